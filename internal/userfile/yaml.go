@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"strconv"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -36,6 +39,13 @@ func DecodeYAML(data []byte, dst any) (err error) {
 	if data, err = check(data); err != nil {
 		return err
 	}
+	if file, err := parser.ParseBytes(data, 0); err == nil { // else the decoder's error is returned
+		for _, doc := range file.Docs {
+			if err := (wholeNumbers{}).check(doc.Body, reflect.TypeOf(dst).Elem()); err != nil {
+				return err
+			}
+		}
+	}
 	err = yaml.UnmarshalWithOptions(data, dst, yaml.Strict())
 	if wrong, is := errors.AsType[*yaml.TypeError](err); is && wrong.Token != nil && wrong.Token.Position != nil {
 		at := wrong.Token.Position
@@ -43,6 +53,69 @@ func DecodeYAML(data []byte, dst any) (err error) {
 	}
 	return err
 }
+
+// wholeNumbers finds numbers with a fraction in the place of integers: the module cuts the fraction off. It
+// has the nodes of the anchors so far.
+type wholeNumbers map[string]ast.Node
+
+// check checks a node that becomes a value of type t.
+func (w wholeNumbers) check(node ast.Node, t reflect.Type) (err error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	number := 0.
+	switch n := node.(type) {
+	case *ast.AnchorNode:
+		err = w.check(n.Value, t)
+		w[n.Name.GetToken().Value] = n.Value
+		return err
+	case *ast.AliasNode:
+		if scalar, ok := w[n.Value.GetToken().Value].(ast.ScalarNode); ok {
+			return w.check(scalar, t)
+		}
+	case ast.MapNode:
+		for it := n.MapRange(); it.Next() && err == nil; {
+			if value := valueType(t, it.Key().GetToken().Value); value != nil {
+				err = w.check(it.Value(), value)
+			}
+		}
+		return err
+	case *ast.SequenceNode:
+		for i := 0; i < len(n.Values) && err == nil && t.Kind() == reflect.Slice; i++ {
+			err = w.check(n.Values[i], t.Elem())
+		}
+		return err
+	case *ast.FloatNode:
+		number = n.Value
+	case *ast.InfinityNode:
+		number = n.Value
+	case *ast.StringNode: // the module reads numbers in quotes, too
+		number, _ = strconv.ParseFloat(n.Value, 64)
+	}
+	integer := t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64 && t != reflect.TypeFor[time.Duration]()
+	if !integer || number == math.Trunc(number) && !math.IsInf(number, 0) {
+		return nil
+	}
+	at := node.GetToken().Position
+	return fmt.Errorf("[%d:%d] got %q, want %s", at.Line, at.Column, node.GetToken().Value, aWholeNumber)
+}
+
+// valueType returns the type of the values of a key; nil where there are none.
+func valueType(t reflect.Type, key string) reflect.Type {
+	switch t.Kind() {
+	case reflect.Map:
+		return t.Elem()
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if f.Tag.Get("yaml") == key {
+				return f.Type
+			}
+		}
+	}
+	return nil
+}
+
+const aWholeNumber = "a whole number"
 
 // kindOf describes the values of a Go type to the writer of a file.
 func kindOf(t reflect.Type) string {
@@ -58,7 +131,7 @@ func kindOf(t reflect.Type) string {
 	case reflect.Map, reflect.Struct:
 		return "keys with values"
 	}
-	return "a whole number"
+	return aWholeNumber
 }
 
 // ParseYAML returns the syntax tree, for callers that need lines.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
@@ -16,12 +17,21 @@ type file struct {
 	Baud  int      `yaml:"baud"`
 	Slew  float64  `yaml:"slew"`
 	On    bool     `yaml:"on"`
+	IDs   []uint8  `yaml:"ids"`
+	More  []*file  `yaml:"more"`
+
+	Wait time.Duration `yaml:"wait"`
 }
 
 func TestDecode(t *testing.T) {
 	var f file
 	if err := DecodeYAML([]byte("name: a\nparts: [b, c]\n"), &f); err != nil || f.Name != "a" || len(f.Parts) != 2 {
 		t.Errorf("Decode = %+v, %v", f, err)
+	}
+	for _, good := range []string{"baud: 1e6", "baud: 1000000.0", "wait: 1.5s", "slew: 1.5", "name: '1.5'", "ids: [1]"} {
+		if err := DecodeYAML([]byte(good), new(file)); err != nil {
+			t.Errorf("Decode(%q) = %v", good, err)
+		}
 	}
 	for _, bad := range []string{"nam: a", "parts: 3", "name: [", "parts: !!seq 3"} {
 		if err := DecodeYAML([]byte(bad), new(file)); err == nil {
@@ -33,10 +43,16 @@ func TestDecode(t *testing.T) {
 // A value of another type is answered in a person's words.
 func TestWrongType(t *testing.T) {
 	for bad, want := range map[string]string{
-		"name: a\nbaud: fast": `[2:7] got "fast", want a whole number`,
-		"slew: 0,3":           `[1:7] got "0,3", want a number`,
-		"on: 3":               `[1:5] got "3", want true or false`,
-		"name: [a]":           `[1:7] got "[", want a text`,
+		"name: a\nbaud: fast":    `[2:7] got "fast", want a whole number`,
+		"slew: 0,3":              `[1:7] got "0,3", want a number`,
+		"on: 3":                  `[1:5] got "3", want true or false`,
+		"name: [a]":              `[1:7] got "[", want a text`,
+		"name: a\nbaud: 1.5":     `[2:7] got "1.5", want a whole number`,
+		"baud: '1.5'":            `got "1.5", want a whole number`,
+		"baud: -.inf":            `[1:7] got "-.inf", want a whole number`,
+		"slew: &x 1.5\nbaud: *x": `[1:10] got "1.5", want a whole number`,
+		"slew: 1\nids: [3, 2.5]": `[2:10] got "2.5", want a whole number`,
+		"more: [{baud: 0.1}]":    `[1:15] got "0.1", want a whole number`,
 	} {
 		if err := DecodeYAML([]byte(bad), new(file)); !rttest.Says(err, want) || rttest.Says(err, "Go ") {
 			t.Errorf("Decode(%q) = %v, want %s", bad, err, want)
