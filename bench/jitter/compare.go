@@ -1,7 +1,6 @@
 package jitter
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -95,7 +94,7 @@ func readReport(name string) (*Report, error) {
 // parseReport reads a report and checks the part of it that Compare uses.
 func parseReport(text []byte) (*Report, error) {
 	r := &Report{}
-	if err := json.Unmarshal(text, r); err != nil {
+	if err := userfile.ParseJSON(text, r); err != nil {
 		return nil, err
 	}
 	if r.Bench != "jitter" {

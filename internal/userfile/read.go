@@ -2,6 +2,7 @@ package userfile
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,22 @@ func Read(path string, limit int64) ([]byte, error) {
 
 // errUTF16 is the error for UTF-16, which some editors save by default.
 var errUTF16 = errors.New("UTF-16 text, want UTF-8: save it so")
+
+// errMark is the error for JSON after a byte order mark, which LeRobot's reader does not take either.
+var errMark = errors.New(`it begins with a byte order mark (BOM), want JSON without one: ` +
+	`sed -i '1s/^\xEF\xBB\xBF//' FILE removes it`)
+
+// ParseJSON is json.Unmarshal for a file that LeRobot reads, too.
+func ParseJSON(data []byte, to any) error {
+	text, err := Text(data)
+	if err == nil && len(text) < len(data) {
+		err = errMark
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, to)
+}
 
 // Text returns a file's text without the byte order mark that some editors put
 // before it. Text in UTF-16 is refused.

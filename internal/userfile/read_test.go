@@ -2,8 +2,10 @@ package userfile
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -49,5 +51,25 @@ func TestReadPipe(t *testing.T) {
 	w.Close()
 	if data, err := Read("/dev/fd/"+strconv.Itoa(int(r.Fd())), 10); err != nil || string(data) != "text" {
 		t.Errorf("a shell's <(command) gives %q, %v", data, err)
+	}
+}
+
+// A byte order mark before JSON is named, with the command that removes it.
+func TestParseJSON(t *testing.T) {
+	var v map[string]int
+	if err := ParseJSON([]byte(`{"a": 1}`), &v); err != nil || v["a"] != 1 {
+		t.Errorf("ParseJSON = %v, %v", v, err)
+	}
+	const mark = "\xEF\xBB\xBF"
+	if err := ParseJSON([]byte(mark+`{"a": 2}`), &v); !rttest.Says(err, "byte order mark (BOM)", "sed -i") || v["a"] != 1 {
+		t.Errorf("after a mark: %v, %v", v, err)
+	}
+	file := filepath.Join(t.TempDir(), "f.json")
+	rttest.Do(t, os.WriteFile(file, []byte(mark+"{}"), 0o644))
+	_, command, _ := strings.Cut(errMark.Error(), "without one: ")
+	command, _, _ = strings.Cut(command, " removes")
+	rttest.Do(t, exec.Command("sh", "-c", strings.ReplaceAll(command, "FILE", file)).Run())
+	if text := rttest.Must(os.ReadFile(file))(t); string(text) != "{}" {
+		t.Errorf("%s leaves %q", command, text)
 	}
 }

@@ -3,7 +3,6 @@ package dataset
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -334,7 +333,7 @@ func readJSON(path string, to any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(data, to)
+	return userfile.ParseJSON(data, to)
 }
 
 // alikeJSON compares JSON values. Numbers may differ by rounding, which depends on the release.

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -187,7 +186,7 @@ func (c *checker) checkWhole() {
 		return
 	}
 	var all map[string]map[string]any
-	if err := json.Unmarshal(data, &all); err != nil {
+	if err := userfile.ParseJSON(data, &all); err != nil {
 		c.find("%s: %v", statsPath, err)
 		return
 	}

@@ -188,6 +188,7 @@ func TestCheckRefuses(t *testing.T) {
 		{`{"codebase_version": "v3.0", "fps": 30, "data_path": "x", "features": {"a": {"dtype": "float32", "shape": [-1]}}}`, `"a"`},
 		{`{"codebase_version": "v3.0", "fps": 30, "data_path": "x"}`, "has no meta/episodes"},
 		{`[]`, infoPath},
+		{"\uFEFF{}", infoPath + ": it begins with a byte order mark (BOM)"},
 	} {
 		if c.info != "" {
 			os.MkdirAll(filepath.Join(dir, "meta"), 0o777)

@@ -224,7 +224,7 @@ func parseInfo(data []byte) (*infoFile, error) {
 		DataFileMB:  dataFileMB,
 		VideoFileMB: videoFileMB,
 	}
-	if err := json.Unmarshal(data, i); err != nil {
+	if err := userfile.ParseJSON(data, i); err != nil {
 		return nil, refuse("%s: %w", infoPath, err)
 	}
 	switch {
