@@ -14,6 +14,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim"
@@ -77,7 +78,7 @@ func (cfg SimBusConfig) arms() ([]armBus, error) {
 	r := robot.Robot{Name: singleRobot}
 	if cfg.Robot != singleRobot {
 		var err error
-		if r, err = robot.ByName(cfg.Robot); err != nil {
+		if r, err = robot.ByName(userfile.Expand(cfg.Robot)); err != nil {
 			return nil, exit.Errorf(exit.Usage, "%w; or %s for one motor", err, singleRobot)
 		}
 	}
