@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
@@ -300,13 +301,17 @@ func existing(m robot.Motor, settings []robot.Setting) []robot.Setting {
 func (s *session) shadows() (all []robot.Motor) {
 	for _, m := range s.Robot.Motors {
 		if m.Shadow != 0 {
-			m.ID = m.Shadow
-			m.Name = m.Name + "_shadow"
-			m.Shadow = 0
-			all = append(all, m)
+			all = append(all, shadowOf(m))
 		}
 	}
 	return all
+}
+
+// shadowOf returns the second servo of a joint.
+func shadowOf(m robot.Motor) robot.Motor {
+	m.ID, m.Shadow = m.Shadow, 0
+	m.Name += "_shadow"
+	return m
 }
 
 // moving returns the motors whose ranges are recorded.
@@ -426,10 +431,11 @@ func (s *session) sayNext() {
 	}
 	id := ""
 	if s.ID != "" {
-		id = " --leader-id " + s.ID
+		id = " --leader-id " + device.Quote(s.ID)
 	}
 	if s.Calibration != "" {
-		id += " --leader-calibration " + s.Calibration
+		id += " --leader-calibration " + device.Quote(s.Calibration)
 	}
-	s.printf("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Flag(), id)
+	s.printf("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", device.Quote(s.Bus),
+		device.Quote(s.Robot.Flag()), id)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -490,5 +491,22 @@ func TestCalibrateOfAnotherArm(t *testing.T) {
 			t.Errorf("%s, %q: %v with offset %d, want code %d, %d and %q\n%s", tt.cfg.File(), tt.keys, err, offset,
 				tt.code, tt.offset, tt.shows, out)
 		}
+	}
+}
+
+// The next command of a leader's calibration is one that a shell takes.
+func TestTheNextCommandIsQuoted(t *testing.T) {
+	out := new(screen)
+	s := newSession(Config{Out: out, Place: device.Place{
+		Bus:         "/dev/my arm",
+		Robot:       named(t, "so101_leader"),
+		ID:          "my white",
+		Calibration: "a b.json",
+	}})
+	s.sayNext()
+	const want = "Next: edge-rt teleop --leader '/dev/my arm' --leader-robot so101_leader --leader-id 'my white' " +
+		"--leader-calibration 'a b.json' --bus FOLLOWER\n"
+	if out.String() != want {
+		t.Errorf("it says %q, want %q", out, want)
 	}
 }

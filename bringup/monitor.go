@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -38,7 +39,7 @@ type MonitorReport struct {
 // MotorReading is one motor's reading, or only its Error.
 type MotorReading struct {
 	Part  string `json:"part,omitempty"` // its part of the robot
-	Joint string `json:"joint"`          // name of the joint, with its part's prefix
+	Joint string `json:"joint"`          // name of the joint, with its part's prefix; of its second motor with _shadow after it
 	ID    int    `json:"id"`             // id on the bus
 	// why the motor did not answer; the values after it are empty then
 	Error        string   `json:"error,omitempty"`
@@ -178,6 +179,13 @@ func (w watched) readAll(report *MonitorReport) error {
 			return err
 		}
 		report.Motors = append(report.Motors, reading)
+		if m.Shadow == 0 {
+			continue
+		}
+		if reading, err = w.readMotor(shadowOf(m), nil); err != nil { // the calibration is the first motor's
+			return err
+		}
+		report.Motors = append(report.Motors, reading)
 	}
 	return nil
 }
@@ -187,7 +195,7 @@ func (s *session) hearAll() error {
 	if err := s.pingAll(); err != nil {
 		return err
 	}
-	if mute := servo.AnswerReads(s.bus, s.Robot.Motors); len(mute) > 0 {
+	if mute := servo.AnswerReads(s.bus, slices.Concat(s.Robot.Motors, s.shadows())); len(mute) > 0 {
 		s.printf("Motors that answered to pings only answer to reads now, until their supply is off: %s.",
 			strings.Join(mute, ", "))
 	}

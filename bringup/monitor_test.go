@@ -1,11 +1,16 @@
 package bringup
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // Goal: monitor shows the position that a run uses, recommends to move a joint by hand where motion
@@ -41,5 +46,38 @@ func TestMonitorNamesThePlace(t *testing.T) {
 		if text := mirrored(tt.motor, servo.MotorCalibration{DriveMode: tt.file}, tt.mode); (text != "") != tt.says {
 			t.Errorf("%s: file %d, motor %d: %q", tt.motor.Name, tt.file, tt.mode, text)
 		}
+	}
+}
+
+// The second motor of a joint has a row of its own, and is missed when it is silent.
+func TestMonitorShowsSecondMotors(t *testing.T) {
+	t.Parallel()
+	r := named(t, "widowx")
+	var servos []servosim.Servo
+	second := 0
+	for _, m := range r.Motors {
+		servos = append(servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		if m.Shadow != 0 {
+			servos, second = append(servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name}), len(servos)
+		}
+	}
+	bus, cfg, out := simArm(t, r, servosim.Config{Servos: servos})
+	var tables bytes.Buffer
+	cfg.JSON = &tables
+	rttest.Do(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}))
+	var report MonitorReport
+	rttest.Do(t, json.Unmarshal(tables.Bytes(), &report))
+	if len(report.Motors) != len(servos) || !strings.Contains(out.String(), "shoulder_shadow") {
+		t.Fatalf("%d rows of %d motors in\n%s", len(report.Motors), len(servos), out)
+	}
+	first, other := report.Motors[second-1], report.Motors[second]
+	if other.Joint != first.Joint+"_shadow" || other.ID != int(servos[second].ID) || other.Error != "" ||
+		other.SupplyV == 0 || other.Position != nil {
+		t.Errorf("after %+v comes %+v, want its second motor", first, other)
+	}
+	bus.Mute(servos[second].ID, true)
+	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}); exit.Of(err) != exit.Absent ||
+		!rttest.Says(err, other.Joint) {
+		t.Errorf("without the second motor: %v", err)
 	}
 }

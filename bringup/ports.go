@@ -57,7 +57,7 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 			s.printf("%-16s %s%s%s", p.Node, p.name(), bracket(p.Adapter), stableName{p.Stable, p.Why}.reason())
 		}
 		s.printf("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s",
-			report.Ports[0].name())
+			device.Quote(report.Ports[0].name()))
 	}
 	return errors.Join(err, s.report(report))
 }
@@ -92,7 +92,7 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 		s.printf("It has no name of its own and may come back under another number: install the udev rules " +
 			"(make install).")
 	}
-	s.printf("Next: edge-rt scan --bus %s", gone[0].name())
+	s.printf("Next: edge-rt scan --bus %s", device.Quote(gone[0].name()))
 	return gone, nil
 }
 

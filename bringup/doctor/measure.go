@@ -120,7 +120,7 @@ func (d *doctor) measureBus(i int) Finding {
 		Check:   "bus",
 		Level:   Problem,
 		Better:  "an arm that answers",
-		Command: "edge-rt scan --bus " + place.Bus,
+		Command: "edge-rt scan --bus " + device.Quote(place.Bus),
 	}
 	if place.Bus == device.Sim {
 		return Finding{Check: "bus", Level: OK, Found: "simulated"}

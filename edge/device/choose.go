@@ -73,7 +73,7 @@ func (p *Place) noMatch(files []string, differs []error) error {
 	}
 	return exit.Errorf(exit.Config, "no calibration of LeRobot's folder matches the motors on %s: %s; calibrate this "+
 		"arm (edge-rt calibrate --bus %s --robot %s --id NAME), or give its own file with --%scalibration FILE",
-		p.Bus, strings.Join(lines, "; "), p.Bus, p.Robot.Flag(), p.Flags)
+		p.Bus, strings.Join(lines, "; "), Quote(p.Bus), Quote(p.Robot.Flag()), p.Flags)
 }
 
 func (p *Place) manyMatch(files []string, match []int) error {

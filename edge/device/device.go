@@ -152,7 +152,7 @@ func (p *Place) Load() (servo.Calibration, error) {
 		case len(files) == 0:
 			return nil, exit.Errorf(exit.Config, "no calibration for %s in %s: calibrate the arm (edge-rt calibrate "+
 				"--bus %s --robot %s --id NAME), or give its file with --%scalibration FILE",
-				p.Robot.Name, filepath.Dir(p.File()), p.Bus, p.Robot.Flag(), p.Flags)
+				p.Robot.Name, filepath.Dir(p.File()), Quote(p.Bus), Quote(p.Robot.Flag()), p.Flags)
 		}
 		return nil, nil
 	}
