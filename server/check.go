@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -65,13 +66,15 @@ type Report struct {
 	Mode        string   `json:"serving_mode"`             // serving_mode of the manifest
 	Listen      []string `json:"listen"`                   // endpoints
 	Connect     []string `json:"connect"`                  // endpoints
-	Health      string   `json:"health"`                   // address of the health page
-	Program     string   `json:"runtime"`                  // model.runtime of the manifest
-	Runtime     string   `json:"onnxruntime"`              // version of ONNX Runtime, or of the program of another runtime
-	Library     string   `json:"library"`                  // its file
-	Device      string   `json:"device"`                   // device of the policy
-	Instead     string   `json:"device_instead_of"`        // why it is not the device of the manifest; empty otherwise
-	InferenceMs float64  `json:"inference_ms"`             // ms, median inference
+	// [protocol] address for its clients
+	Fronts      map[string]string `json:"fronts,omitempty"`
+	Health      string            `json:"health"`            // address of the health page
+	Program     string            `json:"runtime"`           // model.runtime of the manifest
+	Runtime     string            `json:"onnxruntime"`       // version of ONNX Runtime, or of the program of another runtime
+	Library     string            `json:"library"`           // its file
+	Device      string            `json:"device"`            // device of the policy
+	Instead     string            `json:"device_instead_of"` // why it is not the device of the manifest; empty otherwise
+	InferenceMs float64           `json:"inference_ms"`      // ms, median inference
 	// timed inferences: 20, of a slow policy as many as end within 5 s, at least 3
 	Inferences int `json:"inferences"`
 	// the answers to one observation, given twice, are equal to the byte; absent: a bundle, whose
@@ -160,6 +163,12 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 		report.Unlisted, report.UnlistedAll = model.bundle.Unlisted()
 	}
 	report.Warnings, report.Manifest = warnings, cfg.Settings()
+	report.Fronts = map[string]string{}
+	for _, f := range frontsOf(&cfg) {
+		if f.address != "" {
+			report.Fronts[f.kind.String()] = f.address
+		}
+	}
 	err = report.measure(&cfg, model, going.report)
 	return report, err
 }
@@ -340,7 +349,7 @@ func (r *Report) Print(w io.Writer) error {
   sessions   %s, %s
   listen     %s
   connect    %s
-  health     %s
+%s  health     %s
   inference  %.2f ms (median of %d) on %s, %s%s
              %s
   tensors    %s
@@ -349,7 +358,7 @@ func (r *Report) Print(w io.Writer) error {
 		r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), listText(r.Cameras), r.RTC, r.RTCMaxDelay,
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,
+		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), r.frontText(), cmp.Or(r.Health, "off"), r.InferenceMs,
 		r.Inferences, r.deviceText(), r.runtimeText(), r.slowText(), r.Library, r.tensorText(), r.rolloutText(),
 		r.warningText(),
 		r.manifestText())
@@ -413,6 +422,15 @@ func (r *Report) unlistedText() string {
 	}
 	return fmt.Sprintf("\n  beside it  %s%s: not listed in bundle.json, so not read and not in the digest",
 		quotedNames(r.Unlisted), more)
+}
+
+// frontText has the addresses for clients of foreign protocols; empty without one.
+func (r *Report) frontText() string {
+	var text strings.Builder
+	for _, protocol := range slices.Sorted(maps.Keys(r.Fronts)) {
+		fmt.Fprintf(&text, "  %-10s %s\n", protocol, r.Fronts[protocol])
+	}
+	return text.String()
 }
 
 // rolloutText describes the new model of a roll-out; empty without one.

@@ -386,6 +386,17 @@ func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 	refusal{"check --manifest " + writeManifest(t, "service: pick\n"), 3, ": model.repo_or_path is required"}.check(t)
 }
 
+// check shows where clients of foreign protocols connect.
+func TestCheckShowsTheFronts(t *testing.T) {
+	stagetest.NeedsRuntime(t)
+	r, text := checked(t, writeManifest(t, demoBundle(t)+
+		`fronts: {lerobot: {listen: "127.0.0.1:8080"}, openpi: {listen: "127.0.0.1:8000"}}`+"\n"))
+	stagetest.CheckSays(t, text, "  lerobot    127.0.0.1:8080\n  openpi     127.0.0.1:8000\n  health")
+	if len(r.Fronts) != 2 || r.Fronts["openpi"] != "127.0.0.1:8000" {
+		t.Errorf("fronts are %v", r.Fronts)
+	}
+}
+
 // Files that are not part of the bundle change neither its digest nor its content: check names them
 // once.
 func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
