@@ -269,7 +269,7 @@ func (e *Edge) openRemotes(ctx context.Context, far []leader.RemoteConfig) (err 
 		far[i].ID, far[i].Clock = e.identity.ID, e.clock
 	}
 	e.waitFor("the leader's network")
-	e.remotes, err = leader.Dial(ctx, far, e.cfg.transport(), e.cfg.MaxOffline)
+	e.remotes, err = leader.Dial(ctx, far, e.cfg.transport(), e.cfg.MaxOffline, e.log)
 	e.onClose(e.remotes.Close)
 	return err
 }

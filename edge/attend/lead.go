@@ -195,8 +195,12 @@ func (s *lead) run(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Net.Log = func(line string) { s.cfg.Log.Info(line) }
-	if s.net, err = leader.Reach(ctx, s.cfg.Net, joinLimit); err != nil {
-		return err
+	if s.net, err = leader.Reach(ctx, s.cfg.Net, joinLimit, leader.CureRouter, s.cfg.Log); err != nil {
+		if ctx.Err() == nil {
+			return err
+		}
+		fmt.Fprintf(s.cfg.Out, "The leader was not offered: %v.\n", err)
+		return nil
 	}
 	defer s.net.Close()
 	if err := s.offerAll(ctx, leaders); err != nil {

@@ -2,11 +2,14 @@ package attend
 
 import (
 	"context"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
@@ -164,5 +167,31 @@ func TestLeadRefuses(t *testing.T) {
 		if err := Lead(t.Context(), cfg); exit.Of(err) != exit.Usage {
 			t.Errorf("%s: %v, want code %d", name, err, exit.Usage)
 		}
+	}
+}
+
+// A leader that is stopped before it has reached its router names the router and the cure.
+func TestLeadWithoutARouter(t *testing.T) {
+	t.Parallel()
+	cfg, _, _, _, _ := pair(t, "so101")
+	said := new(rttest.Output)
+	offered := LeadConfig{
+		Arm: cfg.Leader,
+		Net: zenoh.Config{Connect: []string{"tcp/127.0.0.1:9"}}, // the discard port: nothing listens there
+		Log: slog.New(slog.NewTextHandler(said, nil)),
+		Out: said,
+	}
+	offered.Arm.ID = "white"
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Lead(ctx, offered) }()
+	rttest.Eventually(t, "an attempt", func() bool { return strings.Contains(said.String(), "refused") })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	stagetest.CheckSays(t, said.String(), "not offered: no link to tcp/127.0.0.1:9 yet|"+leader.CureRouter)
+	if strings.Contains(said.String(), "context canceled") {
+		t.Error(said)
 	}
 }

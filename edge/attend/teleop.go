@@ -100,7 +100,7 @@ func (s *teleop) open(ctx context.Context) (err error) {
 	for i := range s.away {
 		s.away[i].ID, s.away[i].Clock = s.identity.ID, s.clock
 	}
-	if s.far, err = leader.Dial(ctx, s.away, s.net, joinLimit); err != nil {
+	if s.far, err = leader.Dial(ctx, s.away, s.net, joinLimit, s.cfg.Log); err != nil {
 		return err
 	}
 	cfgs, err := s.configureAll(ctx, s.places)

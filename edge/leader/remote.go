@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ import (
 const (
 	echoLimit  = 500 * time.Millisecond // age of our stamp in a pose; an older pose was delayed or recorded
 	ownerLease = 500 * time.Millisecond // silence of a leader's process after which another may lead
+	firstNews  = 3 * time.Second        // of a network without a link
+	laterNews  = 15 * time.Second
 )
 
 // ParseRemote splits the value of --leader, zenoh:NAME or zenoh:NAME@ENDPOINT. ok: it names a leader
@@ -39,20 +42,37 @@ func ParseRemote(text string) (name, endpoint string, ok bool, err error) {
 	return name, endpoint, true, nil
 }
 
-// Reach joins a network, within a time.
-func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration) (wire.Session, error) {
-	wait, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	net, err := network.Open(wait, cfg)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, exit.Errorf(exit.Absent,
-			"no link to %s for %v: %w; start edge-rt leader there, or check the endpoint",
-			strings.Join(append(cfg.Connect, cfg.Listen...), ", "), within, err)
+// Cures of a network that cannot be reached.
+const (
+	CureRouter = "start the router or lean-server there, or check --connect"
+	cureLeader = "start edge-rt leader there, or check the endpoint of --leader"
+)
+
+// Reach joins a network, within a time. It logs that it waits, and sparsely why there is no link yet. cure is
+// advice for the error, which it also returns when ctx ends.
+func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure string, log *slog.Logger) (
+	wire.Session, error) {
+	at := strings.Join(append(cfg.Connect, cfg.Listen...), ", ")
+	log.Info("joining the leader's network", "at", at)
+	for news, left := firstNews, within; ; news = laterNews {
+		news = min(news, left)
+		left -= news
+		wait, cancel := context.WithTimeout(ctx, news)
+		net, err := network.Open(wait, cfg)
+		waited := wait.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			return net, nil
+		case !waited: // the configuration, or an address to listen on that is taken
+			return nil, exit.With(exit.Absent, err)
+		case ctx.Err() != nil:
+			return nil, exit.Errorf(exit.Absent, "no link to %s yet: %w; %s", at, err, cure)
+		case left <= 0:
+			return nil, exit.Errorf(exit.Absent, "no link to %s for %v: %w; %s", at, within, err, cure)
+		}
+		log.Warn("no link to the leader's network yet", "why", err, "next", cure)
 	}
-	return net, nil
 }
 
 // RemoteConfig configures a Remote.

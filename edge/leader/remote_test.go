@@ -2,6 +2,7 @@ package leader
 
 import (
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -155,7 +156,7 @@ func (l *lan) join(name string, cfg zenoh.Config) wire.Session {
 	if len(cfg.Listen) == 0 {
 		cfg.Connect = []string{l.at}
 	}
-	s := rttest.OrPanic(Reach(l.t.Context(), cfg, 10*time.Second))
+	s := rttest.OrPanic(Reach(l.t.Context(), cfg, 10*time.Second, "", slog.New(slog.DiscardHandler)))
 	l.t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -238,5 +239,25 @@ func TestParseRemote(t *testing.T) {
 		if _, _, _, err := ParseRemote(bad); exit.Of(err) != exit.Usage {
 			t.Errorf("ParseRemote(%q): %v", bad, err)
 		}
+	}
+}
+
+// A network that does not answer is named at once, and again with the reason; the error has the cure.
+func TestReachNamesTheNetworkThatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	said := new(rttest.Output)
+	const at = "tcp/127.0.0.1:9" // the discard port: nothing listens there
+	far := []RemoteConfig{{Name: "white", Endpoint: at}}
+	all, err := Dial(t.Context(), far, zenoh.Config{}, firstNews+time.Second, slog.New(slog.NewTextHandler(said, nil)))
+	if len(all) != 0 || exit.Of(err) != exit.Absent || !rttest.Says(err, at, "for 4s", "refused", cureLeader) {
+		t.Errorf("Dial = %v, %v", all, err)
+	}
+	for _, want := range []string{"joining the leader's network", "leader=white", "at=" + at, "no link", "refused"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("%q is missing in %s", want, said)
+		}
+	}
+	if n := strings.Count(said.String(), "\n"); n != 2 {
+		t.Errorf("%d lines, want one at once and one after %v: %s", n, firstNews, said)
 	}
 }

@@ -1,7 +1,9 @@
 package leader
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -57,15 +59,16 @@ func Split(p device.Place, follower robot.Robot) (here []device.Place, far []Rem
 
 // Dial joins the networks of leaders on other machines, whose endpoint is net's where they have none.
 // The leaders themselves may come later. The caller closes the result, also beside an error.
-func Dial(ctx context.Context, far []RemoteConfig, net zenoh.Config, within time.Duration) (all Remotes, err error) {
+func Dial(ctx context.Context, far []RemoteConfig, net zenoh.Config, within time.Duration, log *slog.Logger) (
+	all Remotes, err error) {
 	for _, cfg := range far {
-		one := net
+		one, cure := net, CureRouter
 		if cfg.Endpoint != "" {
-			one.Connect = []string{cfg.Endpoint}
+			one.Connect, cure = []string{cfg.Endpoint}, cureLeader
 		}
-		session, err := Reach(ctx, one, within)
+		session, err := Reach(ctx, one, within, cure, log.With("leader", cfg.Name))
 		if err != nil {
-			return all, err
+			return all, cmp.Or(ctx.Err(), err)
 		}
 		r, err := newRemote(session, cfg)
 		r.net = session

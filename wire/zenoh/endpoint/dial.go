@@ -63,6 +63,8 @@ func (e Endpoint) Unreachable(cause error) error {
 	switch {
 	case errors.Is(cause, context.DeadlineExceeded), errors.Is(cause, os.ErrDeadlineExceeded):
 		cause = errors.New("no answer in time")
+	case errors.Is(cause, context.Canceled):
+		cause = errors.New("no answer until the interruption")
 	case errors.As(cause, &sys):
 		cause = sys.Err
 	case errors.As(cause, &op):
