@@ -27,7 +27,7 @@ const (
 	maxFleetText    = 128      // bytes of a text of it; one with a longer text is dropped, too
 	maxFigure       = 1e12     // no run counts so much, or lasts so long
 	fleetGone       = 10 * time.Second
-	fleetDial       = 10 * time.Second
+	fleetDial       = 3 * time.Second
 	fleetPoll       = 50 * time.Millisecond
 	streaming       = "STREAMING"
 	fleetStateOrder = "DEAD STALLED RECONNECTING DEGRADED CONNECTING " + streaming
@@ -112,8 +112,14 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 	dial, cancel := context.WithTimeout(ctx, fleetDial)
 	defer cancel()
 	net, err := network.Open(dial, cfg.Connect)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case err != nil && dial.Err() == nil:
 		return exit.With(exit.Absent, err)
+	case err != nil:
+		return exit.Errorf(exit.Absent, "no link within %v: %w; start the server or router there, or check --connect",
+			fleetDial, err)
 	}
 	defer net.Close()
 	f := &fleet{clock: rt.KernelClock(), robots: map[string]*reading{}}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -40,4 +42,17 @@ func TestFleetTop(t *testing.T) {
 		t.Errorf("%+v in\n%s", robots, output)
 	}
 	r.End(os.Interrupt)
+}
+
+// A router that does not answer is named within a few seconds.
+func TestFleetTopAtADeadAddress(t *testing.T) {
+	t.Parallel()
+	silent := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t) // it accepts nothing
+	defer silent.Close()
+	at := "tcp/" + silent.Addr().String()
+	began := time.Now()
+	refusal{"fleet top --once --connect " + at, 4, at + "|--connect|within 3s"}.check(t)
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("it took %v, want about 3s", took)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -110,8 +111,13 @@ func Ctl(id, line string) (Reply, error) {
 	if _, err := fmt.Fprintln(c, line); err != nil {
 		return reply, err
 	}
-	if err := json.NewDecoder(c).Decode(&reply); err != nil {
-		return reply, fmt.Errorf("answer of the edge: %w", err)
+	switch err := json.NewDecoder(c).Decode(&reply); {
+	case errors.Is(err, io.EOF):
+		return reply, fmt.Errorf("the edge at %s ended before it answered: edge-rt ctl status shows whether it runs", path)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return reply, fmt.Errorf("the edge at %s did not answer within %v: it hangs, or the machine is busy", path, timeout)
+	case err != nil:
+		return reply, fmt.Errorf("answer of the edge at %s: %w", path, err)
 	}
 	if !reply.OK && strings.HasPrefix(line, Task) { // a session with a bad task fails with this code, too
 		return reply, exit.With(exit.Config, errors.New(reply.Error))

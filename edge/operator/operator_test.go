@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"bufio"
 	"net"
 	"os"
 	"path/filepath"
@@ -129,5 +130,21 @@ func TestCtlReachesAService(t *testing.T) {
 	}
 	if _, err := ask("away"); exit.Of(err) != exit.Absent || !rttest.Says(err, service, home) {
 		t.Errorf("--id away: %v, want code %d and both folders named", err, exit.Absent)
+	}
+}
+
+// An edge that ends instead of an answer is named.
+func TestCtlOfAnEdgeThatEnds(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	l := rttest.Must(net.Listen("unix", SocketPath(os.Getenv("STATE_DIRECTORY"), "arm")))(t)
+	defer l.Close()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			bufio.NewReader(c).ReadString('\n')
+			c.Close()
+		}
+	}()
+	if _, err := Ctl("arm", "status"); !rttest.Says(err, "ended before it answered", "arm.sock") {
+		t.Errorf("Ctl = %v", err)
 	}
 }
