@@ -114,6 +114,7 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) exit.Code {
+	stdout = program.NewOutput(stdout)
 	var c cli
 	p := program.Program{
 		Name:        "bench",

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/edge-rt/edge-rt/bench"
@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // streams are the two outputs of bench, and its command line.
@@ -95,7 +96,7 @@ func ready[R any](outputs ...output[R]) error {
 		if o.name == "-" {
 			continue
 		}
-		if err := program.Writable(o.flag, o.name, 0o644); err != nil {
+		if err := program.Writable(o.flag, o.name); err != nil {
 			return err
 		}
 	}
@@ -109,11 +110,12 @@ func (o output[R]) write(report R, stdout io.Writer) error {
 	case "-":
 		return o.render(report, stdout)
 	}
-	f, err := os.Create(o.name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.flag, err)
+	var text bytes.Buffer
+	err := o.render(report, &text)
+	if err == nil {
+		err = userfile.Write(o.name, text.Bytes())
 	}
-	if err := errors.Join(o.render(report, f), f.Close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", o.flag, err)
 	}
 	return nil

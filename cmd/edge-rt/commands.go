@@ -100,7 +100,7 @@ func (r *runFlags) bringupAt(place device.Place, run func(context.Context, bring
 func (r *runFlags) report(run func(context.Context, bringup.Config) error) error {
 	interrupt, stop := interruptible()
 	defer stop()
-	cfg := bringup.Config{In: os.Stdin, Out: os.Stdout}
+	cfg := bringup.Config{In: os.Stdin, Out: printed}
 	if r.JSON == "" {
 		return run(interrupt, cfg)
 	}
@@ -112,11 +112,7 @@ func (r *runFlags) report(run func(context.Context, bringup.Config) error) error
 	if r.JSON == "-" {
 		cfg.Out = os.Stderr
 	}
-	err = run(interrupt, cfg)
-	if info, failed := file.file.Stat(); failed == nil && info.Mode().IsRegular() && !r.wrote && r.JSON != "-" {
-		os.Remove(r.JSON) // interrupted: an empty file is not JSON
-	}
-	return errors.Join(err, file.Close())
+	return errors.Join(run(interrupt, cfg), file.Close())
 }
 
 type viewCmd struct {
@@ -169,9 +165,9 @@ func (c *viewCmd) Run() error {
 
 type versionCmd struct{}
 
-func (versionCmd) Run() error { //nolint:unparam // kong wants the result
-	fmt.Println(versionLine())
-	return nil
+func (versionCmd) Run() error {
+	_, err := fmt.Fprintln(printed, versionLine())
+	return err
 }
 
 type ctlCmd struct {
@@ -493,5 +489,5 @@ func (c *simBusCmd) Run(flags *cli) error {
 	ctx, stop := interruptible()
 	defer stop()
 	c.Robot, c.Seed = flags.Robot, flags.Seed
-	return bringup.ServeSimBus(ctx, c.SimBusConfig, os.Stdout)
+	return bringup.ServeSimBus(ctx, c.SimBusConfig, printed)
 }

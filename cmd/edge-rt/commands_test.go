@@ -101,15 +101,20 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 	}
 }
 
-// An interrupted scan writes no JSON, and leaves no file that is not JSON.
+// An interrupted scan writes no JSON, leaves no file that is not JSON, and keeps an earlier one.
 func TestInterruptedScanLeavesNoFile(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "scan.json")
-	p := stagetest.Command(t, binary, "scan", "--bus", simBus(t).Path(), "--robot", "so101", "--json", file).Start()
-	rttest.Eventually(t, "the file of --json", func() bool { _, err := os.Stat(file); return err == nil })
-	p.End(os.Interrupt)
-	if text, err := os.ReadFile(file); err == nil {
-		t.Errorf("the file is there, with %q", text)
+	dir := t.TempDir()
+	for file, want := range map[string]string{
+		filepath.Join(dir, "scan.json"): "", stagetest.WriteFile(t, dir, "earlier.json", "earlier"): "earlier",
+	} {
+		bus := simBus(t)
+		p := stagetest.Command(t, binary, "scan", "--bus", bus.Path(), "--robot", "so101", "--json", file).Start()
+		rttest.Eventually(t, "a request", func() bool { return bus.Counters().Requests > 0 })
+		p.End(os.Interrupt)
+		if text, err := os.ReadFile(file); (err == nil) != (want != "") || string(text) != want {
+			t.Errorf("%s has %q, %v, want %q", file, text, err, want)
+		}
 	}
 }
 

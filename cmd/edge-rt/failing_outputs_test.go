@@ -207,7 +207,27 @@ func TestSimBusKeepsItsLink(t *testing.T) {
 	}
 }
 
-// A wrong flag does not truncate the --json file of the previous run.
+// A report that was not written to standard output is an error.
+func TestAFullDiskFailsEveryReport(t *testing.T) {
+	full := rttest.Must(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
+	defer full.Close()
+	for _, args := range []string{"version", "--help", "cameras --all", "ports", "sim-bus --link " +
+		filepath.Join(t.TempDir(), "arm"), "doctor --json -"} {
+		p := stagetest.Command(t, binary, strings.Fields(args)...)
+		p.Stdout = full
+		p.Start()
+		if strings.HasPrefix(args, "sim-bus") {
+			rttest.Eventually(t, "the arm", func() bool { _, err := os.Stat(strings.Fields(args)[2]); return err == nil })
+			p.Process.Signal(syscall.SIGTERM)
+		}
+		if code := p.End(); code == 0 || !strings.Contains(p.Log.String(), "no space left on device") &&
+			!strings.Contains(p.Log.String(), "no serial port") && !strings.Contains(p.Log.String(), "no camera") {
+			t.Errorf("%s: exit code %d, %q, want an error about standard output", args, code, p.Log)
+		}
+	}
+}
+
+// A wrong flag does not truncate the --json file of the previous run, nor does a command that fails.
 func TestWrongFlagsKeepFiles(t *testing.T) {
 	file := stagetest.WriteFile(t, t.TempDir(), "precious", "precious")
 	for _, args := range []string{"--fps 0", "--record some", "--record-size 1MiB"} {
@@ -215,6 +235,16 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
 		t.Errorf("the file now holds %q, %v", b, err)
+	}
+	for _, tt := range []refusal{
+		{"scan --bus /dev/ttyNONE9", 4, ""}, {"monitor --bus /dev/ttyNONE9", 4, ""}, {"why /none.mcap", 2, ""},
+		{"dataset info /none", 2, ""}, {"fleet top --once --connect " + unreachable, 4, ""},
+		{"replay /none.mcap --bus sim", 2, ""},
+	} {
+		tt.check(t, "--json", file)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
+		t.Errorf("after commands that failed the file holds %q, %v", b, err)
 	}
 	kept := filepath.Join(t.TempDir(), "precious.mcap")
 	rttest.Do(t, os.Rename(file, kept))

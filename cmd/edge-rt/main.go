@@ -113,7 +113,7 @@ func run(args []string) exit.Code {
 		Brief:       brief,
 		Version:     versionLine(),
 		Env:         "EDGE_RT",
-		Stdout:      os.Stdout,
+		Stdout:      printed,
 		Stderr:      os.Stderr,
 		Vars:        ctlHelp(),
 		Once: []string{
@@ -133,9 +133,12 @@ func run(args []string) exit.Code {
 	return code
 }
 
-// stdout is standard output for text that may originate from a foreign file, a server or a device:
-// its control sequences are made harmless.
-var stdout = plain.Writer(os.Stdout)
+// printed is standard output. stdout is the same for text that may originate from a foreign file, a
+// server or a device: its control sequences are made harmless.
+var (
+	printed = program.NewOutput(os.Stdout)
+	stdout  = plain.Writer(printed)
+)
 
 // warnOn returns a function that prints a warning as one line.
 func warnOn(w io.Writer) func(string) {

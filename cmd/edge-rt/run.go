@@ -109,7 +109,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	if err != nil {
 		return err
 	}
-	if err := cfg.Check(); err != nil { // before --json truncates a file
+	if err := cfg.Check(); err != nil {
 		return err
 	}
 	out, err := r.openJSON()
@@ -156,7 +156,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	}
 	screen.Flush() // screen and stdout may be the same terminal
 	stdout.Write(table.Bytes())
-	return err
+	return e.EndError(err, printed.Failed())
 }
 
 // unlessEnded returns nil for the error of an opening that ended with its context.
@@ -174,20 +174,30 @@ func quit(leave <-chan os.Signal, code exit.Code) {
 	os.Exit(int(code))
 }
 
-// output is the file of --json.
+// output is the file of --json. Its first object replaces an earlier file, which a command that ends
+// without one leaves as it is.
 type output struct {
-	file  *os.File
+	name  string   // empty: file is standard output, a device or a pipe
+	file  *os.File // nil: nothing was written yet
 	wrote *bool
 }
 
-func (o *output) Write(p []byte) (int, error) {
+// Write writes one object.
+func (o *output) Write(p []byte) (n int, err error) {
 	*o.wrote = true
-	return o.file.Write(p)
+	if o.file != nil {
+		return o.file.Write(p)
+	}
+	if err = userfile.Write(o.name, p); err != nil {
+		return 0, err
+	}
+	o.file, err = os.OpenFile(o.name, os.O_WRONLY|os.O_APPEND, 0)
+	return len(p), err
 }
 
 // Close leaves standard output open.
 func (o *output) Close() error {
-	if o.file == os.Stdout {
+	if o.file == nil || o.file == os.Stdout {
 		return nil
 	}
 	return o.file.Close()
@@ -202,24 +212,27 @@ func (r *runFlags) fail(err error) {
 	_ = drive.WriteJSON(stdout, map[string]drive.Ending{"exit": end})
 }
 
-// openJSON opens the file of --json before the arm moves; without the flag it returns nil.
+// openJSON prepares the file of --json before the arm moves; without the flag it returns nil.
 func (r *runFlags) openJSON() (*output, error) {
 	switch r.JSON {
 	case "":
 		return nil, nil
 	case "-":
-		return &output{os.Stdout, &r.wrote}, nil
+		return &output{file: os.Stdout, wrote: &r.wrote}, nil
 	}
 	if strings.HasSuffix(r.JSON, record.Extension) {
 		return nil, exit.Errorf(exit.Usage,
 			"--json %s would replace a record: name another file, or - for standard output",
 			r.JSON)
 	}
-	f, err := os.Create(r.JSON)
-	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "--json: %w", err)
+	if info, err := os.Stat(r.JSON); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(r.JSON, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, exit.Errorf(exit.Usage, "--json: %w", err)
+		}
+		return &output{file: f, wrote: &r.wrote}, nil
 	}
-	return &output{f, &r.wrote}, nil
+	return &output{name: r.JSON, wrote: &r.wrote}, program.Writable("--json", r.JSON)
 }
 
 // config turns the flags into the edge's configuration.

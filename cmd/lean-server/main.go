@@ -140,7 +140,8 @@ func versionLine() string {
 func main() { os.Exit(int(run(os.Args[1:], os.Stdout))) }
 
 func run(args []string, stdout io.Writer) exit.Code {
-	stdout = plain.Writer(stdout) // the names of bundles, audit files and robots are foreign text
+	printed := program.NewOutput(stdout)
+	stdout = plain.Writer(printed) // the names of bundles, audit files and robots are foreign text
 	var c cli
 	p := program.Program{
 		Name:        "lean-server",
@@ -148,7 +149,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 		Brief:       brief,
 		Version:     versionLine(),
 		Env:         "LEAN_SERVER",
-		Stdout:      stdout,
+		Stdout:      printed,
 		Stderr:      os.Stderr,
 		Once:        []string{"manifest"},
 	}
@@ -166,8 +167,8 @@ func run(args []string, stdout io.Writer) exit.Code {
 	stderr := terminal.New(os.Stderr) // its reader may have stopped reading
 	defer stderr.Flush()
 	if ctx.Command() == "version" {
-		fmt.Fprintln(stdout, versionLine())
-		return exit.Clean
+		_, err := fmt.Fprintln(stdout, versionLine())
+		return report(stderr, err)
 	}
 	c.overrides = overrides
 	repeated(overrides, plain.Writer(os.Stderr))
@@ -195,7 +196,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 		end := server.Ending{Code: int(codeOf(err)), Reason: program.Line(err)}
 		err = errors.Join(err, c.writeJSON(map[string]server.Ending{"exit": end}, stdout))
 	}
-	return report(stderr, err)
+	return report(stderr, cmp.Or(err, printed.Failed()))
 }
 
 // demos are the manifests of --demo.
@@ -281,12 +282,9 @@ func (f *flags) config() (manifest.Config, error) {
 	cfg.Runtime = f.ORT
 	cfg.Audit, cfg.Traces = f.Audit, f.Traces
 	cfg.Version = version
-	for _, out := range []struct {
-		flag, name string
-		mode       os.FileMode
-	}{{"--json", f.JSON, 0o644}, {"--audit", f.Audit, 0o600}} {
-		if out.name != "" && out.name != "-" { // now, and not after a run of days
-			err = errors.Join(err, program.Writable(out.flag, out.name, out.mode))
+	for _, out := range [][2]string{{"--json", f.JSON}, {"--audit", f.Audit}} {
+		if out[1] != "" && out[1] != "-" { // now, and not after a run of days
+			err = errors.Join(err, program.Writable(out[0], out[1]))
 		}
 	}
 	return cfg, err
@@ -382,7 +380,7 @@ func (c *cli) acl(cfg manifest.Config, stdout io.Writer) error {
 	if c.Acl.Output == "" {
 		return terminal.Print(stdout, text.Bytes())
 	}
-	if err := os.WriteFile(c.Acl.Output, text.Bytes(), 0o644); err != nil {
+	if err := userfile.Write(c.Acl.Output, text.Bytes()); err != nil {
 		return exit.Errorf(exit.Usage, "--output: %w", err)
 	}
 	return nil
@@ -400,7 +398,7 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 	case f.JSON == "-":
 		err = terminal.Print(stdout, text)
 	default:
-		err = os.WriteFile(f.JSON, text, 0o644)
+		err = userfile.Write(f.JSON, text)
 	}
 	if err != nil {
 		return fmt.Errorf("--json: %w", err)

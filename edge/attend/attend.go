@@ -16,6 +16,7 @@ import (
 	"net"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
@@ -301,8 +302,11 @@ func (s *session) end(err error) error {
 	err, hangs := s.recording.End(err)
 	s.stuck = s.stuck || hangs
 	sum := s.summary(err)
-	_ = sum.WriteTable(s.cfg.Out) // a closed pipe changes no exit code
-	return s.run.Aside(err, s.writeJSON(sum))
+	printed := sum.WriteTable(s.cfg.Out)
+	if errors.Is(printed, syscall.EPIPE) { // the reader of a pipe has ended
+		printed = nil
+	}
+	return s.run.Aside(err, errors.Join(printed, s.writeJSON(sum)))
 }
 
 func (s *session) writeJSON(sum *Summary) error {

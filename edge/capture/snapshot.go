@@ -7,13 +7,13 @@ import (
 	"image/color"
 	"image/png"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/sim"
@@ -60,7 +60,7 @@ func Snapshot(out io.Writer, flag string, encoding Encoding, file string) error 
 	}
 	content, err := encodeFile(&m, ext)
 	if err == nil {
-		err = os.WriteFile(file, content, 0o644)
+		err = userfile.Write(file, content)
 	}
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)

@@ -3,7 +3,9 @@
 package program
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -99,7 +101,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	}
 	switch {
 	case left >= 0:
-		return nil, exit.Code(left), true
+		return nil, max(exit.Code(left), p.Report(nil)), true
 	case err != nil:
 		code = exit.Of(err)
 		if code == exit.Failure {
@@ -181,13 +183,15 @@ func negative(arg string) bool {
 	return err == nil && len(arg) > 1 && arg[0] == '-' && strings.IndexByte(".0123456789", arg[1]) >= 0
 }
 
-// help prints the short help of the program as a whole, or the help of a command.
+// help prints the short help of the program as a whole, or the help of a command. Report has the error of
+// a failed write.
 func (p *Program) help(options kong.HelpOptions, ctx *kong.Context) error {
 	if ctx.Selected() == nil && p.Brief != "" {
-		_, err := io.WriteString(p.Stdout, p.Brief)
-		return err
+		_, _ = io.WriteString(p.Stdout, p.Brief)
+	} else {
+		_ = help(options, ctx)
 	}
-	return help(options, ctx)
+	return nil
 }
 
 // help prints kong's page without the flags that a command does not use.
@@ -402,8 +406,11 @@ func Set(ctx *kong.Context, flag string) bool {
 }
 
 // Report prints err, if there is one, in one line after the program's name, and returns its exit
-// code.
+// code. Without one it reports a failed write to an Output.
 func (p *Program) Report(err error) exit.Code {
+	if out, ok := p.Stdout.(*Output); ok && err == nil {
+		err = out.Failed()
+	}
 	if err != nil {
 		fmt.Fprintf(plain.Writer(p.Stderr), "%s: %s\n", p.Name, Line(err))
 	}
@@ -416,10 +423,14 @@ const (
 	lineTail = 500
 )
 
+// plainly has words of Go that nobody needs to know.
+var plainly = strings.NewReplacer("\n", "; ", context.Canceled.Error(), "interrupted",
+	context.DeadlineExceeded.Error(), "no answer in time")
+
 // Line returns an error as one readable line; of a text that repeats a whole file the middle is
 // left out.
 func Line(err error) string {
-	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	text := plainly.Replace(strings.TrimSpace(err.Error()))
 	if left := len(text) - lineHead - lineTail; left > 0 {
 		text = fmt.Sprintf("%s ... %d bytes ... %s", text[:lineHead], left, text[len(text)-lineTail:])
 	}
@@ -434,12 +445,20 @@ func ValueOr[T any](flag *T, def T) T {
 	return *flag
 }
 
-// Writable refuses a file, named by flag, that could not be written at the end of the work. An
-// existing file keeps its content until then; a new one gets mode.
-func Writable(flag, name string, mode os.FileMode) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
+// Writable refuses a file, named by flag, that could not be written at the end of the work. It changes no
+// file and leaves none behind.
+func Writable(flag, name string) error {
+	if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		return nil // a close would be the end for its reader
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		err = f.Close()
+		err = os.Remove(name)
+	} else if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600) // CREATE for a link to no file yet
+	}
+	if f != nil {
+		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
 		return exit.Errorf(exit.Usage, "%s: %w", flag, err)

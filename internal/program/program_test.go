@@ -2,11 +2,14 @@ package program
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -380,18 +383,63 @@ func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	kept := filepath.Join(dir, "kept.json")
 	rttest.Do(t, os.WriteFile(kept, []byte("{}"), 0o600))
-	for _, name := range []string{kept, filepath.Join(dir, "new.json")} {
-		if err := Writable("--json", name, 0o644); err != nil {
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link") // no reader waits at the pipe
+	rttest.Do(t, syscall.Mkfifo(pipe, 0o600))
+	rttest.Do(t, os.Symlink("none.json", link))
+	fresh := filepath.Join(dir, "new.json")
+	for _, name := range []string{kept, fresh, pipe, link, os.DevNull} {
+		if err := Writable("--json", name); err != nil {
 			t.Errorf("Writable(%s) = %v", name, err)
 		}
+	}
+	if _, err := os.Stat(fresh); err == nil {
+		t.Error("an empty file is left, which is no JSON")
 	}
 	if text, err := os.ReadFile(kept); err != nil || string(text) != "{}" {
 		t.Errorf("what was there is %q, %v", text, err)
 	}
 	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
-		if err := Writable("--json", name, 0o644); exit.Of(err) != exit.Usage || !rttest.Says(err, "--json", name) {
+		if err := Writable("--json", name); exit.Of(err) != exit.Usage || !rttest.Says(err, "--json", name) {
 			t.Errorf("Writable(%s) = %v, want a wrong flag", name, err)
 		}
+	}
+}
+
+// A report that was not written is an error, unless only its reader has ended.
+func TestAFailedWriteIsReported(t *testing.T) {
+	r, w, err := os.Pipe()
+	rttest.Do(t, err)
+	r.Close()
+	defer w.Close()
+	full := rttest.Must(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
+	defer full.Close()
+	for _, tt := range []struct {
+		to   *os.File
+		code exit.Code
+		says string
+	}{
+		{full, exit.Failure, "robot: standard output: write /dev/full: no space left on device\n"}, {w, exit.Clean, ""},
+	} {
+		var b strings.Builder
+		p := Program{Name: "robot", Description: "Moves.", Stdout: NewOutput(tt.to), Stderr: &b}
+		if _, code, done := p.Parse(&struct{}{}, []string{"--help"}); code != tt.code || !done || b.String() != tt.says {
+			t.Errorf("--help: code %d, done %t, said %q; want %d and %q", code, done, &b, tt.code, tt.says)
+		}
+		b.Reset()
+		if code := p.Report(nil); code != tt.code || b.String() != tt.says {
+			t.Errorf("Report(nil) = %d and said %q", code, &b)
+		}
+		if code := p.Report(exit.With(exit.Absent, io.ErrUnexpectedEOF)); code != exit.Absent {
+			t.Errorf("Report of another error = %d", code)
+		}
+	}
+}
+
+// The words of a context are put into a person's.
+func TestLineHasNoWordsOfGo(t *testing.T) {
+	err := errors.Join(context.Canceled, fmt.Errorf("at x: %w", context.DeadlineExceeded))
+	if got := Line(err); got != "interrupted; at x: no answer in time" {
+		t.Errorf("Line = %q", got)
 	}
 }
 

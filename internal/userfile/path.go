@@ -55,6 +55,18 @@ func Replace(path string, data []byte) error {
 	return os.Rename(tmp, path)
 }
 
+// Write writes the output of a command as Replace does, so that a failure leaves an earlier file as it is. A
+// device or a pipe is written itself, and so is a file in a folder that takes no other.
+func Write(path string, data []byte) error {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+		err = Replace(path, data)
+		if !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EROFS) {
+			return err
+		}
+	}
+	return os.WriteFile(path, data, 0o644)
+}
+
 // Expand replaces ~, ~user, $NAME and ${NAME} as Python's
 // os.path.expandvars(os.path.expanduser(path)) does, which huggingface_hub uses. An unknown user or
 // variable is left as written; Check finds the user.

@@ -56,3 +56,22 @@ func TestReplaceFollowsALink(t *testing.T) {
 		t.Error("a temporary file is left")
 	}
 }
+
+// The output of a command replaces a file as a whole, and is written into a device.
+func TestWrite(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a")
+	for _, text := range []string{"longer", "new"} {
+		rttest.Do(t, Write(file, []byte(text)))
+		if got := rttest.Must(os.ReadFile(file))(t); string(got) != text {
+			t.Errorf("the file has %q, want %q", got, text)
+		}
+	}
+	rttest.Do(t, os.Mkdir(file+".tmp", 0o700)) // in the way of the new content
+	if err := Write(file, []byte("other")); err == nil || string(rttest.Must(os.ReadFile(file))(t)) != "new" {
+		t.Errorf("a write that fails: %v, and the file has changed", err)
+	}
+	rttest.Do(t, Write(os.DevNull, []byte("gone")))
+	if info := rttest.Must(os.Stat(os.DevNull))(t); info.Mode().IsRegular() {
+		t.Error("the device was replaced")
+	}
+}
