@@ -140,6 +140,7 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 		Mode:        mode,
 		Listen:      cfg.Listen(),
 		Connect:     cfg.Zenoh.ConnectEndpoints,
+		Fronts:      frontAddresses(&cfg),
 		Health:      cfg.HealthAddress(),
 	}
 	for _, c := range b.Cameras {
@@ -163,14 +164,19 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 		report.Unlisted, report.UnlistedAll = model.bundle.Unlisted()
 	}
 	report.Warnings, report.Manifest = warnings, cfg.Settings()
-	report.Fronts = map[string]string{}
-	for _, f := range frontsOf(&cfg) {
-		if f.address != "" {
-			report.Fronts[f.kind.String()] = f.address
-		}
-	}
 	err = report.measure(&cfg, model, going.report)
 	return report, err
+}
+
+// frontAddresses returns the addresses of the fronts that are on, by protocol.
+func frontAddresses(cfg *manifest.Config) map[string]string {
+	addresses := map[string]string{}
+	for _, f := range frontsOf(cfg) {
+		if f.address != "" {
+			addresses[f.kind.String()] = f.address
+		}
+	}
+	return addresses
 }
 
 // measure sets the inference times, and examines the new model of the block rollout, if there is one.
@@ -358,7 +364,8 @@ func (r *Report) Print(w io.Writer) error {
 		r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), listText(r.Cameras), r.RTC, r.RTCMaxDelay,
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), r.frontText(), cmp.Or(r.Health, "off"), r.InferenceMs,
+		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), r.frontText(), cmp.Or(r.Health, "off"),
+		r.InferenceMs,
 		r.Inferences, r.deviceText(), r.runtimeText(), r.slowText(), r.Library, r.tensorText(), r.rolloutText(),
 		r.warningText(),
 		r.manifestText())

@@ -217,7 +217,8 @@ func TestAFullDiskFailsEveryReport(t *testing.T) {
 		p.Stdout = full
 		p.Start()
 		if strings.HasPrefix(args, "sim-bus") {
-			rttest.Eventually(t, "the arm", func() bool { _, err := os.Stat(strings.Fields(args)[2]); return err == nil })
+			link := strings.Fields(args)[2]
+			rttest.Eventually(t, "the arm", func() bool { _, err := os.Stat(link); return err == nil })
 			p.Process.Signal(syscall.SIGTERM)
 		}
 		if code := p.End(); code == 0 || !strings.Contains(p.Log.String(), "no space left on device") &&

@@ -113,9 +113,11 @@ func Ctl(id, line string) (Reply, error) {
 	}
 	switch err := json.NewDecoder(c).Decode(&reply); {
 	case errors.Is(err, io.EOF):
-		return reply, fmt.Errorf("the edge at %s ended before it answered: edge-rt ctl status shows whether it runs", path)
+		return reply, fmt.Errorf("the edge at %s ended before it answered: edge-rt ctl status shows whether it runs",
+			path)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return reply, fmt.Errorf("the edge at %s did not answer within %v: it hangs, or the machine is busy", path, timeout)
+		return reply, fmt.Errorf("the edge at %s did not answer within %v: it hangs, or the machine is busy", path,
+			timeout)
 	case err != nil:
 		return reply, fmt.Errorf("answer of the edge at %s: %w", path, err)
 	}

@@ -422,7 +422,8 @@ func TestAFailedWriteIsReported(t *testing.T) {
 	} {
 		var b strings.Builder
 		p := Program{Name: "robot", Description: "Moves.", Stdout: NewOutput(tt.to), Stderr: &b}
-		if _, code, done := p.Parse(&struct{}{}, []string{"--help"}); code != tt.code || !done || b.String() != tt.says {
+		_, code, done := p.Parse(&struct{}{}, []string{"--help"})
+		if code != tt.code || !done || b.String() != tt.says {
 			t.Errorf("--help: code %d, done %t, said %q; want %d and %q", code, done, &b, tt.code, tt.says)
 		}
 		b.Reset()

@@ -28,7 +28,7 @@ func TestDecode(t *testing.T) {
 	if err := DecodeYAML([]byte("name: a\nparts: [b, c]\n"), &f); err != nil || f.Name != "a" || len(f.Parts) != 2 {
 		t.Errorf("Decode = %+v, %v", f, err)
 	}
-	for _, good := range []string{"baud: 1e6", "baud: 1000000.0", "wait: 1.5s", "slew: 1.5", "name: '1.5'", "ids: [1]"} {
+	for _, good := range []string{"baud: 1e6", "baud: 1000000.0", "wait: 1.5s", "name: '1.5'", "ids: [1]"} {
 		if err := DecodeYAML([]byte(good), new(file)); err != nil {
 			t.Errorf("Decode(%q) = %v", good, err)
 		}
