@@ -9,14 +9,16 @@ Needs eclipse-zenoh, msgpack and numpy.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
+import re
 import secrets
 import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 
 import msgpack
@@ -25,9 +27,14 @@ import zenoh
 
 HEADER = struct.Struct("<HBQIqI")  # schema, type, sequence, episode, stamp, epoch
 OBSERVATION, CHUNK, EVENT = 1, 2, 3
+LATER = ("late", "unavailable", "draining", "unknown_session")  # codes of events after which another attempt may succeed
+FINAL = (*LATER, "bad_observation")  # codes of events instead of a chunk; others are information
+ANSWERS = 16  # chunks and events that wait for the caller
 
 
 MAX_ROWS = 4096  # docs/wire.md, "Limits"
+MAX_MESSAGE = 16 << 20  # bytes that lean-server's transport takes (docs/zenoh.md)
+SOON = 1.0  # s, in which the servers of a service name their loads
 
 
 class Refused(RuntimeError):
@@ -61,7 +68,10 @@ def _chunk(body: dict, width: int) -> np.ndarray:
     t = body.get("chunk_robot")
     if not isinstance(t, dict) or t.get("dtype") not in ("<f4", "<f8") or not isinstance(t.get("data"), bytes):
         raise ValueError("a chunk without chunk_robot")
-    rows, columns = t["shape"]
+    shape = t.get("shape")
+    if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(n, int) for n in shape):
+        raise ValueError(f"a chunk of the shape {shape}, want [rows, joints]")
+    rows, columns = shape
     if not 0 < rows <= MAX_ROWS or columns != width:
         raise ValueError(f"a chunk of {rows} x {columns} actions, want at most {MAX_ROWS} x {width}")
     chunk = np.frombuffer(t["data"], t["dtype"]).reshape(rows, columns).astype("<f4")
@@ -79,6 +89,8 @@ class Link:
     """
 
     def __init__(self, server: str, *, service: str = "", config: str = "", timeout: float = 5.0) -> None:
+        if "/" not in server:
+            raise ValueError(f"server is {server!r}, want an endpoint of Zenoh, such as tcp/{server or 'HOST:7447'}")
         self._server, self._timeout = server, timeout
         settings = zenoh.Config.from_file(config) if config else zenoh.Config()
         settings.insert_json5("mode", '"client"')
@@ -111,28 +123,40 @@ class Link:
                 raise Refused(f"no policy server at {self._server}: is lean-server running there?", retry=True)
             time.sleep(0.1)
 
-    def ask(self, key: str, body: bytes) -> dict:
-        for reply in self.session.get(key, payload=body, timeout=self._timeout):
+    def answers(self, key: str, body: bytes, timeout: float) -> Iterator[dict]:
+        """Yields the answers of all servers to a query, in the order of their arrival."""
+        every = {"target": zenoh.QueryTarget.ALL, "consolidation": zenoh.ConsolidationMode.NONE}
+        for reply in self.session.get(key, payload=body, timeout=timeout, **every):
             if reply.ok and isinstance(answer := msgpack.unpackb(reply.ok.payload.to_bytes()), dict):
-                return answer
+                yield answer
+
+    def ask(self, key: str, body: bytes) -> dict:
+        for answer in self.answers(key, body, self._timeout):
+            return answer
         raise Refused(f"no answer at {key} within {self._timeout} s", retry=True)
 
     def status(self) -> dict:
         """Returns the server's Status (docs/wire.md): names of actions and cameras, chunk size, rate."""
         return self.ask(f"{self.prefix}/status", b"")
 
-    def warm(self) -> dict:
-        """Returns the Status of a server that has run its policy; raises Refused where it has not within timeout seconds.
+    def statuses(self) -> list[dict]:
+        """Returns the Status of every server that answers soon, the least loaded first; else that of the first one."""
+        found = list(self.answers(f"{self.prefix}/status", b"", min(self._timeout, SOON))) or [self.status()]
+        return sorted(found, key=lambda s: (bool(s.get("draining")), float(s.get("server_load") or 0)))
+
+    def warm(self) -> list[dict]:
+        """Returns the statuses of the servers that have run their policy; raises Refused where none has within timeout
+        seconds.
 
         The first inference of many policies takes longer than an arm may wait.
         """
         deadline = time.monotonic() + self._timeout
-        while not (status := self.status()).get("warmed_up"):
+        while not (warm := [s for s in self.statuses() if s.get("warmed_up")]):
             if time.monotonic() > deadline:
                 text = f"the server has not warmed its policy up within {self._timeout:g} s (warmed_up): wait longer"
                 raise Refused(text, retry=True)
             time.sleep(0.1)
-        return status
+        return warm
 
 
 def status(server: str, *, service: str = "", config: str = "", timeout: float = 5.0) -> dict:
@@ -171,46 +195,75 @@ class Client:
         service: str = "",
         config: str = "",
     ) -> None:
+        if not re.fullmatch("[A-Za-z0-9_.-]*", name):
+            raise ValueError(f"name is {name!r}, want letters, digits, _ . and -")
         self.name = name or f"python-{secrets.token_hex(4)}"
         self._sequence, self._episode, self._epoch, self._want = 0, 0, epoch, None
         self._width, self._first = len(action_names), True
-        self._answers: queue.Queue[tuple[tuple, dict]] = queue.Queue(maxsize=16)
+        self._answers: queue.Queue[tuple[tuple, dict]] = queue.Queue(maxsize=ANSWERS)
+        self.notice = ""  # text of the newest event that was information, such as a quota
         self._link = Link(server, service=service, config=config, timeout=timeout)
         try:
             prefix = self._link.prefix
             self._key = f"{prefix}/{self.name}"
             # Zenoh would call a callback in a thread that keeps the program alive after its main thread's end.
-            subscriber = self._link.session.declare_subscriber(self._key + "/action", zenoh.handlers.FifoChannel(16))
+            subscriber = self._link.session.declare_subscriber(self._key + "/action", zenoh.handlers.FifoChannel(ANSWERS))
             threading.Thread(target=self._receive, args=(subscriber,), name="lean_client", daemon=True).start()
             names = [f"observation.images.{camera}" for camera in cameras]
             body = {
                 "op": "open", "client_uuid": self.name, "robot_type": robot_type, "policy_type": "",
                 "fps": float(fps), "action_names": list(action_names), "camera_names": names, "state_dim": 0,
                 "schema_version": 1, "rtc_enabled": rtc, "task": task, "tags": {},
-                "server_id": self._link.warm().get("server_id", ""), "session_epoch": epoch,
+                "session_epoch": epoch,
                 "camera_shapes": {f"observation.images.{c}": [*size, 3] for c, size in cameras.items()},
                 "instance": instance or secrets.token_hex(8), "host": socket.gethostname(),
                 "observation_steps": observation_steps, "raw_images": names,
             }
             if action_units:
                 body["action_units"] = list(action_units)
-            self.ack = self._link.ask(self._key + "/session", msgpack.packb(body))
-            if not self.ack.get("accepted"):
-                text = self.ack.get("error") or "the server refuses the session"
-                temporary = self.ack.get("draining") or self.ack.get("retry_after_ms")
-                raise Refused(text, retry=bool(temporary) or text.startswith("server full: "))
+            self.ack = self._open(body)
             self._token = self._link.session.liveliness().declare_token(f"{self._key}/{epoch}/alive")
         except BaseException:
             self._link.session.close()
             raise
 
+    def _open(self, body: dict) -> dict:
+        """Returns the ack of the first server that accepts the session; raises Refused with the best chance of another
+        attempt."""
+        refused = None
+        for status in self._link.warm():
+            body["server_id"] = status.get("server_id", "")
+            try:
+                ack = self._link.ask(self._key + "/session", msgpack.packb(body))
+            except Refused as error:  # it has ended since
+                refused = refused or error
+                continue
+            if ack.get("accepted"):
+                return ack
+            text = ack.get("error") or "the server refuses the session"
+            temporary = ack.get("draining") or ack.get("retry_after_ms") or text.startswith("server full: ")
+            if refused is None or temporary and not refused.retry:
+                refused = Refused(text, retry=bool(temporary))
+        raise refused
+
     def _receive(self, subscriber: zenoh.Subscriber) -> None:
         for sample in subscriber:
             try:
                 header = HEADER.unpack(sample.attachment.to_bytes() if sample.attachment else b"")
-                self._answers.put_nowait((header, msgpack.unpackb(sample.payload.to_bytes())))
-            except (struct.error, ValueError, queue.Full, msgpack.UnpackException):
+                body = msgpack.unpackb(sample.payload.to_bytes())
+            except (struct.error, ValueError, msgpack.UnpackException):
                 continue
+            if isinstance(body, dict):
+                self._keep(header, body)
+
+    def _keep(self, header: tuple, body: dict) -> None:
+        """Keeps an answer for chunk; of too many the oldest is dropped, since only the newest request counts."""
+        while True:
+            try:
+                return self._answers.put_nowait((header, body))
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):  # chunk has just taken it
+                    self._answers.get_nowait()
 
     def observe(
         self,
@@ -243,7 +296,10 @@ class Client:
             body["past_images"] = {name: [pictures[name] for pictures in earlier] for name in body["images"]}
         self._first = False
         header = HEADER.pack(1, OBSERVATION, self._sequence, self._episode, self._want[1], self._epoch)
-        self._link.session.put(self._key + "/obs", msgpack.packb(body), attachment=header)
+        message = msgpack.packb(body)
+        if len(message) > MAX_MESSAGE:  # the server's transport would drop it without a word
+            raise ValueError(f"an observation of {len(message)} bytes, want at most {MAX_MESSAGE}: send smaller pictures")
+        self._link.session.put(self._key + "/obs", message, attachment=header)
 
     def chunk(self, timeout: float) -> np.ndarray | None:
         """Returns the chunk of the newest observation, float32 [rows, joints], or None after timeout seconds.
@@ -259,11 +315,19 @@ class Client:
             _, kind, sequence, _, stamp, _ = header
             if kind == CHUNK and (sequence, stamp) == self._want:
                 return _chunk(body, self._width)
-            if kind == EVENT and (sequence in (0, self._sequence)):
+            if kind == EVENT and self._concerns(header, body):
                 code = str(body.get("code"))
-                later = ("late", "unavailable", "draining", "unknown_session")
-                raise Refused(f"{code}: {body.get('text')}", code, code in later)
+                if code in FINAL:
+                    raise Refused(f"{code}: {body.get('text')}", code, code in LATER)
+                self.notice = f"{code}: {body.get('text')}"
         return None
+
+    def _concerns(self, header: tuple, body: dict) -> bool:
+        """Returns whether an event is of this session, and of its newest observation or of none."""
+        _, _, sequence, _, stamp, epoch = header
+        if (body.get("server_id"), body.get("nonce")) != (self.ack.get("server_id"), self.ack.get("nonce")):
+            return False  # another server of the service, or any other client, may publish here
+        return epoch == self._epoch and (sequence == 0 or (sequence, stamp) == self._want)
 
     def reset(self, task: str = "") -> None:
         """Begins an episode: the policy forgets the past. Raises Refused where the server refuses the task."""

@@ -231,7 +231,7 @@ class LeanPolicy(PreTrainedPolicy):
                 chunk = self._client.chunk(min(self._patience(), left))
                 if chunk is not None:
                     return torch.from_numpy(chunk).unsqueeze(0)
-                reason = "no answer"
+                reason = self._client.notice or "no answer"
             except lean_client.Refused as error:
                 if not error.retry:
                     raise
@@ -271,7 +271,7 @@ def _picture(key: str, picture: Tensor) -> np.ndarray:
     if picture.ndim != 4 or picture.shape[:2] != (1, 3):
         raise ValueError(f"{key}: got {tuple(picture.shape)}, want [1, 3, height, width]")
     if picture.is_floating_point():
-        if picture.min() < 0 or picture.max() > 1:
+        if not (picture.min() >= 0 and picture.max() <= 1):  # also where a value is NaN
             raise ValueError(f"{key}: values from {picture.min():g} to {picture.max():g}, want 0 to 1")
         picture = (picture * 255).round().to(torch.uint8)
     return np.ascontiguousarray(picture[0].permute(1, 2, 0).cpu().numpy())

@@ -54,8 +54,10 @@ class Server:
         self.port, self.health, self.process = free_port(), free_port(), None
         self.address = f"tcp/127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        command = [SERVER, "--manifest", ROOT / "testdata/demo/server.yaml", "--listen", self.address]
+    def start(self, *flags: str) -> None:
+        """Serves at its address, or, with --connect among the flags, at another server's."""
+        flags = flags or ("--listen", self.address)
+        command = [SERVER, "--manifest", ROOT / "testdata/demo/server.yaml", *flags]
         self.process = subprocess.Popen(
             [*command, "--health-port", str(self.health)], env={**os.environ, "EDGERT_ORT": ort()},
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 import lerobot_policy_lean  # noqa: F401
 from lerobot_policy_lean.modeling_lean import _plausible, _prefix
 from lerobot_policy_lean.robot import Robot, _units, differences
+from conftest import Server
 
 JOINTS = ["shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos", "gripper.pos"]
 START = np.array([40, -30, 90, 10, -40, 50], "<f4")
@@ -55,12 +57,13 @@ def test_chunk_is_the_clients(server):
 
 def test_a_server_that_warms_up(monkeypatch):
     """No session begins before the server has run its policy: its first inference may take minutes."""
-    link, answers = lean_client.Link.__new__(lean_client.Link), iter([{"warmed_up": False}] * 2 + [{"warmed_up": True}])
+    cold, warm = [{"warmed_up": False}], {"warmed_up": True}
+    link, answers = lean_client.Link.__new__(lean_client.Link), iter([cold, cold, cold + [warm]])
     link._timeout = 5.0
-    monkeypatch.setattr(link, "status", lambda: next(answers))
-    assert link.warm() == {"warmed_up": True}
+    monkeypatch.setattr(link, "statuses", lambda: next(answers))
+    assert link.warm() == [warm]
     link._timeout = 0.2
-    monkeypatch.setattr(link, "status", lambda: {"warmed_up": False})
+    monkeypatch.setattr(link, "statuses", lambda: cold)
     with pytest.raises(lean_client.Refused, match="warmed_up") as refused:
         link.warm()
     assert refused.value.retry
@@ -70,6 +73,95 @@ def test_pictures_are_bytes():
     for picture in (PICTURE.astype("f4"), PICTURE[..., 0], PICTURE.transpose(2, 0, 1), PICTURE.astype("i1")):
         with pytest.raises(ValueError, match="want uint8"):
             lean_client._pictures({"top": picture})
+
+
+def client_of_nobody():
+    """A client with the session ack of a server that is not there, and its newest request."""
+    client = lean_client.Client.__new__(lean_client.Client)
+    client._answers, client._epoch, client._sequence, client._want = queue.Queue(lean_client.ANSWERS), 3, 7, (7, 77)
+    client._width, client.notice, client.ack = 1, "", {"server_id": "s", "nonce": 5}
+    return client
+
+
+def keep(client, kind, body, *, sequence=7, stamp=77, epoch=3):
+    client._keep((1, kind, sequence, 0, stamp, epoch), body)
+
+
+CHUNK = {"chunk_robot": {"dtype": "<f4", "shape": [2, 1], "data": bytes(8)}}
+
+
+def test_the_newest_answers_stay():
+    """A loop may send many observations before it takes a chunk; that of the newest one must be there."""
+    client = client_of_nobody()
+    for sequence in range(7 - 2 * lean_client.ANSWERS, 8):
+        keep(client, lean_client.CHUNK, CHUNK, sequence=sequence)
+    assert client.chunk(1.0).shape == (2, 1)
+
+
+def test_events():
+    """Information ends nothing, such as a quota; an event of another session or server is not this robot's."""
+    client = client_of_nobody()
+    event = {"code": "quota", "text": "0.5 inferences a second", "server_id": "s", "nonce": 5}
+    final = {**event, "code": "bad_observation"}
+    keep(client, lean_client.EVENT, event, sequence=0, stamp=0)
+    keep(client, lean_client.EVENT, {**event, "code": "unheard of"}, sequence=0, stamp=0)
+    keep(client, lean_client.EVENT, event, sequence=0, stamp=0)
+    keep(client, lean_client.EVENT, {**final, "server_id": "t"})
+    keep(client, lean_client.EVENT, {**final, "nonce": 6})
+    keep(client, lean_client.EVENT, final, epoch=2)
+    keep(client, lean_client.EVENT, final, stamp=76)
+    keep(client, lean_client.CHUNK, CHUNK)
+    assert client.chunk(1.0).shape == (2, 1) and client.notice == "quota: 0.5 inferences a second"
+    keep(client, lean_client.EVENT, final)
+    with pytest.raises(lean_client.Refused, match="bad_observation") as refused:
+        client.chunk(1.0)
+    assert not refused.value.retry
+    keep(client, lean_client.EVENT, {**final, "code": "draining"}, sequence=0, stamp=0)
+    with pytest.raises(lean_client.Refused, match="draining") as refused:
+        client.chunk(1.0)
+    assert refused.value.retry
+
+
+@pytest.mark.parametrize("shape", [None, 2, [2], [2, 1, 1], ["2", "1"], [2, 2], [0, 1]])
+def test_a_malformed_chunk_is_a_value_error(shape):
+    with pytest.raises(ValueError):
+        lean_client._chunk({"chunk_robot": {**CHUNK["chunk_robot"], "shape": shape}}, 1)
+
+
+def test_a_full_server_beside_one_with_room(server):
+    """Of two servers of one service the client takes the one that has room, whichever answers first."""
+    second = Server()
+    second.start("--connect", server.address, "--max-sessions", "1")
+    robot = {"action_names": JOINTS, "cameras": {"top": (120, 160)}}
+    try:
+        clients = [lean_client.Client(server.address, **robot) for _ in range(3)]
+        assert len({client.ack["server_id"] for client in clients}) == 2
+        for client in clients:
+            client.close()
+    finally:
+        second.stop()
+
+
+def test_a_picture_with_nan_is_refused(server):
+    policy = policy_of(server)
+    batch = batch_of(policy)
+    batch["observation.images.top"][0, 0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match="want 0 to 1"):
+        policy.predict_action_chunk(batch)
+
+
+def test_what_cannot_arrive(server):
+    """A message beyond the transport's limit would be dropped without an answer."""
+    robot = {"action_names": JOINTS, "cameras": {"top": (120, 160)}}
+    with pytest.raises(ValueError, match="such as tcp/HOST:7447"):
+        lean_client.Client("HOST:7447", **robot)
+    with pytest.raises(ValueError, match="want letters"):
+        lean_client.Client(server.address, name="a/b", **robot)
+    with lean_client.Client(server.address, **robot) as client:
+        with pytest.raises(ValueError, match="send smaller pictures"):
+            client.observe(START, {"top": np.zeros((2400, 2400, 3), np.uint8)})
+        client.observe(START, {"top": PICTURE})
+        assert client.chunk(30).shape == (50, 6)
 
 
 def test_queue_episodes_and_a_restarted_server(server):
