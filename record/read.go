@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,19 @@ import (
 	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/rt"
 )
+
+// Open opens a record. It refuses all but a file: a pipe would block, beyond any signal, and a device may have no end.
+func Open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, cmp.Or(err, fmt.Errorf("%s is no file: name one record", path))
+	}
+	return f, nil
+}
 
 // Limits for reading, since a file may come from any source.
 const (

@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 )
@@ -81,15 +82,15 @@ func Replay(ctx context.Context, cfg ReplayConfig) error {
 
 // load reads the episode, before any device is opened.
 func (s *replay) load(number uint32) error {
-	in, err := os.Open(s.file)
+	if info, err := os.Stat(s.file); err == nil && info.IsDir() {
+		return exit.Errorf(exit.Usage, "%s is a folder: name one record in it (*.mcap); lerobot-replay plays the "+
+			"episodes of data sets", s.file)
+	}
+	in, err := record.Open(s.file)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
 	defer in.Close()
-	if info, err := in.Stat(); err == nil && info.IsDir() {
-		return exit.Errorf(exit.Usage, "%s is a folder: name one record in it (*.mcap); lerobot-replay plays the "+
-			"episodes of data sets", s.file)
-	}
 	if s.episode, err = load(in, s.cfg.Arm.Robot, number); err != nil {
 		return exit.Errorf(exit.Of(err), "%s: %w", s.file, err)
 	}

@@ -187,6 +187,14 @@ func interrupted(t *testing.T, cfg Config) {
 	}
 }
 
+// A pipe would block, beyond any signal.
+func TestNoRecordButAFile(t *testing.T) {
+	cfg := testConfig(t, os.DevNull)
+	if _, err := Export(t.Context(), cfg); !rttest.Says(err, "neither a record nor a folder") {
+		t.Error(err)
+	}
+}
+
 // A record that a power cut has left empty, or that has just begun, does not prevent the export of
 // the other records in its folder. If the command line names such a record, the export refuses it;
 // it also refuses a foreign file.

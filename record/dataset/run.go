@@ -123,6 +123,9 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			return nil, nil, err
 		}
 		if !info.IsDir() {
+			if !info.Mode().IsRegular() { // a pipe would block, beyond any signal
+				return nil, nil, refuse("%s is neither a record nor a folder of records", path)
+			}
 			if err := add(path); err != nil {
 				return nil, nil, err
 			}

@@ -33,10 +33,7 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 		return exit.Errorf(exit.Usage, "--html %s would replace a record: name another file, such as run.html",
 			cfg.HTML)
 	}
-	if info, err := os.Stat(cfg.File); err == nil && !info.Mode().IsRegular() { // a pipe would block, beyond any signal
-		return exit.Errorf(exit.Usage, "%s is no file: name one record", cfg.File)
-	}
-	in, err := os.Open(cfg.File)
+	in, err := record.Open(cfg.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return exit.Errorf(exit.Usage, "no record %s: edge-rt ctl save writes one of a run, into its --record-dir",

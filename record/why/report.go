@@ -233,7 +233,7 @@ func byRun(names []string) (runs [][]string, err error) {
 // readFile visits a file. writing reports that a run is still writing it, so that its end will
 // follow; damaged, that it has its end and cannot be read up to there.
 func readFile(name string, v record.Visitor) (info record.Info, writing, damaged bool, err error) {
-	f, err := os.Open(name)
+	f, err := record.Open(name)
 	if err != nil {
 		return info, false, false, exit.With(exit.Usage, err)
 	}

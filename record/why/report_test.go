@@ -254,6 +254,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: file(other)}, exit.Config, `a file of profile "others!"`},
 		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events"},
 		{Config{Path: filepath.Join(dir, "away.mcap")}, exit.Usage, "no such file"},
+		{Config{Path: os.DevNull}, exit.Usage, "is no file"}, // a pipe would block
 		{Config{Path: t.TempDir()}, exit.Config, "holds no records of edge-rt"},
 		{Config{Dirs: []string{t.TempDir()}}, exit.Absent, "there are no records in"},
 		{Config{Dirs: []string{filepath.Join(dir, "away")}}, exit.Absent, "there are no records in"},

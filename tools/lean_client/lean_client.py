@@ -297,7 +297,7 @@ class Client:
         self._first = False
         header = HEADER.pack(1, OBSERVATION, self._sequence, self._episode, self._want[1], self._epoch)
         message = msgpack.packb(body)
-        if len(message) > MAX_MESSAGE:  # the server's transport would drop it without a word
+        if len(message) > MAX_MESSAGE:  # the server's transport would drop it, and nothing would answer
             raise ValueError(f"an observation of {len(message)} bytes, want at most {MAX_MESSAGE}: send smaller pictures")
         self._link.session.put(self._key + "/obs", message, attachment=header)
 
