@@ -248,7 +248,7 @@ class Policy:
 
     def check_statistics(self) -> None:
         """Refuses a normalisation without its statistics: LeRobot leaves the values as they are, so that an arm would
-        get z-scores as its units."""
+        get z-scores as its units. Refuses statistics that no data has, too, as the export does."""
         for pipeline, key in zip(self.processors, ("observation.state", "action")):
             for step in pipeline.steps:
                 known = getattr(step, "_tensor_stats", None)
@@ -264,6 +264,13 @@ class Policy:
                         lacks = f"the checkpoint normalises {key} by {mode}, and its processors have {has} {name} of it"
                         cure = "train the policy on your data first, which writes the statistics"
                         raise Fault(f"model.repo_or_path: {lacks}: LeRobot would pass the values on as they are; {cure}")
+                if mode in STATISTICS:
+                    low, high = (known[key][name] for name in STATISTICS[mode])
+                    width = high if mode == "MEAN_STD" else high - low
+                    if (width < 0).any() or not width.any():
+                        what = "mirrors an axis" if (width < 0).any() else "moves no joint"
+                        has = f"the checkpoint normalises {key} by {mode}, and its {' and '.join(STATISTICS[mode])} are {low.tolist()} and {high.tolist()}"
+                        raise Fault(f"model.repo_or_path: {has}, which {what}: compute the data set's statistics again and save the checkpoint with them")
 
     def init_rtc(self) -> None:
         """Enables RTC as lerobot-rollout does, with the checkpoint's settings where it has some."""

@@ -299,11 +299,13 @@ def without(key: str):
 
 def test_statistics_that_lerobot_would_miss(act: Path, tmp_path: Path) -> None:
     """LeRobot passes on values whose statistics are absent: z-scores would go to the arm as degrees."""
-    nan = lambda tensors: tensors | {"action.std": torch.full((6,), torch.nan)}
+    std = lambda value: lambda tensors: tensors | {"action.std": torch.full((6,), value)}
     for i, (pattern, change, says) in enumerate([
         ("policy_postprocessor*.safetensors", without("action."), "normalises action by MEAN_STD, and its processors have no mean"),
         ("policy_preprocessor*.safetensors", without("observation.state."), "normalises observation.state"),
-        ("policy_postprocessor*.safetensors", nan, "an unusable .* std"),
+        ("policy_postprocessor*.safetensors", std(torch.nan), "an unusable .* std"),
+        ("policy_postprocessor*.safetensors", std(-2.0), "mean and std are .*, which mirrors an axis"),
+        ("policy_postprocessor*.safetensors", std(0.0), "which moves no joint"),
     ]):  # fmt: skip
         folder = changed(act, tmp_path / str(i), pattern, change)
         with pytest.raises(worker.Fault, match=says):
