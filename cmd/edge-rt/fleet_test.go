@@ -46,7 +46,7 @@ func TestFleetTop(t *testing.T) {
 
 // A router that does not answer is named within a few seconds.
 func TestFleetTopAtADeadAddress(t *testing.T) {
-	t.Parallel()
+	rttest.RealTime(t)
 	silent := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t) // it accepts nothing
 	defer silent.Close()
 	at := "tcp/" + silent.Addr().String()
