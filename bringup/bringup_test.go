@@ -208,6 +208,17 @@ func TestSetupMotors(t *testing.T) {
 	}
 }
 
+// Goal: the motors of a LeKiwi get their ids in LeRobot's order.
+func TestSetupOrder(t *testing.T) {
+	var ids []uint8
+	for _, m := range setupOrder(named(t, "lekiwi").Motors) {
+		ids = append(ids, m.ID)
+	}
+	if want := []uint8{6, 5, 4, 3, 2, 1, 9, 8, 7}; !slices.Equal(ids, want) {
+		t.Errorf("order %v, want %v", ids, want)
+	}
+}
+
 // Two motors at once would both take the id.
 func TestSetupMotorsWantsThemAlone(t *testing.T) {
 	t.Parallel()

@@ -15,18 +15,15 @@ import (
 // idWait is the wait for the reply to the write of a new id, which comes from the old one.
 const idWait = 50 * time.Millisecond
 
-// SetupMotors gives every motor its id and baud rate, starting with the last of the chain, as
-// LeRobot does.
+// SetupMotors gives every motor its id and baud rate.
 func SetupMotors(ctx context.Context, cfg Config) error {
 	if err := cfg.checkBus(); err != nil {
 		return err
 	}
 	s := newSession(cfg)
 	defer s.close()
-	motors := slices.Clone(cfg.Robot.Motors)
-	slices.Reverse(motors)
 	s.printf("Each motor of a %s gets its id. Keep the motors' supply on.", cfg.Robot.Name)
-	for _, m := range motors {
+	for _, m := range setupOrder(cfg.Robot.Motors) {
 		if m.Shadow != 0 {
 			if err := s.setUp(ctx, m, m.Shadow, m.Name+"_shadow"); err != nil {
 				return err
@@ -39,6 +36,20 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 	s.printf("%s", s.next("All motors have their ids. Connect them in a chain.",
 		"edge-rt scan %s, then edge-rt calibrate %s", s.flags(), s.flags()))
 	return nil
+}
+
+// setupOrder returns the motors in LeRobot's order: the last motor of the arm first, and a base's
+// wheels after the arm.
+func setupOrder(motors []robot.Motor) []robot.Motor {
+	var arm, wheels []robot.Motor
+	for _, m := range slices.Backward(motors) {
+		if m.Norm == robot.Velocity {
+			wheels = append(wheels, m)
+		} else {
+			arm = append(arm, m)
+		}
+	}
+	return append(arm, wheels...)
 }
 
 func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name string) error {
