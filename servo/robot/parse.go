@@ -439,6 +439,10 @@ func (m Motor) notDriveable(s Setting) string {
 	switch {
 	case s.Register == table.OperatingMode && m.Norm != Velocity && !slices.Contains(positions, s.Value):
 		return fmt.Sprintf("it does not go to positions then, and may turn without an end; want one of %v", positions)
+	case s.Register == "Max_Voltage_Limit":
+		if low, _ := m.Setting("Min_Voltage_Limit"); low > s.Value {
+			return fmt.Sprintf("below Min_Voltage_Limit, %d; want it above", low)
+		}
 	case s.Register == table.AngularResolution && s.Value > 1:
 		return "its positions are no counts of 4096 to a turn then; want 1"
 	}

@@ -156,6 +156,8 @@ func TestBadDescriptions(t *testing.T) {
 		{"a joint that turns", "Return_Delay_Time: 0}", "Operating_Mode: 1}",
 			"may turn without an end; want one of [0]"},
 		{"steps of two counts", "Return_Delay_Time: 0}", "Angular_Resolution: 2}", "4096 to a turn"},
+		{"limits that cross", "Return_Delay_Time: 0}", "Min_Voltage_Limit: 140, Max_Voltage_Limit: 40}",
+			"Max_Voltage_Limit = 40: below Min_Voltage_Limit, 140"},
 		{"renamed unknown", "baud:", "rename: {joints: {c: d}}\nbaud:", "c: \"d\""},
 		{"like nobody", "baud:", "like: r2d2\nbaud:", "r2d2"},
 		{"like a likeness", "baud:", "like: so100\nbaud:", "so101"},
