@@ -47,7 +47,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 				for kind, share := range map[string]float64{"drop": tt.drop, "corrupt": tt.spoil} {
 					if share > 0 {
 						faults.Faults = append(faults.Faults, servosim.Fault{Kind: kind, IDs: tt.ids,
-							Probability: share})
+							Probability: &share})
 					}
 				}
 				b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
@@ -99,7 +99,7 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 				Calibration: device.SimCalibration(r)}))(t)
 			defer arm.Close()
 			rttest.Do(t, b.Inject(servosim.Script{Faults: []servosim.Fault{
-				{Kind: "late", By: 15 * time.Millisecond, Probability: 0.2, Until: until},
+				{Kind: "late", By: 15 * time.Millisecond, Probability: new(0.2), Until: until},
 			}}))
 			e := &Edge{cfg: Config{FPS: 50}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
 			e.arms = hotplug.Parts{hotplug.New(arm, servo.ArmConfig{}, rt.KernelClock())}

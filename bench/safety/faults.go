@@ -230,7 +230,7 @@ func low(c *servosim.Config, _ []uint8) {
 
 // spoilt is a fault in which a share of the replies is lost or damaged for 4 s.
 func spoilt(name, title, kind string, share float64) fault {
-	return onBus(name, title, safeOn, 4*s, servosim.Fault{Kind: kind, Probability: share, Until: 4 * s})
+	return onBus(name, title, safeOn, 4*s, servosim.Fault{Kind: kind, Probability: &share, Until: 4 * s})
 }
 
 var line = []fault{

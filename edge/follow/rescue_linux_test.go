@@ -60,7 +60,7 @@ func TestArmingOnALossyBus(t *testing.T) {
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
 			t.Parallel()
 			a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7,
-				Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
+				Faults: []servosim.Fault{{Kind: "drop", Probability: &p, From: 3 * time.Second}}}}, nil)
 			a.begins = false
 			a.during(3 * time.Second)
 			a.begins = true

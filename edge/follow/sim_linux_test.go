@@ -436,8 +436,8 @@ func TestOutsideOfMotors(t *testing.T) {
 func TestLossyBus(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{
-		{Kind: "drop", Probability: 0.1, From: 2 * time.Second},
-		{Kind: "corrupt", Probability: 0.05, From: 2 * time.Second},
+		{Kind: "drop", Probability: new(0.1), From: 2 * time.Second},
+		{Kind: "corrupt", Probability: new(0.05), From: 2 * time.Second},
 	}}}, nil)
 	a.drive()
 	for n := range 6 {

@@ -36,7 +36,7 @@ type Script struct {
 type Fault struct {
 	Kind        string        `yaml:"kind"`        // one of kindNames
 	IDs         []uint8       `yaml:"ids"`         // default: all servos
-	Probability float64       `yaml:"probability"` // share of the replies with the fault; default 1
+	Probability *float64      `yaml:"probability"` // share of the replies with the fault; default 1
 	Count       int           `yaml:"count"`       // most replies with the fault; default: no limit
 	From        time.Duration `yaml:"from"`
 	Until       time.Duration `yaml:"until"`   // default: for ever
@@ -109,6 +109,7 @@ const (
 	scriptBytesMax = 1 << 20
 	defaultBy      = 5 * time.Millisecond
 	defaultNoise   = 8
+	bitsMax        = 64
 	encoderMax     = 1 << 20 // counts
 )
 
@@ -155,10 +156,12 @@ func (f *Fault) check() error {
 	switch {
 	case f.Kind == "" || k >= kinds:
 		return bad("kind", fmt.Sprintf("%q", f.Kind), "one of "+strings.Join(kindNames[1:], ", "))
-	case !(f.Probability >= 0 && f.Probability <= 1):
-		return bad("probability", f.Probability, "0 to 1")
+	case f.Probability != nil && !(*f.Probability > 0 && *f.Probability <= 1):
+		return bad("probability", *f.Probability, "above 0 and at most 1, or no such line for every reply")
 	case f.Count < 0 || f.From < 0 || f.By < 0 || f.Bits < 0:
 		return errors.New("a count or a time is negative")
+	case f.Bits > bitsMax:
+		return bad("bits", f.Bits, fmt.Sprintf("1 to %d", bitsMax))
 	case f.Until != 0 && f.Until <= f.From:
 		return bad("until", f.Until, "a time after from")
 	case f.Bytes < 0 || f.Bytes > noiseMax:
@@ -218,8 +221,8 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 		for i := range l.ids {
 			l.ids[i] = f.IDs == nil || slices.Contains(f.IDs, uint8(i))
 		}
-		if f.Probability > 0 && f.Probability < 1 {
-			l.threshold = uint64(f.Probability * math.MaxUint64)
+		if f.Probability != nil && *f.Probability < 1 {
+			l.threshold = uint64(*f.Probability * math.MaxUint64)
 		}
 		if f.Count > 0 {
 			l.left = f.Count

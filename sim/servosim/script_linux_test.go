@@ -32,7 +32,8 @@ func TestScriptsThatAreNone(t *testing.T) {
 		"faults: [{kind: encoder, drift: .nan}]", "faults: [{kind: encoder, offset: 9999999}]",
 		"faults: [{kind: block, at: 9999999}]", "faults: [{kind: block, at: here}]",
 		"faults: [{kind: flood, bytes: 65}]",
-		"faults: [{kind: power, until: -1s}]",
+		"faults: [{kind: power, until: -1s}]", "faults: [{kind: drop, probability: 0}]",
+		"faults: [{kind: corrupt, bits: 65}]",
 	} {
 		if _, err := ParseScript([]byte(text)); !errors.Is(err, errScript) {
 			t.Errorf("ParseScript(%.60q) = %v, want ErrScript", text, err)
