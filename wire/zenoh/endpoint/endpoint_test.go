@@ -240,6 +240,7 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 		return robot(cert, key, ours.CA)
 	}
 	strangerCert, strangerKey := other.Issue("stranger")
+	oldCert, oldKey := old.Issue("robot-old")
 	trust := Security{RootCA: ours.CA}
 	for _, tt := range []struct {
 		name         string
@@ -282,6 +283,10 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 		{"one that is over", mutual(good, ours.CA), shows("robot-over", from(-9*hour, -hour)),
 			fix{[]string{`robot-over.pem ("robot-over") expired on `},
 				[]string{`the client's certificate "robot-over" expired on `, "renewed on the robot"}, giveCA}},
+		{"one whose authority is over", mutual(good, old.CA), robot(oldCert, oldKey, ours.CA),
+			fix{[]string{`the authority "test CA" has expired in its root_ca_certificate`, "made anew"},
+				[]string{`the authority "test CA", which signed the client's certificate "robot-old", expired on`},
+				giveCA}},
 		{"one that has not begun", mutual(good, ours.CA), shows("robot-early", from(24*hour, 48*hour)),
 			fix{[]string{`robot-early.pem ("robot-early") is not valid before `},
 				[]string{`"robot-early" is not valid before `}, giveCA}},

@@ -267,7 +267,8 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 	case alert == alertExpired:
 		return fmt.Sprintf("%s is valid from %s to %s, and this machine's clock says %s", what, date(c.NotBefore),
 				date(c.NotAfter), date(now)),
-			"the clock of one of the two machines is wrong: set it"
+			fmt.Sprintf("the authority %s has expired in its root_ca_certificate, or the clock of one of the two "+
+				"machines is wrong: have the authority made anew with all that it signed, or set the clock", issuer(c))
 	case alert == alertRevoked || alert == alertBad && w.usage == x509.ExtKeyUsageClientAuth: // our listener's
 		return fmt.Sprintf("%s may have been revoked by %s", what, issuer(c)),
 			"its log has the reason; have a new one made where it was revoked"
