@@ -147,6 +147,9 @@ func (c *Config) Check() error {
 		return exit.Errorf(exit.Usage, "--fps-mismatch is %q, want %s or %s", c.FPSMismatch, fpsRefuse, fpsAllow)
 	case c.ModelChange != "" && c.ModelChange != modelRefuse && c.ModelChange != modelEpisode:
 		return exit.Errorf(exit.Usage, "--model-change is %q, want %s or %s", c.ModelChange, modelRefuse, modelEpisode)
+	case c.ReconnectInitialBackoff > c.ReconnectMaxBackoff && c.ReconnectMaxBackoff > 0:
+		return exit.Errorf(exit.Usage, "--reconnect-initial-backoff is %v, want at most --reconnect-max-backoff, %v",
+			c.ReconnectInitialBackoff, c.ReconnectMaxBackoff)
 	case c.Bus == "":
 		return exit.Errorf(exit.Usage,
 			"--bus is missing: give the arm's serial port (edge-rt --bus /dev/ttyACM0), or sim")

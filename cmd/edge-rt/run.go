@@ -279,15 +279,14 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 			DegradedAfter:  r.DegradedAfter != nil,
 			RequestTimeout: r.RequestTimeout != nil,
 		},
-		ReconnectInitialBackoff: program.ValueOr(r.ReconnectInitialBackoff, p.ReconnectInitialBackoff),
-		ReconnectMaxBackoff:     program.ValueOr(r.ReconnectMaxBackoff, p.ReconnectMaxBackoff),
-		MaxOffline:              program.ValueOr(r.MaxOffline, p.MaxOffline),
-		Tags:                    r.Tag,
-		Telemetry:               r.Telemetry,
-		Traces:                  r.Traces,
-		Flags:                   r.Flags,
-		Log:                     r.log(screen),
+		MaxOffline: program.ValueOr(r.MaxOffline, p.MaxOffline),
+		Tags:       r.Tag,
+		Telemetry:  r.Telemetry,
+		Traces:     r.Traces,
+		Flags:      r.Flags,
+		Log:        r.log(screen),
 	}
+	r.backoffs(&cfg, p)
 	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err
 	}
@@ -305,6 +304,15 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	}
 	cfg.Cameras, err = r.cameras()
 	return cfg, err
+}
+
+// backoffs sets the waits between attempts to reach the server. A default gives way to a flag.
+func (r *runFlags) backoffs(cfg *edge.Config, p uplink.Profile) {
+	first, longest := p.ReconnectInitialBackoff, p.ReconnectMaxBackoff
+	cfg.ReconnectInitialBackoff = program.ValueOr(r.ReconnectInitialBackoff,
+		min(first, program.ValueOr(r.ReconnectMaxBackoff, first)))
+	cfg.ReconnectMaxBackoff = program.ValueOr(r.ReconnectMaxBackoff,
+		max(longest, program.ValueOr(r.ReconnectInitialBackoff, longest)))
 }
 
 // injectFaults wraps the network session in the faults of --wire-faults.

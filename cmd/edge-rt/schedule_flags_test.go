@@ -27,6 +27,8 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--schedule rtc --cooldown runway", 2, "--cooldown|rtc|drtc"}, // a typed default is refused, too
 		{"--compat --cooldown runway", 2, "--cooldown runway|--compat|counts, merge, off"},
 		{"--aggregate-fn-name weighted_average", 2, "--aggregate-fn-name|drtc|async, v1"},
+		{"--reconnect-initial-backoff 5s --reconnect-max-backoff 1s", 2,
+			"--reconnect-initial-backoff is 5s|at most --reconnect-max-backoff, 1s"},
 		{"--schedule rtc --compat --epsilon 1", 2, "--epsilon|rtc --compat|--request-timeout"},
 		{"--schedule guess --cooldown runway", 2, "guess|drtc, rtc"},
 		{"--estimator-k 2", 2, "--estimator-k|jk"},
@@ -105,6 +107,8 @@ func TestProfile(t *testing.T) {
 		{"--profile wifi --schedule rtc --buffer-time 1s --reconnect-max-backoff 1m", 5 * time.Second, time.Second,
 			time.Minute, time.Second},
 		{"--profile wan --schedule rtc --compat", 10 * time.Second, 2 * time.Second, 10 * time.Second, 0},
+		{"--reconnect-max-backoff 100ms", 5 * time.Second, time.Second, 100 * time.Millisecond, 0},
+		{"--reconnect-initial-backoff 1m", 5 * time.Second, time.Second, time.Minute, 0},
 		{"--schedule append --buffer-time auto", 5 * time.Second, time.Second, 10 * time.Second, chunk.AutoBuffer},
 	} {
 		var c cli
@@ -127,6 +131,9 @@ func TestProfile(t *testing.T) {
 			cfg.ReconnectInitialBackoff != 500*time.Millisecond) || cfg.Given.DegradedAfter ||
 			cfg.Given.RequestTimeout != strings.Contains(tt.args, "--request-timeout") {
 			t.Errorf("%q: %+v, want %+v", tt.args, cfg, tt)
+		}
+		if cfg.ReconnectInitialBackoff > cfg.ReconnectMaxBackoff {
+			t.Errorf("%q: waits from %v to %v", tt.args, cfg.ReconnectInitialBackoff, cfg.ReconnectMaxBackoff)
 		}
 	}
 }
