@@ -3,9 +3,11 @@ package record
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -273,6 +275,33 @@ func (h *honest) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
+// noAttachments leaves out the attachments of a file, which other programs may have added: no reader
+// here uses them, and the library takes an attachment of more than maxRecord for damage.
+type noAttachments struct {
+	from   io.Reader // from the first record on
+	record io.Reader // the current record
+}
+
+func (a *noAttachments) Read(b []byte) (n int, err error) {
+	for {
+		if n, err = a.record.Read(b); n > 0 || !errors.Is(err, io.EOF) {
+			return n, err
+		}
+		head := make([]byte, recordHead)
+		if n, err = io.ReadFull(a.from, head); n == 0 {
+			return 0, err
+		}
+		body := io.LimitReader(a.from, int64(min(binary.LittleEndian.Uint64(head[1:]), math.MaxInt64)))
+		a.record = io.MultiReader(bytes.NewReader(head[:n]), body)
+		if mcap.OpCode(head[0]) == mcap.OpAttachment {
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				return 0, err
+			}
+			a.record = body // which has ended
+		}
+	}
+}
+
 // scan calls visit for each record, including the records in chunks whose CRC is right. ended
 // reports that the file has its end. The error is errTorn for a file that breaks off or is damaged,
 // a readError for a file that cannot be read to its end, and otherwise visit's.
@@ -303,7 +332,8 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 	case !bytes.Equal(begin, mcap.Magic):
 		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written", begin)
 	}
-	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), r),
+	records := &noAttachments{from: r, record: bytes.NewReader(nil)}
+	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), records),
 		&mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
 	if err != nil {
 		return false, fmt.Errorf("no MCAP file: %w", err)

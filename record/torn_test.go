@@ -3,6 +3,7 @@ package record
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -54,6 +55,27 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 		t.Fatalf("%d files, %v", len(entries), err)
 	}
 	return entries[0].name, load(t, filepath.Join(r.cfg.Dir, entries[0].name))
+}
+
+// Goal: an attachment that another program has added, however large, is no damage. A file that ends
+// in it is torn.
+func TestAttachmentsAreNotRead(t *testing.T) {
+	_, whole := writeChunks(t, 2)
+	const large = maxRecord + 1
+	at := len(mcap.Magic) + recordHead + int(binary.LittleEndian.Uint64(whole[len(mcap.Magic)+1:])) // after the header
+	head := binary.LittleEndian.AppendUint64([]byte{byte(mcap.OpAttachment)}, large)
+	zeros := make([]byte, large)
+	for _, cut := range []int{0, 1} {
+		ticks := 0
+		parts := []io.Reader{bytes.NewReader(whole[:at]), bytes.NewReader(head), bytes.NewReader(zeros[cut:])}
+		if cut == 0 {
+			parts = append(parts, bytes.NewReader(whole[at:]))
+		}
+		info, err := Read(io.MultiReader(parts...), Visitor{Tick: func(*Tick) error { ticks++; return nil }})
+		if err != nil || info.Torn != (cut > 0) || (ticks == 2*perChunk) != (cut == 0) {
+			t.Errorf("%d bytes missing: %d ticks, torn %v, %v", cut, ticks, info.Torn, err)
+		}
+	}
 }
 
 // inWholeChunks returns the number of messages in the chunks that end before byte cut, from the
