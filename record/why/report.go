@@ -41,6 +41,8 @@ type Report struct {
 	Audit    *AuditSummary  `json:"audit,omitempty"`  // absent without --audit
 	Latency  []Stage        `json:"latency"`          // from a picture to the motors
 	Hidden   string         `json:"hidden,omitempty"` // folder of services' records that this user may not read
+	Skipped  []Skipped      `json:"skipped"`          // files of a folder that cannot be explained
+	nothing  error          // why the first skipped file cannot be explained
 	nearest  *Dated         // nearest finding if --at has no finding
 	all      int
 	ways     []way
@@ -61,6 +63,12 @@ type File struct {
 	Torn    bool      `json:"torn"`          // the record has no end
 	Damaged bool      `json:"damaged"`       // the record has its end, and a part before it cannot be read
 	Writing bool      `json:"writing"`       // a run still writes the record
+}
+
+// Skipped is a file without an explanation.
+type Skipped struct {
+	Name string `json:"name"` // the file
+	Why  string `json:"why"`  // why it was skipped
 }
 
 // Dated is a Finding with times of day.
@@ -93,11 +101,8 @@ type AuditSummary struct {
 
 // Run explains the records that cfg selects.
 func Run(cfg Config) (*Report, error) {
-	names, err := cfg.files()
-	if err != nil {
-		return nil, err
-	}
 	r := &Report{
+		Skipped:  []Skipped{},
 		Hidden:   cfg.hidden(""),
 		At:       cfg.At,
 		Findings: []Dated{},
@@ -105,20 +110,20 @@ func Run(cfg Config) (*Report, error) {
 		Causes:   map[string]int{},
 		where:    cmp.Or(cfg.Local, time.Local),
 	}
+	names, err := cfg.files(r.skip)
+	if err != nil {
+		return nil, err
+	}
 	at, err := parseClock(cfg.At)
 	if err != nil {
 		return nil, err
 	}
 	covered := cfg.At == ""
-	var nothing error
 	for _, run := range names {
 		l, file, err := ReadRun(run)
-		if errors.Is(err, errNothing) {
-			nothing = err
-			continue
-		}
 		if err != nil {
-			return nil, err
+			r.skip(run[0], err)
+			continue
 		}
 		if cfg.At != "" {
 			from, to, ok := at.in(file, r.where)
@@ -139,7 +144,7 @@ func Run(cfg Config) (*Report, error) {
 		}
 	}
 	if len(r.Files) == 0 {
-		return nil, nothing
+		return nil, r.nothing
 	}
 	if !covered {
 		return nil, exit.Errorf(exit.Usage, "--at %s is not on record: %s", cfg.At, r.coverage())
@@ -151,9 +156,16 @@ func Run(cfg Config) (*Report, error) {
 	return r, nil
 }
 
+// skip leaves a file out.
+func (r *Report) skip(name string, err error) {
+	r.nothing = cmp.Or(r.nothing, err)
+	text := strings.TrimLeft(strings.TrimPrefix(err.Error(), name), ": ")
+	r.Skipped = append(r.Skipped, Skipped{filepath.Base(name), text})
+}
+
 // files returns the records to explain: those of each run together, the oldest first; with --at and
-// without a file, the newest first.
-func (c *Config) files() (runs [][]string, err error) {
+// without a file, the newest first. It skips files that are no records.
+func (c *Config) files(skip func(name string, err error)) (runs [][]string, err error) {
 	path := c.Path
 	if path == "" {
 		names, err := record.FilesOf(c.Dirs, c.ID)
@@ -190,7 +202,7 @@ func (c *Config) files() (runs [][]string, err error) {
 	if err != nil {
 		return nil, exit.With(exit.Config, err)
 	}
-	return byRun(names)
+	return byRun(names, skip), nil
 }
 
 // hidden returns a sentence about the records that were not read; empty: all were read.
@@ -204,7 +216,7 @@ func (c *Config) hidden(before string) string {
 
 // byRun groups the files by process, and sorts each group by its own clock. The names are no help,
 // since the time of day in them may have been set back.
-func byRun(names []string) (runs [][]string, err error) {
+func byRun(names []string, skip func(name string, err error)) (runs [][]string) {
 	index := map[string]int{}
 	began := map[string]rt.Instant{}
 	for _, n := range names {
@@ -214,7 +226,8 @@ func byRun(names []string) (runs [][]string, err error) {
 			return nil
 		}})
 		if err != nil {
-			return nil, err
+			skip(n, err)
+			continue
 		}
 		who := info.Run["instance"]
 		if i, ok := index[who]; ok && who != "" {
@@ -227,7 +240,7 @@ func byRun(names []string) (runs [][]string, err error) {
 	for _, of := range runs {
 		slices.SortStableFunc(of, func(a, b string) int { return cmp.Compare(began[a], began[b]) })
 	}
-	return runs, nil
+	return runs
 }
 
 // readFile visits a file. writing reports that a run is still writing it, so that its end will
@@ -401,6 +414,9 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // the terminal, and mostly the one of interest.
 func (r *Report) Write(w io.Writer) error {
 	out := &strings.Builder{}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(out, "skipped: %s: %s\n", s.Name, s.Why)
+	}
 	for _, f := range r.Files {
 		fmt.Fprintf(out, "%s: robot %s, %s, %d ticks, %d of them starved, %s\n", f.Name, cmp.Or(f.Robot, "(no name)"),
 			r.stretch(f.From, f.To), f.Ticks, f.Starved, cmp.Or(f.Model, "no model"))

@@ -244,6 +244,8 @@ func TestRecordsThatAreNone(t *testing.T) {
 		return to
 	}
 	other := bytes.Replace(whole, []byte("edge-rt"), []byte("others!"), 1)
+	foreign := t.TempDir()
+	rttest.Do(t, os.WriteFile(filepath.Join(foreign, "arm-20260101T000000.000Z.mcap"), []byte("hello"), 0o600))
 	for _, tt := range []struct {
 		cfg  Config
 		code exit.Code
@@ -252,6 +254,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: file(nil)}, exit.Config, "no MCAP file: it is empty"},
 		{Config{Path: file([]byte("hello"))}, exit.Config, `no MCAP file: it begins with "hello"`},
 		{Config{Path: file(other)}, exit.Config, `a file of profile "others!"`},
+		{Config{Path: foreign}, exit.Config, "no MCAP file"},
 		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events"},
 		{Config{Path: filepath.Join(dir, "away.mcap")}, exit.Usage, "no such file"},
 		{Config{Path: os.DevNull}, exit.Usage, "is no file"}, // a pipe would block
@@ -265,6 +268,24 @@ func TestRecordsThatAreNone(t *testing.T) {
 	} {
 		if _, err := Run(tt.cfg); exit.Of(err) != tt.code || !rttest.Says(err, tt.want) {
 			t.Errorf("%+v: %v, code %d, want %d and %q", tt.cfg, err, exit.Of(err), tt.code, tt.want)
+		}
+	}
+}
+
+// A foreign file with a record's name does not prevent the explanation of a folder's other records.
+func TestAForeignFileIsSkipped(t *testing.T) {
+	dir := t.TempDir()
+	name := write(t, dir, "arm", begin)
+	other := bytes.Replace(load(t, name), []byte("edge-rt"), []byte("others!"), 1)
+	for n, data := range map[string][]byte{"arm-20260101T000000.000Z.mcap": []byte("hello"),
+		"arm-20990101T000000.000Z.mcap": other} {
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, n), data, 0o600))
+	}
+	for _, cfg := range []Config{{Path: dir}, {Dirs: []string{dir}, At: begin.In(zone).Format(time.DateTime[:16])}} {
+		r, text := run(t, cfg)
+		if len(r.Files) != 1 || r.Files[0].Name != filepath.Base(name) || len(r.Skipped) == 0 ||
+			!strings.Contains(text, `skipped: arm-20990101T000000.000Z.mcap: a file of profile "others!"`) {
+			t.Errorf("%+v: %+v\n%s", cfg, r, text)
 		}
 	}
 }
@@ -318,7 +339,7 @@ func TestFilesOfARunAreInOrder(t *testing.T) {
 		f.Tick(&record.Tick{At: rt.Instant(1+i) * second})
 		f.Close()
 	}
-	runs, err := (&Config{Path: dir}).files()
+	runs, err := (&Config{Path: dir}).files(nil)
 	if err != nil || len(runs) != 1 || len(runs[0]) != len(names) {
 		t.Fatalf("%v, %v, want one run", runs, err)
 	}
