@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -247,7 +248,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	if v, ok := values[table.PresentCurrent]; ok {
 		reading.CurrentMA = new(float64(v) * m.Model.CurrentMA)
 	}
-	reading.State = stateOf(reading.Torque, fault)
+	reading.State = stateOf(reading.Torque, fault) + oddValues(m.Model, values)
 	if c != nil && m.Norm != robot.Velocity {
 		raw, turned := inTurn(m, c[m.Name], reading.Raw, values[table.OperatingMode])
 		reading.Position = new(float64(servo.Normalize(m, c[m.Name], raw)))
@@ -255,6 +256,29 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 			values[table.DriveMode])
 	}
 	return reading, nil
+}
+
+// oddValues names the values that no working motor measures: a register may hold anything.
+func oddValues(m *table.Model, values map[table.Register]int) string {
+	var odd []string
+	for _, q := range [...]struct {
+		register   table.Register
+		unit, most float64
+		format     string
+	}{
+		{table.PresentLoad, 0.1, 105, "%.1f %% load"},
+		{table.PresentTemperature, 1, 150, "%.0f C"}, // the servos protect themselves far below
+		{table.PresentVoltage, 0.1, 25.45, "%.1f V"}, // the highest supply of these servos is 24 V
+		{table.PresentCurrent, m.CurrentMA, 20_000, "%.0f mA"},
+	} {
+		if v := float64(values[q.register]) * q.unit; math.Abs(v) > q.most {
+			odd = append(odd, fmt.Sprintf(q.format, v))
+		}
+	}
+	if odd == nil {
+		return ""
+	}
+	return ", implausible: " + strings.Join(odd, ", ") + ": replace the motor if it repeats that"
 }
 
 // inTurn returns the position that a run computes from a motor's reading: a motor that counts turns
@@ -316,6 +340,9 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int, name string) stri
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
 	if off <= servo.RangeSlack {
 		return ""
+	}
+	if servo.BeyondTurn(m.Model, raw) {
+		return ", " + servo.NoPosition + ": will not be armed"
 	}
 	if servo.OtherSide(m.Model, raw, c.RangeMin, c.RangeMax) {
 		return fmt.Sprintf(", %d counts outside its range %d to %d, or on its other side beyond the end of the "+

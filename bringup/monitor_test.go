@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
@@ -27,6 +28,7 @@ func TestMonitorNamesThePlace(t *testing.T) {
 		{"a forgotten turn", koch.Motors[1], -306, 2419, 3900, -196, "forgot its turns: counts as -196", "outside"},
 		{"inside", koch.Motors[1], -306, 2419, 1000, 1000, "", "outside"},
 		{"beyond the seam", single.Motors[2], 2900, 4000, 14, 14, "by hand", "edge-rt move"},
+		{"no position of a turn", single.Motors[2], 900, 3100, 5000, 5000, "0 to 4095: it counts turns", "other side"},
 		{"a little outside", single.Motors[2], 2900, 4000, 2800, 2800, "edge-rt move elbow_flex", "by hand"},
 	} {
 		c := servo.MotorCalibration{RangeMin: tt.low, RangeMax: tt.high}
@@ -79,5 +81,30 @@ func TestMonitorShowsSecondMotors(t *testing.T) {
 	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}); exit.Of(err) != exit.Absent ||
 		!rttest.Says(err, other.Joint) {
 		t.Errorf("without the second motor: %v", err)
+	}
+}
+
+// Goal: monitor names the values that no working motor measures, and no others.
+func TestOddValues(t *testing.T) {
+	const says = ", implausible: "
+	m := named(t, "so101").Motors[2].Model
+	for _, tt := range []struct {
+		register table.Register
+		low, odd int
+		want     string
+	}{
+		{table.PresentTemperature, 71, 255, "255 C"},
+		{table.PresentVoltage, 252, 255, "25.5 V"},
+		{table.PresentLoad, -1000, 2047, "204.7 % load"},
+		{table.PresentCurrent, -400, -32767, "-212986 mA"},
+	} {
+		values := map[table.Register]int{table.PresentVoltage: 120, tt.register: tt.low}
+		if text := oddValues(m, values); text != "" {
+			t.Errorf("%s %d: %q", tt.register, tt.low, text)
+		}
+		values[tt.register] = tt.odd
+		if text := oddValues(m, values); !strings.HasPrefix(text, says+tt.want+": ") {
+			t.Errorf("%s %d: %q, want %q", tt.register, tt.odd, text, tt.want)
+		}
 	}
 }

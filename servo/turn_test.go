@@ -69,6 +69,7 @@ func TestRescueOverTheSeam(t *testing.T) {
 		{100, 3900, 50, false},
 		{900, 3100, 20, true}, // in the middle of the gap: the side is not known
 		{900, 3100, 600, false},
+		{900, 3100, 5000, true}, // no position of a servo of one turn
 	} {
 		l := sixMotors()
 		cfg := l.config()
@@ -76,6 +77,10 @@ func TestRescueOverTheSeam(t *testing.T) {
 		l.servos[3].put(56, tt.at)
 		a := rttest.Must(OpenArm(cfg))(t)
 		err := l.arming(a, func() {})
+		if strange := tt.at > 4095; rttest.Says(err, "0 to 4095: it counts turns") != strange ||
+			strange && rttest.Says(err, "other side") {
+			t.Errorf("%+v: arming says %v", tt, err)
+		}
 		if !errors.Is(err, ErrOutOfRange) || rttest.Says(err, "--rescue") == tt.byHand {
 			t.Errorf("%+v: arming says %v", tt, err)
 		}

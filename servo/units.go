@@ -217,6 +217,9 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 func (a *Arm) checkSide(joints robot.Joints) error {
 	for i := range a.joints {
 		j, m := &a.joints[i], a.robot.Motors[i]
+		if joints.Has(i) && BeyondTurn(m.Model, a.raws[i]) {
+			return a.refuse(ErrOutOfRange, a.units[i], " reads %d, and %s", a.raws[i], NoPosition)
+		}
 		if !joints.Has(i) || !OtherSide(m.Model, a.raws[i], j.min, j.max) {
 			continue
 		}
@@ -235,6 +238,15 @@ func Turn(m *table.Model) int {
 	}
 	return m.Resolution
 }
+
+// BeyondTurn reports whether a servo that counts no turns reads a position that no turn has.
+func BeyondTurn(m *table.Model, raw int) bool {
+	return m.Protocol == table.Feetech && (raw < 0 || raw > m.MaxRaw())
+}
+
+// NoPosition explains such a reading.
+const NoPosition = "a servo of one turn has 0 to 4095: it counts turns against its settings, or its encoder " +
+	"fails; switch its supply off and on, and replace it if it reads so again"
 
 // OtherSide reports whether a joint that reads raw, outside its range, may be on the other side of
 // the range: the position a whole turn away is nearer to it, or hardly farther from it.
