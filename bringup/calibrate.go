@@ -332,7 +332,12 @@ func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 		if err != nil {
 			return err
 		}
-		want = append([]robot.Setting{{Register: table.Phase, Value: phase &^ table.PhaseMultiTurn}}, want...)
+		if phase&table.PhaseMultiTurn != 0 {
+			if err := servo.SameAgain(s.bus, m.ID, m.Model.Row(table.Phase), phase); err != nil {
+				return exit.Errorf(exit.Absent, "motor %d (%s): %w", m.ID, m.Name, err)
+			}
+			want = append([]robot.Setting{{Register: table.Phase, Value: phase &^ table.PhaseMultiTurn}}, want...)
+		}
 	}
 	var settings []robot.Setting
 	for _, w := range want {

@@ -135,3 +135,34 @@ func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 		t.Errorf("ReadRegister = %d, %v, want 222: the first reply came too late", got, err)
 	}
 }
+
+// Goal: one damaged reading of Phase, of which a bit is to be cleared, never reaches the EEPROM.
+func TestPhaseIsReadTwice(t *testing.T) {
+	const phase, wrong = 0x4C, 0x5D // the wrong one counts turns and drives in the other direction
+	refused := false
+	for nth := range 4 {
+		l := sixMotors()
+		l.servos[3].mem[18] = phase
+		n := 0
+		l.tamper = onlyFor(3, func(r []byte) []byte {
+			if len(r) == 7 && r[5] == phase {
+				if n == nth {
+					r[5], r[6] = wrong, r[6]-(wrong-phase) // the checksum fits
+				}
+				n++
+			}
+			return r
+		})
+		a, err := OpenArm(l.config())
+		if err == nil {
+			a.Close()
+		}
+		refused = refused || rttest.Says(err, "Phase is 93, and then 76")
+		if got := l.servos[3].mem[18]; got != phase {
+			t.Errorf("reading %d: Phase is %#x after opening, want %#x", nth, got, phase)
+		}
+	}
+	if !refused {
+		t.Error("no wrong reading was named")
+	}
+}

@@ -239,11 +239,26 @@ func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 			want, why = noSecondary, fmt.Sprintf("it took the goals of motor %d", got)
 		}
 		if want != got {
+			if err := SameAgain(a.bus, u.id, u.model.Row(r), got); err != nil {
+				return nil, a.wrap(u, err)
+			}
 			changes = append(changes, robot.Setting{Register: r, Value: want})
 			a.note(u, " had %s %d, with which %s; it gets %d", r, got, why, want)
 		}
 	}
 	return changes, nil
+}
+
+// SameAgain reads a register again and fails where it has another value than before. A value of which
+// only a bit is changed must not come from a damaged reply, one in 256 of which passes its checksum:
+// with other bits of Phase a motor runs away.
+func SameAgain(b *Bus, id ID, row table.Row, before int) error {
+	again, _, err := b.ReadRegister(id, row)
+	if err == nil && again != before {
+		err = fmt.Errorf("%w: %s is %d, and then %d: nothing was written to it; check the plugs and cables",
+			ErrGarbled, row.Register, before, again)
+	}
+	return err
 }
 
 // The values that repairs removes from an X servo.
