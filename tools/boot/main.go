@@ -6,8 +6,8 @@
 //	make deb ARCHS=arm64 && go run ./tools/boot --arch arm64 --suite trixie --kernel linux-image-arm64-16k
 //
 // The system runs in systemd-nspawn, with a network and processes of its own and this machine's
-// kernel; with --kernel in QEMU with the kernel of that package, and all bounds six times as long unless
-// KVM runs it. The arm is simulated outside of it and goes on when the system ends, as a real arm does.
+// kernel; with --kernel in QEMU with the kernel of that package, and all bounds and ticks six times as
+// long unless KVM runs it. The arm is simulated outside of it and goes on when the system ends, as a real arm does.
 // For each trial the tool prints the time until the arm was safe and the time until it moved again. It
 // wants root, mmdebstrap and systemd-nspawn or QEMU.
 package main
@@ -27,7 +27,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// slowness is the factor of the bounds where QEMU emulates the processor.
+// slowness is the factor of bounds and ticks where QEMU emulates the processor.
 const slowness = 6
 
 // options are the flags.

@@ -35,7 +35,7 @@ type host interface {
 type system struct {
 	host
 	root string
-	slow time.Duration // the bounds are so many times those of this machine's processor
+	slow time.Duration // so many times longer are bounds and ticks than on this machine's processor
 	arm  *stage.Arm
 
 	limp  atomic.Int64 // the latest write that took a motor's torque, in nanoseconds of the kernel's clock
@@ -72,6 +72,7 @@ func (s *system) make(ctx context.Context, base string, packages []string) error
 		command(ctx, "cp", s.arm.Calibration, filepath.Join(etc, "left.json")),
 		command(ctx, "cp", "-r", "testdata/demo/plain", policy),
 		command(ctx, "sed", "-i", "/simulation_only/d", filepath.Join(policy, "bundle.json")),
+		command(ctx, "sed", "-i", fmt.Sprintf("s/^fps: 30/fps: %d/", 30/s.slow), filepath.Join(etc, "left.yaml")),
 		s.host.make(ctx),
 	)
 }

@@ -191,7 +191,7 @@ func (s *system) play(ctx context.Context, t *trial, checks *stage.Checks) error
 	mended := time.Now()
 	goals := s.goals.Load()
 	ok := stage.Until(s.slow*t.again, func() bool {
-		return s.arm.Armed() && s.goals.Load() > goals+30 && s.streams(ctx)
+		return s.arm.Armed() && s.goals.Load() > goals+30/int64(s.slow) && s.streams(ctx)
 	})
 	if t.leaves == holds && s.limp.Load() != 0 {
 		checks.That(false, "%s: a motor lost its torque", t.name)
