@@ -3,8 +3,12 @@ package edge
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"runtime"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/smoothing"
@@ -123,10 +127,22 @@ func (e *Edge) connect(ctx context.Context) error {
 	case wait.Err() != nil && zenoh.Reached(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil:
-		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline,
-			err)
+		return exit.Errorf(exit.Absent, "no server for %v: %w; %s", e.cfg.MaxOffline, err, findServer(err))
 	}
 	return err
+}
+
+// findServer returns the next step where no program answers at the addresses of --connect.
+func findServer(err error) string {
+	var name *net.DNSError
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED): // one machine is there
+	case errors.As(err, &name) && name.IsNotFound:
+		return fmt.Sprintf("no machine has the name %s: correct --connect, or give an address there", name.Name)
+	case name != nil, errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		return "check this machine's network, the other machine, and --connect"
+	}
+	return "start lean-server, or check --connect"
 }
 
 // linkConfig returns the configuration of the session.
