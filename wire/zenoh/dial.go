@@ -23,7 +23,12 @@ const attemptLimit = 5 * time.Second
 type dialer struct {
 	s         *Session
 	endpoints []endpoint.Endpoint
-	next      int // index of the endpoint to try first. Owner: run
+
+	// Owner: run.
+	next  int       // index of the endpoint to try first
+	away  time.Time // begin of the newest time without a link
+	lines repeats   // of the log
+	told  bool      // the log has a line about the time without a link
 
 	mu   sync.Mutex
 	last []error // error of the last attempt at each endpoint, guarded by mu
@@ -34,6 +39,7 @@ type dialer struct {
 // endpoint has just fallen silent.
 func (d *dialer) run() {
 	s := d.s
+	d.away, d.told = time.Now(), true
 	retry := backoff.Backoff{First: s.cfg.BackoffMin, Max: s.cfg.BackoffMax}
 	pause := retry.Next()
 	for s.ctx.Err() == nil {
@@ -45,9 +51,14 @@ func (d *dialer) run() {
 			continue
 		}
 		at := d.endpoints[d.next].String()
-		s.cfg.Log("connected to " + at)
-		s.cfg.Links(LinkEvent{Endpoint: at, Dialled: true, Up: true})
 		began := time.Now()
+		if away := began.Sub(d.away).Round(time.Second); d.told && away > 0 {
+			s.cfg.Log(fmt.Sprintf("connected to %s after %v", at, away))
+		} else if d.told {
+			s.cfg.Log("connected to " + at)
+		}
+		d.told = false
+		s.cfg.Links(LinkEvent{Endpoint: at, Dialled: true, Up: true})
 		err := run()
 		if s.ctx.Err() != nil {
 			return
@@ -55,7 +66,9 @@ func (d *dialer) run() {
 		if time.Since(began) > s.cfg.Lease {
 			retry.Reset()
 			pause = retry.Next()
+			clear(d.lines)
 		}
+		d.away = time.Now()
 		wait := rand.N(pause + 1)
 		d.failed(err, fmt.Sprintf("lost %s, next attempt in %v: %v", at, wait.Round(time.Millisecond), err))
 		if errors.Is(err, link.ErrExpired) || errors.Is(err, link.ErrUnconfirmed) {
@@ -92,8 +105,15 @@ func (d *dialer) failed(err error, line string) {
 	d.mu.Lock()
 	d.last[d.next] = err
 	d.mu.Unlock()
-	d.s.cfg.Log(line)
-	d.s.cfg.Links(LinkEvent{Endpoint: d.endpoints[d.next].String(), Dialled: true, Err: err})
+	at, now := d.endpoints[d.next].String(), time.Now()
+	if d.lines.due(at, err, now) {
+		d.told = true
+		if away := now.Sub(d.away).Round(time.Second); away > 0 {
+			line += fmt.Sprintf(" (away for %v)", away)
+		}
+		d.s.cfg.Log(line)
+	}
+	d.s.cfg.Links(LinkEvent{Endpoint: at, Dialled: true, Err: err})
 }
 
 func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,4 +182,41 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 		server.Close()
 	}
 	rttest.Eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// Goal: the log of a time without a listener has few lines, however many attempts there are, and one
+// about its end with its length.
+func TestFewLinesOfAnAbsence(t *testing.T) {
+	rttest.RealTime(t)
+	server, at := listener(t, Config{})
+	server.Close()
+	var mu sync.Mutex
+	var lines []string
+	attempts := 0
+	cfg := quick(at)
+	cfg.Log = func(line string) { mu.Lock(); defer mu.Unlock(); lines = append(lines, line) }
+	cfg.Links = func(LinkEvent) { mu.Lock(); defer mu.Unlock(); attempts++ }
+	began := time.Now()
+	go func() {
+		if s, err := Open(t.Context(), cfg); err == nil {
+			<-t.Context().Done()
+			s.Close()
+		}
+	}()
+	so := func(is func() bool) func() bool {
+		return func() bool { mu.Lock(); defer mu.Unlock(); return is() }
+	}
+	rttest.Eventually(t, "attempts", so(func() bool {
+		return attempts > 10 && time.Since(began) > 1100*time.Millisecond
+	}))
+	mustOpen(t, Config{Listen: []string{at}})
+	rttest.Eventually(t, "a line about the new link", so(func() bool {
+		return strings.HasPrefix(lines[len(lines)-1], "connected to "+at+" after ")
+	}))
+	mu.Lock()
+	defer mu.Unlock()
+	if n := len(lines); n < 2 || n > 2+int(time.Since(began)/(10*time.Second)) ||
+		!strings.HasPrefix(lines[0], "no link to "+at) {
+		t.Errorf("%d attempts: %q", attempts, lines)
+	}
 }

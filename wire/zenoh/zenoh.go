@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 	for _, l := range s.listeners {
 		s.router.Serve(l)
 	}
-	d := &dialer{s: s, endpoints: cfg.connect, last: make([]error, len(cfg.connect))}
+	d := &dialer{s: s, endpoints: cfg.connect, last: make([]error, len(cfg.connect)), lines: repeats{}}
 	if len(cfg.connect) > 0 {
 		s.tasks.Go(d.run)
 	}

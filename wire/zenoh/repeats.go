@@ -1,0 +1,45 @@
+package zenoh
+
+import (
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/backoff"
+)
+
+const (
+	repeatFirst = 10 * time.Second
+	repeatLast  = 10 * time.Minute
+	maxTexts    = 16
+)
+
+// repeats bounds the log lines about an endpoint that is away for long: a new text is logged at once, a
+// repeated one after growing times.
+type repeats map[string]*repeat
+
+type repeat struct {
+	wait backoff.Backoff
+	next time.Time
+}
+
+// due reports whether to log an error of an endpoint now. Digits make no text new: they may be a port or
+// a time.
+func (r repeats) due(at string, err error, now time.Time) bool {
+	text := at + strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' {
+			return -1
+		}
+		return c
+	}, err.Error())
+	if r[text] == nil && len(r) >= maxTexts {
+		text = "" // a peer may make up texts
+	}
+	if r[text] == nil {
+		r[text] = &repeat{wait: backoff.Backoff{First: repeatFirst, Max: repeatLast}}
+	}
+	if now.Before(r[text].next) {
+		return false
+	}
+	r[text].next = now.Add(r[text].wait.Next())
+	return true
+}

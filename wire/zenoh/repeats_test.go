@@ -1,0 +1,34 @@
+package zenoh
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Goal: a repeated text is logged after growing times, whatever its numbers; a new one, and that of
+// another endpoint, at once, but not many of them.
+func TestRepeats(t *testing.T) {
+	r := repeats{}
+	began := time.Now()
+	var told []int
+	for s := 1; s < 3600; s++ {
+		now := began.Add(time.Duration(s) * time.Second)
+		if r.due("tcp/10.0.0.1:7447", fmt.Errorf("port %d is closed", 40000+s), now) {
+			told = append(told, s)
+		}
+	}
+	if want := []int{1, 11, 31, 71, 151, 311, 631, 1231, 1831, 2431, 3031}; !slices.Equal(told, want) {
+		t.Errorf("logged at %v s, want %v", told, want)
+	}
+	logged := 0
+	for n := range 1000 {
+		if r.due(fmt.Sprintf("tcp/10.0.0.%d:7447", n), fmt.Errorf("closed"), began) {
+			logged++
+		}
+	}
+	if logged != maxTexts {
+		t.Errorf("%d new texts logged, want %d", logged, maxTexts)
+	}
+}
