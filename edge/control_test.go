@@ -103,6 +103,7 @@ func (b *fakeBus) Reactions() servo.Reactions        { return b.says }
 func (b *fakeBus) DisableTorque(joints robot.Joints) { b.says.Limp |= joints }
 func (b *fakeBus) Recheck()                          {}
 func (b *fakeBus) Unchecked() robot.Joints           { return b.doubted }
+func (b *fakeBus) Jumped() robot.Joints              { return 0 }
 func (b *fakeBus) GoalMismatch() robot.Joints        { s := b.strayed; b.strayed = 0; return s }
 func (b *fakeBus) Effort(int, rt.Instant) float64    { return b.effort }
 func (b *fakeBus) Prioritize(robot.Joints)           {}

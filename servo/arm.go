@@ -42,9 +42,10 @@ type Arm struct {
 	armConst
 	bus       *Bus
 	positions *readGroup
-	raws      []int   // newest known position per joint, raw
-	sights    []sight // per joint: state of its newest readings
-	faults    []Fault // per joint: fault that came with its newest position
+	raws      []int        // newest known position per joint, raw
+	sights    []sight      // per joint: state of its newest readings
+	jumped    robot.Joints // by the newest Read
+	faults    []Fault      // per joint: fault that came with its newest position
 	lastRead  rt.Instant
 	closed    bool
 

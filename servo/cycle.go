@@ -129,13 +129,15 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 //
 // The travel is travelShare of the joint's velocity limit, at least travelLeast, times the time
 // between the two readings, plus travelNoise. The time is at most travelPeriods ticks: after a
-// silence a joint may be anywhere, so another position needs two readings.
+// silence a joint may be anywhere, so another position needs two readings. A settled position that is
+// more than jumpShare times the travel of the whole time away is a jump.
 const (
 	travelShare   = 2.0                    // a servo that catches up runs at its own full speed, and a hand may push it
 	travelLeast   = 360.0                  // degrees per second: the fastest of these servos turn that fast under load
 	travelNoise   = 16                     // counts: noise and play
 	travelPeriods = 2                      // ticks: one reply may be lost
 	travelUnknown = 100 * time.Millisecond // limit of the time where no period is known
+	jumpShare     = 2                      // times that travel: some servos turn so fast without a load
 	sightReads    = 5                      // reads of OpenArm until two agree
 )
 
@@ -178,9 +180,25 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 	}
 	s.settled = a.near(i, raw-before, at, now) || a.near(i, raw-a.raws[i], s.placeAt, now)
 	if s.settled {
+		if s.placeAt != 0 && !s.reaches(raw-a.raws[i], jumpShare*now.Sub(s.placeAt)) && !a.robot.Leader {
+			a.jumped |= 1 << i
+		}
 		s.placeAt = now
 	}
 	return s.settled
+}
+
+// Jumped returns the joints whose position is used since the newest Read, because two readings
+// agree, although no joint can have moved so far since the position before. A leader has none.
+//
+//rt:noalloc
+func (a *Arm) Jumped() robot.Joints { return a.jumped }
+
+// reaches reports whether the joint can have travelled that many counts in a time.
+//
+//rt:noalloc
+func (s *sight) reaches(way int, in time.Duration) bool {
+	return math.Abs(float64(way)) <= s.speed*in.Seconds()+travelNoise
 }
 
 // near reports whether joint i can have travelled that many counts since an instant.
@@ -191,8 +209,7 @@ func (a *Arm) near(i, way int, since, now rt.Instant) bool {
 	if a.period > 0 {
 		most = travelPeriods * a.period
 	}
-	travel := a.sights[i].speed*min(most, now.Sub(since)).Seconds() + travelNoise
-	return since != 0 && math.Abs(float64(way)) <= travel
+	return since != 0 && a.sights[i].reaches(way, min(most, now.Sub(since)))
 }
 
 // takePositions stores the positions of the motors that have answered, and returns the joints whose
@@ -202,6 +219,7 @@ func (a *Arm) near(i, way int, since, now rt.Instant) bool {
 //
 //rt:noalloc
 func (a *Arm) takePositions(stale robot.Joints, now rt.Instant) (doubted robot.Joints) {
+	a.jumped = 0
 	for i := range a.joints {
 		if stale.Has(i) {
 			a.sights[i].settled = false

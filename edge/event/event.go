@@ -2,6 +2,7 @@
 package event
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/edge-rt/edge-rt/rt"
@@ -69,6 +70,7 @@ const (
 	// a wheel of a base turns at another velocity than its goal. A: joints
 	WheelSlips
 	ModelChanged // from the link: the run goes on with another model
+	JointJumped  // two readings agree on a position that the joint cannot have reached. A: joint; B: Way
 	numCodes
 )
 
@@ -113,6 +115,18 @@ func ComplaintText(b int64) string {
 		return name
 	}
 	return name + ": " + strconv.FormatFloat(value, 'f', -1, 64) + " " + unit
+}
+
+// Way packs two positions of a joint, in its unit.
+//
+//rt:noalloc
+func Way(from, to float32) int64 {
+	return int64(math.Float32bits(from))<<32 | int64(math.Float32bits(to))
+}
+
+// WayOf unpacks a Way.
+func WayOf(b int64) (from, to float32) {
+	return math.Float32frombits(uint32(b >> 32)), math.Float32frombits(uint32(b))
 }
 
 // Why is the reason for a missing connection.
@@ -233,6 +247,8 @@ var codes = [numCodes]struct{ kind, message string }{
 	WheelSlips: {"joint", "a wheel turns at another velocity than its goal: it slips, is pushed, or has too little " +
 		"torque"},
 	ModelChanged: {"link", "the run goes on with another model"},
+	JointJumped: {"joint", "a joint's position jumped farther than the joint can move: it passed the end of its " +
+		"encoder's turn, or its encoder slipped"},
 }
 
 // Kind returns the code's group on record, "" for an unknown code of a later edge-rt or of another
@@ -249,7 +265,7 @@ func (c Code) Kind() string {
 func (c Code) Fault() bool {
 	switch c {
 	case TickOverrun, BusLost, JointFrozen, JointHeld, JointOverloaded, JointBlind, JointLimp, JointStalled, ArmHeld,
-		WheelSlips:
+		WheelSlips, JointJumped:
 		return true
 	}
 	return false

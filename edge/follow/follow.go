@@ -37,7 +37,8 @@ type Bus interface {
 	// stale includes joints with an implausible position: see servo.Arm.Read
 	Read(dst []float32, deadline rt.Instant) (stale robot.Joints)
 	Positions(dst []float32)
-	Goals(dst []float32) // as set by arming
+	Jumped() robot.Joints // see servo.Arm.Jumped
+	Goals(dst []float32)  // as set by arming
 	Write(goal []float32, joints robot.Joints)
 	ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error)
 	Reconnected() (why hotplug.Cause, restarted robot.Joints) // once after an absence of the arm
@@ -124,6 +125,7 @@ type Follower struct {
 	unloading   unloading
 	complaints  complaints
 	scratch     []float32
+	jumpTold    rt.Instant      // of the last event.JointJumped
 	reactions   servo.Reactions // the last tick's
 	silence     silence
 	slow        slowStart

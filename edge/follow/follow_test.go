@@ -22,6 +22,7 @@ type motors struct {
 	at        [2]float32
 	stale     robot.Joints
 	doubted   robot.Joints
+	jumped    robot.Joints
 	strayed   robot.Joints
 	says      servo.Reactions
 	back      hotplug.Cause
@@ -74,6 +75,7 @@ func (m *motors) Reactions() servo.Reactions        { return m.says }
 func (m *motors) DisableTorque(joints robot.Joints) { m.relaxed |= joints }
 func (m *motors) Recheck()                          { m.doubted = 3 }
 func (m *motors) Unchecked() robot.Joints           { return m.doubted }
+func (m *motors) Jumped() robot.Joints              { j := m.jumped; m.jumped = 0; return j }
 func (m *motors) GoalMismatch() robot.Joints        { s := m.strayed; m.strayed = 0; return s }
 func (m *motors) Effort(int, rt.Instant) float64    { return m.effort }
 func (m *motors) Prioritize(robot.Joints)           {}
@@ -430,4 +432,46 @@ func TestTickNoAlloc(t *testing.T) {
 	r.bus.sent = make([]sent, 0, 4096)
 	want := []float32{30, 70}
 	rttest.NoAllocs(t, "a tick allocates %v times, want 0", 500, func() { r.tick(t, want...) })
+}
+
+// jumps returns the events of jumps in a queue, and empties it.
+func jumps(q *event.Queue) (told []event.Event) {
+	q.Drain(func(e event.Event) {
+		if e.Code == event.JointJumped {
+			told = append(told, e)
+		}
+	})
+	return told
+}
+
+// Goal: a joint under torque whose position jumps and stays is reported, with the way, once in a
+// second; a limp joint, a motor that may have restarted and a faulty encoder are not.
+func TestAJumpIsReported(t *testing.T) {
+	events := event.NewQueue(64)
+	r := armed(t, func(c *Config) { c.Events = events })
+	jumps(events)
+	r.bus.follows = false
+	from := r.bus.at[0]
+	for n := range 30 {
+		r.bus.at[0], r.bus.jumped = from+88*float32(1-n%2), 1
+		r.tick(t, from, 50)
+	}
+	told := jumps(events)
+	if len(told) != 1 || told[0].A != 1 {
+		t.Fatalf("told %+v, want one event of joint 0", told)
+	}
+	if a, b := event.WayOf(told[0].B); a != from || b != from+88 {
+		t.Errorf("from %v to %v, want %v to %v", a, b, from, from+88)
+	}
+	with := func(c *Config) { c.Events = events }
+	limp, unchecked, blind := newRig(with), armed(t, with), armed(t, with)
+	unchecked.bus.doubted = 1
+	blind.bus.says.Encoder = 1
+	blind.tick(t, from, 50)
+	for i, r := range []*rig{limp, unchecked, blind} {
+		r.bus.jumped = 1
+		if r.tick(t, from, 50); len(jumps(events)) > 0 {
+			t.Errorf("rig %d reports a jump", i)
+		}
+	}
 }

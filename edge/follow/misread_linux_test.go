@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -124,6 +125,20 @@ func TestAPositionThatStaysWrong(t *testing.T) {
 			}
 			a.clean()
 		})
+	}
+}
+
+// Goal: a position that jumps while its motor answers is reported.
+func TestAnEncoderThatSlips(t *testing.T) {
+	t.Parallel()
+	a := newSimArm(t, servosim.Config{}, nil)
+	a.drive()
+	jumps(a.events)
+	a.inject(servosim.Fault{Kind: "encoder", IDs: []uint8{3}, Offset: 600, Silent: true})
+	var told []event.Event
+	a.until("the jump is reported", func() bool { told = jumps(a.events); return len(told) > 0 })
+	if from, to := event.WayOf(told[0].B); told[0].A != 1<<elbow || to-from < 40 || to-from > 65 {
+		t.Errorf("joint %b from %v to %v, want the elbow by 53 degrees", told[0].A, from, to)
 	}
 }
 

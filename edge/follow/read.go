@@ -33,7 +33,9 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 		f.bus.Recheck()
 	}
 	f.silence.stale = f.bus.Read(f.State, deadline)
+	copy(f.scratch, f.Place)
 	f.bus.Positions(f.Place)
+	f.tellJumps(t.Woke, f.scratch)
 	if slept && f.driving() {
 		f.startSlowly(t.Woke)
 	}
@@ -57,6 +59,27 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 		}
 	}
 	f.unload(t.Woke)
+}
+
+// jumpEvery is the shortest time between two reports of jumps.
+const jumpEvery = time.Second
+
+// tellJumps reports joints under torque whose position has jumped: the arm drives on from there. It
+// leaves out joints whose encoder complains, which are not driven, and motors that may have
+// restarted, which are compared first.
+//
+//rt:noalloc
+func (f *Follower) tellJumps(now rt.Instant, from []float32) {
+	jumped := f.bus.Jumped() & f.with(Torque) &^ (f.with(EncoderFault) | f.silence.stale | f.bus.Unchecked())
+	if jumped == 0 || f.jumpTold != 0 && now.Sub(f.jumpTold) < jumpEvery {
+		return
+	}
+	f.jumpTold = now
+	for j := range f.joints {
+		if jumped.Has(j) {
+			f.emit(now, event.JointJumped, 1<<j, event.Way(from[j], f.Place[j]))
+		}
+	}
 }
 
 // updateSilence updates the joints' silence. A joint that answers again goes on once it is

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -35,6 +36,7 @@ type simArm struct {
 	robot   robot.Robot
 	tick    rt.Tick
 	want    []float32
+	events  *event.Queue
 	begins  bool // chunks of a policy arrive
 }
 
@@ -69,7 +71,8 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 	}
 	t.Cleanup(func() { a.bus.Close() })
 	cfg.Path, cfg.Clock = motors.Link, rt.KernelClock()
-	how := Config{Period: simPeriod, Safety: r.Safety}
+	a.events = event.NewQueue(1024)
+	how := Config{Period: simPeriod, Safety: r.Safety, Events: a.events}
 	if change != nil {
 		change(&cfg, &how)
 	}
@@ -133,9 +136,13 @@ func (a *simArm) during(d time.Duration) {
 	a.until("a while", func() bool { return time.Now().After(end) })
 }
 
-// clean fails the test for a broken rule.
+// clean fails the test for a broken rule, and for a joint whose position is taken for a jump.
 func (a *simArm) clean() {
 	a.t.Helper()
+	for _, e := range jumps(a.events) {
+		from, to := event.WayOf(e.B)
+		a.t.Errorf("joint %b jumped from %v to %v", e.A, from, to)
+	}
 	a.referee.CheckAt(rt.KernelClock().Now())
 	v := a.referee.Verdict()
 	if v.Goals == 0 {

@@ -185,6 +185,9 @@ func (a *Arm) Away() bool { return a.cause != 0 }
 func (a *Arm) Positions(dst []float32) { a.arm.Positions(dst) }
 
 //rt:noalloc
+func (a *Arm) Jumped() (joints robot.Joints) { return a.arm.Jumped() }
+
+//rt:noalloc
 func (a *Arm) Goals(dst []float32) { a.arm.Goals(dst) }
 
 //rt:noalloc

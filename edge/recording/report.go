@@ -3,6 +3,7 @@ package recording
 import (
 	"context"
 	"log/slog"
+	"math"
 	"strconv"
 	"time"
 
@@ -92,8 +93,9 @@ func (r *Reporter) Report(ev event.Event) {
 		a.joints(r, ev.A)
 		a.complaint(ev.B)
 	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled,
-		event.JointMoved, event.WheelSlips:
+		event.JointMoved, event.WheelSlips, event.JointJumped:
 		a.joints(r, ev.A)
+		a.way(ev)
 	case event.Suspended:
 		a.add(slog.Duration("for", time.Duration(ev.A)))
 	case event.JointWarned:
@@ -137,6 +139,16 @@ func (r *Reporter) Report(ev event.Event) {
 	}
 	r.Recording.event(ev, level, a.of[:a.n])
 	r.Log.LogAttrs(context.Background(), level, ev.Code.String(), a.of[:a.n]...)
+}
+
+// way adds the two positions of a jump.
+func (a *attributes) way(ev event.Event) {
+	if ev.Code != event.JointJumped {
+		return
+	}
+	from, to := event.WayOf(ev.B)
+	tenths := func(v float32) float64 { return math.Round(float64(v)*10) / 10 }
+	a.add(slog.Float64("from", tenths(from)), slog.Float64("to", tenths(to)))
 }
 
 // part adds the name of the part with these joints to a, and returns the part's index. The events of

@@ -27,6 +27,7 @@ var incidents = []event.Event{
 	{Code: event.JointHeld, A: 1, B: event.Complaint(event.ComplainsOfSupply, 124)},
 	{Code: event.ArmHeld, A: 3, B: event.Complaint(event.ComplainsOfHeat, 71)},
 	{Code: event.JointStalled, A: 2},
+	{Code: event.JointJumped, A: 2, B: event.Way(-40.26, 48)},
 	{Code: event.None},
 }
 
@@ -52,7 +53,7 @@ func TestReport(t *testing.T) {
 		"next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"",
 		"motor complains\" joint=pan joint_bits=1 complaint=supply volts=12.4",
 		"nothing moves\" joint=\"pan, lift\" joint_bits=3 complaint=heat celsius=71",
-		"ctl resume\" joint=\"pan, lift\""} {
+		"ctl resume\" joint=\"pan, lift\"", "joint=lift joint_bits=2 from=-40.3 to=48"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, &b)
 		}

@@ -388,7 +388,9 @@ func (x *explainer) jumpFindings() (all []Finding) {
 		}
 		r := &reason{cause: PolicyJump}
 		q := l.bySeq[j.seq]
-		switch {
+		switch told := x.jumped(j); {
+		case len(told) > 0:
+			r.cause, r.evidence = PositionJump, evidenceOf(told)
 		case j.within:
 			r.add(j.at, "the chunk of request %d goes that way by itself", j.seq)
 		case q != nil && q.Rows == 0:
@@ -415,6 +417,13 @@ func (x *explainer) jumpFindings() (all []Finding) {
 	return all
 }
 
+// jumped returns the jumps of the joint's position shortly before a jump of its actions.
+func (x *explainer) jumped(j *jump) []happened {
+	return slices.DeleteFunc(x.log.between(j.at-jumpsGap, j.at, event.JointJumped), func(e happened) bool {
+		return e.a&(1<<j.joint) == 0
+	})
+}
+
 // warnings returns the faults without an effect on the arm.
 func (x *explainer) warnings(others []Finding) (all []Finding) {
 	l := x.log
@@ -433,8 +442,8 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 	for _, c := range []struct {
 		code  event.Code
 		cause Cause
-	}{{event.JointWarned, HeatOrSupply}, {event.CameraSilent, CameraSilent}, {event.CameraSpoilt, CameraSpoilt},
-		{event.FirstRun, FirstRun}} {
+	}{{event.JointWarned, HeatOrSupply}, {event.JointJumped, PositionJump}, {event.CameraSilent, CameraSilent},
+		{event.CameraSpoilt, CameraSpoilt}, {event.FirstRun, FirstRun}} {
 		for _, e := range l.between(0, l.last+minute, c.code) {
 			to := e.At
 			for _, back := range l.between(e.At, l.last, event.CameraBack) {

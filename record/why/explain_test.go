@@ -573,6 +573,9 @@ var cases = []testCase{
 	tale("a warning of heat", func(s *story) {
 		s.event(event.JointWarned, 1, 0, "hot").well()
 	}, expect(Warning, HeatOrSupply, "")),
+	tale("a joint's position jumps", func(s *story) {
+		s.event(event.JointJumped, 1, event.Way(-40, 48), "jumped").well()
+	}, expect(Warning, PositionJump, "")),
 	tale("overload", func(s *story) {
 		s.event(event.JointOverloaded, 1, 0, "overloaded").ticks(30, held(1)).well()
 	}, expect(Hold, Overload, "")),
@@ -660,6 +663,12 @@ var cases = []testCase{
 	tale("the policy jumps", func(s *story) {
 		s.jump(20)
 	}, expect(Jump, PolicyJump, "shoulder_pan")),
+	tale("the policy follows a joint whose position has jumped", func(s *story) {
+		s.event(event.JointJumped, 1, event.Way(-40, 48), "jumped").jump(20)
+	}, expect(Jump, PositionJump, ""), expect(Warning, PositionJump, "")),
+	tale("the policy jumps, and another joint's position had jumped", func(s *story) {
+		s.event(event.JointJumped, 2, event.Way(-40, 48), "jumped").jump(20)
+	}, expect(Jump, PolicyJump, "shoulder_pan"), expect(Warning, PositionJump, "")),
 	tale("a fast arm is no jump", func(s *story) { s.jump(3) }),
 	tale("killed", func(s *story) { s.Torn = true }, expect(Exit, Killed, "")),
 	tale("killed, and repaired", func(s *story) {

@@ -87,6 +87,7 @@ const (
 	Overload      Cause = "overload"
 	Stalled       Cause = "stalled"
 	Encoder       Cause = "encoder"
+	PositionJump  Cause = "position-jump"
 	FirstRun      Cause = "first-run"
 	Limp          Cause = "limp"
 	OutsideRange  Cause = "outside-range"
@@ -163,6 +164,8 @@ var causes = []struct {
 	{Overload, "a motor is overloaded: its joint follows only goals that reduce the load"},
 	{Stalled, "a joint works hard and does not move"},
 	{Encoder, "a motor's encoder complains: its joint is not driven"},
+	{PositionJump, "a joint's position jumped farther than the joint can move, and stayed: it passed the end of its " +
+		"encoder's turn, or its encoder slipped; calibrate it again"},
 	{FirstRun, "a bundle ran on this arm for the first time, and drove it slowly at first"},
 	{Limp, "a joint had no torque for the rest of the run"},
 	{OutsideRange, "the arm could not be armed, for example because a joint is outside its range"},
