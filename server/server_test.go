@@ -584,7 +584,7 @@ func TestServeReportsAPanic(t *testing.T) {
 // wantError expects that the server ends by itself with this error.
 func (b *bench) wantError(words string) {
 	b.t.Helper()
-	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.ready(); return !ok })
+	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.healthy(); return !ok })
 	if err := b.stop(); !rttest.Says(err, words) {
 		b.t.Errorf("Serve = %v, want %q", err, words)
 	}

@@ -131,7 +131,7 @@ var sights = []mutant{
 		"one wrong position counts"},
 	{"cycle.go", "a.near(i, raw-before, at, now) || a.near(", "raw == before && at == 0 || a.near(",
 		"a joint that has moved never counts again"},
-	{"cycle.go", "min(most, now.Sub(since)).Seconds()", "max(most, now.Sub(since)).Seconds()",
+	{"cycle.go", "reaches(way, min(most, now.Sub(since)))", "reaches(way, max(most, now.Sub(since)))",
 		"after a silence any position counts"},
 	{"cycle.go", "a.unsettled() == 0 {", "true {", "an arm is opened with one reading"},
 	{"arming.go", "if a.unsettled()&joints != 0 {", "if false {", "an arm is armed at one reading"},
