@@ -494,7 +494,7 @@ func TestCalibrateOfAnotherArm(t *testing.T) {
 	}
 }
 
-// The next command of a leader's calibration is one that a shell takes.
+// A shell takes the next command that a leader's calibration prints.
 func TestTheNextCommandIsQuoted(t *testing.T) {
 	out := new(screen)
 	s := newSession(Config{Out: out, Place: device.Place{

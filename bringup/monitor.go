@@ -39,9 +39,10 @@ type MonitorReport struct {
 
 // MotorReading is one motor's reading, or only its Error.
 type MotorReading struct {
-	Part  string `json:"part,omitempty"` // its part of the robot
-	Joint string `json:"joint"`          // name of the joint, with its part's prefix; of its second motor with _shadow after it
-	ID    int    `json:"id"`             // id on the bus
+	Part string `json:"part,omitempty"` // its part of the robot
+	// name of the joint, with its part's prefix; of its second motor with _shadow after it
+	Joint string `json:"joint"`
+	ID    int    `json:"id"` // id on the bus
 	// why the motor did not answer; the values after it are empty then
 	Error        string   `json:"error,omitempty"`
 	Raw          int      `json:"raw"`                    // counts, position

@@ -210,7 +210,7 @@ class View:
         return all(self.ready(a) == len(self.of(a)) == n for a, n in (("lean-server", servers), ("router", routers)))
 
     def since(self, begin):
-        """The moments since begin, with the one that was in effect then."""
+        """The moments since begin, and before them the last earlier moment, which was in effect at begin."""
         with self.lock:
             first = max((i for i, m in enumerate(self.moments) if m.at <= begin), default=0)
             return self.moments[first:]

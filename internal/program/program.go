@@ -423,7 +423,7 @@ const (
 	lineTail = 500
 )
 
-// plainly has words of Go that nobody needs to know.
+// plainly replaces the texts of Go's contexts, which name no cause to a user.
 var plainly = strings.NewReplacer("\n", "; ", context.Canceled.Error(), "interrupted",
 	context.DeadlineExceeded.Error(), "no answer in time")
 

@@ -267,10 +267,13 @@ class Policy:
                 if mode in STATISTICS:
                     low, high = (known[key][name] for name in STATISTICS[mode])
                     width = high if mode == "MEAN_STD" else high - low
-                    if (width < 0).any() or not width.any():
-                        what = "mirrors an axis" if (width < 0).any() else "moves no joint"
-                        has = f"the checkpoint normalises {key} by {mode}, and its {' and '.join(STATISTICS[mode])} are {low.tolist()} and {high.tolist()}"
-                        raise Fault(f"model.repo_or_path: {has}, which {what}: compute the data set's statistics again and save the checkpoint with them")
+                    mirrored = (width < 0).any()
+                    if mirrored or not width.any():
+                        what = "mirrors an axis" if mirrored else "moves no joint"
+                        names = " and ".join(STATISTICS[mode])
+                        has = f"the checkpoint normalises {key} by {mode}, and its {names} are {low.tolist()} and {high.tolist()}"
+                        cure = "compute the data set's statistics again and save the checkpoint with them"
+                        raise Fault(f"model.repo_or_path: {has}, which {what}: {cure}")
 
     def init_rtc(self) -> None:
         """Enables RTC as lerobot-rollout does, with the checkpoint's settings where it has some."""

@@ -26,7 +26,7 @@ type dialer struct {
 
 	// Owner: run.
 	next  int       // index of the endpoint to try first
-	away  time.Time // begin of the newest time without a link
+	away  time.Time // start of the newest time without a link
 	lines repeats   // of the log
 	told  bool      // the log has a line about the time without a link
 
