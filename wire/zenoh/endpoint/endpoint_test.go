@@ -492,6 +492,15 @@ func TestFilesAreChecked(t *testing.T) {
 	os.WriteFile(junk, []byte("hello"), 0o600)
 	huge := filepath.Join(t.TempDir(), "huge.pem")
 	os.WriteFile(huge, make([]byte, maxPEM+1), 0o600)
+	root := string(rttest.Must(os.ReadFile(ca.CA))(t))
+	oneLine := copiedText(t, root+strings.TrimSpace(root)+root) // cat of a file without a newline at its end
+	marked, wide := copiedText(t, "\uFEFF"+root), copiedText(t, "\xFF\xFE-\x00")
+	locked := copiedText(t, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")
+	locked1 := copiedText(t, "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n"+
+		"AAAA\n-----END EC PRIVATE KEY-----\n")
+	if err := (Endpoint{TLS, "127.0.0.1:7447", Security{RootCA: marked}}).CheckDial(); err != nil {
+		t.Errorf("with a byte order mark: %v", err)
+	}
 	for _, tt := range []struct {
 		name   string
 		listen bool
@@ -501,6 +510,13 @@ func TestFilesAreChecked(t *testing.T) {
 		{"root CA absent", false, Security{RootCA: "/absent.pem"}, []string{"/absent.pem", "no such file"}},
 		{"root CA that is none", false, Security{RootCA: junk}, []string{junk, "no certificate"}},
 		{"root CA that is a key", false, Security{RootCA: key}, []string{key, "no certificate"}},
+		{"root CA whose blocks share a line", false, Security{RootCA: oneLine},
+			[]string{oneLine, "2 of its 3", "lines"}},
+		{"root CA in UTF-16", false, Security{RootCA: wide}, []string{wide, "UTF-16"}},
+		{"key with a passphrase", false, Security{ConnectCertificate: cert, ConnectKey: locked},
+			[]string{locked, "passphrase", "openssl pkey"}},
+		{"older key with a passphrase", true, Security{ListenCertificate: cert, ListenKey: locked1},
+			[]string{locked1, "passphrase"}},
 		{"too large", false, Security{RootCA: huge}, []string{huge, "more than"}},
 		{"certificate without key", false, Security{ConnectCertificate: cert}, []string{cert, "go together"}},
 		{"another's key", false, Security{ConnectCertificate: cert, ConnectKey: otherKey},

@@ -1,8 +1,10 @@
 package endpoint
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -191,10 +193,30 @@ func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 	return p, nil
 }
 
+// readPEM reads a file whose PEM blocks are all whole: encoding/pem leaves out a damaged block, such as a
+// revocation list, without an error.
 func readPEM(path string) ([]byte, error) {
 	text, err := userfile.Read(path, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("wire/zenoh: TLS: %w", err)
+	}
+	if text, err = userfile.Text(text); err != nil {
+		return nil, fmt.Errorf("wire/zenoh: TLS: %s: %w", path, err)
+	}
+	begun, whole := bytes.Count(text, []byte("-----BEGIN ")), 0
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if whole++; block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "" {
+			return nil, fmt.Errorf("wire/zenoh: TLS: the key %s needs a passphrase, want one without: "+
+				"openssl pkey -in OLD -out NEW", path)
+		}
+	}
+	switch {
+	case begun == 0:
+		return nil, fmt.Errorf("wire/zenoh: TLS: %s holds no certificate or key in PEM (-----BEGIN …): of DER, "+
+			"openssl x509 (a key: openssl pkey) -inform DER -in OLD -out NEW makes it", path)
+	case whole < begun:
+		return nil, fmt.Errorf("wire/zenoh: TLS: %s: %d of its %d PEM blocks are damaged: make or copy it anew, with "+
+			"-----BEGIN … and -----END … on lines of their own", path, begun-whole, begun)
 	}
 	return text, nil
 }
