@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
+	"hash/crc32"
 	"io"
 	"math"
 	"os"
@@ -278,8 +280,10 @@ func (h *honest) Read(b []byte) (n int, err error) {
 // noAttachments leaves out the attachments of a file, which other programs may have added: no reader
 // here uses them, and the library takes an attachment of more than maxRecord for damage.
 type noAttachments struct {
-	from   io.Reader // from the first record on
-	record io.Reader // the current record
+	from   io.Reader   // from the first record on, through sum
+	sum    hash.Hash32 // of the bytes so far
+	data   uint32      // sum at the end of the data, once that was read
+	record io.Reader   // the current record
 }
 
 func (a *noAttachments) Read(b []byte) (n int, err error) {
@@ -287,9 +291,13 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 		if n, err = a.record.Read(b); n > 0 || !errors.Is(err, io.EOF) {
 			return n, err
 		}
-		head := make([]byte, recordHead)
+		head, sum := make([]byte, recordHead), a.sum.Sum32()
 		if n, err = io.ReadFull(a.from, head); n == 0 {
 			return 0, err
+		}
+		if mcap.OpCode(head[0]) == mcap.OpDataEnd {
+			a.data, a.record = sum, io.MultiReader(bytes.NewReader(head[:n]), a.from)
+			continue
 		}
 		body := io.LimitReader(a.from, int64(min(binary.LittleEndian.Uint64(head[1:]), math.MaxInt64)))
 		a.record = io.MultiReader(bytes.NewReader(head[:n]), body)
@@ -303,8 +311,9 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 }
 
 // scan calls visit for each record, including the records in chunks whose CRC is right. ended
-// reports that the file has its end. The error is errTorn for a file that breaks off or is damaged,
-// a readError for a file that cannot be read to its end, and otherwise visit's.
+// reports that the file has its end, and the right checksum of its data. The error is errTorn for a file
+// that breaks off or is damaged, a readError for a file that cannot be read to its end, and otherwise
+// visit's.
 func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, err error) {
 	r := &honest{from: from}
 	defer func() {
@@ -332,7 +341,9 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 	case !bytes.Equal(begin, mcap.Magic):
 		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written", begin)
 	}
-	records := &noAttachments{from: r, record: bytes.NewReader(nil)}
+	sum := crc32.NewIEEE()
+	sum.Write(begin)
+	records := &noAttachments{from: io.TeeReader(r, sum), sum: sum, record: bytes.NewReader(nil)}
 	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), records),
 		&mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
 	if err != nil {
@@ -349,6 +360,11 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 			room = slices.Clip(record[:cap(record)])
 		}
 		if token == mcap.TokenDataEnd { // indexes follow
+			// A chunk with a wrong opcode has no wrong checksum of its own: the library skips it.
+			end, err := mcap.ParseDataEnd(record)
+			if err != nil || end.DataSectionCRC != 0 && end.DataSectionCRC != records.data { // 0: no checksum
+				return false, errTorn
+			}
 			ended = true
 		}
 		if token == mcap.TokenFooter {

@@ -61,6 +61,7 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 // in it is torn.
 func TestAttachmentsAreNotRead(t *testing.T) {
 	_, whole := writeChunks(t, 2)
+	withoutSum(whole)
 	const large = maxRecord + 1
 	at := len(mcap.Magic) + recordHead + int(binary.LittleEndian.Uint64(whole[len(mcap.Magic)+1:])) // after the header
 	head := binary.LittleEndian.AppendUint64([]byte{byte(mcap.OpAttachment)}, large)
@@ -74,6 +75,30 @@ func TestAttachmentsAreNotRead(t *testing.T) {
 		info, err := Read(io.MultiReader(parts...), Visitor{Tick: func(*Tick) error { ticks++; return nil }})
 		if err != nil || info.Torn != (cut > 0) || (ticks == 2*perChunk) != (cut == 0) {
 			t.Errorf("%d bytes missing: %d ticks, torn %v, %v", cut, ticks, info.Torn, err)
+		}
+	}
+}
+
+// withoutSum removes the checksum of a file's data, since a test changes the data.
+func withoutSum(whole []byte) {
+	end := []byte{byte(mcap.OpDataEnd), 4, 0, 0, 0, 0, 0, 0, 0}
+	clear(whole[bytes.LastIndex(whole, end)+recordHead:][:4])
+}
+
+// The checksum of the data finds damage that the library skips, and damage outside of the chunks.
+func TestDamageOutsideOfTheChunks(t *testing.T) {
+	_, whole := writeChunks(t, 3)
+	for _, tt := range []struct {
+		name, text string
+		from       int // of text to the damaged byte
+	}{
+		{"the opcode of a chunk", "zstd", -41},
+		{"a joint's name in the metadata", "a,b", 0},
+	} {
+		damaged := slices.Clone(whole)
+		damaged[bytes.Index(whole, []byte(tt.text))+tt.from] ^= 0x40
+		if info, err := Read(bytes.NewReader(damaged), Visitor{}); err != nil || !info.Torn {
+			t.Errorf("%s: torn %v, %v, want torn", tt.name, info.Torn, err)
 		}
 	}
 }

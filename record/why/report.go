@@ -421,8 +421,8 @@ func (r *Report) Write(w io.Writer) error {
 		fmt.Fprintf(out, "%s: robot %s, %s, %d ticks, %d of them starved, %s\n", f.Name, cmp.Or(f.Robot, "(no name)"),
 			r.stretch(f.From, f.To), f.Ticks, f.Starved, cmp.Or(f.Model, "no model"))
 		if f.Damaged {
-			fmt.Fprintf(out, "  is damaged before its end: a part is missing here; copy the file again, or examine "+
-				"its disk\n")
+			fmt.Fprintf(out, "  is damaged before its end: a part is missing here or wrong; copy the file again, or "+
+				"examine its disk\n")
 		}
 		switch {
 		case f.Ended != "":
