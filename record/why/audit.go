@@ -68,12 +68,13 @@ func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, maxAuditLine), maxAuditLine)
 	for lines.Scan() {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+		text := bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff")) // some editors begin a file with it
+		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
 		a.Lines++
 		var line auditLine
-		if json.Unmarshal(lines.Bytes(), &line) != nil || line.SessionID == "" {
+		if json.Unmarshal(text, &line) != nil || line.SessionID == "" {
 			a.Broken++
 			continue
 		}

@@ -903,7 +903,7 @@ func TestAuditFilesOfOthersAreRefused(t *testing.T) {
 			t.Errorf("%.20q: %v, want %q", text, err, want)
 		}
 	}
-	a, err := readAudit(strings.NewReader(auditOf(1)+"torn{"), s.Log)
+	a, err := readAudit(strings.NewReader("\ufeff"+auditOf(1)+"torn{"), s.Log)
 	if err != nil || a.Lines != 3 || a.Matched != 1 || a.Broken != 1 {
 		t.Errorf("%+v, %v, want 3 lines, 1 of this robot, 1 broken", a, err)
 	}
