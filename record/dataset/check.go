@@ -188,6 +188,9 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 		if number[i] != int64(len(c.episodes)) {
 			c.find("episode %d is in row %d: the loader finds episodes by their row", number[i], len(c.episodes))
 		}
+		if length[i] > maxTableRows { // the sum of such lengths may overflow
+			return refuse("episode %d has %d frames, want at most %d", number[i], length[i], maxTableRows)
+		}
 		e := episodeRow{
 			length: int(length[i]),
 			from:   int(from[i]),

@@ -334,9 +334,14 @@ func FuzzProbe(f *testing.F) {
 	})
 }
 
-// An episode with less than no frames does not make the next one longer than their file.
-func TestNegativeLengths(t *testing.T) {
+// An episode with less than no frames does not make the next one longer than their file, and the sum of
+// lengths cannot overflow.
+func TestImpossibleLengths(t *testing.T) {
 	dir := checkable(t)
+	long := edited(t, dir, again(func(j *journal) { j.entries[1].Frames = 1 << 50 }))
+	if _, err := Check(t.Context(), long, false); !rttest.Says(err, "episode 1 has 1125899906842624 frames") {
+		t.Errorf("%v, want a refusal of an episode of 1125899906842624 frames", err)
+	}
 	c := &checker{
 		dir:      dir,
 		info:     rttest.Must(readInfo(dir))(t),
