@@ -26,7 +26,7 @@ type alignment struct {
 	arm     *follow.Follower
 	by      rt.Instant
 	there   rt.Instant // start of the present stay within alignNear; 0: farther away
-	settled []float32  // pose at the arrival; nil: not arrived
+	settled []float32  // pose at the arrival, then the nearest to the follower's; nil: not arrived
 }
 
 // beginAlignment starts an alignment. It allocates, once a take-over.
@@ -84,6 +84,10 @@ func (l *Leader) alignStep(now rt.Instant, order *order) {
 func (l *Leader) checkArrival(now rt.Instant, order *order) {
 	a := l.align
 	if a.settled != nil {
+		for j, want := range order.Place {
+			low, high := min(a.settled[j], want), max(a.settled[j], want)
+			a.settled[j] = min(high, max(low, a.arm.Place[j])) // the motors go on to the follower's pose
+		}
 		if _, moved := farthest(a.arm.Place, a.settled); moved > handTravel {
 			l.endAlignment(Ready)
 		}

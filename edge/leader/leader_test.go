@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -319,6 +320,23 @@ func TestAPushTakesOver(t *testing.T) {
 	s.until("handed over", func(p *Pose) bool { return p.State == Ready && !p.Stiff })
 	if s.stiff() {
 		t.Errorf("torque %v", s.bus.TorqueEnabled())
+	}
+}
+
+// Goal: the last of the way that the motors drive is no hand, also where they are slow; what leads away is one.
+func TestALateArrivalIsNoHand(t *testing.T) {
+	place := []float32{0, 0}
+	a := &alignment{arm: &follow.Follower{Place: place}, settled: []float32{7, 0}}
+	l := &Leader{align: a, leading: NewLeading(rttest.Must(robot.ByName("so101_leader"))(t))}
+	for _, tt := range []struct {
+		at   float32
+		hand bool
+	}{{7, false}, {2, false}, {-3, false}, {2, false}, {5, true}} {
+		place[0] = tt.at
+		l.checkArrival(rt.Instant(time.Second), &order{Place: []float32{0, 0}})
+		if hand := l.align == nil; hand != tt.hand {
+			t.Errorf("a joint at %v of 0 is a hand's: %v, want %v", tt.at, hand, tt.hand)
+		}
 	}
 }
 
