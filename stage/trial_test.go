@@ -66,13 +66,26 @@ while :; do sleep 0.05; done`, time.Hour)
 // The server stops and starts at its times, as long as the edge lives.
 func TestOutages(t *testing.T) {
 	rttest.RealTime(t)
-	trial, started := stub(t, "exec sleep 1", 900*time.Millisecond)
-	trial.Outages = slices.Values([]Outage{{At: 100 * time.Millisecond, For: 100 * time.Millisecond},
-		{At: 400 * time.Millisecond, For: 100 * time.Millisecond, Drain: true}, {At: time.Hour, For: time.Second}})
+	trial, started := stub(t, `cd "$STATE_DIRECTORY"; while [ "$(wc -l < started)" != 3 ]; do sleep 0.05; done`, 0)
+	trial.Outages = func(yield func(Outage) bool) {
+		for n, at := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond} {
+			for try := 0; started() <= n && try < 30_000; try++ {
+				time.Sleep(time.Millisecond) // the server of a busy machine has not written its line yet
+			}
+			if !yield(Outage{At: at, For: 100 * time.Millisecond, Drain: n == 1}) {
+				return
+			}
+		}
+		yield(Outage{At: time.Hour, For: time.Second})
+	}
 	if err := trial.Play(t.Context()); err != nil || !trial.Server.Running() {
 		t.Errorf("Play = %v, the server running %v, want it back", err, trial.Server.Running())
 	}
-	rttest.Eventually(t, "the server was started three times", func() bool { return started() == 3 })
+	if n := started(); n != 3 {
+		t.Errorf("the server was started %d times, want 3", n)
+	}
+	trial, _ = stub(t, "exec sleep 3", 0)
+	trial.Outages = slices.Values([]Outage{{At: 100 * time.Millisecond, For: 100 * time.Millisecond}})
 	trial.Server.Argv[0] = "/nowhere"
 	if err := trial.Play(t.Context()); !errors.Is(err, ErrAway) {
 		t.Errorf("Play = %v, want that the server did not come back", err)

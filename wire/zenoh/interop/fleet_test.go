@@ -151,13 +151,13 @@ func (f *fleet) server(router string) {
 }
 
 // arm starts a robot on a simulated arm with a certificate, which may be another robot's.
-func (f *fleet) arm(id, certificate, router, duration string) *program {
+func (f *fleet) arm(id, certificate, router, duration, offline string) *program {
 	f.t.Helper()
 	state := f.t.TempDir()
 	return f.start(filepath.Join(f.bin, "edge-rt"),
 		[]string{"STATE_DIRECTORY=" + state, "HF_LEROBOT_CALIBRATION=" + state},
 		"--bus", "sim", "--camera", "top=sim", "--id", id, "--connect", f.at(router), "--duration", duration,
-		"--max-offline", "3s", "--request-timeout", "1s",
+		"--max-offline", offline, "--request-timeout", "10s", // official routers share this machine
 		"--tls-ca", "certificates/ca.pem", "--tls-cert", "certificates/"+certificate+".pem", "--tls-key",
 		"certificates/"+certificate+".key",
 		"--json", id+"-as-"+certificate+".json")
@@ -224,7 +224,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 	t := f.t
 	f.server(server)
 	f.server(server) // two replicas: each robot's session is at one of them
-	a, b := f.arm("arm-a", "arm-a", attacker, "6s"), f.arm("arm-b", "arm-b", robots, "12s")
+	a, b := f.arm("arm-a", "arm-a", attacker, "6s", "20s"), f.arm("arm-b", "arm-b", robots, "12s", "20s")
 	operator := f.session("operator", server)
 	var heard, stolen, tokens diary
 	rttest.OrPanic(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
@@ -287,7 +287,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 			t.Errorf("arm-a's certificate sees the tokens %v at %s, %v, want none", others, key, err) // beside its own
 		}
 	}
-	twin := f.arm("arm-b", "arm-a", attacker, "30s")
+	twin := f.arm("arm-b", "arm-a", attacker, "30s", "3s")
 	f.streamed("arm-a", a)
 	f.streamed("arm-b", b)
 	if got := stolen.entries(); len(got) != 0 {
