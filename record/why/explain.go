@@ -46,7 +46,9 @@ func Explain(l *Log, a *Audit) []Finding {
 		all = append(all, x.stutter(&l.starved[i]))
 	}
 	all = append(all, x.holds(all)...)
-	all = append(all, x.leader()...)
+	all = append(all, slices.DeleteFunc(x.leader(), func(f Finding) bool {
+		return f.Cause == LeaderSilent && overlaps(all, f.From, f.To, LeaderSilent) // a wait of this cause
+	})...)
 	all = append(all, x.overruns()...)
 	all = append(all, x.jumpFindings()...)
 	all = append(all, x.warnings(all)...)
@@ -185,6 +187,14 @@ func (x *explainer) wait(s *span) Finding {
 	missing, _ := x.log.due(s.to)
 	for _, ask := range []func() *reason{
 		func() *reason { return x.away(s.from-idleAfter-second, s.to+aroundBack) },
+		func() *reason { return x.bus(s, s.from-second) },
+		func() *reason {
+			silent := x.log.between(s.from-idleAfter-second, s.to, event.LeaderSilent)
+			if len(silent) == 0 {
+				return nil
+			}
+			return &reason{cause: LeaderSilent, evidence: evidenceOf(silent)}
+		},
 		func() *reason { return x.handOver(s.from-idleAfter-second, s.to) },
 		func() *reason { return x.pictures(s, s.from-second) },
 		func() *reason { return x.session(s.from-second, s.to) },
@@ -203,7 +213,9 @@ func (x *explainer) wait(s *span) Finding {
 		}
 	}
 	f := s.finding(Hold, cmp.Or(r, &reason{cause: Unknown}))
-	f.What = "nothing has run yet"
+	if s.from == x.log.first {
+		f.What = "nothing has run yet"
+	}
 	return f
 }
 
@@ -381,14 +393,21 @@ func (x *explainer) jumpFindings() (all []Finding) {
 		return nil // a person may move anywhere
 	}
 	units := strings.Split(l.Run["units"], ",")
+	var together int64 // the joints that jump on this tick
 	for i := range l.jumps {
 		j := &l.jumps[i]
+		if i == 0 || j.at != l.jumps[i-1].at {
+			together = 0
+			for k := i; k < len(l.jumps) && l.jumps[k].at == j.at; k++ {
+				together |= 1 << l.jumps[k].joint
+			}
+		}
 		if j.joint < len(units) && units[j.joint] == gripUnit && j.by < gripLimit {
 			continue
 		}
 		r := &reason{cause: PolicyJump}
 		q := l.bySeq[j.seq]
-		switch told := x.jumped(j); {
+		switch told := x.jumped(j.at, together); {
 		case len(told) > 0:
 			r.cause, r.evidence = PositionJump, evidenceOf(told)
 		case j.within:
@@ -417,10 +436,11 @@ func (x *explainer) jumpFindings() (all []Finding) {
 	return all
 }
 
-// jumped returns the jumps of the joint's position shortly before a jump of its actions.
-func (x *explainer) jumped(j *jump) []happened {
-	return slices.DeleteFunc(x.log.between(j.at-jumpsGap, j.at, event.JointJumped), func(e happened) bool {
-		return e.a&(1<<j.joint) == 0
+// jumped returns the jumps of some joints' positions shortly before their actions jump. The policy answers
+// a wrong position of one joint with other actions of all.
+func (x *explainer) jumped(at rt.Instant, joints int64) []happened {
+	return slices.DeleteFunc(x.log.between(at-jumpsGap, at, event.JointJumped), func(e happened) bool {
+		return e.a&joints == 0
 	})
 }
 

@@ -205,7 +205,8 @@ func (s *story) well() *story {
 }
 
 var storyRun = map[string]string{"id": "arm", "fps": "60", "interpolation_multiplier": "1", "horizon": "50",
-	"schedule": "drtc", "max_action_age": "3s", "joints": "shoulder_pan.pos,gripper.pos"}
+	"schedule": "drtc", "max_action_age": "3s", "joints": "shoulder_pan.pos,gripper.pos",
+	"units": "degrees,range_0_100"}
 
 // explain ends the record and returns the findings.
 func (s *story) explain(a *Audit) []Finding {
@@ -472,6 +473,10 @@ var cases = []testCase{
 		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(30, idle).event(event.LeaderBack, 0, 0,
 			"the leader answers").well()
 	}, expect(Hold, LeaderSilent, "")),
+	tale("a leader that is silent for long", func(s *story) {
+		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(300, idle).event(event.LeaderBack, 0, 0,
+			"the leader answers").well()
+	}, expect(Hold, LeaderSilent, "")),
 	tale("a joint of the leader that does not lead", func(s *story) {
 		s.event(event.LeaderHeld, 4, 2, "a joint of the leader does not lead: over its seam").ticks(20).
 			event(event.LeaderHeld, 4, 1, "a joint of the leader does not lead: outside").ticks(40).event(
@@ -666,9 +671,21 @@ var cases = []testCase{
 	tale("the policy follows a joint whose position has jumped", func(s *story) {
 		s.event(event.JointJumped, 1, event.Way(-40, 48), "jumped").jump(20)
 	}, expect(Jump, PositionJump, ""), expect(Warning, PositionJump, "")),
+	tale("the policy follows with another joint too", func(s *story) {
+		s.event(event.JointJumped, 2, event.Way(-40, 48), "jumped")
+		s.place += 20
+		s.ticks(1, func(t *record.Tick) { t.Action.V[1] = 130 })
+		s.ticks(20)
+	}, expect(Jump, PositionJump, ""), expect(Warning, PositionJump, "")),
 	tale("the policy jumps, and another joint's position had jumped", func(s *story) {
 		s.event(event.JointJumped, 2, event.Way(-40, 48), "jumped").jump(20)
 	}, expect(Jump, PolicyJump, "shoulder_pan"), expect(Warning, PositionJump, "")),
+	tale("a gripper may close at once", func(s *story) {
+		s.ticks(20, func(t *record.Tick) { t.Action.V[1] = 95 })
+	}),
+	tale("a gripper that chatters", func(s *story) {
+		s.ticks(1, func(t *record.Tick) { t.Action.V[1] = 95 }).well()
+	}, expect(Jump, PolicyJump, "gripper")),
 	tale("a fast arm is no jump", func(s *story) { s.jump(3) }),
 	tale("killed", func(s *story) { s.Torn = true }, expect(Exit, Killed, "")),
 	tale("killed, and repaired", func(s *story) {
@@ -856,6 +873,9 @@ func TestBeforeTheFirstAction(t *testing.T) {
 		{func(s *story) {
 			s.ticks(300, blind).well()
 		}, Hold, NoPicture},
+		{func(s *story) {
+			s.ticks(300, idle, func(t *record.Tick) { t.BusSilent, t.Stale, t.Frozen = true, 3, 3 }).well()
+		}, Hold, BusSilent},
 		{func(s *story) {
 			s.ask(0)
 			for range 10 {

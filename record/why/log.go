@@ -408,7 +408,7 @@ const (
 	// in degrees: twice the travel of a joint of these arms in a tick of 60 Hz. A gripper, in
 	// percent, may close at once.
 	jumpLimit = 8.
-	gripLimit = 60.
+	gripLimit = 100.
 	gripUnit  = "range_0_100"
 
 	// rowGap is the maximum distance of consecutive actions.
