@@ -68,7 +68,7 @@ var armFaults = []row{
 	injected("garbage", why.StrangeAnswers),
 	injected("nan", why.BadChunk),
 	injected("wild", why.PolicyJump),
-	injected("same-id"),
+	{name: "same-id", arm: true, jumps: true},
 	injected("same-id-old", why.SameID),
 	injected("server-kill", why.ServerGone),
 	injected("server-hang", why.LinkSilent),

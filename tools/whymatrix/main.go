@@ -75,6 +75,7 @@ type row struct {
 	bus         bool        // a fault of the arm's bus
 	arm         bool        // a fault of bench safety
 	base        bool        // a fault of bench safety that needs a robot with a base
+	jumps       bool        // the demo's policy drives the arm from where it was not trained, and jumps at first
 	found       []why.Finding
 	disturbed   []why.Finding // not caused by the fault: the machine has starved the simulated motors
 	played      bool
@@ -144,7 +145,7 @@ func (r *row) take(all []why.Finding, from, to rt.Instant) {
 	for _, f := range all {
 		// a killed process loses the last second of its record
 		mine := f.To >= from && f.From <= to || f.Kind == why.Exit
-		if mine {
+		if mine && !(r.jumps && f.Cause == why.PolicyJump) {
 			r.found = append(r.found, f)
 		}
 		if slices.Contains(busCauses, f.Cause) && !slices.Contains(r.want, f.Cause) && (!r.bus || !mine) {

@@ -62,6 +62,8 @@ func TestRows(t *testing.T) {
 		{"none wanted", row{}, nil, true, false},
 		{"none wanted, and the machine", row{}, []why.Finding{f(why.Overrun, why.MachineBusy, 9)}, true, false},
 		{"none wanted, and one found", row{}, []why.Finding{f(why.Jump, why.PolicyJump, 1)}, false, false},
+		{"none wanted, and a policy that really jumps", row{jumps: true}, []why.Finding{f(why.Jump, why.PolicyJump, 1)},
+			true, false},
 		{"all of several", row{want: []why.Cause{why.Limp, why.Unplugged}, bus: true},
 			[]why.Finding{f(why.Hold, why.Limp, 1), f(why.Stutter, why.Unplugged, 1)}, true, false},
 		{"one of several", row{want: []why.Cause{why.Limp, why.Unplugged}, bus: true},
