@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -92,11 +93,13 @@ func write(cfg ShowConfig, in *os.File) (seen seen, err error) {
 		return seen, unwritten(cfg.HTML, err)
 	}
 	defer os.Remove(out.Name())
-	if seen, err = writeHTML(out, in, filepath.Base(cfg.File)); err != nil {
+	var page bytes.Buffer
+	if seen, err = writeHTML(&page, in, filepath.Base(cfg.File)); err != nil {
 		out.Close()
 		return seen, exit.Errorf(exit.Config, "%s: %w", cfg.File, err)
 	}
-	if err = errors.Join(out.Chmod(pageMode), out.Close()); err == nil {
+	_, err = page.WriteTo(out)
+	if err = errors.Join(err, out.Chmod(pageMode), out.Close()); err == nil {
 		err = os.Rename(out.Name(), cfg.HTML)
 	}
 	if err != nil {

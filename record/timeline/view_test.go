@@ -202,6 +202,17 @@ func TestATornRecordIsShown(t *testing.T) {
 	if len(left) != 0 {
 		t.Errorf("it leaves %q", left)
 	}
+	rttest.Do(t, os.WriteFile(file, whole, 0o600))
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=4k"); err != nil {
+		t.Skipf("no small disk: %v", err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	full := ShowConfig{File: file, HTML: filepath.Join(small, "x.html"), Out: new(strings.Builder)}
+	if err := Show(t.Context(), full); exit.Of(err) != exit.Usage ||
+		!rttest.Says(err, "x.html: no space left") {
+		t.Errorf("a full disk: %v, want code 2, and a word about the disk", err)
+	}
 }
 
 // A picture whose header gives a huge size is not decoded.
