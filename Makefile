@@ -228,8 +228,10 @@ rehearsal: setup build ## a fleet in network namespaces: servers updated, a mode
 
 .PHONY: boot
 boot: export ARCHS := $(or $(ARCHS),amd64)
-boot: deb # the packages in a new Debian under systemd, and ways to break them: docs/lab/systemd.md (root; KERNEL=PACKAGE: in QEMU; ARCHS=arm64)
-	$(GO) run ./tools/boot --arch $(ARCHS) $(if $(KERNEL),--suite trixie --kernel $(KERNEL)) $(if $(ACCEL),--accel $(ACCEL))
+boot: # the packages in a new Debian under systemd, and ways to break them: docs/lab/systemd.md (root; KERNEL=PACKAGE: in QEMU; ARCHS=arm64)
+	@tools/setup.sh boot
+	@$(MAKE) --no-print-directory deb
+	$(GO) run ./tools/boot --arch $(ARCHS) $(if $(KERNEL),--suite trixie --kernel $(KERNEL)) $(if $(ACCEL),--accel $(ACCEL)) $(if $(RUN),--run '$(RUN)')
 
 .PHONY: why-matrix
 why-matrix: setup build ## some sixty faults injected, and what edge-rt why makes of each record: docs/lab/why.md's matrix (8 minutes)

@@ -4,7 +4,8 @@
 # With "test" also the Python packages that tests use as independent judges, with
 # "interop" those that drive our programs. With "v4l2" and an architecture instead the
 # dependencies of tools/v4l2vm: the emulator and the tools that build a kernel module;
-# with "arm64" the emulator of tools/pack/arm64.sh, with "page" the browser that tests the pages, with "gpu" ONNX Runtime for NVIDIA GPUs.
+# with "arm64" the emulator of tools/pack/arm64.sh, with "boot" what tools/boot needs, with "page" the browser that tests
+# the pages, with "gpu" ONNX Runtime for NVIDIA GPUs.
 # "robot" leaves out ONNX Runtime, which edge-rt does not use, and "server" installs the
 # dependencies of lean-server. "go" checks Go alone. Run by `make demo`, `make test` and
 # CI; a second run does nothing and takes a second.
@@ -69,6 +70,11 @@ if [ "$want" = v4l2 ]; then
 	fi
 elif [ "$want" = arm64 ]; then
 	have qemu-aarch64-static || missing="$missing qemu-user-static"
+elif [ "$want" = boot ]; then
+	have mmdebstrap || missing="$missing mmdebstrap debian-archive-keyring"
+	have systemd-nspawn || missing="$missing systemd-container"
+	have mke2fs || missing="$missing e2fsprogs"
+	python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
 else
 	have_header || missing="$missing libturbojpeg0-dev"
 	[ "$want" = robot ] || python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
@@ -103,7 +109,7 @@ fi
 
 check_go
 
-if [ "$want" = v4l2 ] || [ "$want" = arm64 ] || [ "$want" = page ] || [ "$want" = robot ]; then
+if [ "$want" = v4l2 ] || [ "$want" = arm64 ] || [ "$want" = boot ] || [ "$want" = page ] || [ "$want" = robot ]; then
 	exit 0
 fi
 if [ "$want" = gpu ]; then

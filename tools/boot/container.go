@@ -49,6 +49,10 @@ func (c *container) start(ctx context.Context) error {
 		name, _ := os.ReadFile("/proc/" + c.init + "/comm")
 		return !c.child.Running() || string(name) == "systemd\n" && c.link(ctx) == nil
 	})
+	if !c.child.Running() {
+		return fmt.Errorf("systemd-nspawn ended; it wants root with all capabilities, and cgroups below "+
+			"/sys/fs/cgroup: %s", c.child.Log.Tail(5))
+	}
 	return nil
 }
 

@@ -56,6 +56,12 @@ DefaultTimeoutStartSec=15min
 DefaultDeviceTimeoutSec=15min
 `
 
+// slowEdge gives edge-rt's services six times the time of their unit.
+const slowEdge = `[Service]
+WatchdogSec=12
+TimeoutStopSec=90
+`
+
 // shellLimit is the longest that the shell may take to come, or a command to end.
 const shellLimit = 15 * time.Minute
 
@@ -63,10 +69,16 @@ const shellLimit = 15 * time.Minute
 func (m *machine) make(ctx context.Context) error {
 	etc := filepath.Join(m.root, "etc")
 	wants := filepath.Join(etc, "systemd/system/dev-hvc0.device.wants")
+	edge := slowEdge
+	if m.accel == "kvm" {
+		edge = ""
+	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(etc, "fstab"), []byte("LABEL=state /var/lib/edge-rt ext4 nofail 0 2\n"), 0o644),
 		os.WriteFile(filepath.Join(etc, "systemd/system.conf"), []byte(slowManager), 0o644),
 		os.WriteFile(filepath.Join(etc, "systemd/system/shell.service"), []byte(shellUnit), 0o644),
+		os.Mkdir(filepath.Join(etc, "systemd/system/edge-rt@.service.d"), 0o755),
+		os.WriteFile(filepath.Join(etc, "systemd/system/edge-rt@.service.d/slow.conf"), []byte(edge), 0o644),
 		os.Mkdir(wants, 0o755),
 		os.Symlink("../shell.service", filepath.Join(wants, "shell.service")),
 		command(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", m.root, filepath.Join(m.dir, "root.img"), "4G"),

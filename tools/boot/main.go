@@ -14,14 +14,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/stage"
@@ -42,7 +43,7 @@ func main() {
 		"amd64 or arm64; another architecture than this machine's wants --kernel")
 	flag.StringVar(&o.kernel, "kernel", "", "package of a kernel, such as linux-image-rt-amd64, to boot in QEMU")
 	flag.StringVar(&o.accel, "accel", "tcg", "QEMU's accelerator: tcg or kvm")
-	flag.StringVar(&o.run, "run", "", "only the trials whose name contains this")
+	flag.StringVar(&o.run, "run", "", "only trials whose name matches this expression, such as 'upgrade|full'")
 	limit := flag.Duration("limit", time.Hour, "give up after this long")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -58,6 +59,13 @@ func main() {
 
 // play makes the system, plays all trials in it and returns an error when one failed.
 func play(ctx context.Context, o *options) error {
+	run, err := regexp.Compile(o.run)
+	if err != nil {
+		return fmt.Errorf("--run: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("got another user than root, want root: it makes a Debian and boots it")
+	}
 	packages, err := filepath.Glob(filepath.Join(o.packages, "*_"+o.arch+".deb"))
 	if err != nil || len(packages) == 0 {
 		return fmt.Errorf("%s holds no package for %s: run make deb ARCHS=%[2]s", o.packages, o.arch)
@@ -95,14 +103,13 @@ func play(ctx context.Context, o *options) error {
 	if err := s.make(ctx, base, packages); err != nil {
 		return err
 	}
-	var checks stage.Checks
 	for _, t := range trials {
-		if !strings.Contains(t.name, o.run) && !t.always {
+		if !t.always && !run.MatchString(t.name) {
 			continue
 		}
-		if err := s.play(ctx, &t, &checks); err != nil {
+		if err := s.tries(ctx, &t); err != nil {
 			return fmt.Errorf("%s: %w\n%s", t.name, err, s.lastWords(ctx))
 		}
 	}
-	return checks.Err()
+	return nil
 }

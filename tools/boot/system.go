@@ -72,7 +72,8 @@ func (s *system) make(ctx context.Context, base string, packages []string) error
 		command(ctx, "cp", s.arm.Calibration, filepath.Join(etc, "left.json")),
 		command(ctx, "cp", "-r", "testdata/demo/plain", policy),
 		command(ctx, "sed", "-i", "/simulation_only/d", filepath.Join(policy, "bundle.json")),
-		command(ctx, "sed", "-i", fmt.Sprintf("s/^fps: 30/fps: %d/", 30/s.slow), filepath.Join(etc, "left.yaml")),
+		command(ctx, "sed", "-i", fmt.Sprintf("s/^fps: 30/fps: %d\\nmax-offline: %dm/", 30/s.slow, s.slow),
+			filepath.Join(etc, "left.yaml")),
 		s.host.make(ctx),
 	)
 }

@@ -22,13 +22,16 @@ const (
 // A trial is one fault and its bounds.
 type trial struct {
 	name   string
-	always bool // its effect is needed by the next trials
+	always bool // the next trials need its effect: it is played once
 	do     func(context.Context, *system) error
 	leaves outcome
 	safe   time.Duration // limp: bound from the end of do until no motor has torque
 	mend   func(context.Context, *system) error
 	again  time.Duration // bound from the end of mend until the arm moves again; 0: it does not
 }
+
+// streamsOn is the bound of an arm that no trial stops: a busy machine may delay the answers of its motors.
+const streamsOn = 10 * time.Second
 
 // trials are in the order in which they are played; the last one removes the packages.
 var trials = []trial{
@@ -44,13 +47,13 @@ var trials = []trial{
 		name:   "units verified, exposure at most 2.5",
 		do:     verify,
 		leaves: holds,
-		again:  time.Second,
+		again:  streamsOn,
 	},
 	{
 		name:   "kernel, memory, threads",
 		do:     threads,
 		leaves: holds,
-		again:  time.Second,
+		again:  streamsOn,
 	},
 	{
 		name:   "edge-rt killed",
@@ -92,7 +95,7 @@ var trials = []trial{
 		name:   "upgrade while streaming",
 		do:     upgrade,
 		leaves: holds,
-		again:  time.Second,
+		again:  streamsOn,
 	},
 	{
 		name:   "restart after the upgrade",
@@ -104,11 +107,13 @@ var trials = []trial{
 	},
 	{
 		name: "disk full",
-		do: commands("dd if=/dev/zero of=/var/lib/edge-rt/ballast bs=1M 2>/dev/null; sleep 3; "+
-			"df --output=avail /var/lib/edge-rt | grep -qx ' *0'", "journalctl -n 1 >/dev/null"),
+		// edge-rt makes room by deleting its oldest records, which dd fills again.
+		do: commands("for i in 1 2 3; do dd if=/dev/zero of=/var/lib/edge-rt/ballast$i bs=1M 2>/dev/null; "+
+			"edge-rt ctl --id left save; sleep 1; done",
+			"journalctl -u edge-rt@left | grep -q 'nothing can be recorded'"),
 		leaves: holds,
-		mend:   commands("rm /var/lib/edge-rt/ballast"),
-		again:  time.Second,
+		mend:   commands("rm /var/lib/edge-rt/ballast*"),
+		again:  streamsOn,
 	},
 	{
 		name: "port appears late",
@@ -122,19 +127,21 @@ var trials = []trial{
 	},
 	{
 		name: "all processes gone at once",
-		do: func(_ context.Context, s *system) error {
+		do: func(ctx context.Context, s *system) error {
+			_, err := s.run(ctx, "edge-rt ctl --id left save; sleep 3; ls /var/lib/edge-rt/records/*.mcap")
 			s.off()
-			return nil
+			return err
 		},
 		leaves: holds,
 		mend:   boot,
 		again:  30 * time.Second,
 	},
 	{
-		name:   "records after that",
-		do:     commands("edge-rt why --id left", "test $(ls /var/lib/edge-rt/records | wc -l) -ge 2"),
+		name: "records after that",
+		do: commands("edge-rt ctl --id left save; sleep 3; edge-rt why --id left",
+			"test $(ls /var/lib/edge-rt/records | wc -l) -ge 2"),
 		leaves: holds,
-		again:  time.Second,
+		again:  streamsOn,
 	},
 	{
 		name:   "packages removed while streaming",
@@ -160,45 +167,73 @@ func kill(signal, service string) func(context.Context, *system) error {
 	return commands("systemctl kill --kill-whom=main -s " + signal + " " + service)
 }
 
-// play plays a trial in which the arm moves, and prints the times.
-func (s *system) play(ctx context.Context, t *trial, checks *stage.Checks) error {
+// play plays a trial in which the arm moves, and prints the times. Its error says what was not as wanted.
+func (s *system) play(ctx context.Context, t *trial) error {
 	s.limp.Store(0)
 	began := rt.KernelClock().Now()
 	if err := t.do(ctx, s); err != nil {
 		return err
 	}
-	line := t.name
+	line := "ok    " + t.name
 	if t.leaves == limp {
 		ok := stage.Until(s.slow*(t.safe+time.Second), s.isLimp)
 		took := rt.Instant(s.limp.Load()).Sub(began)
-		if !ok {
-			checks.That(false, "%s: the arm is still under torque", t.name)
-			return nil
-		}
-		if s.limp.Load() != 0 {
+		switch {
+		case !ok:
+			return errors.New("the arm is still under torque")
+		case t.safe != 0 && took > s.slow*t.safe:
+			return fmt.Errorf("limp after %.2f s, want %v at most", took.Seconds(), s.slow*t.safe)
+		case s.limp.Load() != 0:
 			line += fmt.Sprintf(", limp after %.2f s", took.Seconds())
 		}
-		checks.That(t.safe == 0 || took <= s.slow*t.safe, "%s", line)
 	}
 	if t.mend != nil {
 		if err := t.mend(ctx, s); err != nil {
 			return err
 		}
 	}
-	if t.again == 0 {
-		return nil
+	if t.again != 0 {
+		mended := time.Now()
+		if !s.moves(ctx, s.slow*t.again) {
+			return fmt.Errorf("no movement and STREAMING within %v", s.slow*t.again)
+		}
+		line += fmt.Sprintf(", streams again after %.1f s", time.Since(mended).Seconds())
 	}
-	mended := time.Now()
+	if t.leaves == holds && s.limp.Load() != 0 {
+		return errors.New("a motor lost its torque")
+	}
+	fmt.Println(line)
+	return nil
+}
+
+// moves waits until the arm gets new goals under torque and its service streams.
+func (s *system) moves(ctx context.Context, limit time.Duration) bool {
 	goals := s.goals.Load()
-	ok := stage.Until(s.slow*t.again, func() bool {
+	return stage.Until(limit, func() bool {
 		return s.arm.Armed() && s.goals.Load() > goals+30/int64(s.slow) && s.streams(ctx)
 	})
-	if t.leaves == holds && s.limp.Load() != 0 {
-		checks.That(false, "%s: a motor lost its torque", t.name)
+}
+
+// tries plays a trial. A busy machine may delay all of its programs: a trial whose effect no other
+// needs is played three times at most.
+func (s *system) tries(ctx context.Context, t *trial) error {
+	for try := 1; ; try++ {
+		err := s.play(ctx, t)
+		if err == nil {
+			return nil
+		}
+		if try == 3 || t.always || ctx.Err() != nil {
+			return err
+		}
+		fmt.Printf("again %s: %v\n", t.name, err)
+		if _, err := s.run(ctx, "rm -f /var/lib/edge-rt/ballast*; systemctl reset-failed; "+
+			"systemctl restart lean-server edge-rt@left"); err != nil {
+			return err
+		}
+		if !s.moves(ctx, s.slow*time.Minute) {
+			return errors.New("the arm does not move after a restart of its services")
+		}
 	}
-	checks.That(ok, "%s: streams again after %.1f s, want %v at most", t.name, time.Since(mended).Seconds(),
-		s.slow*t.again)
-	return nil
 }
 
 // streams reports whether the edge's service is in the state STREAMING.
@@ -253,7 +288,8 @@ func threads(ctx context.Context, s *system) error {
 // upgrade installs the same packages as version 99. The arm goes on with the program that it has.
 func upgrade(ctx context.Context, s *system) error {
 	return commands("systemctl show -p MainPID edge-rt@left >/run/before",
-		"mkdir /new && cd /new && for deb in /boot/edge-rt_*.deb /boot/edge-rt-common*.deb /boot/lean*.deb; do "+
+		"rm -rf /new; mkdir /new",
+		"cd /new && for deb in /boot/edge-rt_*.deb /boot/edge-rt-common*.deb /boot/lean*.deb; do "+
 			"rm -rf x; dpkg-deb -R $deb x; sed -i s/$(dpkg-deb -f $deb Version)/99/ x/DEBIAN/control; dpkg-deb "+
 			"-Znone -b x . >/dev/null; done",
 		"dpkg -i --force-confold /new/*.deb",
