@@ -11,8 +11,8 @@ import (
 // aggregate is the rule for a step that the queue and a new chunk both predict: a weighted mean of
 // the two actions.
 //
-// Source: lerobot async_inference/configs.py; temporal weights are those of ACT's temporal ensemble
-// (Zhao et al. 2023), by the row of an action in its chunk.
+// Source: lerobot async_inference/configs.py; for temporal weights its ACTTemporalEnsembler, which counts
+// predictions from the oldest on: its coefficient is a decay of the other sign.
 type aggregate struct {
 	old, new float32
 	decay    float64 // of the weight from row to row; 0: old and new are the shares
@@ -20,7 +20,7 @@ type aggregate struct {
 
 // Aggregates lists the names among the values of Config.Aggregate, the default first. Beside them are
 // weighted:SHARE, where SHARE (0 to 1) is the share of the older action, and temporal:DECAY, where row
-// i of a chunk weighs exp(-DECAY*i), so that predictions of nearer actions weigh more.
+// i of a chunk weighs exp(-DECAY*i): with a DECAY below 0 older predictions weigh more.
 var Aggregates = []string{"weighted_average", "latest_only", "average", "conservative"}
 
 var shares = []float32{0.3, 0, 0.5, 0.7} // of the older action, for Aggregates
@@ -29,6 +29,7 @@ const (
 	weighted = "weighted:"
 	temporal = "temporal:"
 
+	minDecay = -1
 	maxDecay = 10 // row 1 then weighs 1/22000 of row 0
 )
 
@@ -56,23 +57,26 @@ func parseAggregate(text string) (*aggregate, error) {
 	}
 	if decay, ok := strings.CutPrefix(text, temporal); ok {
 		v, err := strconv.ParseFloat(decay, 64)
-		if err == nil && v > 0 && v <= maxDecay {
+		if err == nil && v >= minDecay && v <= maxDecay && v != 0 {
 			return &aggregate{decay: v}, nil
 		}
 		return nil, fmt.Errorf(
-			"chunk: aggregate %q, want %sDECAY with a decay for each row, more than 0 and at most %d",
-			text, temporal, maxDecay)
+			"chunk: aggregate %q, want %sDECAY with a decay for each row, %d to %d and not 0",
+			text, temporal, minDecay, maxDecay)
 	}
 	return nil, fmt.Errorf("chunk: no aggregate function %q, want %s, %sSHARE or %sDECAY", text,
 		strings.Join(Aggregates, ", "), weighted, temporal)
 }
 
-// weight returns the weight of a chunk's row; 0 when the rule ignores rows.
+// weight returns the weight of a row of a chunk with so many rows, at most 1; 0 when the rule ignores rows.
 //
 //rt:noalloc
-func (a *aggregate) weight(row int) float32 {
+func (a *aggregate) weight(row, rows int) float32 {
 	if a.decay == 0 {
 		return 0
+	}
+	if a.decay < 0 {
+		row -= rows - 1
 	}
 	return float32(math.Exp(-a.decay * float64(row)))
 }
@@ -81,11 +85,11 @@ func (a *aggregate) weight(row int) float32 {
 // new chunk, and the weight of both.
 //
 //rt:noalloc
-func (a *aggregate) shares(sum float32, row int) (old, fresh, both float32) {
+func (a *aggregate) shares(sum float32, row, rows int) (old, fresh, both float32) {
 	if a.decay == 0 {
 		return a.old, a.new, 0
 	}
-	w := a.weight(row)
+	w := a.weight(row, rows)
 	if both = sum + w; both == 0 { // the weights of far rows round to 0
 		return 0, 1, 0
 	}

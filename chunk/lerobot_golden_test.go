@@ -1,6 +1,8 @@
 package chunk
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -215,4 +217,25 @@ func addLabel(labels []int64, label int64) []int64 {
 		return labels
 	}
 	return append(labels, label)
+}
+
+// Goal: an ACT that was trained for LeRobot's temporal ensemble moves as there, with the negative coefficient as DECAY.
+func TestTemporalEnsembleGolden(t *testing.T) {
+	type golden struct {
+		Coeff       float64
+		Chunk, A    int
+		Chunks, Out [][]float32
+	}
+	for _, c := range sectionOf[golden](t, lerobotGoldens, "act_temporal_ensembler") {
+		f := rttest.Must(parseAggregate(fmt.Sprint(temporal, -c.Coeff)))(t)
+		q := newActionQueue(c.Chunk, c.A)
+		for step, actions := range c.Chunks {
+			q.blend(&Chunk{Robot: actions, Rows: c.Chunk, DOF: c.A}, 0, f)
+			for j, got := range q.get() {
+				if want := c.Out[step][j]; math.Abs(float64(got-want)) > 1e-6 {
+					t.Errorf("step %d, joint %d: %v, want %v", step, j, got, want)
+				}
+			}
+		}
+	}
 }

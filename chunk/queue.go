@@ -115,10 +115,10 @@ func (q *actionQueue) blend(c *Chunk, skip int, f *aggregate) {
 		row := skip + i
 		if i >= held {
 			q.store(i, c, row, skip)
-			q.rows[i].weight = f.weight(row)
+			q.rows[i].weight = f.weight(row, c.Rows)
 			continue
 		}
-		old, fresh, sum := f.shares(q.rows[i].weight, row)
+		old, fresh, sum := f.shares(q.rows[i].weight, row, c.Rows)
 		blendRow(q.robot[i*q.dof:(i+1)*q.dof], c.Robot[row*q.dof:(row+1)*q.dof], old, fresh)
 		older := min(q.rows[i].source, c.source)
 		hasModel := q.rows[i].hasModel && len(c.Model) != 0

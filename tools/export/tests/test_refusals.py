@@ -521,7 +521,7 @@ def test_temporal_ensemble_is_said(copy):
     checkpoint = Checkpoint(copy)
     family_of("act")(checkpoint, Options(fps=30))
     said = "\n".join(checkpoint.warnings)
-    assert "temporal_ensemble_coeff is 0.01" in said and "`edge-rt --schedule async --chunk-size-threshold 1 --similarity 0 --aggregate-fn-name average`" in said
+    assert "temporal_ensemble_coeff is 0.01" in said and "`edge-rt --schedule async --chunk-size-threshold 1 --similarity 0 --aggregate temporal:-0.01`" in said
 
 
 @pytest.mark.parametrize("config, words", [(dict(noise_scheduler_type="DDPM", num_inference_steps=None), "num_inference_steps is absent, so LeRobot takes all 100"), (dict(noise_scheduler_type="DDPM", num_inference_steps=20), "num_inference_steps is 20")])

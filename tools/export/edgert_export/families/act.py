@@ -135,8 +135,8 @@ class ActExport(Family):
         coeff = getattr(config, "temporal_ensemble_coeff", None)
         if coeff is not None:
             checkpoint.warnings.setdefault(
-                f"temporal_ensemble_coeff is {coeff:g}: LeRobot asks this policy at every step and averages what all chunks say of it (weights exp(-{coeff:g} i), the oldest first). The bundle gives whole chunks, and no schedule of edge-rt averages over all of them: "
-                "with its default schedule the arm follows the newest chunk. Nearest to it is `edge-rt --schedule async --chunk-size-threshold 1 --similarity 0 --aggregate-fn-name average`, which asks at every step and gives each new chunk half the weight; --filter-cutoff 3 smooths any schedule. Watch the arm before you trust either"
+                f"temporal_ensemble_coeff is {coeff:g}: LeRobot asks this policy at every step and averages what all chunks say of it (weights exp(-{coeff:g} i), the oldest first). The bundle gives whole chunks: with edge-rt's default schedule the arm follows the newest. "
+                f"`edge-rt --schedule async --chunk-size-threshold 1 --similarity 0 --aggregate temporal:{-coeff or 1e-6:g}` asks as often as the server answers and takes this mean of all chunks. Watch the arm before you trust either"
             )
 
     def load(self):
