@@ -161,7 +161,8 @@ func (b *Bundle) digest() (string, error) {
 			return "", err
 		}
 		if want, listed := b.Files[name]; listed && sum != want {
-			return "", fmt.Errorf("%s is not the file that was exported: sha256 %s, want %s", name, sum, want)
+			return "", fmt.Errorf("%s is not the file that was exported: sha256 %s, want %s: copy the "+
+				"whole bundle again", name, sum, want)
 		}
 		if name == reportName {
 			continue

@@ -318,7 +318,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		}, "policy.onnx.data is listed"},
 		{"graph is another file", func(m map[string]any) {
 			m["files"].(map[string]any)[graphName] = strings.Repeat("0", 64)
-		}, "policy.onnx is not the file that was exported"},
+		}, ": copy the whole bundle again"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
@@ -385,6 +385,7 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 		{outer, "want " + filepath.Join(outer, "bundle")},
 		{filepath.Join(made("policy.onnx"), "policy.onnx"), "it is a file, want the bundle's folder"},
 		{filepath.Join(t.TempDir(), "me", "pick"), "there is no such folder"},
+		{filepath.Join(t.TempDir(), "$NO_SUCH", "pick"), "the variable in it is not set"},
 	} {
 		if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) ||
 			rttest.Says(err, "\n") {

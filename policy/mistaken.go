@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // export is the command that makes a bundle.
@@ -20,6 +21,8 @@ func mistaken(dir string) string {
 	}
 	info, err := os.Stat(dir)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(dir, "$"):
+		return ": the variable in it is not set for this program"
 	case errors.Is(err, fs.ErrNotExist):
 		return ": there is no such folder"
 	case err == nil && !info.IsDir():

@@ -66,9 +66,8 @@ func (s *Statistics) check() error {
 	}
 	for i := range low {
 		if !(low[i] <= high[i]) || math.IsInf(high[i]-low[i], 0) {
-			return fmt.Errorf("state.min[%d] is %v and state.max[%[1]d] %v, want finite numbers in this order", i,
-				low[i],
-				high[i])
+			return fmt.Errorf("state.min[%d] is %v and state.max[%[1]d] %[3]v, want finite numbers in this order",
+				i, low[i], high[i])
 		}
 	}
 	if len(s.Cameras) > maxCameras {
@@ -102,6 +101,9 @@ func (c *Camera) check() error {
 		if i := slices.IndexFunc(v.values, func(x float64) bool { return !(x >= 0 && x <= 1) }); i >= 0 {
 			return fmt.Errorf("%s[%d] is %v, want 0 to 1", v.key, i, v.values[i])
 		}
+	}
+	if !slices.IsSorted(c.Light) {
+		return fmt.Errorf("light is %v, want the darkest frame before the brightest", c.Light)
 	}
 	return nil
 }

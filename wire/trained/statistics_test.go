@@ -58,13 +58,14 @@ func TestMeansOnly(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for text, says := range map[string]string{
-		`{`:                                                          "unexpected end",
-		`{"state": {"min": [1], "max": []}}`:                         "1 values of min and 0 of max",
-		`{"state": {"min": [1], "max": [0]}}`:                        "want finite numbers in this order",
-		`{"cameras": [{"mean": [0,0,0]}]}`:                           "name is empty",
-		`{"cameras": [{"name": "a", "mean": [0,0]}]}`:                `camera "a": mean has 2 values, want 3`,
-		`{"cameras": [{"name": "a", "mean": [0,0,2]}]}`:              "mean[2] is 2, want 0 to 1",
-		`{"cameras": [{"name": "a", "mean": [0,0,0], "grid": [0]}]}`: "grid has 1 values, want 192",
+		`{`:                                                                             "unexpected end",
+		`{"state": {"min": [1], "max": []}}`:                                            "1 values of min and 0 of max",
+		`{"state": {"min": [1], "max": [0]}}`:                                           "state.min[0] is 1 and state.max[0] 0, want",
+		`{"cameras": [{"mean": [0,0,0]}]}`:                                              "name is empty",
+		`{"cameras": [{"name": "a", "mean": [0,0]}]}`:                                   `camera "a": mean has 2 values, want 3`,
+		`{"cameras": [{"name": "a", "mean": [0,0,2]}]}`:                                 "mean[2] is 2, want 0 to 1",
+		`{"cameras": [{"name": "a", "mean": [0,0,0], "grid": [0]}]}`:                    "grid has 1 values, want 192",
+		`{"cameras": [{"name": "a", "mean": [0,0,0], "light": [1,0]}]}`:                 "light is [1 0], want",
 		`{"cameras": [{"name": "a", "mean": [0,0,0]}, {"name": "a", "mean": [0,0,0]}]}`: "twice",
 		`{"cameras": [` + strings.Repeat(`{"name": "a"},`, maxCameras) +
 			`{"name": "b"}]}`: "17 cameras, want at most 16",
