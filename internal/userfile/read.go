@@ -9,6 +9,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // patience is the longest silence of a pipe.
@@ -55,10 +56,17 @@ func ParseJSON(data []byte, to any) error {
 }
 
 // Text returns a file's text without the byte order mark that some editors put
-// before it. Text in UTF-16 is refused.
+// before it. Text in UTF-16 or another encoding is refused.
 func Text(data []byte) ([]byte, error) {
 	if bytes.HasPrefix(data, []byte("\xFE\xFF")) || bytes.HasPrefix(data, []byte("\xFF\xFE")) {
 		return nil, errUTF16
+	}
+	line := 1
+	for text := range bytes.Lines(data) {
+		if !utf8.Valid(text) {
+			return nil, fmt.Errorf("line %d is no UTF-8, as text in Latin-1: save it as UTF-8", line)
+		}
+		line++
 	}
 	return bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")), nil
 }

@@ -62,14 +62,16 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 // yamlError turns the YAML module's error, which prints the source in colours, into one line.
 func yamlError(err error) error {
 	var y yaml.Error
-	if !errors.As(err, &y) {
-		return fmt.Errorf("1: %s", strings.Join(strings.Fields(err.Error()), " "))
-	}
 	line := 1
+	if !errors.As(err, &y) {
+		_, _ = fmt.Sscanf(err.Error(), "line %d", &line) // with which userfile's errors begin
+		return fmt.Errorf("%d: %s", line, strings.Join(strings.Fields(err.Error()), " "))
+	}
 	if t := y.GetToken(); t != nil && t.Position != nil {
 		line = t.Position.Line
 	}
-	return fmt.Errorf("%d: not valid YAML: %s", line, strings.Join(strings.Fields(y.GetMessage()), " "))
+	text := strings.ReplaceAll(y.GetMessage(), "\t", "tab (want spaces)")
+	return fmt.Errorf("%d: not valid YAML: %s", line, strings.Join(strings.Fields(text), " "))
 }
 
 // decoder compares the syntax tree with the struct before anything is decoded: the tree has the
@@ -187,8 +189,11 @@ func (d *decoder) unknown(siblings []string, key, path string) string {
 		return fmt.Sprintf("unknown key %q: %s", path, hint)
 	}
 	meant := d.paths[key]
-	if best, ok := nearest(key, siblings); meant == "" && ok {
+	inList := strings.Contains(path, "[") // whose keys are nowhere else
+	if best, ok := nearest(key, siblings); (meant == "" || inList) && ok {
 		meant = join(prefix, best)
+	} else if inList {
+		return fmt.Sprintf("unknown key %q, known here: %s", path, strings.Join(siblings, ", "))
 	}
 	if best, ok := nearest(key, slices.Sorted(maps.Keys(d.paths))); meant == "" && ok {
 		meant = d.paths[best]
@@ -202,7 +207,7 @@ func (d *decoder) unknown(siblings []string, key, path string) string {
 // nearest returns the candidate with the smallest edit distance to name; ok when it is small enough
 // for a typing error.
 func nearest(name string, candidates []string) (best string, ok bool) {
-	limit := max(2, len(name)/3)
+	limit := max(min(2, len(name)-1), len(name)/3)
 	for _, c := range candidates {
 		if d := distance(name, c); d <= limit {
 			best = c
@@ -261,6 +266,8 @@ func describe(n ast.Node) string {
 		return n.String()
 	case *ast.SequenceNode:
 		return "a list"
+	case *ast.AnchorNode, *ast.AliasNode:
+		return "an anchor, want the value itself"
 	case ast.MapNode:
 		return "a mapping"
 	}

@@ -29,6 +29,14 @@ func TestPathsAreExpanded(t *testing.T) {
 	}
 }
 
+func TestARevisionOnTheHub(t *testing.T) {
+	cfg := rttest.Must(load(t, "model: {repo_or_path: me/pick@v1.0}\n"))(t)
+	err := cfg.BundleError(errors.New("no folder"))
+	if !rttest.Says(err, "`hf download me/pick --revision v1.0 --local-dir pick`") || cfg.HubName() != "" {
+		t.Errorf("%v, and LeRobot is given %q, want the command, and nothing", err, cfg.HubName())
+	}
+}
+
 // A manifest with every key.
 const fullManifest = `
 model:
@@ -154,6 +162,13 @@ func TestLoadRefuses(t *testing.T) {
 		{"key nothing resembles", "model:\n  weights: 7\n",
 			`:2: unknown key "model.weights", known here: runtime, repo_or_path, policy_type, id, revision, dtype, device, ` +
 				`fallback, cuda_graph, cache_dir, python, dataset_info, url, api_key, inputs, compile, memory_limit`},
+		{"key of a camera", "model: {inputs: {cameras: [{shape: [3, 480, 640]}]}}\n",
+			`:1: unknown key "model.inputs.cameras[0].shape", known here: name, key, height`},
+		{"slip in a camera", "model: {inputs: {cameras: [{hight: 480}]}}\n", `did you mean "model.inputs.cameras[0].height"?`},
+		{"one letter", "x: 1\n", `unknown key "x", known here: model, service`},
+		{"anchor", "service: &a b\n", `:1: service must be a string (in quotes), got an anchor, want the value itself`},
+		{"tab", "model:\n\trepo_or_path: b\n", `:2: not valid YAML: found character 'tab (want spaces)'`},
+		{"Latin-1", "service: a\ndefault_task: W\xfcrfel\n", `:2: line 2 is no UTF-8`},
 		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
 		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},
 		{"draft key in a section", "zenoh:\n  mode: peer\n", `:2: unknown key "zenoh.mode": it follows from`},

@@ -275,8 +275,9 @@ func (c *Config) checkDevice() (err error) {
 	return err
 }
 
-// hubName matches the names of repositories on the hub, and some relative paths.
-var hubName = regexp.MustCompile(`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?$`)
+// hubName matches the names of repositories on the hub, with @REVISION too, and some relative paths.
+var hubName = regexp.MustCompile(
+	`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?(?:@([\w./-]+))?$`)
 
 // BundleError returns an error of loading the bundle. Where its folder is absent and its text may
 // be a name on the hub, the error explains how to make a bundle from there, because the server
@@ -286,17 +287,20 @@ func (c *Config) BundleError(err error) error {
 	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
 		return c.Errorf("model.repo_or_path", "%w", err)
 	}
-	folder := path.Base(hub[1])
+	folder, from := path.Base(hub[1]), hub[1]
+	if hub[2] != "" {
+		from += " --revision " + hub[2]
+	}
 	return c.Errorf("model.repo_or_path", "%w. If %s is a name on the hub: `hf download %s --local-dir %s`; "+
 		"of a LeRobot checkpoint `edgert-export %[4]s %[4]s-bundle --dataset-info meta/info.json` then makes a "+
-		"bundle, whose folder belongs here", err, c.named, hub[1], folder)
+		"bundle, whose folder belongs here", err, c.named, from, folder)
 }
 
 // HubName returns model.repo_or_path as written where it names no folder of this machine but may
 // name a repository on the hub, else "".
 func (c *Config) HubName() string {
 	hub := hubName.FindStringSubmatch(c.named)
-	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
+	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || hub[2] != "" || !errors.Is(absent, fs.ErrNotExist) {
 		return ""
 	}
 	return hub[1]
