@@ -32,7 +32,7 @@ const (
 // settings are the worker's, as JSON in its environment.
 type settings struct {
 	Policy  string `json:"policy"`
-	Hub     bool   `json:"hub"`
+	Hub     string `json:"hub"` // revision of Policy on the hub; empty: Policy is a folder
 	Device  string `json:"device"`
 	DType   string `json:"dtype"`
 	Compile bool   `json:"compile"`
@@ -179,7 +179,7 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 		s.Policy = real // lerobot-train moves its link checkpoints/last to the newest checkpoint
 	}
 	if hub := cfg.HubName(); hub != "" {
-		s.Policy, s.Hub = hub, true
+		s.Policy, s.Hub = hub, m.Revision
 	} else if _, err := os.Stat(filepath.Join(m.RepoOrPath, "config.json")); err != nil {
 		return nil, cfg.Errorf("model.repo_or_path", "model.repo_or_path: %w: want the folder pretrained_model of a "+
 			"LeRobot checkpoint, or its name on the hub", err)

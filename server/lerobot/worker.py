@@ -104,7 +104,7 @@ class Settings:
     def __init__(self) -> None:
         given = json.loads(os.environ.pop("LEAN_WORKER"))
         self.policy: str = given["policy"]
-        self.hub: bool = given["hub"]
+        self.hub: str = given["hub"]
         self.device: str = given["device"]
         self.dtype: str = given["dtype"]
         self.compile: bool = given["compile"]
@@ -173,7 +173,7 @@ class Policy:
             from huggingface_hub import snapshot_download
 
             progress(f"downloading {settings.policy}")
-            self.folder = snapshot_download(settings.policy)
+            self.folder = snapshot_download(settings.policy, revision=settings.hub)
         self.device = settings.device
         if self.device == "auto":
             self.device = "cuda" if torch.cuda.is_available() else "cpu"

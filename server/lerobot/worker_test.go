@@ -360,6 +360,17 @@ func TestALinkedCheckpoint(t *testing.T) {
 	}
 }
 
+// A name on the hub is fetched at the manifest's revision, by which robots know the policy.
+func TestTheRevisionOnTheHub(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "server.yaml")
+	text := "model: {runtime: lerobot, python: python3, repo_or_path: me/pick, revision: v2}\n"
+	rttest.Do(t, os.WriteFile(file, []byte(text), 0o600))
+	cfg := rttest.Must(manifest.Load(file))(t)
+	if s := rttest.Must(settingsOf(&cfg))(t); s.Policy != "me/pick" || s.Hub != "v2" {
+		t.Errorf("the policy is %s at %q, want me/pick at v2", s.Policy, s.Hub)
+	}
+}
+
 // The units, which no checkpoint has, come from the manifest.
 func TestUnits(t *testing.T) {
 	cfg := config(t)

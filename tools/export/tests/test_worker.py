@@ -34,7 +34,7 @@ INFO = {"fps": 30, "robot_type": "so101_follower", "features": {"action": JOINTS
 def settings(folder: Path, **more) -> SimpleNamespace:
     """The settings that lean-server gives."""
     inputs = {"fps": 0, "state_names": None, "action_names": None}
-    return SimpleNamespace(**{"policy": str(folder), "hub": False, "device": "cpu", "dtype": "", "compile": False, "threads": 1, "info": INFO, "inputs": inputs} | more)
+    return SimpleNamespace(**{"policy": str(folder), "hub": "", "device": "cpu", "dtype": "", "compile": False, "threads": 1, "info": INFO, "inputs": inputs} | more)
 
 
 def absolute_tokenizer(folder: Path) -> Path:
@@ -354,3 +354,10 @@ def test_a_plugin_that_does_not_import(act: Path, tmp_path: Path, monkeypatch: p
     (folder / "config.json").write_text(json.dumps(config | {"type": "broken"}))
     with pytest.raises(worker.Fault, match="model.python: its plugin lerobot_policy_broken does not import: RuntimeError: no such accel"):
         worker.Policy(settings(folder), lambda text: None)
+
+
+def test_the_revision_of_a_name_on_the_hub(act, monkeypatch):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: asked.append((name, more)) or str(act))
+    worker.Policy(settings("me/pick", hub="v2"), lambda text: None)
+    assert asked == [("me/pick", {"revision": "v2"})]
