@@ -138,7 +138,7 @@ func (c *client) instruct(ctx context.Context, data []byte) error {
 		log.Warn("THE POLICY IS FOR A SIMULATED ARM ONLY, and this client may drive a real one")
 	}
 	log.Info("a LeRobot client's policy is served", "asked", fmt.Sprintf("%.200s", asked.Path),
-		"actions", asked.ActionsPerChunk)
+		"actions", asked.ActionsPerChunk, "fps", c.f.to.Meta.FPS)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view = v

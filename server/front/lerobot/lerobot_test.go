@@ -243,8 +243,7 @@ func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
 		{"no state", func(p *lerobot.Policy) { p.Features = p.Features[1:] }, "has the joints none"},
 		{"camera", func(p *lerobot.Policy) {
 			p.Features = p.Features[:2]
-		}, "needs camera top, the client's robot has " +
-			"observation.images.side"},
+		}, "needs camera top, the client's robot has side: give one that name in --robot.cameras"},
 		{"channels", func(p *lerobot.Policy) { p.Features[2].Shape = []int{3, 16, 24} }, "shape [3 16 24]"},
 	} {
 		c, p := s.dial(t), asked()

@@ -73,7 +73,7 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 		if !picture {
 			continue
 		}
-		known = append(known, name)
+		known = append(known, strings.TrimPrefix(name, front.ImagePrefix))
 		if !slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return front.ImageName(c.Name) == name }) {
 			continue // it is not sent on
 		}
@@ -93,8 +93,8 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 	}
 	for _, c := range m.Cameras {
 		if !slices.Contains(open.CameraNames, front.ImageName(c.Name)) {
-			return nil, open, mismatch("the policy needs camera %s, the client's robot has %s: rename it in "+
-				"--robot.cameras", strings.TrimPrefix(front.ImageName(c.Name), front.ImagePrefix), list(known))
+			return nil, open, mismatch("the policy needs camera %s, the client's robot has %s: give one that "+
+				"name in --robot.cameras", strings.TrimPrefix(front.ImageName(c.Name), front.ImagePrefix), list(known))
 		}
 	}
 	v.bytes += pictures(p.Features)
