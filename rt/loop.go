@@ -80,6 +80,15 @@ type LoopStats struct {
 // no room for it.
 const earlyWake = 4 * time.Millisecond
 
+// A yield ends when an ordinary thread hands the P back. Where other programs take the CPUs from that
+// thread, it takes up to hundreds of milliseconds, far longer than the preemption that it prevents. So
+// after a yield of more than earlyWake/2 the loop lets minPause ticks pass without one, and twice as many
+// as before when the next slow yield comes soon: each quick one takes 1/64 off the next pause.
+const (
+	minPause = 1 << 10 // ticks, 17 s at 60 Hz
+	maxPause = 1 << 14
+)
+
 // Loop calls a step once a period on a thread of its own.
 //
 // Owner: one goroutine calls Run, once; any may call Grant and Stats.
@@ -95,6 +104,8 @@ type Loop struct {
 	overruns   overrunClassifier
 	suspension *Suspension
 	heartbeat  *Heartbeat
+	pause      int // ticks without a yield after the last slow one
+	passes     int // of these, the ticks still ahead
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -234,11 +245,26 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 func (l *Loop) sleepUntil(deadline Instant) {
 	if l.cfg.Period > 2*earlyWake {
 		l.cfg.Clock.SleepUntil(deadline.Add(-earlyWake))
-		if deadline.Sub(l.cfg.Clock.Now()) > earlyWake/2 {
-			l.yield()
-		}
+		l.yieldAhead(deadline)
 	}
 	l.cfg.Clock.SleepUntil(deadline)
+}
+
+//rt:noalloc
+func (l *Loop) yieldAhead(deadline Instant) {
+	before := l.cfg.Clock.Now()
+	switch {
+	case l.passes > 0:
+		l.passes--
+	case deadline.Sub(before) > earlyWake/2:
+		l.yield()
+		if l.cfg.Clock.Now().Sub(before) <= earlyWake/2 {
+			l.pause -= l.pause / 64
+			break
+		}
+		l.pause = min(max(2*l.pause, minPause), maxPause)
+		l.passes = l.pause
+	}
 }
 
 //rt:noalloc

@@ -154,6 +154,33 @@ func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
 	}
 }
 
+// A yield waits for an ordinary thread, which other programs may keep from its CPU for long.
+func TestLoopStopsYieldingAfterASlowYield(t *testing.T) {
+	clock := rttest.NewClock(0)
+	loop := loopOn(clock)
+	took := map[int]time.Duration{2: 2 * time.Millisecond, 3: 2*time.Millisecond + 1, 5: 3 * time.Millisecond,
+		206: 3 * time.Millisecond}
+	ticks := 0
+	var yields []int // ticks before each
+	loop.SetYield(func() { yields = append(yields, ticks); clock.Advance(took[len(yields)]) })
+	runLoop(loop, 5000, func(rt.Tick) rt.Wait { ticks++; return rt.Wait{} })
+	at := func(i int) int { return yields[i-1] }
+	for _, tt := range []struct {
+		name   string
+		yields [2]int // the first is slow
+		want   int    // ticks without a yield
+	}{
+		{"quick enough", [2]int{2, 3}, 0},
+		{"slow", [2]int{3, 4}, 1024},
+		{"slow again soon", [2]int{5, 6}, 2016},
+		{"slow after 200 quick ones", [2]int{206, 207}, 1024},
+	} {
+		if got := at(tt.yields[1]) - at(tt.yields[0]) - 1; got != tt.want {
+			t.Errorf("%s: %d ticks without a yield, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestLoopModes(t *testing.T) {
 	refuse := rt.Grant{Why: "raise the limit", CPU: rt.UnpinnedCPU}
 	allow := rt.Grant{Granted: true, CPU: 3}

@@ -329,6 +329,7 @@ func TestLoopYieldsOnTheKernel(t *testing.T) {
 					parked++
 				}
 			}
+			loop.passes = 0 // also after a slow yield
 			stop.Store(tick.Index >= n)
 			return Wait{}
 		})
