@@ -148,9 +148,7 @@ func TestDRTCDiscipline(t *testing.T) {
 		t.Errorf("second merge = %+v, want delay 3 after 30 ms", r)
 	}
 	b.answer.Key = 4711
-	if got := b.OnChunk(b.now(), &b.answer).Outcome; got != Unknown {
-		t.Errorf("an answer nobody asked for = %v, want %v", got, Unknown)
-	}
+	rttest.Want(t, b.OnChunk(b.now(), &b.answer).Outcome, Unknown, "an answer nobody asked for")
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -3,6 +3,8 @@ package chunk
 import (
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: the announced delay is at most the number of rows that condition the answer.
@@ -47,9 +49,7 @@ func TestLateAnswersTeachNothing(t *testing.T) {
 	if r := b.OnChunk(b.now(), &b.answer); r.Outcome != older || r.RTT < 30*benchPeriod {
 		t.Fatalf("the answer that was held back: %+v, want %v after a long time", r, older)
 	}
-	if got := b.View().Estimate; got != 3 {
-		t.Errorf("after it the estimate is %d, want 3 as before", got)
-	}
+	rttest.Want(t, b.View().Estimate, 3, "after it the estimate")
 }
 
 // Goal: a round trip begins with the observation's state, even with an older picture; an action's

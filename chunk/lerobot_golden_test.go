@@ -35,9 +35,7 @@ func TestLeRobotSteps(t *testing.T) {
 		seconds, fps float64
 		want         int
 	}{{0, 30, 0}, {0.1, 30, 3}, {0.1001, 30, 4}, {0.001, 30, 1}, {4.9, 30, 147}, {1e12, 60, stepsMax}} {
-		if got := lerobotSteps(c.seconds, c.fps); got != c.want {
-			t.Errorf("lerobotSteps(%v, %v) = %d, want %d", c.seconds, c.fps, got, c.want)
-		}
+		rttest.Want(t, lerobotSteps(c.seconds, c.fps), c.want, "lerobotSteps(%v, %v)", c.seconds, c.fps)
 	}
 }
 

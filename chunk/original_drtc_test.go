@@ -156,9 +156,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 		row[2], row[3] = float64(d.View().Size), float64(d.View().Estimate)
 		compareRow(t, c.Ticks[tick], row, overlap)
 	}
-	if fired != len(c.Triggers) {
-		t.Errorf("%d requests, want %d", fired, len(c.Triggers))
-	}
+	rttest.Want(t, fired, len(c.Triggers), "requests")
 }
 
 func compareRow(t *testing.T, want []*float64, got []float64, overlap *float64) {

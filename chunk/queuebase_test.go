@@ -470,9 +470,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
 		b := hand(t, c, 12) // the second request is under way
-		if got := b.deliver(1).Outcome; got != older {
-			t.Errorf("%s: an answer to a request that timed out = %v, want older", name, got)
-		}
+		rttest.Want(t, b.deliver(1).Outcome, older, "%s: an answer to a request that timed out", name)
 		if got := b.deliver(2).Outcome; got != Joined {
 			t.Errorf("%s: the answer that it waits for = %v, want joined", name, got)
 		}
@@ -481,9 +479,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 			b.tick++
 			b.OnTickWithoutObservation()
 		}
-		if got := b.deliver(1).Outcome; got != older {
-			t.Errorf("%s: an answer after the time-out = %v, want older", name, got)
-		}
+		rttest.Want(t, b.deliver(1).Outcome, older, "%s: an answer after the time-out", name)
 	}
 }
 
@@ -514,9 +510,7 @@ func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 			asked++
 		}
 	}
-	if asked != 1 {
-		t.Errorf("%d requests for one step, want 1", asked)
-	}
+	rttest.Want(t, asked, 1, "requests for one step")
 }
 
 // When an older answer was appended, the newer request is void and the next may leave.
@@ -597,9 +591,7 @@ func TestDRTCPrefixes(t *testing.T) {
 	for prefix, want := range map[string][2]int{prefixRows: {10, 0}, prefixSpans: {10, 1}, prefixNone: {0, 0}} {
 		b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, PrefixEnd: 10, Prefix: prefix}, 3)
 		b.run(100)
-		if got := [2]int{b.ask.Rows, len(b.ask.Spans)}; got != want {
-			t.Errorf("prefix %s: %v rows and spans, want %v", prefix, got, want)
-		}
+		rttest.Want(t, [2]int{b.ask.Rows, len(b.ask.Spans)}, want, "prefix %s: rows and spans", prefix)
 		if want[1] > 0 && b.ask.Spans[0].End-b.ask.Spans[0].Start != 10 {
 			t.Errorf("prefix %s: spans %v, want 10 rows", prefix, b.ask.Spans)
 		}
@@ -617,9 +609,7 @@ func TestAutoBuffer(t *testing.T) {
 			lowest time.Duration
 		}{{2, bufferLeast}, {20, 400 * time.Millisecond}, {400, bufferMost}} {
 			b := newBench(t, Config{Schedule: schedule, Horizon: 600, Buffer: AutoBuffer}, tt.delay)
-			if got := b.View().Buffer; got != defaultBuffer {
-				t.Errorf("%s: %v before the first answer, want %v", schedule, got, defaultBuffer)
-			}
+			rttest.Want(t, b.View().Buffer, defaultBuffer, "%s: before the first answer", schedule)
 			b.run(4000)
 			if got := b.View().Buffer; got < tt.lowest || got > tt.lowest*5/4 {
 				t.Errorf("%s, an answer after %d ticks: a buffer of %v, want %v", schedule, tt.delay, got, tt.lowest)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestMergeRefuses(t *testing.T) {
@@ -46,9 +48,7 @@ func TestMergeRefuses(t *testing.T) {
 			pop(s)
 			pop(s)
 			before := content(s)
-			if got := merge(s, tt.c).Outcome; got != tt.want {
-				t.Errorf("Merge() = %v, want %v", got, tt.want)
-			}
+			rttest.Want(t, merge(s, tt.c).Outcome, tt.want, "Merge()")
 			if changed := !slices.Equal(content(s), before); changed != (tt.want == Joined) {
 				t.Errorf("schedule changed: %v, want %v", changed, tt.want == Joined)
 			}

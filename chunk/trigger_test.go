@@ -63,9 +63,7 @@ func TestDelayAndPrefixEnd(t *testing.T) {
 	} {
 		c := triggerConfig
 		c.PrefixEnd = tt.bundle
-		if got := c.prefixEnd(tt.delay); got != tt.want {
-			t.Errorf("prefixEnd(%d) with the bundle's %d = %d, want %d", tt.delay, tt.bundle, got, tt.want)
-		}
+		rttest.Want(t, c.prefixEnd(tt.delay), tt.want, "prefixEnd(%d) with the bundle's %d", tt.delay, tt.bundle)
 	}
 }
 

@@ -192,9 +192,7 @@ func TestDecodeScaledRefuses(t *testing.T) {
 		{"nothing allowed at all", 96, 64, 0, ErrSize},
 	} {
 		dst := bytes.Repeat([]byte{0xa5}, 3*192*128+64)
-		if err := d.DecodeScaled(dst[:3*tt.w*tt.h], src, tt.w, tt.h, tt.most); err != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
-		}
+		rttest.Want(t, d.DecodeScaled(dst[:3*tt.w*tt.h], src, tt.w, tt.h, tt.most), tt.want, "%s", tt.name)
 		if end := dst[3*tt.w*tt.h:]; !bytes.Equal(end, bytes.Repeat([]byte{0xa5}, len(end))) {
 			t.Errorf("%s: DecodeScaled wrote behind the picture", tt.name)
 		}

@@ -214,9 +214,7 @@ func TestDecodeRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dst := bytes.Repeat([]byte{0xa5}, bandsW*bandsH*3+64)
 			err := d.DecodeRGB(dst[:bandsW*bandsH*3:bandsW*bandsH*3], tt.src, tt.w, tt.h)
-			if !errors.Is(err, tt.want) {
-				t.Errorf("DecodeRGB() = %v, want %v", err, tt.want)
-			}
+			rttest.FailsAs(t, err, tt.want)
 			if !bytes.Equal(dst[bandsW*bandsH*3:], bytes.Repeat([]byte{0xa5}, 64)) {
 				t.Errorf("DecodeRGB() wrote behind dst")
 			}
@@ -226,9 +224,8 @@ func TestDecodeRefuses(t *testing.T) {
 			}
 		})
 	}
-	if err := d.DecodeRGB(make([]byte, bandsW*bandsH*3-1), whole, bandsW, bandsH); !errors.Is(err, ErrSize) {
-		t.Errorf("DecodeRGB into one byte less = %v, want %v", err, ErrSize)
-	}
+	// DecodeRGB into one byte less
+	rttest.FailsAs(t, d.DecodeRGB(make([]byte, bandsW*bandsH*3-1), whole, bandsW, bandsH), ErrSize)
 }
 
 // A small file cannot keep the decoder busy: the test uses the largest accepted picture with the
@@ -247,9 +244,7 @@ func TestManyScansAreBounded(t *testing.T) {
 	}
 	d, dst := decoder(t), make([]byte, 3*4096*4096)
 	start := time.Now()
-	if err := d.DecodeRGB(dst, src, 4096, 4096); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("DecodeRGB() of a large picture with little in it = %v, want %v", err, ErrCorrupt)
-	}
+	rttest.FailsAs(t, d.DecodeRGB(dst, src, 4096, 4096), ErrCorrupt)
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("DecodeRGB of %d scans took %v, want below 5s", maxScans, took)
 	}
@@ -306,9 +301,7 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 			decoded <- d.DecodeRGB(make([]byte, tt.w*tt.h*3), tt.src, tt.w, tt.h)
 		}()
 		err := <-decoded
-		if got := d.Explain(err, tt.src, tt.w, tt.h); !errors.Is(got, err) || !rttest.Says(got, tt.want) {
-			t.Errorf("Explain(%v) = %v, want one that says %q", err, got, tt.want)
-		}
+		rttest.FailsAs(t, d.Explain(err, tt.src, tt.w, tt.h), err, tt.want)
 	}
 	if got := d.Explain(nil, src, 1, 1); got != nil {
 		t.Errorf("Explain(nil) = %v, want nil", got)

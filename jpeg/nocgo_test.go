@@ -3,7 +3,6 @@
 package jpeg
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -11,10 +10,6 @@ import (
 
 func TestWithoutLibraryTheErrorNamesThePackage(t *testing.T) {
 	_, err := NewEncoder(90, ChromaOfPicture)
-	if !errors.Is(err, ErrNoLibrary) || !rttest.Says(err, "libturbojpeg0-dev") {
-		t.Errorf("NewEncoder(90, ChromaOfPicture) = %v, want %v", err, ErrNoLibrary)
-	}
-	if _, err := NewDecoder(); !errors.Is(err, ErrNoLibrary) {
-		t.Errorf("NewDecoder() = %v, want %v", err, ErrNoLibrary)
-	}
+	rttest.FailsAs(t, err, ErrNoLibrary, "libturbojpeg0-dev")
+	rttest.FailsAs(t, rttest.Err(NewDecoder()), ErrNoLibrary)
 }

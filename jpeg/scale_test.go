@@ -97,9 +97,7 @@ func TestScaleRefuses(t *testing.T) {
 		{5, 4, 8, 8, 75, 192, ErrTooLarge},
 		{4, 5, 8, 8, 75, 192, ErrTooLarge},
 	} {
-		if err := s.Scale(dst[:tt.dst], tt.w, tt.h, src[:tt.src], tt.fromW, tt.fromH); err != tt.want {
-			t.Errorf("%+v: %v", tt, err)
-		}
+		rttest.Want(t, s.Scale(dst[:tt.dst], tt.w, tt.h, src[:tt.src], tt.fromW, tt.fromH), tt.want, "%+v", tt)
 	}
 }
 
@@ -131,9 +129,8 @@ func TestReduction(t *testing.T) {
 		{10, 10, 640, 480, 1},
 		{1, 1, 1, 1, 1},
 	} {
-		if got := reduction(tt.fromW, tt.fromH, tt.w, tt.h); got != tt.want {
-			t.Errorf("reduction(%dx%d, %dx%d) = %d, want %d", tt.fromW, tt.fromH, tt.w, tt.h, got, tt.want)
-		}
+		rttest.Want(t, reduction(tt.fromW, tt.fromH, tt.w, tt.h), tt.want, "reduction(%dx%d, %dx%d)", tt.fromW,
+			tt.fromH, tt.w, tt.h)
 	}
 }
 
@@ -143,9 +140,7 @@ func TestCanFit(t *testing.T) {
 		want bool
 	}{{1, 1, true}, {2560, 1600, true}, {2048, 2048, true}, {2049, 2048, false}, {8192, 512, true}, {8193, 1, false},
 		{1, 8193, false}, {0, 5, false}, {5, -1, false}} {
-		if got := CanFit(tt.w, tt.h); got != tt.want {
-			t.Errorf("CanFit(%d, %d) = %v", tt.w, tt.h, got)
-		}
+		rttest.Want(t, CanFit(tt.w, tt.h), tt.want, "CanFit(%d, %d)", tt.w, tt.h)
 	}
 }
 
@@ -182,9 +177,7 @@ func TestDecodeFit(t *testing.T) {
 					}
 				})
 			}
-			if allocated != 0 {
-				t.Errorf("%dx%d, %v: %v allocations a picture", fromW, fromH, chroma, allocated)
-			}
+			rttest.Want(t, allocated, 0, "%dx%d, %v: allocations a picture", fromW, fromH, chroma)
 			limit := 0.0
 			if reduction(fromW, fromH, w, h) > 1 {
 				limit = 1

@@ -115,9 +115,7 @@ func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 		if err != nil {
 			t.Skipf("no sha256sum or jq here: %v", err)
 		}
-		if want := strings.TrimSpace(string(out)); b.SHA256 != want {
-			t.Errorf("%s: SHA256 = %s, want %s", from, b.SHA256, want)
-		}
+		rttest.Want(t, b.SHA256, strings.TrimSpace(string(out)), "%s: SHA256", from)
 	}
 }
 
@@ -185,9 +183,7 @@ func TestUnlistedFilesAreNotRead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadBundle(copyBundle(t, tt.from, func(m map[string]any) { unlist(m, tt.has) }))
-			if !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-				t.Errorf("LoadBundle = %v, want ErrBundle with %q", err, tt.want)
-			}
+			rttest.FailsAs(t, err, ErrBundle, tt.want)
 		})
 	}
 }
@@ -322,18 +318,14 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
-			if !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-				t.Errorf("LoadBundle = %v, want ErrBundle with %q", err, tt.want)
-			}
+			rttest.FailsAs(t, err, ErrBundle, tt.want)
 		})
 	}
 }
 
 func TestLoadBundleNamesAllWrongValuesAtOnce(t *testing.T) {
 	_, err := LoadBundle(copyBundle(t, stillDir, func(m map[string]any) { m["fps"], m["rtc"] = 0, "x" }))
-	if !rttest.Says(err, "fps is 0", `rtc is "x"`) {
-		t.Errorf("LoadBundle = %v, want both fps and rtc named", err)
-	}
+	rttest.Fails(t, err, "fps is 0", `rtc is "x"`)
 }
 
 func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
@@ -355,9 +347,7 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 		{"data behind the manifest", trailing, "data after the closing brace"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-				t.Errorf("LoadBundle(%s) = %v, want ErrBundle with %q", tt.name, err, tt.want)
-			}
+			rttest.FailsAs(t, rttest.Err(LoadBundle(tt.dir)), ErrBundle, tt.want)
 		})
 	}
 }

@@ -102,9 +102,8 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.meta.Condition(&Conditioning{}, tt.rows, tt.delay, tt.end); got != tt.want {
-				t.Errorf("Condition(%d, %d, %d) = %+v, want %+v", tt.rows, tt.delay, tt.end, got, tt.want)
-			}
+			rttest.Want(t, tt.meta.Condition(&Conditioning{}, tt.rows, tt.delay, tt.end), tt.want,
+				"Condition(%d, %d, %d)", tt.rows, tt.delay, tt.end)
 		})
 	}
 }

@@ -74,9 +74,7 @@ func TestProviderOptions(t *testing.T) {
 	m := &Model{bundle: b, opt: opt, device: opt.device}
 	cuda := m.cudaOptions()
 	for key, want := range map[string]string{"device_id": "0", "use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"} {
-		if cuda[key] != want {
-			t.Errorf("cuda %s = %q, want %q", key, cuda[key], want)
-		}
+		rttest.Want(t, cuda[key], want, "cuda %s", key)
 	}
 	trt := rttest.Must(m.tensorRT(graphName, b.inputs()))(t)
 	version, _ := RuntimeVersion()
@@ -93,15 +91,11 @@ func TestProviderOptions(t *testing.T) {
 
 func TestNVIDIADriver(t *testing.T) {
 	proc := t.TempDir()
-	if got := nvidiaDriver(proc); got != "unknown" {
-		t.Errorf("without a driver: %q, want unknown", got)
-	}
+	rttest.Want(t, nvidiaDriver(proc), "unknown", "without a driver")
 	rttest.Do(t, os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755))
 	text := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue May 12 2026\nGCC version:  gcc 13.2.0\n"
 	rttest.Do(t, os.WriteFile(filepath.Join(proc, "driver", "nvidia", "version"), []byte(text), 0o600))
-	if got := nvidiaDriver(proc); got != "580.159.03" {
-		t.Errorf("driver is %q, want 580.159.03", got)
-	}
+	rttest.Want(t, nvidiaDriver(proc), "580.159.03", "driver")
 }
 
 // A device without its provider is refused with the cure, or the CPU computes in its place; a faulty
@@ -224,9 +218,8 @@ func TestRunErrors(t *testing.T) {
 func TestOpenComparesTheType(t *testing.T) {
 	needRuntime(t)
 	b := rttest.Must(LoadBundle(stillDir))(t)
-	if _, err := b.Open(Options{DType: "float16"}); !errors.Is(err, ErrBundle) || !rttest.Says(err, "want float16") {
-		t.Errorf("Open with another dtype = %v, want ErrBundle", err)
-	}
+	// Open with another dtype
+	rttest.FailsAs(t, rttest.Err(b.Open(Options{DType: "float16"})), ErrBundle, "want float16")
 	if m, err := b.Open(Options{DType: "float32"}); err != nil {
 		t.Errorf("Open with the bundle's dtype = %v", err)
 	} else if err := m.Close(); err != nil {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/binary"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -63,9 +62,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 				m.Close()
 				return
 			}
-			if !errors.Is(err, ErrGolden) || !rttest.Says(err, tt.want, goldenFile) {
-				t.Errorf("Open = %v, want ErrGolden with %s and %q", err, goldenFile, tt.want)
-			}
+			rttest.FailsAs(t, err, ErrGolden, tt.want, goldenFile)
 		})
 	}
 }
@@ -88,9 +85,7 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, tt.file)
 			b := rttest.Must(LoadBundle(dir))(t)
-			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
-			}
+			rttest.FailsAs(t, rttest.Err(b.Open(Options{})), ErrBundle, tt.want)
 		})
 	}
 }

@@ -109,9 +109,7 @@ func TestHistoryGolden(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.Name, dst[:n], want)
 		}
 	}
-	if compared != 15-len(deviations) {
-		t.Errorf("%d cases compared, want %d", compared, 15-len(deviations))
-	}
+	rttest.Want(t, compared, 15-len(deviations), "cases compared")
 }
 
 func TestHistoryIsBounded(t *testing.T) {

@@ -168,9 +168,7 @@ func TestLoadBundleRefusesWhatIsNoFile(t *testing.T) {
 			}()
 			select {
 			case err := <-done:
-				if !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-					t.Errorf("LoadBundle = %v, want ErrBundle and %s named", err, tt.want)
-				}
+				rttest.FailsAs(t, err, ErrBundle, tt.want)
 			case <-time.After(20 * time.Second):
 				t.Fatal("LoadBundle waits")
 			}
@@ -200,9 +198,7 @@ func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 		ChunkSize: 50, ActionDim: 6, StateNames: []string{"a"}, RTC: "none", ObservationSteps: MaxObserved,
 		Cameras: []Camera{{Name: "top", H: 4096, W: 4096}, {Name: "low", H: 4096, W: 4096}},
 	}}, opt: Options{MaxBatch: 16, Buffers: 2}}
-	if err := m.allocate(); !errors.Is(err, ErrBundle) || !rttest.Says(err, "48.0 GiB", "max_batch") {
-		t.Errorf("allocate = %v, want ErrBundle, how much it would be and what to lower", err)
-	}
+	rttest.FailsAs(t, m.allocate(), ErrBundle, "48.0 GiB", "max_batch")
 	if m.host != nil {
 		t.Errorf("%d tensors were made", len(m.host))
 	}
@@ -217,7 +213,5 @@ func TestGoldenSetOfHugeSizes(t *testing.T) {
 	dir := copyBundle(t, stillDir, nil)
 	replaceFile(t, dir, filepath.Join(goldenDir, "b9_huge.safetensors"), file)
 	b := rttest.Must(LoadBundle(dir))(t)
-	if _, err := b.loadGolden(goldenDir + "/b9_huge.safetensors"); !rttest.Says(err, "in/state") {
-		t.Errorf("a tensor of 2^61 values: %v, want it named", err)
-	}
+	rttest.Fails(t, rttest.Err(b.loadGolden(goldenDir+"/b9_huge.safetensors")), "in/state") // a tensor of 2^61 values
 }

@@ -85,9 +85,7 @@ func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 	rttest.Do(t, m.Terminate())
 	r := &m.runs[0]
 	for _, p := range append([]pass{r.head}, r.steps...) {
-		if err := p.run(); !rttest.Says(err, "terminate") {
-			t.Errorf("a pass after Terminate = %v, want the library's own words", err)
-		}
+		rttest.Fails(t, p.run(), "terminate") // a pass after Terminate
 	}
 }
 
@@ -122,17 +120,13 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 			dir := copyBundle(t, splitDir, nil)
 			replaceFile(t, dir, tt.file, tt.graph)
 			b := rttest.Must(LoadBundle(dir))(t)
-			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
-			}
+			rttest.FailsAs(t, rttest.Err(b.Open(Options{})), ErrBundle, tt.want)
 		})
 	}
 	changed := copyBundle(t, splitDir, nil)
 	rttest.Do(t, os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644))
-	if _, err := LoadBundle(changed); !errors.Is(err, ErrBundle) ||
-		!rttest.Says(err, "step.onnx is not the file that was exported") {
-		t.Errorf("LoadBundle of a changed step = %v, want ErrBundle", err)
-	}
+	// LoadBundle of a changed step
+	rttest.FailsAs(t, rttest.Err(LoadBundle(changed)), ErrBundle, "step.onnx is not the file that was exported")
 }
 
 func BenchmarkForms(b *testing.B) {

@@ -116,9 +116,7 @@ func TestBatchLeavesOtherRowsAlone(t *testing.T) {
 	m.State(0)[0] = 100
 	rttest.Do(t, m.RunBuffer(1, 1))
 	for i, want := range []float32{1, 2, 3} {
-		if got := m.ChunkRobot(i)[0]; got != want {
-			t.Errorf("ChunkRobot(%d)[0] = %v, want %v", i, got, want)
-		}
+		rttest.Want(t, m.ChunkRobot(i)[0], want, "ChunkRobot(%d)[0]", i)
 	}
 	if got := m.ChunkRobot(3)[0]; got == 4 {
 		t.Errorf("ChunkRobot(3)[0] = 4, but row 3 did not run")

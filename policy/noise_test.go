@@ -110,9 +110,7 @@ func TestNoisePin(t *testing.T) {
 	var z [6]float32
 	FillNoise(z[:], NewNoiseKey("bundle", "robot", "1"), 42)
 	want := [6]float32{0.011435019, -0.20068629, -2.2794209, -0.5592895, 0.6100157, 1.2427087}
-	if z != want {
-		t.Errorf("FillNoise = %#v, want %#v", z, want)
-	}
+	rttest.Want(t, z, want, "FillNoise")
 }
 
 func TestNewNoiseKeyKeepsNamesApart(t *testing.T) {

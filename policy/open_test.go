@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,9 +40,7 @@ func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, graphName, tt.graph)
 			b := rttest.Must(LoadBundle(dir))(t)
-			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
-			}
+			rttest.FailsAs(t, rttest.Err(b.Open(Options{})), ErrBundle, tt.want)
 		})
 	}
 }
@@ -63,9 +60,7 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := rttest.Must(LoadBundle(copyBundle(t, stillDir, tt.edit)))(t)
-			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
-				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
-			}
+			rttest.FailsAs(t, rttest.Err(b.Open(Options{})), ErrBundle, tt.want)
 		})
 	}
 }

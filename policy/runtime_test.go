@@ -46,9 +46,7 @@ func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 				t.Skip(err)
 			}
 			_, _, err := findRuntime(tt.path, "cpu")
-			if !errors.Is(err, ErrNoRuntime) || !rttest.Says(err, tt.want) {
-				t.Errorf("findRuntime(%q) = %v, want ErrNoRuntime with %q", tt.path, err, tt.want)
-			}
+			rttest.FailsAs(t, err, ErrNoRuntime, tt.want)
 			t.Setenv(runtimeEnv, tt.path)
 			if _, _, err := findRuntime("", "cpu"); !errors.Is(err, ErrNoRuntime) || !rttest.Says(err, tt.want) {
 				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime with %q", runtimeEnv, tt.path, err, tt.want)

@@ -35,9 +35,7 @@ func TestOverlapRuns(t *testing.T) {
 	}
 	rttest.NoAllocs(t, "Run allocates %v times, want 0", 100, o.Run)
 	defer func() {
-		if p := recover(); p != "broken" {
-			t.Errorf("a read's panic is %v", p)
-		}
+		rttest.Want(t, recover(), "broken", "a read's panic")
 	}()
 	broken = true
 	o.Run()

@@ -168,9 +168,7 @@ func TestHostileBytes(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("ParseObservation(% x) = %v, want %v", tt.src[:min(len(tt.src), 60)], err, tt.want)
 			}
-			if !rttest.Says(err, "got", "want") {
-				t.Errorf("error %q, want it to say got and want", err)
-			}
+			rttest.Fails(t, err, "got", "want")
 		})
 	}
 }
@@ -178,9 +176,7 @@ func TestHostileBytes(t *testing.T) {
 // TestTensorProductDoesNotWrap: a size of 2^107 bytes is 0 modulo 2^64, the size of the empty data.
 func TestTensorProductDoesNotWrap(t *testing.T) {
 	src := tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)
-	if _, err := ParseTensor(new(Tensor), src); !errors.Is(err, ErrShape) {
-		t.Errorf("ParseTensor = %v, want ErrShape", err)
-	}
+	rttest.FailsAs(t, rttest.Err(ParseTensor(new(Tensor), src)), ErrShape)
 }
 
 // TestEveryCutIsRefused: no proper prefix of a message is accepted.
@@ -208,9 +204,7 @@ func TestTolerance(t *testing.T) {
 		t.Errorf("state of <f8 = %v, want [1.5]", o.State)
 	}
 	rttest.Do(t, ParseObservation(&o, body("runway_ms", 0xd1, 0xff, 0x00)))
-	if o.RunwayMs != -256 {
-		t.Errorf("runway_ms of int16 -256 = %v", o.RunwayMs)
-	}
+	rttest.Want(t, o.RunwayMs, -256, "runway_ms of int16 -256")
 	src := []byte{0x81, 0xc4, 1, 't', 0xd3, 0, 0, 0, 0, 0, 0, 0, 5}
 	if rttest.Do(t, ParseObservation(&o, src)); o.T != 5 {
 		t.Errorf("t behind a bin key in a long form = %d, want 5", o.T)

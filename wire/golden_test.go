@@ -158,9 +158,7 @@ func TestSessionNames(t *testing.T) {
 			t.Errorf("CheckUUID(%q) = nil, want a refusal", row[1])
 		}
 	}
-	if tried != 4 {
-		t.Errorf("%d names in the trace, want 4", tried)
-	}
+	rttest.Want(t, tried, 4, "names in the trace")
 }
 
 // TestTopicQoS compares the two data topics with the declarations of the draft's running programs.

@@ -1,10 +1,11 @@
 package wire
 
 import (
-	"errors"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestCheckUUID(t *testing.T) {
@@ -24,9 +25,7 @@ func TestCheckUUID(t *testing.T) {
 		{"dot at the end", "x.", ErrKey},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := CheckUUID(tt.uuid); !errors.Is(err, tt.want) {
-				t.Errorf("CheckUUID(%q) = %v, want %v", tt.uuid, err, tt.want)
-			}
+			rttest.FailsAs(t, CheckUUID(tt.uuid), tt.want)
 		})
 	}
 }
@@ -77,22 +76,16 @@ func TestParseEpochAlive(t *testing.T) {
 	if key, err := EpochAliveKey(p, "robot", 12); key != p+"/robot/12/alive" || err != nil {
 		t.Errorf("EpochAliveKey = %q, %v", key, err)
 	}
-	if EpochAliveWildcard(p) != p+"/*/*/alive" {
-		t.Errorf("EpochAliveWildcard = %q", EpochAliveWildcard(p))
-	}
+	rttest.Want(t, EpochAliveWildcard(p), p+"/*/*/alive", "EpochAliveWildcard")
 }
 
 func TestHeaderCheckAndReply(t *testing.T) {
 	h := Header{SchemaVersion: 1, MsgType: MsgObservation, SeqID: 5, EpisodeID: 6, ClientMonoNs: 7, SessionEpoch: 8}
 	r := h.Reply(MsgActionChunk)
-	if want := (Header{1, MsgActionChunk, 5, 6, 7, 8}); r != want {
-		t.Errorf("Reply = %+v, want %+v", r, want)
-	}
+	rttest.Want(t, r, Header{1, MsgActionChunk, 5, 6, 7, 8}, "Reply")
 	if err := r.Check(MsgActionChunk); err != nil {
 		t.Errorf("Check of its own type = %v", err)
 	}
 	r.SchemaVersion = 2
-	if err := r.Check(MsgActionChunk); !errors.Is(err, ErrMalformed) {
-		t.Errorf("Check of schema 2 = %v, want ErrMalformed", err)
-	}
+	rttest.FailsAs(t, r.Check(MsgActionChunk), ErrMalformed) // Check of schema 2
 }

@@ -51,9 +51,7 @@ func TestReadAsked(t *testing.T) {
 				t.Errorf("ReadAsked = %v, %v, %v, want %v, %v, %v", ms, said, err, tt.want, tt.said, tt.err)
 			}
 			var o Observation
-			if full := ParseObservation(&o, tt.body); !errors.Is(full, tt.err) {
-				t.Errorf("ParseObservation = %v, want %v", full, tt.err)
-			}
+			rttest.FailsAs(t, ParseObservation(&o, tt.body), tt.err)
 		})
 	}
 	body := AppendObservation(nil, &whole)

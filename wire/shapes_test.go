@@ -105,9 +105,7 @@ func TestTemporary(t *testing.T) {
 		{"told when to retry", SessionAck{RetryAfterMs: 100}, true},
 		{"contract", SessionAck{Error: "state dim mismatch: server=6, client=7"}, false},
 	} {
-		if got := tt.ack.Temporary(); got != tt.want {
-			t.Errorf("%s: Temporary = %v, want %v", tt.name, got, tt.want)
-		}
+		rttest.Want(t, tt.ack.Temporary(), tt.want, "%s: Temporary", tt.name)
 	}
 }
 
@@ -122,12 +120,9 @@ func TestParseOp(t *testing.T) {
 			t.Errorf("ParseOp(% x) = %q, %v, want %q", tt.src, got, err, tt.want)
 		}
 	}
-	if err := ParseSessionOpen(new(SessionOpen), close); !errors.Is(err, ErrMalformed) {
-		t.Errorf("ParseSessionOpen of a close = %v, want ErrMalformed", err)
-	}
-	if err := ParseSessionClose(new(SessionClose), open); !errors.Is(err, ErrMalformed) {
-		t.Errorf("ParseSessionClose of an open = %v, want ErrMalformed", err)
-	}
+	// ParseSessionOpen of a close
+	rttest.FailsAs(t, ParseSessionOpen(new(SessionOpen), close), ErrMalformed)
+	rttest.FailsAs(t, ParseSessionClose(new(SessionClose), open), ErrMalformed) // ParseSessionClose of an open
 }
 
 // Raw pictures of all steps either fit into one message or are refused with their total size.

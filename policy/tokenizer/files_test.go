@@ -89,9 +89,7 @@ func TestJSONIsRefused(t *testing.T) {
 			spec := gemmaSpec
 			spec.BOSID = nil
 			_, err := Load(folder(t, "tokenizer.json", []byte(strings.Replace(small(), tt.old, tt.new, 1))), &spec)
-			if !errors.Is(err, errFormat) || !rttest.Says(err, tt.want) {
-				t.Errorf("Load: %.300v, want %s", err, tt.want)
-			}
+			rttest.FailsAs(t, err, errFormat, tt.want)
 		})
 	}
 }

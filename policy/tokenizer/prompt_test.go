@@ -51,12 +51,9 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 	if _, err := tok.Prompt("12345"); err == nil || err.Error() != want {
 		t.Errorf("Prompt of five tokens: %v, want %s", err, want)
 	}
-	if _, err := tok.Prompt(strings.Repeat("a", maxTaskBytes)); !rttest.Says(err, "tokens") {
-		t.Errorf("Prompt of the longest text: %v, want its tokens counted", err)
-	}
-	if _, err := tok.Prompt(strings.Repeat("a", maxTaskBytes+1)); !rttest.Says(err, "4097 bytes, want at most 4096") {
-		t.Errorf("Prompt of too many bytes: %v, want it refused", err)
-	}
+	rttest.Fails(t, rttest.Err(tok.Prompt(strings.Repeat("a", maxTaskBytes))), "tokens") // Prompt of the longest text
+	// Prompt of too many bytes
+	rttest.Fails(t, rttest.Err(tok.Prompt(strings.Repeat("a", maxTaskBytes+1))), "4097 bytes, want at most 4096")
 }
 
 // A prompt that fits with only some states would fail while the arm moves.
@@ -71,9 +68,7 @@ func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	}
 	tok.spec.MaxLen--
 	const want = "tokens with the longest state of 6 values, this policy reads at most"
-	if _, err := tok.Prompt("lift it"); !rttest.Says(err, want) {
-		t.Errorf("Prompt of one token more: %v, want %s", err, want)
-	}
+	rttest.Fails(t, rttest.Err(tok.Prompt("lift it")), want) // Prompt of one token more
 }
 
 func TestTaskThatIsNotText(t *testing.T) {
@@ -127,9 +122,7 @@ func TestFillRefuses(t *testing.T) {
 		}
 	}
 	p.t.spec.MaxLen = 5
-	if err := p.Fill(make([]int64, 5), make([]bool, 5), []float32{0}); !errors.Is(err, errLong) {
-		t.Errorf("a prompt that is too long: %v, want %v", err, errLong)
-	}
+	rttest.FailsAs(t, p.Fill(make([]int64, 5), make([]bool, 5), []float32{0}), errLong) // a prompt that is too long
 }
 
 // A prompt with the state has the ids of its whole text, also where tokens cross its parts, as with

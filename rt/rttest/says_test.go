@@ -2,6 +2,7 @@ package rttest
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 )
 
@@ -38,6 +39,10 @@ func TestNoAllocs(t *testing.T) {
 type recorded struct {
 	testing.TB
 	failed bool
+	text   string
 }
 
-func (r *recorded) Errorf(string, ...any) { r.failed = true }
+func (r *recorded) Errorf(format string, args ...any) {
+	r.failed = true
+	r.text = fmt.Sprintf(format, args...)
+}

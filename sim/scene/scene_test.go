@@ -2,7 +2,6 @@ package scene
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"net"
 	"os"
@@ -75,9 +74,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	l.Close()
 	c.viewer.Close() // as the kernel does after a process has ended
 	for range 2 {
-		if err := c.Grab(&frame); !errors.Is(err, camera.ErrGone) {
-			t.Errorf("Grab() of a world that is gone = %v, want %v", err, camera.ErrGone)
-		}
+		rttest.FailsAs(t, c.Grab(&frame), camera.ErrGone)
 	}
 	before := frame.Sequence
 	shown(t, path)
@@ -85,12 +82,8 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 		t.Errorf("Grab() of the world that is back = %v, frame %d behind %d", err, frame.Sequence, before)
 	}
 	c.Close()
-	if err := c.Grab(&frame); !errors.Is(err, camera.ErrClosed) {
-		t.Errorf("Grab() behind Close() = %v, want %v", err, camera.ErrClosed)
-	}
-	if _, err := OpenCamera(filepath.Join(t.TempDir(), "none"), format, clock); !errors.Is(err, camera.ErrGone) {
-		t.Errorf("OpenCamera() of nothing = %v, want %v", err, camera.ErrGone)
-	}
+	rttest.FailsAs(t, c.Grab(&frame), camera.ErrClosed)
+	rttest.FailsAs(t, rttest.Err(OpenCamera(filepath.Join(t.TempDir(), "none"), format, clock)), camera.ErrGone)
 }
 
 // A socket that a killed simulator has left is replaced; a socket in use is not.
@@ -104,14 +97,10 @@ func TestPlacesForTheSocket(t *testing.T) {
 		t.Fatal("the old socket is gone already")
 	}
 	shown(t, path)
-	if _, err := Listen(path); !errors.Is(err, errSocket) || !rttest.Says(err, "another simulator") {
-		t.Errorf("Listen() where a world is shown = %v", err)
-	}
+	rttest.FailsAs(t, rttest.Err(Listen(path)), errSocket, "another simulator")
 	file := filepath.Join(dir, "file")
 	rttest.Do(t, os.WriteFile(file, []byte("kept"), 0o600))
-	if _, err := Listen(file); !errors.Is(err, errSocket) {
-		t.Errorf("Listen() at a file = %v, want %v", err, errSocket)
-	}
+	rttest.FailsAs(t, rttest.Err(Listen(file)), errSocket)
 	if text, _ := os.ReadFile(file); string(text) != "kept" {
 		t.Errorf("the file is %q now", text)
 	}
@@ -125,9 +114,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 	}
 	other := appendView(nil, &v)
 	other[0] = version + 1
-	if _, err := parseView(other); !rttest.Says(err, "version") {
-		t.Errorf("another version: %v", err)
-	}
+	rttest.Fails(t, rttest.Err(parseView(other)), "version") // another version
 	v.Post.Y = math.NaN()
 	if _, err := parseView(appendView(nil, &v)); err == nil {
 		t.Error("a post that is nowhere is taken")

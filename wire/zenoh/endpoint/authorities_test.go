@@ -81,9 +81,7 @@ func TestListOfAnotherAuthority(t *testing.T) {
 		copiedText(t, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"): "openssl ca -gencrl",
 	} {
 		_, err := readAuthorities(file)
-		if !rttest.Says(err, want) {
-			t.Errorf("readAuthorities = %v, want %q", err, want)
-		}
+		rttest.Fails(t, err, want)
 	}
 }
 

@@ -30,9 +30,7 @@ func TestReadCertificate(t *testing.T) {
 	rttest.Do(t, os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
 		0o600))
 	for _, file := range []string{key, junk, "/nowhere.pem"} {
-		if _, err := ReadCertificate(file); !rttest.Says(err, file) {
-			t.Errorf("ReadCertificate(%s) = %v, want an error that names it", file, err)
-		}
+		rttest.Fails(t, rttest.Err(ReadCertificate(file)), file)
 	}
 }
 

@@ -329,9 +329,7 @@ func TestListeningWithACertificateForClients(t *testing.T) {
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	}, "127.0.0.1")
 	err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.CheckListen()
-	if !rttest.Says(err, `("gpu") is not for servers: its extendedKeyUsage lacks serverAuth`) {
-		t.Errorf("CheckListen = %v, want that it is not for servers", err)
-	}
+	rttest.Fails(t, err, `("gpu") is not for servers: its extendedKeyUsage lacks serverAuth`)
 	anyone, anyKey := ca.IssueAs("any", func(c *x509.Certificate) { c.ExtKeyUsage = nil }, "127.0.0.1")
 	if err := (Endpoint{TLS, "127.0.0.1:0",
 		Security{ListenCertificate: anyone, ListenKey: anyKey}}).CheckListen(); err != nil {
@@ -598,33 +596,23 @@ func TestSocketFile(t *testing.T) {
 	stale := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
-	if _, err := at.Dial(context.Background(), nil); !rttest.Says(err, "refused") {
-		t.Errorf("Dial of a stale socket = %v", err)
-	}
+	rttest.Fails(t, rttest.Err(at.Dial(context.Background(), nil)), "refused") // Dial of a stale socket
 	l := rttest.Must(at.Listen())(t)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != socketMode {
 		t.Errorf("mode %v, %v; want %o", info.Mode(), err, socketMode)
 	}
-	if _, err := at.Listen(); !rttest.Says(err, "another process listens") {
-		t.Errorf("second Listen = %v", err)
-	}
+	rttest.Fails(t, rttest.Err(at.Listen()), "another process listens") // second Listen
 	l.Close()
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the socket file is still there: %v", err)
-	}
+	rttest.FailsAs(t, rttest.Err(os.Stat(path)), fs.ErrNotExist) // the socket file is still there
 	if a, d := exchange(t, at, at); a != nil || d != nil {
 		t.Error(a, d)
 	}
 	os.WriteFile(path, []byte("mine"), 0o600)
-	if _, err := at.Listen(); !rttest.Says(err, "no socket") {
-		t.Errorf("Listen on a plain file = %v", err)
-	}
+	rttest.Fails(t, rttest.Err(at.Listen()), "no socket") // Listen on a plain file
 	if b, _ := os.ReadFile(path); string(b) != "mine" {
 		t.Error("a file that is no socket was removed")
 	}
 	absent := Endpoint{Protocol: Unix, Address: filepath.Join(t.TempDir(), "absent")}
-	if _, err := absent.Dial(context.Background(), nil); !rttest.Says(err, "no such file") {
-		t.Errorf("Dial of no socket = %v", err)
-	}
+	rttest.Fails(t, rttest.Err(absent.Dial(context.Background(), nil)), "no such file") // Dial of no socket
 }

@@ -55,7 +55,5 @@ func TestDialOfAConnectionThatEndsAtOnce(t *testing.T) {
 		theirs.Close()
 	}()
 	_, err := Dial(context.Background(), ours, Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second})
-	if !errors.Is(err, io.EOF) || !rttest.Says(err, "where it listens on tls/, dial it as tls/") {
-		t.Errorf("Dial = %v, want io.EOF and that it may be tls/", err)
-	}
+	rttest.FailsAs(t, err, io.EOF, "where it listens on tls/, dial it as tls/")
 }

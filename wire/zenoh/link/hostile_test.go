@@ -49,9 +49,7 @@ func TestAcceptRefuses(t *testing.T) {
 			a.Write(framed(unhex(t, tt.send)))
 			_, err := Accept(b, config(2, codec.Peer), anyone)
 			b.Close()
-			if !rttest.Says(err, tt.err) {
-				t.Errorf("Accept = %v, want it to say %q", err, tt.err)
-			}
+			rttest.Fails(t, err, tt.err)
 			if got, _ := io.ReadAll(a); hex.EncodeToString(got) != hex.EncodeToString(framed(unhex(t, tt.want))) {
 				t.Errorf("refusal = %x, want %s", got, tt.want)
 			}
@@ -60,9 +58,7 @@ func TestAcceptRefuses(t *testing.T) {
 	t.Run("larger than a handshake", func(t *testing.T) {
 		a, b := tcpPair(t)
 		a.Write([]byte{0xff, 0xff, 1})
-		if _, err := Accept(b, config(2, codec.Peer), nil); !errors.Is(err, codec.ErrRange) {
-			t.Errorf("Accept = %v, want %v", err, codec.ErrRange)
-		}
+		rttest.FailsAs(t, rttest.Err(Accept(b, config(2, codec.Peer), nil)), codec.ErrRange)
 	})
 }
 
@@ -100,9 +96,7 @@ func TestDialRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := tcpPair(t)
 			go answer(t, b, tt.replies...)
-			if _, err := Dial(t.Context(), a, config(1, codec.Client)); !rttest.Says(err, tt.err) {
-				t.Errorf("Dial = %v, want it to say %q", err, tt.err)
-			}
+			rttest.Fails(t, rttest.Err(Dial(t.Context(), a, config(1, codec.Client))), tt.err)
 		})
 	}
 	t.Run("silence until the context ends", func(t *testing.T) {

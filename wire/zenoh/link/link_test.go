@@ -199,9 +199,7 @@ func TestSilentPeerExpires(t *testing.T) {
 		client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
 		_, theirs := pipePair(t, client, config(2, codec.Peer)) // the client never runs
 		began := time.Now()
-		if err := theirs.Run(ignore); !errors.Is(err, ErrExpired) {
-			t.Errorf("Run = %v, want %v", err, ErrExpired)
-		}
+		rttest.FailsAs(t, theirs.Run(ignore), ErrExpired)
 		if took := time.Since(began); took != client.Lease {
 			t.Errorf("gave up after %v, want the lease of %v", took, client.Lease)
 		}
@@ -239,18 +237,14 @@ func TestCloseFlushes(t *testing.T) {
 		rttest.Do(t, ours.Push(numbered(i, 30_000), block))
 	}
 	ours.Close(codec.CloseGeneric)
-	if err := ours.Push(numbered(50, 10), block); !errors.Is(err, ErrClosed) {
-		t.Errorf("Push after Close = %v, want %v", err, ErrClosed)
-	}
+	rttest.FailsAs(t, ours.Push(numbered(50, 10), block), ErrClosed) // Push after Close
 	go ours.Run(ignore)
 	var got received
 	var closed *CloseError
 	if err := theirs.Run(got.handle); !errors.As(err, &closed) {
 		t.Errorf("Run = %v, want the peer's Close", err)
 	}
-	if n := len(got.snapshot()); n != 50 {
-		t.Errorf("%d samples arrived before the end, want 50", n)
-	}
+	rttest.Want(t, len(got.snapshot()), 50, "samples arrived before the end")
 }
 
 // Goal: every size of batch, sequence number and feature set carries messages of every size, in
@@ -312,12 +306,8 @@ func TestUrgentPassesFragments(t *testing.T) {
 
 func TestTooLargeIsRefused(t *testing.T) {
 	ours, _ := anyPair(t)
-	if err := ours.Push(numbered(1, 5<<20), block); !errors.Is(err, errTooLarge) {
-		t.Errorf("Push = %v, want %v", err, errTooLarge)
-	}
-	if _, err := ours.PushLatest(new(Slot), numbered(1, 5<<20), drop); !errors.Is(err, errTooLarge) {
-		t.Errorf("Latest = %v, want %v", err, errTooLarge)
-	}
+	rttest.FailsAs(t, ours.Push(numbered(1, 5<<20), block), errTooLarge)
+	rttest.FailsAs(t, rttest.Err(ours.PushLatest(new(Slot), numbered(1, 5<<20), drop)), errTooLarge)
 }
 
 // Goal: queueing, packing and parsing allocate nothing, each alone and without sockets.

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -89,9 +88,7 @@ func TestWaitersTimeOutIndependently(t *testing.T) {
 			took := make(chan time.Duration, 1)
 			go func() {
 				began := time.Now()
-				if err := ours.Push(p, d); !errors.Is(err, ErrCongested) {
-					t.Errorf("Push = %v, want %v", err, ErrCongested)
-				}
+				rttest.FailsAs(t, ours.Push(p, d), ErrCongested)
 				took <- time.Since(began)
 			}()
 			synctest.Wait()

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,9 +30,7 @@ func TestUnconfirmedLinkEnds(t *testing.T) {
 				s := &l.in.stream
 				s.lease, s.ackTimeout = 600*time.Millisecond, 300*time.Millisecond
 				s.acks = ackMonitor{control: func(func(uintptr)) error { return nil }, info: tt.info}
-				if err := l.Run(ignore); !errors.Is(err, tt.want) {
-					t.Errorf("Run = %v, want %v", err, tt.want)
-				}
+				rttest.FailsAs(t, l.Run(ignore), tt.want)
 			})
 		})
 	}
