@@ -19,7 +19,13 @@ const (
 )
 
 // board examines power, heat, disk and clock.
-func (d *doctor) board() []Finding { return []Finding{d.power(), d.heat(), d.disk(), d.timeSync()} }
+func (d *doctor) board() []Finding {
+	all := []Finding{d.power(), d.heat()}
+	for i, folder := range d.Folders {
+		all = append(all, disk(folder, i == 0))
+	}
+	return append(all, d.timeSync())
+}
 
 // The bits of a Raspberry Pi's get_throttled.
 //
@@ -117,9 +123,8 @@ func (d *doctor) heat() Finding {
 	return f
 }
 
-func (d *doctor) disk() Finding {
+func disk(folder string, own bool) Finding {
 	var st unix.Statfs_t
-	folder := d.Folder
 	for unix.Statfs(folder, &st) != nil { // the folder is made by the first run
 		parent := filepath.Dir(folder)
 		if parent == folder {
@@ -133,7 +138,7 @@ func (d *doctor) disk() Finding {
 		f.Level, f.Better = Problem, fmt.Sprintf("%d GiB for records: delete old ones, or --record-dir on another disk",
 			leastGiB)
 		f.Command = "du -sh " + folder
-	} else if unix.Access(folder, unix.W_OK) != nil {
+	} else if own && unix.Access(folder, unix.W_OK) != nil {
 		f.Level, f.Found = Advice, fmt.Sprintf("this user may not write to %s, where records go", folder)
 		f.Better = "--record-dir with a folder of this user"
 	}

@@ -63,7 +63,7 @@ type Config struct {
 	Service  string           // name of the service; empty: any
 	FPS      float64          // rate that the bus must keep; 0: 60
 	For      time.Duration    // duration of the measurement of the link
-	Folder   string           // of records
+	Folders  []string         // of records: this user's, and services' after it
 	Fix      bool             // offer to run the safe commands
 	In       io.Reader        // the operator's answers
 	Out      io.Writer        // for people
@@ -152,7 +152,8 @@ func fix(ctx context.Context, out io.Writer, answers *bufio.Scanner, command str
 		fmt.Fprintln(out)
 		return false
 	}
-	run := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	const rootNeedsNoSudo = `[ "$(id -u)" != 0 ] || sudo() { "$@"; }; ` // a small Debian has no sudo
+	run := exec.CommandContext(ctx, "/bin/sh", "-c", rootNeedsNoSudo+command)
 	text, err := run.CombinedOutput()
 	if err != nil {
 		fmt.Fprintf(out, "%24sfailed: %v: %s\n", "", err, strings.TrimSpace(string(text)))

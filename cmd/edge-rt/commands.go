@@ -36,7 +36,7 @@ type commands struct {
 	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit,leader,leader-robot" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
 	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json typed" help:"List the cameras with their modes and controls; or take one picture."`
 
-	Doctor      doctorCmd      `cmd:"" uses:"bus typed,robot,calibration,id,camera typed,fps,connect typed,tls-ca,tls-cert,tls-key,service,record-dir,json typed" help:"Examine this machine for running an arm: kernel, permissions, ports, power, disk, and on request bus, cameras and server."`
+	Doctor      doctorCmd      `cmd:"" uses:"bus,robot,calibration,id,camera,fps,connect,tls-ca,tls-cert,tls-key,service,record-dir,json typed" help:"Examine this machine for running an arm: kernel, permissions, ports, power, disk, and on request bus, cameras and server."`
 	Ports       portsCmd       `cmd:"" uses:"json typed" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
 	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id,json typed" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
 	SetupMotors setupMotorsCmd `cmd:"" uses:"bus,robot,calibration,id" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`

@@ -29,6 +29,7 @@ Examples:
   edge-rt doctor                                        the machine
   edge-rt doctor --fix                                  and offer to change it
   edge-rt doctor --bus /dev/ttyACM0 --camera front=/dev/video0 --connect tcp/gpu:7447
+  edge-rt doctor --config /etc/edge-rt/left.yaml        the arm of a service
   edge-rt doctor --json -                               for a script`
 }
 
@@ -38,14 +39,14 @@ func (c *doctorCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 		Service: r.Service,
 		FPS:     program.ValueOr(r.FPS, 0),
 		For:     c.For,
-		Folder:  cmp.Or(r.RecordDir, "/"),
+		Folders: []string{cmp.Or(r.RecordDir, "/")},
 		Fix:     c.Fix,
 		In:      os.Stdin,
 		Root:    "/",
 	}
 	var err error
 	if dirs, _, _, err := edge.RecordFolders(r.ID); r.RecordDir == "" && err == nil {
-		cfg.Folder = dirs[0]
+		cfg.Folders = dirs
 	}
 	if len(r.Bus) > 0 {
 		if cfg.Places, err = r.places(); err != nil {

@@ -146,14 +146,17 @@ func Open(cfg Config) (*Recording, error) {
 	})
 	if err == nil && cfg.Mode == record.All {
 		if err = record.Probe(cfg.Dir); err != nil {
-			cure := "name another --record-dir, or add --record off"
-			if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-				cure = "make room, " + cure
-			}
-			err = fmt.Errorf("--record all: %w; %s", err, cure)
+			err = fmt.Errorf("--record all: %w; %s, or add --record off", err, cure(err))
 		}
 	}
 	return r, err
+}
+
+func cure(err error) string {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return "make room, or name another --record-dir"
+	}
+	return "name another --record-dir"
 }
 
 // keeps reports whether anything is recorded, not only shown on the page.
@@ -176,7 +179,7 @@ func (r *Recording) write() {
 	if r.cfg.Mode == record.Ring {
 		if err := record.Probe(r.cfg.Dir); err != nil {
 			r.cfg.Log.Warn("the run cannot be saved for now, the arm goes on", "folder", r.cfg.Dir, "why", err,
-				"next", "name another --record-dir")
+				"next", cure(err))
 		}
 	}
 	r.Recorder.Write(&r.writing)
