@@ -1,10 +1,12 @@
 package device
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -41,6 +43,7 @@ func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibrat
 	port := rttest.Must(servo.OpenPort(path, r.Baud))(t)
 	defer port.Close()
 	bus := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+	bus.SetRetry(20, 20*time.Millisecond) // the machine may be busy
 	for _, m := range r.Motors {
 		k := c[m.Name]
 		for register, v := range map[table.Register]int{table.HomingOffset: k.HomingOffset,
@@ -117,6 +120,9 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 			}
 			cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
 			opened, err := p.Open(&cfg)
+			for errors.Is(err, servo.ErrNoReply) { // a busy machine: edge-rt opens the arm again, too
+				opened, err = p.Open(&cfg)
+			}
 			if err == nil {
 				defer opened.Close()
 			}

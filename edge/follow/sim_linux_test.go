@@ -176,7 +176,13 @@ func (a *simArm) inject(f servosim.Fault) {
 
 func (a *simArm) drive() {
 	a.t.Helper()
-	a.until("armed", func() bool { return a.Phase == Armed })
+	a.until("armed", func() bool {
+		if a.NeedsResume() { // a busy machine: a motor without a marker that was silent may have restarted
+			a.referee.Consent(a.tick.Woke)
+			a.Resume()
+		}
+		return a.Phase == Armed
+	})
 	for j := range a.want {
 		a.want[j] = a.Place[j] + 8
 	}
