@@ -80,9 +80,11 @@ func carriedPorts(x port, given []ort.InputOutputInfo) (carried []port, err erro
 		}
 		p.shape = shape[1:]
 		for _, d := range p.shape {
-			if bytes *= int(d); bytes > maxCarriedBytes {
+			if bytes > maxCarriedBytes/int(d) { // the product may not fit an int
+				bytes = maxCarriedBytes + 1
 				break
 			}
+			bytes *= int(d)
 		}
 		if total += bytes; bytes > maxCarriedBytes || total > maxCarriedBytes {
 			return nil, fmt.Errorf("output %s and those before it have more than %d bytes for one row", g.Name,

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 
+	ort "github.com/yalue/onnxruntime_go"
+
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
@@ -142,6 +144,22 @@ func BenchmarkForms(b *testing.B) {
 					rttest.Do(b, m.Run(batch))
 				}
 			})
+		}
+	}
+}
+
+// Goal: the outputs that the prefix passes to the steps are bounded, also where their size fits no int.
+func TestCarriedSizesAreBounded(t *testing.T) {
+	x := port{carriedX, float32s, []int64{1}}
+	for _, shape := range [][]int64{{-1, 1<<30 + 1}, {-1, 1 << 30, 1 << 32}, {-1, 1 << 30, 1 << 31}} {
+		_, err := carriedPorts(x, []ort.InputOutputInfo{{
+			Name:         "kv",
+			OrtValueType: ort.ONNXTypeTensor,
+			DataType:     ort.TensorElementDataTypeFloat,
+			Dimensions:   shape,
+		}})
+		if !rttest.Says(err, "more than 4294967296 bytes") {
+			t.Errorf("a tensor of %v: %v, want a refusal of its size", shape, err)
 		}
 	}
 }
