@@ -10,14 +10,15 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// limitedListener accepts few connections at once and few per second; others wait. It closes
-// connections of an address beyond its share at once, so that no client can lock an operator out.
+// limitedListener accepts few connections at once, of which few per second are read; others wait. It closes
+// connections of an address beyond its share at once, so that no client can lock an operator out: one that
+// opens and closes many waits for its turns in its own places, not in front of all others.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}
 	closed   chan struct{}
 	once     sync.Once
-	rate     webpage.RateLimit // of accepted connections
+	rate     webpage.RateLimit // of connections whose request is read
 	drops    webpage.RateLimit // of closed connections
 	accepted atomic.Uint64
 	dropped  atomic.Uint64
@@ -60,7 +61,6 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 			g.drops.Wait()
 			continue
 		}
-		g.rate.Wait()
 		g.accepted.Add(1)
 		return &limitedConn{Conn: c, listener: g, from: from}, nil
 	}
@@ -95,7 +95,13 @@ type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	from     netip.Addr
+	turn     sync.Once // its wait for the rate
 	closed   atomic.Bool
+}
+
+func (s *limitedConn) Read(p []byte) (int, error) {
+	s.turn.Do(s.listener.rate.Wait)
+	return s.Conn.Read(p)
 }
 
 func (s *limitedConn) Close() error {
