@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
+	"syscall"
 	"time"
 )
 
@@ -65,6 +67,8 @@ func (e Endpoint) Unreachable(cause error) error {
 		cause = errors.New("no answer in time")
 	case errors.Is(cause, context.Canceled):
 		cause = errors.New("no answer until the interruption")
+	case errors.Is(cause, syscall.EINVAL) && strings.Contains(e.Address, "fe80:"):
+		cause = errors.New("a link-local address needs this machine's interface: [fe80::1%eth0]")
 	case errors.As(cause, &sys):
 		cause = sys.Err
 	case errors.As(cause, &op):

@@ -64,7 +64,7 @@ func Parse(text string, defaults Security) (Endpoint, error) {
 	}
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return bad("want %s/host:port: %w", protocol, err)
+		return bad("want %s/host:port, IPv6 in brackets: %w", protocol, err)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		return bad("port %q, want 0 to 65535", port)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestParse(t *testing.T) {
 		{"localhost:7447", Endpoint{}, "want tcp/host:port"},
 		{"quic/h:1", Endpoint{}, "want tcp/host:port"},
 		{"tcp/h", Endpoint{}, "missing port"},
-		{"tcp/::1:7447", Endpoint{}, "too many colons"},
+		{"tcp/::1:7447", Endpoint{}, "IPv6 in brackets: address ::1:7447: too many colons"},
 		{"tcp/h:http", Endpoint{}, `port "http", want 0 to 65535`},
 		{"tcp/h:65536", Endpoint{}, "want 0 to 65535"},
 		{"tcp/h:1?prio=1-3", Endpoint{}, "metadata"},
@@ -187,6 +188,10 @@ func TestIPv6(t *testing.T) {
 		t.Skip(err)
 	} else {
 		l.Close()
+	}
+	local := Endpoint{Protocol: tcp, Address: "[fe80::1]:7447"}
+	if err := local.Unreachable(syscall.EINVAL); !rttest.Says(err, "[fe80::1%eth0]") {
+		t.Errorf("Unreachable = %v, want that the interface is missing", err)
 	}
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("six", "::1")

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ const (
 	maxInitiatorBatch = 8 << 10
 	maxAcceptorBatch  = 1 << 10
 	cookieBytes       = 16
+	shownBytes        = 40 // of another protocol, in an error
 )
 
 // Dial opens a link as the initiator. It ends early when ctx does.
@@ -38,6 +40,9 @@ func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return nil, fmt.Errorf("zenoh: wait for InitAck: %w (it ended the connection at once: where it listens on "+
 			"tls/, dial it as tls/; otherwise its log says why)", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("zenoh: wait for InitAck: %w (it took the connection: another program than a server or "+
+			"router listens there, or it hangs)", err)
 	case err != nil:
 		return nil, fmt.Errorf("zenoh: wait for InitAck: %w", err)
 	}
@@ -191,7 +196,12 @@ func (s *stream) first() ([]byte, error) {
 		return nil, fmt.Errorf("%w: it speaks HTTP: give each side the port of robots (zenoh.listen_endpoints) and "+
 			"not one of a web page (health_port, --http)", ErrForeign)
 	}
-	return s.next()
+	batch, err := s.next()
+	if errors.Is(err, codec.ErrRange) {
+		err = fmt.Errorf("%w: it begins with %q, want a message of at most %d bytes: another program uses this port",
+			ErrForeign, s.buf[s.r:min(s.w, s.r+shownBytes)], s.limit)
+	}
+	return batch, err
 }
 
 func parseOpen(batch []byte, ack bool) (codec.Open, error) {

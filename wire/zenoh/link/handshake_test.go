@@ -20,6 +20,7 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 			"it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT"},
 		{"an alert", "\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: dial it as tls/"},
 		{"a browser", "GET / HTTP/1.1\r\n", "it speaks HTTP"},
+		{"sshd", "SSH-2.0-OpenSSH_9.2p1\r\n", `it begins with "SSH-2.0-OpenSSH_9.2p1\r\n"`},
 		{"a web server", "HTTP/1.1 400 Bad Request\r\n", "it speaks HTTP"},
 	} {
 		for side, open := range map[string]func(net.Conn) error{
@@ -44,6 +45,17 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 			ours.Close()
 			theirs.Close()
 		}
+	}
+}
+
+func TestDialOfAPortWhereNothingAnswers(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go io.Copy(io.Discard, theirs)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err := Dial(ctx, ours, Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second})
+	if !rttest.Says(err, "it took the connection: another program") {
+		t.Errorf("Dial = %v, want that another program may listen there", err)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestAcceptRefuses(t *testing.T) {
 	t.Run("larger than a handshake", func(t *testing.T) {
 		a, b := tcpPair(t)
 		a.Write([]byte{0xff, 0xff, 1})
-		rttest.FailsAs(t, rttest.Err(Accept(b, config(2, codec.Peer), nil)), codec.ErrRange)
+		rttest.FailsAs(t, rttest.Err(Accept(b, config(2, codec.Peer), nil)), ErrForeign)
 	})
 }
 
