@@ -147,8 +147,8 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 		}
 		if len(robots) == 0 {
 			return exit.Errorf(exit.Absent,
-				"no robot published telemetry for %v: start edge-rt with --telemetry 1s, and "+
-					"name its server or router as --connect", cfg.Every)
+				"no robot published telemetry for %v: start edge-rt with --telemetry 1s, name its server or router as "+
+					"--connect, and with certificates use one whose name is among the manifest's routers", cfg.Every)
 		}
 		return err
 	}

@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 // pi is the part of the file system of a well set up Raspberry Pi 5 that doctor reads.
@@ -281,6 +283,11 @@ func TestCertificateThatIsNone(t *testing.T) {
 	found := d.certificates()
 	if len(found) != 2 || found[0].Level != Problem || found[1].Level != Problem {
 		t.Errorf("%+v, want two problems", found)
+	}
+	ended, _ := endpointtest.New(t).IssueUntil(time.Now().Add(-time.Hour), "arm-a")
+	d.Connect.TLS = endpoint.Security{ConnectCertificate: ended}
+	if found = d.certificates(); len(found) != 1 || found[0].Level != Problem {
+		t.Errorf("%+v, want that it ended and no more", found)
 	}
 }
 

@@ -78,6 +78,8 @@ func (d *doctor) certificates() (all []Finding) {
 		c, err := endpoint.ReadCertificate(file)
 		if err != nil {
 			f.Found = err.Error()
+		} else if time.Now().After(c.Until) {
+			continue // the findings below have it
 		} else {
 			f.Level = OK
 			f.Better = ""
