@@ -232,6 +232,12 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 			t.Errorf("key %q: %v", key, err)
 		}
 	}
+	page := &websocket.DialOptions{Host: "stranger.example", HTTPHeader: http.Header{
+		"Authorization": {"Api-Key secret"}, "Origin": {"http://stranger.example"}}}
+	if _, got, err := websocket.Dial(t.Context(), "ws://"+address, page); err == nil ||
+		got.StatusCode != http.StatusForbidden {
+		t.Errorf("a page by DNS rebinding: %v", err)
+	}
 	response := rttest.Must(http.Get("http://" + address + "/healthz"))(t)
 	if body := rttest.Must(io.ReadAll(response.Body))(t); string(body) != "OK\n" {
 		t.Errorf("health = %q", body)

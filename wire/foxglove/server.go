@@ -111,6 +111,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave(v)
+	// Accept lets in the pages of r.Host, and this server has none: another site calls itself so by DNS rebinding.
+	r.Host = "a viewer's page"
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: protocols, OriginPatterns: origins})
 	if err != nil {
 		return // it has answered

@@ -112,6 +112,8 @@ func TestRefusals(t *testing.T) {
 	refused("another protocol", websocket.DialOptions{Subprotocols: []string{"chat"}})
 	refused("a page of a stranger", websocket.DialOptions{Subprotocols: protocols,
 		HTTPHeader: http.Header{"Origin": {"https://stranger.example"}}})
+	refused("a page by DNS rebinding", websocket.DialOptions{Subprotocols: protocols, Host: "stranger.example",
+		HTTPHeader: http.Header{"Origin": {"http://stranger.example"}}})
 	for _, text := range []string{
 		"no JSON", `{"op": "subscribe", "subscriptions": [{"id": 1, "channelId": 2}]}`,
 		`{"op": "subscribe", "subscriptions": [` + strings.Repeat(`{"id": 1}, `, 1<<13) + `{"id": 1}]}`, // too long

@@ -97,6 +97,7 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusUnauthorized)
 		return
 	}
+	r.Host = "a client's page" // Accept lets in the pages of r.Host, and this server has none: DNS rebinding
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil { // Accept has answered
 		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
