@@ -49,10 +49,13 @@ func LoadCalibration(path string) (Calibration, error) {
 	}
 	c, err := parseCalibration(data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrCalibration, path, err)
+		return nil, fmt.Errorf("%w: %s: %w; %s", ErrCalibration, path, err, otherFile)
 	}
 	return c, nil
 }
+
+// otherFile is the cure of a calibration that cannot be this arm's.
+const otherFile = "take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)"
 
 // maxCalibration is far above the size of any arm's file.
 const maxCalibration = 1 << 20
@@ -73,8 +76,7 @@ func parseCalibration(data []byte) (Calibration, error) {
 	}
 	if isListFormat(data) {
 		return nil, errors.New("this is LeRobot's old format of lists (motor_names, start_pos, end_pos), from before " +
-			"June 2025; " +
-			"its numbers mean something else and cannot be converted: calibrate the arm again (edge-rt calibrate)")
+			"June 2025; its numbers mean something else and cannot be converted")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var file map[string]json.RawMessage
@@ -184,7 +186,7 @@ func (m *motorJSON) calibration() (MotorCalibration, error) {
 func (m MotorCalibration) check() error {
 	if m.RangeMin == m.RangeMax {
 		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was "+
-			"recorded, calibrate again", m.RangeMin)
+			"recorded", m.RangeMin)
 	}
 	if m.RangeMin < -maxRaw || m.RangeMax > maxRaw {
 		return fmt.Errorf("got range %d to %d, want at most %d either way: no encoder counts that far", m.RangeMin,
@@ -238,8 +240,7 @@ func (m MotorCalibration) wide(motor robot.Motor) error {
 	counts := m.RangeMax - m.RangeMin
 	if degrees := float64(counts) * motor.Model.Span / float64(motor.Model.MaxRaw()); degrees < least {
 		return fmt.Errorf("got range %d to %d, which is %.1f degrees (%d counts): the joint was not moved while its "+
-			"range was recorded, "+
-			"calibrate again (edge-rt calibrate)", m.RangeMin, m.RangeMax, degrees, counts)
+			"range was recorded", m.RangeMin, m.RangeMax, degrees, counts)
 	}
 	return nil
 }
@@ -247,23 +248,28 @@ func (m MotorCalibration) wide(motor robot.Motor) error {
 // Check fails with ErrCalibration unless the calibration has exactly the robot's motors, with their
 // ids.
 func (c Calibration) Check(r robot.Robot) error {
+	if err := c.check(r); err != nil {
+		return fmt.Errorf("%w: %w; %s", ErrCalibration, err, otherFile)
+	}
+	return nil
+}
+
+func (c Calibration) check(r robot.Robot) error {
 	for _, m := range r.Motors {
 		entry, ok := c[m.Name]
 		if !ok {
-			return fmt.Errorf("%w: no motor %s, which %s has; it has %s", ErrCalibration, m.Name, r.Name,
-				strings.Join(c.names(), ", "))
+			return fmt.Errorf("no motor %s, which %s has; it has %s", m.Name, r.Name, strings.Join(c.names(), ", "))
 		}
 		if entry.ID != int(m.ID) {
-			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID,
-				r.Name)
+			return fmt.Errorf("motor %s: got id %d, want %d as on a %s", m.Name, entry.ID, m.ID, r.Name)
 		}
 		if err := cmp.Or(entry.check(), entry.fits(m), entry.wide(m)); err != nil {
-			return fmt.Errorf("%w: motor %s: %w", ErrCalibration, m.Name, err)
+			return fmt.Errorf("motor %s: %w", m.Name, err)
 		}
 	}
 	for _, name := range c.names() {
 		if !slices.ContainsFunc(r.Motors, func(m robot.Motor) bool { return m.Name == name }) {
-			return fmt.Errorf("%w: unknown motor %s: %s has no such motor", ErrCalibration, name, r.Name)
+			return fmt.Errorf("unknown motor %s: %s has no such motor", name, r.Name)
 		}
 	}
 	return nil

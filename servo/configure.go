@@ -52,7 +52,7 @@ func (a *Arm) checkCalibration(u unit, all Calibration) error {
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
 		return a.checkDriveMode(u, c)
 	}
-	cure := "take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)"
+	cure := otherFile
 	for name, other := range all {
 		if (offset != 0 || !factory) && offset == other.HomingOffset && low == other.RangeMin &&
 			high == other.RangeMax {
