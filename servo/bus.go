@@ -234,9 +234,6 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 		}
 	}
 	b.gotBytes = b.gotBytes || g.answered != 0
-	if g.maybeEcho && g.missing() != 0 {
-		g.answered |= 1 // nothing else came, so it was a reply
-	}
 	if !clean {
 		b.uncleanExchange()
 	}
@@ -300,9 +297,8 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 		return
 	}
 	bit := uint32(1) << i
-	if g.answered&bit == 0 && b.looksLikeEcho(g, r) {
-		g.maybeEcho, g.errs[i] = true, r.Err
-		copy(g.param(int(i)), r.Params)
+	if b.looksLikeEcho(g, r) {
+		g.maybeEcho = true
 		return
 	}
 	if g.maybeEcho {
@@ -322,14 +318,14 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 	copy(g.param(int(i)), r.Params)
 }
 
-// looksLikeEcho reports whether a reply has the same bytes as the request that it answers. It may
-// be the echo of a read of two bytes, on a line whose echo DetectEcho has missed, or by chance a
-// true reply. Such a frame is taken as a reply only when no other one comes.
+// looksLikeEcho reports whether a frame has the same bytes as the request that it would answer: the echo of
+// a read of two bytes is a reply with a wrong value. DetectEcho may have missed the echo, and a byte of
+// noise keeps it from being removed. A true reply with these bytes is not used: it reports an encoder fault.
 //
 //rt:noalloc
 func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
 	const size = 8 // bytes of a plain read request, and of a reply with two bytes of data
-	if b.echo.on || b.protocol == table.Dynamixel2 || len(r.Params) != 2 || len(g.request) != size {
+	if b.protocol == table.Dynamixel2 || len(r.Params) != 2 || len(g.request) != size {
 		return false
 	}
 	q := g.request

@@ -1,6 +1,8 @@
 package servo
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ type echoing struct {
 	*line
 	from, written int
 	lateBy        time.Duration // delay of the first echo
+	glitch        []byte        // before each echo: the adapter changes its direction
 }
 
 func (e *echoing) Write(p []byte) (int, error) {
@@ -26,7 +29,7 @@ func (e *echoing) Write(p []byte) (int, error) {
 			e.at = e.at[:0]
 			e.next = 0
 		}
-		for _, b := range p {
+		for _, b := range append(slices.Clone(e.glitch), p...) {
 			at = at.Add(e.byteTime)
 			e.bytes, e.at = append(e.bytes, b), append(e.at, at)
 		}
@@ -81,19 +84,27 @@ func TestAnEchoIsNotTheAnswer(t *testing.T) {
 	}
 }
 
-// A true answer may have the same bytes as its request; then it comes alone.
-func TestAnAnswerLikeItsEcho(t *testing.T) {
-	clock := rttest.NewClock(0)
-	l := newLine(clock, 1)
+// Where the answer is lost, its request's echo is no answer: whether the echo was found or not, and whether
+// bytes come before it.
+func TestAnEchoOfALostAnswer(t *testing.T) {
 	r := so101().Motors[0].Model.Row(table.PresentPosition)
-	l.servos[1].err = 2
-	l.servos[1].put(r.Addr, r.Addr|2<<8)
-	b := NewBus(l, 1_000_000, table.Feetech, clock)
-	b.DetectEcho(100)
-	if v, fault, err := b.ReadRegister(1, r); err != nil || v != r.Addr|2<<8 || fault == 0 {
-		t.Errorf("the position reads %d, fault %v, %v; want %d and a fault", v, fault, err, r.Addr|2<<8)
-	}
-	if b.echo.on {
-		t.Error("one answer passes for an echo")
+	for _, glitch := range [][]byte{nil, {0}, {0xFF}, {0xFF, 0xFF}, {0xFF, 0xFF, 1}} {
+		for _, from := range []int{1, 1 + echoTries} {
+			for _, lost := range []int{1, 2, maxAttempts} {
+				clock := rttest.NewClock(0)
+				e := &echoing{line: newLine(clock, 1), from: from}
+				b := NewBus(e, 1_000_000, table.Feetech, clock)
+				b.DetectEcho(100)
+				rttest.Must(b.Ping(1))(t)
+				_, _, _ = b.ReadRegister(1, r)
+				e.glitch, e.servos[1].muteTimes = glitch, lost
+				v, _, err := b.ReadRegister(1, r)
+				if err == nil && v != 2001 || err != nil && lost < maxAttempts ||
+					err != nil && !errors.Is(err, ErrNoReply) && !errors.Is(err, ErrGarbled) {
+					t.Errorf("% X before the echo, which begins at request %d, %d answers lost: %d, %v; want 2001 or "+
+						"no answer", glitch, from, lost, v, err)
+				}
+			}
+		}
 	}
 }
