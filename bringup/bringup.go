@@ -93,7 +93,7 @@ func open(cfg Config) (*session, error) {
 func (s *session) openBus(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()
-	port, err := servo.OpenPortWait(s.Bus, baud, s.Clock, nil)
+	port, err := servo.OpenPortAlone(s.Bus, baud, s.Clock, nil)
 	if err != nil {
 		return device.OpenError(err)
 	}

@@ -139,7 +139,7 @@ func (cfg *ArmConfig) openPort() (err error) {
 		cfg.Clock = rt.KernelClock()
 	}
 	if cfg.Port == nil {
-		cfg.Port, err = OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, cfg.Canceled)
+		cfg.Port, err = OpenPortAlone(cfg.Path, cfg.Robot.Baud, cfg.Clock, cfg.Canceled)
 	}
 	return err
 }

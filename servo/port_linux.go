@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -30,7 +31,7 @@ const (
 // It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied or ErrPort.
 //
 // TIOCEXCL keeps other programs from opening the device, except those of root. flock also covers
-// root's programs that use it, as LeRobot's pyserial does.
+// root's programs that use it.
 func OpenPort(path string, baud int) (Port, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,6 +106,27 @@ func setUp(fd int, path string, baud int) error {
 	if off := 100 * (float64(got.Ospeed)/float64(baud) - 1); off > baudPercent || off < -baudPercent {
 		return fmt.Errorf("servo: %s runs at %d baud, want %d: this adapter cannot, use another", path, got.Ospeed,
 			baud)
+	}
+	return nil
+}
+
+// unshared fails with ErrPortBusy while another process has the device open: LeRobot, like most programs,
+// does not lock its port. It sees the processes of this user, as root all. Only a tty is a port; a
+// simulator has its pseudo-terminal open, too.
+func unshared(path string) error {
+	device, err := filepath.EvalSymlinks(path)
+	if err != nil || !strings.HasPrefix(filepath.Base(device), "tty") {
+		return nil // OpenPort reports what it is
+	}
+	own := strconv.Itoa(os.Getpid())
+	files, _ := filepath.Glob("/proc/[1-9]*/fd/*") // a malformed pattern matches none
+	for _, file := range files {
+		process := filepath.Dir(filepath.Dir(file))
+		if to, _ := os.Readlink(file); to == device && filepath.Base(process) != own {
+			name, _ := os.ReadFile(process + "/comm")
+			return fmt.Errorf("%w: process %s (%s) has %s open; end it", ErrPortBusy, filepath.Base(process),
+				strings.TrimSpace(string(name)), path)
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -57,6 +58,30 @@ func TestOpenPortRefuses(t *testing.T) {
 	}
 	rttest.Do(t, p.Close())
 	mustOpen(t, path, 1_000_000).Close()
+}
+
+// A program that does not lock the port, as LeRobot, keeps an arm from being opened and not its release. Here
+// the port is a file, which OpenPort itself refuses with another error.
+func TestAPortThatAnotherProgramHasOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ttyACM0")
+	file := rttest.Must(os.Create(path))(t)
+	other := exec.Command("sleep", "60")
+	other.Stdin = file
+	rttest.Do(t, other.Start())
+	rttest.Do(t, file.Close())
+	name := fmt.Sprintf("process %d (sleep) has %s open", other.Process.Pid, path)
+	_, err := OpenPortAlone(path, 1_000_000, rt.KernelClock(), func() bool { return true })
+	if !errors.Is(err, ErrPortBusy) || !rttest.Says(err, name) {
+		t.Errorf("beside another program: %v, want %q", err, name)
+	}
+	if _, err := OpenPortWait(path, 1_000_000, rt.KernelClock(), nil); !errors.Is(err, ErrPort) {
+		t.Errorf("OpenPortWait: %v, want %v: torque off must not wait for another program", err, ErrPort)
+	}
+	rttest.Do(t, other.Process.Kill())
+	_ = other.Wait()
+	if _, err := OpenPortAlone(path, 1_000_000, rt.KernelClock(), nil); !errors.Is(err, ErrPort) {
+		t.Errorf("after its end: %v, want %v", err, ErrPort)
+	}
 }
 
 // The master sees the settings that OpenPort gave the other side.

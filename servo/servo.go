@@ -140,8 +140,21 @@ const (
 // OpenPortWait is OpenPort, but waits up to a second for a port that is in use, or until canceled
 // returns true; nil: never.
 func OpenPortWait(path string, baud int, clock rt.Clock, canceled func() bool) (port Port, err error) {
+	return openWait(path, baud, clock, canceled, func(string) error { return nil })
+}
+
+// OpenPortAlone is OpenPortWait for a port that no other process has open. Two programs would drive one arm,
+// and take each other's replies. Switching torque off does not wait for that.
+func OpenPortAlone(path string, baud int, clock rt.Clock, canceled func() bool) (Port, error) {
+	return openWait(path, baud, clock, canceled, unshared)
+}
+
+func openWait(path string, baud int, clock rt.Clock, canceled func() bool, check func(path string) error) (port Port,
+	err error) {
 	for end := clock.Now().Add(freeWait); ; clock.SleepUntil(clock.Now().Add(freePoll)) {
-		port, err = OpenPort(path, baud)
+		if err = check(path); err == nil {
+			port, err = OpenPort(path, baud)
+		}
 		if !errors.Is(err, ErrPortBusy) || clock.Now() >= end || canceled != nil && canceled() {
 			return port, err
 		}
