@@ -284,7 +284,9 @@ func (s *session) compare(all []found) (missing, wrong []string) {
 			continue
 		}
 		f := all[i]
-		if f.model != m.Model {
+		if f.unreadable {
+			wrong = append(wrong, fmt.Sprintf("motor %d (%s): its model could not be read", m.ID, m.Name))
+		} else if f.model != m.Model {
 			wrong = append(wrong, fmt.Sprintf("motor %d (%s) is a %s, want a %s", m.ID, m.Name, f.name(), m.Model.Name))
 		} else if f.baud != s.Robot.Baud {
 			wrong = append(wrong, fmt.Sprintf("motor %d (%s) runs at %d baud, want %d", m.ID, m.Name, f.baud,

@@ -92,6 +92,7 @@ func TestScanOfABadCable(t *testing.T) {
 		In: strings.NewReader(""), Out: out}
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: servo.ID(7), Named: true})
 	if exit.Of(err) != exit.Absent || strings.Contains(out.String(), "number 0") ||
+		!strings.Contains(out.String(), "motor 1 (shoulder_pan): its model could not be read") ||
 		strings.Count(out.String(), "not every question") != 2 {
 		t.Errorf("%v\n%s", err, out)
 	}
