@@ -137,8 +137,15 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 		}
 		before := len(files)
 		for _, e := range entries {
-			if strings.HasSuffix(e.Name(), ".mcap") && e.Type().IsRegular() {
-				name := filepath.Join(path, e.Name())
+			name := filepath.Join(path, e.Name())
+			if !strings.HasSuffix(name, ".mcap") {
+				continue
+			}
+			info, err := given(name) // of a link its target: a folder of links is a selection
+			if err != nil {
+				return nil, nil, err
+			}
+			if info.Mode().IsRegular() {
 				listed[name] = true
 				if err := add(name); err != nil {
 					return nil, nil, err

@@ -1,10 +1,14 @@
 package dataset
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The operator's last outcome of an episode is the valid one. An end without a beginning makes no
@@ -29,5 +33,21 @@ func TestTheLastOutcomeCounts(t *testing.T) {
 	if want := []string{record.Failure, record.Discard, record.Success}; !slices.Equal(outcomes, want) ||
 		r.headless != 1 || open != nil {
 		t.Errorf("outcomes %q, %d ends without a beginning, want %q and 1", outcomes, r.headless, want)
+	}
+}
+
+// A folder of links is a selection of records. A link that leads nowhere is refused, since its record would
+// be missing.
+func TestAFolderOfLinks(t *testing.T) {
+	dir := t.TempDir()
+	chosen := filepath.Join(dir, "chosen")
+	rttest.Do(t, errors.Join(os.Mkdir(chosen, 0o700), os.WriteFile(filepath.Join(dir, "a.mcap"), nil, 0o600),
+		os.Mkdir(filepath.Join(chosen, "b.mcap"), 0o700), os.Symlink("../a.mcap", filepath.Join(chosen, "a.mcap"))))
+	if files, listed, err := find([]string{chosen}); err != nil || len(files) != 1 || !listed[files[0]] {
+		t.Errorf("%q, %v, want the link", files, err)
+	}
+	rttest.Do(t, os.Symlink("../c.mcap", filepath.Join(chosen, "c.mcap")))
+	if _, _, err := find([]string{chosen}); !rttest.Says(err, "c.mcap: no such file") {
+		t.Errorf("%v, want that c.mcap does not exist", err)
 	}
 }
