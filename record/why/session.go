@@ -20,8 +20,14 @@ const (
 
 // between returns the events with one of the codes in a stretch of time.
 func (l *Log) between(from, to rt.Instant, codes ...event.Code) (found []happened) {
-	for _, e := range l.events {
-		if e.At >= from && e.At <= to && slices.Contains(codes, e.code) {
+	first, _ := slices.BinarySearchFunc(l.events, from, func(e happened, at rt.Instant) int {
+		return cmp.Compare(e.At, at)
+	})
+	for _, e := range l.events[first:] {
+		if e.At > to {
+			break
+		}
+		if slices.Contains(codes, e.code) {
 			found = append(found, e)
 		}
 	}
