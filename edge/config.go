@@ -407,7 +407,7 @@ func (c *Config) realArm() string {
 		if cam := &c.Cameras[i]; !cam.Simulated() {
 			return fmt.Sprintf("--bus %s is a pseudo-terminal, which is simulated only if all cameras are, and "+
 				"--camera %s=%s is not; give --camera %[2]s=sim, or %[2]s=sim:SOCKET of an edge-rt sim-bus --scene "+
-				"SOCKET; else %s", c.Bus, cam.Name, cam.Source, cure)
+				"SOCKET; else %[4]s", c.Bus, cam.Name, cam.Source, cure)
 		}
 	}
 	return ""

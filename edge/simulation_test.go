@@ -42,7 +42,8 @@ func TestWhichArmIsReal(t *testing.T) {
 		{link, nil, ""},
 		{link, []string{"top=sim", "side=sim:/tmp/scene"}, ""},
 		{link, []string{"top=sim", "side=pattern"},
-			"--camera side=pattern is not; give --camera side=sim, or side=sim:SOCKET"},
+			"--camera side=pattern is not; give --camera side=sim, or side=sim:SOCKET of an " +
+				"edge-rt sim-bus --scene SOCKET; else run it"},
 		{link, []string{"top=/dev/video0"}, "--camera top=/dev/video0"},
 		{link, []string{"top=./pictures"}, "--camera top=./pictures"},
 		{"left=" + link + ",right=" + bus.Path(), []string{"left_top=sim"}, ""},
