@@ -241,7 +241,7 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 	hot := hotplug.New(arm, cfg, e.clock)
 	e.onClose(func() { hot.Close() })
 	e.leaderArms = append(e.leaderArms, hot)
-	every, err := drive.MeasureLeader(arm)
+	every, err := drive.MeasureLeader(ctx, arm, e.clock)
 	if err != nil {
 		return place.Named(err)
 	}

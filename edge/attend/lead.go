@@ -160,7 +160,7 @@ func (s *lead) openArm(ctx context.Context, places []device.Place, i int) (*lead
 	if err := device.Swapped(places, i, cfg, nil); err != nil {
 		return nil, err
 	}
-	every, err := drive.MeasureLeader(arm)
+	every, err := drive.MeasureLeader(ctx, arm, s.clock)
 	if err != nil {
 		return nil, fmt.Errorf("the leader: %w", a.Named(err))
 	}

@@ -18,6 +18,26 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
+// offer offers a leader; end ends it, and wants no error.
+func offer(t *testing.T, cfg LeadConfig) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		err := Lead(ctx, cfg)
+		if err != nil {
+			t.Log(err)
+		}
+		done <- err
+	}()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The follower follows a leader of another process, holds within the limit when it ends, and moves
 // slowly to its pose when it returns.
 func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
@@ -32,19 +52,7 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 		Out: cfg.Out,
 	}
 	offered.Arm.ID = "white"
-	offer := func() (end func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- Lead(ctx, offered) }()
-		return func() {
-			t.Helper()
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	endLead := offer()
+	endLead := offer(t, offered)
 	cfg.Leader.Bus, cfg.Leader.Calibration = "zenoh:white@"+at, ""
 	end := teach(t, cfg, follow)
 	h.all(2200)
@@ -55,7 +63,7 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 	if !f.near(2200, 3) {
 		t.Error("the follower moved without its leader")
 	}
-	endLead = offer()
+	endLead = offer(t, offered)
 	rttest.Eventually(t, "follow again", func() bool { return f.near(2100, 3) })
 	end()
 	endLead()
@@ -82,18 +90,11 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	arm, right := simArm(t, "so101", 0, 4095, servosim.Config{Plant: g})
 	at, _ := stagetest.FreeEndpoint(t)
 	lead.ID = "white"
-	offer := func() (end func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			done <- Lead(ctx, LeadConfig{
-				Arm: lead,
-				Net: zenoh.Config{Listen: []string{at}},
-				Log: cfg.Log,
-				Out: cfg.Out,
-			})
-		}()
-		return func() { cancel(); <-done }
+	offered := LeadConfig{
+		Arm: lead,
+		Net: zenoh.Config{Listen: []string{at}},
+		Log: cfg.Log,
+		Out: cfg.Out,
 	}
 	file := cfg.Arm.Calibration
 	both := func(name, l, r string) device.Place {
@@ -107,7 +108,7 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	cfg.Arm = both("bi_so101", cfg.Arm.Bus, arm.Bus)
 	cfg.Leader = both("bi_so101_leader", one, "zenoh:white@"+at)
 	cfg.Leader.Flags = "leader-"
-	endLead := offer()
+	endLead := offer(t, offered)
 	end := start(t, cfg)
 	awaitTorque(t, left)
 	awaitTorque(t, right)
@@ -121,12 +122,14 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	if !f.near(2200, 3) || !g.near(1900, 3) {
 		t.Error("an arm moved while the leader of right was silent")
 	}
-	endLead = offer()
+	endLead = offer(t, offered)
 	rttest.Eventually(t, "both follow again", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
 	end()
 
 	cfg.Arm.Robot.Safety.Parts = robot.Apart
 	end = start(t, cfg)
+	awaitTorque(t, left)
+	awaitTorque(t, right)
 	rttest.Eventually(t, "both follow apart", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
 	endLead()
 	time.Sleep(200 * time.Millisecond) // longer than stillGone
