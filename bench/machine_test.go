@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestReadMachine(t *testing.T) {
@@ -52,9 +54,7 @@ func TestPreemptOf(t *testing.T) {
 		{"none", "#1 SMP x", "", "", "none named"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := preemptOf(tt.version, tt.realtime, tt.dynamic); got != tt.want {
-				t.Errorf("preemptOf = %q, want %q", got, tt.want)
-			}
+			rttest.Want(t, preemptOf(tt.version, tt.realtime, tt.dynamic), tt.want, "preemptOf")
 		})
 	}
 }
@@ -67,9 +67,7 @@ func TestVirtualOf(t *testing.T) {
 		{"a flag that only looks like it", "flags : fpu hypervisorless\n", "", " ", "no"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := virtualOf(tt.cpuinfo, tt.hypervisor, tt.dmi); got != tt.want {
-				t.Errorf("virtualOf = %q, want %q", got, tt.want)
-			}
+			rttest.Want(t, virtualOf(tt.cpuinfo, tt.hypervisor, tt.dmi), tt.want, "virtualOf")
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func tallyOf(us ...float64) *Tally {
@@ -39,9 +40,7 @@ func TestTallyQuantiles(t *testing.T) {
 		{"early counts as on time", tallyOf(-3), 0.5, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.tally.Quantile(tt.q); got != tt.want {
-				t.Errorf("Quantile(%v) = %v, want %v", tt.q, got, tt.want)
-			}
+			rttest.Want(t, tt.tally.Quantile(tt.q), tt.want, "Quantile(%v)", tt.q)
 		})
 	}
 }
@@ -126,12 +125,8 @@ func FuzzTally(f *testing.F) {
 }
 
 func TestSpreads(t *testing.T) {
-	if q := SpreadOf([]float64{3, 1, 2}); q != (Spread{2, 2, 3}) {
-		t.Errorf("SpreadOf = %+v", q)
-	}
-	if q := SpreadOf(nil); q != (Spread{}) {
-		t.Errorf("SpreadOf nothing = %+v", q)
-	}
+	rttest.Want(t, SpreadOf([]float64{3, 1, 2}), Spread{2, 2, 3}, "SpreadOf")
+	rttest.Want(t, SpreadOf(nil), Spread{}, "SpreadOf nothing")
 	h := rt.NewHist()
 	h.Record(1500 * time.Microsecond)
 	if q := In(h, time.Millisecond); q.Max != 1.5 || q.P50 < 1.4 || q.P50 > 1.6 {
@@ -143,7 +138,5 @@ func TestSpreads(t *testing.T) {
 // us; a quantile above the maximum would be absurd.
 func TestQuantilesNeverExceedTheLongest(t *testing.T) {
 	got := Quantiles{43, 78, 100, 100, 100, 100}.UpTo(99.987)
-	if want := (Quantiles{43, 78, 99.987, 99.987, 99.987, 99.987}); got != want {
-		t.Errorf("UpTo(99.987) = %+v, want %+v", got, want)
-	}
+	rttest.Want(t, got, Quantiles{43, 78, 99.987, 99.987, 99.987, 99.987}, "UpTo(99.987)")
 }

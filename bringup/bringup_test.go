@@ -240,9 +240,7 @@ func TestFlagsNameTheRobot(t *testing.T) {
 		"koch":         "--bus /dev/a --robot koch --id x",
 	} {
 		s := newSession(Config{Place: device.Place{Bus: "/dev/a", Robot: named(t, name), ID: "x"}})
-		if got := s.flags(); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
-		}
+		rttest.Want(t, s.flags(), want, "%s", name)
 	}
 }
 
@@ -272,9 +270,7 @@ func TestCalibrate(t *testing.T) {
 					RangeMin:     low,
 					RangeMax:     high,
 				}
-				if c[m.Name] != want {
-					t.Errorf("%s: %+v, want %+v", m.Name, c[m.Name], want)
-				}
+				rttest.Want(t, c[m.Name], want, "%s", m.Name)
 			}
 			if !k.cfg.Robot.Leader {
 				opens(t, k.cfg, c)
@@ -398,9 +394,7 @@ func TestMoveInterrupted(t *testing.T) {
 	go func() { done <- Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 90, Speed: 0.02}) }()
 	out.await(t, "Torque is on")
 	cancel()
-	if err := <-done; exit.Of(err) != exit.Failure || !rttest.Says(err, "torque goes off") {
-		t.Error(err)
-	}
+	rttest.Ends(t, <-done, exit.Failure, "torque goes off")
 	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after an interrupted move", on)
 	}
@@ -417,18 +411,14 @@ func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 20, Speed: 0.3})
-	if exit.Of(err) != exit.Failure || !rttest.Says(err, "interrupted before the arm was open") {
-		t.Error(err)
-	}
+	rttest.Ends(t, err, exit.Failure, "interrupted before the arm was open")
 }
 
 func TestPorts(t *testing.T) {
 	dev, sys := t.TempDir(), t.TempDir()
 	out := new(screen)
 	cfg := PortsConfig{Config: Config{In: strings.NewReader("\n"), Out: out}, Dev: dev, Sys: sys}
-	if err := Ports(t.Context(), cfg); exit.Of(err) != exit.Absent {
-		t.Errorf("without a port: %v", err)
-	}
+	rttest.Ends(t, Ports(t.Context(), cfg), exit.Absent) // without a port
 	node, other := filepath.Join(dev, "ttyACM0"), filepath.Join(dev, "ttyUSB0")
 	for _, path := range []string{node, other} {
 		rttest.Do(t, os.WriteFile(path, nil, 0o600))

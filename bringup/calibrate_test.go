@@ -233,9 +233,7 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	}
 	for _, want := range []string{"shoulder_pan: moved by 0.", "gripper: moved by 0.", "want at least 45",
 		"run the same command again", progressSuffix} {
-		if !rttest.Says(err, want) {
-			t.Errorf("%v, want %q", err, want)
-		}
+		rttest.Fails(t, err, want)
 	}
 	if rttest.Says(err, "wrist_roll") {
 		t.Errorf("%v names a joint that is not moved", err)
@@ -245,9 +243,7 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	}
 	k.cfg.In = strings.NewReader("")
 	os.Remove(k.cfg.File() + progressSuffix)
-	if err := Calibrate(t.Context(), k.cfg); exit.Of(err) != exit.Usage {
-		t.Errorf("with no operator at the keyboard: %v", err)
-	}
+	rttest.Ends(t, Calibrate(t.Context(), k.cfg), exit.Usage) // with no operator at the keyboard
 }
 
 // An operator at a terminal may continue to move the joints, and may accept a joint that was at its
@@ -293,9 +289,7 @@ func TestCalibrateUnplugged(t *testing.T) {
 	k.lead(t, 1000)
 	k.bus.Close()
 	err := k.wait(t)
-	if exit.Of(err) != exit.Absent || !rttest.Says(err, "has gone", "goes on from here") {
-		t.Errorf("unplugged: %v", err)
-	}
+	rttest.Ends(t, err, exit.Absent, "has gone", "goes on from here")
 	p, err := loadProgress(k.cfg.File() + progressSuffix)
 	if j := p.Joints["elbow_flex"]; err != nil || j.Low != 1547 || j.Offset != -547 {
 		t.Errorf("%+v (%v), want the range down to 1547 and the offset -547", j, err)

@@ -78,10 +78,8 @@ func TestMonitorShowsSecondMotors(t *testing.T) {
 		t.Errorf("after %+v comes %+v, want its second motor", first, other)
 	}
 	bus.Mute(servos[second].ID, true)
-	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}); exit.Of(err) != exit.Absent ||
-		!rttest.Says(err, other.Joint) {
-		t.Errorf("without the second motor: %v", err)
-	}
+	// without the second motor
+	rttest.Ends(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}), exit.Absent, other.Joint)
 }
 
 // Goal: monitor names the values that no working motor measures, and no others.
@@ -99,9 +97,7 @@ func TestOddValues(t *testing.T) {
 		{table.PresentCurrent, -400, -32767, "-212986 mA"},
 	} {
 		values := map[table.Register]int{table.PresentVoltage: 120, tt.register: tt.low}
-		if text := oddValues(m, values); text != "" {
-			t.Errorf("%s %d: %q", tt.register, tt.low, text)
-		}
+		rttest.Want(t, oddValues(m, values), "", "%s %d", tt.register, tt.low)
 		values[tt.register] = tt.odd
 		if text := oddValues(m, values); !strings.HasPrefix(text, says+tt.want+": ") {
 			t.Errorf("%s %d: %q, want %q", tt.register, tt.odd, text, tt.want)

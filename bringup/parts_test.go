@@ -101,9 +101,8 @@ func TestSwappedPorts(t *testing.T) {
 		!rttest.Says(err, want) {
 		t.Errorf("ports in each other's place: %v, want %q", err, want)
 	}
-	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}); exit.Of(err) != exit.Config {
-		t.Errorf("monitor with ports in each other's place: %v", err)
-	}
+	// monitor with ports in each other's place
+	rttest.Ends(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}), exit.Config)
 	for i := range places { // one arm is not calibrated yet
 		file := places[i].File()
 		rttest.Do(t, os.Rename(file, file+".away"))
@@ -138,23 +137,17 @@ func TestSwappedPortsOfMixedArms(t *testing.T) {
 	}
 	places[0].Bus, places[1].Bus = places[1].Bus, places[0].Bus
 	want := "want --bus so101=" + places[1].Bus + " --bus koch=" + places[0].Bus
-	if err := device.CheckSwapped(places, rt.KernelClock()); exit.Of(err) != exit.Config || !rttest.Says(err, want) {
-		t.Errorf("%v, want %q", err, want)
-	}
+	rttest.Ends(t, device.CheckSwapped(places, rt.KernelClock()), exit.Config, want)
 	open := servo.ArmConfig{Path: places[0].Bus, Clock: rt.KernelClock()}
-	if err := device.Swapped(places, 0, open, servo.ErrNoReply); exit.Of(err) != exit.Config ||
-		!rttest.Says(err, "give --bus koch="+places[0].Bus) {
-		t.Errorf("a run: %v", err)
-	}
+	// a run
+	rttest.Ends(t, device.Swapped(places, 0, open, servo.ErrNoReply), exit.Config, "give --bus koch="+places[0].Bus)
 }
 
 // A part's calibration needs an id: LeRobot would write both arms' into one file.
 func TestCalibrateOfAPartWantsAnID(t *testing.T) {
 	arm := named(t, "bi_so101").Parts()[0]
 	cfg := Config{Place: device.Place{Part: arm.Name, Robot: arm.Robot, Bus: "/dev/ttyNONE"}}
-	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Usage || !rttest.Says(err, "black_left") {
-		t.Errorf("%v", err)
-	}
+	rttest.Ends(t, Calibrate(t.Context(), cfg), exit.Usage, "black_left")
 }
 
 type openedBus struct {

@@ -78,9 +78,7 @@ func TestScanOfAModem(t *testing.T) {
 	modem := lineOf(t, func(line *os.File, _ []byte) { line.WriteString("ERROR\r\n") })
 	cfg := Config{Place: device.Place{Bus: modem, Robot: named(t, "so101")}, Out: io.Discard}
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 1, Named: true})
-	if exit.Of(err) != exit.Absent || !rttest.Says(err, "none are a servo's: another device") {
-		t.Errorf("%v, want another device as the cause", err)
-	}
+	rttest.Ends(t, err, exit.Absent, "none are a servo's: another device")
 }
 
 // Motors that answer a ping but not the read of their model, as over a bad cable, are not reported
@@ -128,10 +126,9 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	}
 	s := newSession(Config{Place: device.Place{Bus: "/dev/a b", Robot: named(t, "so101")}, Out: new(screen)})
 	err := s.advise(ScanConfig{Named: true}, &ScanReport{Missing: []string{"motor 1"}}, motors("koch"))
-	if exit.Of(err) != exit.Absent || !rttest.Says(err,
-		"these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
-		t.Errorf("a Koch for an SO-101: %v", err)
-	}
+	// a Koch for an SO-101
+	rttest.Ends(t, err, exit.Absent,
+		"these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch")
 }
 
 // The second motor of a joint belongs to the arm.
@@ -157,9 +154,7 @@ func TestScanOfASecondMotor(t *testing.T) {
 func TestScanOfADoubledID(t *testing.T) {
 	s := newSession(Config{Place: device.Place{Bus: "/dev/a", Robot: named(t, "so101")}, Out: new(screen)})
 	all := []found{{id: 1, duplicate: true}}
-	if err := s.advise(ScanConfig{Named: true}, new(ScanReport), all); exit.Of(err) != exit.Absent {
-		t.Errorf("compared with --robot: %v", err)
-	}
+	rttest.Ends(t, s.advise(ScanConfig{Named: true}, new(ScanReport), all), exit.Absent) // compared with --robot
 	if err := s.advise(ScanConfig{}, new(ScanReport), all); err != nil {
 		t.Errorf("a list of servos: %v", err)
 	}

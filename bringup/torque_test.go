@@ -77,9 +77,8 @@ func TestTorqueOffOfAnotherArm(t *testing.T) {
 	b, cfg, _ := simArm(t, named(t, "koch"), servosim.Config{})
 	defer b.Close()
 	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{cfg.Bus}, Robot: "so101"}, new(strings.Builder))
-	if exit.Of(err) != exit.Absent || !rttest.Says(err, "with the arm's --robot where it is no so101") {
-		t.Errorf("torque off of a Koch without --robot: %v", err)
-	}
+	// torque off of a Koch without --robot
+	rttest.Ends(t, err, exit.Absent, "with the arm's --robot where it is no so101")
 }
 
 // After a service's run systemd's command waits for a motor that is silent for a moment.
@@ -183,10 +182,8 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 			t.Setenv("SERVICE_RESULT", tt.result)
 			t.Setenv("EXIT_CODE", tt.code)
 			t.Setenv("EXIT_STATUS", tt.status)
-			if got := heldOnPurpose(tt.onExit); got != tt.stays {
-				t.Errorf("leftHolding(%s) with %s, %s, %s = %v, want %v", tt.onExit, tt.result, tt.code, tt.status, got,
-					tt.stays)
-			}
+			rttest.Want(t, heldOnPurpose(tt.onExit), tt.stays, "leftHolding(%s) with %s, %s, %s", tt.onExit, tt.result,
+				tt.code, tt.status)
 		})
 	}
 	t.Run("after what may be a panic", func(t *testing.T) {

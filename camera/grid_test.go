@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestGridKeepsItsRateForever(t *testing.T) {
@@ -30,17 +31,11 @@ func TestGridKeepsItsRateForever(t *testing.T) {
 func TestFirstIsTheFrameAtOrAfter(t *testing.T) {
 	for _, fps := range []int{1, 7, 25, 30, 60, 90, 1000} {
 		g := Grid{Origin: rt.Instant(time.Hour), FPS: fps}
-		if got := g.First(0); got != 0 {
-			t.Errorf("%d fps: First(before the origin) = %d, want 0", fps, got)
-		}
+		rttest.Want(t, g.First(0), 0, "%d fps: First(before the origin)", fps)
 		for _, k := range []uint64{0, 1, 2, uint64(fps), uint64(fps) + 1, 1_000_003} {
 			at := g.Instant(k)
-			if got := g.First(at); got != k {
-				t.Errorf("%d fps: First(instant of frame %d) = %d", fps, k, got)
-			}
-			if got := g.First(at + 1); got != k+1 {
-				t.Errorf("%d fps: First(just after frame %d) = %d, want %d", fps, k, got, k+1)
-			}
+			rttest.Want(t, g.First(at), k, "%d fps: First(instant of frame %d)", fps, k)
+			rttest.Want(t, g.First(at+1), k+1, "%d fps: First(just after frame %d)", fps, k)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -74,9 +73,7 @@ func TestAnArmThatComesLater(t *testing.T) {
 			e.cfg.MaxOffline = tt.offline
 			place := device.Place{Bus: b.Path(), Robot: r}
 			arm, err := e.retryArm(t.Context(), &place, &servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: c})
-			if exit.Of(err) != tt.code {
-				t.Errorf("it ends with %v (code %d), want code %d", err, exit.Of(err), tt.code)
-			}
+			rttest.Ends(t, err, tt.code)
 			if arm != nil {
 				arm.Close()
 			}
@@ -163,9 +160,7 @@ func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	rttest.Eventually(t, "the search for the motors", func() bool { return b.Counters().Requests >= 5 })
 	cancel()
 	err := <-ended
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("it ends with %v, want %v", err, context.Canceled)
-	}
+	rttest.FailsAs(t, err, context.Canceled)
 	if n := b.Counters().Requests; n > 10 {
 		t.Errorf("it asked %d times, though it was told to end after the fifth; all motors are asked 24 times", n)
 	}
@@ -182,8 +177,6 @@ func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
 		{denied, 0, true}, {denied, udevTime, false}, {servo.ErrPortAbsent, time.Hour, true},
 		{servo.ErrWrongModel, 0, false},
 	} {
-		if got := mayAppear(tt.err, tt.since); got != tt.want {
-			t.Errorf("mayAppear(%v, %v) = %v, want %v", tt.err, tt.since, got, tt.want)
-		}
+		rttest.Want(t, mayAppear(tt.err, tt.since), tt.want, "mayAppear(%v, %v)", tt.err, tt.since)
 	}
 }

@@ -222,9 +222,7 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 				t.Errorf("slope %v, row %d: the prefix says %v, the arm did %v", slope, i, want, w)
 			}
 		}
-		if got := r.arm.Gate().StepClips > clipped; got != (slope > 3) {
-			t.Errorf("slope %v: the gate clips: %v", slope, got)
-		}
+		rttest.Want(t, r.arm.Gate().StepClips > clipped, slope > 3, "slope %v: the gate clips", slope)
 	}
 }
 
@@ -311,8 +309,6 @@ func TestTheExecutionHorizonOnlyShortens(t *testing.T) {
 		{10, 24, 10}} {
 		e := Edge{contract: uplink.Contract{PrefixEnd: tt.policys}}
 		e.cfg.Schedule.PrefixEnd = tt.flag
-		if got := e.prefixEnd(); got != tt.want {
-			t.Errorf("policy %d, flag %d: %d, want %d", tt.policys, tt.flag, got, tt.want)
-		}
+		rttest.Want(t, e.prefixEnd(), tt.want, "policy %d, flag %d", tt.policys, tt.flag)
 	}
 }

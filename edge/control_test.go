@@ -299,9 +299,7 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 	r.step(6)
 	want := [][testDOF]float32{{8, 47}, {11, 44}, {14, 41}, {17, 38}, {20, 35}, {20, 32}}
 	for i, w := range want {
-		if r.bus.writes[i] != w {
-			t.Errorf("write %d = %v, want %v", i, r.bus.writes[i], w)
-		}
+		rttest.Want(t, r.bus.writes[i], w, "write %d", i)
 	}
 	if r.arm.Gate().StepClips == 0 {
 		t.Error("no step was counted as clipped")
@@ -428,9 +426,7 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	r, before = dry(func(r *rig) {})
 	r.operator.resets.Add(1)
 	r.step(5)
-	if n := len(r.bus.writes) - before; n != 0 {
-		t.Errorf("%d goals after a new episode, want none", n)
-	}
+	rttest.Want(t, len(r.bus.writes)-before, 0, "goals after a new episode")
 	r, before = dry(func(r *rig) { r.repeats = false })
 	r.step(20)
 	if n := len(r.bus.writes) - before; n != 0 || r.stats.repeated.Load() != 0 {
@@ -535,9 +531,7 @@ func TestAsksAfterABreak(t *testing.T) {
 	if left := r.core.Schedule.View().Size; left <= testHorizon-testSMin {
 		t.Fatalf("%d actions left: the trigger would ask anyway", left)
 	}
-	if got := r.stats.requests.Load() - asked; got != 1 {
-		t.Errorf("%d requests until the first tick after a pause, want 1", got)
-	}
+	rttest.Want(t, r.stats.requests.Load()-asked, 1, "requests until the first tick after a pause")
 }
 
 func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
@@ -713,9 +707,7 @@ func TestNoObservationLeaves(t *testing.T) {
 		r.step(11) // long enough for a joint to become frozen
 		asked := r.stats.requests.Load()
 		r.step(10) // the last request is unanswered: it would be repeated
-		if got := r.stats.requests.Load() - asked; got != 0 {
-			t.Errorf("%s: %d requests, want none", name, got)
-		}
+		rttest.Want(t, r.stats.requests.Load()-asked, 0, "%s: requests", name)
 	}
 }
 

@@ -30,9 +30,7 @@ func TestModeAfterEveryRequest(t *testing.T) {
 				want = paused
 			}
 			got := modes[m][r]
-			if got.to != want {
-				t.Errorf("%v, %v: %v, want %v", m, r, got.to, want)
-			}
+			rttest.Want(t, got.to, want, "%v, %v", m, r)
 			led := func(m mode) bool { return m == aligning || m == correcting }
 			for _, tt := range []struct {
 				do   effect
@@ -72,9 +70,7 @@ func TestSources(t *testing.T) {
 	}
 	for m, want := range map[mode]source{autonomous: policy, paused: nothing, aligning: nothing, correcting: person,
 		resting: home, ending: nothing} {
-		if got := m.drives(); got != want {
-			t.Errorf("%v: %v drives, want %v", m, got, want)
-		}
+		rttest.Want(t, m.drives(), want, "%v: drives", m)
 	}
 }
 

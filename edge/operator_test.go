@@ -37,9 +37,7 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r.core.MaxAge = 0
 	r.operator.pause.Store(false)
 	r.step(1)
-	if r.core.Schedule.View().N != n+1 {
-		t.Errorf("resume: n = %d, want %d", r.core.Schedule.View().N, n+1)
-	}
+	rttest.Want(t, r.core.Schedule.View().N, n+1, "resume: n")
 }
 
 func TestResetBeginsAnEpisode(t *testing.T) {
@@ -61,9 +59,7 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	}
 	r.answer(r.session.key, 10) // the rig answers for episode 1
 	r.step(1)
-	if got := r.stats.dropped[uplink.DropEpisode].Load(); got != 1 {
-		t.Errorf("%d chunks of the old episode dropped, want 1", got)
-	}
+	rttest.Want(t, r.stats.dropped[uplink.DropEpisode].Load(), 1, "chunks of the old episode dropped")
 }
 
 // Goal: a policy's run carries out each command.

@@ -137,9 +137,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 			t.Errorf("stuck %v: the camera was closed: %v", stuck, film.closed.Load())
 		}
 		waker.Wake()
-		if woken := waker.Wait(time.Millisecond); woken != stuck {
-			t.Errorf("stuck %v: the waker works: %v", stuck, woken)
-		}
+		rttest.Want(t, waker.Wait(time.Millisecond), stuck, "stuck %v: the waker works", stuck)
 		if !stuck {
 			continue
 		}

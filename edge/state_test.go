@@ -1,6 +1,10 @@
 package edge
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
 
 // Goal: the table agrees with a second version of it, written as the sentences that a reader would
 // use.
@@ -29,9 +33,7 @@ func TestStateAfterEveryPair(t *testing.T) {
 	}
 	for s := range numStates {
 		for c := range numCauses {
-			if got := s.after(c); got != want(s, c) {
-				t.Errorf("%v.After(%d) = %v, want %v", s, c, got, want(s, c))
-			}
+			rttest.Want(t, s.after(c), want(s, c), "%v.After(%d)", s, c)
 		}
 	}
 }

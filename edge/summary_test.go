@@ -41,9 +41,7 @@ func TestSummaryKeepsItsKeys(t *testing.T) {
 	} {
 		var got bytes.Buffer
 		json.Compact(&got, m[key])
-		if got.String() != want {
-			t.Errorf("%s = %s, want %s", key, got.String(), want)
-		}
+		rttest.Want(t, got.String(), want, "%s", key)
 	}
 }
 

@@ -161,7 +161,5 @@ func TestPartsThatCannotBeTaken(t *testing.T) {
 			t.Errorf("%s: %v, want %q", part, err, says)
 		}
 	}
-	if text := e.partsOf(1 << 7); text != "right" {
-		t.Errorf("parts of joint 7: %q", text)
-	}
+	rttest.Want(t, e.partsOf(1<<7), "right", "parts of joint 7")
 }

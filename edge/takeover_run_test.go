@@ -314,9 +314,7 @@ func TestTakeoverThereAndBack(t *testing.T) {
 			}
 			return true
 		})
-		if n := r.control.stats.requests.Load() - asked; n != 0 {
-			t.Errorf("round %d: %d requests while a person leads", i, n)
-		}
+		rttest.Want(t, r.control.stats.requests.Load()-asked, 0, "round %d: requests while a person leads", i)
 		before, _ := r.server.startOf()
 		actions := r.control.stats.actions.Load()
 		r.say("resume")
@@ -396,9 +394,7 @@ func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 		})
 	}
 	both.Wait()
-	if n := r.control.stats.takeovers.Load(); n != 1 {
-		t.Errorf("%d take-overs, want 1", n)
-	}
+	rttest.Want(t, r.control.stats.takeovers.Load(), 1, "take-overs")
 	r.until(correcting)
 	r.say("pause")
 	r.until(paused)

@@ -291,9 +291,7 @@ func TestADiskThatFailsIsNoEnd(t *testing.T) {
 		if !errors.Is(err, errDisk) {
 			t.Errorf("it fails at %d of %d: %v, want the disk's error", at, len(whole), err)
 		}
-		if err := copyWhole(&breaks{bytes.NewReader(whole), at}, discarding(t)); !errors.Is(err, errDisk) {
-			t.Errorf("a repair of it: %v, want the disk's error", err)
-		}
+		rttest.FailsAs(t, copyWhole(&breaks{bytes.NewReader(whole), at}, discarding(t)), errDisk) // a repair of it
 	}
 }
 

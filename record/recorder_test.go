@@ -268,9 +268,7 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 	}
 	for what, n := range map[string]int{"tick": 1, "request": 1, "sent": 1, "chunk": 2, "session": 1, "event": 1,
 		"image": 1} {
-		if seen[what] != n {
-			t.Errorf("%d times %s, want %d", seen[what], what, n)
-		}
+		rttest.Want(t, seen[what], n, "times %s", what)
 	}
 	if s := r.Stats(); s.Files != 1 || s.Messages != 10 || s.Pictures != 1 || s.Lost != 0 || s.LostPictures != 0 ||
 		s.Saves != 0 || s.Bytes == 0 || s.Error != "" {

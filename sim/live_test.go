@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"math"
 	"sync"
 	"testing"
@@ -175,9 +174,7 @@ func TestEncodersRoundTripAndStayInRange(t *testing.T) {
 		{pan, 0, 2048}, {pan, 180, 4095}, {pan, -180, 0}, {pan, 500, 4095}, {pan, -500, 0},
 		{pan, 90, 3071}, {gripper, 0, 1000}, {gripper, 100, 3000}, {gripper, 50.02, 2000}, {gripper, 1e9, 4095},
 	} {
-		if got := toRaw(tt.joint, tt.q); got != tt.want {
-			t.Errorf("toRaw(%d, %v) = %d, want %d", tt.joint, tt.q, got, tt.want)
-		}
+		rttest.Want(t, toRaw(tt.joint, tt.q), tt.want, "toRaw(%d, %v)", tt.joint, tt.q)
 	}
 }
 
@@ -241,9 +238,7 @@ func TestAClosedCameraSaysSo(t *testing.T) {
 	}
 	cam.Close()
 	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
-	if err := cam.Grab(&f); !errors.Is(err, camera.ErrClosed) {
-		t.Errorf("Grab after Close = %v, want ErrClosed", err)
-	}
+	rttest.FailsAs(t, cam.Grab(&f), camera.ErrClosed) // Grab after Close
 }
 
 func TestLiveNoAlloc(t *testing.T) {

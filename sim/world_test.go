@@ -82,18 +82,14 @@ func TestServosKeepTheirSpeedLimit(t *testing.T) {
 	goal := [DOF]float64{q[0] + 100, q[1] - 100, q[2] + 1, q[3], q[4] - 2.5, 100}
 	w.Step(goal[:])
 	want := [DOF]float64{q[0] + 3, q[1] - 3, q[2] + 1, q[3], q[4] - 2.5, 4}
-	if got := w.Q(); got != want {
-		t.Errorf("after one tick q = %v, want %v", got, want)
-	}
+	rttest.Want(t, w.Q(), want, "after one tick q")
 }
 
 func TestResetIsANewWorld(t *testing.T) {
 	w := NewWorld(3, 1)
 	reachTarget(t, w)
 	w.reset(9, -1)
-	if *w != *NewWorld(9, -1) {
-		t.Errorf("Reset(9, -1) = %+v, want %+v", *w, *NewWorld(9, -1))
-	}
+	rttest.Want(t, *w, *NewWorld(9, -1), "Reset(9, -1)")
 }
 
 func TestWorldNoAlloc(t *testing.T) {

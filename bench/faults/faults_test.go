@@ -119,9 +119,7 @@ func TestTooManyActionsForThePolicy(t *testing.T) {
 	cfg := config(t)
 	_, c := matchup(t, "none", "drtc+s_min=60")
 	cfg.Contenders = append(cfg.Contenders, c)
-	if _, err := Play(context.Background(), cfg); exit.Of(err) != exit.Usage || !rttest.Says(err, "s_min is 60") {
-		t.Errorf("%v, code %v, want %v", err, exit.Of(err), exit.Usage)
-	}
+	rttest.Ends(t, rttest.Err(Play(context.Background(), cfg)), exit.Usage, "s_min is 60")
 }
 
 // No two episodes are the same, and in virtual time the episodes of a pair have the same seed.
@@ -222,13 +220,10 @@ func TestPlay(t *testing.T) {
 	if strings.Count(html, "<figure>") != 3 || strings.Contains(html, "NaN") {
 		t.Error("the page does not hold one figure for each scenario, or a NaN")
 	}
-	if m := regexp.MustCompile(`(src|href)="?https?:|@import|url\(`).FindString(html); m != "" {
-		t.Errorf("the page loads something: %s", m)
-	}
-	if m := regexp.MustCompile(`<style>[^.]|}(svg|text|path)`).FindString(strings.ReplaceAll(html, "<style>\n:root",
-		"")); m != "" {
-		t.Errorf("a figure's style speaks of the whole page: %s", m)
-	}
+	rttest.Want(t, regexp.MustCompile(`(src|href)="?https?:|@import|url\(`).FindString(html), "",
+		"the page loads something")
+	foreign := regexp.MustCompile(`<style>[^.]|}(svg|text|path)`)
+	rttest.Want(t, foreign.FindString(strings.ReplaceAll(html, "<style>\n:root", "")), "", "a style for the page")
 	if got := strings.Count(html, `<td><a href="#`); got != 3 {
 		t.Errorf("the overview has %d rows, want one for each scenario", got)
 	}
@@ -322,9 +317,7 @@ func TestWindowsOf(t *testing.T) {
 			t.Errorf("%d ticks: %+v, want 1 to 2 s", ticks, second)
 		}
 		svg := drawEpisode("", make([]fleet.Tick, ticks), script)
-		if got := strings.Count(svg, `<rect class="w"`); got != len(windows)-1 {
-			t.Errorf("%d ticks: %d windows shaded, want %d", ticks, got, len(windows)-1)
-		}
+		rttest.Want(t, strings.Count(svg, `<rect class="w"`), len(windows)-1, "%d ticks: windows shaded", ticks)
 	}
 }
 
@@ -420,9 +413,7 @@ func TestCSVColumns(t *testing.T) {
 		t.Fatalf("%d fields, want %d", len(got), len(want))
 	}
 	for i, column := range csvColumns[own:] {
-		if got[i] != want[column] {
-			t.Errorf("%s is %s, want %s", column, got[i], want[column])
-		}
+		rttest.Want(t, got[i], want[column], "%s", column)
 	}
 	tick.Received = false
 	tick.Requested = false
@@ -450,9 +441,7 @@ func TestLimit(t *testing.T) {
 	}
 	for _, c := range report.Cells {
 		for _, r := range c.Rows {
-			if r.Metrics["reached"].N != 2 {
-				t.Errorf("%s, %s: %d episodes, want 2", c.Faults, r.Schedule, r.Metrics["reached"].N)
-			}
+			rttest.Want(t, r.Metrics["reached"].N, 2, "%s, %s: episodes", c.Faults, r.Schedule)
 		}
 	}
 }
@@ -480,9 +469,7 @@ func TestInterruptedPlay(t *testing.T) {
 	if whole := 5 * b.cells(); b.done != whole {
 		t.Errorf("%d episodes count, want the %d before the one that was interrupted", b.done, whole)
 	}
-	if _, err := Play(ctx, config(t)); !errors.Is(err, context.Canceled) {
-		t.Errorf("Play() = %v, want that it was cancelled", err)
-	}
+	rttest.FailsAs(t, rttest.Err(Play(ctx, config(t))), context.Canceled)
 }
 
 // fake plays nothing and records the call.
@@ -502,9 +489,7 @@ func TestInterval(t *testing.T) {
 		math.Abs(got.High+got.Low-6) > 1e-9 {
 		t.Errorf("interval = %+v", got)
 	}
-	if got := interval([]float64{math.NaN()}); got != (Interval{}) {
-		t.Errorf("without values: %+v", got)
-	}
+	rttest.Want(t, interval([]float64{math.NaN()}), Interval{}, "without values")
 	for _, tt := range []struct {
 		degrees int
 		want    float64
@@ -533,9 +518,7 @@ func TestFlagsOfAContender(t *testing.T) {
 		"drtc+jpeg=60":        "--schedule drtc",
 	} {
 		c := rttest.Must(ParseContender(name))(t)
-		if got := strings.Join(c.flags, " "); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		rttest.Want(t, strings.Join(c.flags, " "), want, "%s", name)
 	}
 }
 

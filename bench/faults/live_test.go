@@ -148,9 +148,7 @@ func TestReportSaysHowItWasPlayed(t *testing.T) {
 		t.Errorf("real time: %q", got)
 	}
 	virtual := &Report{Virtual: true, NetworkMs: 4, ComputeMs: 20}
-	if got := virtual.how(); got != "virtual time, 4 ms of network each way, 20 ms for the policy" {
-		t.Errorf("virtual: %q", got)
-	}
+	rttest.Want(t, virtual.how(), "virtual time, 4 ms of network each way, 20 ms for the policy", "virtual")
 }
 
 // ranTick is an action that ran, a number of ticks after the one before.
@@ -208,21 +206,16 @@ func TestReadRecord(t *testing.T) {
 		o.Age(1) != 9 {
 		t.Errorf("seams %v, ages %d and %d, %v, want 0, 5 and 2, 4 and 9", o.Seams, o.Age(0.5), o.Age(1), err)
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the record is still there: %v", err)
-	}
-	if err := readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o); !rttest.Says(err, "step 7 has 2 joints") {
-		t.Errorf("of another arm: %v", err)
-	}
+	// the record is still there
+	rttest.FailsAs(t, rttest.Err(os.Stat(dir)), os.ErrNotExist)
+	rttest.Fails(t, readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o), "step 7 has 2 joints") // of another arm
 	torn := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0})
 	files, err := filepath.Glob(filepath.Join(torn, "*.mcap"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	rttest.Do(t, os.Truncate(files[0], 900))
-	if err := readRecord(torn, &o); !rttest.Says(err, "no end") {
-		t.Errorf("torn: %v, want that it has no end", err)
-	}
+	rttest.Fails(t, readRecord(torn, &o), "no end")
 	for _, none := range []string{t.TempDir(), dir + "/none"} {
 		if readRecord(none, &o) == nil {
 			t.Errorf("%s: a record that is not there was read", none)

@@ -117,9 +117,7 @@ func TestMeasureRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := good
 			tt.change(&c)
-			if _, err := Measure(t.Context(), c); exit.Of(err) != tt.code || !rttest.Says(err, tt.want) {
-				t.Errorf("Measure = %v (code %d), want code %d with %q", err, exit.Of(err), tt.code, tt.want)
-			}
+			rttest.Ends(t, rttest.Err(Measure(t.Context(), c)), tt.code, tt.want)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // manySlices returns slices of the edge beside cyclictest, whose ticks are factor times as late; slices
@@ -43,9 +44,7 @@ func TestBlocksAreTheTally(t *testing.T) {
 	q, ticks := blocksOf(runs(all)).all()
 	want := total(runs(all)).Tally
 	for i, level := range levels {
-		if q[i] != want.Quantile(level) {
-			t.Errorf("p%v = %v, want %v", 100*level, q[i], want.Quantile(level))
-		}
+		rttest.Want(t, q[i], want.Quantile(level), "p%v", 100*level)
 	}
 	if ticks != 21_000 {
 		t.Errorf("%d ticks, want 21000", ticks)

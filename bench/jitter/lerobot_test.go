@@ -1,11 +1,12 @@
 package jitter
 
 import (
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
@@ -32,9 +33,7 @@ func TestFindLeRobot(t *testing.T) {
 		{fakePython(t, `echo '{"seconds": 1, "histogram": {}}'`), "no turns"},
 	} {
 		_, err := findLeRobot(tt.python)
-		if exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says, "--lerobot "+tt.python) {
-			t.Errorf("%s: %v, want code 2 and %q", tt.python, err, tt.says)
-		}
+		rttest.Ends(t, err, exit.Usage, tt.says, "--lerobot "+tt.python)
 	}
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)

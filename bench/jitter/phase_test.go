@@ -54,13 +54,10 @@ func TestIdleInstant(t *testing.T) {
 func TestIdleInstantOfAnAlwaysBusyThread(t *testing.T) {
 	clock := rttest.NewClock(0)
 	_, err := idleInstant(clock, 16*ms, rhythm(clock, 0, 4*ms, 0))
-	if !errors.Is(err, errNoPhase) {
-		t.Errorf("idleInstant = %v, want %v", err, errNoPhase)
-	}
+	rttest.FailsAs(t, err, errNoPhase)
 	gone := errors.New("no such process")
-	if _, err := idleInstant(clock, 16*ms, func() (uint64, error) { return 0, gone }); !errors.Is(err, gone) {
-		t.Errorf("idleInstant of a thread that is gone = %v, want %v", err, gone)
-	}
+	// idleInstant of a thread that is gone
+	rttest.FailsAs(t, rttest.Err(idleInstant(clock, 16*ms, func() (uint64, error) { return 0, gone })), gone)
 }
 
 func TestTypicalIgnoresOutliers(t *testing.T) {
@@ -82,9 +79,7 @@ func TestTypicalIgnoresOutliers(t *testing.T) {
 		{"around the period's end", at(9900*time.Microsecond, 20*ms, 30100*time.Microsecond), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := modulo(time.Duration(typical(tt.in, period)), period); got != tt.want {
-				t.Errorf("typical(%v) = %v, want %v", tt.in, got, tt.want)
-			}
+			rttest.Want(t, modulo(time.Duration(typical(tt.in, period)), period), tt.want, "typical(%v)", tt.in)
 		})
 	}
 }

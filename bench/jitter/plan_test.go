@@ -72,17 +72,13 @@ func TestJitterRefusesNonsense(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := good
 			tt.spoil(&bad)
-			if _, err := Measure(t.Context(), bad); exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says) {
-				t.Errorf("Jitter = %v, want code 2 and %q", err, tt.says)
-			}
+			rttest.Ends(t, rttest.Err(Measure(t.Context(), bad)), exit.Usage, tt.says)
 		})
 	}
 }
 
 func TestPinnedBy(t *testing.T) {
 	for _, tt := range []struct{ wish, cpus, want int }{{-1, 2, -1}, {-1, 4, 3}, {-1, 8, 7}, {0, 2, 0}, {1, 8, 1}} {
-		if got := pinnedBy(tt.wish, tt.cpus); got != tt.want {
-			t.Errorf("pinnedBy(%d, %d) = %d, want %d", tt.wish, tt.cpus, got, tt.want)
-		}
+		rttest.Want(t, pinnedBy(tt.wish, tt.cpus), tt.want, "pinnedBy(%d, %d)", tt.wish, tt.cpus)
 	}
 }

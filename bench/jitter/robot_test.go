@@ -44,7 +44,5 @@ func TestPhasesOf(t *testing.T) {
 	if got["tick"] != (bench.Spread{P50: 20, P99: 80, Max: 500}) {
 		t.Errorf("tick = %+v, want the medians 20 and 80, and the longest 500", got["tick"])
 	}
-	if text := got.String(); text != "read p50 1, p99 2, max 3 us; tick p50 20, p99 80, max 500 us" {
-		t.Errorf("String = %q", text)
-	}
+	rttest.Want(t, got.String(), "read p50 1, p99 2, max 3 us; tick p50 20, p99 80, max 500 us", "String")
 }

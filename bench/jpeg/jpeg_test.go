@@ -57,11 +57,8 @@ func TestReportTakesNeighbours(t *testing.T) {
 // One round of the real measurement has every figure, and allocates nothing.
 func TestMeasure(t *testing.T) {
 	if _, err := exec.LookPath("tjbench"); err != nil {
-		if _, err := Measure(context.Background(),
-			Config{Size: Size{64, 64}, Quality: 90}); exit.Of(err) != exit.Usage ||
-			!rttest.Says(err, "libjpeg-turbo-progs") {
-			t.Errorf("without tjbench: %v, want one that names the package", err)
-		}
+		rttest.Ends(t, rttest.Err(Measure(context.Background(),
+			Config{Size: Size{64, 64}, Quality: 90})), exit.Usage, "libjpeg-turbo-progs")
 		t.Skip("needs tjbench")
 	}
 	r := rttest.Must(Measure(context.Background(),

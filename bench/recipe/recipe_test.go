@@ -41,10 +41,8 @@ func TestCellsOf(t *testing.T) {
 }
 
 func TestPartRefusesAnUnknownRecipe(t *testing.T) {
-	if err := (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Run(t.Context(),
-		io.Discard); exit.Of(err) != exit.Usage {
-		t.Errorf("Run of an unknown recipe = %v, want code 2", err)
-	}
+	rttest.Ends(t, (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Run(t.Context(),
+		io.Discard), exit.Usage)
 }
 
 func TestTotalOf(t *testing.T) {
@@ -107,9 +105,7 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	if err := setNice(tid, 3); errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
-	if got := class(); got != "1 OTHER nice 3" {
-		t.Errorf("after setNice(3) the thread is %s", got)
-	}
+	rttest.Want(t, class(), "1 OTHER nice 3", "after setNice(3) the thread")
 	if fresh := (Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{}); len(fresh) != 1 {
 		t.Errorf("schedule saw %d new threads, want 1", len(fresh))
 	}

@@ -25,9 +25,7 @@ func TestMedian(t *testing.T) {
 		in   []float64
 		want float64
 	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}} {
-		if got := Median(tt.in); got != tt.want {
-			t.Errorf("Median(%v) = %v, want %v", tt.in, got, tt.want)
-		}
+		rttest.Want(t, Median(tt.in), tt.want, "Median(%v)", tt.in)
 	}
 }
 
@@ -44,9 +42,7 @@ func TestAxis(t *testing.T) {
 		{"flat, the lower end", flat, 100, 262}, {"flat, between", flat, 150, 212}, {"flat, beyond", flat, 500, 62},
 		{"no length", Axis{Low: 3, High: 3, From: 7, To: 9}, 3, 7},
 	} {
-		if got := tt.axis.At(tt.at); got != tt.want {
-			t.Errorf("%s: At(%v) = %v, want %v", tt.name, tt.at, got, tt.want)
-		}
+		rttest.Want(t, tt.axis.At(tt.at), tt.want, "%s: At(%v)", tt.name, tt.at)
 	}
 	if got := log.ticks(); len(got) != 5 || got[0] != 1 || got[4] != 10_000 {
 		t.Errorf("ticks = %v, want the powers of ten", got)
@@ -59,9 +55,7 @@ func TestAxis(t *testing.T) {
 func TestMicroseconds(t *testing.T) {
 	for us, want := range map[float64]string{1: "1 us", 100: "100 us", 1000: "1 ms", 1062.5: "1062 us", 1e5: "100 ms",
 		1e6: "1 s", 1.1e6: "1100 ms"} {
-		if got := microseconds(us); got != want {
-			t.Errorf("microseconds(%v) = %q, want %q", us, got, want)
-		}
+		rttest.Want(t, microseconds(us), want, "microseconds(%v)", us)
 	}
 }
 

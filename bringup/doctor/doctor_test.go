@@ -322,9 +322,7 @@ func TestProposal(t *testing.T) {
 	} {
 		d := &doctor{link: &tt.link}
 		p, flags := d.propose()
-		if got := strings.Join(flags, " "); got != tt.want {
-			t.Errorf("%+v: %q, want %q", tt.link, got, tt.want)
-		}
+		rttest.Want(t, strings.Join(flags, " "), tt.want, "%+v", tt.link)
 		if (p == nil) != (tt.want == "") || p != nil &&
 			(p.FPS != 30 || p.BufferMS <= tt.link.P99 || p.JPEGQuality < 80) {
 			t.Errorf("%+v: profile %+v", tt.link, p)

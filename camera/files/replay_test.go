@@ -63,9 +63,7 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 	}
 	rttest.NoAllocs(t, "Grab allocates %v times, want 0", 20, func() { s.Grab(&f) })
 	s.Close()
-	if err := s.Grab(&f); err != camera.ErrClosed {
-		t.Errorf("Grab() after Close = %v, want %v", err, camera.ErrClosed)
-	}
+	rttest.Want(t, s.Grab(&f), camera.ErrClosed, "Grab() after Close")
 }
 
 func TestJPEGStaysAsItIs(t *testing.T) {

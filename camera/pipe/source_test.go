@@ -91,15 +91,11 @@ func TestAProgramThatEndsIsStartedAgain(t *testing.T) {
 	s := open(t, folder(t), `cat a; echo 'the lens fell off' >&2; exit 7`, mjpeg)
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 	err := s.Grab(&f)
-	if !errors.Is(err, ErrEnded) || !rttest.Says(err, "exit status 7", "the lens fell off") {
-		t.Errorf("Grab: %v, want the exit code and the last line", err)
-	}
+	rttest.FailsAs(t, err, ErrEnded, "exit status 7", "the lens fell off")
 	if err := s.Grab(&f); err != nil || s.Counts().Restarts != 1 {
 		t.Errorf("then: %v, %d restarts, want a picture of the second program", err, s.Counts().Restarts)
 	}
-	if s.backoff != 2*backoffMin {
-		t.Errorf("the next pause is %v, want %v", s.backoff, 2*backoffMin)
-	}
+	rttest.Want(t, s.backoff, 2*backoffMin, "the next pause")
 }
 
 // hasty is a clock that runs 50 times as fast.
@@ -136,9 +132,8 @@ func TestOpenNamesTheCause(t *testing.T) {
 		}
 	}
 	_, err := Open(Config{Command: "sleep 600", Format: mjpeg}, hasty{rt.KernelClock()})
-	if !errors.Is(err, ErrSilent) {
-		t.Errorf("a silent program: %v, want %v", err, ErrSilent)
-	}
+	// a silent program
+	rttest.FailsAs(t, err, ErrSilent)
 	part := "printf %050d 0; sleep 600" // of a picture of 96 bytes, and a pause
 	if _, err = Open(Config{Command: part, Format: tiny}, hasty{rt.KernelClock()}); !errors.Is(err, ErrPictures) ||
 		!rttest.Says(err, "50 bytes in") {

@@ -59,9 +59,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("choose(%+v) = %v, want one that says %q", want, err, text)
 		}
 	}
-	if _, err := choose(nil, Want{}); !errors.Is(err, ErrMode) {
-		t.Errorf("choose() of nothing = %v, want %v", err, ErrMode)
-	}
+	rttest.FailsAs(t, rttest.Err(choose(nil, Want{})), ErrMode)
 	if m, _ := choose(webcam, Want{FPS: 90}); !strings.Contains(m.remark(Want{FPS: 90}),
 		"60 frames a second is the most") || m.remark(Want{FPS: 60}) != "" {
 		t.Errorf("remark() = %q and %q, want one about 60", m.remark(Want{FPS: 90}), m.remark(Want{FPS: 60}))
@@ -159,8 +157,6 @@ func TestSlug(t *testing.T) {
 		"Power Line Frequency": "power-line-frequency", "White Balance, Automatic": "white-balance-automatic",
 		"Auto-Exposure": "auto-exposure", "  ": "",
 	} {
-		if got := slug(name); got != want {
-			t.Errorf("slug(%q) = %q, want %q", name, got, want)
-		}
+		rttest.Want(t, slug(name), want, "slug(%q)", name)
 	}
 }

@@ -431,18 +431,12 @@ func TestMachineWatchdog(t *testing.T) {
 
 func TestMachineBusy(t *testing.T) {
 	open(t, Config{})
-	if _, err := Open(Config{Path: vivid, Want: small}, rt.KernelClock()); !errors.Is(err, errBusy) {
-		t.Errorf("a second Open() = %v, want %v", err, errBusy)
-	}
+	rttest.FailsAs(t, rttest.Err(Open(Config{Path: vivid, Want: small}, rt.KernelClock())), errBusy) // a second Open()
 	if info, err := describe(vivid); err != nil || len(info.Modes) == 0 {
 		t.Errorf("describe() at a camera in use = %d modes, %v", len(info.Modes), err)
 	}
-	if _, err := Open(Config{Path: "/dev/video77"}, rt.KernelClock()); !errors.Is(err, ErrAbsent) {
-		t.Errorf("Open() of nothing = %v, want %v", err, ErrAbsent)
-	}
-	if _, err := Open(Config{Path: "/dev/null"}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) {
-		t.Errorf("Open() of /dev/null = %v, want %v", err, ErrNoVideo)
-	}
+	rttest.FailsAs(t, rttest.Err(Open(Config{Path: "/dev/video77"}, rt.KernelClock())), ErrAbsent)
+	rttest.FailsAs(t, rttest.Err(Open(Config{Path: "/dev/null"}, rt.KernelClock())), ErrNoVideo)
 }
 
 // From dequeue to hand-over nothing is allocated, in three slots as rt.Latest has them.

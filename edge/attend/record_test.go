@@ -44,12 +44,8 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if !f.near(2300, 3) {
 		t.Error("paused, the follower moves")
 	}
-	if _, err := operator.Ctl("black", "correct"); !rttest.Says(err, "a leader arm drives this one") {
-		t.Errorf("correct: %v, want it refused, since a leader arm drives this one", err)
-	}
-	if _, err := operator.Ctl("black", "reset"); !rttest.Says(err, "no policy") {
-		t.Errorf("reset: %v, want why not", err)
-	}
+	rttest.Fails(t, rttest.Err(operator.Ctl("black", "correct")), "a leader arm drives this one")
+	rttest.Fails(t, rttest.Err(operator.Ctl("black", "reset")), "no policy")
 	if reply, err := operator.Ctl("black", "task point"); err != nil || reply.Task != "point" {
 		t.Errorf("task: %+v, %v", reply, err)
 	}
@@ -104,9 +100,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	}
 	for key, want := range map[string]string{"id": "black", "task": "wave", "cameras": "top", "schedule": "teleop",
 		"leader": cfg.Leader.Bus, "fps": "50"} {
-		if run[key] != want {
-			t.Errorf("the run's %s is %q, want %q", key, run[key], want)
-		}
+		rttest.Want(t, run[key], want, "the run's %s", key)
 	}
 	if joints := strings.Split(run["joints"], ","); len(joints) != 6 || !strings.HasSuffix(joints[0], ".pos") {
 		t.Errorf("joints %q", joints)
@@ -133,9 +127,7 @@ func TestSimulatedFollower(t *testing.T) {
 	})
 	end()
 	cfg.Cameras[0].Source = "/dev/video-none"
-	if err := Teleop(t.Context(), cfg); exit.Of(err) != exit.Absent {
-		t.Errorf("a camera that is not there: %v (code %d), want code %d", err, exit.Of(err), exit.Absent)
-	}
+	rttest.Ends(t, Teleop(t.Context(), cfg), exit.Absent) // a camera that is not there
 }
 
 // awaitTicks waits for n more ticks of the teleoperation with the given id.
@@ -203,12 +195,10 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
 		t.Errorf("behind right: %+v", s)
 	}
-	if _, err := operator.Ctl(cfg.Arm.ID, "start"); !rttest.Says(err, "under way") {
-		t.Errorf("start twice: %v", err)
-	}
-	if _, err := operator.Ctl(cfg.Arm.ID, "task other"); !rttest.Says(err, "under way") {
-		t.Errorf("another task within: %v", err)
-	}
+	// start twice
+	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "start")), "under way")
+	// another task within
+	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "task other")), "under way")
 	if err := <-done; err != nil { // the last episode's time ran out
 		t.Error(err)
 	}

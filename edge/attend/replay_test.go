@@ -84,9 +84,7 @@ func loaded(t *testing.T, file string, number uint32) (recordedEpisode, error) {
 // A record that broke off before its metadata named the arm is not taken for another arm's.
 func TestARecordWithoutJoints(t *testing.T) {
 	file := written(t, map[string]string{}, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
-	if _, err := loaded(t, file, 1); exit.Of(err) != exit.Config || !rttest.Says(err, "names no joints") {
-		t.Errorf("%v, want code %d, and that it names no joints", err, exit.Config)
-	}
+	rttest.Ends(t, rttest.Err(loaded(t, file, 1)), exit.Config, "names no joints")
 }
 
 // The rows of an episode are on its own clock. On a tick without an action the arm keeps its goal,
@@ -209,9 +207,7 @@ func TestReplayRefusals(t *testing.T) {
 	} {
 		c := cfg
 		tt.change(&c)
-		if err := Replay(t.Context(), c); exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
-			t.Errorf("%v (code %d), want %q", err, exit.Of(err), tt.says)
-		}
+		rttest.Ends(t, Replay(t.Context(), c), tt.code, tt.says)
 	}
 }
 
@@ -431,9 +427,7 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 			go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
 			awaitTorque(t, s.bus)
 			tt.what(s.bus)
-			if err := <-done; exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
-				t.Errorf("%s: %v (code %d), want %q and code %d\n%s", tt.how, err, exit.Of(err), tt.says, tt.code, s)
-			}
+			rttest.Ends(t, <-done, tt.code, tt.says)
 			if !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
 				t.Errorf("%s: it says %s", tt.how, s)
 			}

@@ -142,9 +142,7 @@ func TestJumpsAndPeaks(t *testing.T) {
 	e := recordedEpisode{DOF: 2, Rows: []float32{0, 0, 1, -2, 1, 9, 2, 9}}
 	step := []float32{3, 3}
 	for i, want := range []bool{false, true, false, false} {
-		if got := e.jumps(i, step); got != want {
-			t.Errorf("from row %d: %v, want %v", i, got, want)
-		}
+		rttest.Want(t, e.jumps(i, step), want, "from row %d", i)
 	}
 	if e.jumps(-1, step) {
 		t.Error("a jump before the first row")

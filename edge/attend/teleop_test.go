@@ -323,9 +323,7 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 	go func() { done <- Teleop(t.Context(), cfg) }()
 	awaitTorque(t, follow)
 	clock.now.Store(true)
-	if err := <-done; exit.Of(err) != exit.Failure || !rttest.Says(err, "a mistake of ours") {
-		t.Errorf("Run = %v (code %d), want the panic and code 1", err, exit.Of(err))
-	}
+	rttest.Ends(t, <-done, exit.Failure, "a mistake of ours")
 	if slices.Contains(follow.TorqueEnabled(), true) {
 		t.Error("the follower is under torque after a panic")
 	}

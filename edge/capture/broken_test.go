@@ -218,9 +218,7 @@ func TestPendingUntilAPictureDecodes(t *testing.T) {
 			f.err = camera.ErrStalled
 			e.Run(f.clock, &stop, &blind)
 			v.AwaitFirst(&blind)
-			if got := blind.Load(); got != tt.after[i] {
-				t.Errorf("%s, after picture %d: %d blind, want %d", name, i, got, tt.after[i])
-			}
+			rttest.Want(t, blind.Load(), tt.after[i], "%s, after picture %d: blind", name, i)
 		}
 	}
 }

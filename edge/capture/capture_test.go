@@ -170,9 +170,7 @@ func TestTransformCropsAndRotates(t *testing.T) {
 		if !r.identity() {
 			pix = r.apply(corners)
 		}
-		if got := pixelNames(pix, r.outW); got != tt.want {
-			t.Errorf("crop %v, rotate %d: %s, want %s", tt.crop, tt.rotate, got, tt.want)
-		}
+		rttest.Want(t, pixelNames(pix, r.outW), tt.want, "crop %v, rotate %d", tt.crop, tt.rotate)
 	}
 	if _, err := newTransform(4, 2, Rect{3, 2, 2, 0}, 0, 0, 0); err == nil {
 		t.Error("a crop beyond the picture is taken")
@@ -369,10 +367,8 @@ func TestPassThroughEnds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if passed := m.Codec == wire.JPEG &&
-			bytes.Equal(m.Data, whole); passed != (name == "nothing" || name == "the policy's size it is") {
-			t.Errorf("%s: the camera's JPEG is sent as it is: %v", name, passed)
-		}
+		rttest.Want(t, m.Codec == wire.JPEG && bytes.Equal(m.Data, whole),
+			name == "nothing" || name == "the policy's size it is", "%s: the camera's JPEG is sent as it is", name)
 		if tt.raw != (m.Codec == wire.Raw) {
 			t.Errorf("%s: codec %v", name, m.Codec)
 		}

@@ -2,7 +2,6 @@ package capture
 
 import (
 	"bytes"
-	"errors"
 	stdjpeg "image/jpeg"
 	"testing"
 
@@ -27,9 +26,8 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	e := New("top", f, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90}))
 	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
-	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !rttest.Says(err, "no picture since the start") {
-		t.Errorf("before the first picture: %v", err)
-	}
+	// before the first picture
+	rttest.FailsAs(t, rttest.Err(p.Read(room, now)), ErrNoPicture, "no picture since the start")
 	p.Request(now)
 	p.Refresh(now)
 	for i := range f.pictures {
@@ -53,9 +51,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 			t.Errorf("picture %d was copied %d times", i, p.count-int64(i))
 		}
 		now = now.Add(2 * previewMaxAge)
-		if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) {
-			t.Errorf("a copy of long ago: %v, want none", err)
-		}
+		rttest.FailsAs(t, rttest.Err(p.Read(room, now)), ErrNoPicture) // a copy of long ago
 	}
 	rttest.NoAllocs(t, "%v allocations for each picture", 100, func() { p.Request(now); p.Refresh(now) })
 }
@@ -79,18 +75,14 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 	rttest.Do(t, ask())
 	captureOne(t, e)
-	if err := ask(); !errors.Is(err, ErrNoPicture) || !rttest.Says(err, "broken") {
-		t.Errorf("a torn picture: %v", err)
-	}
+	rttest.FailsAs(t, ask(), ErrNoPicture, "broken") // a torn picture
 	captureOne(t, e)
 	if err := ask(); err != nil {
 		t.Errorf("after a torn picture: %v", err)
 	}
 	p.Request(now)
 	p.Publish(&wire.Image{Data: make([]byte, v.MaxBytes()+1)}, now, now)
-	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !rttest.Says(err, "more than is shown") {
-		t.Errorf("a huge picture: %v", err)
-	}
+	rttest.FailsAs(t, rttest.Err(p.Read(room, now)), ErrNoPicture, "more than is shown") // a huge picture
 	if err := ask(); err != nil {
 		t.Errorf("after a huge picture: %v", err)
 	}
@@ -127,9 +119,7 @@ func TestPreviewDelaysCostlyPictures(t *testing.T) {
 			t.Errorf("%s: %d pictures made at once", name, at)
 		}
 		p.Refresh(1 + rt.Instant(PreviewDelay))
-		if p.count != 1 {
-			t.Errorf("%s: %d pictures after a while, want 1", name, p.count)
-		}
+		rttest.Want(t, p.count, 1, "%s: pictures after a while", name)
 	}
 }
 

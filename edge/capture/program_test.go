@@ -67,7 +67,5 @@ func TestAProgramIsRefused(t *testing.T) {
 			t.Errorf("%s: %v (code %d), want code %d", text, err, exit.Of(err), code)
 		}
 	}
-	if _, err := Parse("a=pipe:"); exit.Of(err) != exit.Usage {
-		t.Errorf("pipe: without a command: %v", err)
-	}
+	rttest.Ends(t, rttest.Err(Parse("a=pipe:")), exit.Usage) // pipe: without a command
 }

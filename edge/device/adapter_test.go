@@ -69,16 +69,10 @@ func TestExchangedAdapters(t *testing.T) {
 	ok(t, open(at(left, right), nil))
 	wrong := at(right, left)
 	err := open(wrong, nil)
-	if exit.Of(err) != exit.Config || !rttest.Says(err, "serial number BBB", "--bus right="+right) {
-		t.Errorf("swapped ports: %v, want code 3 with the adapter and the right flag", err)
-	}
-	if err := checkSwapped(wrong, nil, sys); !rttest.Says(err, "--bus left="+left) {
-		t.Errorf("scan: %v", err)
-	}
+	rttest.Ends(t, err, exit.Config, "serial number BBB", "--bus right="+right) // swapped ports
+	rttest.Fails(t, checkSwapped(wrong, nil, sys), "--bus left="+left)
 	lost := errors.New("motor 3 does not answer")
-	if err := open(wrong, lost); !errors.Is(err, lost) || !rttest.Says(err, "serial number") {
-		t.Errorf("a motor is missing: %v, want the swapped ports as the cause, too", err)
-	}
+	rttest.FailsAs(t, open(wrong, lost), lost, "serial number") // a motor is missing
 	other := robotNamed(t, "bi_so101").Parts()[0].Robot
 	c := SimCalibration(other)
 	gripper := c["gripper"]

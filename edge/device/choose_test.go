@@ -132,9 +132,7 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 			text := p.Taken
 			if err != nil {
 				text = err.Error()
-				if exit.Of(err) != exit.Config {
-					t.Errorf("code %d, want %d", exit.Of(err), exit.Config)
-				}
+				rttest.Ends(t, err, exit.Config)
 			} else if want := filepath.Join(folder, tt.taken+".json"); !strings.Contains(text, want) {
 				t.Errorf("Taken is %q, want the file %s", text, want)
 			}
@@ -178,9 +176,7 @@ func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 		t.Errorf("with one broken file beside it: %v", err)
 	}
 	rttest.Do(t, os.Remove(filepath.Join(folder, "black.json")))
-	if err := open(); exit.Of(err) != exit.Config || !rttest.Says(err, "a.json") {
-		t.Errorf("with a broken file alone: %v (code %d), want it named and code %d", err, exit.Of(err), exit.Config)
-	}
+	rttest.Ends(t, open(), exit.Config, "a.json") // with a broken file alone
 }
 
 // An arm that does not answer while its calibration is chosen is absent, and a cancel ends the
@@ -189,9 +185,7 @@ func TestChoosingNeedsTheArm(t *testing.T) {
 	arm := ranges(t, "koch", 0, 900, 3100)
 	p, _ := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"black": arm})
 	cfg := servo.ArmConfig{Path: filepath.Join(t.TempDir(), "ttyNONE"), Robot: p.Robot, Clock: rt.KernelClock()}
-	if _, err := p.Open(&cfg); exit.Of(err) != exit.Absent {
-		t.Errorf("without a port: %v (code %d), want code %d", err, exit.Of(err), exit.Absent)
-	}
+	rttest.Ends(t, rttest.Err(p.Open(&cfg)), exit.Absent) // without a port
 	cfg.Path, cfg.Canceled = p.Bus, func() bool { return true }
 	if _, err := p.Open(&cfg); exit.Of(err) != exit.Failure || cfg.Calibration != nil {
 		t.Errorf("canceled: %v (code %d), calibration %v", err, exit.Of(err), cfg.Calibration)

@@ -53,9 +53,7 @@ func TestPortsByPart(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.flag.Buses("bus", tt.robot, nil)
 			if tt.says != "" {
-				if exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says) {
-					t.Errorf("%v, want %q", err, tt.says)
-				}
+				rttest.Ends(t, err, exit.Usage, tt.says)
 				return
 			}
 			if err != nil || !slices.Equal(got, tt.want) {

@@ -117,9 +117,8 @@ func TestScheduledEpisodes(t *testing.T) {
 	if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Waits != "" || st.Left < 28 || st.Left > 30 {
 		t.Fatalf("%+v, want episode 1", st)
 	}
-	if err := s.do("start"); !rttest.Says(err, "episode 1 (1 of 3) is under way") {
-		t.Errorf("a second start: %v", err)
-	}
+	// a second start
+	rttest.Fails(t, s.do("start"), "episode 1 (1 of 3) is under way")
 	s.after(30 * time.Second) // its time runs out
 	if st := s.Status(); st.Phase != Reset || st.Timeout != 1 || st.Last != record.Timeout {
 		t.Fatalf("%+v, want time to reset", st)
@@ -134,9 +133,8 @@ func TestScheduledEpisodes(t *testing.T) {
 	if err := s.do("rerecord"); err != nil {
 		t.Error(err)
 	}
-	if err := s.do("rerecord"); !rttest.Says(err, "rerecord already") {
-		t.Errorf("rerecord twice: %v, want why not", err)
-	}
+	// rerecord twice
+	rttest.Fails(t, s.do("rerecord"), "rerecord already")
 	if err := s.do(s.Next()); err != nil { // ends the reset
 		t.Error(err)
 	}
@@ -204,9 +202,7 @@ func TestEpisodesByHand(t *testing.T) {
 		t.Errorf("s: %v, resting %v", err, s.Resting())
 	}
 	s.Close()
-	if err := s.do("start"); !rttest.Says(err, "ending") {
-		t.Errorf("start behind the end: %v", err)
-	}
+	rttest.Fails(t, s.do("start"), "ending") // start after the end
 	if len(s.warnings) != 0 {
 		t.Errorf("it warns: %q", s.warnings)
 	}
@@ -315,9 +311,7 @@ func TestCorrections(t *testing.T) {
 		s.Correct(has)
 		s.after(time.Second)
 	}
-	if err := s.do("start"); !rttest.Says(err, "correction") {
-		t.Errorf("start: %v", err)
-	}
+	rttest.Fails(t, s.do("start"), "correction")
 	if err := s.do("discard"); err != nil { // during the episode
 		t.Error(err)
 	}

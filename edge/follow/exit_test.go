@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestCheckExit(t *testing.T) {
@@ -12,7 +13,5 @@ func TestCheckExit(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := CheckExit("stay"); exit.Of(err) != exit.Usage {
-		t.Errorf("--on-exit stay: %v", err)
-	}
+	rttest.Ends(t, CheckExit("stay"), exit.Usage) // --on-exit stay
 }

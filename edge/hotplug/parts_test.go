@@ -3,6 +3,8 @@ package hotplug
 import (
 	"errors"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: the housekeeping of a run asks for the errors all the time, so it makes garbage only where
@@ -14,7 +16,5 @@ func TestOpenErrorOfPartsThatAreHere(t *testing.T) {
 	}
 	away := errors.New("away")
 	p[1].openErr.Store(&away)
-	if err := p.OpenError(); !errors.Is(err, away) {
-		t.Error(err)
-	}
+	rttest.FailsAs(t, p.OpenError(), away)
 }

@@ -219,9 +219,7 @@ func TestALeaderInANetwork(t *testing.T) {
 	if blue.Pose().At != 0 {
 		t.Error("a second robot follows the leader")
 	}
-	if _, err := NewOffer(t.Context(), net, cfg); exit.Of(err) != exit.Config {
-		t.Errorf("a second leader of the name: %v, want code %d", err, exit.Config)
-	}
+	rttest.Ends(t, rttest.Err(NewOffer(t.Context(), net, cfg)), exit.Config) // a second leader of the name
 }
 
 func TestParseRemote(t *testing.T) {

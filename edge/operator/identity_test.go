@@ -63,9 +63,7 @@ func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
 func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	for _, id := range []string{"***", "server"} {
-		if _, err := Claim(id); !rttest.Says(err, "--id") {
-			t.Errorf("Claim(%q) = %v, want an error that names --id", id, err)
-		}
+		rttest.Fails(t, rttest.Err(Claim(id)), "--id")
 	}
 }
 
@@ -124,9 +122,8 @@ func TestStateWithoutAFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	t.Setenv("XDG_STATE_HOME", file)
-	if _, err := Claim("black"); !rttest.Says(err, "set XDG_STATE_HOME to a folder that this user may write") {
-		t.Errorf("with a file for a folder: %v", err)
-	}
+	// with a file for a folder
+	rttest.Fails(t, rttest.Err(Claim("black")), "set XDG_STATE_HOME to a folder that this user may write")
 	for _, tt := range []struct {
 		err  error
 		want string

@@ -31,9 +31,7 @@ func TestServe(t *testing.T) {
 	if reply, err := Ctl("", "status"); err != nil || reply.ID != "arm" {
 		t.Errorf("beside the socket of an edge that was killed: %+v, %v; want the one that runs", reply, err)
 	}
-	if _, err := Ctl("arm", "dance"); !rttest.Says(err, "got dance") {
-		t.Errorf("dance: %v, want what the process says", err)
-	}
+	rttest.Fails(t, rttest.Err(Ctl("arm", "dance")), "got dance")
 	l.Close()
 	<-ended
 	if _, err := Ctl("arm", "status"); err == nil {
@@ -110,9 +108,7 @@ func TestCtlReachesAService(t *testing.T) {
 		t.Setenv("XDG_STATE_HOME", home)
 		return Ctl(id, "status")
 	}
-	if _, err := ask(""); exit.Of(err) != exit.Absent || !rttest.Says(err, service, home) {
-		t.Errorf("without an edge: %v, want both folders named", err)
-	}
+	rttest.Ends(t, rttest.Err(ask("")), exit.Absent, service, home) // without an edge
 	serve(service, "left")
 	for _, id := range []string{"", "left"} {
 		if r, err := ask(id); err != nil || r.ID != "left" {
@@ -120,17 +116,13 @@ func TestCtlReachesAService(t *testing.T) {
 		}
 	}
 	serve(filepath.Join(home, "edge-rt"), "right")
-	if _, err := ask(""); exit.Of(err) != exit.Usage || !rttest.Says(err, "left.sock", "right.sock") {
-		t.Errorf("two edges: %v, want both named", err)
-	}
+	rttest.Ends(t, rttest.Err(ask("")), exit.Usage, "left.sock", "right.sock") // two edges
 	for _, id := range []string{"left", "right"} {
 		if r, err := ask(id); err != nil || r.ID != id {
 			t.Errorf("--id %s: %+v, %v", id, r, err)
 		}
 	}
-	if _, err := ask("away"); exit.Of(err) != exit.Absent || !rttest.Says(err, service, home) {
-		t.Errorf("--id away: %v, want code %d and both folders named", err, exit.Absent)
-	}
+	rttest.Ends(t, rttest.Err(ask("away")), exit.Absent, service, home) // --id away
 }
 
 // An edge that ends instead of an answer is named.
@@ -144,7 +136,5 @@ func TestCtlOfAnEdgeThatEnds(t *testing.T) {
 			c.Close()
 		}
 	}()
-	if _, err := Ctl("arm", "status"); !rttest.Says(err, "ended before it answered", "arm.sock") {
-		t.Errorf("Ctl = %v", err)
-	}
+	rttest.Fails(t, rttest.Err(Ctl("arm", "status")), "ended before it answered", "arm.sock")
 }

@@ -114,9 +114,7 @@ func TestJog(t *testing.T) {
 		return code
 	}
 	const pan = `{"joint": "pan", "way": -1}`
-	if code := ask(rightOne, pan); code != http.StatusConflict {
-		t.Errorf("a run without jogging: %d, want %d", code, http.StatusConflict)
-	}
+	rttest.Want(t, ask(rightOne, pan), http.StatusConflict, "a run without jogging")
 	run := *o.run.Load()
 	run.Jog = leader.NewJog([]string{"pan"}, o.clock)
 	o.run.Store(&run)
@@ -194,9 +192,7 @@ func TestWhoMayOperate(t *testing.T) {
 			t.Errorf("%s: the edge was told %q", c.what, o.lines)
 		}
 	}
-	if n := o.Stats().WrongTokens; n != 0 {
-		t.Errorf("%d wrong tokens", n)
-	}
+	rttest.Want(t, o.Stats().WrongTokens, 0, "wrong tokens")
 }
 
 // A body without a declared length is cut off at the maximum length of a command.

@@ -276,9 +276,7 @@ func TestWatchedWithoutARecord(t *testing.T) {
 	r.Recorder.Ticks.Commit()
 	r.Operator("pause", nil)
 	r.Recorder.NoteEpisode(2, 1, true, record.Success, "")
-	if err := r.Save(); !rttest.Says(err, "--record off") {
-		t.Errorf("save: %v", err)
-	}
+	rttest.Fails(t, r.Save(), "--record off")
 	if err, stuck := r.End(nil); err != nil || stuck || ticks != 1 || events != 2 || episodes != 1 {
 		t.Errorf("%v, stuck %v, %d ticks, %d events and %d episodes, want 1, 2 and 1", err, stuck, ticks, events,
 			episodes)

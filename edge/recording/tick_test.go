@@ -33,7 +33,5 @@ func TestTicks(t *testing.T) {
 		}
 		return nil
 	}})
-	if n != 101 {
-		t.Errorf("%d ticks, want 101", n)
-	}
+	rttest.Want(t, n, 101, "ticks")
 }

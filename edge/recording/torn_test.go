@@ -110,8 +110,6 @@ func TestTornPicturesAreReportedAtOnce(t *testing.T) {
 			}
 			return nil
 		}})
-		if noted != 2 {
-			t.Errorf("%s: %d events, want 2", name, noted)
-		}
+		rttest.Want(t, noted, 2, "%s: events", name)
 	}
 }

@@ -263,9 +263,7 @@ func TestLinkRefusals(t *testing.T) {
 			}
 			l, _ := s.dial(t, tt.service)
 			err := l.connect(within(t, 1500*time.Millisecond))
-			if exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
-				t.Errorf("connect = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
-			}
+			rttest.Ends(t, err, tt.code, tt.says)
 			if l.In.Sessions().Epoch() != 0 {
 				t.Error("a session counts as open")
 			}
@@ -381,10 +379,8 @@ func TestLinkAgreesOnSteps(t *testing.T) {
 		}
 	}
 	s.answer(func(a *wire.SessionAck) { a.Steps = 4 })
-	if err := l.connect(ctx); exit.Of(err) != exit.Config ||
-		!rttest.Says(err, "looks at 4 observations together, and this run keeps 3") {
-		t.Errorf("a model that looks further back: %v (code %d), want code 3 and both numbers", err, exit.Of(err))
-	}
+	// a model that looks further back
+	rttest.Ends(t, l.connect(ctx), exit.Config, "looks at 4 observations together, and this run keeps 3")
 }
 
 func TestLinkNamesItsRawPictures(t *testing.T) {

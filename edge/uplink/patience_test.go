@@ -86,9 +86,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	cfg := usual()
 	cfg.Given.MaxActionAge = true
 	p := cfg.Patience(50, 30)
-	if err := p.hopeless(steady(8 * time.Second)); !rttest.Says(err, "give --max-action-age 14s or more") {
-		t.Errorf("hopeless = %v, want the flag with a value that works", err)
-	}
+	rttest.Fails(t, p.hopeless(steady(8*time.Second)), "give --max-action-age 14s or more")
 	cfg.MaxActionAge = 14 * time.Second
 	if p := cfg.Patience(50, 30); p.hopeless(steady(8*time.Second)) != nil ||
 		p.Age(steady(8*time.Second)) < 8*time.Second+p.chunk {
@@ -429,7 +427,5 @@ func TestATooSlowPolicyEndsTheRun(t *testing.T) {
 		t.Errorf("before the tick has given up: %v", err)
 	}
 	l.Out.TooSlow.Store(true)
-	if err := l.checkPace(); exit.Of(err) != exit.Config || !rttest.Says(err, "--max-action-age") {
-		t.Errorf("checkPace = %v, want code 3 and --max-action-age", err)
-	}
+	rttest.Ends(t, l.checkPace(), exit.Config, "--max-action-age")
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -47,9 +48,7 @@ func TestRank(t *testing.T) {
 		for _, s := range rank(tt.said, tt.model, "arm", func(id string) bool { return id == "gone" }) {
 			got = append(got, s.ServerID)
 		}
-		if text := strings.Join(got, " "); text != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, text, tt.want)
-		}
+		rttest.Want(t, strings.Join(got, " "), tt.want, "%s", tt.name)
 	}
 	first := map[string]int{}
 	for i := range 300 {
@@ -67,9 +66,7 @@ func TestServers(t *testing.T) {
 	var s servers
 	want := func(when string, state tokenState) {
 		t.Helper()
-		if got := s.state("a"); got != state {
-			t.Errorf("%s: %v, want %v", when, got, state)
-		}
+		rttest.Want(t, s.state("a"), state, "%s", when)
 	}
 	want("before", unseen)
 	s.set("a", true)

@@ -104,9 +104,7 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 			l.backOff(time.Hour)
 			err := l.connect(within(t, 2500*time.Millisecond))
 			if tt.at == "none" {
-				if exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
-					t.Errorf("connect = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
-				}
+				rttest.Ends(t, err, tt.code, tt.says)
 			} else if err != nil {
 				t.Fatal(err)
 			} else if id := l.server(); id != tt.at {

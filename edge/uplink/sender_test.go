@@ -253,9 +253,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 		s.updatePreviews()
 	}
 	send()
-	if _, err := preview.Read(room, 0); !errors.Is(err, capture.ErrNoPicture) {
-		t.Errorf("nobody has asked: %v, want no picture", err)
-	}
+	rttest.FailsAs(t, rttest.Err(preview.Read(room, 0)), capture.ErrNoPicture) // no client has asked
 	preview.Request(s.clock.Now())
 	send()
 	still, err := preview.Read(room, s.clock.Now())
@@ -268,9 +266,8 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	}
 	preview.Request(s.clock.Now())
 	s.updatePreviews()
-	if _, err := preview.Read(room, s.clock.Now().Add(time.Second)); !errors.Is(err, capture.ErrNoPicture) {
-		t.Errorf("an old one: %v, want no picture: one is sent soon", err)
-	}
+	// an old one
+	rttest.FailsAs(t, rttest.Err(preview.Read(room, s.clock.Now().Add(time.Second))), capture.ErrNoPicture)
 	rttest.NoAllocs(t, "%v allocations for a picture that the page shows", 100, func() {
 		preview.Request(s.clock.Now())
 		send()
@@ -305,8 +302,7 @@ func TestWhoLooksSeesAPausedRobot(t *testing.T) {
 		if red, green, blue, _ := m.At(5, 5).RGBA(); red>>8 < 230 || green>>8 < 110 || green>>8 > 130 || blue>>8 > 15 {
 			t.Errorf("quality %d: colour %d %d %d, want 240 120 0", quality, red>>8, green>>8, blue>>8)
 		}
-		if n := testing.AllocsPerRun(100, func() { preview.Request(1); s.updatePreviews() }); n != 0 {
-			t.Errorf("quality %d: %v allocations for a picture", quality, n)
-		}
+		rttest.Want(t, testing.AllocsPerRun(100, func() { preview.Request(1); s.updatePreviews() }), 0,
+			"quality %d: allocations for a picture", quality)
 	}
 }

@@ -27,9 +27,7 @@ func TestText(t *testing.T) {
 		`back\slash "quote"`:    `back\slash "quote"`,
 		"tag \U000e0041":        `tag \U000e0041`,
 	} {
-		if got := Text(text); got != want {
-			t.Errorf("Text(%q) = %q, want %q", text, got, want)
-		}
+		rttest.Want(t, Text(text), want, "Text(%q)", text)
 	}
 	if got := Texts(map[string]string{"\x1bk": "\x1bv"}); got[`\x1bk`] != `\x1bv` || len(got) != 1 {
 		t.Errorf("Texts() = %q", got)

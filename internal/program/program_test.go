@@ -399,9 +399,7 @@ func TestWritable(t *testing.T) {
 		t.Errorf("what was there is %q, %v", text, err)
 	}
 	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
-		if err := Writable("--json", name); exit.Of(err) != exit.Usage || !rttest.Says(err, "--json", name) {
-			t.Errorf("Writable(%s) = %v, want a wrong flag", name, err)
-		}
+		rttest.Ends(t, Writable("--json", name), exit.Usage, "--json", name)
 	}
 }
 
@@ -430,18 +428,14 @@ func TestAFailedWriteIsReported(t *testing.T) {
 		if code := p.Report(nil); code != tt.code || b.String() != tt.says {
 			t.Errorf("Report(nil) = %d and said %q", code, &b)
 		}
-		if code := p.Report(exit.With(exit.Absent, io.ErrUnexpectedEOF)); code != exit.Absent {
-			t.Errorf("Report of another error = %d", code)
-		}
+		rttest.Want(t, p.Report(exit.With(exit.Absent, io.ErrUnexpectedEOF)), exit.Absent, "Report of another error")
 	}
 }
 
 // The words of a context are put into a person's.
 func TestLineHasNoWordsOfGo(t *testing.T) {
 	err := errors.Join(context.Canceled, fmt.Errorf("at x: %w", context.DeadlineExceeded))
-	if got := Line(err); got != "interrupted; at x: no answer in time" {
-		t.Errorf("Line = %q", got)
-	}
+	rttest.Want(t, Line(err), "interrupted; at x: no answer in time", "Line")
 }
 
 // An error that repeats a whole file is still one readable line.

@@ -70,9 +70,7 @@ func TestAFloodHidesNothingElse(t *testing.T) {
 		log.Warn("session refused", "client", "bot", "reason", "full", "why", "server full")
 		log.With("part", "x").WithGroup("g").Warn("session refused", "reason", "full")
 	}
-	if n := len(take(out)); n != warnings.burst {
-		t.Errorf("%d lines of the flood, want %d", n, warnings.burst)
-	}
+	rttest.Want(t, len(take(out)), warnings.burst, "lines of the flood")
 	log.Warn("session refused", "client", "arm", "reason", "client", "why", "not on the list")
 	log.Warn("the device failed")
 	log.Info("session open")

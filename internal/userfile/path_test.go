@@ -30,14 +30,10 @@ func TestExpand(t *testing.T) {
 		"${}/${HOME/$":    "${}/${HOME/$",
 		"~/$HOME":         "/u//u/",
 	} {
-		if got := Expand(path); got != want {
-			t.Errorf("Expand(%q) = %q, want %q", path, got, want)
-		}
+		rttest.Want(t, Expand(path), want, "Expand(%q)", path)
 	}
 	t.Setenv("HOME", "/")
-	if got := Expand("~"); got != "/" {
-		t.Errorf("Expand(~) with / as home = %q, want /", got)
-	}
+	rttest.Want(t, Expand("~"), "/", "Expand(~) with / as home")
 	if CheckPath("a~") != nil || CheckPath("./~a") != nil || CheckPath("~no-such-user/a") == nil {
 		t.Error("Check wants to refuse what begins with ~, and nothing else")
 	}

@@ -33,14 +33,10 @@ func TestShippedFiles(t *testing.T) {
 	} {
 		got := tt.path
 		shippedWith(tt.root, &got)
-		if got != tt.want {
-			t.Errorf("%s with programs in %s: %s, want %s", tt.path, tt.root, got, tt.want)
-		}
+		rttest.Want(t, got, tt.want, "%s with programs in %s", tt.path, tt.root)
 	}
 	elsewhere := "testdata/demo"
 	t.Chdir(t.TempDir())
 	shippedWith(installed, &elsewhere)
-	if want := filepath.Join(installed, "share/edge-rt/demo"); elsewhere != want {
-		t.Errorf("the whole tree: %s, want %s", elsewhere, want)
-	}
+	rttest.Want(t, elsewhere, filepath.Join(installed, "share/edge-rt/demo"), "the whole tree")
 }

@@ -46,9 +46,7 @@ func refused(t *testing.T, cfg Config, words ...string) {
 		t.Fatalf("the error is %v, want one about the input", err)
 	}
 	for _, w := range words {
-		if !rttest.Says(err, w) {
-			t.Errorf("%q does not contain %q", err, w)
-		}
+		rttest.Fails(t, err, w)
 	}
 	if before != nil {
 		absent(t, cfg.Out)
@@ -461,9 +459,7 @@ func TestWithoutFFmpeg(t *testing.T) {
 	os.WriteFile(filepath.Join(bin, ffmpeg), []byte(script), 0o777)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := Export(ctx, cfg); !rttest.Says(err, "its output: it broke") {
-		t.Errorf("the error is %v", err)
-	}
+	rttest.Fails(t, rttest.Err(Export(ctx, cfg)), "its output: it broke")
 }
 
 // sameFiles compares two folders byte by byte.
@@ -487,9 +483,7 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
 	cfg := s.config(t)
-	if _, err := Export(t.Context(), cfg); !rttest.Says(err, "ffmpeg made no whole", "No space left on device") {
-		t.Errorf("%v, want ffmpeg's words", err)
-	}
+	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "ffmpeg made no whole", "No space left on device")
 }
 
 // A data set has LeRobot's robot_type, which a record has beside the robot's own name.

@@ -190,9 +190,7 @@ func interrupted(t *testing.T, cfg Config) {
 // A pipe would block, beyond any signal.
 func TestNoRecordButAFile(t *testing.T) {
 	cfg := testConfig(t, os.DevNull)
-	if _, err := Export(t.Context(), cfg); !rttest.Says(err, "neither a record nor a folder") {
-		t.Error(err)
-	}
+	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "neither a record nor a folder")
 }
 
 // A record that a power cut has left empty, or that has just begun, does not prevent the export of
@@ -208,9 +206,7 @@ func TestARecordWithoutATick(t *testing.T) {
 		cfg.Out = filepath.Join(t.TempDir(), "set")
 		r, err := Export(t.Context(), cfg)
 		if size == 5 { // it may come from any program
-			if !rttest.Says(err, "no MCAP file") {
-				t.Errorf("5 bytes: %v", err)
-			}
+			rttest.Fails(t, err, "no MCAP file") // 5 bytes
 			continue
 		}
 		if err != nil || r.Episodes != 1 || r.Left["records of which nothing but the beginning is there"] != 1 {

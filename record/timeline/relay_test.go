@@ -34,9 +34,7 @@ func TestRelayRefusesWhatIsNoRun(t *testing.T) {
 		}
 	}
 	err := Relay(t.Context(), RelayConfig{Page: other.URL, Listen: "8765", Out: io.Discard})
-	if exit.Of(err) != exit.Usage {
-		t.Errorf("a port without a host: %v", err)
-	}
+	rttest.Ends(t, err, exit.Usage) // a port without a host
 }
 
 // A page that goes away is reported once, however many requests fail.

@@ -124,9 +124,7 @@ func TestAStrangersRecordIsOnlyText(t *testing.T) {
 			starved += *row[4]
 		}
 	}
-	if starved != 20 {
-		t.Errorf("%v starved ticks, want 20", starved)
-	}
+	rttest.Want(t, starved, 20, "starved ticks")
 	if seen.Pictures != 40 || seen.Unreadable != 1 || len(s.Thumbnails) != 39 {
 		t.Errorf("%+v, %d thumbnails, want 39 of 40", seen, len(s.Thumbnails))
 	}
@@ -188,15 +186,11 @@ func TestATornRecordIsShown(t *testing.T) {
 			t.Errorf("%.20q: %q, %v; want code 3", data, said, err)
 		}
 	}
-	if err := Show(t.Context(),
-		ShowConfig{File: file + ".none", Out: new(strings.Builder)}); exit.Of(err) != exit.Usage {
-		t.Errorf("no file: %v, want code 2", err)
-	}
+	rttest.Ends(t, Show(t.Context(),
+		ShowConfig{File: file + ".none", Out: new(strings.Builder)}), exit.Usage)
 	for _, flags := range []ShowConfig{{File: file, HTML: file}, {File: file, HTML: file + "-2.mcap"}} {
 		flags.Out = new(strings.Builder)
-		if err := Show(t.Context(), flags); exit.Of(err) != exit.Usage {
-			t.Errorf("a page at the place of a record: %v, want code 2", err)
-		}
+		rttest.Ends(t, Show(t.Context(), flags), exit.Usage) // a page at the place of a record
 	}
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".view-*"))
 	if len(left) != 0 {
@@ -222,9 +216,7 @@ func TestAHugePictureIsLeftOut(t *testing.T) {
 	b := small.Bytes()
 	at := bytes.Index(b, []byte{0xFF, 0xC0}) + 5
 	copy(b[at:], []byte{0xFF, 0xFF, 0xFF, 0xFF}) // its height and width
-	if _, err := thumbnail(b); !rttest.Says(err, "65535x65535") {
-		t.Errorf("%v, want it refused by its size", err)
-	}
+	rttest.Fails(t, rttest.Err(thumbnail(b)), "65535x65535")
 }
 
 // An installed viewer opens the record; with --html it does not run.
@@ -264,9 +256,7 @@ func TestAStrangersRecordInChromium(t *testing.T) {
 	b.Wait("document.querySelectorAll('.plot').length === 7 && document.querySelectorAll('#thumbnails img').length " +
 		"=== 19")
 	b.Wait("[...document.querySelectorAll('#thumbnails img')].every(i => i.naturalWidth === 160)")
-	if title := b.Eval("document.title"); title != filepath.Base(file) {
-		t.Errorf("the title is %q", title)
-	}
+	rttest.Want(t, b.Eval("document.title"), filepath.Base(file), "the title")
 	if n := b.Eval("document.scripts.length + ' ' + document.querySelectorAll('img[src=x]').length"); n != "3 0" &&
 		n != "2 0" {
 		t.Errorf("scripts and pictures: %s", n)
@@ -293,7 +283,5 @@ func TestSettingsAreCutBetweenCharacters(t *testing.T) {
 func TestAPipeIsNotOpened(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "x.mcap")
 	rttest.Do(t, unix.Mkfifo(pipe, 0o600))
-	if err := Show(t.Context(), ShowConfig{File: pipe, Out: new(strings.Builder)}); exit.Of(err) != exit.Usage {
-		t.Errorf("%v, want a usage error", err)
-	}
+	rttest.Ends(t, Show(t.Context(), ShowConfig{File: pipe, Out: new(strings.Builder)}), exit.Usage)
 }

@@ -79,9 +79,7 @@ func TestLatency(t *testing.T) {
 				t.Errorf("%s: %+v, want %v", name, stage, want)
 			}
 		}
-		if len(got) != 12 {
-			t.Errorf("%s: %d stages, want 12", name, len(got))
-		}
+		rttest.Want(t, len(got), 12, "%s: stages", name)
 	}
 	var out bytes.Buffer
 	rttest.Do(t, (&Report{Latency: Latency(s.Log, a)}).WriteLatency(&out))

@@ -208,10 +208,8 @@ func TestFoldersOfServices(t *testing.T) {
 	if r, text := run(t, closed); !strings.Contains(text, "/var/lib/x were not looked at") || r.Hidden == "" {
 		t.Errorf("beside a closed folder it says only %s", text)
 	}
-	if _, err := Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"}); exit.Of(err) != exit.Absent ||
-		!rttest.Says(err, "sudo edge-rt why") {
-		t.Errorf("with a closed folder alone: %v", err)
-	}
+	// with a closed folder alone
+	rttest.Ends(t, rttest.Err(Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"})), exit.Absent, "sudo edge-rt why")
 }
 
 // Without a file, the report is of the named robot's newest file.
@@ -344,9 +342,7 @@ func TestFilesOfARunAreInOrder(t *testing.T) {
 		t.Fatalf("%v, %v, want one run", runs, err)
 	}
 	for i, name := range runs[0] {
-		if filepath.Base(name) != names[i] {
-			t.Errorf("file %d is %s, want %s", i, filepath.Base(name), names[i])
-		}
+		rttest.Want(t, filepath.Base(name), names[i], "file %d", i)
 	}
 }
 
@@ -375,8 +371,7 @@ func TestFindingsNameTheirParts(t *testing.T) {
 		{BusSilent, 10 * second, "right"}, {Unplugged, 11 * second, "right"}, {BusSilent, 30 * second, "left"},
 		{Lost, 10 * second, ""}, {BusSilent, 50 * second, ""},
 	} {
-		if got := l.partsOf(&Finding{Cause: tt.cause, From: tt.at, To: tt.at}); got != tt.want {
-			t.Errorf("%s at %v: %q, want %q", tt.cause, tt.at, got, tt.want)
-		}
+		rttest.Want(t, l.partsOf(&Finding{Cause: tt.cause, From: tt.at, To: tt.at}), tt.want, "%s at %v", tt.cause,
+			tt.at)
 	}
 }

@@ -179,9 +179,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	}
 	for m, want := range map[access.Message]uint64{access.Put: 3, access.DeclareSubscriber: 2, access.Query: 7,
 		access.DeclareQueryable: 1, access.LivelinessToken: 1, access.LivelinessQuery: 1} {
-		if got := f.service.Denied[m].Load(); got != want {
-			t.Errorf("denied %v: %d, want %d", m, got, want)
-		}
+		rttest.Want(t, f.service.Denied[m].Load(), want, "denied %v", m)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

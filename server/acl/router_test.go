@@ -117,9 +117,8 @@ func TestARouterKeepsTheSameRule(t *testing.T) {
 		{"arm-c", inward, "query", prefix + "/status", false},
 		{"", outward, "put", prefix + "/arm-a/action", false},
 	} {
-		if got := book.lets(tt.name, tt.flow, tt.message, tt.key); got != tt.want {
-			t.Errorf("%q, %s %s on %s: %v, want %v", tt.name, tt.flow, tt.message, tt.key, got, tt.want)
-		}
+		rttest.Want(t, book.lets(tt.name, tt.flow, tt.message, tt.key), tt.want, "%q, %s %s on %s", tt.name, tt.flow,
+			tt.message, tt.key)
 	}
 }
 

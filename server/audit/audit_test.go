@@ -170,9 +170,7 @@ func TestCapturesNeverBlockTheWorker(t *testing.T) {
 	for range requestsWaiting + 3 {
 		w.Add(sampleRecord(), []byte("body"), []byte("reply"))
 	}
-	if n := w.Counts.CapturesDropped.Load(); n != 3 {
-		t.Errorf("not captured = %d, want 3", n)
-	}
+	rttest.Want(t, w.Counts.CapturesDropped.Load(), 3, "not captured")
 	w.Start(Origin{ModelSHA256: "5ha"})()
 	if err := w.Close(); err != nil || w.Counts.Captures.Load() != requestsWaiting {
 		t.Errorf("captured %d, %v, want %d", w.Counts.Captures.Load(), err, requestsWaiting)
@@ -248,10 +246,7 @@ func TestNoWriterUnlessConfigured(t *testing.T) {
 		{Audit: filepath.Join(file, "audit")},
 		{Debug: manifest.Debug{CaptureDir: file}},
 	} {
-		if _, err := Open(&cfg, rttest.NewClock(1), nil); !errors.Is(err, manifest.ErrInvalid) ||
-			!rttest.Says(err, file) {
-			t.Errorf("Open = %v, want manifest.ErrInvalid and the path", err)
-		}
+		rttest.FailsAs(t, rttest.Err(Open(&cfg, rttest.NewClock(1), nil)), manifest.ErrInvalid, file)
 	}
 }
 

@@ -3,6 +3,8 @@ package batch
 import (
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestFit(t *testing.T) {
@@ -41,9 +43,8 @@ func TestChoose(t *testing.T) {
 				t.Errorf("%s: of %d that wait %d share a run, want %d", tt.name, n, got, tt.want[n])
 			}
 		}
-		if n := testing.AllocsPerRun(10, func() { s.Learn(s.Fit(s.Choose(3)), 10*ms) }); n != 0 {
-			t.Errorf("%s: %v allocations, want 0", tt.name, n)
-		}
+		rttest.Want(t, testing.AllocsPerRun(10, func() { s.Learn(s.Fit(s.Choose(3)), 10*ms) }), 0, "%s: allocations",
+			tt.name)
 	}
 }
 
@@ -91,9 +92,7 @@ func TestASlowSizeIsTriedAgain(t *testing.T) {
 
 func TestTurnTakesTheBestSize(t *testing.T) {
 	sizes := NewSizes([]int{1, 2, 4})
-	if got := sizes.Wait(3); got != 0 {
-		t.Errorf("nothing is known: %v, want 0", got)
-	}
+	rttest.Want(t, sizes.Wait(3), 0, "nothing is known")
 	sizes.Learn(1, time.Second)
 	if got := sizes.Wait(3); got != 3*time.Second {
 		t.Errorf("one by one: %v, want 3 s", got)
@@ -102,7 +101,5 @@ func TestTurnTakesTheBestSize(t *testing.T) {
 	if got := sizes.Wait(3); got != 1200*time.Millisecond {
 		t.Errorf("together: %v, want 1.2 s", got)
 	}
-	if got := sizes.Wait(-1); got != 0 {
-		t.Errorf("nobody: %v, want 0", got)
-	}
+	rttest.Want(t, sizes.Wait(-1), 0, "nobody")
 }

@@ -160,7 +160,5 @@ func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 		t.Errorf("robots were played for %v of %v, %d refused, want about %v", spent, minute, refused, most)
 	}
 	s.clock.Advance(time.Second)
-	if why := s.refuse(0, 1<<40); why != "" {
-		t.Errorf("a second later: %s", why)
-	}
+	rttest.Want(t, s.refuse(0, 1<<40), "", "a second later")
 }

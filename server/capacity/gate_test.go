@@ -37,9 +37,7 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 		for i := range fleet {
 			fleet[i] = robot
 		}
-		if why := g.whyNot(fleet[:most]); why != "" {
-			t.Errorf("%d ms: %d robots: %s", ms, most, why)
-		}
+		rttest.Want(t, g.whyNot(fleet[:most]), "", "%d ms: %d robots", ms, most)
 		if why := g.whyNot(fleet); !strings.Contains(why, " ms here)") || !strings.Contains(why, "robots") {
 			t.Errorf("%d ms: one more: %q", ms, why)
 		}

@@ -92,9 +92,7 @@ func TestAQueryHasItsClientsOrigin(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := client.Get(ended, "a/never", nil, time.Second); !errors.Is(err, context.Canceled) {
-		t.Errorf("err = %v", err)
-	}
+	rttest.FailsAs(t, rttest.Err(client.Get(ended, "a/never", nil, time.Second)), context.Canceled)
 }
 
 func TestNothingArrivesAfterItsEnd(t *testing.T) {
@@ -107,7 +105,5 @@ func TestNothingArrivesAfterItsEnd(t *testing.T) {
 		t.Errorf("Put = %v after %d samples", err, n)
 	}
 	rttest.Do(t, client.Close())
-	if _, err := client.Token("a/c/alive"); !errors.Is(err, wire.ErrClosed) {
-		t.Errorf("a token after Close: %v", err)
-	}
+	rttest.FailsAs(t, rttest.Err(client.Token("a/c/alive")), wire.ErrClosed) // a token after Close
 }

@@ -217,9 +217,7 @@ func TestALeakEndsTheWorker(t *testing.T) {
 	cfg := config(t)
 	cfg.Model.MemoryLimit = "1MiB"
 	_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
-	if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.memory_limit is 1MiB") {
-		t.Errorf("Open = %v", err)
-	}
+	rttest.FailsAs(t, err, manifest.ErrInvalid, "model.memory_limit is 1MiB")
 }
 
 // A worker that is ended because its batches fail has their error for a reason.
@@ -271,24 +269,18 @@ func TestAPolicyThatDoesNotLoad(t *testing.T) {
 	t.Run("fault", func(t *testing.T) {
 		t.Setenv("FAKE_FAULT", "model.dataset_info has no names")
 		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.dataset_info has no names") {
-			t.Errorf("Open = %v", err)
-		}
+		rttest.FailsAs(t, err, manifest.ErrInvalid, "model.dataset_info has no names")
 	})
 	t.Run("exit", func(t *testing.T) {
 		t.Setenv("FAKE_EXIT", "1")
 		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "exit status 7", "no such weights") {
-			t.Errorf("Open = %v, want the exit status and the last line", err)
-		}
+		rttest.FailsAs(t, err, manifest.ErrInvalid, "exit status 7", "no such weights")
 	})
 	t.Run("python", func(t *testing.T) {
 		cfg := config(t)
 		cfg.Model.Python = "/nowhere/python"
 		_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.python") {
-			t.Errorf("Open = %v", err)
-		}
+		rttest.FailsAs(t, err, manifest.ErrInvalid, "model.python")
 	})
 }
 
@@ -304,9 +296,7 @@ func TestExclusive(t *testing.T) {
 		cfg := config(t)
 		cfg.ServingMode = tt.mode
 		p := rttest.Must(Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))(t)
-		if p.Exclusive != tt.want {
-			t.Errorf("state %s, serving_mode %s: exclusive is %v", tt.state, tt.mode, p.Exclusive)
-		}
+		rttest.Want(t, p.Exclusive, tt.want, "state %s, serving_mode %s: exclusive", tt.state, tt.mode)
 		rttest.Do(t, p.Runtime.Close())
 	}
 }

@@ -284,9 +284,7 @@ func TestLoadRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("Load(%q) = nil, want an error with %q", tt.text, tt.want)
 			}
-			if !errors.Is(err, ErrInvalid) {
-				t.Errorf("error %v is not ErrInvalid", err)
-			}
+			rttest.FailsAs(t, err, ErrInvalid)
 			if got := err.Error(); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
 				t.Errorf("Load(%q) = %q, want one line with %q", tt.text, got, tt.want)
 			}
@@ -323,9 +321,7 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Config{HealthPort: tt.port, Zenoh: Zenoh{ListenEndpoints: tt.listen, ConnectEndpoints: tt.connect}}
-			if got := c.HealthAddress(); got != tt.want {
-				t.Errorf("HealthAddress() = %q, want %q", got, tt.want)
-			}
+			rttest.Want(t, c.HealthAddress(), tt.want, "HealthAddress()")
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -11,9 +10,7 @@ import (
 func TestRoutersNeedCertificates(t *testing.T) {
 	c := Default()
 	c.Routers = []string{"router-1"}
-	if err := c.CheckTransport(); !errors.Is(err, ErrInvalid) || !rttest.Says(err, "enable_mtls") {
-		t.Errorf("routers without enable_mtls: %v, want a refusal that names enable_mtls", err)
-	}
+	rttest.FailsAs(t, c.CheckTransport(), ErrInvalid, "enable_mtls") // routers without enable_mtls
 }
 
 // Two keys with one port are both named: the system's error would blame another program.

@@ -129,9 +129,7 @@ func TestMailboxFromTwoLinks(t *testing.T) {
 		}
 		m.pool.Return(r)
 	}
-	if last != 4001 {
-		t.Errorf("last seq taken = %d, want 4001", last)
-	}
+	rttest.Want(t, last, 4001, "last seq taken")
 }
 
 func TestMailboxNoAlloc(t *testing.T) {
@@ -200,9 +198,7 @@ func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 		if !b.DropAnswered(answered, 200) || b.Take() != nil {
 			t.Fatal("what waited for the same steps stays")
 		}
-		if got := put(b, 3, tt.episode, tt.n, tt.at); got != tt.want {
-			t.Errorf("%s: Put = %v, want %v", tt.name, got, tt.want)
-		}
+		rttest.Want(t, put(b, 3, tt.episode, tt.n, tt.at), tt.want, "%s: Put", tt.name)
 		if n := b.TakeSuperseded(); n == 0 {
 			t.Errorf("%s: nothing counts as superseded", tt.name)
 		}

@@ -47,9 +47,7 @@ func TestRunwayOrder(t *testing.T) {
 		{"also who is late", 1, []Waiting{w("a", 990, 1012), w("b", 0, 5)}, "b a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := order(Runway{}, tt.n, tt.waiting...); got != tt.want {
-				t.Errorf("order = %s, want %s", got, tt.want)
-			}
+			rttest.Want(t, order(Runway{}, tt.n, tt.waiting...), tt.want, "order")
 		})
 	}
 }
@@ -67,9 +65,7 @@ func TestSchedulersByName(t *testing.T) {
 			t.Errorf("%s allocates %v times, want 0", name, n)
 		}
 	}
-	if _, err := New("lottery"); !rttest.Says(err, "runway") {
-		t.Errorf("New = %v, want the names", err)
-	}
+	rttest.Fails(t, rttest.Err(New("lottery")), "runway")
 }
 
 func TestRoundRobinTurns(t *testing.T) {
@@ -90,8 +86,6 @@ func TestDeadline(t *testing.T) {
 		said bool
 		want rt.Instant
 	}{{0, false, NoDeadline}, {250, true, 350 * ms}, {-5, true, 100 * ms}, {1e300, true, 60_100 * ms}} {
-		if got := Deadline(100*ms, tt.ms, tt.said); got != tt.want {
-			t.Errorf("Deadline(100 ms, %g, %v) = %d, want %d", tt.ms, tt.said, got, tt.want)
-		}
+		rttest.Want(t, Deadline(100*ms, tt.ms, tt.said), tt.want, "Deadline(100 ms, %g, %v)", tt.ms, tt.said)
 	}
 }

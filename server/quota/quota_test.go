@@ -56,9 +56,7 @@ func TestPlaces(t *testing.T) {
 			if len(b.groups) != 0 {
 				t.Errorf("%d groups are kept of nobody", len(b.groups))
 			}
-			if why := b.Place(tt.from(0)).Refuse(Place{}); why != "" {
-				t.Errorf("all have left, and one more is refused: %s", why)
-			}
+			rttest.Want(t, b.Place(tt.from(0)).Refuse(Place{}), "", "all have left, and one more is refused")
 		})
 	}
 }

@@ -104,9 +104,7 @@ func TestPeopleHaveARate(t *testing.T) {
 	for range asked {
 		get(t, p, "/healthz", "")
 	}
-	if n := p.guard.Requests.Load() - before; n != 0 {
-		t.Errorf("%d requests of a supervisor counted as people's", n)
-	}
+	rttest.Want(t, p.guard.Requests.Load()-before, 0, "requests of a supervisor counted as people's")
 }
 
 // Goal: a request that panics is logged, and the next is answered.
@@ -155,9 +153,7 @@ func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	if code, _ := get(t, h, "/healthz", ""); code != http.StatusOK {
 		t.Errorf("/healthz = %d beside idle connections, want 200", code)
 	}
-	if n := h.dropped.Load(); n != extra+1 {
-		t.Errorf("%d connections gave way, want %d", n, extra+1)
-	}
+	rttest.Want(t, h.dropped.Load(), extra+1, "connections gave way")
 	newest := idle[len(idle)-1]
 	newest.SetReadDeadline(time.Now().Add(3 * readTimeout))
 	if _, err := newest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {

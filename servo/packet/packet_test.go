@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"pgregory.net/rapid"
 )
 
@@ -133,13 +134,11 @@ func TestNoAlloc(t *testing.T) {
 	buf, data := make([]byte, 0, 256), make([]byte, 24)
 	in := bytesOf(t, "FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78")
 	for _, f := range []Format{Feetech, d} {
-		if n := testing.AllocsPerRun(100, func() {
+		rttest.Want(t, testing.AllocsPerRun(100, func() {
 			buf = f.AppendSyncRead(buf[:0], 56, 4, six)
 			buf = f.AppendSyncWrite(buf[:0], 42, 4, six, data)
 			f.Cut(in, 4)
-		}); n != 0 {
-			t.Errorf("%T: %v allocations, want 0", f, n)
-		}
+		}), 0, "%T: allocations", f)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // vector is one exchange. The encoder must produce the request byte for byte, and Cut must return
@@ -42,9 +44,7 @@ func runVectors(t *testing.T, f Format, vectors []vector) {
 				}
 				got := strings.TrimSpace(hex.EncodeToString([]byte{r.ID}) + " " + hex.EncodeToString([]byte{r.Err}) +
 					" " + hex.EncodeToString(r.Params))
-				if got != want {
-					t.Errorf("status %d is %q, want %q", i, got, want)
-				}
+				rttest.Want(t, got, want, "status %d", i)
 				in = rest
 			}
 			if len(in) != 0 {

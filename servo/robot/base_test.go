@@ -28,9 +28,7 @@ func TestKinematicsAreLeRobots(t *testing.T) {
 	limits := 0
 	for _, row := range rows {
 		raw, limited := k.Wheels(row.Body)
-		if raw != row.Raw {
-			t.Errorf("Wheels(%v) = %v, want %v", row.Body, raw, row.Raw)
-		}
+		rttest.Want(t, raw, row.Raw, "Wheels(%v)", row.Body)
 		if limited {
 			limits++
 		}

@@ -125,9 +125,7 @@ func TestLeadersOfAFile(t *testing.T) {
 		t.Errorf("%s of %s and %s with %d joints", lead.Name, left.Name, right.Name, len(lead.Motors))
 	}
 	alone := write("alone.yaml", strings.Replace(string(kiwi), "leader: so101_leader\n", "", 1))
-	if _, err := ByName(alone + "_leader"); !rttest.Says(err, "names no leader") {
-		t.Errorf("the leader of a file without one: %v", err)
-	}
+	rttest.Fails(t, rttest.Err(ByName(alone+"_leader")), "names no leader") // the leader of a file without one
 	for name, leader := range map[string]string{"so101": "so101_leader", "lekiwi": "so101_leader",
 		"bi_koch": "bi_koch_leader", write("mine.yaml", "like: so101\nname: mine\n"): "so101_leader"} {
 		r, err := ByName(name)
@@ -158,9 +156,7 @@ func TestPartsRefusals(t *testing.T) {
 		{"no name", "parts: {left: so101, right: so101}\n", "name"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := Parse("a.yaml", []byte(tt.text)); !rttest.Says(err, tt.says) {
-				t.Errorf("%v, want %q", err, tt.says)
-			}
+			rttest.Fails(t, rttest.Err(Parse("a.yaml", []byte(tt.text))), tt.says)
 		})
 	}
 }

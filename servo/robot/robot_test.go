@@ -194,12 +194,8 @@ func TestBadDescriptions(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ByName("r2d2"); !errors.Is(err, ErrUnknown) || !rttest.Says(err, "so101") {
-		t.Errorf("ByName = %v", err)
-	}
-	if _, err := ByName("/nowhere/x.yaml"); !errors.Is(err, ErrUnknown) {
-		t.Errorf("ByName = %v", err)
-	}
+	rttest.FailsAs(t, rttest.Err(ByName("r2d2")), ErrUnknown, "so101")
+	rttest.FailsAs(t, rttest.Err(ByName("/nowhere/x.yaml")), ErrUnknown)
 }
 
 // Bounds are the robot's, or the motor's own where it has them. A file's bounds replace those of
@@ -223,9 +219,7 @@ func TestBounds(t *testing.T) {
 		{"like another", "like: koch\nname: mine\nsafety: {overheat_act: 66, overheat_warn: 0}",
 			[2]Bounds{{HotAct: 66}, {HotAct: 66}}},
 	} {
-		if got := bounds(tt.text); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
-		}
+		rttest.Want(t, bounds(tt.text), tt.want, "%s", tt.name)
 	}
 }
 

@@ -97,9 +97,7 @@ func TestEncodings(t *testing.T) {
 		if got := tt.row.Append(nil, tt.value); !bytes.Equal(got, tt.bytes) {
 			t.Errorf("%s: Append(%d) = % X, want % X", tt.row.Register, tt.value, got, tt.bytes)
 		}
-		if got := tt.row.Decode(tt.bytes); got != tt.value {
-			t.Errorf("%s: Decode(% X) = %d, want %d", tt.row.Register, tt.bytes, got, tt.value)
-		}
+		rttest.Want(t, tt.row.Decode(tt.bytes), tt.value, "%s: Decode(% X)", tt.row.Register, tt.bytes)
 		low, high := tt.row.limits()
 		if tt.row.Check(low) != nil || tt.row.Check(high) != nil || tt.row.Check(low-1) == nil ||
 			tt.row.Check(high+1) == nil {
@@ -111,9 +109,7 @@ func TestEncodings(t *testing.T) {
 			}
 		}
 	}
-	if got := row("sts3215", PresentPosition).Decode([]byte{0x00, 0x80}); got != 0 {
-		t.Errorf("a lone sign bit is %d, want 0", got)
-	}
+	rttest.Want(t, row("sts3215", PresentPosition).Decode([]byte{0x00, 0x80}), 0, "a lone sign bit")
 	buf := make([]byte, 0, 4)
 	rttest.NoAllocs(t, "%v allocations", 100, func() {
 		buf = tests[0].row.Append(buf[:0], -100)

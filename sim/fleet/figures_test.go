@@ -172,9 +172,7 @@ func TestModeSwitches(t *testing.T) {
 				want++
 			}
 		}
-		if o.Switches != want {
-			t.Errorf("another side after %d of %d plans: %d switches, want %d", turns, merges, o.Switches, want)
-		}
+		rttest.Want(t, o.Switches, want, "another side after %d of %d plans: switches", turns, merges)
 	}
 }
 

@@ -260,9 +260,7 @@ func TestRunRefuses(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := Run(Config{Policy: failing{new(still), broken}}); !errors.Is(err, broken) {
-		t.Errorf("Run() of a failing policy = %v, want %v", err, broken)
-	}
+	rttest.FailsAs(t, rttest.Err(Run(Config{Policy: failing{new(still), broken}})), broken)
 }
 
 type failing struct {

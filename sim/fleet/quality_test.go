@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim"
 )
 
@@ -19,9 +20,7 @@ func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
 	for _, q := range qualities {
 		r := mustRun(t, Config{Policy: p, Seeds: seeds, Ticks: ticks, Delay: 5, Quality: q, Counts: true})
 		t.Logf("jpeg %d: %s", q, r.String())
-		if r.Starved != 0 {
-			t.Errorf("jpeg %d: %d starved ticks, want none", q, r.Starved)
-		}
+		rttest.Want(t, r.Starved, 0, "jpeg %d: starved ticks", q)
 		results[q] = &r
 	}
 	return results

@@ -120,9 +120,7 @@ faults:
 		{-1, 6 * time.Second, 0}, {6 * time.Second, 7 * time.Second, 300 * time.Millisecond},
 		{7 * time.Second, 16 * time.Second, 0}, {-1, 30 * time.Second, 900 * time.Millisecond},
 	} {
-		if got := p.Spikes(tt.after, tt.until); got != tt.want {
-			t.Errorf("spikes after %v until %v: %v, want %v", tt.after, tt.until, got, tt.want)
-		}
+		rttest.Want(t, p.Spikes(tt.after, tt.until), tt.want, "spikes after %v until %v", tt.after, tt.until)
 	}
 }
 

@@ -2,7 +2,6 @@ package pattern
 
 import (
 	"bytes"
-	"errors"
 	"image"
 	"image/jpeg"
 	"testing"
@@ -68,9 +67,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("Grab = %v", err)
 	}
 	s.Close()
-	if err := s.Grab(&f); !errors.Is(err, camera.ErrClosed) {
-		t.Errorf("Grab after Close = %v, want ErrClosed", err)
-	}
+	rttest.FailsAs(t, s.Grab(&f), camera.ErrClosed) // Grab after Close
 }
 
 func TestGrabNoAlloc(t *testing.T) {

@@ -133,9 +133,7 @@ func TestAManagerThatIsGoneLeavesAUsableNotifier(t *testing.T) {
 		"@edgert-nobody-listens-here"} {
 		t.Setenv(socketVariable, name)
 		n, err := Open()
-		if !rttest.Says(err, name) {
-			t.Errorf("Open with %s: error %v, want one that names it", name, err)
-		}
+		rttest.Fails(t, err, name)
 		if n.socket != closed || !n.socket.send(ready) {
 			t.Errorf("Open with %s: the notifier is not closed", name)
 		}
@@ -221,9 +219,7 @@ func TestUpdateNoAlloc(t *testing.T) {
 		now, progress = now.Add(time.Second), progress+1
 		n.Update(now, State{Ready: true, Status: texts[progress%2], Stopping: true, Progress: progress})
 	})
-	if allocs != 0 {
-		t.Errorf("%v allocations per update, want 0", allocs)
-	}
+	rttest.Want(t, allocs, 0, "allocations per update")
 	if got := strings.Count(sent(t, l), "="); got < 8 {
 		t.Errorf("%d messages in 100 updates: the test measured nothing", got)
 	}
@@ -254,9 +250,7 @@ func TestManaged(t *testing.T) {
 		{"podman --env-host, inside a service", "/run/notify/notify.sock", "4000", "a1", 0, false},
 	} {
 		env := map[string]string{socketVariable: tt.socket, "SYSTEMD_EXEC_PID": tt.pid, "INVOCATION_ID": tt.invocation}
-		if got := managed(func(name string) string { return env[name] }, self, tt.parent); got != tt.want {
-			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
-		}
+		rttest.Want(t, managed(func(name string) string { return env[name] }, self, tt.parent), tt.want, "%s", tt.name)
 	}
 	t.Setenv(socketVariable, "/run/x")
 	t.Setenv("SYSTEMD_EXEC_PID", strconv.Itoa(os.Getpid()))

@@ -34,9 +34,7 @@ func TestWhenTheTeacherTakesOver(t *testing.T) {
 		{"stuck", sight{tip: far, leg: 4 * time.Second, since: 4 * time.Second}, "too long on its way"},
 		{"never wrong", sight{tip: far, leg: time.Second, since: 13 * time.Second}, "without need"},
 	} {
-		if got := trouble(tt.s); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		rttest.Want(t, trouble(tt.s), tt.want, "%s", tt.name)
 	}
 }
 
@@ -191,9 +189,7 @@ func TestWhatACheckpointBeganWith(t *testing.T) {
 	if err := checkBegin(dir, "/first"); err != nil {
 		t.Error(err)
 	}
-	if err := checkBegin(dir, "/other"); !rttest.Says(err, `"/first"`) {
-		t.Errorf("another checkpoint: %v", err)
-	}
+	rttest.Fails(t, checkBegin(dir, "/other"), `"/first"`) // another checkpoint
 	writeJSON(t, filepath.Join(dir, "train_config.json"),
 		map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": nil}})
 	if err := checkBegin(dir, ""); err != nil {
@@ -304,12 +300,9 @@ func TestARoundGoesOn(t *testing.T) {
 	r.Seconds["demonstrate"], r.Seconds["export"] = 12, 3
 	r.Found.Demonstrated.Episodes = 4
 	rttest.Do(t, r.save())
-	if _, err := load(p, ""); exit.Of(err) != exit.Usage || !rttest.Says(err, "--from") {
-		t.Errorf("a second round in one folder: %v", err)
-	}
-	if _, err := load(p, "bundle"); exit.Of(err) != exit.Usage || !rttest.Says(err, "stage train has not ended") {
-		t.Errorf("--from bundle without a training: %v", err)
-	}
+	rttest.Ends(t, rttest.Err(load(p, "")), exit.Usage, "--from") // a second round in one folder
+	// --from bundle without a training
+	rttest.Ends(t, rttest.Err(load(p, "bundle")), exit.Usage, "stage train has not ended")
 	again, err := load(p, "train")
 	if err != nil || again.Found.Demonstrated.Episodes != 4 {
 		t.Fatalf("load() = %+v, %v", again, err)
@@ -345,9 +338,7 @@ func TestTheCommandOfALog(t *testing.T) {
 		flags.String("bin", "", "")
 		flags.String("out", "", "")
 		rttest.Do(t, flags.Parse(tt.args))
-		if got := command(flags); got != tt.want {
-			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
-		}
+		rttest.Want(t, command(flags), tt.want, "%v", tt.args)
 	}
 }
 

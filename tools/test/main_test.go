@@ -117,9 +117,7 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 			if ok := !strings.Contains(tt.says, `"fail"`); (err == nil) != ok {
 				t.Errorf("%v, want success %v", err, ok)
 			}
-			if n := len(runs()); n != tt.runs {
-				t.Errorf("%d runs, want %d", n, tt.runs)
-			}
+			rttest.Want(t, len(runs()), tt.runs, "runs")
 		})
 	}
 }

@@ -116,9 +116,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, text)
 		}
 	}
-	if wrong != 1 {
-		t.Errorf("%d wrong, want 1", wrong)
-	}
+	rttest.Want(t, wrong, 1, "wrong")
 	name := filepath.Join(t.TempDir(), "page.md")
 	rttest.Do(t, os.WriteFile(name, []byte("# P\n\n## The matrix\n\nold\n"), 0o600))
 	rttest.Do(t, writeInto(name, text))

@@ -95,9 +95,7 @@ func TestPieces(t *testing.T) {
 		if data, err := Gather(next(sent[:len(sent)-1]...), size+head); data != nil || err != nil {
 			t.Errorf("a call without its end = %v, %v", data, err)
 		}
-		if _, err := Gather(next(&Message{State: 9}), 9); !errors.Is(err, ErrMessage) {
-			t.Errorf("state 9: %v", err)
-		}
+		rttest.FailsAs(t, rttest.Err(Gather(next(&Message{State: 9}), 9)), ErrMessage) // state 9
 	}
 }
 
@@ -110,9 +108,7 @@ func TestCodec(t *testing.T) {
 		}
 	}
 	torn := mem.BufferSlice{mem.SliceBuffer("\x0a\xff")}
-	if err := (Codec{}).Unmarshal(torn, new(Message)); !errors.Is(err, errMessage) {
-		t.Errorf("err = %v", err)
-	}
+	rttest.FailsAs(t, (Codec{}).Unmarshal(torn, new(Message)), errMessage)
 }
 
 // Property: whatever the bytes, the readers end without a panic, and a policy or observation that was read is written

@@ -28,9 +28,7 @@ func TestTCPIsOnTheAddressThatWasAskedFor(t *testing.T) {
 		{":0", "tcp", true, true},
 		{"localhost:0", "tcp", true, false},
 	} {
-		if got := network(tt.address); got != tt.network {
-			t.Errorf("Network(%s) = %s, want %s", tt.address, got, tt.network)
-		}
+		rttest.Want(t, network(tt.address), tt.network, "Network(%s)", tt.address)
 		if !six && strings.Contains(tt.address, "::") {
 			continue
 		}
@@ -47,9 +45,7 @@ func TestTCPIsOnTheAddressThatWasAskedFor(t *testing.T) {
 			}
 			return err == nil
 		}
-		if got := reached("127.0.0.1"); got != tt.onFour {
-			t.Errorf("%s answers on 127.0.0.1: %v, want %v", tt.address, got, tt.onFour)
-		}
+		rttest.Want(t, reached("127.0.0.1"), tt.onFour, "%s answers on 127.0.0.1", tt.address)
 		if got := reached("::1"); six && got != tt.onSix {
 			t.Errorf("%s answers on ::1: %v, want %v", tt.address, got, tt.onSix)
 		}

@@ -2,7 +2,6 @@ package zenoh
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -39,12 +38,9 @@ func TestListenerReturns(t *testing.T) {
 	rttest.Must(edge.Token("@r/edge"))(t)
 	server.Close()
 	rttest.Eventually(t, "the edge to notice", func() bool { return !edge.Connected() })
-	if err := up.Put(nil, nil); !errors.Is(err, wire.ErrDisconnected) {
-		t.Errorf("Put without a link = %v, want %v", err, wire.ErrDisconnected)
-	}
-	if _, err := edge.Get(t.Context(), "@r/server", nil, time.Second); !errors.Is(err, wire.ErrDisconnected) {
-		t.Errorf("Get without a link = %v, want %v", err, wire.ErrDisconnected)
-	}
+	rttest.FailsAs(t, up.Put(nil, nil), wire.ErrDisconnected) // Put without a link
+	// Get without a link
+	rttest.FailsAs(t, rttest.Err(edge.Get(t.Context(), "@r/server", nil, time.Second)), wire.ErrDisconnected)
 	again := mustOpen(t, Config{Listen: []string{at}})
 	rttest.Eventually(t, "the edge's token", func() bool {
 		keys, _ := again.Tokens(t.Context(), "@r/*", time.Second)

@@ -57,9 +57,8 @@ func TestRelayAllocatesNothing(t *testing.T) {
 		for range 500 {
 			put()
 		}
-		if allocs := testing.AllocsPerRun(2000, put); allocs != 0 {
-			t.Errorf("%d bytes: %v allocations for a sample through the listener, want 0", size, allocs)
-		}
+		rttest.Want(t, testing.AllocsPerRun(2000, put), 0, "%d bytes: allocations for a sample through the listener",
+			size)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: a repeated text is logged after growing times, whatever its numbers; a new one, and that of
@@ -28,7 +30,5 @@ func TestRepeats(t *testing.T) {
 			logged++
 		}
 	}
-	if logged != maxTexts {
-		t.Errorf("%d new texts logged, want %d", logged, maxTexts)
-	}
+	rttest.Want(t, logged, maxTexts, "new texts logged")
 }

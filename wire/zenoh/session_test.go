@@ -153,9 +153,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 				s.Close()
 				t.Fatal("Open succeeded")
 			}
-			if !rttest.Says(err, tt.want) {
-				t.Errorf("Open = %q, want it to say %q", err, tt.want)
-			}
+			rttest.Fails(t, err, tt.want)
 		})
 	}
 }

@@ -3,7 +3,6 @@ package zmtp
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -79,9 +78,7 @@ func TestHostilePeers(t *testing.T) {
 				defer c.Close()
 				_, err = c.Request(ctx, []byte("x"))
 			}
-			if !errors.Is(err, ErrProtocol) || !rttest.Says(err, tt.want) {
-				t.Errorf("got %v, want ErrProtocol with %s", err, tt.want)
-			}
+			rttest.FailsAs(t, err, ErrProtocol, tt.want)
 		})
 	}
 }
@@ -106,9 +103,7 @@ func TestRequestEndsWithItsContext(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.Request(ctx, []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Request = %v, want the end of its context", err)
-	}
+	rttest.FailsAs(t, rttest.Err(c.Request(ctx, []byte("x"))), context.DeadlineExceeded)
 }
 
 // repServer answers with the request and sends heartbeats. It needs pyzmq.

@@ -2,7 +2,6 @@ package openpi
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -47,7 +46,5 @@ func TestAMessageThatDrips(t *testing.T) {
 	rttest.Do(t, <-ended)
 	begun := rttest.Must(conn.Writer(t.Context(), websocket.MessageBinary))(t)
 	rttest.Must(begun.Write(bytes.Repeat([]byte{1}, 1<<16)))(t)
-	if err := <-ended; !errors.Is(err, errLate) {
-		t.Errorf("a message without an end: %v", err)
-	}
+	rttest.FailsAs(t, <-ended, errLate) // a message without an end
 }

@@ -155,18 +155,13 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	}
 	f.cols.Store(0)
 	stop()
-	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrAway) {
-		t.Errorf("without the server: %v", err)
-	}
+	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway) // without the server
 	again := &fake{obs: make(chan *lerobot.Observation, 1)}
 	again.serve(t, address)
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 	again.cols.Store(-1)
-	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrAway) ||
-		!rttest.Says(err, "answers without actions") {
-		t.Errorf("an empty answer: %v", err)
-	}
+	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway, "answers without actions") // an empty answer
 	if c := p.Runtime.Condition(); c.Failures != 2 || c.Restarts != 1 || c.Errors != 1 {
 		t.Errorf("condition = %+v", c)
 	}
@@ -199,9 +194,7 @@ func TestInterrupt(t *testing.T) {
 	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))(t)
 	f.slow.Store(true)
 	time.AfterFunc(50*time.Millisecond, p.Runtime.Interrupt)
-	if err := p.Runtime.Batch([]*remote.Row{row()}); !errors.Is(err, policy.ErrAway) {
-		t.Errorf("err = %v", err)
-	}
+	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{row()}), policy.ErrAway)
 }
 
 // A server whose answers have another size, or that gives none, is found at the start, by blank inputs.
@@ -229,9 +222,7 @@ func TestMissingEntries(t *testing.T) {
 		if err == nil {
 			_, err = Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 		}
-		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, key+" is required") {
-			t.Errorf("without %s: %v", key, err)
-		}
+		rttest.FailsAs(t, err, manifest.ErrInvalid, key+" is required")
 	}
 	for _, url := range []string{"http://127.0.0.1:1", "127.0.0.1", ":8080", "127.0.0.1:http"} {
 		_, err := open(t, strings.Replace(full, "URL", url, 1))
@@ -239,9 +230,8 @@ func TestMissingEntries(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	if _, err := open(t, strings.Replace(full, "URL", "127.0.0.1:1", 1)); !errors.Is(err, policy.ErrAway) {
-		t.Errorf("without a server: %v", err)
-	}
+	// without a server
+	rttest.FailsAs(t, rttest.Err(open(t, strings.Replace(full, "URL", "127.0.0.1:1", 1))), policy.ErrAway)
 }
 
 // A policy_server that cannot load the policy is running: the manifest is at fault.
@@ -254,7 +244,5 @@ func TestAPolicyThatTheServerRefuses(t *testing.T) {
 		return nil, nil
 	})
 	_, err := open(t, strings.Replace(full, "URL", address, 1))
-	if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "Policy type acd not supported", "model.policy_type") {
-		t.Errorf("err = %v", err)
-	}
+	rttest.FailsAs(t, err, manifest.ErrInvalid, "Policy type acd not supported", "model.policy_type")
 }

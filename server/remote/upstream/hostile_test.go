@@ -101,9 +101,7 @@ func TestUnaskedMessage(t *testing.T) {
 	}
 	m := <-o.incoming
 	o.incoming <- m
-	if _, err := l.ask(t.Context(), b); !rttest.Says(err, "without a request") {
-		t.Errorf("ask = %v, want a refusal of the unasked message", err)
-	}
+	rttest.Fails(t, rttest.Err(l.ask(t.Context(), b)), "without a request")
 }
 
 // Property: whatever bytes follow a server's handshake, the client ends or has metadata, within time.

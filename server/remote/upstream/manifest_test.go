@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,9 +113,7 @@ func TestWhatTheManifestLacks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.text)
-			if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, tt.want) {
-				t.Errorf("got %v, want a manifest error with %q", err, tt.want)
-			}
+			rttest.FailsAs(t, err, manifest.ErrInvalid, tt.want)
 		})
 	}
 }

@@ -222,9 +222,7 @@ func TestServersOfAnotherForm(t *testing.T) {
 			if err == nil {
 				p.Runtime.Close()
 			}
-			if !errors.Is(err, ErrFit) || !rttest.Says(err, tt.want) {
-				t.Errorf("Open = %v, want ErrFit with %s", err, tt.want)
-			}
+			rttest.FailsAs(t, err, ErrFit, tt.want)
 		})
 	}
 }
@@ -270,14 +268,11 @@ func TestServerThatHangsAndRestarts(t *testing.T) {
 			p := open(t, c)
 			time.AfterFunc(100*time.Millisecond, p.Runtime.Interrupt)
 			err := p.Runtime.Batch([]*remote.Row{row(&c, "slow")}) // for a minute, without Interrupt
-			if !errors.Is(err, policy.ErrAway) || !rttest.Says(err, remote.ErrInterrupted.Error()) {
-				t.Errorf("got %v, want policy.ErrAway because of the interruption", err)
-			}
+			rttest.FailsAs(t, err, policy.ErrAway, remote.ErrInterrupted.Error())
 			process.Process.Kill()
 			process.Wait()
-			if err := p.Runtime.Batch([]*remote.Row{row(&c, "")}); !errors.Is(err, policy.ErrAway) {
-				t.Errorf("the dead server's request ends with %v", err)
-			}
+			// the dead server's request ends with
+			rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{row(&c, "")}), policy.ErrAway)
 			serve(t, append(kinds[kind].args, "--port", port)...)
 			good(t, p, &c)
 			if now := p.Runtime.Condition(); !now.Ready || now.Failures != 1 || now.Restarts != 1 || now.Why == "" {
@@ -299,9 +294,7 @@ func TestAbsentServer(t *testing.T) {
 		c := configured(t, kind, "")
 		c.URL = url
 		_, err := Open(context.Background(), c)
-		if !errors.Is(err, policy.ErrAway) || !rttest.Says(err, url) {
-			t.Errorf("Open = %v, want policy.ErrAway with %s", err, url)
-		}
+		rttest.FailsAs(t, err, policy.ErrAway, url)
 	}
 }
 

@@ -252,9 +252,7 @@ func TestLiveBatches(t *testing.T) {
 		}
 	}
 	for i, e := range exceptions {
-		if counts[i] != e.count {
-			t.Errorf("%s: %d batches, want %d", e.reason, counts[i], e.count)
-		}
+		rttest.Want(t, counts[i], e.count, "%s: batches", e.reason)
 	}
 	if len(vectors) != 374 || equal != 326 || !slices.Equal(silent, silences) {
 		t.Errorf("%d vectors, %d byte-equal, silent %v; want 374, 326 and %v", len(vectors), equal, silent, silences)

@@ -163,9 +163,7 @@ func TestSilenceBehindARouter(t *testing.T) {
 		way.Stall(true)
 		after, why := events.are(t, false, cut)
 		t.Logf("noticed after %.1f s: %v", after.Seconds(), why)
-		if !errors.Is(why, link.ErrExpired) {
-			t.Errorf("the link ended by %v, want %v", why, link.ErrExpired)
-		}
+		rttest.FailsAs(t, why, link.ErrExpired)
 		back, _ := events.are(t, true, cut)
 		e.flows(t, "after")
 		t.Logf("on the second endpoint %.2f s later", (back - after).Seconds())

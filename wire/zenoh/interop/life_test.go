@@ -34,9 +34,7 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 		seen.reads(t, "+@idle")
 		before := lines.Load()
 		time.Sleep(2 * time.Second) // the test is about silence
-		if n := lines.Load() - before; n != 0 {
-			t.Errorf("%d log lines in five idle leases, want 0", n)
-		}
+		rttest.Want(t, lines.Load()-before, 0, "log lines in five idle leases")
 		seen.reads(t, "+@idle")
 		node.Kill()
 		seen.reads(t, "+@idle", "-@idle")
@@ -88,9 +86,7 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 		e.tokens.reads(t, "+@r/b")
 		router.Kill()
 		rttest.Eventually(t, "the loss to be noticed", func() bool { return !a.Connected() && !b.Connected() })
-		if err := e.pub.Put(nil, nil); err != wire.ErrDisconnected {
-			t.Errorf("Put without a link = %v, want %v", err, wire.ErrDisconnected)
-		}
+		rttest.Want(t, e.pub.Put(nil, nil), wire.ErrDisconnected, "Put without a link")
 		e.tokens.reads(t, "+@r/b", "-@r/b")
 		open(t, v.start(t), zenohtest.Config{Mode: "router", Listen: []string{at}})
 		e.flows(t, "after")

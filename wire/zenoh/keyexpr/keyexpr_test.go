@@ -31,15 +31,9 @@ var table = []struct {
 
 func TestTable(t *testing.T) {
 	for _, tt := range table {
-		if got := Intersects(tt.a, tt.b); got != tt.intersects {
-			t.Errorf("Intersects(%q, %q) = %v, want %v", tt.a, tt.b, got, tt.intersects)
-		}
-		if got := Intersects(tt.b, tt.a); got != tt.intersects {
-			t.Errorf("Intersects(%q, %q) = %v, want %v", tt.b, tt.a, got, tt.intersects)
-		}
-		if got := Includes(tt.a, tt.b); got != tt.includes {
-			t.Errorf("Includes(%q, %q) = %v, want %v", tt.a, tt.b, got, tt.includes)
-		}
+		rttest.Want(t, Intersects(tt.a, tt.b), tt.intersects, "Intersects(%q, %q)", tt.a, tt.b)
+		rttest.Want(t, Intersects(tt.b, tt.a), tt.intersects, "Intersects(%q, %q)", tt.b, tt.a)
+		rttest.Want(t, Includes(tt.a, tt.b), tt.includes, "Includes(%q, %q)", tt.a, tt.b)
 	}
 }
 
@@ -67,9 +61,7 @@ func TestCheckAndCanonical(t *testing.T) {
 		}
 		got, err := canonical(tt.in)
 		if tt.err != nil && tt.err != errCanonical {
-			if err != tt.err {
-				t.Errorf("canonical(%q) = %v, want %v", tt.in, err, tt.err)
-			}
+			rttest.Want(t, err, tt.err, "canonical(%q)", tt.in)
 			continue
 		}
 		if got != tt.canonical || err != nil || Check(got) != nil {

@@ -63,9 +63,7 @@ func TestNumbers(t *testing.T) {
 	for id := uint32(10); id < 2*maxNumbers; id++ {
 		declare(id, codec.Key(fmt.Append(nil, "k", id)))
 	}
-	if len(n.keys) != maxNumbers {
-		t.Errorf("%d numbers, want %d", len(n.keys), maxNumbers)
-	}
+	rttest.Want(t, len(n.keys), maxNumbers, "numbers")
 	for id := range uint32(2 * maxNumbers) {
 		n.Declared(&codec.Declare{Kind: codec.UndeclareExpr, ID: id})
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec/codectest"
@@ -95,9 +96,7 @@ func fuzzed(r *Router, msgs []byte, role uint8) {
 // forgotten checks that the router keeps no state of any link, only the session's.
 func forgotten(t *testing.T, r *Router, before Held) {
 	t.Helper()
-	if got := r.Held(); got != before {
-		t.Errorf("left behind: %+v, want %+v", got, before)
-	}
+	rttest.Want(t, r.Held(), before, "left behind")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := r.cfg.Link.Budget.Used(); n != 0 || r.unready != 0 || len(r.guests.byZID) != 0 || r.queryBytes != 0 ||

@@ -177,8 +177,6 @@ func TestHostOf(t *testing.T) {
 		"2001:db8:1:2::/64": &net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6"), Port: 4242},
 		"":                  &net.UnixAddr{Name: "/run/x", Net: "unix"},
 	} {
-		if got := hostOf(addr); got != want {
-			t.Errorf("hostOf(%v) = %q, want %q", addr, got, want)
-		}
+		rttest.Want(t, hostOf(addr), want, "hostOf(%v)", addr)
 	}
 }
