@@ -254,7 +254,8 @@ func TestFix(t *testing.T) {
 func TestDisks(t *testing.T) {
 	root := t.TempDir()
 	d := &doctor{Config: Config{Root: root, Folders: []string{root, "/proc"}}}
-	if f := d.board()[3]; f.Check != "disk" || f.Level != Problem || !strings.HasSuffix(f.Found, "0 GiB free at /proc") {
+	f := d.board()[3]
+	if f.Check != "disk" || f.Level != Problem || !strings.HasSuffix(f.Found, "0 GiB free at /proc") {
 		t.Errorf("got %+v, want a problem of a disk without room", f)
 	}
 }
