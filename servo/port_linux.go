@@ -37,14 +37,18 @@ func OpenPort(path string, baud int) (Port, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	if err := setUp(fd, path, baud); err != nil {
+	if err := lock(fd, path); err != nil {
 		unix.Close(fd)
+		return nil, err
+	}
+	if err := setUp(fd, path, baud); err != nil {
+		_ = release(fd)
 		return nil, err
 	}
 	lowLatency(fd, path)
 	// Bytes that a powering servo or a modem probe left in the buffer are no reply.
 	if err := unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIOFLUSH); err != nil {
-		unix.Close(fd)
+		_ = release(fd)
 		return nil, fmt.Errorf("servo: flush %s: %w", path, err)
 	}
 	return &serialPort{fd: fd, poll: [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}}, nil
@@ -73,13 +77,26 @@ func deniedCure(path string) string {
 	return "add the user to the group dialout and log in again"
 }
 
-func setUp(fd int, path string, baud int) error {
+func lock(fd int, path string) error {
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return fmt.Errorf("%w: %s is locked by another program; end it first", ErrPortBusy, path)
 		}
 		return fmt.Errorf("servo: lock %s: %w", path, err)
 	}
+	return nil
+}
+
+// release unlocks and closes a port that lock has locked. A child process shares the open file from its fork to
+// its exec, which takes long on a busy machine, and the lock with it. Without TIOCNXCL a pty whose other side is
+// open would stay exclusive.
+func release(fd int) error {
+	_ = unix.IoctlSetInt(fd, unix.TIOCNXCL, 0)
+	_ = unix.Flock(fd, unix.LOCK_UN)
+	return unix.Close(fd)
+}
+
+func setUp(fd int, path string, baud int) error {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
 	if err != nil {
 		return openError(path, err)
@@ -234,13 +251,12 @@ func (p *serialPort) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// Close closes the port. Without TIOCNXCL a pty whose other side is open would stay exclusive. A
-// second call does nothing: the number of the descriptor may be another file's by then.
+// Close closes the port. A second call does nothing: the number of the descriptor may be another file's by
+// then.
 func (p *serialPort) Close() error {
 	if p.closed {
 		return nil
 	}
 	p.closed = true
-	_ = unix.IoctlSetInt(p.fd, unix.TIOCNXCL, 0)
-	return unix.Close(p.fd)
+	return release(p.fd)
 }
