@@ -140,7 +140,7 @@ func TestABusyMachineIsNotASlowLeader(t *testing.T) {
 	arm := openBusy(t, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
 	defer arm.Close()
 	b.Mute(3, true)
-	heard := time.AfterFunc(3*time.Second, func() { b.Mute(3, false) })
+	heard := time.AfterFunc(1500*time.Millisecond, func() { b.Mute(3, false) })
 	defer heard.Stop()
 	if every, err := drive.MeasureLeader(t.Context(), arm, rt.KernelClock()); err != nil || every == 0 {
 		t.Errorf("MeasureLeader = %v, %v, want an interval", every, err)
