@@ -11,8 +11,8 @@ import (
 )
 
 // limitedListener accepts few connections at once, of which few per second are read; others wait. It closes
-// connections of an address beyond its share at once, so that no client can lock an operator out: one that
-// opens and closes many waits for its turns in its own places, not in front of all others.
+// connections of an address beyond its share at once, so that no client can lock an operator out:
+// a client that opens and closes many waits for its turns in its own places, not in front of all others.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}

@@ -167,7 +167,7 @@ func kill(signal, service string) func(context.Context, *system) error {
 	return commands("systemctl kill --kill-whom=main -s " + signal + " " + service)
 }
 
-// play plays a trial in which the arm moves, and prints the times. Its error says what was not as wanted.
+// play plays a trial in which the arm moves, and prints the times. Its error names the failed condition.
 func (s *system) play(ctx context.Context, t *trial) error {
 	s.limp.Store(0)
 	began := rt.KernelClock().Now()
