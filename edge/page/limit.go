@@ -100,7 +100,7 @@ type limitedConn struct {
 }
 
 func (s *limitedConn) Read(p []byte) (int, error) {
-	s.turn.Do(s.listener.rate.Wait)
+	s.turn.Do(func() { s.listener.rate.Wait() }) // no more than maxConnections wait
 	return s.Conn.Read(p)
 }
 

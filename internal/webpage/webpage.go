@@ -106,7 +106,7 @@ func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, 
 			}
 		}()
 		g.Requests.Add(1)
-		g.Rate.Wait()
+		due := g.Rate.Wait()
 		h := w.Header()
 		h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
 		h["Content-Security-Policy"], h["Cross-Origin-Resource-Policy"] = contentPolicy, sameOrigin
@@ -115,6 +115,8 @@ func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, 
 			limit, says = body(r)
 		}
 		switch {
+		case !due:
+			g.Refuse(w, http.StatusTooManyRequests, "%d requests wait: ask less often", g.Rate.Burst)
 		case !g.knownHost(r.Host):
 			g.Refuse(w, http.StatusMisdirectedRequest,
 				"this machine is not called %q: use its address, its host name, or %s", r.Host, g.hint)
@@ -160,7 +162,7 @@ func crossSite(h http.Header) bool {
 	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
 }
 
-// RateLimit admits one call per Interval; after a pause, up to Burst at once.
+// RateLimit admits one call per Interval; after a pause, up to Burst at once. Up to Burst calls wait.
 type RateLimit struct {
 	Clock    rt.Clock
 	Interval time.Duration
@@ -170,14 +172,20 @@ type RateLimit struct {
 	next rt.Instant // guarded by mu; when the next call is due without a burst
 }
 
-// Wait returns when the next call is due.
-func (p *RateLimit) Wait() {
+// Wait returns true when the next call is due. When too many wait it returns false at once: the clients
+// of calls that wait may be gone, and no longer bounded by their connections.
+func (p *RateLimit) Wait() bool {
 	p.mu.Lock()
-	now := p.Clock.Now()
-	p.next = max(p.next, now.Add(-time.Duration(p.Burst)*p.Interval)).Add(p.Interval)
-	due := p.next.Sub(now)
-	p.mu.Unlock()
-	if due > 0 {
-		time.Sleep(due)
+	now, window := p.Clock.Now(), time.Duration(p.Burst)*p.Interval
+	next := max(p.next, now.Add(-window)).Add(p.Interval)
+	due := next.Sub(now)
+	if due <= window {
+		p.next = next
 	}
+	p.mu.Unlock()
+	if due > window {
+		return false
+	}
+	time.Sleep(due)
+	return true
 }

@@ -107,6 +107,29 @@ func TestPeopleHaveARate(t *testing.T) {
 	rttest.Want(t, p.guard.Requests.Load()-before, 0, "requests of a supervisor counted as people's")
 }
 
+// Goal: requests of clients that are gone do not wait for ever, in front of all later ones.
+func TestRequestsOfClientsThatAreGone(t *testing.T) {
+	p := listenAnywhere(t, io.Discard)
+	began := time.Now()
+	const asked = 10 * burst
+	for range asked {
+		c := rttest.Must(net.Dial("tcp", p.Addr().String()))(t)
+		io.WriteString(c, "GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		c.Close()
+	}
+	if code, _ := get(t, p, "/healthz", ""); code != http.StatusOK {
+		t.Errorf("/healthz = %d, want 200", code)
+	}
+	waits := 2*burst + uint64(time.Since(began)/requestInterval) + 1
+	if asked, refused := p.guard.Requests.Load(), p.guard.Refused.Load(); asked-refused > waits {
+		t.Errorf("%d of %d requests are refused, want all but %d", refused, asked, waits)
+	}
+	rttest.Eventually(t, "an answer", func() bool {
+		code, _ := get(t, p, "/status.json", "")
+		return code == http.StatusOK
+	})
+}
+
 // Goal: a request that panics is logged, and the next is answered.
 func TestAPanicIsOneRequest(t *testing.T) {
 	var log bytes.Buffer
