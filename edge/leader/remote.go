@@ -54,25 +54,27 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure str
 	wire.Session, error) {
 	at := strings.Join(append(cfg.Connect, cfg.Listen...), ", ")
 	log.Info("joining the leader's network", "at", at)
-	for news, left := firstNews, within; ; news = laterNews {
-		news = min(news, left)
-		left -= news
-		wait, cancel := context.WithTimeout(ctx, news)
-		net, err := network.Open(wait, cfg)
-		waited := wait.Err() != nil
-		cancel()
-		switch {
-		case err == nil:
-			return net, nil
-		case !waited: // the configuration, or an address to listen on that is taken
-			return nil, exit.With(exit.Absent, err)
-		case ctx.Err() != nil:
-			return nil, exit.Errorf(exit.Absent, "no link to %s yet: %w; %s", at, err, cure)
-		case left <= 0:
-			return nil, exit.Errorf(exit.Absent, "no link to %s for %v: %w; %s", at, within, err, cure)
+	wait, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	news, linked := time.Now().Add(firstNews), false
+	cfg.Links = func(ev zenoh.LinkEvent) {
+		if now := time.Now(); ev.Dialled && ev.Up {
+			linked = true
+		} else if ev.Dialled && !linked && !now.Before(news) { // the dialler alone calls this part
+			news = now.Add(laterNews)
+			log.Warn("no link to the leader's network yet", "why", ev.Err, "next", cure)
 		}
-		log.Warn("no link to the leader's network yet", "why", err, "next", cure)
 	}
+	net, err := network.Open(wait, cfg)
+	switch {
+	case err == nil:
+		return net, nil
+	case wait.Err() == nil: // the configuration, or an address to listen on that is taken
+		return nil, exit.With(exit.Absent, err)
+	case ctx.Err() != nil:
+		return nil, exit.Errorf(exit.Absent, "no link to %s yet: %w; %s", at, err, cure)
+	}
+	return nil, exit.Errorf(exit.Absent, "no link to %s for %v: %w; %s", at, within, err, cure)
 }
 
 // RemoteConfig configures a Remote.

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"log/slog"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -240,13 +241,35 @@ func TestParseRemote(t *testing.T) {
 	}
 }
 
+// A node that answers slowly keeps its only connection: the log is no reason to begin anew.
+func TestReachLetsANodeTakeItsTime(t *testing.T) {
+	t.Parallel()
+	slow := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	conns := make(chan net.Conn, 8)
+	go func() {
+		for {
+			conn, err := slow.Accept()
+			if err != nil {
+				return
+			}
+			conns <- conn
+		}
+	}()
+	_, err := Reach(t.Context(), zenoh.Config{Connect: []string{"tcp/" + slow.Addr().String()}},
+		firstNews+time.Second, "", slog.New(slog.DiscardHandler))
+	slow.Close()
+	if exit.Of(err) != exit.Absent || len(conns) != 1 {
+		t.Errorf("Reach = %v after %d connections, want none without an answer, after one", err, len(conns))
+	}
+}
+
 // A network that does not answer is named at once, and again with the reason; the error has the cure.
 func TestReachNamesTheNetworkThatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	said := new(rttest.Output)
 	const at = "tcp/127.0.0.1:9" // the discard port: nothing listens there
 	far := []RemoteConfig{{Name: "white", Endpoint: at}}
-	all, err := Dial(t.Context(), far, zenoh.Config{}, firstNews+time.Second, slog.New(slog.NewTextHandler(said, nil)))
+	all, err := Dial(t.Context(), far, zenoh.Config{BackoffMax: zenoh.DefaultBackoffMin}, firstNews+time.Second, slog.New(slog.NewTextHandler(said, nil)))
 	if len(all) != 0 || exit.Of(err) != exit.Absent || !rttest.Says(err, at, "for 4s", "refused", cureLeader) {
 		t.Errorf("Dial = %v, %v", all, err)
 	}
