@@ -23,12 +23,12 @@ func newReader(t *testing.T, cfg manifest.Config) *bench {
 	for b := range 256 {
 		vocab = append(vocab, fmt.Sprintf(`"<0x%02X>":%d`, b, b))
 	}
-	dir := t.TempDir()
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
 	file := `{"normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},"model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{` + strings.Join(vocab, ",") + `}}}`
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(file), 0o644))
+	rttest.Do(t, os.WriteFile(path, []byte(file), 0o644))
 	spec := tokenizer.Spec{Kind: tokenizer.SentencePiece, MaxLen: taskLen, Template: "{task}\n"}
 	rttest.Do(t, spec.Check(2))
-	text := rttest.Must(tokenizer.Load(dir, &spec))(t)
+	text := rttest.Must(tokenizer.LoadFile(path, &spec))(t)
 	b := newBench(t, cfg, func(d *Deps) { d.Text, d.Meta.Tokenizer = text, &spec })
 	b.model.Read(taskLen)
 	return b

@@ -32,7 +32,6 @@ type FakeServer struct {
 	mu        sync.Mutex
 	answer    func(wire.Sample)      // guarded by mu; nil: Hold
 	ack       func(*wire.SessionAck) // guarded by mu; nil: no change
-	refusal   string                 // guarded by mu; empty: sessions are accepted
 	publisher wire.Publisher
 }
 
@@ -95,13 +94,6 @@ func (s *FakeServer) SetAck(change func(*wire.SessionAck)) {
 	s.ack = change
 }
 
-// Refuse makes the server refuse all later sessions, with this error.
-func (s *FakeServer) Refuse(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refusal = why
-}
-
 func (s *FakeServer) open(q wire.Query) {
 	defer q.Finish()
 	var open wire.SessionOpen
@@ -111,10 +103,9 @@ func (s *FakeServer) open(q wire.Query) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ack := wire.SessionAck{
-		Accepted:      s.refusal == "",
+		Accepted:      true,
 		SchemaVersion: 1,
 		SessionID:     s.Service,
-		Error:         s.refusal,
 	}
 	ack.ModelRepo = s.Model
 	ack.ActionNames = open.ActionNames

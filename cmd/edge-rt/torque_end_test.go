@@ -140,7 +140,7 @@ func (r *process) ctl(args ...string) (code int, reply operator.Reply, says stri
 
 // comeBackAsAnother makes the server disappear and refuse the session when it is back.
 func (s *holdServer) comeBackAsAnother() {
-	s.Refuse("state dim mismatch: server=7, client=6")
+	s.SetAck(func(a *wire.SessionAck) { a.Accepted, a.Error = false, "state dim mismatch: server=7, client=6" })
 	s.Token.Undeclare()
 	s.Token, _ = s.Net.Token(wire.ServerAliveKey(s.Prefix))
 }

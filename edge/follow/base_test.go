@@ -105,7 +105,7 @@ func (r *baseRig) ticks(t *testing.T, n int, want ...float32) {
 	for range n {
 		r.now = r.now.Add(testPeriod)
 		tick := rt.Tick{Deadline: r.now, Woke: r.now}
-		r.read(tick)
+		r.ReadBy(tick, r.now.Add(testPeriod))
 		switch {
 		case r.Phase == Arming:
 			rttest.Must(r.ArmStep(tick))(t)
@@ -321,9 +321,9 @@ func TestABaseAllocatesNothing(t *testing.T) {
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	action := []float32{5, 0.5, 0, 0}
 	rttest.NoAllocs(t, "%v allocations", 50, func() {
-		r.read(tick)
+		r.ReadBy(tick, r.now.Add(testPeriod))
 		r.Drive(tick.Woke, action)
-		r.read(tick)
-		r.read(tick)
+		r.ReadBy(tick, r.now.Add(testPeriod))
+		r.ReadBy(tick, r.now.Add(testPeriod))
 	})
 }

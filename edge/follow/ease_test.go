@@ -99,7 +99,7 @@ func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 				r.bus.stale, r.bus.outside = tt.last, tt.outside
 			}
 			r.now = r.now.Add(testPeriod)
-			r.read(rt.Tick{Deadline: r.now, Woke: r.now})
+			r.ReadBy(rt.Tick{Deadline: r.now, Woke: r.now}, r.now.Add(testPeriod))
 			err = r.rescueStep(r.now)
 		}
 		if exit.Of(err) != exit.Fault || !rttest.Says(err, tt.says) {

@@ -125,7 +125,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 	t.Helper()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
-	r.read(tick)
+	r.ReadBy(tick, r.now.Add(testPeriod))
 	switch r.Phase {
 	case Arming:
 		rttest.Must(r.ArmStep(tick))(t)
@@ -351,7 +351,7 @@ func TestOutsideTheRange(t *testing.T) {
 	r.StartArming()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
-	r.read(tick)
+	r.ReadBy(tick, r.now.Add(testPeriod))
 	if _, err := r.ArmStep(tick); !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 		t.Errorf("arming outside the range: %v, want it refused with code 6", err)
 	}

@@ -52,7 +52,7 @@ func TestKochAtLowRates(t *testing.T) {
 				tick.Deadline = max(tick.Deadline.Add(period), clock.Now())
 				clock.SleepUntil(tick.Deadline)
 				tick.Woke = clock.Now()
-				f.read(tick)
+				f.ReadBy(tick, tick.Deadline.Add(period-Reserve(period)))
 				switch f.Phase {
 				case Arming:
 					rttest.Must(f.ArmStep(tick))(t)

@@ -124,7 +124,7 @@ func (p *Parts) Joints() robot.Joints { return 1<<len(p.Goal) - 1 }
 //rt:noalloc
 func (p *Parts) Several() bool { return len(p.parts) > 1 }
 
-// Read is Follower.read for all parts at the same time.
+// Read is Follower.ReadBy for all parts at the same time.
 //
 //rt:noalloc
 func (p *Parts) Read(t rt.Tick) {

@@ -10,14 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// read reads the joints and determines each joint's permission in this tick.
-//
-//rt:noalloc
-func (f *Follower) read(t rt.Tick) {
-	f.ReadBy(t, t.Deadline.Add(f.cfg.Period-Reserve(f.cfg.Period)))
-}
-
-// ReadBy is Read with another deadline, for a second arm that is read in the same tick.
+// ReadBy reads the joints until a deadline and determines each joint's permission in this tick.
 //
 //rt:noalloc
 func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {

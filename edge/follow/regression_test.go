@@ -103,7 +103,7 @@ func TestOutsideIsUntouched(t *testing.T) {
 	r.StartArming()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
-	r.read(tick)
+	r.ReadBy(tick, r.now.Add(testPeriod))
 	if touched, err := r.ArmStep(tick); touched || err == nil {
 		t.Errorf("touched %v, err %v: an arm that the run before holds is let fall", touched, err)
 	}

@@ -96,7 +96,7 @@ func (a *simArm) step() error {
 	a.tick.Deadline = max(a.tick.Deadline.Add(simPeriod), clock.Now())
 	clock.SleepUntil(a.tick.Deadline)
 	a.tick.Woke = clock.Now()
-	a.read(a.tick)
+	a.ReadBy(a.tick, a.tick.Deadline.Add(simPeriod-Reserve(simPeriod)))
 	switch a.Phase {
 	case Unarmed:
 		if a.begins && !a.NeedsResume() {

@@ -17,6 +17,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "tokenizer.json")
 	var vocab []string
 	for b := range 256 {
 		vocab = append(vocab, fmt.Sprintf(`"<0x%02X>":%d`, b, b))
@@ -24,7 +25,7 @@ func Example() {
 	file := `{"normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},` +
 		`"added_tokens":[{"id":300,"content":"cube"}],` +
 		`"model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{` + strings.Join(vocab, ",") + `}}}`
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(file), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(file), 0o644); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -34,7 +35,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	t, err := tokenizer.Load(dir, &spec)
+	t, err := tokenizer.LoadFile(path, &spec)
 	if err != nil {
 		fmt.Println(err)
 		return

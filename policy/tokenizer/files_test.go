@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -88,7 +86,7 @@ func TestJSONIsRefused(t *testing.T) {
 			}
 			spec := gemmaSpec
 			spec.BOSID = nil
-			_, err := Load(folder(t, "tokenizer.json", []byte(strings.Replace(small(), tt.old, tt.new, 1))), &spec)
+			_, err := LoadFile(saved(t, "tokenizer.json", []byte(strings.Replace(small(), tt.old, tt.new, 1))), &spec)
 			rttest.FailsAs(t, err, errFormat, tt.want)
 		})
 	}
@@ -110,7 +108,7 @@ func TestByteLevelIsRefused(t *testing.T) {
 			t.Fatalf("smolvlm.json has no %s", tt.old)
 		}
 		spec := smolSpec
-		_, err := Load(folder(t, "tokenizer.json", bytes.Replace(data, []byte(tt.old), []byte(tt.new), 1)), &spec)
+		_, err := LoadFile(saved(t, "tokenizer.json", bytes.Replace(data, []byte(tt.old), []byte(tt.new), 1)), &spec)
 		if !errors.Is(err, errFormat) || !rttest.Says(err, tt.want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
@@ -199,27 +197,23 @@ func TestModelIsRefused(t *testing.T) {
 		{"a torn tail", []byte{0x0a, 0xff}, "unexpected EOF"},
 	} {
 		spec := gemmaSpec
-		_, err := Load(folder(t, "tokenizer.model", append(golden(t, "gemma.model"), tt.more...)), &spec)
+		_, err := LoadFile(saved(t, "tokenizer.model", append(golden(t, "gemma.model"), tt.more...)), &spec)
 		if !errors.Is(err, errFormat) || !rttest.Says(err, tt.want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
 	}
 	spec := gemmaSpec
-	if _, err := Load(folder(t, "tokenizer.model", nil), &spec); err == nil {
+	if _, err := LoadFile(saved(t, "tokenizer.model", nil), &spec); err == nil {
 		t.Error("an empty tokenizer.model is read")
 	}
 }
 
 func TestWhichFileIsRead(t *testing.T) {
-	spec := gemmaSpec
-	dir := folder(t, "tokenizer.model", golden(t, "gemma.model"))
-	if _, err := Load(dir, &smolSpec); !os.IsNotExist(err) {
-		t.Errorf("kind bpe with a tokenizer.model: %v, want the missing tokenizer.json", err)
+	if names := FileNames(&gemmaSpec); !slices.Equal(names, []string{jsonName, modelName}) {
+		t.Errorf("SentencePiece reads %v, want tokenizer.json first", names)
 	}
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644))
-	tok := rttest.Must(Load(dir, &spec))(t)
-	if ids, err := tok.encode("<bos>"); err != nil || !slices.Equal(ids, []int64{2, 2}) {
-		t.Errorf("with both files <bos> is %v, %v, want [2 2]: tokenizer.json's", ids, err)
+	if names := FileNames(&smolSpec); !slices.Equal(names, []string{jsonName}) {
+		t.Errorf("kind bpe reads %v, want tokenizer.json alone", names)
 	}
 }
 

@@ -20,11 +20,11 @@ func golden(t testing.TB, name string) []byte {
 }
 
 // folder makes a bundle's tokenizer folder with one file.
-func folder(t testing.TB, name string, data []byte) string {
+func saved(t testing.TB, name string, data []byte) string {
 	t.Helper()
-	dir := t.TempDir()
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
-	return dir
+	path := filepath.Join(t.TempDir(), name)
+	rttest.Do(t, os.WriteFile(path, data, 0o644))
+	return path
 }
 
 func id(n int64) *int64 { return &n }
@@ -51,7 +51,7 @@ func load(t testing.TB, file, from string, spec Spec) *Tokenizer {
 
 func loadData(t testing.TB, file string, data []byte, spec Spec) *Tokenizer {
 	t.Helper()
-	return rttest.Must(Load(folder(t, file, data), &spec))(t)
+	return rttest.Must(LoadFile(saved(t, file, data), &spec))(t)
 }
 
 // withoutDigits is smolvlm.json with ByteLevel as its only pre-tokenizer.
@@ -213,7 +213,7 @@ func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 		t.Fatalf("%d cases, want 100", len(file.Cases))
 	}
 	rttest.Do(t, file.Tokenizer.Check(len(file.Cases[0].State)))
-	tok := rttest.Must(Load("../../testdata/tokenizer/pi05", &file.Tokenizer))(t)
+	tok := rttest.Must(LoadFile("../../testdata/tokenizer/pi05/tokenizer.json", &file.Tokenizer))(t)
 	dst, mask := make([]int64, 200), make([]bool, 200)
 	for _, c := range file.Cases {
 		p, err := tok.Prompt(c.Task)

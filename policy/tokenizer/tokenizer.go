@@ -40,7 +40,6 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"unicode/utf8"
 
@@ -82,7 +81,7 @@ type Tokenizer struct {
 // none (-1) is the id of a text without a token.
 const none = -1
 
-// The files that Load reads.
+// The files that LoadFile reads.
 const (
 	jsonName  = "tokenizer.json"
 	modelName = "tokenizer.model"
@@ -96,17 +95,7 @@ func FileNames(spec *Spec) []string {
 	return []string{jsonName}
 }
 
-// Load reads a tokenizer's folder: the first of FileNames that it contains. Call Spec.Check before.
-func Load(dir string, spec *Spec) (t *Tokenizer, err error) {
-	for _, name := range FileNames(spec) {
-		if t, err = LoadFile(filepath.Join(dir, name), spec); !errors.Is(err, os.ErrNotExist) {
-			return t, err
-		}
-	}
-	return nil, err
-}
-
-// LoadFile reads one file, whose name is one of FileNames.
+// LoadFile reads one file, whose name is one of FileNames. Call Spec.Check before.
 func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
 	data, err := userfile.Read(path, maxFileBytes)
 	if err != nil {
