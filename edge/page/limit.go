@@ -34,7 +34,7 @@ func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
 		closed:   make(chan struct{}),
 		open:     map[netip.Addr]int{},
 		rate:     webpage.RateLimit{Clock: clock, Interval: connectionInterval, Burst: burst},
-		drops:    webpage.RateLimit{Clock: clock, Interval: dropInterval, Burst: burst},
+		drops:    webpage.RateLimit{Clock: clock, Interval: dropInterval, Burst: dropBurst},
 	}
 }
 
