@@ -1,6 +1,7 @@
 package lerobot
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -38,4 +39,12 @@ func (f *Front) Names() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Call makes a call without an argument, and returns the number of clients with a connection.
+func (f *Front) Call(ctx context.Context, path string) int {
+	_, _ = f.call(ctx, path, nil)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.clients)
 }

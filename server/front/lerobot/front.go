@@ -146,6 +146,9 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 		return c
 	}
 	c := newClient(f, address)
+	if ctx.Err() != nil { // the connection has ended: nothing would remove its client
+		return c
+	}
 	old, alike := f.returning(address)
 	switch {
 	case first: // it was started again

@@ -422,6 +422,15 @@ func TestManyCallsWithoutASession(t *testing.T) {
 	}
 }
 
+// A call that is read after the end of its connection leaves no client.
+func TestACallAfterTheEnd(t *testing.T) {
+	s := start(t)
+	s.dial(t).begin()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	rttest.Want(t, s.front.Call(ended, lerobot.PathReady), 1, "clients with a connection")
+}
+
 // Calls without a session that never end, as of a client that sends a byte a second, are ended.
 func TestACallWithoutAnEnd(t *testing.T) {
 	s := start(t, func(f *foreign.Front) { f.ReceiveWithin(50 * time.Millisecond) })
