@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/foxglove/mcap/go/mcap"
 	"golang.org/x/sys/unix"
 )
@@ -168,7 +169,7 @@ func (d folder) remove(name string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	defer child.Unlock(f)
 	return os.Remove(filepath.Join(d.dir, name)) == nil
 }
 
@@ -178,14 +179,14 @@ var (
 	errStranger = errors.New("it is not one of ours")
 )
 
-// claim opens a file of ours that no process is writing, and locks it until it is closed.
+// claim opens a file of ours that no process is writing, and locks it until child.Unlock.
 func (d folder) claim(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(d.dir, name), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil:
+	case child.Lock(f) != nil:
 		err = errInUse
 	case !ours(f):
 		err = errStranger
@@ -241,7 +242,7 @@ func (d folder) create(id string, t time.Time) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if err := child.Lock(f); err != nil {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -401,7 +402,12 @@ func TestDiskThatFails(t *testing.T) {
 	lost, reports := r.Stats().Lost, len(said)
 	broken = false
 	run(10 * time.Second)
+	last := r.writer.file.os
+	rttest.Must(syscall.Dup(int(last.Fd())))(t) // as a child process has it between fork and exec
 	write(r, clock.Now(), true)
+	if f := rttest.Must(os.Open(last.Name()))(t); Written(f) {
+		t.Error("the run has ended, and its record is locked")
+	}
 	steps, _, _, infos := contents(t, r.cfg.Dir)
 	if s := r.Stats(); s.Error != "" || s.Lost != lost || len(said) != reports+1 || said[reports].Err != nil ||
 		len(infos) != 2 || !infos[0].Torn || infos[1].Torn {

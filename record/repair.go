@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/foxglove/mcap/go/mcap"
 )
 
@@ -43,7 +44,7 @@ func (w *writer) repair(stop *atomic.Bool) {
 				w.r.cfg.Report(Report{File: f.Name(), Why: Repaired})
 			}
 		}
-		f.Close()
+		_ = child.Unlock(f)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +31,7 @@ func (d folder) reserve(first string) (*os.File, error) {
 	defer made.Close()
 	name := filepath.Join(d.dir, reservationName+strings.TrimPrefix(filepath.Base(made.Name()), unlockedName))
 	_, err = made.WriteString(first + "\n")
-	err = errors.Join(err, unix.Flock(int(made.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	err = errors.Join(err, child.Lock(made))
 	fd := -1
 	if err == nil {
 		fd, err = unix.FcntlInt(made.Fd(), unix.F_DUPFD_CLOEXEC, 0) // it shares the lock

@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -166,7 +167,7 @@ func (w *writer) open(now rt.Instant, why string) error {
 	}
 	file, err := newFile(f, w, wall, why)
 	if err != nil {
-		f.Close()
+		_ = child.Unlock(f)
 		os.Remove(f.Name())
 		return err
 	}
@@ -350,7 +351,7 @@ func (w *writer) close(now rt.Instant) error {
 // would get a new one every two seconds.
 func (w *writer) fail(now rt.Instant, err error) {
 	if w.file != nil {
-		w.file.os.Close()
+		_ = child.Unlock(w.file.os)
 		if w.file.chunks == 0 {
 			os.Remove(w.file.os.Name())
 		}
@@ -516,7 +517,7 @@ var errDeleted = errors.New("the file that was being written is deleted")
 
 // close ends the file with its indexes.
 func (f *file) close() error {
-	defer f.os.Close()
+	defer child.Unlock(f.os)
 	if err := f.mcap.Close(); err != nil {
 		return fmt.Errorf("%s: %w", f.os.Name(), err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/wire"
@@ -134,7 +135,7 @@ func Claim(want string) (*Identity, error) {
 		if err != nil {
 			return nil, unwritable(err)
 		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = child.Lock(f)
 		if err == nil {
 			claimed := &Identity{
 				ID:       id,
@@ -228,4 +229,4 @@ func hostID(path string) (string, error) {
 }
 
 // Release unlocks the name.
-func (i *Identity) Release() { i.lock.Close() }
+func (i *Identity) Release() { _ = child.Unlock(i.lock) }

@@ -1,4 +1,5 @@
-// Package child starts processes that end with this one, however it ends.
+// Package child starts processes that end with this one, however it ends (child.go), and locks files between
+// processes (lock.go).
 package child
 
 import (

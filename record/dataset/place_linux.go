@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"golang.org/x/sys/unix"
 )
 
@@ -15,16 +16,16 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := child.Lock(f); err != nil {
 		f.Close()
 		return nil, err
 	}
 	mine, err := f.Stat()
 	if there, statErr := os.Lstat(dir); err != nil || statErr != nil || !os.SameFile(mine, there) {
-		f.Close() // another process has moved it to its place since Open
+		_ = child.Unlock(f) // another process has moved it to its place since Open
 		return nil, errors.Join(err, statErr, fs.ErrNotExist)
 	}
-	return func() { f.Close() }, nil
+	return func() { _ = child.Unlock(f) }, nil
 }
 
 // exchange swaps two folders in one step.

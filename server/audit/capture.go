@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/policy/safetensors"
 	"github.com/edge-rt/edge-rt/server/memory"
@@ -106,7 +106,7 @@ func openRing(dir string, max int) (*ring, error) {
 		return nil, err
 	}
 	g := &ring{dir: handle}
-	if err := syscall.Flock(int(handle.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := child.Lock(handle); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another lean-server captures there: %w", dir, err), g.close())
 	}
 	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
@@ -140,7 +140,7 @@ func (g *ring) close() (err error) {
 		}
 		err = errors.Join(err, file.Close())
 	}
-	return errors.Join(err, g.dir.Close())
+	return errors.Join(err, child.Unlock(g.dir))
 }
 
 // write writes one request into its file, in one write, and then truncates the file. Before the

@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
@@ -73,10 +72,10 @@ func lockSocket(path string) (lock *os.File, err error) {
 	}
 	defer func() {
 		if err != nil {
-			lock.Close()
+			_ = child.Unlock(lock)
 		}
 	}()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := child.Lock(lock); err != nil {
 		return nil, fmt.Errorf("another process listens there (it holds %s.lock): stop it or choose another path", path)
 	}
 	info, err := os.Lstat(path)
@@ -100,7 +99,7 @@ func (l *Listener) Close() (err error) {
 		err = l.Listener.Close()
 	}
 	if l.lock != nil {
-		l.lock.Close()
+		_ = child.Unlock(l.lock)
 	}
 	return err
 }
