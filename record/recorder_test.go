@@ -403,7 +403,7 @@ func TestDiskThatFails(t *testing.T) {
 	broken = false
 	run(10 * time.Second)
 	last := r.writer.file.os
-	rttest.Must(syscall.Dup(int(last.Fd())))(t) // as a child process has it between fork and exec
+	rttest.Must(syscall.Dup(int(last.Fd())))(t) // as a child between fork and exec
 	write(r, clock.Now(), true)
 	if f := rttest.Must(os.Open(last.Name()))(t); Written(f) {
 		t.Error("the run has ended, and its record is locked")

@@ -56,11 +56,12 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure str
 	log.Info("joining the leader's network", "at", at)
 	wait, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	news, linked := time.Now().Add(firstNews), false
+	clock := rt.KernelClock()
+	news, linked := clock.Now().Add(firstNews), false
 	cfg.Links = func(ev zenoh.LinkEvent) {
-		if now := time.Now(); ev.Dialled && ev.Up {
+		if now := clock.Now(); ev.Dialled && ev.Up {
 			linked = true
-		} else if ev.Dialled && !linked && !now.Before(news) { // the dialler alone calls this part
+		} else if ev.Dialled && !linked && now >= news { // the dialler alone calls this part
 			news = now.Add(laterNews)
 			log.Warn("no link to the leader's network yet", "why", ev.Err, "next", cure)
 		}

@@ -269,7 +269,8 @@ func TestReachNamesTheNetworkThatItWaitsFor(t *testing.T) {
 	said := new(rttest.Output)
 	const at = "tcp/127.0.0.1:9" // the discard port: nothing listens there
 	far := []RemoteConfig{{Name: "white", Endpoint: at}}
-	all, err := Dial(t.Context(), far, zenoh.Config{BackoffMax: zenoh.DefaultBackoffMin}, firstNews+time.Second, slog.New(slog.NewTextHandler(said, nil)))
+	cfg := zenoh.Config{BackoffMax: zenoh.DefaultBackoffMin}
+	all, err := Dial(t.Context(), far, cfg, firstNews+time.Second, slog.New(slog.NewTextHandler(said, nil)))
 	if len(all) != 0 || exit.Of(err) != exit.Absent || !rttest.Says(err, at, "for 4s", "refused", cureLeader) {
 		t.Errorf("Dial = %v, %v", all, err)
 	}

@@ -26,7 +26,7 @@ func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 	if a, b := first.NextEpoch(), first.NextEpoch(); a != 1 || b != 2 {
 		t.Errorf("epochs %d, %d, want 1, 2", a, b)
 	}
-	rttest.Must(unix.Dup(int(first.lock.Fd())))(t) // as a child process has it between fork and exec
+	rttest.Must(unix.Dup(int(first.lock.Fd())))(t) // as a child between fork and exec
 	first.Release()
 	again, err := Claim("arm one")
 	if err != nil || again.ID != "arm-one" {

@@ -152,7 +152,7 @@ func TestCapturesAreOneServers(t *testing.T) {
 	dir := t.TempDir()
 	first := rttest.Must(openRing(dir, 2))(t)
 	rttest.Fails(t, rttest.Err(openRing(dir, 2)), "another lean-server") // second openRing
-	rttest.Must(syscall.Dup(int(first.dir.Fd())))(t)                     // as a child process has it between fork and exec
+	rttest.Must(syscall.Dup(int(first.dir.Fd())))(t)                     // as a child between fork and exec
 	rttest.Do(t, first.close())
 	again := rttest.Must(openRing(dir, 2))(t)
 	if err := again.close(); err != nil {
