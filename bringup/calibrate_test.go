@@ -310,7 +310,8 @@ func TestCalibrateDrawsATable(t *testing.T) {
 	k.out.await(t, "one side only so far")
 	k.lead(t, 2200, 1500)
 	k.out.await(t, "\x1b[7A") // header, five joints, foot
-	k.out.await(t, " [x] elbow_flex             -8.8 degrees       -44.0 .. 61.5      deg     1547 ..  2047 ..  2747")
+	k.out.await(t, oneLine+
+		" [x] elbow_flex             -8.8 degrees       -44.0 .. 61.5      deg     1547 ..  2047 ..  2747  "+lineEnd)
 	k.out.await(t, "Every joint has moved enough: press Enter")
 	k.end(t)
 }

@@ -104,6 +104,10 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	}
 	s := arms[0]
 	began, drawn := s.Clock.Now(), 0
+	line := "%s"
+	if cfg.Live {
+		line = oneLine + line + lineEnd
+	}
 	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {
 		if n > 0 {
 			if s.pause(ctx, cfg.Every); ctx.Err() != nil {
@@ -123,11 +127,10 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		for _, reading := range report.Motors {
 			width = max(width, len(reading.Joint))
 		}
-		s.printf("%-*s %3s %7s %9s %7s %5s %7s %8s  %s", width, "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP",
-			"SUPPLY",
-			"CURRENT", "STATE")
+		s.printf(line, fmt.Sprintf("%-*s %3s %7s %9s %7s %5s %7s %8s  %s", width, "JOINT", "ID", "RAW", "POSITION",
+			"LOAD", "TEMP", "SUPPLY", "CURRENT", "STATE"))
 		for _, reading := range report.Motors {
-			s.printf("%s", reading.row(width))
+			s.printf(line, reading.row(width))
 		}
 		drawn = len(report.Motors) + 1
 		gone := s.writeErr

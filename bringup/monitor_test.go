@@ -3,6 +3,7 @@ package bringup
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -76,6 +77,12 @@ func TestMonitorShowsSecondMotors(t *testing.T) {
 	if other.Joint != first.Joint+"_shadow" || other.ID != int(servos[second].ID) || other.Error != "" ||
 		other.SupplyV == 0 || other.Position != nil {
 		t.Errorf("after %+v comes %+v, want its second motor", first, other)
+	}
+	cfg.JSON = nil
+	rttest.Do(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 2, Live: true}))
+	up := fmt.Sprintf("%s\n\x1b[%dA%s", lineEnd, len(servos)+1, oneLine)
+	if !strings.Contains(out.String(), up) || strings.Count(out.String(), lineEnd) != 2*(len(servos)+1) {
+		t.Errorf("two tables on a terminal, one over the other:\n%q", out)
 	}
 	bus.Mute(servos[second].ID, true)
 	// without the second motor

@@ -182,11 +182,15 @@ func (k *calibrator) show(last bool) {
 	}
 	lines := k.table(last)
 	for _, line := range lines {
-		text += line + "\x1b[K\n"
+		text += oneLine + line + lineEnd + "\n"
 	}
 	k.drawn = len(lines)
 	fmt.Fprint(k.Out, text)
 }
+
+// A line of a table that is drawn over another one: cut at the terminal's right edge, since a line that took two
+// would move the next table down, and without the rest of the line that was there.
+const oneLine, lineEnd = "\x1b[?7l", "\x1b[K\x1b[?7h"
 
 // table returns one line for each joint: a mark when it has moved enough, its position and range in
 // its unit, in degrees from the middle pose and in counts.
