@@ -45,13 +45,14 @@ func Explain(l *Log, a *Audit) []Finding {
 	for i := range l.starved {
 		all = append(all, x.stutter(&l.starved[i]))
 	}
-	all = append(all, x.holds(all)...)
+	all = append(all, x.holds(timesOf(all))...)
+	waits := timesOf(all)
 	all = append(all, slices.DeleteFunc(x.leader(), func(f Finding) bool {
-		return f.Cause == LeaderSilent && overlaps(all, f.From, f.To, LeaderSilent) // a wait of this cause
+		return f.Cause == LeaderSilent && waits.overlap(f.From, f.To, LeaderSilent) // a wait of this cause
 	})...)
 	all = append(all, x.overruns()...)
 	all = append(all, x.jumpFindings()...)
-	all = append(all, x.warnings(all)...)
+	all = append(all, x.warnings(timesOf(all))...)
 	if f, ok := x.exit(); ok {
 		all = append(all, f)
 	}
@@ -64,31 +65,29 @@ func Explain(l *Log, a *Audit) []Finding {
 	return all
 }
 
-// overlaps reports whether a finding with one of the causes overlaps a stretch of time.
-func overlaps(all []Finding, from, to rt.Instant, causes ...Cause) bool {
-	return slices.ContainsFunc(all, func(f Finding) bool {
-		return f.From <= to && f.To >= from && slices.Contains(causes, f.Cause)
-	})
-}
-
 // holds returns the pauses, the joints that were not driven, and the waits without a due action.
-func (x *explainer) holds(stutters []Finding) (all []Finding) {
+func (x *explainer) holds(stutters times) (all []Finding) {
 	l := x.log
+	held := times{}
+	add := func(f Finding) {
+		all = append(all, f)
+		held.add(f)
+	}
 	for i := range l.pauses {
-		all = append(all, x.pause(&l.pauses[i]))
+		add(x.pause(&l.pauses[i]))
 	}
 	for i := range l.idles {
 		s := &l.idles[i]
 		if s.to-s.from >= waitLimit && l.last-s.to > l.period { // the last one is the parking
-			all = append(all, x.wait(s))
+			add(x.wait(s))
 		}
 	}
 	for i := range l.silents {
 		s := &l.silents[i]
-		if s.to-s.from >= aroundSilent && !overlaps(stutters, s.from-second, s.to+second, silences...) &&
-			!overlaps(all, s.from-second, s.to+second, silences...) {
+		if s.to-s.from >= aroundSilent && !stutters.overlap(s.from-second, s.to+second, silences...) &&
+			!held.overlap(s.from-second, s.to+second, silences...) {
 			// each of its ticks has the flag, so that bus finds a reason
-			all = append(all, s.finding(Hold, x.bus(s, s.from-second)))
+			add(s.finding(Hold, x.bus(s, s.from-second)))
 		}
 	}
 	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld,
@@ -101,13 +100,13 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 		if slices.Contains(silences, f.Cause) {
 			same = silences
 		}
-		if !overlaps(stutters, f.From-second, f.To, same...) && !overlaps(all, f.From-second, f.To+second, same...) {
-			all = append(all, f)
+		if !stutters.overlap(f.From-second, f.To, same...) && !held.overlap(f.From-second, f.To+second, same...) {
+			add(f)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { // the beginning of a restart or an unplugging
+	return slices.DeleteFunc(all, func(f Finding) bool { // the beginning of a restart or an unplugging
 		return (f.Cause == MotorSilent || f.Cause == BusSilent) &&
-			overlaps(all, f.From, f.To+3*second, Restarted, Unplugged)
+			held.overlap(f.From, f.To+3*second, Restarted, Unplugged)
 	})
 }
 
@@ -163,9 +162,7 @@ func (l *Log) askedToPause(from, to rt.Instant) bool {
 // pause.
 func (x *explainer) betweenEpisodes(s *span) *reason {
 	l := x.log
-	end, _ := slices.BinarySearchFunc(l.cuts, s.from+second/2, func(c cut, at rt.Instant) int {
-		return cmp.Compare(c.at, at)
-	})
+	end := len(l.cuts) - len(since(l.cuts, s.from+second/2))
 	if end == 0 || !l.cuts[end-1].ended {
 		return nil
 	}
@@ -231,9 +228,10 @@ func (x *explainer) handOver(from, to rt.Instant) *reason {
 func (x *explainer) leader() (all []Finding) {
 	for _, e := range x.log.between(x.log.first, x.log.last, event.LeaderSilent) {
 		f := found(Hold, LeaderSilent, e.At, x.log.last, e.Evidence)
-		if back := x.log.between(e.At, x.log.last, event.LeaderBack, event.PhaseChanged); len(back) > 0 {
-			f.To = back[0].At
-			f.Evidence = append(f.Evidence, back[0].Evidence)
+		for back := range x.log.follow(e.At, x.log.last, event.LeaderBack, event.PhaseChanged) {
+			f.To = back.At
+			f.Evidence = append(f.Evidence, back.Evidence)
+			break
 		}
 		all = append(all, f)
 	}
@@ -244,12 +242,9 @@ func (x *explainer) leader() (all []Finding) {
 // for the same joints within the stretch joins the same finding.
 func (x *explainer) leaderJoints() (all []Finding) {
 	l := x.log
-	until := map[int64]rt.Instant{} // ends of the stretches, by joint set
+	newest := map[int64]int{} // by joint set
 	for _, e := range l.between(l.first, l.last, event.LeaderHeld) {
-		if end, known := until[e.a]; known && e.At < end {
-			i := slices.IndexFunc(all, func(f Finding) bool {
-				return f.To == end && f.What == l.jointNames(uint32(e.a))
-			})
+		if i, known := newest[e.a]; known && e.At < all[i].To {
 			if len(all[i].Evidence) < maxEvidence {
 				all[i].Evidence = append(all[i].Evidence, e.Evidence)
 			}
@@ -258,14 +253,14 @@ func (x *explainer) leaderJoints() (all []Finding) {
 		f := found(Hold, LeaderJoint, e.At, l.last, e.Evidence)
 		f.What = l.jointNames(uint32(e.a))
 		left := e.a
-		for _, back := range l.between(e.At, l.last, event.LeaderLeads, event.PhaseChanged) {
+		for back := range l.follow(e.At, l.last, event.LeaderLeads, event.PhaseChanged) {
 			if left &^= back.a; back.code == event.PhaseChanged || back.code == event.LeaderLeads && left == 0 {
 				f.To = back.At
 				f.Evidence = append(f.Evidence, back.Evidence)
 				break
 			}
 		}
-		until[e.a] = f.To
+		newest[e.a] = len(all)
 		all = append(all, f)
 	}
 	return all
@@ -305,8 +300,8 @@ func (x *explainer) jointHold(e happened) (f Finding) {
 	if f.What = l.jointNames(set); e.code == event.JointFrozen && bits.OnesCount32(set) > 1 {
 		f.Cause = BusSilent
 	}
-	for _, c := range l.joints {
-		if c.at > e.At && c.held&set == 0 {
+	for _, c := range since(l.joints, e.At+1) {
+		if c.held&set == 0 {
 			f.To = c.at
 			return f
 		}
@@ -320,25 +315,21 @@ func (x *explainer) late(s *skip) *reason {
 	l := x.log
 	r := &reason{}
 	took := s.read + s.act + s.merge + s.ask
-	for _, o := range l.own {
-		if o.At < s.to || o.At > s.to+rt.Instant(stealLag) {
-			continue
-		}
+	if own := since(l.own, s.to); len(own) > 0 && own[0].at <= s.to+stealLag {
 		r.cause = TickSlow
 		if 2*s.read > took {
 			r.cause = BusSlow
 		}
 		r.add(s.to, "the tick before took %s of its own: %s to read the arm, %s to act, %s to merge, %s to ask",
-			seconds(o.OverrunOwn),
-			seconds(s.read), seconds(s.act), seconds(s.merge),
-			seconds(s.ask))
+			seconds(own[0].took), seconds(s.read), seconds(s.act), seconds(s.merge), seconds(s.ask))
 		return r
 	}
 	var stolen time.Duration
-	for _, c := range l.counts {
-		if c.at >= s.from && c.at <= s.to+stealLag {
-			stolen += time.Duration(c.stolen)
+	for _, c := range since(l.counts, s.from) {
+		if c.at > s.to+stealLag {
+			break
 		}
+		stolen += time.Duration(c.stolen)
 	}
 	r.cause = MachineBusy
 	if lost := time.Duration(s.to - s.from); 3*stolen >= lost {
@@ -445,14 +436,15 @@ func (x *explainer) jumped(at rt.Instant, joints int64) []happened {
 }
 
 // warnings returns the faults without an effect on the arm.
-func (x *explainer) warnings(others []Finding) (all []Finding) {
+func (x *explainer) warnings(others times) (all []Finding) {
 	l := x.log
 	spoilt := x.replies(RepliesSpoilt, others, func(c count) uint32 {
 		return c.spoilt
 	}, "runs of bytes that were no frame")
 	lost := x.replies(RepliesLost, others, func(c count) uint32 { return c.retried + c.lost },
 		"replies that did not come at first")
-	lost = slices.DeleteFunc(lost, func(f Finding) bool { return overlaps(spoilt, f.From, f.To, RepliesSpoilt) })
+	same := timesOf(spoilt)
+	lost = slices.DeleteFunc(lost, func(f Finding) bool { return same.overlap(f.From, f.To, RepliesSpoilt) })
 	x.spoiltReplies(lost)
 	all = append(lost, spoilt...)
 	if len(l.strange) >= strangeLeast {
@@ -466,13 +458,15 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 		{event.CameraSpoilt, CameraSpoilt}, {event.FirstRun, FirstRun}} {
 		for _, e := range l.between(0, l.last+minute, c.code) {
 			to := e.At
-			for _, back := range l.between(e.At, l.last, event.CameraBack) {
-				if c.code == event.CameraSilent && back.a == e.a {
-					to = back.At
-					break
+			if c.code == event.CameraSilent {
+				for back := range l.follow(e.At, l.last, event.CameraBack) {
+					if back.a == e.a {
+						to = back.At
+						break
+					}
 				}
 			}
-			if !overlaps(others, e.At-second, to, c.cause) {
+			if !others.overlap(e.At-second, to, c.cause) {
 				all = append(all, found(Warning, c.cause, e.At, to, e.Evidence))
 			}
 		}
@@ -484,10 +478,8 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 // costs replies.
 func (x *explainer) disturbed(at rt.Instant) bool {
 	const around = 200 * millisecond
-	i, _ := slices.BinarySearchFunc(x.log.skips, at-around, func(s skip, at rt.Instant) int {
-		return cmp.Compare(s.to, at)
-	})
-	return i < len(x.log.skips) && x.log.skips[i].from <= at+around
+	skips := since(x.log.skips, at-around)
+	return len(skips) > 0 && skips[0].from <= at+around
 }
 
 // strangeAnswers warns of answers to no request of this robot. If they can be decoded, another

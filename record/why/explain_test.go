@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
@@ -840,6 +841,44 @@ func TestCauses(t *testing.T) {
 				t.Errorf("also found: %s for %s (also %v): %v", f.Kind, f.Cause, f.Also, f.Evidence)
 			}
 		})
+	}
+}
+
+// The time to explain a record is about linear in its faults of each cause.
+func TestManyFaults(t *testing.T) {
+	rttest.RealTime(t)
+	took := func(n int) (best time.Duration) {
+		for range 3 {
+			s := newStory()
+			for range n {
+				for _, tt := range cases {
+					s.well()
+					tt.tell(s)
+				}
+			}
+			began := time.Now()
+			s.explain(nil)
+			if d := time.Since(began); best == 0 || d < best {
+				best = d
+			}
+		}
+		return best
+	}
+	few, many := took(5), took(60)
+	t.Logf("%v, %v", few, many)
+	if many > 80*few { // a loop over all requests for each stutter: 153 times
+		t.Errorf("12 times the faults took %v instead of %v", many, few)
+	}
+}
+
+// A record with more messages of a kind than a Log keeps: the messages of the other kinds still belong together.
+func TestTooManyMessages(t *testing.T) {
+	s := newStory()
+	s.counts = make([]count, maxKept)
+	s.ticks(1, replies(1, 0))
+	s.well().lose()
+	if found := s.explain(nil); !s.Full || len(found) != 1 || found[0].Cause != Lost {
+		t.Errorf("full %v, %+v, want only the lost message", s.Full, found)
 	}
 }
 

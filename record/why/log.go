@@ -102,6 +102,12 @@ type count struct {
 	retried, lost, spoilt uint32
 }
 
+// overrun is the report of an earlier tick that computed and waited for longer than a period.
+type overrun struct {
+	at   rt.Instant
+	took int64
+}
+
 // jointsChange is a change of the set of joints that are not driven.
 type jointsChange struct {
 	at   rt.Instant
@@ -114,7 +120,7 @@ type Log struct {
 	Wall     int64 // ns from an instant to the time of day
 	Torn     bool  // the last file has no end
 	Repaired bool  // the last file had no end
-	Full     bool  // the record exceeds maxKept
+	Full     bool  // the record has more of a kind than maxKept
 
 	first, last rt.Instant
 	Ticks       int
@@ -123,7 +129,7 @@ type Log struct {
 	starved, pauses, idles []span
 	silents                []span // ticks without a due action on which so many motors were silent that nothing moved
 	skips                  []skip
-	own                    []record.Tick // ticks with OverrunOwn, without rows
+	own                    []overrun
 	counts                 []count
 	joints                 []jointsChange
 	jumps                  []jump
@@ -250,8 +256,7 @@ func (l *Log) visitor() record.Visitor {
 		Tick: l.tick,
 		Request: func(m *record.Request) error {
 			r := &request{Request: *m}
-			l.requests = keep(l, l.requests, r)
-			if !l.Full {
+			if l.requests = keep(l, l.requests, r); l.requests[len(l.requests)-1] == r {
 				l.bySeq[m.Seq] = r
 			}
 			return nil
@@ -270,7 +275,7 @@ func (l *Log) visitor() record.Visitor {
 			}
 			if r := l.bySeq[m.Seq]; r != nil && ours(m.Outcome) && r.Epoch == m.Epoch {
 				r.chunks = keep(l, r.chunks, *m)
-			} else {
+			} else if r != nil || len(l.requests) < maxKept {
 				l.strange = keep(l, l.strange, *m)
 			}
 			return nil
@@ -365,7 +370,7 @@ func (l *Log) tick(t *record.Tick) error {
 		l.skips = keep(l, l.skips, s)
 	}
 	if t.OverrunOwn > 0 {
-		l.own = keep(l, l.own, record.Tick{At: t.At, OverrunOwn: t.OverrunOwn, OverrunHost: t.OverrunHost})
+		l.own = keep(l, l.own, overrun{t.At, t.OverrunOwn})
 	}
 	if t.Stolen > 0 || t.Retried+t.Lost+t.Spoilt > 0 {
 		l.counts = keep(l, l.counts, count{t.At, t.Stolen, t.Retried, t.Lost, t.Spoilt})

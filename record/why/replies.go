@@ -8,7 +8,7 @@ import (
 )
 
 // replies warns of one kind of failed replies if it is frequent.
-func (x *explainer) replies(cause Cause, others []Finding, of func(count) uint32, what string) (all []Finding) {
+func (x *explainer) replies(cause Cause, others times, of func(count) uint32, what string) (all []Finding) {
 	known := append(slices.Clip(silences), RepliesSpoilt)
 	var from, to rt.Instant
 	var n uint32
@@ -24,7 +24,7 @@ func (x *explainer) replies(cause Cause, others []Finding, of func(count) uint32
 	}
 	for _, c := range x.log.counts {
 		k := of(c)
-		if k == 0 || x.disturbed(c.at) || overlaps(others, c.at-second, c.at+second, known...) {
+		if k == 0 || x.disturbed(c.at) || others.overlap(c.at-second, c.at+second, known...) {
 			continue
 		}
 		if ticks > 0 && c.at-to > repliesSpan/2 {
@@ -46,8 +46,11 @@ func (x *explainer) replies(cause Cause, others []Finding, of func(count) uint32
 func (x *explainer) spoiltReplies(all []Finding) {
 	for i := range all {
 		f, ticks := &all[i], 0
-		for _, c := range x.log.counts {
-			if c.at >= f.From && c.at <= f.To && c.retried+c.lost > 0 && c.spoilt > 0 {
+		for _, c := range since(x.log.counts, f.From) {
+			if c.at > f.To {
+				break
+			}
+			if c.retried+c.lost > 0 && c.spoilt > 0 {
 				ticks++
 			}
 		}

@@ -63,6 +63,7 @@ type File struct {
 	Torn    bool      `json:"torn"`          // the record has no end
 	Damaged bool      `json:"damaged"`       // the record has its end, and a part before it cannot be read
 	Writing bool      `json:"writing"`       // a run still writes the record
+	Full    bool      `json:"full"`          // the record has more messages than are examined
 }
 
 // Skipped is a file without an explanation.
@@ -286,6 +287,7 @@ func ReadRun(names []string) (*Log, File, error) {
 	file.Robot = l.Run["id"]
 	file.Model = l.Run["model"]
 	file.Torn = l.Torn
+	file.Full = l.Full
 	file.Ticks = l.Ticks
 	file.From, file.To = l.day(l.begin()), l.day(l.end())
 	for i := range l.starved {
@@ -423,6 +425,9 @@ func (r *Report) Write(w io.Writer) error {
 		if f.Damaged {
 			fmt.Fprintf(out, "  is damaged before its end: a part is missing here or wrong; copy the file again, or "+
 				"examine its disk\n")
+		}
+		if f.Full {
+			fmt.Fprintf(out, "  has more than %d messages of a kind, too many to examine: name its files one by one\n", maxKept)
 		}
 		switch {
 		case f.Ended != "":

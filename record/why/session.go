@@ -3,6 +3,7 @@ package why
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -19,19 +20,19 @@ const (
 )
 
 // between returns the events with one of the codes in a stretch of time.
-func (l *Log) between(from, to rt.Instant, codes ...event.Code) (found []happened) {
-	first, _ := slices.BinarySearchFunc(l.events, from, func(e happened, at rt.Instant) int {
-		return cmp.Compare(e.At, at)
-	})
-	for _, e := range l.events[first:] {
-		if e.At > to {
-			break
-		}
-		if slices.Contains(codes, e.code) {
-			found = append(found, e)
+func (l *Log) between(from, to rt.Instant, codes ...event.Code) []happened {
+	return slices.Collect(l.follow(from, to, codes...))
+}
+
+// follow is between for a caller that may need the first ones only.
+func (l *Log) follow(from, to rt.Instant, codes ...event.Code) iter.Seq[happened] {
+	return func(yield func(happened) bool) {
+		for _, e := range since(l.events, from) {
+			if e.At > to || slices.Contains(codes, e.code) && !yield(e) {
+				return
+			}
 		}
 	}
-	return found
 }
 
 // has reports whether an event with a code has the first argument a.
@@ -48,20 +49,16 @@ func evidenceOf(events []happened) (e []Evidence) {
 
 // sessionBefore returns the newest session that was open at an instant, and sessionAfter the first
 // that was opened later.
-func (l *Log) sessionBefore(at rt.Instant) (found *opened) {
-	for i := range l.sessions {
-		if l.sessions[i].at <= at {
-			found = &l.sessions[i]
-		}
+func (l *Log) sessionBefore(at rt.Instant) *opened {
+	if i := len(l.sessions) - len(since(l.sessions, at+1)); i > 0 {
+		return &l.sessions[i-1]
 	}
-	return found
+	return nil
 }
 
 func (l *Log) sessionAfter(at rt.Instant) *opened {
-	for i := range l.sessions {
-		if l.sessions[i].at > at {
-			return &l.sessions[i]
-		}
+	if later := since(l.sessions, at+1); len(later) > 0 {
+		return &later[0]
 	}
 	return nil
 }
@@ -135,17 +132,14 @@ func (x *explainer) ended(at rt.Instant) bool { return x.log.last-at < 2*second 
 // due returns the request whose answer was missing at an instant: the first after the request of
 // the chunk that was merged last. last is the request of that chunk.
 func (l *Log) due(at rt.Instant) (missing, last *request) {
-	for _, q := range l.requests {
-		if q.At > at {
-			break
-		}
+	asked := l.requests[:len(l.requests)-len(since(l.requests, at+1))]
+	for _, q := range slices.Backward(asked) {
 		if j := q.joined(); j != nil && j.At <= at {
-			last, missing = q, nil
-		} else if missing == nil {
-			missing = q
+			return missing, q
 		}
+		missing = q
 	}
-	return missing, last
+	return missing, nil
 }
 
 // typical returns the median duration of a part of the round trips.
@@ -271,8 +265,11 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 	}
 	n, answered := 0, until
 	var next *request // the next request that was answered
-	for _, o := range l.requests {
-		if o.Seq < q.Seq || o.At > until {
+	for _, o := range since(l.requests, q.At) {
+		if o.At > until {
+			break
+		}
+		if o.Seq < q.Seq {
 			continue
 		}
 		if len(o.chunks) > 0 {

@@ -91,33 +91,19 @@ func (x *explainer) addUsual(r *reason, at rt.Instant) {
 	if age := x.log.limit("max_action_age"); age > 0 && 2*x.usually.inference >= age {
 		r.add(at, "actions may be %s old (--max-action-age)", seconds(age))
 	}
-	for _, e := range x.log.between(0, x.log.last, event.SlowPolicy) {
-		if len(r.evidence) < maxEvidence {
-			r.add(e.At, "%s", e.Text)
-		}
-	}
+	r.evidence = append(r.evidence, evidenceOf(x.slowly[:min(len(x.slowly), maxEvidence-len(r.evidence))])...)
 }
 
 // givenUp reports whether the robot gave up a session while an answer was on its way: the policy
 // takes longer than --request-timeout, or its answer came afterwards.
 func (x *explainer) givenUp(lostAt rt.Instant) bool {
 	limit := cmp.Or(x.log.limit("request_timeout"), oldTimeout)
-	if x.usually.inference+x.usually.queue >= limit {
-		return true
-	}
-	for _, q := range x.log.requests {
-		for i := range q.chunks {
-			if c := &q.chunks[i]; q.At < lostAt && c.At > lostAt && c.Outcome == "epoch" {
-				return true
-			}
-		}
-	}
-	return false
+	return x.usually.inference+x.usually.queue >= limit || x.overdue.overlap(lostAt+1, lostAt-1)
 }
 
 // slowWarning warns of limits that the policy exceeds, if no other finding does.
-func (x *explainer) slowWarning(others []Finding) (all []Finding) {
-	if slices.ContainsFunc(others, func(f Finding) bool { return f.Cause == SlowPolicy }) {
+func (x *explainer) slowWarning(others times) (all []Finding) {
+	if others[SlowPolicy] != nil {
 		return nil
 	}
 	for _, e := range x.log.between(0, x.log.last+minute, event.SlowPolicy) {

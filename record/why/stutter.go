@@ -34,6 +34,8 @@ type explainer struct {
 	usual   time.Duration // of a whole round trip
 	usually computing     // the server's usual share of it
 	answers []rt.Instant  // sorted instants of the first answers
+	overdue stretches     // from requests to answers in a session that had ended
+	slowly  []happened    // events that name a slow policy
 	horizon time.Duration // duration of a chunk's actions; 0: unknown
 }
 
@@ -44,6 +46,14 @@ func newExplainer(l *Log, a *Audit) *explainer {
 		typical: map[Cause]time.Duration{},
 		usually: l.usually(),
 		answers: l.answers(),
+		slowly:  l.between(0, l.last, event.SlowPolicy),
+	}
+	for _, q := range l.requests {
+		for i := range q.chunks {
+			if c := &q.chunks[i]; c.Outcome == "epoch" {
+				x.overdue.add(q.At, c.At)
+			}
+		}
 	}
 	for _, p := range parts {
 		x.typical[p.cause] = l.typical(p.took)
@@ -114,7 +124,7 @@ func (x *explainer) stutter(s *span) Finding {
 
 // suspended explains a stretch by a suspension of the machine.
 func (x *explainer) suspended(from, to rt.Instant) *reason {
-	for _, e := range x.log.between(from, to, event.Suspended) {
+	for e := range x.log.follow(from, to, event.Suspended) {
 		r := &reason{cause: Suspended}
 		r.add(e.At, "the machine was suspended for %s; earlier requests are void", seconds(e.a))
 		return r
@@ -168,18 +178,24 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 
 // spoilt returns the number of spoilt runs of bytes and frames on the bus.
 func (l *Log) spoilt(from, to rt.Instant) (n int) {
-	for _, c := range l.counts {
-		if c.at >= from && c.at <= to {
-			n += int(c.spoilt)
+	for _, c := range since(l.counts, from) {
+		if c.at > to {
+			break
 		}
+		n += int(c.spoilt)
 	}
 	return n
 }
 
 // gone returns how long no tick ran around a stretch of time, and the longest gap; nil: no gap.
 func (l *Log) gone(from, to rt.Instant) (gone rt.Instant, worst *skip) {
-	for i := range l.skips {
-		if s := &l.skips[i]; !s.suspended && s.to >= from && s.from <= to {
+	skips := since(l.skips, from)
+	for i := range skips {
+		s := &skips[i]
+		if s.from > to {
+			break
+		}
+		if !s.suspended {
 			gone += s.to - s.from
 			if worst == nil || s.periods > worst.periods {
 				worst = s
@@ -242,18 +258,17 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 // resumed explains a stutter by the pause before it: the actions from before the pause are too old
 // or gone.
 func (x *explainer) resumed(s *span) *reason {
-	for i := range x.log.pauses {
-		if p := &x.log.pauses[i]; p.to <= s.from && s.from-p.to <= spanGap {
-			r := &reason{cause: Paused}
-			if x.betweenEpisodes(p) != nil {
-				r.cause = Between
-			}
-			r.add(p.to, "a pause of %s ends: the first chunk after it is on its way",
-				seconds(p.to-p.from))
-			return r
-		}
+	pauses := since(x.log.pauses, s.from-spanGap)
+	if len(pauses) == 0 || pauses[0].to > s.from {
+		return nil
 	}
-	return nil
+	p := &pauses[0]
+	r := &reason{cause: Paused}
+	if x.betweenEpisodes(p) != nil {
+		r.cause = Between
+	}
+	r.add(p.to, "a pause of %s ends: the first chunk after it is on its way", seconds(p.to-p.from))
+	return r
 }
 
 // unusable explains a stutter by answers that came but could not be used.
@@ -261,8 +276,11 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 	if missing == nil {
 		return nil
 	}
-	for _, q := range x.log.requests {
-		if q.Seq >= missing.Seq && q.At <= until && len(q.chunks) > 0 && badChunk(q.arrived().Outcome) {
+	for _, q := range since(x.log.requests, missing.At) {
+		if q.At > until {
+			break
+		}
+		if q.Seq >= missing.Seq && len(q.chunks) > 0 && badChunk(q.arrived().Outcome) {
 			r := &reason{cause: BadChunk}
 			r.add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq,
 				seconds(q.arrived().At-q.At), q.arrived().Outcome)
