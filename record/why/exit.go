@@ -80,6 +80,9 @@ func (x *explainer) fault(e happened) *reason {
 	told := x.log.between(at-lastFault, at, event.JointHeld, event.JointBlind, event.JointLimp, event.JointStalled,
 		event.JointOverloaded, event.JointWarned)
 	if len(told) == 0 {
+		if r := x.away(at-2*second, at); r != nil && r.cause == Restarted {
+			return r // it ends teleop and replay
+		}
 		if x.log.actions == 0 {
 			return &reason{cause: OutsideRange}
 		}

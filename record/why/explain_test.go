@@ -928,6 +928,10 @@ func TestBeforeTheFirstAction(t *testing.T) {
 			s.ticks(5, idle).answer(seq).ticks(20, idle).ended(6, event.LackNone,
 				"code 6: shoulder_lift stands outside its range")
 		}, Exit, OutsideRange},
+		{func(s *story) {
+			s.ticks(30).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(20).ended(6, event.LackNone,
+				"code 6: the arm's motors have restarted")
+		}, Exit, Restarted},
 		{func(s *story) { s.ticks(60, idle).well() }, "", ""}, // a second is not a hold
 	} {
 		s := newStory()
