@@ -545,6 +545,10 @@ var cases = []testCase{
 		s.ticks(30, silent).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(60,
 			paused).operated(event.WordResume, "resume").well()
 	}, expect(Stutter, Restarted, "gripper"), expect(Hold, Restarted, "an operator: resume")),
+	tale("a motor restarted in teleop", func(s *story) {
+		s.ticks(30).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(20).ended(6, event.LackNone,
+			"code 6: the arm's motors have restarted")
+	}, expect(Hold, Restarted, ""), expect(Exit, Restarted, "gripper")),
 	tale("the connection breaks, and a motor is silent much later", func(s *story) {
 		s.ask(200)
 		s.disconnected().ticks(12).ticks(60, starved).event(event.JointFrozen, 2, 0, "silent").ticks(40, starvedFrozen)
@@ -928,10 +932,6 @@ func TestBeforeTheFirstAction(t *testing.T) {
 			s.ticks(5, idle).answer(seq).ticks(20, idle).ended(6, event.LackNone,
 				"code 6: shoulder_lift stands outside its range")
 		}, Exit, OutsideRange},
-		{func(s *story) {
-			s.ticks(30).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(20).ended(6, event.LackNone,
-				"code 6: the arm's motors have restarted")
-		}, Exit, Restarted},
 		{func(s *story) { s.ticks(60, idle).well() }, "", ""}, // a second is not a hold
 	} {
 		s := newStory()
