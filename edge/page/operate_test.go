@@ -291,6 +291,7 @@ func TestTheGateForgets(t *testing.T) {
 // Neither thousands of idle connections from one machine nor ones that it closes at once lock out an operator on
 // another machine.
 func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
+	rttest.RealTime(t)
 	o := newOperated(t, rightOne)
 	flood := func(n int, close bool) {
 		for range n {
