@@ -88,7 +88,7 @@ type loss struct {
 }
 
 // losses returns the losses of the links. Two scrapes show whether the network keeps a robot waiting.
-func losses(t zenoh.Stats) [15]loss {
+func losses(t zenoh.Stats) [16]loss {
 	const lost, ended = "transport_lost_total", "links_refused_total"
 	const lostHelp = "Messages and declarations that the links lost or refused, by reason."
 	const endedHelp = "Links that were ended or refused, by reason."
@@ -106,6 +106,7 @@ func losses(t zenoh.Stats) [15]loss {
 		{ended, endedHelp, "stalled", t.Stalled},
 		{ended, endedHelp, "memory", t.Revoked},
 		{ended, endedHelp, "half_open", t.HalfOpen},
+		{ended, endedHelp, "handshakes", t.Handshakes},
 		{ended, endedHelp, "full", t.Sessions},
 		{ended, endedHelp, "idle", t.Idle},
 	}

@@ -372,6 +372,21 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	}
 }
 
+// Goal: of an address that opens connections at a high rate few get a handshake, and other addresses get theirs.
+func TestConnectionsAtAHighRate(t *testing.T) {
+	victim, at := listener(t, Config{MaxSessions: 4})
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
+	const atOnce, more = 4 + 100, 300
+	began := time.Now()
+	for range atOnce + more {
+		rttest.Must(from.Dial("tcp", strings.TrimPrefix(at, "tcp/")))(t).Close()
+	}
+	serves(t, victim, at)
+	if got, due := victim.Stats().Handshakes, 1+uint64(time.Since(began)/(50*time.Millisecond)); got+due < more {
+		t.Errorf("%d connections closed, want %d but %d", got, more, due)
+	}
+}
+
 func TestAdmission(t *testing.T) {
 	_, at := listener(t, Config{MaxSessions: 2})
 	zid := newZID()

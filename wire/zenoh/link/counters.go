@@ -19,6 +19,7 @@ type counts[N any] struct {
 	Stalled     N // links ended because the peer did not read
 
 	HalfOpen     N // connections displaced during their handshake
+	Handshakes   N // connections closed before it, because their address opens too many
 	Sessions     N // links refused at MaxSessions
 	Idle         N // silent links that were displaced by another
 	Keys         N // messages with a malformed or too long key
@@ -45,6 +46,7 @@ func (c *Counters) Stats() Stats {
 		Revoked:        c.Revoked.Load(),
 		Stalled:        c.Stalled.Load(),
 		HalfOpen:       c.HalfOpen.Load(),
+		Handshakes:     c.Handshakes.Load(),
 		Sessions:       c.Sessions.Load(),
 		Idle:           c.Idle.Load(),
 		Keys:           c.Keys.Load(),

@@ -20,6 +20,13 @@ const (
 	// or a flood of them, cannot keep others out.
 	maxHalfOpen = 100
 
+	// handshakeInterval is the time between two connections of one address, in the long run, whose handshakes are
+	// done: their CPU time, most of all that of TLS, would be missing elsewhere. Further ones are closed. After a
+	// pause an address may open as many at once as there are places.
+	handshakeInterval = 50 * time.Millisecond
+	maxPaced          = 1024 // addresses that are counted singly
+	paceLogInterval   = time.Minute
+
 	// plainGarbage and secureGarbage estimate the garbage of an accepted connection's handshakes,
 	// Zenoh's and that of TLS.
 	plainGarbage  = 16 << 10
@@ -78,10 +85,37 @@ func (h *halfOpen) closeAll() {
 	}
 }
 
+// pace bounds the rate of the handshakes of each host.
+type pace struct {
+	window time.Duration        // handshakes at once, times handshakeInterval
+	due    map[string]time.Time // of the next handshake of a host, without its pause
+}
+
+// admit reports whether a connection of a host that comes at an instant may begin its handshake.
+func (p *pace) admit(host string, now time.Time) bool {
+	if len(p.due) >= maxPaced && p.due[host].IsZero() {
+		maps.DeleteFunc(p.due, func(_ string, due time.Time) bool { return now.Sub(due) >= p.window })
+		if len(p.due) >= maxPaced {
+			host = ""
+		}
+	}
+	due := p.due[host]
+	if now.Sub(due) > p.window {
+		due = now.Add(-p.window)
+	}
+	if due.After(now) {
+		return false
+	}
+	p.due[host] = due.Add(handshakeInterval)
+	return true
+}
+
 // accept serves a listener until Stop.
 func (r *Router) accept(l *endpoint.Listener) {
 	var half halfOpen
 	defer half.closeAll()
+	handshakes := pace{time.Duration(r.cfg.MaxSessions+maxHalfOpen) * handshakeInterval, map[string]time.Time{}}
+	var logged time.Time
 	for r.ctx.Err() == nil {
 		conn, err := l.Accept()
 		if err != nil {
@@ -89,6 +123,16 @@ func (r *Router) accept(l *endpoint.Listener) {
 				// Usually the file descriptors are exhausted, which is temporary.
 				r.cfg.Log(fmt.Sprintf("accept: %v", err))
 				time.Sleep(100 * time.Millisecond)
+			}
+			continue
+		}
+		if now := time.Now(); !handshakes.admit(link.Host(conn.RemoteAddr()), now) {
+			conn.Close()
+			r.counters.Handshakes.Add(1)
+			if now.Sub(logged) >= paceLogInterval {
+				logged = now
+				r.cfg.Log(fmt.Sprintf("refused %v: its address opens more than one connection each %v in the long run; "+
+					"further ones are only counted", conn.RemoteAddr(), handshakeInterval))
 			}
 			continue
 		}
