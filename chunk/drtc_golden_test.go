@@ -80,9 +80,7 @@ func TestWatermarkGolden(t *testing.T) {
 				switch op.Op {
 				case "update":
 					accepted := writer.accept(op.K)
-					if accepted != op.Accepted {
-						t.Errorf("op %d: accept(%d) = %v, want %v", i, op.K, accepted, op.Accepted)
-					}
+					rttest.Want(t, accepted, op.Accepted, "op %d: accept(%d)", i, op.K)
 					if accepted {
 						value = op.V
 					}
@@ -152,12 +150,9 @@ func TestEstimatorGolden(t *testing.T) {
 					e.observe(*op.RTT)
 				}
 				seconds := e.seconds()
-				if seconds != op.Seconds {
-					t.Errorf("sample %d: seconds() = %v, want %v", i, seconds, op.Seconds)
-				}
-				if steps := steps(seconds, c.Params.FPS, c.Params.Horizon); steps != op.Steps {
-					t.Errorf("sample %d: steps(%v) = %d, want %d", i, seconds, steps, op.Steps)
-				}
+				rttest.Want(t, seconds, op.Seconds, "sample %d: seconds()", i)
+				rttest.Want(t, steps(seconds, c.Params.FPS, c.Params.Horizon), op.Steps,
+					"sample %d: steps(%v)", i, seconds)
 				if jk, ok := e.(*jacobsonKarels); ok && op.Mean != nil && (jk.mean != *op.Mean || jk.dev != *op.Dev) {
 					t.Errorf("sample %d: mean, dev = %v, %v, want %v, %v", i, jk.mean, jk.dev, *op.Mean, *op.Dev)
 				}
@@ -175,9 +170,8 @@ func TestInitialStepsGolden(t *testing.T) {
 		Steps int
 	}
 	for _, c := range section[row](t, "initial_steps_fps_smin") {
-		if got := steps((&jacobsonKarels{initial: c.SMin / c.FPS}).seconds(), c.FPS, 0); got != c.Steps {
-			t.Errorf("initial Steps at %v fps, s_min %v = %d, want %d", c.FPS, c.SMin, got, c.Steps)
-		}
+		rttest.Want(t, steps((&jacobsonKarels{initial: c.SMin / c.FPS}).seconds(), c.FPS, 0), c.Steps,
+			"initial Steps at %v fps, s_min %v", c.FPS, c.SMin)
 	}
 }
 
@@ -221,9 +215,7 @@ func TestScheduleGolden(t *testing.T) {
 					if got := content(s); !reflect.DeepEqual(got, want) {
 						t.Errorf("op %d: schedule %v, want %v", i, got, want)
 					}
-					if d.View().Size != len(want) {
-						t.Errorf("op %d: size %d, want %d", i, d.View().Size, len(want))
-					}
+					rttest.Want(t, d.View().Size, len(want), "op %d: size", i)
 				case "spans":
 					jump(s, op.NStar)
 					var got [][3]int64

@@ -19,9 +19,7 @@ const (
 
 func TestLatencyTrackerGolden(t *testing.T) {
 	var e longest
-	if e.seconds() != 0 {
-		t.Errorf("without samples %v, want 0", e.seconds())
-	}
+	rttest.Want(t, e.seconds(), 0, "without samples")
 	for i, c := range sectionOf[struct{ Add, Max float64 }](t, lerobotGoldens, "latency_tracker_maxlen5") {
 		if e.observe(c.Add); e.seconds() != c.Max {
 			t.Errorf("sample %d: %v, want %v", i, e.seconds(), c.Max)
@@ -66,9 +64,7 @@ func TestSimilarityGolden(t *testing.T) {
 	}
 	for i, c := range sectionOf[golden](t, lerobotTraces, "similarity") {
 		f := stateFilter{distance: defaultSimilarity, earlier: c.A, active: true}
-		if got := f.similar(c.B); got != c.Similar {
-			t.Errorf("case %d: similar = %v at distance %v, want %v", i, got, distance(c.A, c.B), c.Similar)
-		}
+		rttest.Want(t, f.similar(c.B), c.Similar, "case %d: at distance %v similar", i, distance(c.A, c.B))
 	}
 }
 

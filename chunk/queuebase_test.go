@@ -279,9 +279,8 @@ func TestV1Trim(t *testing.T) {
 		if compat {
 			want = 7
 		}
-		if got := b.merged[len(b.merged)-1].Delay; got != want {
-			t.Errorf("compat %v: an answer to an idle arm lost %d rows, want %d", compat, got, want)
-		}
+		rttest.Want(t, b.merged[len(b.merged)-1].Delay, want,
+			"compat %v: rows that an answer to an idle arm lost", compat)
 	}
 }
 
@@ -471,9 +470,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
 		b := hand(t, c, 12) // the second request is under way
 		rttest.Want(t, b.deliver(1).Outcome, older, "%s: an answer to a request that timed out", name)
-		if got := b.deliver(2).Outcome; got != Joined {
-			t.Errorf("%s: the answer that it waits for = %v, want joined", name, got)
-		}
+		rttest.Want(t, b.deliver(2).Outcome, Joined, "%s: the answer that it waits for", name)
 		b = hand(t, c, 1)
 		for range 10 { // it times out while no request can leave
 			b.tick++

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -162,9 +163,7 @@ func TestPyString(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"a", `'a'`}, {"don't", `"don't"`}, {`say "don't"`, `'say "don\'t"'`}, {"a\nb\\", `'a\nb\\'`}, {"", `''`},
 	} {
-		if got := pyString(tt.in); got != tt.want {
-			t.Errorf("pyString(%q) = %s, want %s", tt.in, got, tt.want)
-		}
+		rttest.Want(t, pyString(tt.in), tt.want, "pyString(%q)", tt.in)
 	}
 }
 

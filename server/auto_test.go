@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -54,9 +55,7 @@ func TestAutoLetsInWhoIsFed(t *testing.T) {
 		!strings.Contains(last.Error, "5.0 ms here") {
 		t.Errorf("the refusal: %+v", last)
 	}
-	if got := b.server.summary().Refusals["full"]; got != 1 {
-		t.Errorf("%d refusals are counted, want 1", got)
-	}
+	rttest.Want(t, b.server.summary().Refusals["full"], 1, "refusals counted")
 	if ack := b.openFrom(link(0, "arm0"), fakeOpen("arm-00")); !ack.Accepted {
 		t.Errorf("a robot's own next session is refused: %s", ack.Error)
 	}

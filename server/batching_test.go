@@ -138,9 +138,7 @@ func TestABadObservationFailsAlone(t *testing.T) {
 		close(b.leave)
 		wantOwnBut(robots, bad, "state")
 		b.end()
-		if n := b.server.stats.reruns.Load(); n != 0 {
-			t.Errorf("%d batches ran again, want none", n)
-		}
+		rttest.Want(t, b.server.stats.reruns.Load(), 0, "batches that ran again")
 	}
 }
 
@@ -326,7 +324,5 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	if got := robots[0].wantChunk(2); !near(got.chunk.ChunkRobot.Data, []float32{1.02}, 1e-6) {
 		t.Errorf("the next request got %+v, want the row of the chunk before that it names", got)
 	}
-	if n := b.server.stats.spans[spansFound].Load(); n != 1 {
-		t.Errorf("%d requests found their rows, want 1", n)
-	}
+	rttest.Want(t, b.server.stats.spans[spansFound].Load(), 1, "requests that found their rows")
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -83,7 +84,5 @@ func TestAProgramThatIsAway(t *testing.T) {
 	if m.last.Session != session.SessionID || m.last.Task != "close the drawer" || m.last.Seed == 0 {
 		t.Errorf("the model got the request %+v, want session %s and its task", m.last, session.SessionID)
 	}
-	if n := b.server.stats.failures[failureRun].Load(); n != 0 {
-		t.Errorf("%d failures of the device, want none", n)
-	}
+	rttest.Want(t, b.server.stats.failures[failureRun].Load(), 0, "failures of the device")
 }

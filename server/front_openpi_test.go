@@ -200,9 +200,7 @@ func TestOpenPIObservationsThatDoNotFit(t *testing.T) {
 	if answer, text := c.ask(packed(statePart, hwc)); answer == nil {
 		t.Errorf("a good observation after them: %s", text)
 	}
-	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Mismatch].Load(); n != 10 {
-		t.Errorf("%d mismatches are counted, want 10", n)
-	}
+	rttest.Want(t, b.server.stats.fronts.Refused[front.OpenPI][front.Mismatch].Load(), 10, "mismatches counted")
 }
 
 func TestOpenPIMessagesThatAreNoObservations(t *testing.T) {
@@ -218,9 +216,8 @@ func TestOpenPIMessagesThatAreNoObservations(t *testing.T) {
 			t.Errorf("%.20x: the connection ends with %v, want code 1011", message, err)
 		}
 	}
-	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Malformed].Load(); n != 6 {
-		t.Errorf("%d malformed messages are counted, want 6", n)
-	}
+	rttest.Want(t, b.server.stats.fronts.Refused[front.OpenPI][front.Malformed].Load(), 6,
+		"malformed messages counted")
 }
 
 func TestOpenPIKeyHealthAndRoom(t *testing.T) {
@@ -239,9 +236,7 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 		t.Errorf("a page by DNS rebinding: %v", err)
 	}
 	response := rttest.Must(http.Get("http://" + address + "/healthz"))(t)
-	if body := rttest.Must(io.ReadAll(response.Body))(t); string(body) != "OK\n" {
-		t.Errorf("health = %q", body)
-	}
+	rttest.Want(t, string(rttest.Must(io.ReadAll(response.Body))(t)), "OK\n", "health")
 	for range config().MaxSessions {
 		dialOpenPI(t, address, "secret")
 	}
@@ -253,9 +248,7 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 	if websocket.CloseStatus(err) != websocket.StatusTryAgainLater || !rttest.Says(err, "server full") {
 		t.Errorf("one more than there is room for: %v", err)
 	}
-	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Session].Load(); n != 3 {
-		t.Errorf("%d refusals are counted, want 3", n)
-	}
+	rttest.Want(t, b.server.stats.fronts.Refused[front.OpenPI][front.Session].Load(), 3, "refusals counted")
 }
 
 // A message without memory is answered with the reason, and its client goes on. What a client held is free after it.
@@ -294,9 +287,7 @@ func TestOpenPIClientsThatNeverAsk(t *testing.T) {
 			t.Error(text)
 		}
 	}
-	if n := b.server.stats.displaced.Load(); n != 2 {
-		t.Errorf("%d sessions gave way, want 2", n)
-	}
+	rttest.Want(t, b.server.stats.displaced.Load(), 2, "sessions that gave way")
 }
 
 // A front with an IPv4 address does not answer on IPv6, for which a firewall may have no rule.

@@ -47,9 +47,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 		t.Fatalf("the network's robot: %+v", ack)
 	}
 	foreign := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:555", foreignOpen()))(t)
-	if foreign.Name() != "lerobot-10.1.2.3" {
-		t.Errorf("name = %s", foreign.Name())
-	}
+	rttest.Want(t, foreign.Name(), "lerobot-10.1.2.3", "name")
 	_, err := gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:556", foreignOpen())
 	if !errors.Is(err, front.ErrRefused) || !errors.Is(err, front.ErrTemporary) {
 		t.Errorf("a third session of two: %v", err)
@@ -101,9 +99,7 @@ func TestAFrontsClientOpensAgain(t *testing.T) {
 		t.Fatal("no session")
 	}
 	rttest.Do(t, foreign.Reset(t.Context(), "pick"))
-	if list[i].episode.Load() != 1 {
-		t.Errorf("episode = %d", list[i].episode.Load())
-	}
+	rttest.Want(t, list[i].episode.Load(), 1, "episode")
 	before := list[i].id
 	b.server.opener.evict(list[i], "the test ends it")
 	rttest.Must(foreign.Infer(t.Context(), fakeObs(t)))(t)

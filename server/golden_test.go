@@ -96,9 +96,7 @@ func TestSessionGolden(t *testing.T) {
 				t.Errorf("Take() = %v, want seq %d", r, row.Seq)
 			}
 		case "take_superseded":
-			if got := s.mailbox.TakeSuperseded(); got != row.Ret {
-				t.Errorf("TakeSuperseded() = %d, want %d", got, row.Ret)
-			}
+			rttest.Want(t, s.mailbox.TakeSuperseded(), row.Ret, "TakeSuperseded()")
 			since = 0
 		case "token_drop":
 			s.tokenChanged(false, 5)

@@ -130,9 +130,7 @@ func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why
 	if err := b.stop(); !errors.Is(err, ErrDevice) || !rttest.Says(err, why) {
 		t.Errorf("Serve = %v, want ErrDevice with %q", err, why)
 	}
-	if n := b.server.stats.failures[how].Load(); n != failures {
-		t.Errorf("%d counted as %s, want %d", n, how, failures)
-	}
+	rttest.Want(t, b.server.stats.failures[how].Load(), failures, "messages counted as %s", how)
 }
 
 // Goal: a device on which every run fails ends the server at the first request. Its own runs fail,
@@ -141,9 +139,7 @@ func TestAFailingDeviceEndsTheServer(t *testing.T) {
 	b, r := failingServer(t, func(*bench, int) error { return fmt.Errorf("%w: CUDA failure 700", policy.ErrRun) })
 	r.ask(1)
 	wantEnd(t, b, r, failureRun, 3, "the server's own runs fail, too: policy: inference failed: CUDA failure 700")
-	if n := b.server.stats.probes[probeFailed].Load(); n != failuresMax-1 {
-		t.Errorf("%d runs of the server's own failed, want %d", n, failuresMax-1)
-	}
+	rttest.Want(t, b.server.stats.probes[probeFailed].Load(), failuresMax-1, "failed runs of the server's own")
 }
 
 // Goal: the same holds for all robots of a batch, and for the requests that are under way.
@@ -153,9 +149,7 @@ func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
 	for _, r := range robots {
 		r.wantEvent(wire.EventDraining, failedText)
 	}
-	if err := b.stop(); !errors.Is(err, ErrDevice) {
-		t.Errorf("Serve = %v, want ErrDevice", err)
-	}
+	rttest.FailsAs(t, b.stop(), ErrDevice)
 }
 
 // Goal: requests that the policy cannot process, however many, do not end the server: its own run
@@ -191,9 +185,7 @@ func TestOneOfTwoProbesIsEnough(t *testing.T) {
 	r.wantEvent(wire.EventBadObservation, "")
 	r.ask(2)
 	r.wantChunk(2)
-	if n := b.server.stats.probes[probeFailed].Load(); n != 1 {
-		t.Errorf("%d runs of the server's own failed, want 1", n)
-	}
+	rttest.Want(t, b.server.stats.probes[probeFailed].Load(), 1, "failed runs of the server's own")
 }
 
 // Goal: a device without memory is given up after one run of the server's own: the memory will not
@@ -230,9 +222,7 @@ func TestNotANumber(t *testing.T) {
 	b, robots := heldBatch(t, 4, func(b *bench) { b.hold(); b.model.Overflow = 2 }, nil)
 	close(b.leave)
 	wantOwnBut(robots, 1, "not finite")
-	if n := b.server.stats.probes[probeOK].Load(); n != 1 {
-		t.Errorf("%d runs of the server's own, want 1", n)
-	}
+	rttest.Want(t, b.server.stats.probes[probeOK].Load(), 1, "runs of the server's own")
 	b.end()
 }
 
@@ -427,9 +417,7 @@ func TestHangEndsTheServer(t *testing.T) {
 		if err := b.stop(); errors.Is(err, errStillInferring) == ends {
 			t.Errorf("the run ends %v: Serve = %v", ends, err)
 		}
-		if n := b.server.stats.failures[failureRun].Load(); n != 0 {
-			t.Errorf("the terminated run counts as %d failures beside the hang, want 0", n)
-		}
+		rttest.Want(t, b.server.stats.failures[failureRun].Load(), 0, "failures beside the hang")
 		close(leave)
 	}
 }

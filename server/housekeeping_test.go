@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/wire"
@@ -24,9 +25,7 @@ func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 		s.stats.outcomes[audit.Answered].Add(1) // a robot is served
 		before := rt.ReadHeap().Forced
 		s.housekeeper.heap.check()
-		if n := rt.ReadHeap().Forced - before; n != 0 {
-			t.Errorf("the housekeeping collects %d times by itself", n)
-		}
+		rttest.Want(t, rt.ReadHeap().Forced-before, 0, "collections by the housekeeping itself")
 		return s.worker.collectDue.Load()
 	}
 	if check() {

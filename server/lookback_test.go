@@ -188,8 +188,7 @@ func TestObservationMaxCountsTheSteps(t *testing.T) {
 	}{{0, 0, 4 * size}, {1, 0, 4 * size}, {3, 0, 12 * size}, {2, 4, 32 * size}} {
 		m := servertest.Meta()
 		m.ObservationSteps, m.Cameras[0].DecodeScale = tt.steps, tt.scale
-		if got := observationMax(m) - observationSlack; got != tt.want {
-			t.Errorf("%d steps, scale %d: %d bytes of pictures, want %d", tt.steps, tt.scale, got, tt.want)
-		}
+		rttest.Want(t, observationMax(m)-observationSlack, tt.want,
+			"%d steps, scale %d: bytes of pictures", tt.steps, tt.scale)
 	}
 }

@@ -42,9 +42,7 @@ func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-000")); !ack.Accepted {
 		t.Errorf("a robot's own next session is refused: %s", ack.Error)
 	}
-	if got := b.server.summary().Refusals["quota"]; got != 290-8+290-64 {
-		t.Errorf("%d refusals are counted, want %d", got, 290-8+290-64)
-	}
+	rttest.Want(t, b.server.summary().Refusals["quota"], 290-8+290-64, "refusals counted")
 	b.server.opener.drop(b.server.sessions.find("one-003"), "test")
 	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-200")); !ack.Accepted {
 		t.Errorf("one session has ended, and the next is refused: %s", ack.Error)
@@ -143,13 +141,9 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	for range 2 * trimEvery {
 		b.tick()
 	}
-	if n := b.server.pool.Bytes(); n != 0 {
-		t.Errorf("%d bytes of buffers are kept that nobody needs", n)
-	}
+	rttest.Want(t, b.server.pool.Bytes(), 0, "bytes of buffers kept that nobody needs")
 	modest.ask(2) // of a session that is over
-	if n := b.server.pool.Bytes(); n != 0 {
-		t.Errorf("%d bytes wait for a robot without a session", n)
-	}
+	rttest.Want(t, b.server.pool.Bytes(), 0, "bytes that wait for a robot without a session")
 }
 
 // An observation that arrives while its session ends leaves nothing in memory.
@@ -160,9 +154,7 @@ func TestAClosedMailboxTakesNothing(t *testing.T) {
 	b.server.opener.drop(s, "test")
 	b.server.receiver.put(s, obsHeader(0, 1), wire.AppendObservation(nil, fakeObs(t)), 1)
 	b.server.pool.DropFree()
-	if n := b.server.pool.Bytes(); n != 0 {
-		t.Errorf("%d bytes wait for a session that is over", n)
-	}
+	rttest.Want(t, b.server.pool.Bytes(), 0, "bytes that wait for a session that is over")
 }
 
 // When the server is full, a robot that sends keeps its place and a robot that never sent gives
@@ -205,9 +197,7 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	if ack := b.openFrom(link(5, "e"), fakeOpen("newer")); ack.Accepted {
 		t.Error("a newcomer displaces a robot that sends")
 	}
-	if n := b.server.stats.displaced.Load(); n != 1 {
-		t.Errorf("%d displaced sessions are counted, want 1", n)
-	}
+	rttest.Want(t, b.server.stats.displaced.Load(), 1, "displaced sessions counted")
 }
 
 // Observations that cannot be answered keep no place, however often they arrive; an observation

@@ -39,9 +39,7 @@ func TestDurationsAreCumulative(t *testing.T) {
 				want++
 			}
 		}
-		if buckets[i] != want {
-			t.Errorf("bucket %v = %d, want %d", b, buckets[i], want)
-		}
+		rttest.Want(t, buckets[i], want, "bucket %v", b)
 	}
 	for i := 1; i < len(bounds); i++ {
 		if bounds[i] <= bounds[i-1] {

@@ -109,9 +109,7 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 	} {
 		st.before()
 		n.update(rt.Instant(st.at))
-		if got := strings.Join(said(), " "); got != st.want {
-			t.Errorf("%s: update(%v) sent %q, want %q", st.name, st.at, got, st.want)
-		}
+		rttest.Want(t, strings.Join(said(), " "), st.want, "%s: update(%v) sent", st.name, st.at)
 	}
 }
 

@@ -51,9 +51,7 @@ func TestASlowRunFeedsTheWatchdog(t *testing.T) {
 	for at, want := range map[time.Duration]bool{31 * time.Second: true, 150 * time.Second: true,
 		202 * time.Second: false} {
 		s.worker.work <- struct{}{}
-		if got := n.progress(rt.Instant(at)); got != want {
-			t.Errorf("%v into a run that takes 40 s: progress %v, want %v", at, got, want)
-		}
+		rttest.Want(t, n.progress(rt.Instant(at)), want, "%v into a run that takes 40 s: progress", at)
 		<-s.worker.work
 	}
 }
@@ -69,9 +67,7 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 		t.Errorf("while it is worked on: %s", why)
 	}
 	s.inHand.Store(false)
-	if why := s.lost(late, 0); why != "idle timeout" {
-		t.Errorf("afterwards: %q, want idle timeout", why)
-	}
+	rttest.Want(t, s.lost(late, 0), "idle timeout", "the reason afterwards")
 	b.robot("arm").ask(1)
 	if why := s.lost(late, 2*idleTimeout); why != "" {
 		t.Errorf("while it waits for its turn: %s", why)
@@ -102,9 +98,7 @@ func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 		for _, took := range tt.took {
 			s.pace.warm(took)
 		}
-		if got := s.slowest(); got != tt.want {
-			t.Errorf("after inferences of %v the slowest is said to take %v, want %v", tt.took, got, tt.want)
-		}
+		rttest.Want(t, s.slowest(), tt.want, "after inferences of %v, the slowest", tt.took)
 	}
 }
 
@@ -131,15 +125,11 @@ func TestACheckReportsThatItGoesOn(t *testing.T) {
 func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b := newBench(t, config())
 	e := b.server.worker.engine
-	if got := e.finishLimit(); got != finishTimeout {
-		t.Errorf("idle: %v, want %v", got, finishTimeout)
-	}
+	rttest.Want(t, e.finishLimit(), finishTimeout, "finishLimit of an idle engine")
 	e.sizes.Learn(1, 4*time.Second)
 	e.busySince.Store(int64(b.clock.Now()))
 	b.clock.Advance(time.Second)
-	if got := e.finishLimit(); got != 5*time.Second {
-		t.Errorf("1 s into a run of 4 s: %v, want 5 s", got)
-	}
+	rttest.Want(t, e.finishLimit(), 5*time.Second, "finishLimit 1 s into a run of 4 s")
 	e.sizes.Learn(1, 400*time.Second)
 	if got := e.finishLimit(); got != finishMost {
 		t.Errorf("into a run of minutes: %v, want %v", got, finishMost)

@@ -104,9 +104,7 @@ func TestRestartReplacesTheSession(t *testing.T) {
 	if s := b.server.sessions.find("arm"); first.id == second.id || s.id != second.id || !s.alive() {
 		t.Errorf("sessions %s, then %s; the server holds %s, alive %v", first.id, second.id, s.id, s.alive())
 	}
-	if n := len(b.server.sessions.all()); n != 1 {
-		t.Errorf("%d sessions, want 1", n)
-	}
+	rttest.Want(t, len(b.server.sessions.all()), 1, "sessions")
 }
 
 // A late observation of an earlier epoch does not exclude those of the new one.
@@ -139,9 +137,7 @@ func TestLateEvent(t *testing.T) {
 		r.ask(5) // a duplicate
 		r.ask(3) // overtaken
 		r.ask(4) // within the interval of events
-		if n := late() - before; n != 3 {
-			t.Errorf("late = %d, want 3", n)
-		}
+		rttest.Want(t, late()-before, 3, "late")
 	}
 	if got := arm.wantEvent(wire.EventLate, errLate.Error()); got.event.Seq != 3 || got.header.SeqID != 3 ||
 		got.event.ServerID != b.server.id {

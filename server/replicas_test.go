@@ -95,9 +95,7 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 	rttest.Do(t, a.stop())
 	r.send(obsHeader(4, 9), fakeObs(t))
 	r.wantChunk(9)
-	if len(r.inbox) != 0 {
-		t.Errorf("after the idle server's end there are %d messages more", len(r.inbox))
-	}
+	rttest.Want(t, len(r.inbox), 0, "messages after the idle server's end")
 	wantRequests(a, b, 5)
 }
 
@@ -212,9 +210,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 				return sessions() == 1 && a.network.CountTokens(wire.HeldWildcard(a.server.prefix)) == 1
 			})
 			time.Sleep(50 * time.Millisecond) // the other one must not give up, too
-			if n := sessions(); n != 1 {
-				t.Errorf("%d sessions are left, want 1", n)
-			}
+			rttest.Want(t, sessions(), 1, "sessions left")
 			if tt.stays && b.server.sessions.find("arm") == nil {
 				t.Error("the older epoch was kept")
 			}

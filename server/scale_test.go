@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -56,13 +57,11 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body),
 					s.receiver.observationMax)
 			}
-			if n := testing.AllocsPerRun(30, func() {
+			rttest.NoAllocs(t, fmt.Sprintf("1/%d, %v: %%v allocations a picture", k, chroma), 30, func() {
 				if _, err := row.fill(0, session, 1, body); err != nil {
 					t.Fatalf("1/%d, %v: %v", k, chroma, err)
 				}
-			}); n != 0 {
-				t.Errorf("1/%d, %v: %v allocations a picture, want 0", k, chroma, n)
-			}
+			})
 			want := shrunk(full, k*w, k*h, k)
 			limit := map[int]float64{1: 0, 2: 2, 4: 1, 8: 1}[k]
 			if chroma == jpeg.Chroma422 { // its colours cannot be scaled less across than down
@@ -290,9 +289,8 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 		}
 	}
 	h := pages(t, s)
-	if got := scrape(t, h)[`lean_server_squeezed_pictures_total{camera="observation.images.top"}`]; got != 2 {
-		t.Errorf("the metric says %v, want 2", got)
-	}
+	rttest.Want(t, scrape(t, h)[`lean_server_squeezed_pictures_total{camera="observation.images.top"}`], 2,
+		"the metric")
 	if got := s.summary(); got.SqueezedPictures != 2 || got.Requests != 4 {
 		t.Errorf("the summary says %d squeezed of %d, want 2 of 4", got.SqueezedPictures, got.Requests)
 	}

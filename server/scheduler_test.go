@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -42,7 +43,5 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 			<-b.entered
 		}
 	}
-	if n := b.server.stats.passedOver.Load(); n != 1 {
-		t.Errorf("%d requests gave way, want 1", n)
-	}
+	rttest.Want(t, b.server.stats.passedOver.Load(), 1, "requests that gave way")
 }

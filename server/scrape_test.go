@@ -79,7 +79,5 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 	done()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if n := strings.Count(w.Body.String(), "# TYPE "+metricPrefix+"errors_total "); n != 1 {
-		t.Errorf("%d families of one name, want 1", n)
-	}
+	rttest.Want(t, strings.Count(w.Body.String(), "# TYPE "+metricPrefix+"errors_total "), 1, "families of one name")
 }

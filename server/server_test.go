@@ -52,9 +52,7 @@ func TestStatusSaysWhatIsServed(t *testing.T) {
 	if got := b.status(); !bytes.Equal(got, wire.AppendStatus(nil, &want)) {
 		t.Errorf("status with one session is\n%q, want\n%q", got, wire.AppendStatus(nil, &want))
 	}
-	if b.server.prefix != fakePrefix {
-		t.Errorf("prefix = %s", b.server.prefix)
-	}
+	rttest.Want(t, b.server.prefix, fakePrefix, "prefix")
 }
 
 // One request from end to end: the answer carries the observation's header and both chunks,
@@ -295,9 +293,7 @@ func TestEventsAreSpaced(t *testing.T) {
 	if first, second := r.next(), r.next(); first.event.Seq != 1 || second.event.Seq != 6 {
 		t.Errorf("events for seq %d and %d, want 1 and 6", first.event.Seq, second.event.Seq)
 	}
-	if n := b.server.stats.silenced.Load(); n != 4 {
-		t.Errorf("silenced = %d, want 4", n)
-	}
+	rttest.Want(t, b.server.stats.silenced.Load(), 4, "silenced")
 }
 
 // Goal: no robot gets a chunk of a run that failed or returned values that are not finite; it gets
@@ -357,9 +353,7 @@ func TestMalformedSamples(t *testing.T) {
 	} {
 		r.put(s.body, s.attachment)
 	}
-	if n := b.server.stats.malformed.Load(); n != 5 {
-		t.Errorf("malformed = %d, want 5", n)
-	}
+	rttest.Want(t, b.server.stats.malformed.Load(), 5, "malformed")
 	r.send(h, fakeObs(t))
 	got := r.next()
 	for got.header.MsgType == wire.MsgEvent {
@@ -413,9 +407,7 @@ func TestSessionsOpenCloseAndReplace(t *testing.T) {
 		t.Errorf("third open = %+v, want a temporary refusal with the load", full)
 	}
 	again := b.open(fakeOpen("a"))
-	if n := b.network.Publishers(actionKey("a")); n != 1 {
-		t.Errorf("publishers on a's action key = %d, want 1", n)
-	}
+	rttest.Want(t, b.network.Publishers(actionKey("a")), 1, "publishers on a's action key")
 	if !again.Accepted || again.SessionID == first.SessionID {
 		t.Errorf("opening again = %+v, want a new session that does not count against the room", again)
 	}
@@ -480,9 +472,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("%s: reset = %+v, want ok %v", tt.name, ack, tt.ok)
 		}
 	}
-	if e := b.server.sessions.find("a").episode.Load(); e != 7 {
-		t.Errorf("episode = %d, want 7", e)
-	}
+	rttest.Want(t, b.server.sessions.find("a").episode.Load(), 7, "episode")
 }
 
 // Within the grace a robot without its token keeps its session.
@@ -650,9 +640,7 @@ func TestNewestChunkWins(t *testing.T) {
 	}
 	resume()
 	r.wantChunk(4)
-	if n := b.server.stats.replaced.Load(); n != 2 {
-		t.Errorf("replaced = %d, want 2", n)
-	}
+	rttest.Want(t, b.server.stats.replaced.Load(), 2, "replaced")
 }
 
 // cutOff is a session without a link.

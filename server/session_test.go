@@ -3,6 +3,8 @@ package server
 import (
 	"math"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestRegistryFindsSortedSessions(t *testing.T) {
@@ -29,12 +31,8 @@ func TestRegistryFindsSortedSessions(t *testing.T) {
 			t.Errorf("find(%s) = %s, want nil", uuid, s.uuid)
 		}
 	}
-	if n := r.others("a"); n != 4 {
-		t.Errorf("others(a) = %d, want 4", n)
-	}
-	if n := r.others("new"); n != 5 {
-		t.Errorf("others(new) = %d, want 5", n)
-	}
+	rttest.Want(t, r.others("a"), 4, "others(a)")
+	rttest.Want(t, r.others("new"), 5, "others(new)")
 }
 
 // A stale close must not take the session of a robot that came back.

@@ -183,9 +183,7 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 		if !slices.Equal(l.State(0), tt.states) || !bytes.Equal(l.images[0], slices.Concat(tt.want...)) {
 			t.Errorf("%s: the policy sees states %v or pictures that were not sent", tt.name, l.State(0))
 		}
-		if n := testing.AllocsPerRun(10, frame); n != 0 {
-			t.Errorf("%s: %v allocations, want 0", tt.name, n)
-		}
+		rttest.NoAllocs(t, tt.name+": %v allocations", 10, frame)
 	}
 	bad := &wire.Observation{State: states[2*dof:], Images: []wire.Image{raw(pix)},
 		PastStates: wire.Matrix{Rows: 1, Cols: dof, Data: states[:dof]}}

@@ -100,9 +100,7 @@ func TestWithoutTorqueAJointStays(t *testing.T) {
 		t.Errorf("pan = %v after 5 ms, want more than %v", stopped.Pan, q[pan])
 	}
 	later, _ := l.sceneAt(now.Add(time.Second))
-	if later.Pan != stopped.Pan {
-		t.Errorf("pan = %v a second later, want %v", later.Pan, stopped.Pan)
-	}
+	rttest.Want(t, later.Pan, stopped.Pan, "pan a second later")
 	l.Torque(now.Add(time.Second), pan, true)
 	if back, _ := l.sceneAt(now.Add(time.Second)); back.Pan != stopped.Pan {
 		t.Errorf("pan jumps to %v when torque comes back, want %v", back.Pan, stopped.Pan)
@@ -115,9 +113,7 @@ func TestWithoutTorqueAJointStays(t *testing.T) {
 func TestSpeedIsThatOfNow(t *testing.T) {
 	l, _, start := newLive(0)
 	at := l.Present(start, pan)
-	if v := l.Speed(start, pan); v != 0 {
-		t.Errorf("speed %v at rest", v)
-	}
+	rttest.Want(t, l.Speed(start, pan), 0, "speed at rest")
 	l.Goal(start, pan, at+1000)
 	l.Torque(start, pan, true)
 	now := start.Add(100 * time.Millisecond)
@@ -125,9 +121,7 @@ func TestSpeedIsThatOfNow(t *testing.T) {
 	if v := l.Speed(now, pan); math.Abs(v-want) > 15 || v < 2000 {
 		t.Errorf("speed %v under way, want %v", v, want)
 	}
-	if v := l.Speed(now.Add(time.Second), pan); v != 0 {
-		t.Errorf("speed %v at the goal", v)
-	}
+	rttest.Want(t, l.Speed(now.Add(time.Second), pan), 0, "speed at the goal")
 	l.Goal(now.Add(time.Second), pan, -9000)
 	if v := l.Speed(now.Add(3*time.Second), pan); v != 0 || l.Present(now.Add(3*time.Second), pan) != 0 {
 		t.Errorf("speed %v at the end of the encoder's range", v)
@@ -196,9 +190,8 @@ func TestAFrameShowsTheInstantItNames(t *testing.T) {
 		scene.Pan += min(180*f.At.Sub(start).Seconds(), fromRaw(pan, 4000)-reference.Pan)
 		pix := make([]byte, len(f.Pix))
 		scene.render(pix, NativeWidth, NativeHeight)
-		if off := differing(pix, f.Pix, 1); off != 0 {
-			t.Errorf("frame %d: %d bytes differ by more than one level from the scene at its instant", k, off)
-		}
+		rttest.Want(t, differing(pix, f.Pix, 1), 0,
+			"frame %d: bytes that differ by more than one level from the scene at its instant", k)
 	}
 }
 
@@ -233,9 +226,8 @@ func TestASlowReaderSeesTheGap(t *testing.T) {
 func TestAClosedCameraSaysSo(t *testing.T) {
 	l, _, _ := newLive(1)
 	cam := l.Camera("top", camera.Format{})
-	if f := cam.Format(); f != (camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30}) {
-		t.Errorf("default format %+v", f)
-	}
+	rttest.Want(t, cam.Format(), camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30},
+		"default format")
 	cam.Close()
 	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
 	rttest.FailsAs(t, cam.Grab(&f), camera.ErrClosed) // Grab after Close
@@ -295,9 +287,7 @@ func TestAJointWithoutTorqueSinks(t *testing.T) {
 	live.Torque(clock.Now(), elbow, true)
 	live.Sink(clock.Now(), elbow, start-400, 600)
 	live.Sink(clock.Now(), gripper, gripperZero+500, 600)
-	if v := live.Speed(clock.Now(), elbow); v != 0 {
-		t.Errorf("a held joint turns at %v", v)
-	}
+	rttest.Want(t, live.Speed(clock.Now(), elbow), 0, "speed of a held joint")
 	live.Torque(clock.Now(), elbow, false)
 	at := func(after time.Duration) int { return live.Present(clock.Now().Add(after), elbow) - start }
 	for _, ms := range []int{50, 111, 333, 500} {
@@ -311,10 +301,6 @@ func TestAJointWithoutTorqueSinks(t *testing.T) {
 	if got := at(time.Second); got != -400 {
 		t.Errorf("it comes to rest %d counts lower, want 400", -got)
 	}
-	if v := live.Speed(clock.Now().Add(time.Second), elbow); v != 0 {
-		t.Errorf("at rest it turns at %v", v)
-	}
-	if got := live.Present(clock.Now().Add(time.Second), gripper); got != gripperZero+500 {
-		t.Errorf("the gripper is at %d, want %d", got, gripperZero+500)
-	}
+	rttest.Want(t, live.Speed(clock.Now().Add(time.Second), elbow), 0, "speed at rest")
+	rttest.Want(t, live.Present(clock.Now().Add(time.Second), gripper), gripperZero+500, "position of the gripper")
 }

@@ -71,9 +71,7 @@ func TestTheTargetMustBeHeldForTenTicks(t *testing.T) {
 			inside++
 		}
 	}
-	if inside != dwellTicks {
-		t.Errorf("the leg ended after %d ticks at the target, want %d", inside, dwellTicks)
-	}
+	rttest.Want(t, inside, dwellTicks, "ticks at the target until the leg's end")
 }
 
 func TestServosKeepTheirSpeedLimit(t *testing.T) {
@@ -118,15 +116,10 @@ func TestOtherSizesShowTheSameScene(t *testing.T) {
 			col, row := int(p.X/mpp+float64(size.w)/2), int(float64(size.h)/2-p.Y/mpp)
 			return [3]byte(pix[(row*size.w+col)*3:])
 		}
-		if got := at(w.Target()); got != [3]byte{220, 30, 30} {
-			t.Errorf("%dx%d: the target's middle is %v, want red", size.w, size.h, got)
-		}
-		if got := at(w.tip()); got != [3]byte{20, 160, 60} {
-			t.Errorf("%dx%d: the tip's middle is %v, want green", size.w, size.h, got)
-		}
-		if got := at(Point{-0.31, 0.23}); got != [3]byte{225, 225, 225} {
-			t.Errorf("%dx%d: the far left corner of the table is %v, want background", size.w, size.h, got)
-		}
+		rttest.Want(t, at(w.Target()), [3]byte{220, 30, 30}, "%dx%d: the target's middle", size.w, size.h)
+		rttest.Want(t, at(w.tip()), [3]byte{20, 160, 60}, "%dx%d: the tip's middle", size.w, size.h)
+		rttest.Want(t, at(Point{-0.31, 0.23}), [3]byte{225, 225, 225},
+			"%dx%d: the far left corner of the table", size.w, size.h)
 	}
 }
 
@@ -203,9 +196,7 @@ func TestRules(t *testing.T) {
 			w.late[1] = hold
 			w.Step(hold[:])
 		}
-		if w.hit != tt.hit {
-			t.Errorf("%+v: the post is touched %v at 60 mm, want %v", tt.rules, w.hit, tt.hit)
-		}
+		rttest.Want(t, w.hit, tt.hit, "%+v: the post is touched at 60 mm", tt.rules)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestWhenTheMachineIsCalm(t *testing.T) {
@@ -28,9 +30,7 @@ func TestWhenTheMachineIsCalm(t *testing.T) {
 		{"busy", 0, cores * 100 * time.Millisecond, false},
 	} {
 		to := Host{at: from.at.Add(time.Second), Stolen: from.Stolen + tt.stolen, Idle: from.Idle + tt.idle}
-		if got := to.CalmSince(from); got != tt.want {
-			t.Errorf("%s: CalmSince = %v, want %v", tt.name, got, tt.want)
-		}
+		rttest.Want(t, to.CalmSince(from), tt.want, "%s: CalmSince", tt.name)
 	}
 	if (Host{}).CalmSince(Host{}) {
 		t.Error("a machine that says nothing counts as calm")

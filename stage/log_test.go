@@ -28,18 +28,14 @@ func TestLog(t *testing.T) {
 	if tail := l.Tail(1); strings.Contains(tail, "robot") || !strings.HasSuffix(tail, " half a line") {
 		t.Errorf("Tail(1) = %q", tail)
 	}
-	if text := l.String(); text != "serving at robot\nhalf a line\nno end" {
-		t.Errorf("String() = %q", text)
-	}
+	rttest.Want(t, l.String(), "serving at robot\nhalf a line\nno end", "String()")
 	chunk := make([]byte, 1<<20)
 	for range logMax>>20 + 2 {
 		if n, err := l.Write(chunk); n != len(chunk) || err != nil {
 			t.Fatalf("Write = %d, %v", n, err)
 		}
 	}
-	if n := len(l.String()); n != logMax {
-		t.Errorf("it keeps %d bytes, want %d", n, logMax)
-	}
+	rttest.Want(t, len(l.String()), logMax, "bytes kept")
 }
 
 func TestAwait(t *testing.T) {

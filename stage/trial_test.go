@@ -40,9 +40,7 @@ func stub(t *testing.T, edge string, d time.Duration) (trial *Trial, started fun
 // An edge that ended before its time, as after the same Ctrl-C, has played nothing.
 func TestAnEdgeThatIsCutOff(t *testing.T) {
 	trial, _ := stub(t, "exit 0", time.Hour)
-	if err := trial.Play(t.Context()); !rttest.Says(err, "edge-rt ended after") {
-		t.Errorf("cut off: %v, want that it ended too soon", err)
-	}
+	rttest.Fails(t, trial.Play(t.Context()), "edge-rt ended after")
 }
 
 // An interrupt of the trial alone does not wait for its end, and ends the edge in order.
@@ -81,13 +79,9 @@ func TestOutages(t *testing.T) {
 	if err := trial.Play(t.Context()); err != nil || !trial.Server.Running() {
 		t.Errorf("Play = %v, the server running %v, want it back", err, trial.Server.Running())
 	}
-	if n := started(); n != 3 {
-		t.Errorf("the server was started %d times, want 3", n)
-	}
+	rttest.Want(t, started(), 3, "starts of the server")
 	trial, _ = stub(t, "exec sleep 3", 0)
 	trial.Outages = slices.Values([]Outage{{At: 100 * time.Millisecond, For: 100 * time.Millisecond}})
 	trial.Server.Argv[0] = "/nowhere"
-	if err := trial.Play(t.Context()); !errors.Is(err, ErrAway) {
-		t.Errorf("Play = %v, want that the server did not come back", err)
-	}
+	rttest.FailsAs(t, trial.Play(t.Context()), ErrAway)
 }

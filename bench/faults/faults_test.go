@@ -372,9 +372,7 @@ func TestCSVGolden(t *testing.T) {
 	}
 	rttest.Do(t, json.Unmarshal(data, &golden))
 	head, _, _ := strings.Cut(golden.Example.CSV, "\n")
-	if got := strings.Join(csvColumns[3:], ","); got != head {
-		t.Errorf("columns %s, want %s", got, head)
-	}
+	rttest.Want(t, strings.Join(csvColumns[3:], ","), head, "columns")
 }
 
 // Each column has the value of its name, in the DRTC program's units; the values of an answer are

@@ -46,9 +46,7 @@ func TestBlocksAreTheTally(t *testing.T) {
 	for i, level := range levels {
 		rttest.Want(t, q[i], want.Quantile(level), "p%v", 100*level)
 	}
-	if ticks != 21_000 {
-		t.Errorf("%d ticks, want 21000", ticks)
-	}
+	rttest.Want(t, ticks, 21_000, "ticks")
 }
 
 // In 40 measurements the 95 % interval of the median and of p99 holds the true ratio about as often as

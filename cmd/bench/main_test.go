@@ -262,7 +262,5 @@ func TestInterrupted(t *testing.T) {
 		r.Slices[0].Subject != jitter.Cyclictest {
 		t.Errorf("code %d, %v, %d slices; want the one that was complete", code, err, len(r.Slices))
 	}
-	if n := children(t); n != 0 {
-		t.Errorf("%d processes are left", n)
-	}
+	rttest.Want(t, children(t), 0, "processes left")
 }

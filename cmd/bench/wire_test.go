@@ -76,9 +76,7 @@ func TestWireLeavesNobody(t *testing.T) {
 				"none").Start()
 			p.Await("pairs are up")
 			ends := partsOf(t, p.Process.Pid)
-			if len(ends) != 4 {
-				t.Errorf("%d ends run, want 4", len(ends))
-			}
+			rttest.Want(t, len(ends), 4, "ends that run")
 			for _, pid := range ends {
 				syscall.Kill(pid, syscall.SIGSTOP)
 				defer syscall.Kill(pid, syscall.SIGKILL) // in case it is left

@@ -45,7 +45,5 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 			})
 		}
 	})
-	if code := server.End(syscall.SIGTERM); code != 0 {
-		t.Errorf("server: %d\n%s", code, server.Log)
-	}
+	server.EndsWith(0, syscall.SIGTERM)
 }

@@ -32,9 +32,7 @@ func TestBringUpCommands(t *testing.T) {
 		{"monitor --count 1" + on, 0, "shoulder_pan|gripper|edge-rt calibrate"},
 	} {
 		code, stdout, stderr := edgeRT(t, strings.Fields(tt.args)...)
-		if code != tt.code {
-			t.Errorf("%s: code %d, want %d", tt.args, code, tt.code)
-		}
+		rttest.Want(t, code, tt.code, "%s: code", tt.args)
 		stagetest.CheckSays(t, stdout+stderr, tt.says)
 	}
 	for _, tt := range []refusal{

@@ -240,9 +240,7 @@ func TestLostEpisodeIsTold(t *testing.T) {
 	r.Await("episode 1 is being lost")
 	stagetest.CheckSays(t, r.wants(0, "", "success").Warning, "may be lost|rerecord")
 	r.Await("episode 1 may be lost")
-	if code := r.End(os.Interrupt); code != 0 {
-		t.Errorf("the end: code %d, want the code that it would have had", code)
-	}
+	r.EndsWith(0, os.Interrupt)
 }
 
 func TestEpisodeFlags(t *testing.T) {
@@ -298,9 +296,7 @@ func TestHighlight(t *testing.T) {
 	master.WriteString("fd\x1b[C\x1b[Ds") // only the last key has a meaning here
 	r.Await("msg=recording")
 	master.WriteString("q")
-	if code := r.End(); code != 0 {
-		t.Errorf("code %d\n%s", code, r.Log)
-	}
+	r.EndsWith(0)
 	ticks := 0
 	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(*record.Tick) error { ticks++; return nil }})
 	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 {

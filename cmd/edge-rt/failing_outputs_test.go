@@ -123,9 +123,7 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	if on := torqueOnBus(t, u.bus); code != 0 || on != 6 {
 		t.Fatalf("it ends with %d and %d motors under torque, want code 0 and 6; %s", code, on, edge.Log)
 	}
-	if on := u.stopPost("success", "exited", "0"); on != 6 {
-		t.Errorf("%d motors under torque after the unit's line, want 6", on)
-	}
+	rttest.Want(t, u.stopPost("success", "exited", "0"), 6, "motors under torque after the unit's line")
 }
 
 // A next run that cannot start does not release the held arm either: it ends before it touches the
@@ -191,17 +189,13 @@ func TestSimBusKeepsItsLink(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "so101")
 	first := firstLine(t, "sim-bus", "--link", link)
 	refusal{"sim-bus --link " + link, 2, link + "|another link"}.check(t)
-	if on := torqueOnBus(t, link); on != 0 {
-		t.Errorf("%d motors of the first under torque, want 0", on)
-	}
+	rttest.Want(t, torqueOnBus(t, link), 0, "motors of the first under torque")
 	first.End(syscall.SIGKILL)
 	if _, err := os.Readlink(link); err != nil {
 		t.Fatalf("a killed bus took its link along: %v", err)
 	}
 	next := firstLine(t, "sim-bus", "--link", link)
-	if on := torqueOnBus(t, link); on != 0 {
-		t.Errorf("%d motors of the next under torque, want 0", on)
-	}
+	rttest.Want(t, torqueOnBus(t, link), 0, "motors of the next under torque")
 	if code := next.End(syscall.SIGTERM); code != 0 || next.Log.String() != "" {
 		t.Errorf("the next ends with %d and says %q", code, next.Log)
 	}

@@ -46,9 +46,7 @@ func TestEveryWayOutLetsTheLeaderGo(t *testing.T) {
 			}
 			awaitTorque(t, lead, 0)
 			awaitTorque(t, follower, 0)
-			if code := r.End(); code != tt.code {
-				t.Errorf("code %d, want %d; it says %s", code, tt.code, r.Log)
-			}
+			r.EndsWith(tt.code)
 			awaitNoWatchdog(t, follower.Path())
 			awaitNoWatchdog(t, lead.Path())
 		})
@@ -87,7 +85,5 @@ func TestLeadersThatAreRefused(t *testing.T) {
 	} {
 		tt.check(t, "--quiet", "--bus", b.Path(), "--calibration", demoCalibration, "--id", "refused")
 	}
-	if n := underTorque(b) + underTorque(other); n != 0 {
-		t.Errorf("%d motors under torque", n)
-	}
+	rttest.Want(t, underTorque(b)+underTorque(other), 0, "motors under torque")
 }

@@ -127,14 +127,10 @@ func TestAPolicyDrivesLeKiwi(t *testing.T) {
 	k.server.SetAnswer(func(wire.Sample) {})
 	k.stops("no actions are left")
 	k.Process.Signal(syscall.SIGINT)
-	if code := k.End(); code != 0 {
-		t.Errorf("code %d: %s", code, k.Log)
-	}
+	k.EndsWith(0)
 	k.Ended(rt.KernelClock().Now())
 	k.check("the end")
-	if n := underTorque(k.bus); n != 0 {
-		t.Errorf("%d motors are under torque", n)
-	}
+	rttest.Want(t, underTorque(k.bus), 0, "motors under torque")
 }
 
 // Goal: a base that a killed run drives is limp soon, and one that is held at the end stands.

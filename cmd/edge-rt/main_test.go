@@ -163,9 +163,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		tt.check(t, "--quiet")
 	}
-	if n := underTorque(arm); n != 0 {
-		t.Errorf("%d motors are under torque after all that", n)
-	}
+	rttest.Want(t, underTorque(arm), 0, "motors under torque after all that")
 }
 
 // otherArm returns the demo's calibration with old replaced by new.

@@ -106,9 +106,7 @@ func (r *process) awaitChunks() {
 // checkChanged ends a run that has changed from model a to model b.
 func checkChanged(t *testing.T, r *process, dir string) {
 	t.Helper()
-	if code := r.End(syscall.SIGINT); code != 0 {
-		t.Errorf("exit code %d\n%s", code, r.Log)
-	}
+	r.EndsWith(0, syscall.SIGINT)
 	if got, want := r.summary().Models, []string{digestOf("a"), digestOf("b")}; !slices.Equal(got, want) {
 		t.Errorf("models %.20v, want %.20v", got, want)
 	}

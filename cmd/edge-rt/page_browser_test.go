@@ -182,9 +182,7 @@ func TestThePageInChromium(t *testing.T) {
 
 	b.Refuse = false
 	b.Click("#do-stop")
-	if code := r.End(); code != 0 {
-		t.Errorf("after Stop: %d", code)
-	}
+	r.EndsWith(0)
 	b.Wait(state + " === 'no answer'")
 	again, _ := startPaged(t, s.Endpoint, port, token, "10", "front")
 	b.Wait(state + " === 'STREAMING'")
@@ -277,8 +275,6 @@ func TestPartsInChromium(t *testing.T) {
 			}
 		}
 		r.Process.Signal(syscall.SIGTERM)
-		if code := r.End(); code != 0 {
-			t.Errorf("%s: code %d: %s", tt.robot, code, r.Log)
-		}
+		r.EndsWith(0)
 	}
 }

@@ -156,9 +156,7 @@ func checkLive(t *testing.T, url string) {
 		last["/timing"]["runway_ms"] == nil || last["/status"]["id"] != "arm" {
 		t.Errorf("%v, %v, %v, %v, %v", err, m.Bounds(), joint, last["/timing"], last["/status"]["id"])
 	}
-	if code := view.End(syscall.SIGINT); code != 0 {
-		t.Errorf("view --live ends with %d", code)
-	}
+	view.EndsWith(0, syscall.SIGINT)
 }
 
 // checkMetrics compares the metrics of a run with the lists of docs/page.md, and some values.

@@ -102,9 +102,7 @@ func TestOneOfTwoArmsIsUnplugged(t *testing.T) {
 	r.Await("the arm was away and is back\" part=right")
 	rttest.Eventually(t, "torque on both", func() bool { return underTorque(a.right) == 6 && underTorque(a.left) == 6 })
 	r.Process.Signal(syscall.SIGTERM)
-	if code := r.End(); code != 0 {
-		t.Errorf("code %d: %s", code, r.Log)
-	}
+	r.EndsWith(0)
 }
 
 // A person takes one of two arms over, with a leader of that arm alone; the other one holds.
@@ -130,9 +128,7 @@ func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 			underTorque(a.right), underTorque(lead))
 	}
 	r.Process.Signal(syscall.SIGTERM)
-	if code := r.End(); code != 0 {
-		t.Errorf("code %d: %s", code, r.Log)
-	}
+	r.EndsWith(0)
 }
 
 // One arm has a leader at this machine, the other one of another machine: a person takes either or both.
@@ -159,9 +155,7 @@ func TestTakeoverByALeaderHereAndOneFarAway(t *testing.T) {
 	}
 	for _, p := range []*process{r, {Program: lead}} {
 		p.Process.Signal(syscall.SIGTERM)
-		if code := p.End(); code != 0 {
-			t.Errorf("code %d: %s", code, p.Log)
-		}
+		p.EndsWith(0)
 	}
 }
 
@@ -192,13 +186,10 @@ func TestTwoLeadersOnAnotherMachine(t *testing.T) {
 	}
 	for _, p := range []*process{r, {Program: lead}} {
 		p.Process.Signal(syscall.SIGTERM)
-		if code := p.End(); code != 0 {
-			t.Errorf("code %d: %s", code, p.Log)
-		}
+		p.EndsWith(0)
 	}
-	if n := underTorque(leaders.left) + underTorque(leaders.right); n != 0 {
-		t.Errorf("%d motors of the leaders are under torque", n)
-	}
+	rttest.Want(t, underTorque(leaders.left)+underTorque(leaders.right), 0,
+		"motors of the leaders under torque")
 }
 
 // Both arms simulated by the run itself: two worlds, one vector.

@@ -52,8 +52,6 @@ func atServer(t *testing.T, s *holdServer, args ...string) *process {
 func TestRateThatNobodySays(t *testing.T) {
 	t.Parallel()
 	r := atServer(t, newHoldServer(t))
-	if code := r.Start().End(); code != 3 {
-		t.Errorf("code %d, want 3", code)
-	}
+	r.Start().EndsWith(3)
 	stagetest.CheckSays(t, r.Log.String(), "give it as --fps")
 }

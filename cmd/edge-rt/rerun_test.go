@@ -76,15 +76,11 @@ func TestRerunShowsARun(t *testing.T) {
 	grows(100 << 10)
 	r.ctl("pause", "--id", "arm")
 	grows(600 << 10)
-	if code := view.End(syscall.SIGINT); code != 0 {
-		t.Errorf("view ends with %d:\n%s", code, view.Log)
-	}
+	view.EndsWith(0, syscall.SIGINT)
 	second := stagetest.Command(t, binary, live...).Start()
 	second.Await("streamed to Rerun")
 	viewer.SignalGroup(syscall.SIGINT)
-	if code := second.End(); code != 4 {
-		t.Errorf("without its viewer, view ends with %d:\n%s", code, second.Log)
-	}
+	second.EndsWith(4)
 	r.End(syscall.SIGTERM)
 
 	type entity struct {

@@ -103,9 +103,7 @@ func (p *player) play(t *testing.T, d time.Duration, args ...string) (s edge.Sum
 		t.Fatalf("%v: exit code %d: %s", args, code, r.Log)
 	}
 	actions = recordedActions(t, dir)
-	if s.Record.Lost != 0 {
-		t.Errorf("%d messages are not on record", s.Record.Lost)
-	}
+	rttest.Want(t, s.Record.Lost, 0, "messages not on record")
 	return s, actions
 }
 
@@ -224,9 +222,7 @@ func (p *player) checkAsked(t *testing.T, name string) {
 	}
 	rtc := strings.HasPrefix(name, "rtc")
 	want := [3]bool{rtc || strings.HasPrefix(name, "drtc") && name != "drtc spans", rtc, name == "drtc spans"}
-	if got := [3]bool{rows > 0, models > 0, spans > 0}; got != want {
-		t.Errorf("robot rows, model rows, spans sent: %v, want %v", got, want)
-	}
+	rttest.Want(t, [3]bool{rows > 0, models > 0, spans > 0}, want, "robot rows, model rows, spans sent")
 }
 
 // A server of the draft does not know our optional keys. It gets both prefixes, of equal length, under
@@ -250,9 +246,7 @@ func TestDraftServerAsPeer(t *testing.T) {
 				}
 				prefixed = prefixed || o.PrefixModel.Rows > 0
 			}
-			if prefixed != (name != "append") {
-				t.Errorf("prefix sent: %v", prefixed)
-			}
+			rttest.Want(t, prefixed, name != "append", "prefix sent")
 		})
 	}
 }

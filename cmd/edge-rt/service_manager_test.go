@@ -118,9 +118,7 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 		p := map[*manager]*stagetest.Program{me: edge, ms: srv}[m]
 		p.Process.Signal(syscall.SIGTERM)
 		m.await("STOPPING=1")
-		if code := p.End(); code != 0 {
-			t.Errorf("code %d\n%s", code, p.Log)
-		}
+		p.EndsWith(0)
 	}
 }
 
@@ -167,9 +165,7 @@ func TestStopWhileTheArmIsAbsent(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		edge := newManager(t).start(binary, "--bus", b.Path(), "--calibration", demoCalibration)
 		edge.Await("no motor answered")
-		if code := edge.End(sig); code != 0 {
-			t.Errorf("%v: code %d\n%s", sig, code, edge.Log)
-		}
+		edge.EndsWith(0, sig)
 	}
 }
 

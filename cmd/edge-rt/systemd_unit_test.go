@@ -49,9 +49,7 @@ func simBusProcess(t *testing.T, arm string, flags ...string) (link string) {
 	link = filepath.Join(t.TempDir(), arm)
 	p := stagetest.Command(t, binary, append([]string{"sim-bus", "--robot", arm, "--link", link}, flags...)...).Start()
 	t.Cleanup(func() {
-		if code := p.End(syscall.SIGTERM); code != 0 {
-			t.Errorf("sim-bus ends with %d: %s", code, p.Log)
-		}
+		p.EndsWith(0, syscall.SIGTERM)
 	})
 	rttest.Eventually(t, "sim-bus makes its port", func() bool { _, err := os.Readlink(link); return err == nil })
 	return link
@@ -82,9 +80,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	if on := torqueOnBus(t, u.bus); on != 6 {
 		t.Fatalf("%d motors hold torque after the kill, want 6: otherwise there is nothing to release", on)
 	}
-	if on := u.stopPost("signal", "killed", "KILL"); on != 0 {
-		t.Errorf("%d motors hold torque after ExecStopPost=, want 0", on)
-	}
+	rttest.Want(t, u.stopPost("signal", "killed", "KILL"), 0, "motors under torque after ExecStopPost=")
 }
 
 // With on-exit: hold the unit's command leaves an arm under torque only after an end that the edge

@@ -216,14 +216,10 @@ func TestTwoServicesWantAChoice(t *testing.T) {
 	other := rttest.Must(wire.ServicePrefix("test/other", "main", "other"))(t)
 	rttest.Must(s.Net.Token(wire.ServerAliveKey(other)))(t)
 	r := runOn(t, s, b, "--quiet")
-	if code := r.Start().End(); code != 3 {
-		t.Errorf("two services: code %d, want 3", code)
-	}
+	r.Start().EndsWith(3)
 	stagetest.CheckSays(t, r.Log.String(), "--service|still|other")
 	if code, _ := runOn(t, s, b, "--quiet", "--service", "still", "--duration", "500ms").play(); code != 0 {
 		t.Errorf("with --service still: code %d", code)
 	}
-	if n := underTorque(b); n != 0 {
-		t.Errorf("%d motors under torque", n)
-	}
+	rttest.Want(t, underTorque(b), 0, "motors under torque")
 }

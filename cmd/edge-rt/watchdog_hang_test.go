@@ -55,9 +55,7 @@ func checkHolds(r *process, b *servosim.Bus) {
 	if n := underTorque(b); n != 6 {
 		r.t.Errorf("%d motors under torque: %s", n, r.Log)
 	}
-	if code := r.End(syscall.SIGINT); code != 0 {
-		r.t.Errorf("it ends with %d, %s", code, r.Log)
-	}
+	r.EndsWith(0, syscall.SIGINT)
 	awaitNoWatchdog(r.t, b.Path())
 }
 

@@ -201,9 +201,7 @@ func TestWatchdogThatEndsIsReported(t *testing.T) {
 	r, watchdog := startWatched(t, simBus(t))
 	syscall.Kill(watchdog, syscall.SIGKILL)
 	r.Await("guards the arm has ended")
-	if code := r.End(syscall.SIGTERM); code != 0 {
-		t.Errorf("the edge ends with %d", code)
-	}
+	r.EndsWith(0, syscall.SIGTERM)
 }
 
 // The port of a killed process becomes free a little later, and its watchdog process may hold it

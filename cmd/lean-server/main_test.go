@@ -606,9 +606,7 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 			r := start(t)
 			r.awaitReady()
 			for _, page := range []string{"/healthz", "/metrics"} {
-				if code := r.get(page); code != http.StatusOK {
-					t.Errorf("%s = %d, want 200", page, code)
-				}
+				rttest.Want(t, r.get(page), http.StatusOK, "status of %s", page)
 			}
 			if took := r.end(sig); took > stopLimit {
 				t.Errorf("ended after %v, want %v at most", took, stopLimit)

@@ -86,9 +86,7 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 		t.Error("no answer to a good observation after it")
 	}
 	for _, page := range []string{"/healthz", "/readyz"} {
-		if code := r.get(page); code != http.StatusOK {
-			t.Errorf("%s = %d, want 200", page, code)
-		}
+		rttest.Want(t, r.get(page), http.StatusOK, "status of %s", page)
 	}
 	if lost := r.metrics()["lean_server_log_lines_lost_total"]; lost == 0 || lost > lines+100 {
 		t.Errorf("%v lines are counted as lost, want most of %d", lost, lines)

@@ -108,9 +108,7 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 		if i == 7 {
 			want = 11
 		}
-		if got := e.Rows[i*6+3]; got != want {
-			t.Errorf("row %d is %v, want %v", i, got, want)
-		}
+		rttest.Want(t, e.Rows[i*6+3], want, "row %d", i)
 	}
 	row := make([]float32, 6)
 	for place, want := range map[float64]float32{-1: 5, 0: 5, 0.5: 5.5, 13.5: 18.5, 14: 19, 99: 19} {

@@ -231,9 +231,7 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 		if err != nil || len(infos) == 0 {
 			t.Fatalf("%d records, %v", len(infos), err)
 		}
-		if got := infos[0].Run[recording.Calibration]; got != c.Text() {
-			t.Errorf("the record has the calibration %s, want %s", got, c.Text())
-		}
+		rttest.Want(t, infos[0].Run[recording.Calibration], c.Text(), "calibration in the record")
 	}
 }
 

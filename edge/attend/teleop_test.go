@@ -160,9 +160,7 @@ func TestFollowerFollows(t *testing.T) {
 				want = 1 // the gripper is a trigger
 			}
 			held := slices.DeleteFunc(lead.TorqueEnabled(), func(on bool) bool { return !on })
-			if len(held) != want {
-				t.Errorf("%d motors of the leader are under torque, want %d", len(held), want)
-			}
+			rttest.Want(t, len(held), want, "motors of the leader under torque")
 			end()
 			if slices.Contains(follow.TorqueEnabled(), true) || slices.Contains(lead.TorqueEnabled(), true) {
 				t.Errorf("torque %v and %v at the end, want none", follow.TorqueEnabled(), lead.TorqueEnabled())
@@ -189,9 +187,8 @@ func TestASilentLeaderHasNoNews(t *testing.T) {
 		lead.Mute(id, false)
 	}
 	rttest.Eventually(t, "an answer", func() bool { return strings.Contains(said.String(), "the leader answers") })
-	if n := strings.Count(said.String(), "was under torque and was let go"); n != 1 {
-		t.Errorf("%d reports that motor 1 was under torque, want 1", n)
-	}
+	rttest.Want(t, strings.Count(said.String(), "was under torque and was let go"), 1,
+		"reports that motor 1 was under torque")
 }
 
 // The follower does not jump to a leader at another position.

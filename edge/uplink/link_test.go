@@ -390,9 +390,8 @@ func TestLinkNamesItsRawPictures(t *testing.T) {
 	for quality, want := range map[int]string{0: "[observation.images.top]", 90: "[]"} {
 		l.JPEGQuality = quality
 		rttest.Do(t, l.connect(within(t, 5*time.Second)))
-		if got := s.opens[len(s.opens)-1].RawImages; fmt.Sprint(got) != want {
-			t.Errorf("quality %d: raw pictures of %v, want %s", quality, got, want)
-		}
+		rttest.Want(t, fmt.Sprint(s.opens[len(s.opens)-1].RawImages), want,
+			"quality %d: size of raw pictures", quality)
 	}
 }
 
@@ -422,9 +421,7 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	token := rttest.Must(s.net.Token(wire.ServerAliveKey(l.contract.Prefix)))(t)
 	defer token.Undeclare()
 	rttest.Eventually(t, "the second session", func() bool { return l.In.Sessions().Epoch() > 1 })
-	if s.asked() != 2 {
-		t.Errorf("%d sessions were asked for, want 2", s.asked())
-	}
+	rttest.Want(t, s.asked(), 2, "sessions asked for")
 }
 
 // Goal: the edge closes a session that it refuses: an open one would occupy a place until its idle
@@ -602,9 +599,7 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 		}
 		all["a"].change(func(r *server) {
 			for _, o := range r.opens {
-				if o.RTCEnabled != tt.asked {
-					t.Errorf("%s: asked %v, want %v", tt.name, o.RTCEnabled, tt.asked)
-				}
+				rttest.Want(t, o.RTCEnabled, tt.asked, "%s: asked", tt.name)
 			}
 		})
 		want := 0

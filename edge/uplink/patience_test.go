@@ -64,12 +64,8 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		cfg := usual()
 		cfg.Given = tt.given
 		p := cfg.Patience(50, 30)
-		if got := p.Age(tt.pace); got != tt.age {
-			t.Errorf("%s: actions may be %v old, want %v", tt.name, got, tt.age)
-		}
-		if got := p.Quiet(tt.pace); got != tt.quiet {
-			t.Errorf("%s: degraded after %v, want %v", tt.name, got, tt.quiet)
-		}
+		rttest.Want(t, p.Age(tt.pace), tt.age, "%s: the longest age of actions", tt.name)
+		rttest.Want(t, p.Quiet(tt.pace), tt.quiet, "%s: degraded after", tt.name)
 		if err := p.hopeless(tt.pace); (err != nil) != tt.hopeless || err != nil && exit.Of(err) != exit.Config {
 			t.Errorf("%s: hopeless = %v, want %v", tt.name, err, tt.hopeless)
 		}
@@ -147,25 +143,18 @@ func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
 		a.Add(20)
 	}
 	got := a.Learn(said)
-	if got.Most != paceTimes*20*time.Millisecond {
-		t.Errorf("after %d answers of 20 ms an inference may take %v, want %v", paceWindow, got.Most,
-			paceTimes*20*time.Millisecond)
-	}
+	rttest.Want(t, got.Most, paceTimes*20*time.Millisecond,
+		"after %d answers of 20 ms, the time of an inference", paceWindow)
 	cfg := usual()
 	p := cfg.Patience(50, 30)
-	if quiet := p.Quiet(Pace{}.Or(said)); quiet != 90*time.Second {
-		t.Errorf("before the first answer degraded after %v, want 1m30s", quiet)
-	}
-	if quiet := p.Quiet(got.Or(said)); quiet != DefaultDegradedAfter {
-		t.Errorf("degraded after %v, want %v", quiet, DefaultDegradedAfter)
-	}
+	rttest.Want(t, p.Quiet(Pace{}.Or(said)), 90*time.Second, "before the first answer degraded after")
+	rttest.Want(t, p.Quiet(got.Or(said)), DefaultDegradedAfter, "time until degraded")
 }
 
 func TestPaceOfBelievesNoNonsense(t *testing.T) {
 	for _, ms := range []float64{-1, 0} {
-		if got := paceOf(&wire.Capabilities{InferenceMsMin: ms, InferenceMsP99: ms, QueueWaitMs: ms}); got != (Pace{}) {
-			t.Errorf("%v ms: %+v, want nothing known", ms, got)
-		}
+		rttest.Want(t, paceOf(&wire.Capabilities{InferenceMsMin: ms, InferenceMsP99: ms, QueueWaitMs: ms}), Pace{},
+			"%v ms", ms)
 	}
 	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 1e300,
 		QueueWaitMs: 10}); got.Most != paceMost || got.Least != 500*time.Millisecond {

@@ -166,9 +166,7 @@ func TestReceiverKeepsTheNewest(t *testing.T) {
 	if !fresh || key != 5 || a.Body.ChunkRobot.Rows != 4 {
 		t.Errorf("front = key %d rows %d fresh %v, want 5, 4, true", key, a.Body.ChunkRobot.Rows, fresh)
 	}
-	if got := r.stats.Dropped[dropNewer].Load(); got != 2 {
-		t.Errorf("superseded %d, want 2", got)
-	}
+	rttest.Want(t, r.stats.Dropped[dropNewer].Load(), 2, "superseded")
 }
 
 func TestReceiverTellsEvents(t *testing.T) {

@@ -116,9 +116,7 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 					asked += id
 				}
 			}
-			if asked != tt.asked {
-				t.Errorf("asked %q, want %q", asked, tt.asked)
-			}
+			rttest.Want(t, asked, tt.asked, "asked")
 		})
 	}
 }
@@ -143,9 +141,7 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	rttest.Eventually(t, "a session at b, without a back-off", func() bool {
 		return l.server() == "b" && l.In.Sessions().Epoch() > 1
 	})
-	if n := all["a"].asked(); n != 1 {
-		t.Errorf("a was asked %d times, want once", n)
-	}
+	rttest.Want(t, all["a"].asked(), 1, "requests to a")
 }
 
 // Goal: a server with another bundle that was present beside the robot's server is not that server

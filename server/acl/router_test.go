@@ -142,9 +142,7 @@ func TestRulesAreWhole(t *testing.T) {
 		ids["subject "+s.ID]++
 	}
 	for id, n := range ids {
-		if n != 1 {
-			t.Errorf("%s is there %d times", id, n)
-		}
+		rttest.Want(t, n, 1, "count of %s", id)
 	}
 	for _, p := range book.Policies {
 		for _, id := range p.Rules {

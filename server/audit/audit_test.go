@@ -149,9 +149,7 @@ func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	for range linesWaiting + 10 {
 		w.Add(record, nil, nil)
 	}
-	if n := w.Counts.LinesDropped.Load(); n != 10 {
-		t.Errorf("lost = %d lines, want 10", n)
-	}
+	rttest.Want(t, w.Counts.LinesDropped.Load(), 10, "lines lost")
 	close(disk.leave)
 	go func() {
 		for range disk.entered {
@@ -159,9 +157,7 @@ func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	}()
 	stop()
 	close(disk.entered)
-	if n := w.Counts.Lines.Load(); n != linesWaiting+1 {
-		t.Errorf("wrote %d lines, want %d", n, linesWaiting+1)
-	}
+	rttest.Want(t, w.Counts.Lines.Load(), linesWaiting+1, "lines written")
 }
 
 // A capture that finds no free slot is counted as well.

@@ -59,7 +59,5 @@ func TestThreadsDoAllJobs(t *testing.T) {
 		c.Do(1)
 	}
 	c.Close()
-	if n := done[0].Load() + done[1].Load(); n != 100 {
-		t.Errorf("two threads did %d jobs, want 100", n)
-	}
+	rttest.Want(t, done[0].Load()+done[1].Load(), 100, "jobs of two threads")
 }

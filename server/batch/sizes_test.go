@@ -10,9 +10,7 @@ import (
 func TestFit(t *testing.T) {
 	s := NewSizes([]int{1, 2, 4, 6})
 	for rows, want := range []int{1, 1, 2, 4, 4, 6, 6, 6} {
-		if size := s.Fit(rows); size != want {
-			t.Errorf("%d rows run in a batch of %d, want %d", rows, size, want)
-		}
+		rttest.Want(t, s.Fit(rows), want, "rows of a batch of %d", rows)
 	}
 }
 
@@ -39,9 +37,7 @@ func TestChoose(t *testing.T) {
 			}
 		}
 		for n := 1; n <= 8; n++ {
-			if got := s.Choose(n); got != tt.want[n] {
-				t.Errorf("%s: of %d that wait %d share a run, want %d", tt.name, n, got, tt.want[n])
-			}
+			rttest.Want(t, s.Choose(n), tt.want[n], "%s: of %d that wait, a run's share", tt.name, n)
 		}
 		rttest.Want(t, testing.AllocsPerRun(10, func() { s.Learn(s.Fit(s.Choose(3)), 10*ms) }), 0, "%s: allocations",
 			tt.name)
@@ -94,12 +90,8 @@ func TestTurnTakesTheBestSize(t *testing.T) {
 	sizes := NewSizes([]int{1, 2, 4})
 	rttest.Want(t, sizes.Wait(3), 0, "nothing is known")
 	sizes.Learn(1, time.Second)
-	if got := sizes.Wait(3); got != 3*time.Second {
-		t.Errorf("one by one: %v, want 3 s", got)
-	}
+	rttest.Want(t, sizes.Wait(3), 3*time.Second, "wait one by one")
 	sizes.Learn(4, 1200*time.Millisecond)
-	if got := sizes.Wait(3); got != 1200*time.Millisecond {
-		t.Errorf("together: %v, want 1.2 s", got)
-	}
+	rttest.Want(t, sizes.Wait(3), 1200*time.Millisecond, "wait together")
 	rttest.Want(t, sizes.Wait(-1), 0, "nobody")
 }

@@ -125,9 +125,7 @@ func TestTwoRobotsInABatch(t *testing.T) {
 	cfg := config(t)
 	discard := slog.New(slog.DiscardHandler)
 	p := rttest.Must(Open(t.Context(), cfg, discard, func(string) {}))(t)
-	if p.MaxBatch != 1 {
-		t.Errorf("without max_batch %d rows, want 1", p.MaxBatch)
-	}
+	rttest.Want(t, p.MaxBatch, 1, "rows without max_batch")
 	rttest.Do(t, p.Runtime.Close())
 	cfg.MaxBatch = 2
 	m := rttest.Must(rttest.Must(Open(t.Context(), cfg, discard, func(string) {}))(t).Serve(2, 2))(t)

@@ -95,8 +95,6 @@ func TestEditRollout(t *testing.T) {
 		if got != tt.want || (err == nil) != (tt.says == "") || err != nil && !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v,\n%s\nwant\n%s", tt.name, err, got, tt.want)
 		}
-		if mode := rttest.Must(os.Stat(file))(t).Mode().Perm(); mode != 0o640 {
-			t.Errorf("%s: mode %v", tt.name, mode)
-		}
+		rttest.Want(t, rttest.Must(os.Stat(file))(t).Mode().Perm(), 0o640, "%s: mode", tt.name)
 	}
 }

@@ -17,9 +17,7 @@ func TestBound(t *testing.T) {
 		"captures 0.0 KiB, replicas 0.0 KiB)"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
-	if b.Promisable() != 100<<20 {
-		t.Errorf("%d bytes may be promised to robots, want all", b.Promisable())
-	}
+	rttest.Want(t, b.Promisable(), 100<<20, "bytes for promises to robots")
 	b.Release(Observations, 40<<20)
 	if b.Used() != 60<<20 || b.Of(Observations) != 0 || b.Most() != 100<<20 || !b.Take(Replicas, 40<<20) ||
 		b.Promisable() != 60<<20 {

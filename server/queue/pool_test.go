@@ -3,6 +3,7 @@ package queue
 import (
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/memory"
 )
 
@@ -40,7 +41,5 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 	p.Trim()
 	p.Trim()
-	if p.Bytes() != 0 {
-		t.Errorf("%d bytes are kept that nobody uses, want 0", p.Bytes())
-	}
+	rttest.Want(t, p.Bytes(), 0, "bytes kept that nobody uses")
 }

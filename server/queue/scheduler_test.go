@@ -56,14 +56,12 @@ func TestSchedulersByName(t *testing.T) {
 	for _, name := range Schedulers {
 		s := rttest.Must(New(name))(t)
 		list := make([]Waiting, 300)
-		if n := testing.AllocsPerRun(20, func() {
+		rttest.NoAllocs(t, name+" allocates %v times", 20, func() {
 			for i := range list {
 				list[i] = Waiting{ID: "x", Since: rt.Instant(i), Deadline: rt.Instant(1000 * (i % 7))}
 			}
 			s.Order(list, 4, 500, 3500, 1000)
-		}); n != 0 {
-			t.Errorf("%s allocates %v times, want 0", name, n)
-		}
+		})
 	}
 	rttest.Fails(t, rttest.Err(New("lottery")), "runway")
 }

@@ -53,9 +53,7 @@ func TestPlaces(t *testing.T) {
 			for _, p := range entered {
 				p.Leave()
 			}
-			if len(b.groups) != 0 {
-				t.Errorf("%d groups are kept of nobody", len(b.groups))
-			}
+			rttest.Want(t, len(b.groups), 0, "groups kept of nobody")
 			rttest.Want(t, b.Place(tt.from(0)).Refuse(Place{}), "", "all have left, and one more is refused")
 		})
 	}
@@ -92,9 +90,7 @@ func TestMeters(t *testing.T) {
 		t.Error("a new session has new quotas")
 	}
 	b.Release(m, now.Add(time.Second))
-	if len(b.meters) != 0 {
-		t.Errorf("%d robots are remembered without an effect", len(b.meters))
-	}
+	rttest.Want(t, len(b.meters), 0, "robots remembered without an effect")
 	for i := range metersMost + 9 {
 		m := b.Meter(fmt.Sprint(i))
 		m.Used(now, 0)

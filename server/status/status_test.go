@@ -84,9 +84,7 @@ func TestWhoMayLook(t *testing.T) {
 	}
 	a := rttest.Must(http.Post("http://"+p.Addr().String()+"/status.json", "text/plain", strings.NewReader("x")))(t)
 	a.Body.Close()
-	if a.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("a body gets %d, want 413", a.StatusCode)
-	}
+	rttest.Want(t, a.StatusCode, http.StatusRequestEntityTooLarge, "the answer to a body")
 }
 
 // Goal: people have a limited rate of requests, a supervisor has not.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim"
 )
 
@@ -26,9 +27,7 @@ func TestServerReceivesAtArrival(t *testing.T) {
 			return
 		}
 		received++
-		if got := tick.ServerIn - tick.Sent; got != way {
-			t.Errorf("tick %d: received %v after it was sent, want %v", tick.Tick, got, way)
-		}
+		rttest.Want(t, tick.ServerIn-tick.Sent, way, "tick %d: time from its sending", tick.Tick)
 		if tick.ServerOut-tick.ServerIn > cfg.Compute {
 			late++
 		}

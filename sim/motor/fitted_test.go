@@ -26,9 +26,7 @@ func TestTorqueOffForgetsTheSum(t *testing.T) {
 	}
 	f.Torque(now, 0, false)
 	f.Torque(now, 0, true)
-	if got := f.joints[0].summed; got != 0 {
-		t.Errorf("%v is left of the sum, want 0", got)
-	}
+	rttest.Want(t, f.joints[0].summed, 0, "rest of the sum")
 }
 
 // No call of a motor allocates on the simulator's thread.

@@ -265,15 +265,9 @@ func TestEveryNth(t *testing.T) {
 func TestArrival(t *testing.T) {
 	var l Line[int]
 	slow := Effect{Rate: 10_000, Delay: 5 * time.Millisecond}
-	if got := l.Arrival(0, slow, 1000); got != 105*time.Millisecond {
-		t.Errorf("the first takes %v, want 105ms", got)
-	}
-	if got := l.Arrival(50*time.Millisecond, slow, 1000); got != 205*time.Millisecond {
-		t.Errorf("the one behind it is there at %v, want 205ms", got)
-	}
-	if got := l.Arrival(60*time.Millisecond, Effect{}, 1000); got != 60*time.Millisecond {
-		t.Errorf("without a limit: %v, want 60ms", got)
-	}
+	rttest.Want(t, l.Arrival(0, slow, 1000), 105*time.Millisecond, "time of the first")
+	rttest.Want(t, l.Arrival(50*time.Millisecond, slow, 1000), 205*time.Millisecond, "time of the next")
+	rttest.Want(t, l.Arrival(60*time.Millisecond, Effect{}, 1000), 60*time.Millisecond, "without a limit")
 }
 
 // A trace delays or loses each message, in both directions, by its time.

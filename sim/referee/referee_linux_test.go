@@ -474,9 +474,7 @@ func TestVerdictFigures(t *testing.T) {
 	m.wait(20 * time.Millisecond)
 	m.torque(grip, 0)
 	v := m.Verdict()
-	if v.OffAfter != 20*time.Millisecond {
-		t.Errorf("all off after %v, want 20ms", v.OffAfter)
-	}
+	rttest.Want(t, v.OffAfter, 20*time.Millisecond, "time until all are off")
 	if v.Longest.Counts != 16 || v.Longest.Joint != "lift" || v.Longest.Degrees < 1.40 || v.Longest.Degrees > 1.41 {
 		t.Errorf("the longest step is %+v, want 16 counts of lift", v.Longest)
 	}

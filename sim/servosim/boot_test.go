@@ -107,9 +107,7 @@ func TestWhatAServoBootsWith(t *testing.T) {
 	s.restart(s.Now())
 	for reg, want := range map[int]int64{stsTorqueLimit: 400, stsAcceleration: 0, stsGoalTime: 0,
 		stsGoalVelocity: speedMax, 55: 1, stsTorque: 0, stsGoal: 2300} {
-		if got := s.get(reg); got != want {
-			t.Errorf("register %d = %d after a restart, want %d", reg, got, want)
-		}
+		rttest.Want(t, s.get(reg), want, "register %d after a restart", reg)
 	}
 	x := one(t, "xl430-w250", Config{})
 	x.set(xLimitPWM, 500)
@@ -118,9 +116,7 @@ func TestWhatAServoBootsWith(t *testing.T) {
 	}
 	x.restart(s.Now())
 	for reg, want := range map[int]int64{xGoalPWM: 500, xWatchdog: 0, xProfile: 0, xPositionP: 640, 65: 0, xTorque: 0} {
-		if got := x.get(reg); got != want {
-			t.Errorf("X: register %d = %d after a restart, want %d", reg, got, want)
-		}
+		rttest.Want(t, x.get(reg), want, "X: register %d after a restart", reg)
 	}
 }
 

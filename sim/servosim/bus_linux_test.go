@@ -64,9 +64,7 @@ func TestRepliesArriveAtTheWiresPace(t *testing.T) {
 			if got := c.receive(tt.reply, patience); len(got) != tt.reply {
 				t.Fatalf("got %d bytes, want %d", len(got), tt.reply)
 			}
-			if got := clock.Now().Sub(1_000_000); got != tt.want {
-				t.Errorf("the last reply arrived after %v, want %v", got, tt.want)
-			}
+			rttest.Want(t, clock.Now().Sub(1_000_000), tt.want, "time of the last reply")
 		})
 	}
 }
@@ -81,9 +79,7 @@ func TestADroppedReplyStillTakesItsTime(t *testing.T) {
 	}
 	// Request 60, turnaround 50, silence 60, turnaround 50, reply 60: the second request came at
 	// the time of the first servo's lost answer.
-	if got := clock.Now().Sub(1_000_000); got != 280*time.Microsecond {
-		t.Errorf("the second reply arrived after %v, want 280us", got)
-	}
+	rttest.Want(t, clock.Now().Sub(1_000_000), 280*time.Microsecond, "time of the second reply")
 }
 
 // diary is a plant that records the instants of its calls.
@@ -146,9 +142,7 @@ func TestHalfAFrameIsForgottenAfterASilence(t *testing.T) {
 	rttest.Eventually(t, "the wire to read", func() bool { return clock.looks.Load() > looks })
 	clock.Advance(interByteMax + time.Millisecond)
 	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
-	if got := b.Counters().GarbageBytes; got != 5 {
-		t.Errorf("GarbageBytes = %d, want 5", got)
-	}
+	rttest.Want(t, b.Counters().GarbageBytes, 5, "GarbageBytes")
 }
 
 func TestAFrameMayComeInPieces(t *testing.T) {

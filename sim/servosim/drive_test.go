@@ -363,9 +363,7 @@ func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	}
 	s.set(9, int64(start+100))
 	s.Advance(time.Second)
-	if at := s.place(); at != start+100 {
-		t.Errorf("with a wider range at %d, want %d", at, start+100)
-	}
+	rttest.Want(t, s.place(), start+100, "position with a wider range")
 	s = one(t, "sts3215", Config{})
 	s.set(11, 1900)
 	s.set(stsGoal, 3000)
@@ -390,9 +388,7 @@ func TestRealtimeTickCounts(t *testing.T) {
 		want  int
 	}{{0, first}, {time.Millisecond, first + 1}, {1500 * time.Millisecond, first + 1501},
 		{32768 * time.Millisecond, first + 1501}} {
-		if got := ticks(tt.after); got != tt.want {
-			t.Errorf("%v later it is %d, want %d", tt.after, got, tt.want)
-		}
+		rttest.Want(t, ticks(tt.after), tt.want, "%v later the position", tt.after)
 	}
 	s.restart(s.Now())
 	if got := ticks(7 * time.Millisecond); got != 7 {

@@ -113,9 +113,7 @@ func TestADynamixelRefusesAWholeWriteWithAReason(t *testing.T) {
 				tt.before(s)
 			}
 			mem := s.mem
-			if got := s.write(tt.addr, tt.data, s.Now()); got != tt.want {
-				t.Errorf("write = code %d, want %d", got, tt.want)
-			}
+			rttest.Want(t, s.write(tt.addr, tt.data, s.Now()), tt.want, "code of a write")
 			if tt.want != 0 && s.mem != mem {
 				t.Error("a refused write changed something")
 			}
@@ -144,13 +142,9 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 	if moving := s.read(nil, 122, 1, s.Now())[0]; moving != 0 {
 		t.Error("it says that it moves, although it was stopped")
 	}
-	if code := s.set(xGoal, 2000); code != resultRange {
-		t.Errorf("a goal after it fired = code %d, want %d", code, resultRange)
-	}
+	rttest.Want(t, s.set(xGoal, 2000), resultRange, "code of a goal after it fired")
 	s.set(xWatchdog, 0)
-	if code := s.set(xGoal, 2000); code != 0 {
-		t.Errorf("a goal after it was cleared = code %d", code)
-	}
+	rttest.Want(t, s.set(xGoal, 2000), 0, "code of a goal after it was cleared")
 }
 
 func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
@@ -391,9 +385,8 @@ func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
 		{"xl430-w250", 578, 661, 0},
 	} {
 		s := one(t, tt.model, Config{})
-		if code := s.write(tt.addr, le(int64(tt.to), 2), s.Now()); code != tt.want {
-			t.Errorf("%s: %d at %d is answered with %d, want %d", tt.model, tt.to, tt.addr, code, tt.want)
-		}
+		rttest.Want(t, s.write(tt.addr, le(int64(tt.to), 2), s.Now()), tt.want,
+			"%s: the answer to %d at %d", tt.model, tt.to, tt.addr)
 	}
 }
 

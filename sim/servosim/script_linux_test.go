@@ -163,9 +163,7 @@ func TestAnAdapterMayBeSlow(t *testing.T) {
 	if got := c.receive(48, patience); len(got) != 48 {
 		t.Fatalf("got %d bytes, want 48", len(got))
 	}
-	if now := time.Duration(clock.Now()); now != 16*time.Millisecond {
-		t.Errorf("six replies after %v, want 16ms", now)
-	}
+	rttest.Want(t, time.Duration(clock.Now()), 16*time.Millisecond, "time of six replies")
 }
 
 func TestUnplugAndReplug(t *testing.T) {
@@ -236,7 +234,5 @@ func TestInject(t *testing.T) {
 	c.ask("FF FF 03 02 01 F9", "FF FF 03 02 00 FA")
 	clock.Advance(time.Second)
 	c.ask("FF FF 03 02 01 F9", "")
-	if err := b.Inject(Script{Faults: []Fault{{Kind: "mood"}}}); !errors.Is(err, errScript) {
-		t.Errorf("a fault that there is none of: %v, want ErrScript", err)
-	}
+	rttest.FailsAs(t, b.Inject(Script{Faults: []Fault{{Kind: "mood"}}}), errScript)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
@@ -58,9 +59,7 @@ func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
 		{"goal", stsGoal, 2064}, {"present", stsPresent, 2064}, {"torque limit", stsTorqueLimit, 1000},
 		{"model", 3, 2825}, {"upper limit", 11, 4095},
 	} {
-		if got := int(s.get(tt.reg)); got != tt.want {
-			t.Errorf("%s = %d, want %d", tt.name, got, tt.want)
-		}
+		rttest.Want(t, int(s.get(tt.reg)), tt.want, "%s", tt.name)
 	}
 	if s.mem[stsTorque] != 0 || plant.torque[0] {
 		t.Error("torque is on after power-up")
@@ -78,9 +77,7 @@ func TestTheLockDecidesWhatSurvives(t *testing.T) {
 		t.Errorf("P = %d with the lock closed, want 16 in the working copy", s.mem[21])
 	}
 	s.restart(now)
-	if s.mem[21] != 32 {
-		t.Errorf("P = %d after a power cycle with the lock closed, want 32", s.mem[21])
-	}
+	rttest.Want(t, s.mem[21], 32, "P after a power cycle with the lock closed")
 	s.set(55, 0)
 	s.set(21, 16)
 	s.write(stsTorqueLimit, []byte{100, 0}, now)
@@ -141,10 +138,8 @@ func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
 			s.put(stsOffset, signed(tt.off, signOffset))
 			g := signed(tt.goal, signPosition)
 			s.write(stsGoal, []byte{byte(g), byte(g >> 8)}, s.Now())
-			if plant.goal[0] != tt.want {
-				t.Errorf("goal %d in [%d, %d] offset %d goes to %d, want %d", tt.goal, tt.lo, tt.hi, tt.off,
-					plant.goal[0], tt.want)
-			}
+			rttest.Want(t, plant.goal[0], tt.want,
+				"goal %d in [%d, %d] offset %d: position", tt.goal, tt.lo, tt.hi, tt.off)
 		})
 	}
 }
@@ -167,9 +162,8 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 			w := signed(tt.off, signOffset)
 			s.write(stsOffset, []byte{byte(w), byte(w >> 8)}, s.Now())
 			b := s.read(nil, stsPresent, 2, s.Now())
-			if got := magnitude(int64(b[0])|int64(b[1])<<8, signPosition); got != tt.want {
-				t.Errorf("place %d with offset %d reads %d, want %d", tt.place, tt.off, got, tt.want)
-			}
+			rttest.Want(t, magnitude(int64(b[0])|int64(b[1])<<8, signPosition), tt.want,
+				"position at place %d with offset %d", tt.place, tt.off)
 		})
 	}
 }
@@ -195,9 +189,7 @@ func TestAPlaceReadsAsAnyPosition(t *testing.T) {
 			t.Errorf("%d: code %d, answers %v", position, code, answers)
 		}
 		b := s.read(nil, stsPresent, 2, s.Now())
-		if got := int(b[0]) | int(b[1])<<8; got != position {
-			t.Errorf("present = %d, want %d", got, position)
-		}
+		rttest.Want(t, int(b[0])|int(b[1])<<8, position, "present")
 	}
 }
 
@@ -208,9 +200,7 @@ func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 		s.set(55, int64(lock))
 		s.set(stsTorque, torqueCentre)
 		s.restart(s.Now())
-		if got := s.offset(); got != want {
-			t.Errorf("lock %d: offset %d after a power cycle, want %d", lock, got, want)
-		}
+		rttest.Want(t, s.offset(), want, "lock %d: offset after a power cycle", lock)
 	}
 }
 
@@ -291,17 +281,11 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 	const middle, freeSpeed = 2048, 3072
 	now := rt.Instant(time.Second)
 	f.Goal(now, 0, 4000)
-	if got := f.Present(now.Add(time.Second), 0); got != middle {
-		t.Errorf("without torque the shaft is at %d, want %d", got, middle)
-	}
+	rttest.Want(t, f.Present(now.Add(time.Second), 0), middle, "position of the shaft without torque")
 	now = now.Add(time.Second)
 	f.Torque(now, 0, true)
-	if got := f.Present(now.Add(time.Second/4), 0); got != middle+freeSpeed/4 {
-		t.Errorf("after a quarter of a second at %d, want %d", got, middle+freeSpeed/4)
-	}
-	if got := f.Present(now.Add(time.Second), 0); got != 4000 {
-		t.Errorf("after a second at %d, want 4000", got)
-	}
+	rttest.Want(t, f.Present(now.Add(time.Second/4), 0), middle+freeSpeed/4, "position after a quarter of a second")
+	rttest.Want(t, f.Present(now.Add(time.Second), 0), 4000, "position after a second")
 }
 
 // A shaft whose velocity is seldom read reports its speed of the moment, not the average since the

@@ -76,6 +76,14 @@ func (p *Program) End(signals ...os.Signal) (code int) {
 	return p.ProcessState.ExitCode()
 }
 
+// EndsWith ends the program as End does, and reports an exit code that is not the wanted one.
+func (p *Program) EndsWith(code int, signals ...os.Signal) {
+	p.t.Helper()
+	if got := p.End(signals...); got != code {
+		p.t.Errorf("%s ended with code %d, want %d:\n%s", filepath.Base(p.Path), got, code, p.Log)
+	}
+}
+
 // Run runs the program to its end.
 func (p *Program) Run() (code int, stdout, stderr string) {
 	p.t.Helper()

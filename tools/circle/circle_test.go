@@ -70,9 +70,7 @@ func TestSharesAreAllEpisodes(t *testing.T) {
 			}
 			n += p.share(i)
 		}
-		if n != p.episodes {
-			t.Errorf("%d episodes in %d worlds are %d together", p.episodes, p.worlds, n)
-		}
+		rttest.Want(t, n, p.episodes, "%d episodes in %d worlds together", p.episodes, p.worlds)
 	}
 }
 

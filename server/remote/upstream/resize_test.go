@@ -48,9 +48,7 @@ func TestResizeOfALine(t *testing.T) { // of which Pillow would make a picture w
 	r := newResizer(1, 100, 10, 10)
 	dst := make([]byte, 10*10*channels)
 	r.resize(dst, noise(1, 100))
-	if r.inH != 1 {
-		t.Errorf("the line is %d pixels high, want 1", r.inH)
-	}
+	rttest.Want(t, r.inH, 1, "height of the line")
 }
 
 func BenchmarkResize(b *testing.B) {
