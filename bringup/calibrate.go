@@ -130,8 +130,8 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	return true, k.save(c)
 }
 
-// question asks about writing the calibration c of a file into the motors. other is a file beside it, of
-// another arm, whose calibration they have; empty: there is no such file.
+// question returns the question whether to write the calibration c of a file into the motors. other is the
+// file beside it, of another arm, whose calibration the motors have; empty: there is no such file.
 func (k *calibrator) question(file string, c servo.Calibration) (text, other string) {
 	text = "There is a calibration at " + file
 	all, names := []servo.Calibration{c}, []string{file}

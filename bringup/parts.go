@@ -9,9 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// EachPart runs a command for one part of a robot after the other, until it fails for one of them, unless
-// their ports are swapped.
-// next is the command that an operator runs after it for the whole robot.
+// EachPart runs a command for each part of a robot in turn, until it fails for one of them. It runs none if
+// their ports are swapped. next is the command that an operator runs afterwards, for the whole robot.
 func EachPart(cfg Config, places []device.Place, next string, run func(Config) error) error {
 	cfg.typed = new(typed)
 	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
@@ -35,8 +34,8 @@ func blankAfter(i int) string {
 	return "\n"
 }
 
-// next returns the words before and of the command after this one; of several parts EachPart prints
-// it.
+// next returns the words before, followed by the name of the next command, which EachPart prints for several
+// parts.
 func (s *session) next(before, format string, args ...any) string {
 	if s.Part != "" {
 		return before

@@ -232,8 +232,8 @@ func travel(m robot.Motor, counts int) string {
 	return fmt.Sprintf("%.1f degrees (%d counts)", degreesOf(m, counts), counts)
 }
 
-// homing returns the offset with which a shaft that reads at without an offset reads half a turn,
-// and its reading with that offset: half a turn, or one count beside it where the register ends.
+// homing returns the offset that makes a shaft's reading half a turn, where at is its reading without an
+// offset, and the reading with that offset: half a turn, or one count beside it where the register ends.
 // Both are modulo one turn, because a servo knows no more after its next power-up.
 func homing(model *table.Model, at int) (offset, reads int) {
 	turn, half := turnOf(model), model.MaxRaw()/2

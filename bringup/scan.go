@@ -91,8 +91,8 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 	return errors.Join(err, newSession(cfg.Config).report(report))
 }
 
-// ScanBus is Scan without the report as JSON, which it returns; without Servos when the scan itself
-// failed.
+// ScanBus is Scan, but returns the report instead of printing it as JSON. The report has no Servos when the
+// scan itself failed.
 func ScanBus(ctx context.Context, cfg ScanConfig) (report ScanReport, err error) {
 	if err := cfg.checkBus(); err != nil {
 		return report, err

@@ -141,7 +141,7 @@ func release(bus string, r robot.Robot, out io.Writer) error {
 
 // heldOnPurpose reports whether the run held the arm on purpose, from the environment of an
 // ExecStopPost= command: the run has ended with a code of exit.Held or exit.Untouched, and not by a
-// kill, a hang or a panic. Where a panic is no signal, code 2 may be one.
+// kill, a hang or a panic. A Go panic ends with code 2, exit.Usage, unless GOTRACEBACK makes it a signal.
 //
 // Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
 func heldOnPurpose(onExit string) bool {

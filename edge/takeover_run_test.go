@@ -158,7 +158,7 @@ func (j *judged) watch(e *servosim.Event) {
 
 func (j *judged) stiff() bool { return slices.Contains(j.bus.TorqueEnabled(), true) }
 
-// run is a real run on two simulated arms.
+// realRun is a real run on two simulated arms.
 type realRun struct {
 	*Edge
 	t              *testing.T

@@ -44,7 +44,7 @@ type Finding struct {
 	Better  string `json:"better,omitempty"`  // value that is better
 	Command string `json:"command,omitempty"` // shell command that sets it
 	Safe    bool   `json:"safe,omitempty"`    // --fix offers to run the command
-	Fixed   bool   `json:"fixed,omitempty"`   // the command has run, and this is found no more
+	Fixed   bool   `json:"fixed,omitempty"`   // the command has run, and the finding is gone
 }
 
 // Report is the --json of edge-rt doctor.
@@ -121,8 +121,8 @@ func Run(ctx context.Context, cfg Config) error {
 // examine examines all that needs no measurement.
 func (d *doctor) examine() []Finding { return slices.Concat(d.machine(), d.ports(), d.board()) }
 
-// mended reports whether a finding is gone after its command has succeeded: a new group or limit is
-// not this session's.
+// mended reports whether a finding is gone after its command has succeeded: a new group or limit takes
+// effect in a new session only.
 func (d *doctor) mended(out io.Writer, f *Finding) bool {
 	gone := !slices.Contains(d.examine(), *f)
 	if !gone {

@@ -54,7 +54,7 @@ func (d *doctor) read(parts ...string) (text string, ok bool) {
 	return strings.TrimSpace(string(b[:n])), true
 }
 
-// text is read for a file in which nothing means nothing.
+// text returns the text of a file, which may be empty or absent alike.
 func (d *doctor) text(parts ...string) string {
 	text, _ := d.read(parts...)
 	return text

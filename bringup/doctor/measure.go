@@ -40,7 +40,7 @@ type Link struct {
 	Lost        int     `json:"lost"`                 // of these, without a reply within 1 s
 	P50         float64 `json:"round_trip_ms_p50"`    // ms
 	P99         float64 `json:"round_trip_ms_p99"`    // ms
-	InferenceMS float64 `json:"inference_ms_p99"`     // ms, of the server's inferences; 0: the server does not tell
+	InferenceMS float64 `json:"inference_ms_p99"`     // ms, of the server's inferences; 0: the server does not report it
 	ChunkSize   int     `json:"chunk_size,omitempty"` // actions of a chunk
 	FPS         float64 `json:"fps,omitempty"`        // Hz, rate of the policy
 	WarmedUp    bool    `json:"warmed_up"`            // the server has run its policy

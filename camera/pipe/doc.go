@@ -27,7 +27,7 @@ const (
 	killAfter   = 500 * time.Millisecond // from SIGTERM to SIGKILL
 	smallest    = 64 << 10               // limit of a small JPEG
 	unknownSize = 8 << 20                // largest first JPEG, when no size is declared
-	maxStray    = 1 << 20                // bytes between two JPEG, after which the output is none
+	maxStray    = 1 << 20                // bytes without a JPEG, after which the output is refused
 	chunk       = 64 << 10               // of one read: a pipe's default size
 	maxSkipped  = 16                     // pictures that one Grab replaces by newer ones
 	flood       = 4                      // pictures' worth of bytes, in multiples of the rate, before reading pauses

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain makes this program an edge with a camera when an environment variable has its command.
+// TestMain makes this program an edge with a camera if an environment variable has the camera's command.
 func TestMain(m *testing.M) {
 	command := os.Getenv("PIPE_TEST_COMMAND")
 	if command == "" {

@@ -245,8 +245,8 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 	st.queue(index) // the next dequeue returns its error
 }
 
-// takenAt returns the instant at which a picture was taken, or now where the driver does not tell. Once its time
-// stamps have not increased they are believed no more: a run would wait for a newer picture.
+// takenAt returns the instant at which a picture was taken, or now where the driver has no time stamps. Once
+// they have not increased they are not used any more, because a run would wait for a newer picture forever.
 //
 //rt:noalloc
 func (s *Source) takenAt(b *buffer, now rt.Instant) rt.Instant {

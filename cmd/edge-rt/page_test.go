@@ -26,7 +26,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// look fetches one path of a page as soon as the page answers.
+// get fetches one path of a page as soon as the page answers.
 func get(t *testing.T, url string) (text []byte, head http.Header) {
 	t.Helper()
 	client := http.Client{Timeout: patience}

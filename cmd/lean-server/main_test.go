@@ -75,7 +75,7 @@ func (r refusal) check(t *testing.T, before ...string) {
 	}, before...)
 }
 
-// report runs lean-server check on a manifest and returns its report, also as text.
+// checked runs lean-server check on a manifest and returns its report, also as text.
 func checked(t *testing.T, manifest string, args ...string) (r server.Report, text string) {
 	t.Helper()
 	code, stdout, stderr := leanServer(t, nil, append([]string{"check", "--manifest", manifest, "--json", "-"},

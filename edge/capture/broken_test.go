@@ -21,8 +21,8 @@ import (
 
 const sceneW, sceneH = 96, 64
 
-// scenes are a camera's correct picture, the same with the four stray bytes of a Logitech C270, and
-// with damage that the markers do not show.
+// testPictures returns a camera's correct picture, the same with the four stray bytes of a Logitech C270,
+// and two with damage: half that the markers do not show, and garbled.
 func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 	t.Helper()
 	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)

@@ -130,7 +130,7 @@ var corners = []byte{
 	0, 0, 0, 128, 128, 128, 255, 255, 0, 0, 255, 255,
 }
 
-// letters names the pixels of a picture in the colours of corners, row by row.
+// pixelNames names the pixels of a picture in the colours of corners, row by row.
 func pixelNames(pix []byte, w int) (out string) {
 	names := map[[3]byte]string{
 		{255, 0, 0}: "r", {0, 255, 0}: "g", {0, 0, 255}: "b", {255, 255, 255}: "w", {0, 0, 0}: "k", {128, 128,
@@ -259,7 +259,7 @@ func (f *fakeCamera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// motion returns a JPEG of w x h as a camera sends it, with and without tables.
+// motionJPEG returns a JPEG of w x h as a camera sends it, with and without tables.
 func motionJPEG(t testing.TB, w, h int) (whole, bare []byte) {
 	t.Helper()
 	im := image.NewRGBA(image.Rect(0, 0, w, h))
@@ -293,7 +293,7 @@ func newTestEncoder(t testing.TB, e *Camera, c Config, d Encoding) *Encoder {
 	return v
 }
 
-// show publishes a frame as the capture thread does.
+// captureOne publishes a frame as the capture thread does.
 func captureOne(t testing.TB, e *Camera) *Frame {
 	t.Helper()
 	s := e.Newest.Back()

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// driver is a source that counts like a camera of the kernel.
+// gapCamera is a source that counts like a camera of the kernel.
 type gapCamera struct {
 	frames []struct {
 		sequence uint64

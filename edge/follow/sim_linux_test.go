@@ -40,7 +40,7 @@ type simArm struct {
 	begins  bool // chunks of a policy arrive
 }
 
-// stage opens an SO-101 with its joints in the middle.
+// newSimArm opens an SO-101 with its joints in the middle.
 func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *Config)) *simArm {
 	t.Helper()
 	rttest.RealTime(t) // the simulated motors run in real time, by which silences and stalls are judged

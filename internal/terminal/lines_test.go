@@ -49,7 +49,7 @@ func TestHandlerKeepsTheContract(t *testing.T) {
 
 var word = regexp.MustCompile(`([^ =]+)=("(?:[^"\\]|\\.)*"|[^ ]*)`)
 
-// parse turns a line into the form that slogtest compares.
+// parseLine turns a line into the form that slogtest compares.
 func parseLine(t *testing.T, line string) map[string]any {
 	t.Helper()
 	top := map[string]any{}

@@ -19,7 +19,7 @@ func golden(t testing.TB, name string) []byte {
 	return rttest.Unzip(t, filepath.Join("../../testdata/tokenizer", name+".gz"))
 }
 
-// folder makes a bundle's tokenizer folder with one file.
+// saved makes a bundle's tokenizer folder with one file.
 func saved(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

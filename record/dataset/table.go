@@ -22,7 +22,7 @@ const (
 	maxTableText    = 256 << 20
 )
 
-// codecs are the compressions of pandas, pyarrow and LeRobot. The library's LZ4 decoder never
+// compressions are those of pandas, pyarrow and LeRobot. The library's LZ4 decoder never
 // returns for some damaged bytes.
 var compressions = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
 

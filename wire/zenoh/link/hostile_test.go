@@ -112,7 +112,7 @@ func TestDialRefuses(t *testing.T) {
 	})
 }
 
-// session is a link whose remote is played by raw bytes. Its sequence numbers begin at the
+// rawSession returns a link whose remote is played by raw bytes. Its sequence numbers begin at the
 // handshake's.
 func rawSession(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
 	t.Helper()
