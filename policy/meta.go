@@ -244,6 +244,9 @@ func (m *Meta) checkRobot() (c checks) {
 	return c
 }
 
+// knownUnits are the units of a joint and of a base's velocities, in the words of a robot's description.
+var knownUnits = []string{"degrees", "range_0_100", "range_m100_100", "m/s", "deg/s"}
+
 // joints checks one vector's names, and its units and limits when given.
 func (c *checks) joints(vector string, names, units []string, limits [][2]float64) {
 	for i, name := range names {
@@ -252,6 +255,10 @@ func (c *checks) joints(vector string, names, units []string, limits [][2]float6
 	}
 	c.want(units == nil || len(units) == len(names), "%s_units has %d units, want one for each of the %d names", vector,
 		len(units), len(names))
+	for i, unit := range units {
+		c.want(slices.Contains(knownUnits, unit), "%s_units[%d] is %q, want one of %s, in which robots name theirs", vector, i,
+			unit, strings.Join(knownUnits, ", "))
+	}
 	c.want(limits == nil || len(limits) == len(names), "%s_limits has %d pairs, want one for each of the %d names",
 		vector, len(limits), len(names))
 	for i, l := range limits {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // KeyRoot begins every key. The leading @ makes the first chunk verbatim, so
@@ -85,6 +87,22 @@ func CheckUUID(uuid string) error {
 		return fmt.Errorf("wire: client_uuid: got %q, want only A-Za-z0-9_.- as in %q: %w", uuid, slug, ErrKey)
 	}
 	return nil
+}
+
+// TaskFault says why a text is no task: it would change on its way, in a log, in a line of edge-rt ctl or
+// in a message. It is empty for a task, and for the empty text.
+func TaskFault(text string) string {
+	switch {
+	case !utf8.ValidString(text):
+		return fmt.Sprintf("is not UTF-8: %q", text)
+	case strings.ContainsAny(text, "\r\n"):
+		return fmt.Sprintf("has a line break, want one line: %q", text)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Sprintf("has a control character, which a terminal obeys and no policy was taught: %q", text)
+	case len(text) > MaxTextBytes:
+		return fmt.Sprintf("has %d bytes, want at most %d", len(text), MaxTextBytes)
+	}
+	return ""
 }
 
 // ServicePrefix returns the common prefix of a service's keys. service is the service's name, or

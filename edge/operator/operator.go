@@ -15,8 +15,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -172,18 +170,11 @@ func findSocket(dirs []string, id string) (path string, err error) {
 // CheckTask refuses a text that would change on its way: in a log, in a line of edge-rt ctl or in a
 // message.
 func CheckTask(what, text string) error {
-	switch {
-	case text == "":
+	if text == "" {
 		return exit.Errorf(exit.Usage, "%s is empty, want the arm's task, such as: pick up the cube", what)
-	case !utf8.ValidString(text):
-		return exit.Errorf(exit.Usage, "%s is not UTF-8: %q", what, text)
-	case strings.ContainsAny(text, "\r\n"):
-		return exit.Errorf(exit.Usage, "%s has a line break, want one line: %q", what, text)
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return exit.Errorf(exit.Usage,
-			"%s has a control character, which a terminal obeys and no policy was taught: %q", what, text)
-	case len(text) > wire.MaxTextBytes:
-		return exit.Errorf(exit.Usage, "%s has %d bytes, want at most %d", what, len(text), wire.MaxTextBytes)
+	}
+	if fault := wire.TaskFault(text); fault != "" {
+		return exit.Errorf(exit.Usage, "%s %s", what, fault)
 	}
 	return nil
 }

@@ -275,6 +275,10 @@ func (c *Config) Check() (err error) {
 		return err
 	}
 	within("warmup_inferences", c.WarmupInferences, 0, warmupMax)
+	fault := wire.TaskFault(c.DefaultTask)
+	want(fault == "", "default_task", "%s", fault)
+	wantRobots(want, "clients", c.Clients)
+	want(!slices.Contains(c.Routers, ""), "routers", "has an empty name, want common names of certificates")
 	want(!c.PinTask || c.DefaultTask != "", "pin_task", "is true but default_task is empty: name the task to pin")
 	oneOf("scheduler", c.Scheduler, queue.Schedulers...)
 	want(c.MaxBatch >= 0 && c.MaxBatch <= MaxBatch,

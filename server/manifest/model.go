@@ -231,6 +231,9 @@ func (c *Config) checkInputs() (err error) {
 		want(camera.Name != "" && !slices.ContainsFunc(in.Cameras[:i], func(o CameraInput) bool {
 			return o.Name == camera.Name
 		}), "cameras", "has the name %q, want names that are not empty and differ", camera.Name)
+		want((camera.Height == 0) == (camera.Width == 0), "cameras",
+			"has height %d and width %d for %q, want both, or none where they are 480 and 640", camera.Height,
+			camera.Width, camera.Name)
 		want(c.Model.Runtime != RuntimeLeRobotAsync || len(camera.ResizeWithPad) == 0 && !camera.ChannelsFirst,
 			"cameras",
 			"has resize_with_pad or channels_first, which model.runtime %s does not read: remove it", c.Model.Runtime)

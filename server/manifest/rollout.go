@@ -73,17 +73,21 @@ func (c *Config) checkRollout() (err error) {
 		c.Model.Runtime)
 	want(r.Model.SHA256 == "" || digest.MatchString(r.Model.SHA256), "rollout.model.sha256",
 		"must be the first 8 to 64 digits of a digest, as lean-server check prints it, got '%s'", r.Model.SHA256)
-	for key, ids := range map[string][]string{"rollout.robots": r.Robots, "rollout.keep": r.Keep} {
-		want(len(ids) <= maxSessionsMax, key, "must have at most %d robots, got %d", maxSessionsMax, len(ids))
-		for _, id := range ids {
-			failed := wire.CheckUUID(id)
-			want(failed == nil, key, "names no robot: %w", failed)
-		}
-	}
+	wantRobots(want, "rollout.robots", r.Robots)
+	wantRobots(want, "rollout.keep", r.Keep)
 	for _, id := range r.Robots {
 		want(!slices.Contains(r.Keep, id), "rollout.keep", "and rollout.robots both name '%s': remove it from one", id)
 	}
 	return err
+}
+
+// wantRobots checks a list of robot ids.
+func wantRobots(want func(ok bool, key, format string, args ...any), key string, ids []string) {
+	want(len(ids) <= maxSessionsMax, key, "must have at most %d robots, got %d", maxSessionsMax, len(ids))
+	for _, id := range ids {
+		failed := wire.CheckUUID(id)
+		want(failed == nil, key, "names no robot: %w", failed)
+	}
 }
 
 // File returns the path of the manifest, "" where there is no file.
