@@ -17,6 +17,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (
@@ -65,6 +66,17 @@ func TestBundlesForSimulation(t *testing.T) {
 		m["simulation_only"] = "yes"
 	})); err == nil {
 		t.Error("simulation_only may be a text")
+	}
+}
+
+// A policy may name each unit of the robots that this project describes.
+func TestEveryRobotsUnitsAreKnown(t *testing.T) {
+	for _, name := range robot.Names() {
+		for _, unit := range rttest.Must(robot.ByName(name))(t).Units() {
+			if !slices.Contains(knownUnits, unit) {
+				t.Errorf("%s has the unit %s, want one of %q", name, unit, knownUnits)
+			}
+		}
 	}
 }
 
@@ -252,6 +264,8 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"joint named twice", set("state_names", []string{"a", "a"}), `state_names[1] is "a"`},
 		{"joint without a name", set("state_names", []string{""}), `state_names[0] is ""`},
 		{"units missing for some", set("action_units", []string{"degrees"}), "action_units has 1 units"},
+		{"a unit that no arm has", set("action_units", slices.Repeat([]string{"deg"}, 6)),
+			`action_units[0] is "deg", want one of degrees, range_0_100`},
 		{"limits upside down", set("state_limits", [][2]float64{{0, 1}, {0, 1}, {5, 4}, {0, 1}, {0, 1}, {0, 1}}),
 			"state_limits[2] is [5 4]"},
 		{"no state", set("state_names", []string{}), "state_names has 0 names"},

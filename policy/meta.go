@@ -256,8 +256,8 @@ func (c *checks) joints(vector string, names, units []string, limits [][2]float6
 	c.want(units == nil || len(units) == len(names), "%s_units has %d units, want one for each of the %d names", vector,
 		len(units), len(names))
 	for i, unit := range units {
-		c.want(slices.Contains(knownUnits, unit), "%s_units[%d] is %q, want one of %s, in which robots name theirs", vector, i,
-			unit, strings.Join(knownUnits, ", "))
+		c.want(slices.Contains(knownUnits, unit), "%s_units[%d] is %q, want one of %s, as robots name theirs", vector,
+			i, unit, strings.Join(knownUnits, ", "))
 	}
 	c.want(limits == nil || len(limits) == len(names), "%s_limits has %d pairs, want one for each of the %d names",
 		vector, len(limits), len(names))

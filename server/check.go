@@ -116,7 +116,8 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	defer func() { err = errors.Join(err, model.Close()) }()
 	b, id := model.Meta, cmp.Or(cfg.Model.ID, model.id)
 	prefix, err := cfg.Prefix(id)
-	if err != nil {
+	_, refused := model.accepts(&cfg)
+	if err = cmp.Or(refused, err); err != nil {
 		return report, err
 	}
 	limit, mode := cfg.Sessions()

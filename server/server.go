@@ -135,20 +135,29 @@ type Server struct {
 	modelInUse bool                        // after Serve: an inference still runs, although it was terminated
 }
 
+// accepts refuses a conditioning or a default_task that the policy does not take.
+func (d *Deps) accepts(cfg *manifest.Config) (*taskReader, error) {
+	if err := d.Meta.CheckConditioning(cfg.Conditioning.Policy()); err != nil {
+		return nil, cfg.Errorf("conditioning", "%w", err)
+	}
+	tasks := newTaskReader(cfg, d.Text, d.ReadsTask)
+	if _, err := tasks.read(cfg.DefaultTask); err != nil {
+		return nil, cfg.Errorf("default_task", "%w", err)
+	}
+	return tasks, nil
+}
+
 // New prepares a server; nothing is declared before Serve.
 func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	conditioning := cfg.Conditioning.Policy()
-	if err := d.Meta.CheckConditioning(conditioning); err != nil {
-		return nil, cfg.Errorf("conditioning", "%w", err)
+	tasks, err := d.accepts(&cfg)
+	if err != nil {
+		return nil, err
 	}
 	s := newServer(cfg, d)
-	tasks := newTaskReader(&s.cfg, d.Text, d.ReadsTask)
-	if _, err := tasks.read(cfg.DefaultTask); err != nil {
-		return nil, cfg.Errorf("default_task", "%w", err)
-	}
 	var fills []*tensors // of the worker and of each thread that decodes
 	for range 1 + decoders(&cfg, d.Model) {
 		t, err := newTensors(d.Meta, d.Model, &s.caps, conditioning, tasks)

@@ -383,6 +383,8 @@ func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, want 3 and, %v, the commands for the hub", tt.given, code, stderr, tt.hub)
 		}
 	}
+	refusal{"check --manifest " + writeManifest(t, demoBundle(t)+"conditioning: {beta: 900}\n"), 3,
+		":2: policy: beta is 900"}.check(t)
 	refusal{"check --manifest " + writeManifest(t, "service: pick\n"), 3, ": model.repo_or_path is required"}.check(t)
 }
 

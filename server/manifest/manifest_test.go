@@ -272,7 +272,8 @@ func TestLoadRefuses(t *testing.T) {
 			`model.inputs.state_names has "a", want names that are not empty and differ`},
 		{"a camera twice", "model: {runtime: openpi, url: \"ws://a\", inputs: {cameras: [{name: a}, {name: a}]}}\n",
 			`model.inputs.cameras has the name "a", want names that are not empty and differ`},
-		{"a camera of one side", "model: {runtime: openpi, url: \"ws://a\", inputs: {cameras: [{name: a, height: 224}]}}\n",
+		{"a camera of one side", "model: {runtime: openpi, url: \"ws://a\", inputs: {cameras: [{name: a, " +
+			"height: 224}]}}\n",
 			`has height 224 and width 0 for "a", want both`},
 		{"a preset beside LeRobot", "model: {runtime: lerobot, repo_or_path: a, python: b, inputs: {preset: so100}}\n",
 			`model.inputs.preset is not read beside model.runtime lerobot, only beside openpi, gr00t: remove it`},
