@@ -48,8 +48,8 @@ const (
 	numRefused
 )
 
-// refusals holds the reasons' names, and after how many ms the robot may ask again; 0: never. A
-// name that is taken may be the robot's own from before a crash.
+// refusals holds each reason's name and the ms after which the robot may ask again; 0: never.
+// After "taken" it may, because its own process from before a crash may still hold the name.
 var refusals = [numRefused]struct {
 	name       string
 	retryAfter int
@@ -224,8 +224,8 @@ func (a *admission) schema() string {
 	return ""
 }
 
-// identity is this server's own check: LeRobot registers names under which no observation can ever
-// arrive, and any client may open.
+// identity is a check that LeRobot's server lacks: that server admits any client, also under a
+// name with which no observation can arrive.
 func (a *admission) identity() string {
 	if err := wire.CheckUUID(a.open.ClientUUID); err != nil {
 		return err.Error()
@@ -314,8 +314,8 @@ func (a *admission) tooLarge() string {
 	return ""
 }
 
-// decoded returns the client's cameras with the sizes after scaling, for those that can be scaled
-// and that the bundle allows to be.
+// decoded returns the client's cameras. Those that can be scaled, and that the bundle allows to
+// be scaled, have their size after it.
 func (a *admission) decoded() []wire.CameraShape {
 	client := slices.Clone(a.open.CameraShapes)
 	for i, view := range a.cameras {
@@ -545,8 +545,8 @@ func observationMax(m *policy.Meta) int {
 }
 
 // observationLimit returns the largest observation that is accepted, in bytes. Where a camera's
-// pictures may have any size that is the most a link carries, because observations wait in the same
-// memory.
+// pictures may have any size, it is at least the most that a link carries, because observations
+// wait in the same memory.
 func observationLimit(m *policy.Meta) int {
 	n := observationMax(m)
 	if slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return !c.ExactSize }) {

@@ -45,8 +45,8 @@ func holding(b *bench, err error) func(run int) error {
 }
 
 // heldBatch returns a server of batches whose run for the last robot is held, while the observations of four
-// others fill the next one: joint i+1 is that of robot i. send sends another observation in place of one of
-// them, when it returns true.
+// others fill the next one; the first joint of robot i is at i+1. Where send returns true, it has sent
+// another observation for that robot.
 func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int, r *robot) bool) (*bench, []*robot) {
 	t.Helper()
 	b, robots := batching(t, maxBatch, []string{"a", "b", "c", "d", "e"}, change)
@@ -67,7 +67,8 @@ func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int,
 	return b, robots
 }
 
-// wantOwnBut expects the chunks of heldBatch's requests, and of robot bad an event with words.
+// wantOwnBut expects for each of heldBatch's requests its chunk, and for that of robot bad an
+// event with words.
 func wantOwnBut(robots []*robot, bad int, words string) {
 	for i, r := range robots {
 		r.b.t.Helper()
@@ -190,7 +191,7 @@ func TestBatchWindow(t *testing.T) {
 	blank := b.model.Filled.Load()
 	robots[0].sendState(1, 1)
 	rttest.Eventually(t, "the first row", func() bool { return b.model.Filled.Load() == blank+1 })
-	robots[1].sendState(1, 2) // both of two: it begins although no time passes
+	robots[1].sendState(1, 2) // the last of two robots: the batch begins although no time passes
 	robots[0].wantOwn(1, 1)
 	robots[1].wantOwn(1, 2)
 	robots[0].sendState(2, 3)
@@ -315,7 +316,7 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	o.InferenceDelaySteps = 2
 	o.Spans = []wire.Span{{Source: 1, Start: 1, End: 4}}
 	robots[0].send(obsHeader(1, 2), o)
-	for range 3 { // the worker has seen it, and any other thread would have begun
+	for range 3 { // long enough for the worker to begin the request, if it did not wait
 		rttest.Eventually(t, "the worker looks", func() bool { return len(b.server.worker.work) == 0 })
 		b.server.worker.work.Wake()
 	}

@@ -190,7 +190,8 @@ func serveOne(w *worker) bool {
 	return true
 }
 
-// pages returns the health pages of a server, nil: of one that loads its policy.
+// pages returns the health pages of server s, or where s is nil, of a server that loads its
+// policy.
 func pages(t *testing.T, s *Server) *health {
 	t.Helper()
 	h := rttest.Must(listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
@@ -357,8 +358,8 @@ func (l live) die() {
 	rttest.PanicOn(l.token.Undeclare())
 }
 
-// serveQueries returns a server that answers queries and sees tokens, without housekeeping: the
-// test calls that.
+// serveQueries returns a server that answers queries and sees tokens, without housekeeping, which
+// the test calls.
 func serveQueries(t *testing.T, cfg manifest.Config) *bench {
 	t.Helper()
 	b := newBench(t, cfg)

@@ -30,7 +30,8 @@ const (
 	failuresMax = 3
 	// terminateTimeout is how long a hanging run may take to end after it is terminated.
 	terminateTimeout = 3 * time.Second
-	// recoverTimeout is the same of a program that recovers: its processes may take seconds to be gone.
+	// recoverTimeout is the same for a model in another program, whose processes may take seconds to
+	// end.
 	recoverTimeout = 15 * time.Second
 	// probeInterval is how long a device may be idle before the server runs an inference of its own
 	// to check it; it is longer where such a run takes more than 1/probeShare of it.
@@ -114,7 +115,8 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 // judge decides whether a failed run of the given rows of b is the fault of its requests or of the
 // device, which is then given up. Before any robot is informed, it repeats the run with blank
 // inputs, which are known to be valid, and overwrites the rows. It returns the error for the robots:
-// err, or of a program that fails blank inputs, too, one that wraps policy.ErrAway.
+// err, or where another program computes the model and fails blank inputs, too, an error that wraps
+// policy.ErrAway.
 //
 // Owner: worker, while nothing runs.
 //
@@ -276,7 +278,7 @@ func (e *engine) terminate() {
 
 // runNow runs the first rows of b and waits for the end. No other run may be under way.
 func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
-	e.busySince.Store(int64(e.clock.Now())) // it gets the whole time limit of a run
+	e.busySince.Store(int64(e.clock.Now())) // so that this run gets a whole time limit
 	ended := e.device.Do(b.index, rows)
 	e.past.Add(batch.Run{
 		Begun:    ended.Begun,

@@ -72,7 +72,7 @@ func (c *dialed) next() (websocket.MessageType, []byte) {
 	return kind, data
 }
 
-// ask returns the answer to an observation, or its text.
+// ask returns the answer to an observation, or the text of an error.
 func (c *dialed) ask(message []byte) (answer ndarray.Map, text string) {
 	c.Helper()
 	rttest.PanicOn(c.conn.Write(c.Context(), websocket.MessageBinary, message))
@@ -251,7 +251,8 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 	rttest.Want(t, b.server.stats.fronts.Refused[front.OpenPI][front.Session].Load(), 3, "refusals counted")
 }
 
-// A message without memory is answered with the reason, and its client goes on. What a client held is free after it.
+// A message for which no memory is left is answered with this reason, and its client goes on. After a client's end
+// its memory is free.
 func TestOpenPIBudget(t *testing.T) {
 	b, address := serveOpenPI(t, manifest.OpenPIFront{})
 	c, _ := dialOpenPI(t, address, "")
@@ -275,7 +276,8 @@ func TestOpenPIBudget(t *testing.T) {
 	rttest.Eventually(t, "the memory of the client", func() bool { return budget.Used() == 0 })
 }
 
-// Silent clients keep no new one out of a full server. One that has given its session up asks again as before.
+// At a full server, silent clients give way to a new one. A client whose session gave way gets a session again
+// with its next observation.
 func TestOpenPIClientsThatNeverAsk(t *testing.T) {
 	b, address := serveOpenPI(t, manifest.OpenPIFront{})
 	first, _ := dialOpenPI(t, address, "")

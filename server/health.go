@@ -89,7 +89,8 @@ func (h *health) ready() (ok bool, why string) {
 	return false, loadingText
 }
 
-// notifyInterval is the interval of the reports to the service manager; a report may be that old.
+// notifyInterval is the interval of the reports to the service manager; a change is reported with
+// at most that delay.
 const notifyInterval = 200 * time.Millisecond
 
 // warmUpMargin is how long a start may take beside the next inference of the warm-up.

@@ -393,7 +393,7 @@ func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
 }
 
 // Goal: a run that hangs is terminated, and the server ends in order. A run that does not end even then is
-// abandoned; the error reports it, which keeps the model from being closed under it.
+// abandoned; the error reports it, so that the model is not closed while it is in use.
 func TestHangEndsTheServer(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		entered, leave := make(chan struct{}, 1), make(chan struct{})

@@ -25,7 +25,7 @@ import (
 const (
 	housekeepingInterval = time.Second
 	// Every trimEvery ticks the pool frees the buffers that no observation has needed meanwhile.
-	// More often, they would be allocated again for robots that send rarely.
+	// In shorter intervals, it would free buffers that robots with a low rate need again.
 	trimEvery = 10
 	// tokenTimeout bounds the query for the tokens of the robots that seem lost.
 	tokenTimeout = 500 * time.Millisecond
@@ -228,8 +228,8 @@ func (c *collector) raiseLimit() {
 	c.hold.Allow(c.memory.Used() + c.fronts.Used() + c.beside)
 }
 
-// check has garbage collected when no robot was served since the last check, so that no robot waits
-// for the collector, and between two requests when much garbage has piled up.
+// check requests a collection when no robot was served since the last check, so that no robot waits
+// for it, and when much garbage has piled up; the worker then starts it between two requests.
 func (c *collector) check() {
 	served := c.stats.outcomes[audit.Answered].Load()
 	idle := served == c.served
@@ -237,7 +237,7 @@ func (c *collector) check() {
 	c.raiseLimit() // or lowers it: sessions have ended
 	heap := rt.ReadHeap()
 	switch {
-	case heap.Cycles != c.last.Cycles: // started by the worker, the limit, or the transport
+	case heap.Cycles != c.last.Cycles: // a collection of the worker, the limit, or the transport
 		c.last = heap
 	case idle && heap.Allocs-c.last.Allocs > idleGCObjects,
 		heap.Bytes-c.last.Bytes > busyGCBytes:

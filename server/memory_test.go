@@ -227,7 +227,7 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 }
 
 // When the server is full, a session whose process sent, never showed a token and is silent gives
-// way, too: a dead crowd must not exclude robots until it is closed.
+// way, too: many dead sessions must not exclude robots until they are closed.
 func TestWhoVanishedGivesWay(t *testing.T) {
 	b := newBench(t, config()) // two sessions
 	b.openFrom(link(1, "a"), fakeOpen("dead"))

@@ -25,7 +25,7 @@ const metricPrefix = "lean_server_"
 // path only adds to atomics, and no counter exists twice.
 type metrics struct {
 	*metric.Set
-	server func() *Server // nil before the policy is loaded; then all values are 0
+	server func() *Server // nil before the policy is loaded: all values are 0
 }
 
 // metricsOf returns a function that makes the metrics of a server that may be set later; dropped counts the connections

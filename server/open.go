@@ -110,7 +110,8 @@ func (o *opener) robots(but string) (list []capacity.Robot) {
 	return list
 }
 
-// measure has max_sessions: auto measure again how many sessions the server can feed.
+// measure makes the decision of max_sessions: auto follow the present load: it measures again how
+// many sessions the server can feed.
 func (o *opener) measure() {
 	if o.auto == nil {
 		return
@@ -195,8 +196,9 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 	return ack
 }
 
-// otherModel refuses a robot that the other model of a roll-out is for, for now: it asks the server of that model
-// next. A run that is bound to a model stays with it, and a robot that names no server with the manifest's.
+// otherModel refuses a robot for which the roll-out has the other model; the robot asks the server of that model
+// next. A run that is bound to a model stays with it, and a robot that names no server stays with the manifest's
+// model.
 func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
 	r, bound := o.rollout.Report(), asked.ModelSHA256
 	switch {
@@ -214,7 +216,7 @@ func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
 // modelInterval is how often a robot is informed of another model that is meant for it.
 const modelInterval = time.Minute
 
-// informOfModel informs a robot that the other model of a roll-out is for.
+// informOfModel informs a robot that the roll-out has the other model for it.
 func (o *opener) informOfModel(s *session, now rt.Instant) {
 	switch {
 	case o.rollout.Report().New(s.uuid) == o.second:
@@ -313,9 +315,9 @@ func tagText(tags []wire.Tag) string {
 	return strings.Join(all, ",")
 }
 
-// checkOwner refuses a second process under the name of a running one, and returns the host of that
-// one. A client that names no instance is identified by its link or certificate; after a router two
-// such clients cannot be distinguished.
+// checkOwner refuses a second process under the name of a running one, and returns the host of the
+// running process. A client that names no instance is identified by its link or certificate; after
+// a router two such clients cannot be distinguished.
 func (o *opener) checkOwner(asked *wire.SessionOpen, from wire.Origin) (r *refusal, host string) {
 	owner := o.sessions.find(asked.ClientUUID)
 	if other, elsewhere := o.others.Holder(asked.ClientUUID); elsewhere && owner == nil && asked.Instance != "" &&

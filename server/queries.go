@@ -57,7 +57,7 @@ func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Que
 }
 
 // answerWaiting answers the queries that still wait after the last one has arrived: a robot that
-// queries all servers waits for each of them.
+// queries all servers waits for the answer of each.
 func (q *queries) answerWaiting() {
 	for {
 		select {

@@ -20,9 +20,9 @@ type Service struct {
 	Denied access.Counters // messages that the listener denied
 }
 
-// Rights returns the rights of a link whose certificate has these names: each name that can be a
-// robot's id is one; nil, all rights, when one name is a router's. A certificate without an id may
-// query the status and see the servers.
+// Rights returns the rights of a link whose certificate has these names: those of each robot whose
+// id is one of the names. nil means all rights: one name is a router's. A certificate without an
+// id may query the status and see the servers.
 func (s *Service) Rights(names []string) *access.Rights {
 	var ids []string
 	for _, name := range names {
@@ -80,8 +80,8 @@ func (s *Service) robot(id string) (k keys) {
 	return k
 }
 
-// checkSession returns an error for a query at the common session key that names another robot than
-// those of ids. Only a listener can check it: a router checks keys only.
+// checkSession returns an error for a query at the common session key that names a robot outside
+// ids. Only a listener can check it: a router checks keys only.
 func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	if key != wire.SessionKey(s.Prefix) {
 		return nil

@@ -194,7 +194,8 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	}
 }
 
-// A router's name allows the traffic of every robot; a name that is not an id allows no robot's.
+// A router's name allows the traffic of every robot; a name that is not a robot's id allows no
+// robot's traffic.
 func TestRoutersCarryAnybody(t *testing.T) {
 	f := newFleet(t)
 	f.server.Queryable(prefix+"/session", func(q wire.Query) {

@@ -42,9 +42,9 @@ type policy struct {
 	Subjects []string `json:"subjects"`
 }
 
-// A router's names for the messages of a kind that it accepts (ingress), and for those that it
-// passes on to the node that may send that kind (egress): replies to queries, samples to
-// subscribers.
+// A node with the right to send a kind of message sends the router the messages in ingress, and
+// gets the messages in egress from it: a node that may query gets replies, a subscriber gets
+// samples.
 var (
 	ingress = [access.NumMessages][]string{
 		access.Put:               {"put", "delete"},
@@ -60,8 +60,8 @@ var (
 		access.DeclareQueryable:  {"query"},
 		access.LivelinessQuery:   {"liveliness_token"},
 	}
-	// The flows that show the declarations of others. An official publisher sends nothing until it
-	// knows of a subscriber.
+	// The declarations of other nodes that the router passes on to the node. An official publisher
+	// sends nothing until it knows of a subscriber.
 	shown = [access.NumMessages][]string{
 		access.Put:   {"declare_subscriber"},
 		access.Query: {"declare_queryable"},

@@ -175,7 +175,8 @@ func (w *Writer) openFile(name string) error {
 	return err
 }
 
-// deleted reports whether no name is left of an open file: the disk accepts what no reader will find.
+// deleted reports whether an open file has no name any more: the disk still accepts data that no
+// reader can find.
 //
 //rt:noalloc
 func deleted(file *os.File) bool {
@@ -219,7 +220,7 @@ func (w *Writer) Bind(m *memory.Bound) {
 	}
 }
 
-// Add copies a record in, for captures with the observation and the chunk's body, which is empty
+// Add copies a record, and for captures the observation and the chunk's body, which is empty
 // without a chunk.
 //
 // Owner: workers.

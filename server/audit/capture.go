@@ -66,7 +66,7 @@ func (w *Writer) fits(r *request, observation, reply int) bool {
 	return true
 }
 
-// fill copies a record in, into a slot that fits.
+// fill copies a record into a slot whose buffers fits has enlarged.
 //
 //rt:noalloc
 func (r *request) fill(record *Record, observation, reply []byte) {
@@ -79,7 +79,7 @@ func (r *request) fill(record *Record, observation, reply []byte) {
 type Origin struct {
 	ModelSHA256 string
 	Runtime     string // ONNX Runtime's version
-	Device      string // that the policy computed on, in the form of policy.Device
+	Device      string // device that computed the answers, in the form of policy.Device
 }
 
 // ring is the bounded ring of captured requests: file count mod max holds the count-th request. The

@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/otlp"
 )
 
-// trace sends the spans of a request that was over at a time. Its parts are laid one after the other:
-// decoding may have run within the wait.
+// trace sends the spans of a request that ended at end. The spans of its parts follow one another,
+// although decoding may have run during the wait.
 func (w *Writer) trace(r *Record, end time.Time) {
 	if w.traces == nil {
 		return

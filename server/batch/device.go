@@ -60,7 +60,7 @@ func (d *Device) Close() { close(d.begin) }
 func (d *Device) Done() <-chan struct{} { return d.done }
 
 // Begin starts a run of the first size rows of a buffer and returns at once. One more run may be
-// started before the previous one has left Ended: it begins right after that.
+// started before the caller has taken the previous one from Ended: it begins right after that.
 //
 //rt:noalloc
 func (d *Device) Begin(buffer, size int) { d.begin <- job{buffer, size} }

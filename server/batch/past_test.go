@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: the last runs come back as they were added, oldest first, and no more than there is room
-// for, without the run that may be being overwritten.
+// Goal: Read returns the last runs as they were added, oldest first: at most PastMax less the one
+// that Add may be overwriting.
 func TestPastKeepsTheLastRuns(t *testing.T) {
 	p := new(Past)
 	if got := p.Read(nil); len(got) != 0 {

@@ -85,8 +85,8 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 }
 
 // Refuse returns why some robots would get no chunks with one more robot, "" when all are fed.
-// change is a state of the sessions: it differs when they do. others is called when there is no
-// recent verdict for this state.
+// change identifies the state of the sessions and differs for another state. others is called
+// when there is no recent verdict for this state.
 func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {

@@ -15,7 +15,7 @@ const (
 	gatePlayedMin = 3 * time.Second
 	gateRobots    = 100
 	// roundTrip is the assumed round trip of a robot without a measurement, and ownTime the time of its
-	// request beside waits and inference: as in `lean-server plan`.
+	// request without waits and inference. `lean-server plan` assumes the same.
 	roundTrip = 40 * time.Millisecond
 	ownTime   = time.Millisecond
 	// noticed is the least relative change of inference times that is taken into account.
@@ -93,8 +93,8 @@ func (g *gate) most(robot Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(nil, robot, n) }))
 }
 
-// feeds reports whether n robots are fed: the first of robots, and after all of these others like
-// another.
+// feeds reports whether n robots are fed: the first n of robots, or all of them and further ones
+// like another.
 func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
 	for len(fleet) < n {

@@ -20,7 +20,7 @@ type robot struct {
 	delayMax  int // steps that may run while a chunk is under way; 0: any
 
 	seen    rt.Instant // capture of the observation under way
-	arrives rt.Instant // its arrival at the server; in the future before it is captured
+	arrives rt.Instant // arrival of that observation at the server; before its capture, in the future
 	ends    rt.Instant // end of its actions
 }
 

@@ -65,8 +65,8 @@ func origin(kind, addr string) wire.Origin {
 	return o
 }
 
-// name reserves a robot's name for a client: KIND-HOST, with a number where that is taken. Its
-// clients' list in the manifest can name it. release gives it back.
+// name reserves a robot's name for a client: KIND-HOST, with a number where that is taken. The
+// manifest's list of clients may contain it. release gives it back.
 func (g *Gateway) name(kind, addr string) (name string, release func()) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -68,11 +68,11 @@ func (f *Fronts) Stop() {
 }
 
 const (
-	// connectionsMost bounds the connections of one front. Beyond it one that has got no chunk yet gives its place to
-	// a new one, as the session of a silent robot does where the server is full.
+	// connectionsMost bounds the connections of one front. At the bound, a connection that has got no chunk yet gives
+	// its place to a new one, as the session of a silent robot does at a full server.
 	connectionsMost = 128
-	// receiveMost bounds the bytes of one connection that no call has read, which the budget does not count: 32 MiB
-	// of all connections.
+	// receiveMost bounds the bytes of one connection that no call has read, which the budget does not count. All
+	// connections together have 32 MiB.
 	receiveMost = 256 << 10
 	// streamsMost bounds the calls of one connection that are under way; LeRobot's client has two.
 	streamsMost = 4

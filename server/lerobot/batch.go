@@ -20,7 +20,7 @@ const (
 	statusMemory
 )
 
-// Batch computes the chunks of the rows, which are Allocate's.
+// Batch computes the chunks of the rows, which Allocate has returned.
 func (w *worker) Batch(rows []*remote.Row) error {
 	w.mu.Lock()
 	p := w.process

@@ -23,7 +23,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// Bounds of what is read from files of the policy's.
+// Bounds for reading the policy's files.
 const (
 	infoMax  = 16 << 20
 	filesMax = 10_000

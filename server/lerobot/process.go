@@ -25,8 +25,8 @@ import (
 var program []byte
 
 const (
-	// lineMax and linesKept bound what is kept of the worker's output; linesPerSecond bounds what
-	// goes to the log.
+	// lineMax and linesKept bound the part of the worker's output that is kept; linesPerSecond
+	// bounds the lines for the log.
 	lineMax        = 2000
 	linesKept      = 40
 	linesPerSecond = 50
@@ -38,7 +38,7 @@ const (
 type process struct {
 	cmd     *exec.Cmd
 	control *net.UnixConn
-	life    *os.File // this side of the pipe by which the worker's guard notices the end
+	life    *os.File // this side of the pipe by which the worker's guard notices this process's end
 	output  *output
 	done    chan struct{} // closed when the worker is gone; then why is valid
 	why     string
@@ -104,7 +104,7 @@ func codeFile() (*os.File, error) {
 	return f, err
 }
 
-// wait waits for the worker's end, and then ends all that it has started.
+// wait waits for the worker's end, and then ends all processes that it has started.
 func (p *process) wait(output io.Closer) {
 	_ = p.cmd.Wait() // the state holds everything that the error reports
 	p.kill()

@@ -23,7 +23,8 @@ const (
 type shared struct {
 	memory []byte
 	rows   []*remote.Row
-	// chunks are the rows' outputs in the shared memory: the worker's, copied after each run.
+	// chunks are the outputs in the shared memory, which the worker writes and take copies after
+	// each run.
 	chunks [][2][]float32
 }
 

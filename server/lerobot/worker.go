@@ -21,11 +21,12 @@ const (
 	loadLimit = 30 * time.Minute
 	// loadNews is how long a load may report nothing before it reports that it goes on.
 	loadNews = 5 * time.Second
-	// batchLeast is the least time limit of a batch; a longer one is batchTimes the longest that
-	// succeeded. batchFirst is the limit before one has.
+	// The time limit of a batch is batchTimes the longest successful batch, at least batchLeast;
+	// before the first success it is batchFirst.
 	batchLeast, batchFirst = 10 * time.Second, 60 * time.Second
 	batchTimes             = 10
-	// The default of model.memory_limit is leakTimes the memory of the loaded policy and leakSlack.
+	// The default of model.memory_limit is leakTimes the memory of the loaded policy plus
+	// leakSlack.
 	leakTimes, leakSlack = 2, 4 << 30
 	// memoryEvery is the time between two looks at the memory of the worker.
 	memoryEvery = time.Second
@@ -319,7 +320,7 @@ func (w *worker) again() *process {
 	return p
 }
 
-// resume has a worker that has loaded serve the rows, unless its policy is another one: robots were
+// resume lets a loaded worker serve the rows, unless its policy is another one: robots were
 // promised the sha256 of the first.
 func (w *worker) resume(p *process, hello []byte) error {
 	sum := w.sha256

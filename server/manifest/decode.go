@@ -38,7 +38,7 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	lines = make(map[string]int)
 	if len(file.Docs) > 1 {
 		line := 1
-		if second := file.Docs[1]; second.Start != nil { // the --- of a document, which one after ... may lack
+		if second := file.Docs[1]; second.Start != nil { // the --- before a document, which is optional after ...
 			line = second.Start.Position.Line
 		} else if second.Body != nil && second.Body.GetToken() != nil {
 			line = second.Body.GetToken().Position.Line

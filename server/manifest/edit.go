@@ -44,7 +44,8 @@ func EditRollout(file string, change func(*Rollout)) (Config, error) {
 	return edited, nil
 }
 
-// withBlock returns a manifest's text with the block in place of the one that begins at a line, 0: at its end.
+// withBlock returns a manifest's text in which block replaces the block that begins at line, or follows the
+// text where line is 0.
 func withBlock(text string, line int, block string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if line == 0 {
@@ -54,7 +55,7 @@ func withBlock(text string, line int, block string) string {
 		return text + block
 	}
 	end := line
-	for i := line; i < len(lines); i++ { // the indented lines, without those that are empty after them
+	for i := line; i < len(lines); i++ { // the indented lines, without empty lines at their end
 		if strings.TrimLeft(lines[i], " \t") != lines[i] && strings.TrimSpace(lines[i]) != "" {
 			end = i + 1
 		} else if strings.TrimSpace(lines[i]) != "" {

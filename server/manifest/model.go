@@ -61,7 +61,7 @@ type Inputs struct {
 	ActionUnits []string      `yaml:"action_units"` // LeRobot's words, one for each name
 	Cameras     []CameraInput `yaml:"cameras"`
 
-	// Of the runtimes openpi and gr00t; a preset has them.
+	// For the runtimes openpi and gr00t; a preset contains these keys.
 	StateKeys  []PartInput `yaml:"state_keys"`  // the server's keys of the state's parts, in vector order
 	ActionKeys []PartInput `yaml:"action_keys"` // the server's keys of an action's parts, in vector order
 	PromptKey  string      `yaml:"prompt_key"`  // the server's key of the task
@@ -81,7 +81,7 @@ type CameraInput struct {
 	Height int    `yaml:"height"` // pixels that the server gets
 	Width  int    `yaml:"width"`  // pixels that the server gets
 
-	// Of the runtimes openpi and gr00t. ResizeWithPad is height and width of the frame that the
+	// For the runtimes openpi and gr00t. ResizeWithPad is height and width of the frame that the
 	// server gets: the picture of Height and Width is scaled and padded as openpi-client does.
 	ResizeWithPad []int `yaml:"resize_with_pad"`
 	ChannelsFirst bool  `yaml:"channels_first"` // the server gets [3, height, width]

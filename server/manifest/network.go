@@ -38,8 +38,8 @@ func (c *Config) Listen() []string {
 }
 
 // HealthAddress returns the address of the HTTP server, "" when it is off. It is reachable from the
-// same machines as the robots' endpoints: a server for this machine only keeps its metrics to it,
-// and a server that robots reach by IPv4 alone listens on IPv4.
+// same machines as the robots' endpoints: where only this machine can connect, only it can read the
+// metrics, and a server that robots reach by IPv4 alone listens on IPv4.
 func (c *Config) HealthAddress() string {
 	if c.HealthPort == 0 {
 		return ""
@@ -135,7 +135,7 @@ func (c *Config) checkPorts() error {
 	return nil
 }
 
-// overlap reports whether no two listeners can have these addresses.
+// overlap reports whether two listeners cannot have these addresses at the same time.
 func overlap(a, b string) bool {
 	host, port, _ := net.SplitHostPort(a)
 	other, otherPort, _ := net.SplitHostPort(b)

@@ -17,7 +17,8 @@ type Override struct {
 
 // Overrides separates the arguments that set a key of the manifest, --model.device cuda or
 // --model.device=cuda, from the others. own reports whether the program has a flag of this name.
-// Of a key that is given twice the last value counts; a list takes commas or YAML.
+// If a key is given twice, the last value counts; a list is YAML or has commas between its
+// values.
 func Overrides(args []string, own func(flag string) bool) (rest []string, found []Override, err error) {
 	keys := typesByPath()
 	for i := 0; i < len(args); i++ {

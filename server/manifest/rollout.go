@@ -16,7 +16,7 @@ type Rollout struct {
 	Model  RolloutModel `yaml:"model"`  // the new model; a text is its repo_or_path
 	Share  float64      `yaml:"share"`  // 0..1 of all robots, chosen by a hash of the robot's id; default 0
 	Robots []string     `yaml:"robots"` // the robot ids that get the new model whatever the share is
-	Keep   []string     `yaml:"keep"`   // the robot ids that stay with the model of the manifest's model
+	Keep   []string     `yaml:"keep"`   // the robot ids that stay with the first model
 }
 
 // RolloutModel names the new bundle.
@@ -43,7 +43,7 @@ func (r *Rollout) Active() bool {
 
 // Takes reports whether a robot gets the new model. A larger share has all robots of a smaller one.
 func (r *Rollout) Takes(robot string) bool {
-	const bits = 53 // of a float64: the hash stays below 1 after its conversion
+	const bits = 53 // the precision of a float64: with more, a hash could be rounded up to 1
 	switch {
 	case slices.Contains(r.Keep, robot):
 		return false
@@ -96,8 +96,8 @@ func (c *Config) File() string { return c.file }
 // Reload reads the manifest again, with the same keys from the command line.
 func (c *Config) Reload() (Config, error) { return Load(c.file, c.overrides...) }
 
-// NewModel returns the manifest that serves the new model of a later reading. Its errors name the lines of the block
-// rollout there.
+// NewModel returns the manifest that serves the new model of read, a later reading of the file. Its errors name the
+// lines of the block rollout in read.
 func (c *Config) NewModel(read *Config) Config {
 	out := *c
 	out.Rollout = read.Rollout

@@ -167,7 +167,8 @@ func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
 
 // Answers reports whether this server must answer a robot that has no session here and names no
 // server: no other server holds the robot, and this server has the highest weight of the servers
-// with room, or of all servers where no server has room. A roll-out's server never must.
+// with room, or of all servers where no server has room. The server of a roll-out's new model
+// never has to.
 func (o *Others) Answers(uuid string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -39,7 +39,7 @@ type client struct {
 	processed []float64          // state of the observation answered last; nil: none
 	cancel    context.CancelFunc // of the inference in hand
 	receiving bool               // an observation arrives
-	lost      bool               // one was refused unread, which may have had to go
+	lost      bool               // an observation with must_go may have been refused unread
 	arrived   chan struct{}      // capacity 1: waiting has changed
 
 	robot *front.Robot // guarded by calls
@@ -194,9 +194,10 @@ func (c *client) observe(next lerobot.Next) error {
 	return nil
 }
 
-// enqueue keeps an observation for the next GetActions, unless the released server would drop it: its
-// step was answered, or its state is near that of the observation answered last, and it need not go. The one
-// after an observation that was refused unread has to go, because the client marks one and then waits.
+// enqueue keeps an observation for the next GetActions, unless the released server would drop it: its step
+// was answered, or its state is near that of the observation answered last. An observation with must_go is
+// always kept, and so is the first one after an observation that was refused unread: it may have had the
+// flag, and the client then waits.
 func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()
@@ -248,7 +249,7 @@ func (c *client) take(ctx context.Context) *queued {
 	}
 }
 
-// actions answers the newest observation; nothing where none came.
+// actions returns the answer to the newest observation, nil when no observation came.
 func (c *client) actions(ctx context.Context) ([]byte, error) {
 	c.calls.Lock()
 	defer c.calls.Unlock()
@@ -275,7 +276,7 @@ func (c *client) actions(ctx context.Context) ([]byte, error) {
 	return actions, err
 }
 
-// note remembers an observation as answered, while its inference runs: so does the released server.
+// note remembers an observation as answered, while its inference runs, as the released server does.
 func (c *client) note(step int64, state []float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

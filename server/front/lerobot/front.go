@@ -169,8 +169,8 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 }
 
 // returning returns the addresses of the clients on the host of address whose connections have ended,
-// and whether any of them may continue at address: no call tells which of a host's clients makes it, and
-// clients of one view differ in nothing but their name.
+// and whether any of them may continue at address: a call does not identify its client among those of a
+// host, and clients of one view differ only in their names.
 func (f *Front) returning(address string) (old []string, alike bool) {
 	host, _, _ := net.SplitHostPort(address)
 	var first *view
@@ -215,7 +215,8 @@ func (f *Front) call(ctx context.Context, path string, next lerobot.Next) (out [
 	return out, f.answer(ctx, err)
 }
 
-// errMismatch marks a policy that is not the served one, errOrder a call before the one that it needs.
+// errMismatch marks a policy that is not the served one, errOrder a call that came before a call that
+// it requires.
 var (
 	errMismatch = errors.New("another policy than this server's")
 	errOrder    = errors.New("call SendPolicyInstructions first: this server has no session of the client, which has " +

@@ -313,7 +313,7 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// A full server says so, and a session is free again once its client has gone.
+// A full server refuses with this reason, and a session is free again once its client has gone.
 func TestSessionsOfClients(t *testing.T) {
 	s := start(t)
 	one := s.dial(t)
@@ -508,7 +508,8 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 	rttest.Eventually(t, "the memory of the clients", func() bool { return budget.Used() == 0 })
 }
 
-// A client marks one observation that has to go and then waits: where that one is refused unread, the next one goes.
+// A client marks one observation with must_go and then waits: where that one is refused unread, the next one is
+// kept.
 func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)

@@ -24,12 +24,12 @@ type keys struct {
 	prompt  string            // of the task
 }
 
-// cameraForms are the keys that are tried for a camera without one, with its name for %s: those of
-// openpi's droid, aloha and libero, and LeRobot's.
+// cameraForms are the keys that are tried for a camera without a key; %s is its name. They are
+// those of openpi's droid, aloha and libero, and LeRobot's.
 var cameraForms = []string{"observation/%s", "observation/%s_image", "observation/%s_image_left", "images.%s",
 	"observation.images.%s", "observation/images/%s", "%s"}
 
-// stateForms are the keys that are tried for a state without one.
+// stateForms are the keys that are tried for a state without a key.
 var stateForms = [][]string{
 	{"observation/state"},
 	{"state"},
@@ -38,14 +38,14 @@ var stateForms = [][]string{
 	{"observation/joint_position"},
 }
 
-// promptForms are the keys that are tried for a task without one.
+// promptForms are the keys that are tried for a task without a key.
 var promptForms = []string{"prompt", "task"}
 
-// errKeys marks an observation that lacks what the policy takes.
+// errKeys marks an observation that lacks an input of the policy.
 var errKeys = errors.New("the observation does not fit the served policy")
 
-// reader makes observations of a client's messages. Pictures are lent from the message where they
-// need no change.
+// reader makes observations from a client's messages. Pictures are lent from the message where
+// they need no change.
 //
 // Owner: the client's goroutine.
 type reader struct {
@@ -77,7 +77,7 @@ func cameraNames(meta *policy.Meta) string {
 	return strings.Join(names, ", ")
 }
 
-// read returns the observation and its task of a message, both lent until the next call.
+// read returns a message's observation and task, both lent until the next call.
 func (r *reader) read(m ndarray.Map) (*wire.Observation, string, error) {
 	r.obs.Images = r.obs.Images[:0]
 	for i := range r.meta.Cameras {
@@ -136,7 +136,7 @@ func (r *reader) find(m ndarray.Map, name string) (*ndarray.Array, string, error
 		"[{name: %[2]s, key: KEY}] into the manifest", errKeys, name, keysOf(m))
 }
 
-// onlyPicture returns the one picture of a message that has one.
+// onlyPicture returns the picture of a message that has exactly one.
 func onlyPicture(m ndarray.Map) (only *ndarray.Array, at string) {
 	n := 0
 	each(m, func(key string, v any) {

@@ -97,7 +97,7 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusUnauthorized)
 		return
 	}
-	r.Host = "a client's page" // Accept lets in the pages of r.Host, and this server has none: DNS rebinding
+	r.Host = "a client's page" // Accept would admit pages from r.Host, as after DNS rebinding
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil { // Accept has answered
 		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
@@ -122,8 +122,8 @@ type client struct {
 	reader   reader
 	task     string
 	incoming chan incoming
-	answered chan struct{} // one element where the newest message needs buf no more
-	buf      []byte        // of the newest message; owner: its reader, until it is passed on, and from answered
+	answered chan struct{} // holds an element once buf is free for the next message
+	buf      []byte        // the newest message; owner: its reader, from answered until it is passed on
 	held     *front.Held   // the memory of buf and of reader
 	answer   []byte
 	previous time.Duration // of the answer before, with its way out
@@ -254,7 +254,8 @@ func (c *client) receive(r io.Reader) error {
 	return err
 }
 
-// fill reads a message into buf. A message without memory is read to its end and dropped.
+// fill reads a message into buf. A message for which no memory is left is read to its end and
+// dropped.
 func (c *client) fill(r io.Reader) error {
 	c.buf = c.buf[:0]
 	for {
