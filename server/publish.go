@@ -32,7 +32,7 @@ func chunkBytes(m *policy.Meta) int {
 //
 // Owner: worker.
 type publisher struct {
-	// Constant after newPublisher.
+	// Constant after New.
 	id       string // server_id
 	model    string // digest of the policy
 	clock    rt.Clock

@@ -24,7 +24,7 @@ const decodersMax = manifest.MaxBatch
 // buffer while the other buffer runs on the device's thread, and publishes the chunks. Only the
 // worker uses the scheduler, the publisher, the statistics and the audit.
 type worker struct {
-	// Constant after newWorker.
+	// Constant after New.
 	clock      rt.Clock
 	log        *slog.Logger
 	window     time.Duration // how long a batch waits to fill

@@ -144,7 +144,7 @@ func (m *microseconds) tally() *bench.Tally {
 	return t
 }
 
-// loopSubject runs LoopParts.
+// loopSubject runs the bare loop in a process of its own.
 type loopSubject struct {
 	fps float64
 	cpu int

@@ -20,7 +20,7 @@ type health struct {
 	demand                           float64 // duty of the control loop before its limit
 	capped                           bool    // torque is limited after an overload
 	tripped                          bool    // capped by Overload, without a load
-	low                              bool    // LowSupply: the supply is out of its limits at any voltage
+	low                              bool    // a scripted low supply: the supply is out of its limits at any voltage
 	overSince, surgeSince, idleSince rt.Instant
 }
 

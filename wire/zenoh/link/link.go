@@ -35,7 +35,7 @@ const (
 	// does not read. The official code has the same limit.
 	DefaultStall = 5 * time.Second
 	// A link ends when the peer's system has acknowledged no byte of ours for so many keep-alives,
-	// and at least minDeaf: after a cut cable a new link recovers sooner than the old one, which
+	// and at least for minAckTimeout: after a cut cable a new link recovers sooner than the old one, which
 	// still holds the messages that were under way at the cut.
 	ackKeepAlives = 3
 	minAckTimeout = time.Second
