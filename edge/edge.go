@@ -164,7 +164,8 @@ func (e *Edge) waitFor(what string) {
 
 // retry tries to open a device until success, a lasting failure or --max-offline.
 func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
-	giveUp, waiting := e.clock.Now().Add(e.cfg.MaxOffline), waitLog{what: what}
+	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
+	told, toldAt := "", rt.Instant(0) // the reason logged last, and when
 	var reasons backoff.Longest
 	ended := e.clock.Now()
 	for delays := (backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}); ; {
@@ -183,7 +184,10 @@ func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool,
 		if ended = now; now.Add(wait) > giveUp {
 			return reasons.Err()
 		}
-		waiting.log(e, err)
+		if text := err.Error(); text != told && (told == "" || now.Sub(toldAt) >= waitLogEvery) {
+			e.log.Warn("waiting for "+what, "why", err)
+			told, toldAt = text, now
+		}
 		if err := e.rest(ctx, wait); err != nil {
 			return err
 		}
@@ -196,20 +200,4 @@ func (e *Edge) rest(ctx context.Context, d time.Duration) error {
 		e.clock.SleepUntil(min(end, e.clock.Now().Add(restPoll)))
 	}
 	return ctx.Err()
-}
-
-// waitLog logs a reason to wait, a new one at most once in waitLogEvery.
-type waitLog struct {
-	what string
-	last string // the reason logged last; empty: the device is present
-	at   rt.Instant
-}
-
-func (w *waitLog) log(e *Edge, err error) {
-	now, text := e.clock.Now(), err.Error()
-	if text == w.last || w.last != "" && now.Sub(w.at) < waitLogEvery {
-		return
-	}
-	e.log.Warn("waiting for "+w.what, "why", err)
-	w.last, w.at = text, now
 }

@@ -24,7 +24,6 @@ type housekeeping struct {
 	nextLine rt.Instant
 	granted  bool // the kernel's answer to the request for real-time priority is logged
 	hang     tickWatch
-	away     waitLog
 
 	telemetry telemetry
 }
@@ -45,12 +44,6 @@ func (e *Edge) look(now rt.Instant) {
 	e.notify(now, e.drive.Leaving())
 	w.hang.look(e, now, e.drive.Stats().Ticks)
 	e.control.events.Drain(e.report)
-	if err := e.arms.OpenError(); err != nil {
-		w.away.what = "the arm to come back"
-		w.away.log(e, err)
-	} else {
-		w.away.last = ""
-	}
 	e.reporter.ReportCameras(now, e.cameras)
 	w.telemetry.look(now)
 	led := robot.Joints(0)

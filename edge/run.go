@@ -38,7 +38,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		return nil
 	})
 	e.drive.Go(func() error { e.stepEpisodes(ctx); return nil })
-	slices.Concat(e.arms, e.leaderArms).KeepOpen(ending, e.drive.Go)
+	slices.Concat(e.arms, e.leaderArms).KeepOpen(ending, e.drive.Go, e.log)
 	for _, l := range e.leaders {
 		e.drive.Go(func() error { return l.Run(ending, e.drive.Hurried) })
 	}

@@ -3,6 +3,7 @@ package follow
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -82,7 +83,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 	a.Follower = New(a.arm, how, len(r.Motors))
 	ending := new(atomic.Bool)
 	ended := make(chan struct{})
-	go func() { a.arm.KeepOpen(ending); close(ended) }()
+	go func() { a.arm.KeepOpen(ending, slog.New(slog.DiscardHandler)); close(ended) }()
 	t.Cleanup(func() { ending.Store(true); <-ended; a.arm.Close() })
 	a.tick.Deadline = rt.KernelClock().Now()
 	a.referee.FirstChunk(a.tick.Deadline)

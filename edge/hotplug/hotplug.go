@@ -9,6 +9,7 @@ package hotplug
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -314,9 +315,11 @@ func (a *Arm) OpenError() error {
 	return nil
 }
 
-// KeepOpen reopens the arm whenever it is away, until ending is set. It has a thread of its own.
-func (a *Arm) KeepOpen(ending *atomic.Bool) {
+// KeepOpen reopens the arm whenever it is away, until ending is set, and logs each new reason why it is not back.
+// It has a thread of its own.
+func (a *Arm) KeepOpen(ending *atomic.Bool, log *slog.Logger) {
 	retry := backoff.Backoff{First: retryFirst, Max: retryLast}
+	told := ""
 	for !ending.Load() {
 		a.clock.SleepUntil(a.clock.Now().Add(pollInterval))
 		if !a.away.Load() {
@@ -324,7 +327,12 @@ func (a *Arm) KeepOpen(ending *atomic.Bool) {
 		}
 		if a.reopen() {
 			retry.Reset()
+			told = ""
 			continue
+		}
+		if err := a.OpenError(); err != nil && err.Error() != told {
+			told = err.Error()
+			log.Warn("waiting for the arm to come back", "why", err, "bus", a.cfg.Path)
 		}
 		for end := a.clock.Now().Add(retry.Next()); a.clock.Now() < end && !ending.Load(); {
 			a.clock.SleepUntil(a.clock.Now().Add(min(pollInterval, end.Sub(a.clock.Now()))))

@@ -1,8 +1,10 @@
 package hotplug
 
 import (
+	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +19,7 @@ import (
 
 // rig opens an arm on the simulator through a symbolic link, as a udev rule makes it, and runs
 // KeepOpen.
-func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
+func rig(t *testing.T, name string) (*servosim.Bus, *Arm, *rttest.Output) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r := rttest.Must(robot.ByName(name))(t)
@@ -37,14 +39,15 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	arm := rttest.Must(servo.OpenArm(open))(t)
 	p := New(arm, open, rt.KernelClock())
 	var ending atomic.Bool
+	log := new(rttest.Output)
 	done := make(chan struct{})
-	go func() { p.KeepOpen(&ending); close(done) }()
+	go func() { p.KeepOpen(&ending, slog.New(slog.NewTextHandler(log, nil))); close(done) }()
 	t.Cleanup(func() {
 		ending.Store(true)
 		<-done
 		p.Close()
 	})
-	return bus, p
+	return bus, p, log
 }
 
 // until ticks the arm until the condition what holds, and returns the duration.
@@ -74,7 +77,7 @@ func arm(t *testing.T, p *Arm) {
 }
 
 func TestReplug(t *testing.T) {
-	bus, p := rig(t, "so101")
+	bus, p, _ := rig(t, "so101")
 	arm(t, p)
 	for range 2 {
 		rttest.Do(t, bus.Unplug())
@@ -111,7 +114,7 @@ func TestReplug(t *testing.T) {
 func TestMotorsThatRestarted(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		t.Run(name, func(t *testing.T) {
-			bus, p := rig(t, name)
+			bus, p, _ := rig(t, name)
 			arm(t, p)
 			bus.PowerCycle()
 			until(t, p, "back", func(robot.Joints) bool {
@@ -134,7 +137,7 @@ func TestMotorsThatRestarted(t *testing.T) {
 
 // Goal: TorqueOff fails while the adapter is unplugged, and works as soon as it is back.
 func TestTorqueOffWhileAway(t *testing.T) {
-	bus, p := rig(t, "so101")
+	bus, p, _ := rig(t, "so101")
 	arm(t, p)
 	rttest.Do(t, bus.Unplug())
 	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
@@ -149,7 +152,7 @@ func TestTorqueOffWhileAway(t *testing.T) {
 }
 
 func TestCycleNoAlloc(t *testing.T) {
-	bus, p := rig(t, "so101")
+	bus, p, _ := rig(t, "so101")
 	arm(t, p)
 	at := make([]float32, 6)
 	cycle := func() {
@@ -178,7 +181,7 @@ func TestExchangedAdapters(t *testing.T) {
 	adapterAt = func(string) string { return *serial.Load() }
 	t.Cleanup(func() { adapterAt = device.Adapter })
 	plug("A")
-	bus, p := rig(t, "so101")
+	bus, p, log := rig(t, "so101")
 	p.beside = Parts{p, {adapter: "B"}}
 	rttest.Do(t, bus.Unplug())
 	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
@@ -188,11 +191,15 @@ func TestExchangedAdapters(t *testing.T) {
 		err := p.OpenError()
 		return err != nil && rttest.Says(err, "serial number B")
 	})
+	until(t, p, "a line of the log", func(robot.Joints) bool { return strings.Contains(log.String(), "serial number B") })
 	for _, number := range []string{"C", "A"} { // a spare one, and its own
 		plug(number)
 		until(t, p, "back", func(robot.Joints) bool { return !p.Away() })
 		rttest.Do(t, bus.Unplug())
 		until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 		rttest.Do(t, bus.Replug())
+	}
+	if n := strings.Count(log.String(), "serial number B"); n != 1 {
+		t.Errorf("%d lines of one reason, want 1", n)
 	}
 }

@@ -2,6 +2,7 @@ package hotplug
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -22,10 +23,10 @@ func (p Parts) Several() Parts {
 
 // KeepOpen starts a thread with Arm.KeepOpen for every part, which runs until ending is set. No part takes
 // another one's adapter.
-func (p Parts) KeepOpen(ending *atomic.Bool, start func(thread func() error)) {
+func (p Parts) KeepOpen(ending *atomic.Bool, start func(thread func() error), log *slog.Logger) {
 	for _, a := range p {
 		a.beside = p
-		start(func() error { a.KeepOpen(ending); return nil })
+		start(func() error { a.KeepOpen(ending, log); return nil })
 	}
 }
 
@@ -65,13 +66,10 @@ func (p Parts) Extremes() (hottest, volts float64) {
 	return hottest, volts
 }
 
-// OpenError returns the errors of the parts that could not be reopened, nil, without garbage, where
-// there is none. Any thread may call it.
+// OpenError returns the errors of the parts that could not be reopened. Any thread may call it.
 func (p Parts) OpenError() (all error) {
 	for _, a := range p {
-		if err := a.OpenError(); err != nil {
-			all = errors.Join(all, err)
-		}
+		all = errors.Join(all, a.OpenError())
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -140,7 +141,7 @@ func (s *stand) want(number uint32, align bool) {
 func (s *stand) keepOpen() {
 	var ending atomic.Bool
 	kept := make(chan struct{})
-	go func() { defer close(kept); s.arm.KeepOpen(&ending) }()
+	go func() { defer close(kept); s.arm.KeepOpen(&ending, slog.New(slog.DiscardHandler)) }()
 	s.t.Cleanup(func() { ending.Store(true); <-kept })
 }
 
