@@ -1,9 +1,9 @@
 // Package status is the server's HTTP server: pages for supervisors (/healthz, /readyz, /metrics) and
 // a live page for people (/, /status.json), which changes nothing.
 //
-// No request can delay an inference: all values are read from atomics. The pages for people have a
-// limited rate of requests and bounded answers; the pages for supervisors accept any Host name and
-// have no limit of their rate. The number of connections is bounded for both.
+// No request can delay an inference: all values are read from atomics. The pages for people and /metrics have a
+// limited rate of requests and bounded answers; the pages for supervisors accept any Host name, and /healthz and
+// /readyz, which cost little, have no limit of their rate. The number of connections is bounded for all.
 package status
 
 import (
@@ -38,6 +38,7 @@ const (
 	maxHeaderBytes  = 4 << 10                // of a request; net/http adds as much again
 	requestInterval = 100 * time.Millisecond // between two requests by people, on average
 	burst           = 32                     // requests by people in a burst
+	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; each connection may have one that waits
 
 	connectionsMax = 64 // at a time; further ones take the places of old ones, which block no probe
 	logInterval    = time.Minute
@@ -103,7 +104,15 @@ func Listen(address string, cfg Config) (*Server, error) {
 	mux.Handle("/status.json", watched)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { respond(w, cfg.Healthy) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { respond(w, cfg.Ready) })
-	mux.Handle("GET /metrics", cfg.Metrics(&p.dropped))
+	scrapes := webpage.RateLimit{Clock: cfg.Clock, Interval: scrapeInterval, Burst: connectionsMax}
+	values := cfg.Metrics(&p.dropped)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !scrapes.Wait() {
+			http.Error(w, fmt.Sprintf("%d requests wait: ask less often", connectionsMax), http.StatusTooManyRequests)
+			return
+		}
+		values.ServeHTTP(w, r)
+	})
 	p.http = http.Server{
 		Handler:        mux,
 		MaxHeaderBytes: maxHeaderBytes,

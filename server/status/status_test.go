@@ -87,19 +87,24 @@ func TestWhoMayLook(t *testing.T) {
 	rttest.Want(t, a.StatusCode, http.StatusRequestEntityTooLarge, "the answer to a body")
 }
 
-// Goal: people have a limited rate of requests, a supervisor has not.
-func TestPeopleHaveARate(t *testing.T) {
+// Goal: people and requests of metrics have a limited rate, a supervisor has not.
+func TestRates(t *testing.T) {
 	p := listenAnywhere(t, io.Discard)
-	began := time.Now()
-	const asked = burst + 8
-	for range asked {
-		get(t, p, "/status.json", "")
-	}
-	if took := time.Since(began); took < (asked-burst-1)*requestInterval {
-		t.Errorf("%d requests in %v, want %v at least", asked, took, (asked-burst-1)*requestInterval)
+	for _, tt := range []struct {
+		path     string
+		burst    int
+		interval time.Duration
+	}{{"/status.json", burst, requestInterval}, {"/metrics", connectionsMax, scrapeInterval}} {
+		began := time.Now()
+		for range tt.burst + 8 {
+			get(t, p, tt.path, "")
+		}
+		if took := time.Since(began); took < 7*tt.interval {
+			t.Errorf("%d requests of %s in %v, want %v at least", tt.burst+8, tt.path, took, 7*tt.interval)
+		}
 	}
 	before := p.guard.Requests.Load()
-	for range asked {
+	for range burst {
 		get(t, p, "/healthz", "")
 	}
 	rttest.Want(t, p.guard.Requests.Load()-before, 0, "requests of a supervisor counted as people's")
