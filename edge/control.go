@@ -266,9 +266,12 @@ func (c *control) act(now rt.Instant, drives source) {
 	switch {
 	case c.blocked&blockBusSilent != 0:
 		c.core.Hold() // and sends nothing: the motors hold
-		c.stats.starved.Add(1)
-		c.stats.starvedBus.Add(1)
-		c.recordStarved()
+
+		if drives == policy || drives == person && c.shares() { // else no action was due
+			c.stats.starved.Add(1)
+			c.stats.starvedBus.Add(1)
+			c.recordStarved()
+		}
 	case drives == policy:
 		c.restedFrom = 0
 		c.actPolicy(now)

@@ -128,7 +128,7 @@ func TestTicksAreRecorded(t *testing.T) {
 	}
 }
 
-// Goal: a tick without an action is recorded as starved, and so is a tick with a silent bus.
+// Goal: a tick without an action is recorded as starved, and so is a tick with a silent bus, not in a pause.
 func TestStarvedTicksAreRecorded(t *testing.T) {
 	r := newRig(t)
 	dir := recordInto(t, r)
@@ -149,6 +149,17 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 	if starved == 0 || starved != r.stats.starved.Load() {
 		t.Errorf("%d starved ticks on record, want %d", starved, r.stats.starved.Load())
 	}
+	r.serve(10, 3, 10)
+	r.bus.silent = 3
+	r.step(20)
+	if r.stats.starvedBus.Load() == 0 {
+		t.Error("no tick of a silent bus is starved")
+	}
+	r.operator.pause.Store(true)
+	r.step(1)
+	before := r.stats.starved.Load()
+	r.step(20)
+	rttest.Want(t, r.stats.starved.Load(), before, "a pause starves")
 }
 
 // Goal: the record uses the names of the states.
