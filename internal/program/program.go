@@ -78,7 +78,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
 		kong.Vars(p.Vars), kong.Vars{"version": p.Version},
 		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
-		kong.ConfigureHelp(helpOptions), kong.Help(p.help))
+		kong.ConfigureHelp(helpOptions), kong.Help(p.help), wholeNumbers)
 	if err != nil {
 		panic(err) // the grammar is wrong
 	}
@@ -469,3 +469,32 @@ func Writable(flag, name string) error {
 // IgnoreSIGPIPE makes a write to an output whose reader has ended an error. By default it ends the
 // program, which could leave an arm under torque.
 func IgnoreSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
+// wholeNumbers makes kong read integers in decimal digits. Its own mappers read 010 as 8.
+var wholeNumbers = kong.OptionFunc(func(k *kong.Kong) (err error) {
+	for kind := reflect.Int; kind <= reflect.Uint64; kind++ {
+		err = errors.Join(err, kong.KindMapper(kind, kong.MapperFunc(wholeNumber)).Apply(k))
+	}
+	return err
+})
+
+func wholeNumber(ctx *kong.DecodeContext, target reflect.Value) error {
+	t, err := ctx.Scan.PopValue("int")
+	if err != nil {
+		return err
+	}
+	text, bits := fmt.Sprint(t.Value), target.Type().Bits()
+	if target.CanUint() {
+		var n uint64
+		n, err = strconv.ParseUint(text, 10, bits)
+		target.SetUint(n)
+	} else {
+		var n int64
+		n, err = strconv.ParseInt(text, 10, bits)
+		target.SetInt(n)
+	}
+	if err != nil {
+		return fmt.Errorf("expected a valid %d bit int but got %q", bits, text)
+	}
+	return nil
+}

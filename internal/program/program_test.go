@@ -320,6 +320,8 @@ func TestValuesInTheFile(t *testing.T) {
 		text, args, says string
 	}{
 		{"seed: many", "", `key seed: expected a valid 64 bit int but got "many"`},
+		{"seed: '0x10'", "", `key seed: expected a valid 64 bit int but got "0x10"`},
+		{"seed: '010'\nbus: '007'", "", ""},
 		{"seed: [1, 2]", "", "key seed: got the list [1 2], want one value"},
 		{"bus: {a: b}", "", "key bus: got a map, want one value"},
 		{"max_rate: fast", "", `key max-rate: expected a valid 64 bit int but got "fast"`},
@@ -506,6 +508,9 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 		{"limp --fps 7", "bus: x\n", "abc", ""},
 		{"limp", "bus: x\nother: [a\nmore: {\n", "", ""},
 		{"limp", "bus: y\nbus: x\n  bus: z\n", "", ""},
+		{"limp", "bus: x\nfps: 010\n", "", ""},
+		{"scan", "bus: 007\n", "", `[1:6] got "007", want digits without 0 before them, or quotes around a text`},
+		{"scan", "bus: [a, 0x10]\n", "", `[1:10] got "0x10", want digits`},
 		{"scan", "bus: x\nother: [a\n", "", "want a YAML map"},
 		{"run", "bus: x\nfps: a\nother: [a\n", "", "want a YAML map"},
 		{"scan", "bus: x\nfps: abc\nmode: c\n", "abc", ""},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -54,8 +55,8 @@ func DecodeYAML(data []byte, dst any) (err error) {
 	return err
 }
 
-// wholeNumbers finds numbers with a fraction in the place of integers: the module cuts the fraction off. It
-// has the nodes of the anchors so far.
+// wholeNumbers finds numbers that the module reads as another value: it cuts off the fraction of one in the place
+// of an integer, reads 010 as 8, and 0x10 in the place of a text as 16. It has the nodes of the anchors so far.
 type wholeNumbers map[string]ast.Node
 
 // check checks a node that becomes a value of type t.
@@ -81,8 +82,13 @@ func (w wholeNumbers) check(node ast.Node, t reflect.Type) (err error) {
 		}
 		return err
 	case *ast.SequenceNode:
-		for i := 0; i < len(n.Values) && err == nil && t.Kind() == reflect.Slice; i++ {
-			err = w.check(n.Values[i], t.Elem())
+		for i := 0; i < len(n.Values) && err == nil; i++ {
+			switch t.Kind() {
+			case reflect.Slice:
+				err = w.check(n.Values[i], t.Elem())
+			case reflect.Interface:
+				err = w.check(n.Values[i], t)
+			}
 		}
 		return err
 	case *ast.FloatNode:
@@ -93,18 +99,35 @@ func (w wholeNumbers) check(node ast.Node, t reflect.Type) (err error) {
 		number, _ = strconv.ParseFloat(n.Value, 64)
 	}
 	integer := t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64 && t != reflect.TypeFor[time.Duration]()
-	if !integer || number == math.Trunc(number) && !math.IsInf(number, 0) {
+	_, isNumber := node.(*ast.IntegerNode)
+	if !integer && !isNumber {
 		return nil
 	}
-	at := node.GetToken().Position
-	return fmt.Errorf("[%d:%d] got %q, want %s", at.Line, at.Column, node.GetToken().Value, aWholeNumber)
+	token := node.GetToken()
+	want := ""
+	switch {
+	case integer && (number != math.Trunc(number) || math.IsInf(number, 0)):
+		want = aWholeNumber
+	case octal.MatchString(token.Value), !integer && !decimal.MatchString(token.Value):
+		want = "digits without 0 before them, or quotes around a text"
+	default:
+		return nil
+	}
+	return fmt.Errorf("[%d:%d] got %q, want %s", token.Position.Line, token.Position.Column, token.Value, want)
 }
+
+var (
+	octal   = regexp.MustCompile(`^[-+]?0[0-9_]`) // in YAML 1.1
+	decimal = regexp.MustCompile(`^[-+]?[0-9]+$`)
+)
 
 // valueType returns the type of the values of a key; nil where there are none.
 func valueType(t reflect.Type, key string) reflect.Type {
 	switch t.Kind() {
 	case reflect.Map:
 		return t.Elem()
+	case reflect.Interface:
+		return t
 	case reflect.Struct:
 		for f := range t.Fields() {
 			if f.Tag.Get("yaml") == key {
