@@ -21,7 +21,7 @@ func TestQuotaOfARobot(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		rate, share float64
-		most        int // chunks of the hostile robot: a second ahead, and four seconds
+		most        int // chunks for the hostile robot: its second ahead, and four seconds
 		kind        quota.Kind
 		says        string
 	}{

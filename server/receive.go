@@ -149,8 +149,8 @@ type event struct {
 	text   string
 }
 
-// queue has an event sent to a robot; uuid is only lent. When too many events wait, it is dropped
-// and counted.
+// queue hands an event for a robot over to housekeeping; uuid is only lent. When too many events
+// wait, it is dropped and counted.
 //
 // Owner: any goroutine.
 //
@@ -187,8 +187,8 @@ type eventWriter struct {
 	body, header []byte
 }
 
-// put publishes an event with the header of the observation that it answers. A lost event is no
-// worse than the chunk that was not sent.
+// put publishes an event with the header of the observation that it answers. The loss of an event
+// is no worse than that of a chunk.
 func (w *eventWriter) put(s *session, h *wire.Header, code wire.EventCode, text string) {
 	e := wire.Event{
 		Code:     code,
@@ -220,6 +220,6 @@ const (
 	failedText   = "this server's device failed and it restarts: open elsewhere"
 )
 
-// retryAfterDraining is after how many ms a robot without another server may ask again: about the
-// time of a restart.
+// retryAfterDraining is the time in ms after which a robot without another server may ask again:
+// about the time of a restart.
 const retryAfterDraining = 1000

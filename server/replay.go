@@ -81,9 +81,9 @@ func (r *Replayed) OK() bool { return r.Exact+r.Within == r.Requests && r.Unread
 
 // Replay answers the requests captured in dir again, oldest first and each alone, without a
 // network, and compares the answers. They are equal to the byte on the same processor and ONNX
-// Runtime, since noise is a function of the request, and those of a batch where the bundle
-// guarantees it. Otherwise a tolerance above 0, in the units of chunk_model, is the largest
-// accepted difference of a value.
+// Runtime, since noise is a function of the request; for answers from a batch that holds where
+// the bundle guarantees it. Otherwise a tolerance above 0, in the units of chunk_model, is the
+// largest accepted difference of a value.
 func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
@@ -276,7 +276,7 @@ func (t *tensors) infer() (audit.Outcome, error) {
 	return audit.Answered, nil
 }
 
-// maxDifference returns the largest absolute difference of two values; NaN where a value is.
+// maxDifference returns the largest absolute difference of two values; NaN where a value is NaN.
 func maxDifference(a, b []float32) (d float32) {
 	for i := range min(len(a), len(b)) {
 		d = max(d, a[i]-b[i], b[i]-a[i])

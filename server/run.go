@@ -250,8 +250,8 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
-	// each thread in ONNX Runtime and in JPEG holds one: the receiving goroutines must not queue
-	// for them
+	// each thread in ONNX Runtime or in the JPEG decoder holds a processor: the receiving
+	// goroutines must not wait for it
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	manager, err := notify.Open()
 	if err != nil {
@@ -422,7 +422,8 @@ func (f *seconds) open(ctx context.Context, read *manifest.Config) (rollout.Seco
 // servingPoll is the interval at which a new model's server is asked whether it serves.
 const servingPoll = 50 * time.Millisecond
 
-// suits refuses a model that robots of the first one could not take, and one that the manifest does not mean.
+// suits refuses a model that robots of the first one could not take, and a model without the digest that the
+// manifest demands.
 func suits(cfg *manifest.Config, first *Deps, model *loaded) error {
 	refuse := func(format string, args ...any) error { return cfg.Errorf("rollout.model", format, args...) }
 	switch want := cfg.Rollout.Model.SHA256; {

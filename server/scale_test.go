@@ -204,8 +204,8 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 }
 
 // A robot may name any size at open. It gets a warning of another shape, with the crop that has the
-// policy's; only pictures that cannot be scaled are refused. A raw picture is scaled from its place in the
-// message. Where the policy wants exact sizes, only a JPEG that the decoder reduces may be larger.
+// policy's shape; only pictures that cannot be scaled are refused. A raw picture is scaled from its place
+// in the message. Where the policy wants exact sizes, only a JPEG that the decoder reduces may be larger.
 func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	usual := policy.Camera{Name: "top", W: 160, H: 120}
 	exact := policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}

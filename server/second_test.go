@@ -75,8 +75,8 @@ func (r *rolling) opens(at, uuid, digest string, epoch uint32) wire.SessionAck {
 	return r.open(o)
 }
 
-// A robot gets the model that the roll-out has for it, one that is bound to a model that model. Both servers keep
-// the limits of one, and what the second one took is free after it.
+// A robot gets the model that the roll-out has for it, and a robot that is bound to a model gets that model. Both
+// servers together keep the limits of one, and the second one's memory and places are free after its end.
 func TestTwoModels(t *testing.T) {
 	r := roll(t, "rollout: {model: new, robots: [new-arm]}\n", nil)
 	report := r.await(rollout.Serving)

@@ -81,7 +81,8 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	return err
 }
 
-// withdraw answers the last queries, and withdraws all that is left. failed is an error of the declarations before.
+// withdraw answers the last queries, and withdraws the remaining declarations. failed is the error of the earlier
+// ones.
 func (s *Server) withdraw(failed error) {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -99,7 +100,8 @@ func (s *Server) withdraw(failed error) {
 	}
 }
 
-// holdGC holds Go's collector while the server serves. Its parts that watch the process begin, too.
+// holdGC holds Go's collector while the server serves, and begins to measure capacity, heap and
+// pauses.
 func (s *Server) holdGC() *rt.Hold {
 	if a := s.opener.auto; a != nil {
 		s.sessions.fed.Store(int32(a.Begin()))

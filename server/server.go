@@ -88,7 +88,8 @@ type Deps struct {
 	LogMissing LogMissing
 
 	Rollout *rollout.Keeper // nil: there is one model
-	// of this process, beside which this one serves the new model of Rollout; nil: it is the first
+	// the server of this process beside which this one serves Rollout's new model; nil: this one
+	// is the first
 	first *Server
 }
 
@@ -116,8 +117,8 @@ type Server struct {
 	audit     *audit.Writer // nil: no request is recorded
 
 	rollout *rollout.Keeper        // nil: there is one model
-	second  atomic.Pointer[Server] // of this process, with the new model of rollout; nil: there is none
-	first   *Server                // whose second this one is; nil: it is the first
+	second  atomic.Pointer[Server] // server of this process with the new model of rollout; nil: there is none
+	first   *Server                // the server whose second this one is; nil: this one is the first
 	work    *sync.Mutex            // see housekeeper
 
 	events      *events
@@ -216,7 +217,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		s.work, s.sessions = f.work, f.sessions.second()
 		s.memory = f.memory
 		s.pool = f.pool
-		s.stats = f.stats // the bound of s.others is its own, which ends with it
+		s.stats = f.stats // only s.others keeps a bound of its own, which ends with this server
 	}
 	if cfg.Conditioning.Mode == conditioningOff {
 		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0

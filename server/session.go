@@ -316,7 +316,8 @@ func (r *registry) count() int {
 	return n
 }
 
-// promises returns the bytes promised to the robots of all servers of this process, without those to one robot.
+// promises returns the bytes promised to the robots of all servers of this process, except the robot
+// named but.
 func (r *registry) promises(but string) (bytes int64) {
 	for _, of := range []*registry{r, r.beside.Load()} {
 		if of == nil {

@@ -52,7 +52,7 @@ type tensors struct {
 	tasks        *taskReader
 	obs          wire.Observation
 	stray        cameraSet // cameras of obs with stray bytes
-	squeezed     cameraSet // cameras of obs of another shape than the policy's
+	squeezed     cameraSet // cameras of obs whose pictures have another shape than the policy's
 }
 
 // filled describes the contents of a filled row.
@@ -201,9 +201,9 @@ func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, 
 // errNotFinite marks a chunk that no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
-// prefix copies the rows that run meanwhile into the model's prefix: the rows of the observation,
-// else the rows that its spans name. One missing row would shift the others in time, so an
-// incomplete prefix does not condition anything.
+// prefix copies the rows that the robot runs until the chunk arrives into the model's prefix: the
+// rows of the observation, else the rows that its spans name. One missing row would shift the
+// others in time, so an incomplete prefix does not condition anything.
 //
 //rt:noalloc
 func (t *tensors) prefix(row int, s *session) (rows int, use spanUse) {

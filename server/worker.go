@@ -166,8 +166,8 @@ func (w *worker) run(warmup int) (err error) {
 	}
 }
 
-// collectNext has garbage collected when no robot waits for the worker: only the worker knows such
-// a moment.
+// collectNext requests a garbage collection at a moment when no robot waits for the worker, which
+// only the worker can choose.
 //
 // Owner: any goroutine.
 func (w *worker) collectNext() {

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// machines are a quiet one, one whose inferences are held up now and then, and one whose cores are
-// taken by other programs for seconds.
+// machines are a quiet machine, a machine whose inferences are held up now and then, and a machine
+// whose cores are taken by other programs for seconds.
 var machines = []struct {
 	name string
 	busy func(r *rand.Rand, now rt.Instant) float64
@@ -103,9 +103,9 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 	return stood.Seconds() * 1e3 / 60, longest
 }
 
-// Goal: at no load and on no machine are arms longer without actions by runway than in turn,
-// whether the reported runway is exact or as old as its way to the server; near saturation they are
-// without actions for a tenth of the time, and no observation waits for ever. The table of
+// Goal: at every load and on every machine, arms are without actions for no longer under runway
+// than under round_robin, whether the reported runway is exact or as old as its way to the server;
+// near saturation the time is at most a tenth, and no observation waits for ever. The table of
 // docs/lab/serving.md is this test's log.
 func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 	const seeds = 8

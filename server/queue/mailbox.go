@@ -46,7 +46,7 @@ const (
 	Answered            // refused: it repeats the request answered a moment ago
 )
 
-// Put copies an observation in.
+// Put copies an observation into the mailbox.
 //
 // Owner: the transport's receiving goroutines; a robot that moves to another link has two for a
 // moment.
@@ -151,9 +151,9 @@ func (m *Mailbox) Take() *Request {
 }
 
 // DropAnswered drops the waiting observation when it requests the same steps of the same episode as
-// the request that has just been answered, and likewise those that arrive before an instant: the
-// robot repeated its request because the answer took long. If the answer gets lost, the robot
-// repeats the request later.
+// the request that has just been answered, and likewise those that arrive before until: the robot
+// repeated its request because the answer took long. If the answer gets lost, the robot repeats the
+// request later.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {

@@ -10,18 +10,18 @@ import (
 
 const (
 	// starvationBound is how long a robot waits at most before its turn comes whatever the runways
-	// of the others: shorter than an operator takes for a fault, longer than the waits at a server
-	// that is merely busy.
+	// of the others: shorter than a pause that an operator takes for a fault, longer than the
+	// waits at a server that is merely busy.
 	starvationBound = time.Second
 	// neutralRunway is assumed for a robot that reports no runway: about the rest of a chunk when a
 	// client of LeRobot's draft requests the next.
 	neutralRunway = 250 * time.Millisecond
 )
 
-// Runway serves the robot first whose actions end first. Robots whose actions end before the batch
-// could give way to those that can still be served in time. Only when no other robot would run out
-// of actions by it, they are served first, because their arms have stopped. Robots that have waited
-// for starvationBound precede all others, the longest wait first.
+// Runway serves the robot first whose actions end first. A robot whose actions end before the end
+// of the next batch gives way to robots that can still be served in time. Only when no other robot
+// would run out of actions in that batch is it served first, because its arm has stopped. Robots
+// that have waited for starvationBound precede all others, the longest wait first.
 type Runway struct{}
 
 // rank is compared before the deadlines are.

@@ -17,7 +17,8 @@ type Waiting struct {
 	Deadline rt.Instant // when its actions end; NoDeadline: not reported
 	Group    *Group     // robots that it shares turns with; nil: it has turns of its own
 
-	// Late is set by a scheduler that uses deadlines: the actions end before the next batch could.
+	// Late is set by a scheduler that uses deadlines: the actions end before the next batch could
+	// end.
 	Late bool
 
 	rank rank

@@ -1,10 +1,11 @@
 package queue
 
-// maxStep is the largest distance in seq of two consecutive observations of a robot: the requests
-// that may get lost in between, those of many seconds.
+// maxStep is the largest accepted distance in seq of two consecutive observations of a robot: the
+// requests of many seconds may get lost in between.
 const maxStep = 4096
 
-// fewLost is the largest such distance that is usual: after a larger one the robot may go on from before it.
+// fewLost is the largest usual distance: a larger one may be that of a foreign header, and the robot goes on
+// from its own last number.
 const fewLost = 16
 
 // sequence decides which observations of a robot are new. Any client that may publish on the

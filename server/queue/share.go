@@ -22,7 +22,7 @@ type Group struct {
 	best int    // index of its candidate, among the waiting robots of that call
 }
 
-// Join counts one more robot in the group and its host's.
+// Join counts one more robot in the group and in its host's group.
 func (g *Group) Join() { g.count(1) }
 
 // Leave counts one robot less, and reports whether it was the last.

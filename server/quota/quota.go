@@ -63,7 +63,8 @@ type Place struct {
 	link, host string       // keys of Counter.groups; empty: unknown
 }
 
-// Place returns the place of a session that was opened from there. It changes nothing before Enter.
+// Place returns the place of a session that was opened from this origin. It changes nothing before
+// Enter.
 func (b *Counter) Place(from wire.Origin) Place {
 	p := Place{counter: b, link: from.Name}
 	if from.Host != "" {

@@ -34,8 +34,8 @@ func (k Kind) String() string { return [...]string{"rate", "share"}[k] }
 
 // Meter measures the use of one robot id by all its sessions. A nil Meter has no limits.
 //
-// Owner: Used the worker; the others any goroutine. Two workers, of a robot that has just moved to the other model, may
-// lose one inference.
+// Owner: Used the worker; the others any goroutine. When a robot has just moved to the other model, the workers of both
+// may lose the count of one inference.
 type Meter struct {
 	limits   RobotLimits
 	ahead    [NumKinds]atomic.Int64 // instant up to which the robot has used its quota

@@ -15,7 +15,7 @@ const (
 	// answerTime bounds an inference, or answerTimes the longest so far if that is more.
 	answerTime  = 10 * time.Second
 	answerTimes = 10
-	// The wait between two attempts to connect doubles from one to the other.
+	// The wait between two attempts to connect doubles from retryFirst to retryMost.
 	retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
 )
 
@@ -34,14 +34,14 @@ type Away struct {
 
 func (e *Away) Error() string { return "no answer from " + e.Server + ": " + e.Err.Error() }
 
-// Unwrap returns the sentinels of such a run beside the cause.
+// Unwrap returns the cause, and the sentinels of a run that fails with this error.
 func (e *Away) Unwrap() []error { return []error{policy.ErrRun, policy.ErrAway, e.Err} }
 
 // Link is one connection to a server.
 type Link interface {
 	comparable
-	// Ended is closed when the server ends the connection while nothing is asked, and Why is the reason from
-	// then on; nil: the next request shows it.
+	// Ended returns a channel that is closed when the server ends the connection between two requests, and
+	// Why then returns the reason; nil: only the next request shows the end.
 	Ended() <-chan struct{}
 	Why() error
 	Close() error
@@ -189,7 +189,7 @@ func (c *Connection[L]) reconnect() {
 	}
 }
 
-// drop closes l because of err, and wakes the keeper, unless another did so before.
+// drop closes l because of err, and wakes the keeper, unless another goroutine has done so.
 func (c *Connection[L]) drop(l L, err error) {
 	var none L
 	dropped := false

@@ -112,8 +112,8 @@ type Model struct {
 	blank             []float32 // no tokens, no noise
 }
 
-// Serve returns a Model with so many buffers of at most maxBatch rows; 0: the policy's MaxBatch.
-// The policy belongs to it.
+// Serve returns a Model, which then owns the policy, with so many buffers of at most maxBatch
+// rows; 0: the policy's MaxBatch.
 func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", policy.ErrBundle, p.Where, err)
@@ -255,7 +255,8 @@ func (m *Model) TensorBytes() (n int64) {
 // Close ends the runtime.
 func (m *Model) Close() error { return m.Runtime.Close() }
 
-// sessionsMax bounds the sessions whose episodes are remembered. A forgotten one is reset once more.
+// sessionsMax bounds the sessions whose episodes are remembered. A forgotten session is reset once
+// more.
 const sessionsMax = 20_000
 
 // sessions remembers the episode of each session that was answered last.

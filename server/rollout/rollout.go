@@ -1,5 +1,5 @@
-// Package rollout gives a second model of a service to a part of its robots, as the manifest's block rollout says, and
-// takes it back.
+// Package rollout gives a second model of a service to a part of its robots, as the manifest's block rollout demands,
+// and withdraws it.
 //
 // A Keeper reads the manifest again while the server serves. It loads the new model beside the first (Config.Open), and
 // unloads it when no robot has used it for a while. It decides which robots the new model is for; the servers of both
@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// Poll is the interval at which the manifest's file is looked at.
+	// Poll is the interval at which the manifest's file is checked for changes.
 	Poll = time.Second
 	// leaveTime is how long the new model stays without a robot before it is unloaded: a robot whose
-	// run is bound to it may have lost its session. edge-rt gives up after as long by default.
+	// run is bound to it may have lost its session. edge-rt gives up after the same time by default.
 	leaveTime = time.Minute
 )
 
@@ -70,7 +70,7 @@ type Second interface {
 	ServerID() string
 	Robots() int           // that have a session
 	Done() <-chan struct{} // closed when the server has ended
-	Stop() error           // ends the server and unloads the model; why it ended by itself
+	Stop() error           // ends the server and unloads the model; an error: why the server ended by itself
 }
 
 // Config has the parts of a Keeper. All are required.
@@ -116,7 +116,8 @@ func (k *Keeper) Counted() *Counts {
 	return &k.counts
 }
 
-// New returns a keeper; Report is valid at once, and a model that the manifest names is announced.
+// New returns a keeper. Report is valid at once: its state is Loading where the manifest has an
+// active roll-out.
 func New(c Config) *Keeper {
 	k := &Keeper{Config: c, base: c.Manifest}
 	k.seen, _ = os.Stat(c.Manifest.File()) // an error is reported by reread

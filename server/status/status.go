@@ -40,7 +40,7 @@ const (
 	burst           = 32                     // requests by people in a burst
 	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; each connection may have one that waits
 
-	connectionsMax = 64 // at a time; further ones take the places of old ones, which block no probe
+	connectionsMax = 64 // at a time; further ones take the places of old ones, so that those block no probe
 	logInterval    = time.Minute
 
 	// DefaultRows is the number of sessions that the page shows unless a request names another.
@@ -140,7 +140,7 @@ func (p *Server) drop(from net.Addr) {
 	}
 }
 
-// Close stops the server after stopTimeout for unfinished answers.
+// Close stops the server; unfinished answers have stopTimeout to end.
 func (p *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()

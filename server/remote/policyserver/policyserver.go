@@ -277,7 +277,8 @@ func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
 	return fmt.Errorf("%w is to an earlier observation, %d times", errAnswer, answersMost)
 }
 
-// observation returns the message of a row. It must go: the scheduler has chosen it.
+// observation returns the message of a row. It has must_go, because the scheduler has chosen the
+// row already.
 func (s *server) observation(row *remote.Row, step int64) *lerobot.Observation {
 	values := &pickle.Dict{}
 	for i, name := range s.meta.StateNames {

@@ -90,8 +90,8 @@ func modalityOf(meta ndarray.Map, name string) (m modality, ok bool) {
 	return m, ok && isList
 }
 
-// compareModalities compares a server's modality configuration with the spec. What the server does
-// not tell is not compared.
+// compareModalities compares a server's modality configuration with the spec. Parts that the
+// server does not describe are not compared.
 func compareModalities(meta ndarray.Map, spec *Spec, horizon int) error {
 	own := map[string][]string{}
 	add := func(key string) {

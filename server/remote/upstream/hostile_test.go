@@ -51,7 +51,7 @@ func scripted(t *testing.T, metadata message, answers ...message) (url string) {
 
 const packed = websocket.MessageBinary
 
-// TestHostileServers opens servers that are none of openpi, or that mean harm.
+// TestHostileServers opens servers that are not openpi's, or that are hostile.
 func TestHostileServers(t *testing.T) {
 	empty := message{packed, "\x80"}
 	for _, tt := range []struct {
@@ -88,7 +88,7 @@ func TestHostileServers(t *testing.T) {
 }
 
 // TestUnaskedMessage has a server send two answers to one observation: the second would be taken for
-// that of the next.
+// the answer to the next observation.
 func TestUnaskedMessage(t *testing.T) {
 	c := configured(t, openPI, serveShared(t, openPI))
 	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))(t)

@@ -13,7 +13,7 @@ import (
 const defaultHeight, defaultWidth = 480, 640
 
 // FromManifest returns the configuration of the manifest's server. A missing key is an error that
-// names it: neither protocol tells the rate, the joints or their units.
+// names it: neither protocol has the rate, the joints or their units.
 func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) {
 	m, in := &cfg.Model, &cfg.Model.Inputs
 	if err := checkInputs(cfg); err != nil {

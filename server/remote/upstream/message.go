@@ -24,7 +24,8 @@ var errText = errors.New("the server reports an error")
 // textMost bounds the characters of a server's text in an error.
 const textMost = 400
 
-// reported returns the error of a server's text, of which a traceback's last line has the reason.
+// reported returns an error with a server's text; of a traceback it has only the last line, which
+// is the reason.
 func reported(text string) error {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	text = plain.Text(lines[len(lines)-1])
@@ -36,14 +37,14 @@ func reported(text string) error {
 
 // field is one entry of the server's observation.
 type field struct {
-	key     string // after the name of the map that has it
+	key     string // without the name of the map that contains it
 	camera  int    // -1: none
 	first   int    // element of the state
-	size    int    // elements of the state; 0 beside camera -1: the task
+	size    int    // elements of the state; where camera is -1, 0 marks the task
 	resizer *resizer
 }
 
-// group is a map within the observation, or one entry of its own.
+// group is a map within the observation, or a single entry outside a map.
 type group struct {
 	key    string
 	nested bool
@@ -151,7 +152,7 @@ func (m *messages) observation(row *remote.Row, token string) []byte {
 	return b
 }
 
-// value appends the value of one field. GR00T's have a batch and a time before all else.
+// value appends the value of one field. GR00T's begin with the dimensions batch and time.
 func (m *messages) value(b []byte, f *field, row *remote.Row) []byte {
 	var shape []int
 	if m.kind == GR00T {

@@ -175,7 +175,7 @@ func (o *openpi) Why() error             { return o.reason }
 
 func (o *openpi) Close() error {
 	o.stop()
-	_ = o.conn.CloseNow() // its error is of a connection that is over
+	_ = o.conn.CloseNow() // the connection has ended, so its error is of no interest
 	return nil
 }
 

@@ -3,8 +3,8 @@ package upstream
 import "math"
 
 // resizer scales pictures of one size into a frame of another, keeps their shape and leaves the rest
-// of the frame black: openpi-client's image_tools.resize_with_pad, bit for bit. A frame of the
-// picture's own size takes it as it is.
+// of the frame black, with the result of openpi-client's image_tools.resize_with_pad, bit for bit. A
+// picture of the frame's size is copied.
 //
 // Owner: one goroutine.
 //
@@ -28,7 +28,7 @@ const (
 	channels   = 3 // RGB
 	weightBits = 32 - 8 - 2
 	// Two sums share a word: none is negative, and none reaches 32 bits, since the weights of a pixel
-	// are together 1<<weightBits and their rounding.
+	// add up to 1<<weightBits, apart from rounding.
 	lane  = 32
 	round = 1<<(weightBits-1) | 1<<(weightBits-1+lane)
 )

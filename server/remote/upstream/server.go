@@ -31,7 +31,7 @@ type Config struct {
 // shown returns the address for messages, without a password.
 func (c *Config) shown() string { return shown(c.URL) }
 
-// connection is a link with the messages that are in hand there.
+// connection is a link with the writer and reader of its messages.
 type connection struct {
 	link
 	*messages
@@ -90,7 +90,7 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	}, nil
 }
 
-// identity returns a sum of all that is known of the policy.
+// identity returns a checksum of all that is known about the policy.
 func (c *Config) identity(meta ndarray.Map) string {
 	known := fmt.Sprintf("%s\n%s\n%+v\n%+v\n%v", c.Kind, c.URL, c.Spec, c.Meta, meta)
 	sum := sha256.Sum256([]byte(known))

@@ -45,7 +45,7 @@ type Camera struct {
 // Part is a number of elements of the state or action that have a key of their own.
 type Part struct {
 	Key  string
-	Size int // 0, of one part: all that the others leave
+	Size int // elements; 0, permitted for one part: all that the others leave
 }
 
 // The names of the presets.
@@ -134,7 +134,7 @@ func presetOf(kind, name string) (Spec, error) {
 	return Spec{State: []Part{{Key: "observation/state"}}, Actions: actions, Prompt: "prompt"}, nil
 }
 
-// Bounds of a spec; a message of more is a mistake.
+// Bounds of a spec; more is a mistake in the manifest.
 const (
 	camerasMost = 16
 	sideMost    = 4096
