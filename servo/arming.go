@@ -36,8 +36,8 @@ const (
 	stageGoalCheck
 	stageSpin // the goal velocity of wheels := 0
 	stageSpinCheck
-	// motors that were under torque when the arm was opened: after the goal, since an AX-12's
-	// marker lets it move
+	// write the markers of motors that were under torque when the arm was opened: only after
+	// their goals, since the marker lets an AX-12 that has shut down move again
 	stageMarker
 	stageMarkerCheck
 	stageTorque
@@ -65,11 +65,11 @@ type arming struct {
 }
 
 // ArmStep takes one step towards an arm that holds its position. First goal := present, because the
-// old goal in the register would make the arm jump, and 0 for the wheels of a base; then torque;
-// all are read back. A step is one
-// exchange on the bus. The arm is armed after about six steps, more where a tick is too short to
-// read back all motors. ArmStep follows the tick's Read; BusWait includes its wait. Joints without
-// a bit are left alone; another set of joints starts anew.
+// old goal in the register would make the arm jump, and 0 for the wheels of a base; then torque.
+// All values are read back. A step is one exchange on the bus. The arm is armed after about six
+// steps, more where a tick is too short to read back all motors. ArmStep follows the tick's Read;
+// BusWait includes its wait. Joints without a bit are left alone; another set of joints starts
+// anew.
 //
 // ErrOutOfRange: a joint is outside its range. ErrTorque: the named motors do not confirm; torque
 // may be on, and the caller must switch it off.
@@ -205,9 +205,9 @@ func (a *Arm) beginArming(joints robot.Joints) {
 // gets torque.
 const movedMost = 8
 
-// moved returns the limp joints being armed that have left their goals. A joint under torque that gets
-// its position for a goal sinks under its weight until its motor lifts it: with another goal it would
-// sink on.
+// moved returns the limp joints being armed that have left their goals. Joints under torque are left
+// out: such a joint sinks a little when it gets its position for a goal, and would sink further with
+// each new goal.
 func (a *Arm) moved() (joints robot.Joints) {
 	for _, u := range a.arming.units[:a.arming.goals] {
 		i := a.units[u].joint

@@ -50,7 +50,7 @@ type Bus struct {
 	late, retries, refused atomic.Uint64
 }
 
-// retry is the number of attempts and the patience of a transaction with one servo.
+// retry is the number of attempts of a transaction with one servo, and the time limit of each.
 type retry struct {
 	attempts  int
 	timeout   time.Duration // for a reply, beyond its computed end
@@ -146,7 +146,7 @@ func (b *Bus) gatherEach(g *readGroup, timeout time.Duration, deadline rt.Instan
 //rt:noalloc
 func (b *Bus) retryMissing(g *readGroup, missing uint32, deadline rt.Instant) uint32 {
 	if g.each != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
-		return missing // each had its own request; or no servo answered at all
+		return missing // each had its own request, or no servo has answered
 	}
 	return b.readMissing(g, missing, min(deadline, b.end.Add(lossMax)))
 }

@@ -81,7 +81,8 @@ func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
 
 func TestCalibrationPlaceIsLeRobots(t *testing.T) {
 	python := rttest.Must(filepath.Abs("../.venv-export/bin/python"))(t)
-	// The stamp, not python: `make export-env` may be installing LeRobot at this moment.
+	// The stamp appears after the installation, python before it: `make export-env` may be
+	// installing LeRobot now.
 	if _, err := os.Stat("../.venv-export/.edgert-export"); err != nil {
 		t.Skip("LeRobot is not installed here: make export-env")
 	}

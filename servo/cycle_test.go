@@ -243,7 +243,7 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 	l.clock.Advance(10 * time.Millisecond)
 	late := true
 	l.tamper = func(r []byte) []byte {
-		if late { // 1200 for the gripper, then the reply of motor 1
+		if late { // a late reply of the gripper with 1200, then that of motor 1
 			late = false
 			return append([]byte{0xFF, 0xFF, 6, 4, 0, 0xB0, 0x04, 0x41}, r...)
 		}

@@ -35,7 +35,7 @@ type faults struct {
 	onWords   []int        // ones
 }
 
-// Reactions are the joints, under each reaction to a fault.
+// Reactions holds the joints under each reaction to a fault.
 type Reactions struct {
 	Hold     robot.Joints // keep their goal: supply or heat
 	Overload robot.Joints // push against an obstacle: follow only goals that relieve them

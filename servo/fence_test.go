@@ -113,7 +113,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 		first = append(first, packet.Feetech.AppendRead(nil, 1, fenceFrom, n))
 	}
 	row := so101().Motors[0].Model.Row(table.HomingOffset)
-	for i, request := range first { // the third is of length 9; ours is 11 then
+	for i, request := range first { // the fence of the killed program has another length than that of count i
 		for late := quietTime - time.Millisecond; late < quietTime+3*time.Millisecond; late += 10 * time.Microsecond {
 			l := left(late, append([][]byte{request}, ticks(3)...)...)
 			b := l.bus()

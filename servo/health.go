@@ -12,7 +12,7 @@ import (
 
 const (
 	healthEvery = 50 * time.Millisecond // period between two windows
-	healthRoom  = 2 * time.Millisecond  // time left until the deadline, or the window waits for the next tick
+	healthRoom  = 2 * time.Millisecond  // least time until the deadline for a window; with less it waits
 	healthLoss  = time.Millisecond      // beyond the computed end
 	healthLate  = 10 * healthEvery      // period of the windows while a motor is silent
 )

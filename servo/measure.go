@@ -11,7 +11,7 @@ import (
 )
 
 // lossShareMax is the share of lost or spoilt replies up to which a bus may be driven: the tick
-// repeats the request once, which leaves a twenty-fifth of a fifth.
+// repeats the request once, so that a fifth of lost replies becomes a twenty-fifth.
 const lossShareMax = 0.2
 
 // Measurement holds the duration of a bus's cycles and the number of lost replies.

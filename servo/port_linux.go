@@ -128,8 +128,8 @@ func setUp(fd int, path string, baud int) error {
 }
 
 // unshared fails with ErrPortBusy while another process has the device open: LeRobot, like most programs,
-// does not lock its port. It sees the processes of this user, as root all. Only a tty is a port; a
-// simulator has its pseudo-terminal open, too.
+// does not lock its port. It finds the processes of this user, as root those of all users. It checks only
+// a tty: the pseudo-terminal of a simulator is always open in the simulator, too.
 func unshared(path string) error {
 	device, err := filepath.EvalSymlinks(path)
 	if err != nil || !strings.HasPrefix(filepath.Base(device), "tty") {

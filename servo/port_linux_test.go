@@ -56,15 +56,16 @@ func TestOpenPortRefuses(t *testing.T) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
 		}
 	}
-	// A child process between fork and exec holds a copy, and so does not keep the port locked.
+	// A child process between fork and exec holds such a copy, which must not keep the port
+	// locked.
 	copied := rttest.Must(unix.Dup(p.(*serialPort).fd))(t)
 	defer unix.Close(copied)
 	rttest.Do(t, p.Close())
 	mustOpen(t, path, 1_000_000).Close()
 }
 
-// A program that does not lock the port, as LeRobot, keeps an arm from being opened and not its release. Here
-// the port is a file, which OpenPort itself refuses with another error.
+// While a program that does not lock its port, such as LeRobot, has it open, an arm cannot be opened there,
+// but can be released. Here the port is a file, which OpenPort itself refuses with another error.
 func TestAPortThatAnotherProgramHasOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ttyACM0")
 	file := rttest.Must(os.Create(path))(t)
@@ -179,7 +180,7 @@ func TestDeniedCure(t *testing.T) {
 	}
 }
 
-// A second Close leaves the file alone that has the port's descriptor by then.
+// A second Close does not close the file that has got the port's descriptor number meanwhile.
 func TestCloseTwice(t *testing.T) {
 	master, path := openPty(t)
 	defer unix.Close(master)

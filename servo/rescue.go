@@ -12,8 +12,8 @@ import (
 // rescueSpeed is the speed of a servo outside its own range, which goes to the edge by itself.
 const rescueSpeed = 10.0 // degrees per second
 
-// Rescue allows to arm joints that are outside their range, with a speed limit in the servo itself,
-// since an STS goes to the edge of its own range at once. EndRescue ends the permission.
+// Rescue permits the arming of joints that are outside their range, with a speed limit in the servo
+// itself, since an STS goes to the edge of its own range at once. EndRescue ends the permission.
 //
 // It fails with ErrOutOfRange when a motor of such a joint has no speed limit, or when the joint
 // may be on the other side of its range.

@@ -86,7 +86,7 @@ func TestLostMarker(t *testing.T) {
 }
 
 // narrowElbow returns an arm whose third motor has a range of 1500 to 2500, with eeprom also in its
-// EEPROM, and is at a position; 0: its position in the fake.
+// EEPROM, and is at the position at; 0: at the fake's own position.
 func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	t.Helper()
 	l := sixMotors()

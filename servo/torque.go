@@ -38,8 +38,8 @@ func (a *Arm) TorqueOff() error {
 	return nil
 }
 
-// letGo makes a leader's motor limp that has booted with torque or was left stiff: a person moves a
-// leader.
+// letGo makes a leader's motor limp when it has booted with torque or was left stiff: a person
+// moves a leader.
 func (a *Arm) letGo(u unit) error {
 	if err := a.write(u, a.rows.torque, 0); err != nil {
 		return err

@@ -176,8 +176,8 @@ func (b *Bus) waitFirstQuiet() {
 // A fence is a read of fenceMin to fenceMax bytes of the EEPROM, lengths that no other request has.
 // Each fence takes the next length, and another program begins with another length.
 //
-// No protocol allows to recognize two cases: a complete frame inside the data of a reply whose
-// beginning is lost, and the reply to a killed program's fence of the same length.
+// Two cases cannot be recognized in any protocol: a complete frame inside the data of a reply
+// whose beginning is lost, and the reply to a killed program's fence of the same length.
 type fence struct {
 	done    bool      // no reply older than the last one can come
 	count   uint      // fences sent; begins at an arbitrary number

@@ -1,6 +1,6 @@
 // Package packet encodes and decodes the frames of servo buses: the frame of Feetech and of
-// Dynamixel protocol 1.0 (plain.go) and that of Dynamixel protocol 2.0 (dynamixel.go). It knows no
-// registers and keeps no state.
+// Dynamixel protocol 1.0 (plain.go) and that of Dynamixel protocol 2.0 (dynamixel.go). It is
+// independent of registers and keeps no state.
 //
 // Appending never fails: data that do not fit a frame are a mistake of the program, and panic.
 // Cutting accepts any bytes, never panics, and drops one byte at a time, because a damaged frame

@@ -47,7 +47,7 @@ type Robot struct {
 	Factory     bool     // calibrated by its maker: no joint must be moved by hand
 	Baud        int
 	Motors      []Motor // in the order of states and actions; of several parts with their prefixes
-	Base        *Base   // of the motors that are wheels; nil: no motor is
+	Base        *Base   // of the motors that are wheels; nil: no motor is a wheel
 	LeaderName  string  // default of --leader-robot; empty: DefaultLeader's
 	Rename      Rename
 	Safety      Safety

@@ -39,7 +39,7 @@ func sms(name string, number int) *Model {
 }
 
 // x returns an X series model with a current sensor; Present = Actual + Homing_Offset. The 330
-// sizes have no Acceleration_Limit, and newer firmware of the others has not either.
+// sizes have no Acceleration_Limit, and neither has newer firmware of the others.
 func x(name string, number int, currentMA float64) *Model {
 	return newModel(Model{
 		Name:       name,
