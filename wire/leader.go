@@ -25,10 +25,12 @@ func LeaderKey(name string) string { return "@edge-rt/leader/" + name }
 // LeaderPoseKey is the key of a leader's poses.
 func LeaderPoseKey(name string) string { return LeaderKey(name) + "/pose" }
 
-// LeaderUseKey is the key on which a robot tells a leader that it uses it; robot "*" is all of them.
+// LeaderUseKey is the key on which a robot informs a leader that it uses that leader; robot "*"
+// matches all robots.
 func LeaderUseKey(name, robot string) string { return LeaderKey(name) + "/use/" + robot }
 
-// LeaderAliveKey is the key of the token of a leader's process; instance "*" is all of them.
+// LeaderAliveKey is the key of the token of a leader's process; instance "*" matches all
+// processes.
 func LeaderAliveKey(name, instance string) string { return LeaderKey(name) + "/alive/" + instance }
 
 // Echo returns a stamp to its owner: a process that receives its own newest stamp knows the round
@@ -53,7 +55,7 @@ type LeaderPose struct {
 	Place    []float32
 }
 
-// LeaderUse tells a leader that a robot uses it.
+// LeaderUse informs a leader that a robot uses it.
 type LeaderUse struct {
 	Drives   bool   // the robot follows now
 	Instance uint64 // random for each process, not 0

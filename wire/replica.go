@@ -20,9 +20,9 @@ func NamedServer(id string) string { return id + rolloutSuffix }
 // TakesUnnamed reports whether a server may take a robot that names no server.
 func TakesUnnamed(id string) bool { return !strings.HasSuffix(id, rolloutSuffix) }
 
-// Rendezvous is the weight of the server id for the robot uuid. Of the live servers the one of the
-// highest weight takes a robot that names no server, so all servers of a service must compute the
-// same: FNV-1a of "id/uuid" in 64 bits, mixed by the finaliser of splitmix64.
+// Rendezvous is the weight of the server id for the robot uuid. Of the live servers the one with
+// the highest weight takes a robot that names no server, so all servers of a service must compute
+// the same weights: FNV-1a of "id/uuid" in 64 bits, mixed by the finaliser of splitmix64.
 func Rendezvous(id, uuid string) uint64 {
 	const (
 		offset = 14695981039346656037

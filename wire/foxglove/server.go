@@ -111,7 +111,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave(v)
-	// Accept lets in the pages of r.Host, and this server has none: another site calls itself so by DNS rebinding.
+	// Accept would admit pages from r.Host. This server has no pages: only another site has that origin, by DNS
+	// rebinding.
 	r.Host = "a viewer's page"
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: protocols, OriginPatterns: origins})
 	if err != nil {
@@ -135,7 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if kind != websocket.MessageText {
-			continue // a viewer's own message: no channel of a viewer is taken
+			continue // a message on a channel of the viewer's own, which is ignored
 		}
 		if err := s.request(v, text); err != "" {
 			conn.Close(websocket.StatusPolicyViolation, err)
@@ -178,7 +179,7 @@ func (s *Server) write(ctx context.Context, conn *websocket.Conn, v *viewer) {
 	}
 }
 
-// request obeys a viewer's request, and returns the reason why it cannot be obeyed.
+// request carries out a viewer's request, or returns the reason why it cannot.
 func (s *Server) request(v *viewer, text []byte) (why string) {
 	var m struct {
 		Op            string `json:"op"`

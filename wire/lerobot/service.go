@@ -145,7 +145,8 @@ func NewServer(answer Call) *http.Server {
 	return s
 }
 
-// prefixBytes is the size of what is before a message in a call: whether it is compressed, and its size.
+// prefixBytes is the size of the prefix of a message in a call: whether the message is compressed, and
+// its size.
 const prefixBytes = 5
 
 func receive(r io.Reader, into []byte) (m Message, err error) {

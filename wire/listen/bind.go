@@ -31,7 +31,7 @@ func network(address string) string {
 }
 
 // cure explains why the system refuses to listen on an address, and names a remedy; it is empty
-// when the system's own error must do. other describes how to choose another port.
+// for an error without a known remedy. other describes how to choose another port.
 func cure(err error, other string) string {
 	var unknown *net.DNSError
 	switch {

@@ -19,10 +19,10 @@ type limited struct {
 	open []*connection // in the order of their arrival, guarded by mu
 }
 
-// Limit returns l with at most most connections at a time. Where all places are taken, a new connection gets that of
-// one which Keep was not called for: the oldest one of the host that has most of these, so that a host that opens many
-// connections takes its own places. Without such a one the new connection is closed. Limit calls closed, in Accept's
-// goroutine, with the address of each connection that it closes.
+// Limit returns l with at most most connections at a time. Where all places are taken, a new connection gets the place
+// of a connection for which Keep was not called: the oldest of the host that has the most such connections, so that a
+// host that opens many takes its own places. Without such a connection the new one is closed. Limit calls closed, in
+// Accept's goroutine, with the address of each connection that it closes.
 func Limit(l net.Listener, most int, closed func(from net.Addr)) net.Listener {
 	return &limited{Listener: l, most: most, closed: closed}
 }
@@ -66,7 +66,8 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// enter gives c a place. It returns the connection that has none now, which may be c; nil: every connection has one.
+// enter gives c a place. It returns the connection that has no place now, which may be c; nil: every connection has
+// a place.
 func (l *limited) enter(c *connection) (loser *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

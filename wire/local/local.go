@@ -73,8 +73,8 @@ func (b *Bus) declare(d *declaration) *declaration {
 	return d
 }
 
-// Undeclare removes d and waits for its callback in hand. Those who watch a token see it vanish with
-// its last declaration.
+// Undeclare removes d and waits for its callback in hand. A token's watchers see it vanish with its
+// last declaration.
 func (d *declaration) Undeclare() error {
 	b := d.bus
 	b.mu.Lock()

@@ -167,7 +167,7 @@ func (r *reader) key() (string, error) {
 	}
 }
 
-// special returns the array or number of which m is the form, else m.
+// special returns the array or number that m encodes, else m.
 func (m Map) special() (any, error) {
 	if _, ok := m[openpiArray]; ok {
 		return m.openpi()
@@ -252,8 +252,8 @@ func Kind(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// At returns the value of a key, nil where it is missing. A key with a dot, such as images.top, that m
-// does not have is the key after the dot in the map before it.
+// At returns the value of a key, nil where it is missing. Where m has no key images.top, At returns
+// the entry top of its map images.
 func (m Map) At(key string) any {
 	if v, ok := m[key]; ok {
 		return v

@@ -47,7 +47,7 @@ const (
 // Request has the ids of a request's trace.
 type Request struct {
 	Trace         [16]byte
-	Robot, Server [8]byte // spans of the robot and of the server, which is the part of the robot's
+	Robot, Server [8]byte // spans of the robot and of the server; the server's is part of the robot's
 }
 
 // Of returns the ids of a request of a session.
@@ -66,7 +66,7 @@ func Part(span [8]byte, part byte) [8]byte {
 	return span
 }
 
-// Value is an attribute of a span: a text, or a number without one.
+// Value is an attribute of a span: its text, or its number where the text is empty.
 type Value struct {
 	Key, Text string
 	Number    int64
@@ -97,7 +97,8 @@ type Exporter struct {
 	failing  bool // owner: run
 }
 
-// Check refuses an address that is none of a collector. "" is none, and accepted: no traces.
+// Check refuses a text that cannot be the address of a collector. It accepts "", which means no
+// traces.
 func Check(address string) error {
 	if address == "" {
 		return nil

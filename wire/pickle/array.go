@@ -103,7 +103,7 @@ func (d *dtype) build(state Value) error {
 	return nil
 }
 
-// ready returns the type of a dtype whose byte order is known. A single byte has none.
+// ready returns the type of a dtype whose byte order is known. A single byte has no order.
 func ready(v Value) (string, error) {
 	d, ok := v.(*dtype)
 	if !ok || !d.built && sizes[d.code] > 1 {

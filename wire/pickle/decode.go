@@ -137,7 +137,7 @@ func (d *decoder) take(n int) ([]byte, error) {
 	return b, nil
 }
 
-// counted reads a length of width bytes, and so many bytes.
+// counted reads a length of width bytes, and that many bytes.
 func (d *decoder) counted(width int) ([]byte, error) {
 	b, err := d.take(width)
 	if err != nil {

@@ -133,8 +133,8 @@ func AppendActions(dst []byte, a *Actions) []byte {
 	return append(dst, byte(opAppends), byte(opStop))
 }
 
-// appendRow appends a row. Row 0 makes memos of what all rows share: 0 the class, 1 the tensor's
-// name, 2 its storage, 3 the type of its hooks.
+// appendRow appends a row. Row 0 makes memos of the values that all rows share: 0 the class, 1
+// the tensor's name, 2 its storage, 3 the type of its hooks.
 func (a *Actions) appendRow(dst []byte, i int) []byte {
 	shared := func(memo byte, define func()) {
 		if i > 0 {

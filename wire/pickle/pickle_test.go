@@ -223,7 +223,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// Bombs are small pickles that stand for much: each ends with an error, or its memory is shared.
+// Bombs are small pickles whose values are very large: each ends with an error, or its memory is
+// shared.
 func TestBombs(t *testing.T) {
 	repeat := func(s string, n int) string { return string(bytes.Repeat([]byte(s), n)) }
 	laughs := proto + "]\x94"

@@ -74,7 +74,7 @@ func (d *decoder) lookup(module, name string) (Value, error) {
 	return g, nil
 }
 
-// instance is what NEWOBJ makes of a name: an object without attributes.
+// instance returns the value that NEWOBJ makes of a name: an object without attributes.
 func (g global) instance(args []Value) (Value, error) {
 	if g.kind != class || len(args) != 0 {
 		return nil, malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
@@ -82,7 +82,7 @@ func (g global) instance(args []Value) (Value, error) {
 	return &Object{Class: g.name}, nil
 }
 
-// reduce is what REDUCE makes of a name and its arguments.
+// reduce returns the value that REDUCE makes of a name and its arguments.
 func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	switch g.kind {
 	case enum:
@@ -111,7 +111,7 @@ func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	return nil, malformed("REDUCE of %s", g.name)
 }
 
-// build is what BUILD makes of a value and its state.
+// build sets the state of a value, as BUILD does.
 func (d *decoder) build(into, state Value) error {
 	switch v := into.(type) {
 	case *Object:

@@ -15,15 +15,17 @@ const (
 	stateLeast  = 2
 
 	// A picture is too dark below darkShare of the trained brightness, and too bright above the same share of the
-	// trained distance from white; both beyond the frames of the training by the share lightShare.
+	// trained distance from white; it must also be darker or brighter than all frames of the training, by
+	// lightShare.
 	darkShare  = 0.3
 	lightShare = 0.7
 	lightLeast = 0.05 // difference of brightness that is always permitted
 
 	// A picture differs from a reference by the mean square of its cells' deviations, in the training's standard
 	// deviations (at least cellLeast), after the best gain of each channel; 1 is a usual frame of the training, in any
-	// light. Another explanation (red and blue exchanged, upside down, another camera's picture) needs a picture that
-	// differs by more than unlike, and explains it if that way it differs by less than alike and the share better.
+	// light. Another form of the picture (red and blue exchanged, upside down, another camera's picture) explains a
+	// difference of more than unlike if that form differs by less than alike, and by less than the share better of
+	// that difference.
 	cellLeast = 0.01
 	usualMin  = 0.05
 	gainMost  = 4.0
@@ -146,7 +148,8 @@ func (v *view) examine() (findings []string) {
 	return findings
 }
 
-// explains reports whether the camera delivers a usual frame in another form, which is grid.
+// explains reports whether grid, another form of the camera's picture, is a usual frame and the
+// picture is not.
 func (v *view) explains(grid []float64) bool {
 	is, other := v.camera.differs(v.grid), v.camera.differs(grid)
 	return is > unlike && other < min(alike, better*is)

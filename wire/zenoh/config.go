@@ -155,7 +155,7 @@ func (c *Config) parse(list []string, check func(endpoint.Endpoint) error) (all 
 }
 
 // Certificates lists the faults, present or soon to come, of the certificates that a session of
-// this configuration would show and require. Unusable files are Check's part.
+// this configuration would show and require. Unusable files are reported by Check.
 func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	for _, text := range c.Listen {
 		if e, err := endpoint.Parse(text, c.TLS); err == nil {

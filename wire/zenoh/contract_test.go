@@ -25,7 +25,7 @@ func TestContractAtOurListener(t *testing.T) {
 	})
 }
 
-// Goal: they hold between two clients of our listener.
+// Goal: the promises of wire.Session hold between two clients of our listener.
 func TestContractThroughOurListener(t *testing.T) {
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		_, at := listener(t, Config{Lease: 20 * time.Second})
@@ -34,7 +34,8 @@ func TestContractThroughOurListener(t *testing.T) {
 	})
 }
 
-// Goal: they hold between the clients of two listeners, one of which has dialled the other.
+// Goal: the promises of wire.Session hold between the clients of two listeners, one of which has
+// dialled the other.
 func TestContractThroughTwoListeners(t *testing.T) {
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		_, at := listener(t, Config{Lease: 20 * time.Second})

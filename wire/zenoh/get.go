@@ -29,7 +29,7 @@ type outQuery struct {
 	bytes   int
 }
 
-// pending is a question to the upstream. Guarded by Session.mu.
+// pending is a request to the upstream whose answers are awaited. Guarded by Session.mu.
 type pending struct {
 	done chan struct{} // closed with the last answer; constant
 	over bool

@@ -23,7 +23,7 @@ type attacker struct {
 	t    *testing.T
 	link *link.Link
 	conn net.Conn
-	said chan codec.Message // the victim's answers; slices of other than declarations and samples are stale
+	said chan codec.Message // the victim's answers; only declarations and samples have valid slices
 	end  chan error
 }
 

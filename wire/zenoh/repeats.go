@@ -14,7 +14,7 @@ const (
 )
 
 // repeats bounds the log lines about an endpoint that is away for long: a new text is logged at once, a
-// repeated one after growing times.
+// repeated one after growing intervals.
 type repeats map[string]*repeat
 
 type repeat struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: a repeated text is logged after growing times, whatever its numbers; a new one, and that of
-// another endpoint, at once, but not many of them.
+// Goal: a repeated text is logged after growing intervals, whatever its numbers; a new one, and
+// that of another endpoint, at once, but not many of them.
 func TestRepeats(t *testing.T) {
 	r := repeats{}
 	began := time.Now()

@@ -76,7 +76,7 @@ func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	return all
 }
 
-// Goal: a watcher that requested changes only gets the end of an older token once, under its key,
+// Goal: a watcher that requested only changes gets the end of an older token once, under its key,
 // as at an official router; and that of a later token as usual.
 func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	victim, at := listener(t, Config{})

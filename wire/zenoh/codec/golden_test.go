@@ -215,7 +215,7 @@ func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped b
 }
 
 // Goal: every message between official programs parses, and our encoder writes it with the same
-// bytes, apart from the exceptions, which differ only for their reason.
+// bytes, apart from the exceptions, each of which differs only for the given reason.
 func TestLiveBatches(t *testing.T) {
 	vectors := liveVectors(t)
 	var silent []string

@@ -45,7 +45,7 @@ type Resolution uint8
 // DefaultResolution is 32 bits for both.
 const DefaultResolution Resolution = 0x0a
 
-// Min takes the smaller of each field, as an acceptor answers.
+// Min returns the smaller value of each field, with which an acceptor answers.
 func (r Resolution) Min(o Resolution) Resolution {
 	return min(r&3, o&3) | min(r&0xc, o&0xc)
 }

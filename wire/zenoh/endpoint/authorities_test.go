@@ -12,7 +12,7 @@ import (
 )
 
 // Goal: a certificate that its authority has revoked is refused on either side, also when the list is
-// over, and nothing else is.
+// out of date, and no other certificate is.
 func TestRevokedCertificates(t *testing.T) {
 	ca, now := endpointtest.New(t), time.Now()
 	server, serverKey := ca.Issue("server", "127.0.0.1")

@@ -203,8 +203,8 @@ func (k *certificates) config() (*tls.Config, error) {
 	return k.read(time.Now())
 }
 
-// read is config. Called with mu held. A set whose certificate has ended, or is not valid yet, is
-// not used while the previous one is valid.
+// read does the work of config. Called with mu held. A set whose certificate has ended, or is not
+// valid yet, is not used while the previous one is valid.
 func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	s := &k.security
 	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}

@@ -10,8 +10,8 @@ import (
 // are tried one by one.
 //
 // A lookup visits each pair of a node and a position in the query at most once, so hostile chains
-// of ** cost the product of the two sizes. Lookups use scratch space of the tree: one at a time,
-// under the lock that guards changes.
+// of ** cost the product of the two sizes. Lookups share the tree's scratch space, so only one
+// may run at a time, under the lock that guards changes.
 type Tree[T any] struct {
 	root  node[T]
 	len   int

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// collectFraction of the limit may be garbage before it is collected.
+	// 1/collectFraction of the limit may be garbage before it is collected.
 	collectFraction = 4
 	// collectInterval is the shortest time between two collections, so that a remote that makes
 	// garbage waits for them instead of setting their rate.
 	collectInterval = 100 * time.Millisecond
-	// debtFraction of the limit may be garbage, or held by links that are ending, before readers
-	// wait until it has been freed: not much more than the garbage that starts a collection,
-	// because a busy machine runs the collection late.
+	// 1/debtFraction of the limit may be garbage, or held by links that are ending, before
+	// readers wait until it has been freed: not much more than the garbage that starts a
+	// collection, because a busy machine runs the collection late.
 	debtFraction = 3
 	// debtTimeout is the longest wait of readers for links that are ending: a callback may delay
 	// such a link.

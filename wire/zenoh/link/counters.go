@@ -2,8 +2,8 @@ package link
 
 import "sync/atomic"
 
-// Counters count, per session, what its links, its bounds and its router have given up or passed on.
-// Atomic.
+// Counters count the messages and links that a session's bounds, queues and router have given up,
+// and the messages that its router has passed on. Atomic.
 type Counters counts[atomic.Uint64]
 
 // Stats are the counters at one time.

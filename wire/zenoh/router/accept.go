@@ -242,9 +242,9 @@ func (r *Router) evict(host string) bool {
 }
 
 // expendable returns the link to end for a node of host when all places are taken: a link that
-// never sent a message; of the host with half of all places, the link that has been silent since a
-// node was refused some time ago; and of a host that has nearly all places the newest, for a host
-// that has few. Called with mu held.
+// never sent a message; else a link of a host with half of all places that has been silent since a
+// node was refused some time ago; else, for a host with few links, the newest link of a host with
+// nearly all places. Called with mu held.
 func (r *Router) expendable(host string) *face {
 	now, links := time.Now(), map[string]int{}
 	var accepted []*face

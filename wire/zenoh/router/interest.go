@@ -154,8 +154,8 @@ func (f *face) asked(m *codec.Interest) {
 
 // takeBack ends an interest and undeclares the entries that the remote got for it alone, as routers
 // do: the official client remembers them, and would show a token that has ended meanwhile to its
-// next watcher. To find whether another interest names an entry may take a look at all interests,
-// so others have their turn in between. Owner: the link's reader.
+// next watcher. The search for another interest that names an entry may visit all interests, so
+// others have their turn in between. Owner: the link's reader.
 func (f *face) takeBack(id uint32) {
 	r := f.r
 	r.mu.Lock()
