@@ -130,8 +130,9 @@ class Checkpoint:
         self.config = read_json(self.dir / "config.json")
         self.type = self._type()
         self.warnings: dict[str, None] = {}  # each text once, in the order of finding
-        if self.config.get("use_peft") or (self.dir / "adapter_config.json").exists():
-            raise ExportError(f"{self.dir} holds a PEFT adapter, not whole weights: merge it into its base policy (PeftModel.merge_and_unload, then save_pretrained) and export that")
+        # A merged policy keeps use_peft where it was loaded with the adapter's configuration.
+        if (self.dir / "adapter_config.json").exists() or self.config.get("use_peft") and not (self.dir / WEIGHTS).exists():
+            raise ExportError(f"{self.dir} holds a PEFT adapter, not whole weights: merge it into its base policy (PeftModel.merge_and_unload, then save_pretrained into another folder), copy policy_* of {self.dir} beside it, and export that folder")
         self._check_weights()
         self.pre = self._steps(PRE)
         self.post = self._steps(POST)
@@ -170,9 +171,10 @@ class Checkpoint:
         except (SafetensorError, OSError) as e:
             raise ExportError(f"{path}: {e}; want a safetensors file: copy it again") from None
         old = [k for k in keys if k.startswith(("normalize_inputs.", "unnormalize_outputs.", "normalize_targets."))]
-        if old or not (self.dir / f"{PRE}.json").exists():
-            why = f"{WEIGHTS} holds the statistics ({old[0]})" if old else f"{PRE}.json is absent"
-            raise ExportError(f"{self.dir} is a checkpoint from before LeRobot's processors: {why}; migrate it with `{MIGRATE.format(self.dir)}` and export {self.dir}_migrated, which that writes (without a network it ends with an error once all but the model card is there)")
+        if old:
+            raise ExportError(f"{self.dir} is a checkpoint from before LeRobot's processors: {WEIGHTS} holds the statistics ({old[0]}); migrate it with `{MIGRATE.format(self.dir)}` and export {self.dir}_migrated, which that writes (without a network it ends with an error once all but the model card is there)")
+        if not (self.dir / f"{PRE}.json").exists():
+            raise ExportError(f"{self.dir / PRE}.json does not exist, and {WEIGHTS} holds no statistics: a policy's save_pretrained writes no processors; copy policy_* from the folder that training wrote")
 
     def _steps(self, name: str) -> list[Step]:
         path = self.dir / f"{name}.json"

@@ -172,7 +172,7 @@ def test_not_json(copy, capsys):
 
 def test_unknown_policy(copy, capsys):
     edit(copy / "config.json", lambda c: c.update(type="tdmpc"))
-    assert "the policy is 'tdmpc', this exporter knows act, diffusion" in refused(capsys, copy)
+    assert "the policy is 'tdmpc', this exporter knows act, diffusion" in (said := refused(capsys, copy)) and "model.runtime lerobot" in said
 
 
 def test_unknown_step(copy, capsys):
@@ -304,6 +304,17 @@ def test_configuration_of_another_lerobot(copy, capsys):
 def test_adapter(copy, capsys):
     (copy / "adapter_config.json").write_text("{}")
     assert "merge it into its base policy" in refused(capsys, copy)
+    (copy / "adapter_config.json").unlink()
+    edit(copy / "config.json", lambda c: c.update(use_peft=True))
+    Checkpoint(copy)  # merged, with the adapter's configuration
+    (copy / "model.safetensors").unlink()
+    assert f"copy policy_* of {copy}" in refused(capsys, copy)
+
+
+def test_weights_without_processors(copy, capsys):
+    for path in copy.glob("policy_*"):
+        path.unlink()
+    assert "holds no statistics: a policy's save_pretrained writes no processors" in refused(capsys, copy)
 
 
 def test_inputs_that_are_not_served(copy, capsys):

@@ -17,7 +17,7 @@ FAMILIES = {
 def family_of(kind: str):
     """The family class for a policy type."""
     if kind not in FAMILIES:
-        raise ExportError(f"the policy is {kind!r}, this exporter knows {', '.join(FAMILIES)}")
+        raise ExportError(f"the policy is {kind!r}, this exporter knows {', '.join(FAMILIES)}: lean-server runs others in your Python without an export, with model.runtime lerobot (docs/policies.md)")
     module, name = FAMILIES[kind]
     try:
         return getattr(importlib.import_module(f".{module}", __name__), name)
