@@ -272,6 +272,18 @@ func TestRuns(t *testing.T) {
 	refused(t, cfg, "e.mcap")
 }
 
+// A copy of a file, as in a backup beside it, adds nothing: no episode is there twice.
+func TestACopyOfARecord(t *testing.T) {
+	s := &scene{seconds: 3}
+	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success), begin(s, 2, 1, "x"),
+		end(s, 2, 2, record.Success), end(s, 1, 2.5, record.Failure)}
+	cfg := s.config(t)
+	cfg.Records = append(cfg.Records, s.write(t, filepath.Join(t.TempDir(), "copy.mcap")))
+	d := data(t, cfg)
+	same(t, "episodes, frames", []int{d.Episodes, d.Frames}, []int{2, 60})
+	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[59]}, []float64{0, 1})
+}
+
 // An export that failed before its first episode does not bind the next export to its settings.
 func TestARefusedExportBindsNobody(t *testing.T) {
 	s := &scene{rate: 60}

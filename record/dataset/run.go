@@ -327,6 +327,7 @@ func (r *run) read() error {
 	r.pictures = map[string][]rt.Instant{}
 	r.sessions = map[uint32]record.Session{}
 	order := pictureOrder{}
+	seen := map[string]bool{}
 	var open *mark
 	last := rt.Instant(math.MinInt64)
 	err := r.visit(record.Visitor{
@@ -352,7 +353,11 @@ func (r *run) read() error {
 			return nil
 		},
 		Episode: func(e *record.Episode) error {
-			open = r.addMark(open, e)
+			cut := fmt.Sprint(e.At, e.Number, e.Ended, e.Outcome)
+			if !seen[cut] { // else an earlier file holds it too
+				seen[cut] = true
+				open = r.addMark(open, e)
+			}
 			return nil
 		},
 	})
