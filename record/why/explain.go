@@ -153,9 +153,7 @@ func (x *explainer) pause(s *span) Finding {
 
 // askedToPause reports whether an operator requested a pause in a stretch of time.
 func (l *Log) askedToPause(from, to rt.Instant) bool {
-	return slices.ContainsFunc(l.between(from, to, event.Operated), func(e happened) bool {
-		return e.a == int64(event.WordPause)
-	})
+	return has(l.between(from, to, event.Operated), event.Operated, event.WordPause)
 }
 
 // betweenEpisodes explains a pause by the end of an episode, unless an operator requested the

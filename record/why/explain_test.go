@@ -177,6 +177,7 @@ func (s *story) lose() {
 // request sends a request with 200 ms of actions left, edited by change, without its observation.
 func (s *story) request(change func(*record.Request)) {
 	s.seq++
+	session := *s.session // as from a file: a copy for each message
 	q := &record.Request{
 		At:      s.now,
 		Seq:     s.seq,
@@ -184,7 +185,7 @@ func (s *story) request(change func(*record.Request)) {
 		Episode: s.episode,
 		Rows:    10,
 		Runway:  int64(200 * millisecond),
-		Session: s.session,
+		Session: &session,
 	}
 	change(q)
 	_ = s.v.Request(q)
@@ -876,6 +877,7 @@ func TestManyFaults(t *testing.T) {
 }
 
 // A record with more messages of a kind than a Log keeps: the messages of the other kinds still belong together.
+// Requests share their session.
 func TestTooManyMessages(t *testing.T) {
 	s := newStory()
 	s.counts = make([]count, maxKept)
@@ -883,6 +885,9 @@ func TestTooManyMessages(t *testing.T) {
 	s.well().lose()
 	if found := s.explain(nil); !s.Full || len(found) != 1 || found[0].Cause != Lost {
 		t.Errorf("full %v, %+v, want only the lost message", s.Full, found)
+	}
+	if s.requests[0].Session != s.requests[1].Session {
+		t.Error("each request keeps a session of its own")
 	}
 }
 

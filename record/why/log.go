@@ -256,6 +256,11 @@ func (l *Log) visitor() record.Visitor {
 		Tick: l.tick,
 		Request: func(m *record.Request) error {
 			r := &request{Request: *m}
+			if n := len(l.requests); n > 0 && m.Session != nil {
+				if last := l.requests[n-1].Session; last != nil && *last == *m.Session {
+					r.Session = last // one copy for all requests of a session
+				}
+			}
 			if l.requests = keep(l, l.requests, r); l.requests[len(l.requests)-1] == r {
 				l.bySeq[m.Seq] = r
 			}
@@ -273,10 +278,12 @@ func (l *Log) visitor() record.Visitor {
 			if m.Outcome == joinedOutcome && m.At > l.last-second {
 				l.lacks.Reset(l.last)
 			}
+			c := *m
+			c.Session = nil // of use to no finding
 			if r := l.bySeq[m.Seq]; r != nil && ours(m.Outcome) && r.Epoch == m.Epoch {
-				r.chunks = keep(l, r.chunks, *m)
+				r.chunks = keep(l, r.chunks, c)
 			} else if r != nil || len(l.requests) < maxKept {
-				l.strange = keep(l, l.strange, *m)
+				l.strange = keep(l, l.strange, c)
 			}
 			return nil
 		},

@@ -102,20 +102,12 @@ func (x *explainer) givenUp(lostAt rt.Instant) bool {
 }
 
 // slowWarning warns of limits that the policy exceeds, if no other finding does.
-func (x *explainer) slowWarning(others times) (all []Finding) {
-	if others[SlowPolicy] != nil {
+func (x *explainer) slowWarning(others times) []Finding {
+	told := x.log.between(0, x.log.last+minute, event.SlowPolicy)
+	if others[SlowPolicy] != nil || len(told) == 0 {
 		return nil
 	}
-	for _, e := range x.log.between(0, x.log.last+minute, event.SlowPolicy) {
-		if len(all) == 0 {
-			all = []Finding{found(Warning, SlowPolicy, e.At, e.At)}
-		}
-		all[0].To = e.At
-		if len(all[0].Evidence) < maxEvidence {
-			all[0].Evidence = append(all[0].Evidence, e.Evidence)
-		}
-	}
-	return all
+	return []Finding{found(Warning, SlowPolicy, told[0].At, told[len(told)-1].At, evidenceOf(told)...)}
 }
 
 // hopeless explains an end because no action could ever run.
