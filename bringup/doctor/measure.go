@@ -92,7 +92,7 @@ func (d *doctor) certificates() (all []Finding) {
 			Check:  "certificate",
 			Level:  Advice,
 			Found:  ending.Text,
-			Better: "a renewed one",
+			Better: "a renewed one, with a key that others cannot read",
 		}
 		if ending.Refused {
 			f.Level = Problem

@@ -6,6 +6,8 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -75,6 +77,18 @@ func judge(c *x509.Certificate, file, effect string, now time.Time) []Finding {
 	return nil
 }
 
+// openKey reports a private key that every user of this machine may read. A folder may protect it.
+func openKey(file string) []Finding {
+	const others, enter = 0o004, 0o001
+	key, err := os.Stat(file)
+	folder, failed := os.Stat(filepath.Dir(file))
+	if err != nil || failed != nil || key.Mode()&others == 0 || folder.Mode()&enter == 0 {
+		return nil
+	}
+	return []Finding{{Text: fmt.Sprintf("every user of this machine can read the private key %s, and pose as its owner: "+
+		"chmod o-r %[1]s, and have it made anew where others use this machine", file)}}
+}
+
 // days returns the time left as text that changes seldom, because each text is logged once.
 func days(left time.Duration) string {
 	switch n := int(left.Hours() / 24); {
@@ -106,7 +120,8 @@ func (s *Security) Ends(add func(file string, end time.Time)) {
 }
 
 func (s *Security) ending(now time.Time) (warnings []string) {
-	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now)) {
+	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now),
+		openKey(s.ListenKey)) {
 		warnings = append(warnings, f.Text)
 	}
 	return warnings
@@ -118,7 +133,7 @@ func (s *Security) DialFindings() []Finding { return s.dialling(time.Now()) }
 // dialling returns the findings for the certificates by which we dial.
 func (s *Security) dialling(now time.Time) []Finding {
 	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now),
-		s.fileFindings(s.ConnectCertificate, "servers refuse it", now))
+		s.fileFindings(s.ConnectCertificate, "servers refuse it", now), openKey(s.ConnectKey))
 }
 
 func (s *Security) fileFindings(file, effect string, now time.Time) []Finding {

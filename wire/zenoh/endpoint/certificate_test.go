@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,6 +41,8 @@ func TestEnding(t *testing.T) {
 	soon, _ := ca.IssueUntil(now.Add(12*24*time.Hour+time.Hour), "soon")
 	late, _ := ca.IssueUntil(now.Add(31*24*time.Hour), "late")
 	over, _ := ca.IssueUntil(now.Add(-time.Hour), "over")
+	open, openKey := ca.IssueUntil(now.Add(31*24*time.Hour), "open")
+	rttest.Do(t, errors.Join(os.Chmod(openKey, 0o644), os.Chmod(filepath.Dir(openKey), 0o755)))
 	for _, tt := range []struct {
 		s    Security
 		want []string
@@ -49,6 +52,8 @@ func TestEnding(t *testing.T) {
 		{Security{ConnectCertificate: soon, ListenCertificate: late}, []string{"soon.pem ends in 12 days"}},
 		{Security{ListenCertificate: over, ConnectCertificate: soon},
 			[]string{"soon.pem ends in 12 days", "over.pem ended on"}},
+		{Security{ConnectCertificate: open, ConnectKey: openKey}, []string{"can read the private key " + openKey}},
+		{Security{ListenCertificate: open, ListenKey: openKey}, []string{"can read the private key " + openKey}},
 		{Security{RootCA: over}, []string{"over.pem ended on"}},
 	} {
 		got := tt.s.ending(now)
@@ -61,6 +66,10 @@ func TestEnding(t *testing.T) {
 				t.Errorf("%+v: %q, want %q", tt.s, got, tt.want)
 			}
 		}
+	}
+	listening := Endpoint{Protocol: TLS, Security: Security{ListenCertificate: open, ListenKey: openKey}}.Listening(now)
+	if !slices.ContainsFunc(listening, func(f Finding) bool { return strings.Contains(f.Text, openKey) && !f.Refused }) {
+		t.Errorf("a listener with a key that all can read: %v, want a warning", listening)
 	}
 }
 

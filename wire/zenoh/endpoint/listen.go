@@ -267,6 +267,7 @@ func (k *certificates) findings(now time.Time) (found []Finding) {
 		found = append(found, f)
 	}
 	found = append(found, k.trusted.findings(s.RootCA, now)...)
+	found = append(found, openKey(s.ListenKey)...)
 	if k.failed != nil {
 		found = append(found, Finding{Text: fmt.Sprintf("the certificate's files have changed and are not used: %v; "+
 			"the server goes on with the set before, whose certificate (%s) ends on %s: put a certificate, its key "+
