@@ -23,7 +23,7 @@ func offer(t *testing.T, cfg LeadConfig) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		err := Lead(ctx, cfg)
+		err := opened(ctx, t, func() error { return Lead(ctx, cfg) })
 		if err != nil {
 			t.Log(err)
 		}
@@ -108,6 +108,13 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	cfg.Arm = both("bi_so101", cfg.Arm.Bus, arm.Bus)
 	cfg.Leader = both("bi_so101_leader", one, "zenoh:white@"+at)
 	cfg.Leader.Flags = "leader-"
+	gone := func() {
+		t.Helper()
+		rttest.Eventually(t, "the leader's silence", func() bool {
+			said := cfg.Out.(*rttest.Output).String()
+			return strings.LastIndex(said, "leader does not answer") > strings.LastIndex(said, "leader answers")
+		})
+	}
 	endLead := offer(t, offered)
 	end := start(t, cfg)
 	awaitTorque(t, left)
@@ -116,7 +123,7 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	far.all(1900)
 	rttest.Eventually(t, "both follow", func() bool { return f.near(2200, 3) && g.near(1900, 3) })
 	endLead()
-	time.Sleep(200 * time.Millisecond) // longer than stillGone
+	gone()
 	h.all(2100)
 	time.Sleep(200 * time.Millisecond) // some ticks
 	if !f.near(2200, 3) || !g.near(1900, 3) {
@@ -132,7 +139,7 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	awaitTorque(t, right)
 	rttest.Eventually(t, "both follow apart", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
 	endLead()
-	time.Sleep(200 * time.Millisecond) // longer than stillGone
+	gone()
 	h.all(2200)
 	rttest.Eventually(t, "left follows alone", func() bool { return f.near(2200, 3) })
 	if !g.near(1900, 3) {
