@@ -23,7 +23,7 @@ func newAuto(t *testing.T, took time.Duration) *bench {
 	return b
 }
 
-// infer makes the server learn that inferences take so long.
+// infer makes the server learn this duration of an inference.
 func (b *bench) infer(took time.Duration) {
 	for range 100 {
 		b.server.worker.engine.sizes.Learn(1, took)

@@ -22,8 +22,8 @@ const (
 	// seconds, and several times as long beside other programs.
 	stuckAfter = 10 * time.Second
 	stuckTimes = 5
-	// decodeTimes times that limit is how long decoding the rows of one batch may take, which
-	// happens while a run is under way.
+	// The rows of one batch, which are decoded while a run is under way, may take decodeTimes
+	// that limit.
 	decodeTimes = 2
 	// failuresMax is the number of failed runs in a row after which the device is given up. All but
 	// the first are the server's own, so that no robot's request can bring the server down.
@@ -226,7 +226,7 @@ func (e *engine) overdue(now rt.Instant) (since rt.Instant, why string) {
 // endHang gives up a device whose run exceeds its time limit. It terminates the run, and closes
 // lost when the run does not end even then. A batch whose decoding hangs is treated alike. It acts
 // only at the second check that finds the same run, because the process itself may have been
-// stopped for the time.
+// stopped for that time.
 //
 // Owner: housekeeping.
 func (e *engine) endHang(now rt.Instant) {

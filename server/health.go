@@ -93,7 +93,8 @@ func (h *health) ready() (ok bool, why string) {
 // at most that delay.
 const notifyInterval = 200 * time.Millisecond
 
-// warmUpMargin is how long a start may take beside the next inference of the warm-up.
+// warmUpMargin is the time that a start may take in addition to the next inference of the
+// warm-up.
 const warmUpMargin = 30 * time.Second
 
 // notifier reports the server's condition to the service manager: ready when robots get chunks,

@@ -213,7 +213,7 @@ func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
 	return nil
 }
 
-// modelInterval is how often a robot is informed of another model that is meant for it.
+// modelInterval is how often a robot is informed that the roll-out has the other model for it.
 const modelInterval = time.Minute
 
 // informOfModel informs a robot that the roll-out has the other model for it.

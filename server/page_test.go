@@ -87,8 +87,8 @@ func playFleet(t *testing.T, robots int) *bench {
 	return b
 }
 
-// browse opens address and lets so much of the page's own time pass. It returns the DOM of then, or
-// writes a screenshot to picture if that is not empty.
+// browse opens address and lets the page's virtual clock run for lasts. It returns the DOM at its
+// end, or writes a screenshot to picture if that is not empty.
 func browse(t *testing.T, address string, lasts time.Duration, size, picture string) (dom string) {
 	t.Helper()
 	args := []string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

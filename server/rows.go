@@ -93,7 +93,7 @@ type filler struct {
 }
 
 // newFiller returns a filler with one more thread for each of fills but the first, and room for
-// so many rows.
+// that number of rows.
 func newFiller(clock rt.Clock, log *slog.Logger, fills []*tensors, rows int) *filler {
 	f := &filler{
 		clock: clock,

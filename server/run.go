@@ -220,8 +220,8 @@ func slowTests(show func(text string)) func(policy.Test) {
 	}
 }
 
-// loadUntil is load; nil without an error means that ctx ended first. ONNX Runtime cannot be
-// interrupted, so its work then ends with the process.
+// loadUntil does the work of load; nil without an error means that ctx ended first. ONNX Runtime
+// cannot be interrupted, so its work then ends with the process.
 func loadUntil(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (*loaded, error) {
 	type result struct {
 		model *loaded

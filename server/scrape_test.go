@@ -25,7 +25,7 @@ func (d discarded) Header() http.Header         { return d.header }
 func (d discarded) Write(p []byte) (int, error) { return len(p), nil }
 func (d discarded) WriteHeader(int)             {}
 
-// fleet returns a server with so many sessions.
+// fleet returns a server with that number of sessions.
 func fleet(t *testing.T, sessions int) *Server {
 	t.Helper()
 	cfg := config()

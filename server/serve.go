@@ -114,7 +114,7 @@ func (s *Server) holdGC() *rt.Hold {
 	return hold
 }
 
-// allowHeap lets a second model take so many bytes of the heap.
+// allowHeap lets a second model take that number of bytes of the heap.
 func (s *Server) allowHeap(bytes int64) {
 	s.work.Lock()
 	defer s.work.Unlock()

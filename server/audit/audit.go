@@ -93,7 +93,7 @@ type Writer struct {
 	records  *rt.Ring[Record]
 	requests *rt.Ring[request]
 	memory   *memory.Bound // for captures
-	adding   sync.Mutex    // held while a worker copies: a roll-out has two
+	adding   sync.Mutex    // held while a worker copies: in a roll-out there are two workers
 	largest  int           // largest capture so far, which is assembled in memory of its own. Guarded by adding
 
 	Counts Counts

@@ -306,7 +306,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 	}
 }
 
-// half is a disk that accepts so many bytes of a write; 0: all.
+// half is a disk that accepts only that number of bytes of a write; 0: all.
 type half struct {
 	text string
 	full int

@@ -77,7 +77,7 @@ func TestCapturedControls(t *testing.T) {
 	}
 }
 
-// A file that was cut anywhere, or in which one byte of the data has changed, is no capture.
+// A file that was cut anywhere, or in which one byte of the data has changed, is refused.
 func TestTornCaptureIsFound(t *testing.T) {
 	whole := appendCapture(nil, sampleRequest(), &sampleOrigin, 17, time.Now())
 	for n := range whole {

@@ -68,7 +68,7 @@ func (d *Device) Begin(buffer, size int) { d.begin <- job{buffer, size} }
 // Ended delivers each run when it is over.
 func (d *Device) Ended() <-chan Ended { return d.ended }
 
-// Do is Begin and waits for the end. No other run may have begun.
+// Do begins a run and waits for its end. No other run may have begun.
 //
 //rt:noalloc
 func (d *Device) Do(buffer, size int) Ended {

@@ -18,7 +18,7 @@ const gain = 0.05
 // changes little.
 const learning = 8
 
-// again is how many times its own duration runs of other sizes may take before a size is tried once
+// When runs of other sizes have taken again times the duration of a size, that size is tried once
 // more, even if it was not worthwhile: the cause of its slowness may be over. The trials cost at
 // most half a percent of the device's time.
 const again = 200
@@ -41,7 +41,7 @@ func NewSizes(rows []int) *Sizes {
 // All lends the sizes, ascending.
 func (s *Sizes) All() []int { return s.rows }
 
-// Fit returns the smallest size that holds so many rows, or the largest size.
+// Fit returns the smallest size that holds that number of rows, or the largest size.
 //
 //rt:noalloc
 func (s *Sizes) Fit(rows int) int { return s.rows[s.index(rows)] }
@@ -111,8 +111,8 @@ func (s *Sizes) Choose(n int) (rows int) {
 	return rows
 }
 
-// Wait returns the longest time that a request waits for its turn when so many others arrive at the
-// same moment; 0: unknown.
+// Wait returns the longest time that a request waits for its turn when that number of others arrive
+// at the same moment; 0: unknown.
 //
 //rt:noalloc
 func (s *Sizes) Wait(others int) (wait time.Duration) {

@@ -30,7 +30,7 @@ func newTrial(took time.Duration) *trial {
 	return s
 }
 
-// infer makes it learn that inferences take so long.
+// infer makes the Auto learn this duration of an inference.
 func (s *trial) infer(took time.Duration) {
 	for range 100 {
 		s.sizes.Learn(1, took)

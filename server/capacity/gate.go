@@ -53,7 +53,7 @@ func (g *gate) learn(took []Size) (changed bool) {
 	return changed
 }
 
-// sizeOf returns the Size of an inference of so many rows.
+// sizeOf returns the Size of an inference with that number of rows.
 func sizeOf(rows int, took time.Duration) Size {
 	return Size{rows, took.Seconds() * 1e3, float64(rows) / took.Seconds()}
 }

@@ -48,7 +48,7 @@ type Options struct {
 	Threads   int
 }
 
-// Size is the duration of inferences of so many rows.
+// Size is the duration of inferences with that number of rows.
 type Size struct {
 	Batch int     `json:"batch"`        // rows of an inference
 	Ms    float64 `json:"ms"`           // ms, median time
@@ -93,7 +93,7 @@ const (
 	fpsLeast = 0.001
 )
 
-// playable reports whether robots of so many control steps per second can be simulated.
+// playable reports whether robots with that number of control steps per second can be simulated.
 func playable(hz float64) bool { return hz >= fpsLeast && hz <= fpsMost }
 
 // Check refuses impossible values.

@@ -204,10 +204,10 @@ func (r *Robot) deposit(s wire.Sample) {
 	}
 }
 
-// Infer sends an observation and returns its chunk, whose data is lent until the next call. It sets
-// the keys of o by which requests are told apart. The connection of ctx keeps its place from its first chunk on, see
-// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the
-// server has ended the session, Infer opens it again.
+// Infer sends an observation and returns its chunk, whose data is lent until the next call. It sets the keys of o by
+// which requests are distinguished. The connection of ctx keeps its place from its first chunk on, see
+// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the server has ended the session, Infer opens it
+// again.
 func (r *Robot) Infer(ctx context.Context, o *wire.Observation) (*wire.ActionChunk, error) {
 	r.gateway.Counts.Received[r.kind].Add(1)
 	chunk, err := r.infer(ctx, o)
@@ -314,7 +314,7 @@ func (r *Robot) Close() {
 		if key, err := wire.RobotSessionKey(r.gateway.Prefix, r.open.ClientUUID); err == nil {
 			body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: r.open.ClientUUID,
 				SessionID: r.ack.SessionID})
-			// a server that leaves may not answer; the token's end says the same
+			// a server that leaves may not answer; the end of the token has the same effect
 			_, _ = r.session.Get(context.Background(), key, body, time.Second)
 		}
 		r.disconnect()

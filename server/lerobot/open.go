@@ -123,8 +123,8 @@ func (w *worker) limitMemory(cfg *manifest.Config) error {
 	return nil
 }
 
-// mayShare reports whether the manifest's author states that a family of which nothing is known keeps
-// no state.
+// mayShare reports whether the manifest's author states that a policy of an unknown family keeps no
+// state.
 func (w *worker) mayShare(cfg *manifest.Config) bool {
 	var d loaded
 	return json.Unmarshal(w.hello, &d) == nil && d.State == stateUnknown && cfg.ServingMode == "shared"

@@ -166,7 +166,8 @@ func (p *process) memory() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// output reads what the worker prints: it keeps the last lines, and logs a bounded number.
+// output reads the lines that the worker prints: it keeps the last ones, and logs a bounded
+// number.
 type output struct {
 	log *slog.Logger
 

@@ -39,7 +39,7 @@ func newFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "rows"), nil
 }
 
-// newShared makes file the memory of so many rows.
+// newShared makes file the memory of that number of rows.
 func newShared(file *os.File, m *policy.Meta, rows int) (*shared, error) {
 	sizes := make([]int, 0, len(m.Cameras)+4)
 	for _, c := range m.Cameras {

@@ -28,7 +28,7 @@ const (
 	// The default of model.memory_limit is leakTimes the memory of the loaded policy plus
 	// leakSlack.
 	leakTimes, leakSlack = 2, 4 << 30
-	// memoryEvery is the time between two looks at the memory of the worker.
+	// memoryEvery is the time between two checks of the worker's memory.
 	memoryEvery = time.Second
 	// restartLeast and restartMost bound the wait before a start. Each failure doubles it, until a
 	// worker has answered a batch.

@@ -218,7 +218,7 @@ func TestALeakEndsTheWorker(t *testing.T) {
 	rttest.FailsAs(t, err, manifest.ErrInvalid, "model.memory_limit is 1MiB")
 }
 
-// A worker that is ended because its batches fail has their error for a reason.
+// When a worker is ended because its batches fail, the reason is their error.
 func TestShortMemoryIsTheReason(t *testing.T) {
 	m, _ := open(t, io.Discard)
 	_, err := ask(m, policy.Request{Session: "s", Task: "oom"}, 0)
@@ -282,8 +282,8 @@ func TestAPolicyThatDoesNotLoad(t *testing.T) {
 	})
 }
 
-// A policy that keeps state of one robot gets one session, unless nothing is known of its family and
-// the manifest states that it does not.
+// A policy that keeps state of one robot gets one session, unless its family is unknown and the
+// manifest states that it keeps no state.
 func TestExclusive(t *testing.T) {
 	for _, tt := range []struct {
 		state, mode string

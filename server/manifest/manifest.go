@@ -26,7 +26,7 @@ import (
 var ErrInvalid = errors.New("manifest")
 
 const (
-	maxSessionsMax = 10_000 // one mailbox each; more than one process can feed
+	maxSessionsMax = 10_000 // more than one process can feed; each session has a mailbox
 	captureMaxMax  = 4096   // one open file each
 	warmupMax      = 1_000
 	windowMaxMS    = 1_000
@@ -118,8 +118,8 @@ type Front struct {
 	Listen string `yaml:"listen"` // HOST:PORT for its clients, such as 127.0.0.1:8080; default: off
 }
 
-// OpenPIFront is the address for openpi-client, and the keys of its observations. Without a key the
-// published ones are tried.
+// OpenPIFront is the address for openpi-client, and the keys of its observations. Where it has no
+// key, openpi's and LeRobot's published keys are tried.
 type OpenPIFront struct {
 	Listen    string      `yaml:"listen"`     // HOST:PORT for its clients, such as 127.0.0.1:8000; default: off
 	APIKey    Secret      `yaml:"api_key"`    // that its clients have to show; default: none

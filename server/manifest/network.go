@@ -29,7 +29,7 @@ const (
 )
 
 // Listen returns the endpoints to listen on: the manifest's, or DefaultListen when it names no
-// endpoint at all.
+// endpoint to listen on or to dial.
 func (c *Config) Listen() []string {
 	if len(c.Zenoh.ListenEndpoints) == 0 && len(c.Zenoh.ConnectEndpoints) == 0 {
 		return []string{DefaultListen}

@@ -44,7 +44,7 @@ func TestRolloutBlock(t *testing.T) {
 	}
 }
 
-// A share has about as many robots as it says, and all of a smaller share.
+// A share contains about its part of all robots, and every robot of a smaller share.
 func TestShares(t *testing.T) {
 	const robots = 10_000
 	var before []string

@@ -12,12 +12,12 @@ import (
 type Group struct {
 	// Constant.
 	Host  *Group // of the host that a link's group belongs to; nil: no host
-	Alone int    // up to so many members have turns of their own; 0: one
+	Alone int    // up to this number of members, each has turns of its own; 0: one
 
 	members atomic.Int32 // robots with a session
 
 	// Owner: the scheduler's caller.
-	next uint64 // turn from which on the group may have another
+	next uint64 // earliest turn that the group may have next
 	call uint64 // last call of Order that considered the group
 	best int    // index of its candidate, among the waiting robots of that call
 }

@@ -24,8 +24,8 @@ func (l *line) add(id string, g *Group, runway time.Duration) {
 	l.robots = append(l.robots, Waiting{ID: id, Group: g, Deadline: rt.Instant(runway)})
 }
 
-// run serves so many batches of n rows, each of which takes 10 ms. A served robot waits again at
-// once, with the same runway.
+// run serves batches of n rows, each of which takes 10 ms. A served robot waits again at once,
+// with the same runway.
 func (l *line) run(s Scheduler, batches, n int) {
 	const took = 10 * time.Millisecond
 	l.served = map[string]int{}

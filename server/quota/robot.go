@@ -70,7 +70,8 @@ func (b *Counter) Release(m *Meter, now rt.Instant) {
 	}
 }
 
-// Used adds an inference that took so long for this robot. It reports which quota is used up now.
+// Used adds an inference for this robot, which took that time. It reports which quota is used up
+// now.
 //
 //rt:noalloc
 func (m *Meter) Used(now rt.Instant, took time.Duration) (k Kind, held bool) {
@@ -109,7 +110,7 @@ func (m *Meter) Held(now rt.Instant) (k Kind, until rt.Instant) {
 	return k, until
 }
 
-// Says returns the sentence for a robot that has to wait for a quota.
+// Says returns the sentence that informs a robot that it waits for a quota.
 func (m *Meter) Says(k Kind) string {
 	if k == Rate {
 		return fmt.Sprintf("this robot asks for more than %g chunks a second (rate_per_robot), and waits: ask less "+

@@ -115,8 +115,8 @@ func (m *Model) Read(maxLen int) {
 	}
 }
 
-// Look makes the policy take so many observations: its answer is the sum over the steps, oldest
-// first, of (1 + step) times their state and their picture's first byte.
+// Look makes the policy take that number of observations: its answer is the sum over the steps,
+// oldest first, of (1 + step) times their state and their picture's first byte.
 func (m *Model) Look(steps int) {
 	m.meta.ObservationSteps = steps
 	for i := range m.rows {

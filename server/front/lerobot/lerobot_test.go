@@ -375,7 +375,8 @@ func TestTwoClientsReconnect(t *testing.T) {
 	}
 }
 
-// Clients of one host with other cameras cannot be told apart: neither goes on in the place of the other.
+// Clients of one host with different views, here of the actions per chunk, cannot be distinguished after
+// their connections have ended: neither goes on in the place of the other.
 func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	s := start(t)
 	lost := []*released{s.dial(t), s.dial(t)}

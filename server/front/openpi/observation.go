@@ -16,8 +16,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
-// keys are the manifest's keys of an observation; empty: the published ones are tried. A key such as
-// images.top is the entry top of the map images, if the observation has no key with a dot.
+// keys are the manifest's keys of an observation; empty: openpi's and LeRobot's published keys are
+// tried. A key such as images.top is the entry top of the map images, if the observation has no key
+// with a dot.
 type keys struct {
 	cameras map[string]string // of each picture, by the policy's name of the camera
 	state   []string          // of arrays that together are the state

@@ -384,7 +384,7 @@ func appendMs(b []byte, key string, d time.Duration) []byte {
 	return msgp.AppendFloat64(msgp.AppendString(b, key), float64(d)/float64(time.Millisecond))
 }
 
-// metadata describes the policy; openpi's servers send what their configuration has.
+// metadata describes the policy; openpi's servers send the metadata of their configuration.
 func (c *client) metadata() []byte {
 	meta := c.front.to.Meta
 	b := msgp.AppendMapHeader(nil, 5)
@@ -418,7 +418,7 @@ func (c *client) report(ctx context.Context, err error) error {
 	return c.write(ctx, websocket.MessageText, []byte(plain.Text("lean-server: "+err.Error())))
 }
 
-// close ends the connection with a reason, which a control frame bounds.
+// close ends the connection with a reason, whose length a control frame bounds.
 func (c *client) close(code websocket.StatusCode, reason string) {
 	const most = 120
 	reason = plain.Text(reason)

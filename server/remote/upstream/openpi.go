@@ -41,7 +41,7 @@ type link interface {
 	Close() error
 }
 
-// openpi is a connection to openpi's serve_policy. A thread of its own reads, because the server
+// openpi is a connection to openpi's serve_policy. A separate goroutine reads, because the server
 // closes connections that leave its pings unanswered.
 type openpi struct {
 	conn     *websocket.Conn

@@ -80,7 +80,7 @@ func TestMain(m *testing.M) {
 // started are the processes to end.
 var started []*exec.Cmd
 
-// joints describes a policy of so many joints.
+// joints describes a policy with that number of joints.
 func joints(n, horizon int, cameras []Camera) (meta policy.Meta) {
 	meta = policy.Meta{FPS: 30, ChunkSize: horizon, ActionDim: n}
 	for i := range n {
