@@ -204,7 +204,7 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 	}
 }
 
-// A servo that does not answer reads of so many bytes from address 0, such as a clone's or another
+// A servo that does not answer such long reads from address 0, such as a clone's or another
 // simulator's, can be opened too, whether it refuses them or is silent.
 func TestAServoThatAnswersNoFence(t *testing.T) {
 	for _, refuses := range []bool{false, true} {

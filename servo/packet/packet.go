@@ -51,8 +51,8 @@ type Format interface {
 	// AppendSyncWrite sets n bytes from addr of all ids; data holds n bytes for each id. No servo
 	// answers.
 	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
-	// Cut returns the first intact status frame in in that has params bytes, or an error byte that
-	// explains why it has no parameters; params < 0 accepts any number. ok is false without a
+	// Cut returns the first intact status frame in in that has params bytes of parameters, or none
+	// and an error byte that explains why; params < 0 accepts any number. ok is false without a
 	// frame; rest is then the start of a possible frame. skipped counts the bytes before the frame
 	// or rest that belong to neither.
 	Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool)

@@ -217,7 +217,7 @@ func FuzzCutFindsReplyBehindNoise(f *testing.F) {
 					t.Fatalf("%T: Cut(% X) never found the reply behind %d bytes of noise", tt.format, in, len(noise))
 				}
 				if len(in)-len(next) > len(noise) {
-					break // it, or a frame with bytes of it: the two cannot be distinguished
+					break // the good reply, or a frame with some of its bytes: the two cannot be distinguished
 				}
 				rest = next
 			}

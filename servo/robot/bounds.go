@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Bounds are the measurements of a motor from which on its robot reacts, where the motor's own
-// limits are too lax: an STS3215 has the same limits at 7.4 V and at 12 V. 0 is no bound.
+// Bounds are the measured values of a motor at which its robot begins to react, where the motor's
+// own limits are too lax: an STS3215 has the same limits at 7.4 V and at 12 V. 0 is no bound.
 type Bounds struct {
 	HotWarn, HotAct int // degrees Celsius: HotWarn and above warns, HotAct and above causes Safety.Overheat
 	LowWarn, LowAct int // tenths of a volt: LowWarn and below warns, LowAct and below causes Safety.Voltage

@@ -46,7 +46,7 @@ func TestOneArmIsItsOnlyPart(t *testing.T) {
 	}
 }
 
-// A file composes built-in arms and files beside it; its values hold for all parts.
+// A file composes built-in arms and the files of other arms; its values hold for all parts.
 func TestFileComposesParts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
