@@ -89,8 +89,8 @@ func CheckUUID(uuid string) error {
 	return nil
 }
 
-// TaskFault says why a text is no task: it would change on its way, in a log, in a line of edge-rt ctl or
-// in a message. It is empty for a task, and for the empty text.
+// TaskFault returns the reason why a text is no task: it would change on its way, in a log, in a line of
+// edge-rt ctl or in a message. It is empty for a task, and for the empty text.
 func TaskFault(text string) string {
 	switch {
 	case !utf8.ValidString(text):

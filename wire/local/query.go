@@ -27,8 +27,8 @@ func NewQuery(key string, from wire.Origin, payload []byte) *Query {
 	}
 }
 
-// Await returns the replies to queries that were asked. After the time-out those so far, without an
-// error; when ctx ends with its error.
+// Await returns the replies to queries that were asked. After the time-out it returns the replies
+// so far without an error; when ctx ends, with its error.
 func Await(ctx context.Context, asked []*Query, timeout time.Duration) (replies []wire.Reply, err error) {
 	limit, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -99,7 +99,7 @@ func (r *reader) value(depth int) (v any, err error) {
 	return v, err
 }
 
-// take counts n items, so that no header makes more of them than the message can have.
+// take counts n items, so that no header can announce more items than a message may have.
 func (r *reader) take(n uint32) error {
 	if r.items += int(n); r.items > maxItems {
 		return fmt.Errorf("more than %d items", maxItems)

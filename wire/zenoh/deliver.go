@@ -49,8 +49,7 @@ func (e *deliveries) add(ev event) {
 	e.changed.Signal()
 }
 
-// full reports whether so many events wait that no further event that can be refused should be
-// added.
+// full reports whether the queue has no room for a further event that can be refused.
 func (e *deliveries) full() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

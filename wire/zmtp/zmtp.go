@@ -56,7 +56,8 @@ type Conn struct {
 	out   net.Buffers
 }
 
-// Dial connects to address, such as tcp://127.0.0.1:5555, and greets. A reply may have limit bytes.
+// Dial connects to address, such as tcp://127.0.0.1:5555, and greets. A reply may have at most
+// limit bytes.
 func Dial(ctx context.Context, address string, limit int) (*Conn, error) {
 	host, ok := strings.CutPrefix(address, "tcp://")
 	if !ok {
@@ -214,7 +215,7 @@ func (c *Conn) reply() ([]byte, error) {
 	return nil, fmt.Errorf("%w: %d frames without a reply", ErrProtocol, envelopeMost)
 }
 
-// command answers a PING, and takes an ERROR as the peer's last word.
+// command answers a PING, and returns an error for an ERROR.
 func (c *Conn) command(body []byte) error {
 	switch name, rest := cutCommand(body); name {
 	case "PING": // a time to live of two bytes, then a context, which the PONG repeats

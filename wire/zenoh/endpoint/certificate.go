@@ -49,7 +49,7 @@ func readLeaf(path string) (*x509.Certificate, error) {
 	}
 }
 
-// endsSoon is the time before a certificate's end from which on a warning is due.
+// endsSoon is the time before a certificate's end at which warnings begin.
 const endsSoon = 30 * 24 * time.Hour
 
 // Finding is one fault, present or soon to come, of a certificate of ours.

@@ -18,8 +18,7 @@ type Client interface {
 	// from is the querier.
 	Push(key []byte, m *codec.Push)
 	Handle(m *codec.Message, from wire.Origin)
-	// Full reports whether so many messages wait that no further message that can be refused should
-	// come.
+	// Full reports whether the session has no room for a further message that can be refused.
 	Full() bool
 	// Rerouted is called when samples may have other receivers than before.
 	Rerouted()
