@@ -111,7 +111,13 @@ func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.
 	}
 	s.ErrorLog = slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug)
 	served := make(chan error, 1)
-	limited := listen.Limit(l, connectionsMost, func(from net.Addr) {
+	paced := listen.Pace(l, connectionsMost, func(why error) {
+		g.Counts.Refused[kind][TooLarge].Add(1)
+		if why != nil {
+			g.Log.Warn("too many connections to the front for "+kind.String()+" clients", "why", why)
+		}
+	})
+	limited := listen.Limit(paced, connectionsMost, func(from net.Addr) {
 		g.Counts.Refused[kind][TooLarge].Add(1)
 		g.Log.Warn("too many connections to the front for "+kind.String()+" clients", "max", connectionsMost, "from",
 			from.String())

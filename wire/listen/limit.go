@@ -53,8 +53,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if tcp, ok := c.(*net.TCPConn); ok {
 			_ = tcp.SetKeepAlive(true) // finds a client that is gone; TCP leaves it off
 		}
-		one := &connection{Conn: c, limit: l}
-		one.host, _, _ = net.SplitHostPort(c.RemoteAddr().String())
+		one := &connection{Conn: c, limit: l, host: Host(c.RemoteAddr())}
 		loser := l.enter(one)
 		if loser != nil {
 			l.closed(loser.RemoteAddr())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -420,6 +421,21 @@ func TestManyCallsWithoutASession(t *testing.T) {
 	s.dial(t).begin()
 	if n := s.refused(front.TooLarge); n != 20 {
 		t.Errorf("%d messages are counted, want 20", n)
+	}
+}
+
+// Of a host that opens connections at a high rate few are served, and other hosts' are.
+func TestConnectionsAtAHighRate(t *testing.T) {
+	s := start(t)
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
+	began := time.Now()
+	for range 400 {
+		rttest.Must(from.Dial("tcp", s.address))(t).Close()
+	}
+	s.dial(t).begin()
+	most := 130 + uint64(time.Since(began)/(50*time.Millisecond))
+	if n := s.front.Counts().Clients[front.LeRobot].Load(); n > most {
+		t.Errorf("%d connections are served, want at most %d", n, most)
 	}
 }
 

@@ -2,7 +2,6 @@ package link
 
 import (
 	"math/bits"
-	"net"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -163,23 +162,9 @@ func (b *Budget) recycle(buf []byte) {
 	b.freeBytes += size
 }
 
-// Host returns the machine of an address, as the unit in which the memory of links is counted: the
-// address without its port; for IPv6 the network of 64 bits, since a machine may have any address
-// in it; the empty string for a unix socket.
-func Host(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return ""
-	}
-	if ip := tcp.IP.To4(); ip != nil {
-		return string(ip)
-	}
-	return string(tcp.IP.Mask(net.CIDRMask(64, 128)))
-}
-
 // host is a machine with links to us. Guarded by Budget.mu.
 type host struct {
-	name  string // see Host
+	name  string // see listen.Host
 	links int
 	held  int // bytes that all of them hold
 }

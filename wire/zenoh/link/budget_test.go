@@ -1,7 +1,6 @@
 package link
 
 import (
-	"net"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -103,19 +102,6 @@ func TestLinksOfOneHostCountTogether(t *testing.T) {
 	}
 	if b.used != 0 || len(b.hosts) != 0 || len(b.holders) != 0 {
 		t.Errorf("%d bytes of %d holders at %d hosts are left, want none", b.used, len(b.holders), len(b.hosts))
-	}
-}
-
-func TestHost(t *testing.T) {
-	at := func(s string) string { return Host(&net.TCPAddr{IP: net.ParseIP(s), Port: 7447}) }
-	if at("10.0.0.1") == at("10.0.0.2") || at("10.0.0.1") != at("::ffff:10.0.0.1") {
-		t.Error("each IPv4 address is a host")
-	}
-	if at("2001:db8::1") != at("2001:db8::f00d:1") || at("2001:db8::1") == at("2001:db8:0:1::1") {
-		t.Error("each IPv6 network of 64 bits is a host")
-	}
-	if Host(&net.UnixAddr{Name: "/run/x"}) != "" || Host(nil) != "" {
-		t.Error("a unix socket is of no host")
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
@@ -135,7 +136,7 @@ func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Durati
 		patch:   min(ours.Patch, theirs.Patch) >= 1,
 		written: make(chan struct{}),
 	}
-	l.mem = cfg.Budget.join(Host(conn.RemoteAddr()), l.Revoke)
+	l.mem = cfg.Budget.join(listen.Host(conn.RemoteAddr()), l.Revoke)
 	if rawConn(conn) != conn {
 		l.mem.charge(tlsBytes)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
@@ -19,13 +20,6 @@ const (
 	// displaces the oldest connection of the address that has the most, so that silent connections,
 	// or a flood of them, cannot keep others out.
 	maxHalfOpen = 100
-
-	// handshakeInterval is the time between two connections of one address, in the long run, whose handshakes are
-	// done: their CPU time, most of all that of TLS, would be missing elsewhere. Further ones are closed. After a
-	// pause an address may open as many at once as there are places.
-	handshakeInterval = 50 * time.Millisecond
-	maxPaced          = 1024 // addresses that are counted singly
-	paceLogInterval   = time.Minute
 
 	// plainGarbage and secureGarbage estimate the garbage of an accepted connection's handshakes,
 	// Zenoh's and that of TLS.
@@ -64,11 +58,11 @@ func (h *halfOpen) enter(conn net.Conn) (evicted bool) {
 func (h *halfOpen) busiest() (oldest int) {
 	count, most := map[string]int{}, 0
 	for _, c := range h.conns {
-		host := link.Host(c.RemoteAddr())
+		host := listen.Host(c.RemoteAddr())
 		count[host]++
 		most = max(most, count[host])
 	}
-	return slices.IndexFunc(h.conns, func(c net.Conn) bool { return count[link.Host(c.RemoteAddr())] == most })
+	return slices.IndexFunc(h.conns, func(c net.Conn) bool { return count[listen.Host(c.RemoteAddr())] == most })
 }
 
 func (h *halfOpen) leave(conn net.Conn) {
@@ -85,54 +79,23 @@ func (h *halfOpen) closeAll() {
 	}
 }
 
-// pace bounds the rate of the handshakes of each host.
-type pace struct {
-	window time.Duration        // handshakes at once, times handshakeInterval
-	due    map[string]time.Time // of the next handshake of a host, without its pause
-}
-
-// admit reports whether a connection of a host that comes at an instant may begin its handshake.
-func (p *pace) admit(host string, now time.Time) bool {
-	if len(p.due) >= maxPaced && p.due[host].IsZero() {
-		maps.DeleteFunc(p.due, func(_ string, due time.Time) bool { return now.Sub(due) >= p.window })
-		if len(p.due) >= maxPaced {
-			host = ""
-		}
-	}
-	due := p.due[host]
-	if now.Sub(due) > p.window {
-		due = now.Add(-p.window)
-	}
-	if due.After(now) {
-		return false
-	}
-	p.due[host] = due.Add(handshakeInterval)
-	return true
-}
-
 // accept serves a listener until Stop.
 func (r *Router) accept(l *endpoint.Listener) {
 	var half halfOpen
 	defer half.closeAll()
-	handshakes := pace{time.Duration(r.cfg.MaxSessions+maxHalfOpen) * handshakeInterval, map[string]time.Time{}}
-	var logged time.Time
+	paced := listen.Pace(l, r.cfg.MaxSessions+maxHalfOpen, func(why error) {
+		r.counters.Handshakes.Add(1)
+		if why != nil {
+			r.cfg.Log(fmt.Sprintf("refused %v", why))
+		}
+	})
 	for r.ctx.Err() == nil {
-		conn, err := l.Accept()
+		conn, err := paced.Accept()
 		if err != nil {
 			if r.ctx.Err() == nil {
 				// Usually the file descriptors are exhausted, which is temporary.
 				r.cfg.Log(fmt.Sprintf("accept: %v", err))
 				time.Sleep(100 * time.Millisecond)
-			}
-			continue
-		}
-		if now := time.Now(); !handshakes.admit(link.Host(conn.RemoteAddr()), now) {
-			conn.Close()
-			r.counters.Handshakes.Add(1)
-			if now.Sub(logged) >= paceLogInterval {
-				logged = now
-				r.cfg.Log(fmt.Sprintf("refused %v: its address opens more than one connection each %v in the long run; "+
-					"further ones are only counted", conn.RemoteAddr(), handshakeInterval))
 			}
 			continue
 		}
@@ -173,7 +136,7 @@ func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), h
 // 0: the node was not admitted.
 func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, v visit, err error) {
 	plain := conn
-	host := link.Host(conn.RemoteAddr())
+	host := listen.Host(conn.RemoteAddr())
 	garbage := plainGarbage
 	conn, err = secure(conn)
 	if conn != plain {

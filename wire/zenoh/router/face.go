@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
@@ -26,7 +27,7 @@ type face struct {
 	r        *Router
 	link     *link.Link // nil for the port
 	isClient bool       // it sends interests, and we relay for it; otherwise both sides declare everything
-	host     string     // see link.Host
+	host     string     // see listen.Host
 	who      identity
 
 	outlet *outlet // its key in routes
@@ -96,7 +97,7 @@ func (r *Router) join(l *link.Link, isClient bool, who identity) (*face, error) 
 	f := r.newFace()
 	f.link = l
 	f.isClient = isClient
-	f.host = link.Host(l.Addr())
+	f.host = listen.Host(l.Addr())
 	f.who = who
 	f.outlet.link.Store(l)
 	r.mu.Lock()

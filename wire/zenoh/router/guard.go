@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
@@ -35,9 +36,9 @@ func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 		l.Addr()), Host: hostOf(l.Addr())}}
 }
 
-// hostOf returns link.Host for people; it is empty for this machine's own processes.
+// hostOf returns listen.Host for people; it is empty for this machine's own processes.
 func hostOf(addr net.Addr) string {
-	h := link.Host(addr)
+	h := listen.Host(addr)
 	if net.IP(h).IsLoopback() {
 		return ""
 	}

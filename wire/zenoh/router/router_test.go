@@ -1,11 +1,9 @@
 package router
 
 import (
-	"fmt"
 	"net"
 	"runtime"
 	"testing"
-	"time"
 	"weak"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -181,30 +179,4 @@ func TestHostOf(t *testing.T) {
 	} {
 		rttest.Want(t, hostOf(addr), want, "hostOf(%v)", addr)
 	}
-}
-
-// Goal: a host's pace returns after a pause, is its own, and the number of hosts is bounded.
-func TestPace(t *testing.T) {
-	const atOnce = 5
-	p := pace{atOnce * handshakeInterval, map[string]time.Time{}}
-	now := time.Now()
-	admitted := func(host string) (n int) {
-		for p.admit(host, now) {
-			n++
-		}
-		return n
-	}
-	rttest.Want(t, admitted("a"), atOnce+1, "connections at once")
-	rttest.Want(t, admitted("b"), atOnce+1, "connections of another host")
-	now = now.Add(2 * handshakeInterval)
-	rttest.Want(t, admitted("a"), 2, "connections after a short pause")
-	now = now.Add(time.Hour)
-	rttest.Want(t, admitted("a"), atOnce+1, "connections after a long pause")
-	for i := range 2 * maxPaced {
-		p.admit(fmt.Sprint(i), now)
-	}
-	rttest.Want(t, len(p.due), maxPaced+1, "hosts")
-	rttest.Want(t, admitted("a new one")+admitted("another"), 0, "connections of further hosts")
-	now = now.Add(time.Hour)
-	rttest.Want(t, admitted("a new one"), atOnce+1, "connections of a further host after a pause")
 }

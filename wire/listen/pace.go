@@ -1,0 +1,94 @@
+package listen
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"time"
+)
+
+const (
+	// paceInterval is the time between two connections of one host, in the long run.
+	paceInterval = 50 * time.Millisecond
+	maxPaced     = 1024 // hosts that are counted singly
+	logInterval  = time.Minute
+)
+
+// Host returns the machine of an address, as the unit in which its connections are counted: the
+// address without its port; for IPv6 the network of 64 bits, since a machine may have any address
+// in it; the empty string for a unix socket.
+func Host(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	if ip := tcp.IP.To4(); ip != nil {
+		return string(ip)
+	}
+	return string(tcp.IP.Mask(net.CIDRMask(64, 128)))
+}
+
+// paced is a listener with a bounded rate of connections of each host.
+//
+// Owner: Accept: one goroutine.
+type paced struct {
+	net.Listener
+	pace
+	closed func(why error)
+	logged time.Time // when why was not nil
+}
+
+// Pace returns l with at most one connection of a host each paceInterval, since the handshake of each costs CPU time
+// that is missing elsewhere; after a pause burst may come at once. Further ones are closed. Pace calls closed, in
+// Accept's goroutine, for each of them, now and then with the reason for a log.
+func Pace(l net.Listener, burst int, closed func(why error)) net.Listener {
+	return &paced{Listener: l, pace: newPace(burst), closed: closed}
+}
+
+// Accept implements net.Listener.
+func (p *paced) Accept() (net.Conn, error) {
+	for {
+		c, err := p.Listener.Accept()
+		now := time.Now()
+		if err != nil || p.admit(Host(c.RemoteAddr()), now) {
+			return c, err
+		}
+		c.Close()
+		var why error
+		if now.Sub(p.logged) >= logInterval {
+			p.logged = now
+			why = fmt.Errorf("%v: its address opens more than one connection each %v in the long run; further ones are "+
+				"only counted", c.RemoteAddr(), paceInterval)
+		}
+		p.closed(why)
+	}
+}
+
+// pace bounds the rate of the connections of each host.
+type pace struct {
+	window time.Duration        // connections at once, times paceInterval
+	due    map[string]time.Time // of the next connection of a host, without its pause
+}
+
+func newPace(burst int) pace {
+	return pace{time.Duration(burst) * paceInterval, map[string]time.Time{}}
+}
+
+// admit reports whether a connection of a host that comes at an instant may stay.
+func (p *pace) admit(host string, now time.Time) bool {
+	if len(p.due) >= maxPaced && p.due[host].IsZero() {
+		maps.DeleteFunc(p.due, func(_ string, due time.Time) bool { return now.Sub(due) >= p.window })
+		if len(p.due) >= maxPaced {
+			host = ""
+		}
+	}
+	due := p.due[host]
+	if now.Sub(due) > p.window {
+		due = now.Add(-p.window)
+	}
+	if due.After(now) {
+		return false
+	}
+	p.due[host] = due.Add(paceInterval)
+	return true
+}
