@@ -84,7 +84,7 @@ type Offer struct {
 type OfferStats struct {
 	Sent      uint64 `json:"sent"`      // poses
 	Received  uint64 `json:"received"`  // messages of the robot that uses the leader
-	Malformed uint64 `json:"malformed"` // messages that are none
+	Malformed uint64 `json:"malformed"` // messages that cannot be read
 	Late      uint64 `json:"late"`      // repeated or overtaken messages
 	Refused   uint64 `json:"refused"`   // messages of a second robot
 }

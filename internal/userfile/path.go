@@ -19,7 +19,7 @@ var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
 const readableByAll = 0o004
 
 // Replace writes a file so that a reader sees either the old or the new file, never a part, also after
-// a power failure. Of a link the file is replaced to which it leads. A file that exists keeps its owner and its
+// a power failure. If path is a link, the file that it leads to is replaced. A file that exists keeps its owner and its
 // permissions. Where this user may not give a file away, one that everybody may read becomes this user's.
 func Replace(path string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {

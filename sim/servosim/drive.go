@@ -32,7 +32,7 @@ func (p *wheeled) Present(now rt.Instant, joint int) int { return p.of(joint).Pr
 //rt:noalloc
 func (p *wheeled) Torque(now rt.Instant, joint int, on bool) { p.of(joint).Torque(now, joint, on) }
 
-// Speed is a Turner's; a Plant that is none has speed 0.
+// Speed is a Turner's; any other Plant has speed 0.
 //
 //rt:noalloc
 func (p *wheeled) Speed(now rt.Instant, joint int) float64 {
