@@ -166,7 +166,8 @@ func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	}
 }
 
-// Goal: a new device may lack its group for a moment, counted from its appearance.
+// Goal: a port that refuses access is tried again for udevTime after the first refusal, since udev
+// gives a new device its group late.
 func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
 	denied := fmt.Errorf("%w: arm", servo.ErrPortDenied)
 	for _, tt := range []struct {

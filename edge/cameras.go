@@ -64,8 +64,8 @@ func (e *Edge) openCameras(ctx context.Context) error {
 	return e.checkRaw()
 }
 
-// checkRaw refuses raw pictures that do not fit into one message with all steps that the policy
-// looks at together.
+// checkRaw refuses raw pictures that are too large for a message, which has those of all steps that the
+// policy looks at together.
 func (e *Edge) checkRaw() error {
 	var raw []wire.CameraShape
 	for _, v := range e.encoders {

@@ -73,7 +73,7 @@ type TLS struct {
 // The values of --fallback beside hold.
 const (
 	fallbackRepeat = "repeat_last"
-	fallbackZero   = "zero" // a robot with a base only; it does what hold does
+	fallbackZero   = "zero" // only for a robot with a base; has the effect of hold
 )
 
 // Config is the configuration of one robot's run.
@@ -89,7 +89,7 @@ type Config struct {
 	Service     string   // empty: the only reachable one
 	Task        string
 	ExpectModel string           // hex prefix of the bundle's sha256; empty: any bundle
-	ModelChange string           // what another bundle of the service does: modelRefuse (also empty) or modelEpisode
+	ModelChange string           // reaction to another bundle of the service: modelRefuse (also empty) or modelEpisode
 	ID          string           // empty: this host's name
 	Schedule    chunk.Config     // the discipline; Open fills in sizes and rate
 	Stages      smoothing.Config // between schedule and bus
@@ -301,7 +301,7 @@ func (c *Config) CheckSchedule() error {
 		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add "+
 			"--compat to measure it all the same", s.Cooldown)
 	}
-	// without a rate: one to which no cutoff is too high or too low
+	// without a rate: a rate for which no cutoff is too high or too low
 	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, uplink.MaxFPS), uplink.MaxFPS)
 	s.Horizon = cmp.Or(c.ActionsPerChunk, uplink.MaxHorizon)
 	s.DOF = 1

@@ -109,7 +109,7 @@ type sessionState struct {
 	episode uint32
 	start   bool             // the next observation starts the episode
 	all     *uplink.Sessions // as the last tick read them
-	lost    uint64           // sessions whose loss the state of the run knows
+	lost    uint64           // number of lost sessions that updateState has handled
 }
 
 // block is a set of reasons why a tick sends no observation.
@@ -201,7 +201,7 @@ func (c *control) applyRequests(now rt.Instant) {
 	c.obey(now, c.request())
 	c.orderLeader(now)
 	if c.mode != autonomous && c.mode != ending {
-		// No request is open, or a person may go on without an answer, so no answer is missing.
+		// The policy does not drive, or drives only some parts, so no answer counts as missing.
 		c.run.lastMerge = now
 		c.run.lacks.Reset(now)
 		if !c.shares() {
@@ -454,7 +454,7 @@ func (c *control) merge(now rt.Instant) {
 	if c.mode.drives() == policy {
 		c.arm.StartArming()
 	}
-	if c.heldAll == 0 && c.session.epoch != 0 { // without a session the chunk answers a lost one
+	if c.heldAll == 0 && c.session.epoch != 0 { // without a session the chunk answers a request of a lost session
 		c.change(now, causeMerged)
 	}
 }

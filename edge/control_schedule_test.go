@@ -280,7 +280,7 @@ func TestOnlyTheFirstActionsOfAChunkAreUsed(t *testing.T) {
 	}
 }
 
-// Goal: a row of ticks without an action is reported once, with the cause; the next row is again.
+// Goal: a row of ticks without an action is reported once, with the cause, and so is the next row.
 func TestARowOfEmptyTicksIsReported(t *testing.T) {
 	r := newRig(t)
 	r.maxEmpty = 10

@@ -21,7 +21,7 @@ var modeNames = [numModes]string{"autonomous", "paused", "aligning", "correcting
 
 func (m mode) String() string { return modeNames[m] }
 
-// request is the strongest request of a tick; a later one takes precedence.
+// request is the strongest request of a tick: a constant takes precedence over those above it.
 type request uint8
 
 const (

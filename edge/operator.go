@@ -412,7 +412,7 @@ func (e *Edge) takeModel(to uplink.Contract) error {
 func (e *Edge) rollOver(ctx context.Context) {
 	if e.rolls() && e.control.operator.rest.Load() && e.link.In.Sessions().Open != nil {
 		if e.episodes.Do(ctx, operator.Task, "") != nil { // it has reported its error
-			e.control.operator.rest.Store(false) // the model drives in the episode of the former one
+			e.control.operator.rest.Store(false) // the new model drives in the former model's episode
 		}
 	}
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: the simulated bus is simulated, and so is a pseudo-terminal if all cameras are.
+// Goal: the arm of --bus sim counts as simulated, and so does an arm at a pseudo-terminal if all
+// cameras are simulated.
 func TestWhichArmIsReal(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "arm")
 	bus, err := servosim.Open(servosim.Config{Link: link})

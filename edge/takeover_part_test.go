@@ -97,7 +97,8 @@ func TestATakeoverStopsTheBase(t *testing.T) {
 	}
 }
 
-// Goal: while the leader of a part is silent that part holds, and apart from it the policy goes on.
+// Goal: while the leader of a part is silent that part holds; if the parts are apart, the policy goes
+// on with the other one.
 func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	r, l, _ := newPair(t, robot.Apart)
 	r.operator.taken.Store(1)
@@ -115,7 +116,7 @@ func TestASilentLeaderHoldsItsPart(t *testing.T) {
 }
 
 // Goal: with --leader jog a take-over moves a joint while its key is pressed, at a tenth of its
-// velocity, and holds else; giving back lets the policy go on.
+// velocity, and otherwise holds; giving back lets the policy go on.
 func TestJogTakesOver(t *testing.T) {
 	r := newRig(t)
 	keys := leader.NewJog([]string{"pan", "lift"}, r.time)

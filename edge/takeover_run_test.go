@@ -101,7 +101,7 @@ type judged struct {
 	steps []step
 }
 
-// step returns the travel of one goal, in counts, without the gripper, which has other units.
+// step is the travel of one goal, in counts. The gripper has none, since its units differ.
 type step struct {
 	at     rt.Instant
 	counts int

@@ -112,7 +112,7 @@ type session struct {
 	period   time.Duration
 	places   []device.Place // of the follower's parts
 	arms     hotplug.Parts  // the follower's
-	beside   []beside       // reads at the same time as those of several parts
+	beside   []beside       // reads of leaders, at the same time as the follower's; only with several parts
 	leaders  hotplug.Parts  // the leader's; nil: no leader
 	sims     device.Sims    // the simulated arms
 	json     io.WriteCloser // file of the summary; nil: none

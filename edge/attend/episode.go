@@ -33,7 +33,7 @@ type recordedEpisode struct {
 	Torn        bool         // the record has no end
 	ID          string       // the arm's name
 	Calibration string       // the arm's, as servo.Calibration.Text; empty for an older record
-	Wheels      robot.Joints // of a base: in a row they have its velocities
+	Wheels      robot.Joints // of a base: a row has velocities in their places
 }
 
 // len returns the number of ticks.
@@ -118,7 +118,7 @@ type span struct {
 	marked   bool // by its own messages in the record
 }
 
-// load returns the episode with a number, or the only one for 0, from the record of an arm of this
+// load returns the episode with a number, or for 0 the only episode, from the record of an arm of this
 // kind. Its errors have exit codes.
 func load(in io.ReadSeeker, arm robot.Robot, number uint32) (recordedEpisode, error) {
 	info, err := record.Read(in, record.Visitor{})
@@ -219,8 +219,8 @@ func (r *reader) tick(m *record.Tick) error {
 	return nil
 }
 
-// addBase puts the goals of a base on a tick without an action into its row. An arm keeps its goal then;
-// a base has got another one, mostly 0.
+// addBase puts the goals that a base got on a tick without an action into the tick's row. On such a tick
+// an arm keeps its goal, but a base gets another goal, mostly 0.
 func (r *reader) addBase(row []float32, m *record.Tick) {
 	for j := range row {
 		if !r.wheels.Has(j) {
@@ -251,7 +251,7 @@ func (r *reader) episode(m *record.Episode) error {
 	return nil
 }
 
-// choose returns the episode with a number, or the only one for 0.
+// choose returns the episode with a number, or for 0 the only episode.
 func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
 	if len(spans) == 0 { // without marks, resets and tasks divide the run

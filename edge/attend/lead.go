@@ -46,7 +46,7 @@ type LeadSummary struct {
 	Name     string               `json:"id"`       // name of the leader
 	Robot    string               `json:"robot"`    // its description
 	Seconds  float64              `json:"seconds"`  // s, for which it was offered
-	UsedBy   string               `json:"used_by"`  // robot that used it at the end; empty: none
+	UsedBy   string               `json:"used_by"`  // robot that used the leader at the end; empty: none
 	RTT      drive.ShortQuantiles `json:"rtt_ms"`   // ms, to the robot and back
 	Messages leader.OfferStats    `json:"messages"` // messages of both sides
 	Bus      *drive.BusSummary    `json:"bus"`      // the leader's bus
@@ -150,7 +150,7 @@ func (s *lead) openArm(ctx context.Context, places []device.Place, i int) (*lead
 		if err := arm.TorqueOff(); err != nil {
 			return nil, exit.With(exit.Absent, errors.Join(err, arm.Close()))
 		}
-		if len(arm.Unconfigured()) > 0 { // under torque they refused settings, which they take now
+		if len(arm.Unconfigured()) > 0 { // under torque the motors refused settings, which they take now
 			arm.Close()
 			arm = nil
 		}

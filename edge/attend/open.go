@@ -115,8 +115,8 @@ func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {
 	return err
 }
 
-// openArm opens part i of places, whose calibration cfg has, or the motors identify, and adds it to
-// arms.
+// openArm opens part i of places and adds it to arms. If cfg has no calibration, the motors identify
+// it.
 func (s *session) openArm(cfg servo.ArmConfig, places []device.Place, i int, arms *hotplug.Parts) (*servo.Arm, error) {
 	a := &places[i]
 	arm, err := a.Open(&cfg)

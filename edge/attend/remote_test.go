@@ -18,7 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// offer offers a leader; end ends it, and wants no error.
+// offer offers a leader; end ends the offer, and fails the test if Lead returned an error.
 func offer(t *testing.T, cfg LeadConfig) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -74,9 +74,9 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 	}
 }
 
-// Goal: of two arms, left follows a leader at this machine and right one of another machine; both hold
-// while either is silent, and apart only the arm of the silent one. An arm without a leader is under torque
-// and stays where it is.
+// Goal: of two arms, the left one follows a leader at this machine, and the right one a leader at another
+// machine. While one leader is silent, both arms hold; if they are apart, only its own arm holds. An arm
+// without a leader is under torque and stays where it is.
 func TestEachArmFollowsItsLeader(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -180,7 +180,7 @@ func TestLeadRefuses(t *testing.T) {
 	}
 }
 
-// A leader that is stopped before it has reached its router names the router and the cure.
+// If Lead is stopped before it has reached its router, its error names the router and the cure.
 func TestLeadWithoutARouter(t *testing.T) {
 	t.Parallel()
 	cfg, _, _, _, _ := pair(t, "so101")

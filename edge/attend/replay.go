@@ -281,8 +281,8 @@ func (s *replay) follow(now rt.Instant) {
 	s.advance()
 }
 
-// paceBase makes the velocities of a base fit the replay's speed, so that its way is the recorded one. It
-// stands while the arm moves to a position of the episode.
+// paceBase scales the velocities of a base with the replay's speed, so that the base drives the recorded
+// way. The base stops while the arm moves to a position of the episode.
 //
 //rt:noalloc
 func (s *replay) paceBase() {

@@ -81,14 +81,14 @@ func loaded(t *testing.T, file string, number uint32) (recordedEpisode, error) {
 	return load(in, so101(t), number)
 }
 
-// A record that broke off before its metadata named the arm is not taken for another arm's.
+// A record that broke off before its metadata named the arm is not refused as the record of another
+// arm.
 func TestARecordWithoutJoints(t *testing.T) {
 	file := written(t, map[string]string{}, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
 	rttest.Ends(t, rttest.Err(loaded(t, file, 1)), exit.Config, "names no joints")
 }
 
-// The rows of an episode are on its own clock. On a tick without an action the arm keeps its goal,
-// and of two runs with one number the newer is used.
+// The rows of an episode are on its own clock. On a tick without an action the arm keeps its goal.
 func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	file := written(t, settings(so101(t)), 40, func(i int, m *record.Tick) {
 		switch {
@@ -448,7 +448,8 @@ func TestReplayTickNoAlloc(t *testing.T) {
 	ticksAllocateNothing(t, &r.session)
 }
 
-// A base drives the recorded way, also at half the speed: where it stood without an action it stands.
+// A base drives the recorded way, also at half the speed. It stops where the recorded base stopped for
+// lack of an action.
 func TestABaseReplaysItsWay(t *testing.T) {
 	t.Parallel()
 	kiwi, err := robot.ByName("lekiwi")

@@ -36,7 +36,7 @@ type Replayed struct {
 	File    string  `json:"file"`    // name of the record
 	Episode uint32  `json:"episode"` // number of the episode
 	Speed   float64 `json:"speed"`   // ratio, --speed
-	Seconds float64 `json:"seconds"` // s, of the episode that ran, at this speed
+	Seconds float64 `json:"seconds"` // s, of the part that ran, at this speed
 	Whole   float64 `json:"whole_s"` // s, length of the episode at this speed
 	Done    bool    `json:"done"`    // it ran to its end
 }
@@ -111,8 +111,8 @@ func (sum *Summary) WriteTable(w io.Writer) error {
 	})
 }
 
-// report writes the events of the tick into log and record, and begins and ends episodes on time,
-// once more after the end of the tick.
+// report writes the events of the tick into log and record, and begins and ends episodes on time. It
+// does so a last time after the tick has ended.
 func (s *session) report() error {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()

@@ -55,11 +55,11 @@ func fastest(goals []float32) (most float32) {
 	return most
 }
 
-// The recorded goals limit a replay, not the original actions.
+// The recorded goals limit the speed of a replay; the original actions do not.
 func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	const perTick = 4 // 80 units a second of a joint's 250; more than an approach after lost replies
+	const perTick = 4 // 80 units a second, of a joint's 250: faster than the approach that follows lost replies
 	for _, speed := range []float64{1, 0.5} {
 		t.Run(fmt.Sprint(speed), func(t *testing.T) {
 			t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// steeringKeys describes the keys that drive a base, which are LeRobot's; those of episodes then
+// steeringKeys describes the keys that drive a base, which are LeRobot's; the keys of episodes then
 // need Shift.
 const (
 	steeringKeys = "Keys drive the base while they are pressed: w forward, s backward, a left, d right, z and x " +
@@ -48,8 +48,8 @@ var directions = map[string]struct {
 // levels are the speeds, in m/s, m/s and deg/s.
 var levels = [...][robot.Axes]float32{{0.1, 0.1, 30}, {0.2, 0.2, 60}, {0.3, 0.3, 90}}
 
-// press takes a key, and reports whether it is one for the base. Every key but r and f ends the motion
-// of the one before. Owner: the thread of the keys.
+// press takes a key, and reports whether it is a key of the base. Every key but r and f ends the motion
+// of the previous key. Owner: the thread of the keys.
 func (s *steering) press(now rt.Instant, key string) (taken bool) {
 	switch key {
 	case "r", "f":

@@ -47,7 +47,7 @@ type teleop struct {
 	base   []float32    // the velocities in lead
 	led    robot.Joints // the follower's joints that are driven
 	parts  []leadPart
-	silent robot.Joints // of the parts that hold, since a leader is silent
+	silent robot.Joints // of the parts that hold because a leader is silent
 	quiet  robot.Joints // of the parts whose leaders are silent
 	leadBy rt.Instant   // deadline of the leader's read in this tick
 	now    rt.Instant
@@ -194,8 +194,8 @@ func (s *teleop) summarize(sum *Summary) {
 	sum.Remote = s.far.Stats(s.clock.Now())
 }
 
-// read reads the leader in half of the reading time, and then the follower. Those of several parts
-// are read at the same time.
+// read reads the leader in half of the reading time, and then the follower. A robot of several parts
+// reads all leaders and followers at the same time.
 //
 //rt:noalloc
 func (s *teleop) read(t rt.Tick) {
@@ -233,8 +233,9 @@ func (s *teleop) read(t rt.Tick) {
 	}
 }
 
-// tell emits an event about a leader at this machine, if it was silent or not in the tick before. Those on
-// other machines have watch.
+// tell emits an event about a leader at this machine that was silent in the previous tick or, with silent
+// false, was not. quiet has the joints whose leaders were silent then. Method watch reports leaders on
+// other machines.
 //
 //rt:noalloc
 func (s *teleop) tell(p *leadPart, quiet robot.Joints, what event.Code, silent bool) {

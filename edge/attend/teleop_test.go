@@ -66,7 +66,7 @@ func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (devi
 	return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
 }
 
-// pair returns a leader and a follower on the simulator. Tests of them are of real time.
+// pair returns a leader and a follower on the simulator. Their tests judge real time.
 func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.Bus, h *hands, f *joints) {
 	t.Helper()
 	rttest.RealTime(t) // both simulated buses answer within a period of 20 ms
@@ -103,7 +103,7 @@ func (p *joints) near(raw, reach int) bool {
 	return true
 }
 
-// start begins a teleoperation; end ends it, and wants no error.
+// start begins a teleoperation; end ends it, and fails the test if Teleop returned an error.
 func start(t *testing.T, cfg TeleopConfig) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -180,7 +180,7 @@ func TestFollowerFollows(t *testing.T) {
 	}
 }
 
-// A leader that was only silent was not opened again: what its opening found is logged once.
+// A leader that was only silent is not opened again, so the findings of its opening are logged once.
 func TestASilentLeaderHasNoNews(t *testing.T) {
 	cfg, lead, follow, _, _ := pair(t, "so101")
 	port := rttest.Must(servo.OpenPort(cfg.Leader.Bus, 1_000_000))(t)

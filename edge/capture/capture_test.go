@@ -255,7 +255,7 @@ func (f *fakeCamera) Grab(dst *camera.Frame) error {
 	dst.At = f.clock.Now() + rt.Instant(f.taken)
 	f.next++
 	f.taken++
-	dst.Sequence += max(f.step, 1) // every slot has its own number, which is enough for one slot
+	dst.Sequence += max(f.step, 1) // each slot counts for itself, which is enough for tests with one slot
 	return nil
 }
 

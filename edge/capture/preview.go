@@ -118,8 +118,8 @@ func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
 	p.newest.Publish(p.count)
 }
 
-// Refresh encodes a picture for a request that has waited for PreviewDelay, as in a paused run. It
-// takes a picture that needs no encoding at once. Owner: the sender thread.
+// Refresh encodes a picture for a request that has waited for PreviewDelay, as in a paused run. For a
+// picture that needs no encoding it does not wait. Owner: the sender thread.
 //
 //rt:noalloc
 func (p *Preview) Refresh(now rt.Instant) {

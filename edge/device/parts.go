@@ -18,7 +18,7 @@ import (
 // separated by commas or spaces, since a variable of the environment is one text.
 type ByPart []string
 
-// ofPart matches the beginning of PART=VALUE; nextPart what separates it from the next. The value
+// ofPart matches the beginning of PART=VALUE, and nextPart the separator before the next one. A value
 // may have commas and spaces, as a path has.
 var (
 	ofPart   = regexp.MustCompile(`^([a-z][a-z0-9_]*)=`)
@@ -214,7 +214,8 @@ func (f Places) Of(r robot.Robot) ([]Place, error) {
 	return places, nil
 }
 
-// buses returns the ports; with Part only its port must be given, with Some that of any part.
+// buses returns the ports. With Part only the port of that part must be given, with Some the port of
+// any part.
 func (f Places) buses(r robot.Robot) ([]string, error) {
 	if f.Part == "" && !f.Some {
 		return f.Bus.Buses(f.BusFlag, r, nil)

@@ -48,8 +48,8 @@ func (s *Sims) Open(r robot.Robot, part string) (path string, err error) {
 // Len returns the number of simulated arms.
 func (s *Sims) Len() int { return len(s.arms) }
 
-// World returns the world that a simulated camera shows: that of the part whose name begins the
-// camera's, else the first; without simulated arms one without motion.
+// World returns the world that a simulated camera shows: the world of the part with whose name the
+// camera's name begins, else the first world; without simulated arms, a world without motion.
 func (s *Sims) World(camera string) *sim.Live {
 	for _, a := range s.arms {
 		if a.part != "" && strings.HasPrefix(camera, a.part+"_") {
@@ -102,7 +102,8 @@ func SimBus(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config
 	return cfg
 }
 
-// SimCalibration returns the simulated arm's calibration; a test compares testdata/demo/so101.json.
+// SimCalibration returns the simulated arm's calibration; a test compares it with
+// testdata/demo/so101.json.
 func SimCalibration(r robot.Robot) servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range r.Motors {

@@ -30,12 +30,12 @@ type BusCheck struct {
 	Simulated bool
 	Log       *slog.Logger
 
-	// Rest waits, or returns why the start ends. nil: lost replies are tolerated.
+	// Rest waits, or returns an error that ends the start. nil: lost replies are tolerated.
 	Rest func(context.Context, time.Duration) error
 }
 
 // MeasureUntil measures an arm's bus until fits accepts the sum of the measurements, at most
-// measureTries times: other programs may slow one down.
+// measureTries times, since other programs may slow a measurement down.
 func MeasureUntil(arm *servo.Arm, fits func(servo.Measurement) bool) (all servo.Measurement, err error) {
 	for range measureTries {
 		m, err := arm.Measure(measuredCycles)

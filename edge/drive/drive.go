@@ -351,8 +351,8 @@ func (r *Run) LetGo(ticked error) {
 }
 
 // Join ends the threads beside the tick, and returns ErrStuck if one of them hangs. Resources that a
-// stuck thread may use stay open until the process ends. wake may be nil; otherwise it ends what the
-// threads wait for.
+// stuck thread may use stay open until the process ends. wake, which may be nil, ends the waiting of
+// the threads.
 func (r *Run) Join(wake func()) error {
 	r.ending.Store(true)
 	if wake != nil {

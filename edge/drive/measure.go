@@ -67,7 +67,7 @@ func (r *Run) Sum(sum servo.Stats) servo.Stats {
 	return sum
 }
 
-// Parts returns the parts of a robot of several, else nil. Any thread may call it.
+// Parts returns the parts of a robot that has several, else nil. Any thread may call it.
 func (r *Run) Parts() (all []Part) {
 	for i, a := range r.cfg.Parts {
 		all = append(all, Part{Name: r.cfg.Robot.Parts()[i].Name, Port: a.Path(), Bus: SummaryOf(a.Stats())})

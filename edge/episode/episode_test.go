@@ -241,7 +241,7 @@ func TestSentry(t *testing.T) {
 	}
 }
 
-// If the next episode cannot begin, sentry's current one continues, however the arm refuses. A
+// If the next episode cannot begin, sentry's current one continues, in whichever way the arm refuses. A
 // person's request for another task does not end the recording.
 func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 	for _, tt := range []struct {

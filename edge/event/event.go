@@ -38,7 +38,7 @@ const (
 	// leader moves to the follower, 3 a person drives
 	PhaseChanged
 	LeaderPushed // with --takeover push
-	LeaderSilent // while it leads; A: the joints of its part, 0: all; B: 1 where a policy waits
+	LeaderSilent // while it leads. A: the joints of its part, 0: all; B: 1 in a policy's run
 	LeaderBack   //
 
 	// Only on record, from other threads than the tick's; each has its own text.

@@ -7,16 +7,16 @@ import (
 )
 
 // The wheels of a base turn at their last goal until they get another one, so a base cannot hold by
-// receiving nothing: where a joint of an arm holds, the goal of a base is 0. It gets that goal, on
-// each tick again, since a wheel may miss it, when the tick before sent it no other one: for lack of
-// an action, in a pause, at the end of the run, or because so many joints are silent. A base drives
-// only while all of its wheels may get a goal.
+// receiving nothing. A tick sends the base the goal 0 if the previous tick sent it no other goal: for
+// lack of an action, in a pause, at the end of the run, or because too many joints are silent. Each
+// such tick sends it again, since a wheel may miss it. A base drives only while all of its wheels may
+// get a goal.
 
 // Limits of a wheel that does not follow its goal velocity.
 const (
 	baseLost     = 2   // ticks in a row without permission until a base stops: one reply may be lost
 	wheelTurns   = 200 // counts per second; a slower goal proves nothing
-	wheelStands  = 0.1 // share of its goal below which a wheel stands
+	wheelStands  = 0.1 // share of its goal below which a wheel counts as not turning
 	wheelStrays  = 0.4 // share of its goal by which the velocity of a wheel that grips may differ
 	wheelAtLeast = 150 // counts per second beyond that share: ripple and friction
 )
@@ -136,8 +136,8 @@ func (f *Follower) watchBase(now rt.Instant) {
 	}
 }
 
-// deviation reports whether a wheel stands though its goal, in counts per second, is a motion, and
-// whether it turns at another velocity than its goal.
+// deviation reports whether a wheel does not turn although its goal, in counts per second, is a motion,
+// and whether it turns at another velocity than its goal.
 //
 //rt:noalloc
 func deviation(goal, present int) (stands, strays bool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// plan is a schedule that notes its calls, and asks whenever it is asked.
+// plan is a schedule that notes its calls, and requests a chunk on each OnTick.
 type plan struct {
 	chunk.Discipline
 	calls []string

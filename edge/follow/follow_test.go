@@ -168,7 +168,7 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	if len(r.bus.sent) != n || !r.silent() {
 		t.Errorf("%d goals to a silent arm, silent %v", len(r.bus.sent)-n, r.silent())
 	}
-	// One joint answers again, and the arm is still silent: so many motors rest.
+	// All joints may have goals again, but the arm still counts as silent.
 	r = armed(t, func(c *Config) { c.Gate.Step = []float32{2, 4} })
 	r.joints[0], r.joints[1] = Torque|Answering|Verified, Torque|Answering|Verified
 	r.may[0] = mayGoal

@@ -59,8 +59,8 @@ func (g *Gate) join(o *Gate) {
 	g.Step, g.Lead = append(g.Step, o.Step...), append(g.Lead, o.Lead...)
 }
 
-// slack keeps float32 rounding from clipping a policy that moves at the limit. It is a share of a step:
-// a base's is a few hundredths of m/s.
+// slack keeps float32 rounding from clipping a policy that moves at the limit. It is a share of a step,
+// since a base's step is only a few hundredths of m/s.
 const slack = 1e-3
 
 // Pass returns the goal of joint j, at place, for this tick's action.

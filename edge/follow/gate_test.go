@@ -68,7 +68,7 @@ func TestGateMaxStep(t *testing.T) {
 	}
 }
 
-// Goal: Preview equals Pass, since the preview conditions the policy.
+// Goal: preview returns the goals of Pass, since the preview conditions the policy.
 func TestPreviewEqualsPass(t *testing.T) {
 	rows := []float32{9, 50, 9, 50, -9, 200, -20, 0}
 	ahead := append([]float32(nil), rows...)

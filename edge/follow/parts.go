@@ -437,8 +437,8 @@ func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {
 	}
 }
 
-// Silent reports whether nothing may move since so many joints are silent: those of one part
-// together, of every part apart.
+// Silent reports whether so many joints are silent that nothing may move: joints of any part or, if the
+// parts are apart, of every part.
 //
 //rt:noalloc
 func (p *Parts) Silent() bool {
@@ -448,8 +448,8 @@ func (p *Parts) Silent() bool {
 	return slices.ContainsFunc(p.parts, (*Follower).silent)
 }
 
-// Blind reports whether a silent joint keeps the observation from leaving: one of any part together,
-// of every part apart.
+// Blind reports whether silent joints keep the observation from leaving: a joint of any part or, if the
+// parts are apart, a joint of every part.
 //
 //rt:noalloc
 func (p *Parts) Blind() bool {
@@ -485,7 +485,8 @@ func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {
 }
 
 // AllHeld returns the joints of the parts of which no joint is driven, since their motors complain
-// or were let go. It returns 0 while the robot moves: apart, one such part does not hold the others.
+// or were let go. It returns 0 while the robot moves: if the parts are apart, such a part does not hold
+// the others.
 //
 //rt:noalloc
 func (p *Parts) AllHeld() (held robot.Joints) {
@@ -546,8 +547,8 @@ func (p *Parts) Complains(j int) string {
 	return f.complains(own)
 }
 
-// Gate returns the limits of all joints. Goals pass the gates of their parts, so only Gate.Preview
-// may be used.
+// Gate returns the limits of all joints. Goals pass the gates of their parts, so only its limits and
+// Gate.preview may be used.
 func (p *Parts) Gate() *Gate { return p.gate }
 
 // Clipped returns the joints whose goals were clipped since the last call.

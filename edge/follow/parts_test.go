@@ -97,7 +97,8 @@ func TestPartsShareOneVector(t *testing.T) {
 	}
 }
 
-// The other part holds while one cannot be driven, unless they are apart, and goes on slowly.
+// While one part cannot be driven, the other one holds, and afterwards goes on slowly. If they are
+// apart it does not hold.
 func TestPartsHoldTogether(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -211,7 +212,7 @@ func TestPartsAreArmedTogether(t *testing.T) {
 	}
 }
 
-// Every part ends: those under torque park, also beside one that is away or silent.
+// At the end every part under torque parks, also if another part is away or silent.
 func TestPartsEnd(t *testing.T) {
 	park := func(c *Config) { c.Exit = ExitPark }
 	p := armedPair(t, robot.Together, park)
@@ -267,7 +268,7 @@ func TestPartsNameTheirs(t *testing.T) {
 	}
 }
 
-// The rescue of one part lets the other wait, unless they are apart.
+// During the rescue of one part the other one waits, unless they are apart.
 func TestRescueOfAPart(t *testing.T) {
 	for _, coupling := range []robot.Coupling{robot.Together, robot.Apart} {
 		p := armedPair(t, coupling, func(c *Config) { c.Rescue = true })

@@ -16,7 +16,7 @@ import (
 type push struct {
 	way   float32    // above 0: towards higher values; 0: not known
 	since rt.Instant // when the overload began, or was taken off
-	read  bool       // way is the direction of its motor's load, which a motion causes, too: it is read repeatedly
+	read  bool       // way is the direction of its motor's load, read repeatedly, since a motion causes a load, too
 	idle  bool       // its motor has no load: it does not push
 }
 

@@ -57,9 +57,9 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 // jumpEvery is the shortest time between two reports of jumps.
 const jumpEvery = time.Second
 
-// tellJumps reports joints under torque whose position has jumped: the arm drives on from there. It
-// leaves out joints whose encoder complains, which are not driven, and motors that may have
-// restarted, which are compared first.
+// tellJumps reports joints under torque whose position has jumped, since the arm goes on from there. It
+// leaves out joints whose encoder complains, which are not driven, and motors that may have restarted,
+// which are compared first.
 //
 //rt:noalloc
 func (f *Follower) tellJumps(now rt.Instant, from []float32) {

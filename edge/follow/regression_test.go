@@ -96,7 +96,7 @@ func TestRearmDropsTheGrip(t *testing.T) {
 	}
 }
 
-// Goal: an arm that is refused outside its range was not touched.
+// Goal: an arm that is refused because it is outside its range was not touched.
 func TestOutsideIsUntouched(t *testing.T) {
 	r := newRig(nil)
 	r.bus.at[0], r.bus.outside = 95, 1
@@ -215,8 +215,8 @@ func TestOverloadAtItsGoal(t *testing.T) {
 	}
 }
 
-// Goal: a wedged and overloaded joint is not driven through to push as hard in the other direction;
-// a free joint follows.
+// Goal: the goal of a wedged and overloaded joint does not go so far that the joint pushes as hard in
+// the other direction; a free joint follows.
 func TestReliefEndsAtTheJoint(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows = false

@@ -400,8 +400,8 @@ func (a *Arm) probe() error {
 // adapterAt is device.Adapter; tests have adapters of their own.
 var adapterAt = device.Adapter
 
-// exchanged returns an error while the port leads to the adapter of another arm: after a fault of
-// their hub two ports may have exchanged their names, and motors with one calibration do not show it.
+// exchanged returns an error while the port leads to the adapter of another arm: after a fault of their
+// hub two ports may have exchanged their names, and arms with the same calibration do not show it.
 func (a *Arm) exchanged() error {
 	now := adapterAt(a.cfg.Path)
 	for _, other := range a.beside {

@@ -50,7 +50,7 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm, *rttest.Output) {
 	return bus, p, log
 }
 
-// until ticks the arm until the condition what holds, and returns the duration.
+// until ticks the arm until happens returns true, and returns the duration. what names that condition.
 func until(t *testing.T, p *Arm, what string, happens func(stale robot.Joints) bool) time.Duration {
 	t.Helper()
 	at := make([]float32, 6)

@@ -13,7 +13,7 @@ import (
 // Parts are the arms of one robot, in the order of its joints.
 type Parts []*Arm
 
-// Several returns the parts of a robot of several, nil for the only one.
+// Several returns the parts of a robot that has several, else nil.
 func (p Parts) Several() Parts {
 	if len(p) == 1 {
 		return nil

@@ -324,7 +324,8 @@ func TestAPushTakesOver(t *testing.T) {
 	}
 }
 
-// Goal: the last of the way that the motors drive is no hand, also where they are slow; what leads away is one.
+// Goal: a late motion of the motors towards the follower's pose does not count as a hand; a motion away from it
+// does.
 func TestALateArrivalIsNoHand(t *testing.T) {
 	place := []float32{0, 0}
 	a := &alignment{arm: &follow.Follower{Place: place}, settled: []float32{7, 0}}

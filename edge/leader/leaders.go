@@ -47,7 +47,7 @@ func Join(follower robot.Robot, here []*Leader, far Remotes) *Leaders {
 	return l
 }
 
-// PartJoints returns the joints of a part; of all of them without a name.
+// PartJoints returns the joints of the part with this name; for an empty name, all joints.
 func PartJoints(follower robot.Robot, name string) robot.Joints {
 	for _, p := range follower.Parts() {
 		if p.Name == name {

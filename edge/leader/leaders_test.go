@@ -36,7 +36,7 @@ func (l *Leader) wanted() *order {
 	return o
 }
 
-// Two leaders are one pose: the older time, and the state of the one that is not ready.
+// The pose of two leaders has the older of their times, and the state of the leader that is not ready.
 func TestLeadersAreOnePose(t *testing.T) {
 	follower := rttest.Must(robot.ByName("bi_so101"))(t)
 	left, right := ofTwoJoints("left", true), ofTwoJoints("right", true)

@@ -27,7 +27,7 @@ const (
 	OutsideRange Cause = iota + 1 // outside its calibrated range
 	OverSeam                      // it crossed its encoder's seam: its reading jumped by a turn
 	TooFar                        // its reading jumped by more than a hand can move it in the time
-	Remotely                      // its own machine holds it back, and logs the reason
+	Remotely                      // the leader's machine does not let it lead, and logs the reason
 	numCauses
 )
 
@@ -96,7 +96,7 @@ func (l *Leading) causes(dst []Cause) {
 	}
 }
 
-// Forget accepts any next readings, as after a reconnect.
+// Forget makes the next Check accept any readings, as after a reconnect.
 //
 //rt:noalloc
 func (l *Leading) Forget() {

@@ -48,8 +48,8 @@ const (
 	cureLeader = "start edge-rt leader there, or check the endpoint of --leader"
 )
 
-// Reach joins a network, within a time. It logs that it waits, and sparsely why there is no link yet. cure is
-// advice for the error, which it also returns when ctx ends.
+// Reach joins a network, within a time. While it waits, it sometimes logs the reason for the missing link.
+// cure is the advice in the log and in the error for a missing link.
 func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure string, log *slog.Logger) (
 	wire.Session, error) {
 	at := strings.Join(append(cfg.Connect, cfg.Listen...), ", ")
@@ -117,8 +117,8 @@ type Remote struct {
 	poseCount, malformed, foreign, stale, late, rival, other atomic.Uint64
 }
 
-// RemoteStats is a leader on another machine, for the summary and the page. Of several it has the sums,
-// the longest times, and whether all of them lead.
+// RemoteStats is a leader on another machine, for the summary and the page. For several leaders it has
+// the sums, the longest times, and whether all of them lead.
 type RemoteStats struct {
 	Name  string  `json:"name"`       // of the leader
 	Leads bool    `json:"leads"`      // its poses arrive now
@@ -214,7 +214,7 @@ func (r *Remote) fits(n int) bool {
 	return n == joints || r.cfg.Base && n == joints+robot.Axes
 }
 
-// take publishes a pose for the tick. Without velocities a base stands.
+// take publishes a pose for the tick. Without velocities a base stops.
 //
 //rt:noalloc
 func (r *Remote) take(now rt.Instant) {

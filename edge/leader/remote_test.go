@@ -30,7 +30,7 @@ type silentNet struct{ wire.Session }
 func (silentNet) Subscribe(string, func(wire.Sample)) (wire.Declaration, error) { return nil, nil }
 func (silentNet) Publisher(string, wire.QoS) (wire.Publisher, error)            { return nil, nil }
 
-// A robot with a base takes the velocities after the joints, and stands without them.
+// A robot with a base takes the velocities after the joints, and stops without them.
 func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	r := rttest.Must(newRemote(silentNet{}, RemoteConfig{
@@ -241,7 +241,7 @@ func TestParseRemote(t *testing.T) {
 	}
 }
 
-// A node that answers slowly keeps its only connection: the log is no reason to begin anew.
+// A node that answers slowly keeps its only connection; a line in the log does not begin another one.
 func TestReachLetsANodeTakeItsTime(t *testing.T) {
 	t.Parallel()
 	slow := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -57,8 +57,8 @@ func Split(p device.Place, follower robot.Robot) (here []device.Place, far []Rem
 	return here, far, nil
 }
 
-// Dial joins the networks of leaders on other machines, whose endpoint is net's where they have none.
-// The leaders themselves may come later. The caller closes the result, also beside an error.
+// Dial joins the networks of leaders on other machines; the endpoint of a leader that names none is
+// net's. The leaders themselves may come later. The caller closes the result, also beside an error.
 func Dial(ctx context.Context, far []RemoteConfig, net zenoh.Config, within time.Duration, log *slog.Logger) (
 	all Remotes, err error) {
 	for _, cfg := range far {

@@ -181,7 +181,8 @@ func OfKey(key string) string {
 
 // Action carries out one command for a source of an arm's motion.
 type Action struct {
-	// Do has the text after the word, and whether the server confirmed its part.
+	// Do executes the command; text is the rest of the line. acked reports whether the server confirmed
+	// its part.
 	Do func(ctx context.Context, text string) (acked bool, err error)
 
 	// Works reports whether the command has an effect now; nil: always.

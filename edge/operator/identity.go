@@ -43,7 +43,7 @@ func (i *Identity) NextEpoch() uint32 {
 		i.epoch = 1
 	}
 	if i.lock != nil {
-		// A failed write costs the uniqueness after the next restart only.
+		// After a failed write epochs may repeat, but not before the next restart.
 		i.lock.WriteAt(fmt.Appendf(nil, "%-10d\n", i.epoch), 0)
 	}
 	return i.epoch

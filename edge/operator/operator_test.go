@@ -125,7 +125,7 @@ func TestCtlReachesAService(t *testing.T) {
 	rttest.Ends(t, rttest.Err(ask("away")), exit.Absent, service, home) // --id away
 }
 
-// An edge that ends instead of an answer is named.
+// If an edge ends before it answers, the error names its socket.
 func TestCtlOfAnEdgeThatEnds(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	l := rttest.Must(net.Listen("unix", SocketPath(os.Getenv("STATE_DIRECTORY"), "arm")))(t)

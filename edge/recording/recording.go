@@ -75,7 +75,7 @@ type Config struct {
 	Joints  int
 	Clock   rt.Clock
 	Log     *slog.Logger
-	Watched bool   // the page shows the run: with Mode off a recorder runs that keeps nothing
+	Watched bool   // the page shows the run: with Mode off the recorder runs, but keeps nothing
 	Closed  func() // called after each file, on the writing thread; may be nil
 
 	// Failed is called on the record's threads: with an error when nothing can be written, and with

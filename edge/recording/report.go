@@ -25,7 +25,7 @@ type Reporter struct {
 	Follower  hotplug.Parts           // logs the notes of a part that is back
 	Leader    hotplug.Parts           // the same; nil: the leader's own thread logs its events
 	Next      string                  // how an arm that is back goes on
-	Resume    string                  // how it goes on after a motor has restarted
+	Resume    string                  // how the arm goes on after a motor has restarted
 	Mode      func(mode int64) string // name of a mode in event.PhaseChanged
 	Bundle    string                  // digest of the policy
 

@@ -41,7 +41,7 @@ func (r *Recording) check(t *tap, at rt.Instant, err error, behind bool) {
 	}
 }
 
-// reportTorn reports a camera's torn pictures, at once and then every tornEvery: demonstrations
+// reportTorn reports a camera's torn pictures, at once and then every tornEvery, since demonstrations
 // with a loose cable are useless.
 func (r *Recording) reportTorn(i int, now rt.Instant) {
 	t := &r.taps[i]

@@ -14,7 +14,7 @@ const tracedRequests = 32
 // traces makes spans from the record's messages. Owner: the record's thread.
 type traces struct {
 	to   *otlp.Exporter
-	wall func() int64 // ns from an instant to the time of day
+	wall func() int64 // Unix time of instant 0, in ns
 	open [tracedRequests]tracedRequest
 }
 
@@ -27,7 +27,7 @@ type tracedRequest struct {
 }
 
 // Traces returns a visitor of the record's messages that sends the spans of each request.
-// wall returns the ns from an instant to the time of day.
+// wall returns the Unix time of instant 0, in ns.
 func Traces(to *otlp.Exporter, wall func() int64) record.Visitor {
 	t := &traces{to: to, wall: wall}
 	return record.Visitor{Request: t.request, Sent: t.sent, Chunk: t.chunk}

@@ -50,7 +50,7 @@ func (l *Link) model() string {
 	return l.contract.SHA256
 }
 
-// checkChange refuses another policy than the run's, except between two episodes one of the same
+// checkChange refuses another policy than the run's. Between two episodes it accepts one of the same
 // sizes, for which the run has allocated its memory.
 func (l *Link) checkChange(to *Contract) error {
 	from := &l.contract

@@ -51,7 +51,8 @@ func (s *Sender) Findings() []string {
 //rt:noalloc
 func (x *examiner) due(open *Session) bool { return !x.done || x.policy != open.policy() }
 
-// holds reports whether the observation in hand must not leave: it differs from the training, and may soon not.
+// holds reports whether the observation in hand must not leave: it differs from the training, and may soon
+// agree with it.
 //
 //go:noinline
 func (x *examiner) holds(o *wire.Observation, state []float32, open *Session) bool {

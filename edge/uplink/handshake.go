@@ -287,9 +287,9 @@ func sooner(a, b error) error {
 // deniedError means that the access rules refuse the robot's certificate, at every server.
 type deniedError struct{ error }
 
-// conditioned reports whether the session requests chunks that continue the previous one. The
-// default schedule renounces this for a policy that cannot. A schedule or prefix that was given by
-// flag keeps it, and the server warns.
+// conditioned reports whether the session requests chunks that continue the previous one. The default
+// schedule does without this if the policy cannot do it. A schedule or prefix that was given by flag
+// requests it anyway, and the server warns.
 func (l *Link) conditioned(s *wire.Status) bool {
 	c := &l.Schedule
 	if !c.Conditioned() || s.SupportsRTC || s.ChunkSize == 0 || c.Schedule != chunk.Schedules[0] || c.Prefix != "" {

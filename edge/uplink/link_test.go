@@ -105,7 +105,7 @@ func (s *server) onSession(q wire.Query) {
 	}
 }
 
-// after calls answer with mu held, as it is now.
+// after calls answer after delay, or at once for 0. mu is held in both cases.
 func (s *server) after(delay time.Duration, answer func()) {
 	if delay > 0 {
 		time.AfterFunc(delay, func() { s.change(func(*server) { answer() }) })
@@ -280,8 +280,8 @@ func takenBy(host string) wire.SessionAck {
 	}
 }
 
-// Goal: no session begins at a server that has not warmed its policy up; the robot says why it waits,
-// gives the place back, and opens as soon as the policy has run.
+// Goal: no session begins at a server that has not warmed its policy up; the robot logs the reason for
+// its wait, gives the place back, and opens as soon as the policy has run.
 func TestLinkWaitsForTheWarmUp(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.WarmedUp = false })
@@ -639,7 +639,7 @@ func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
 	}
 }
 
-// The rest of a limit may be too short for one more query: then no server has answered, and no query is wrong.
+// If the time left is too short for a query, askSession returns neither a reply nor an error.
 func TestAskSessionWithHardlyAnyTime(t *testing.T) {
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")

@@ -58,7 +58,7 @@ type Inferences struct {
 	n    int
 }
 
-// Add takes the duration of an inference, in milliseconds, unless it is no duration.
+// Add takes the duration of an inference, in milliseconds. It ignores a value that is no duration.
 //
 //rt:noalloc
 func (a *Inferences) Add(ms float64) {

@@ -120,9 +120,9 @@ func (p *past) takeStep(s *actionStep, since rt.Instant) {
 	p.n = min(p.n+1, p.max)
 }
 
-// take returns the slot of the picture at a step: the newest, unless it was taken after the step.
-// Then it waits for the next step, and the step gets the previous picture. A camera whose pictures
-// come shortly after each tick is thus one step late, and stays so.
+// take returns the slot of the picture at a step: the newest, unless it was taken after the step. A
+// picture taken after the step waits for the next step, and the step gets the previous one. A camera
+// whose pictures come shortly after each tick is thus one step late, and stays so.
 //
 //rt:noalloc
 func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {

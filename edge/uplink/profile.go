@@ -20,8 +20,8 @@ type Profile struct {
 	Buffer                  time.Duration // of a schedule that has one; 0: the schedule's own
 }
 
-// profiles are the values of --profile, after the limits without a profile, for a policy that is
-// fast enough for them. docs/lab/profiles.md has their measurement.
+// profiles has first the limits without a profile, then the values of --profile, all for a policy that
+// is fast enough for them. docs/lab/profiles.md has their measurement.
 var profiles = []Profile{
 	{
 		MaxActionAge:            DefaultMaxActionAge,

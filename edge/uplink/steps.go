@@ -23,8 +23,8 @@ type run struct{ epoch, episode uint32 }
 // Steps carries action steps from the tick to the sender, for a policy that looks back, as
 // LeRobot's queue of n_obs_steps does: it holds every action step, and at the beginning the first
 // step fills the places of the missing ones. The tick wakes the sender, which adds the pictures of
-// that instant. A missing or badly measured step breaks the history, and the next good step begins
-// it anew: the sender could not notice the gap.
+// that instant. A missing or badly measured step breaks the history, and the next good step begins it
+// anew. The tick marks that step, since the sender cannot notice the gap.
 type Steps struct {
 	N    int // largest number of observations that belong together; constant
 	ring *rt.Ring[actionStep]
