@@ -46,7 +46,7 @@ type coder struct {
 	num  protowire.Number // of the field named last
 	at   rt.Instant       // of the message
 	out  []byte
-	wall int64 // ns from an instant to the time of day
+	wall int64 // Unix time of instant 0, in ns
 	in   [maxFields]wireValue
 	err  error
 }

@@ -443,7 +443,7 @@ func (m *Image) visit(c *coder) {
 }
 
 // parse decodes a message into one of *Tick, *Request, *Sent, *Chunk, *Session, *Event, *Episode
-// and *Image; wall is the file's ns from an instant to the time of day.
+// and *Image; wall is the Unix time of the file's instant 0, in ns.
 func parse(m message, data []byte, wall int64) error {
 	var c coder
 	if err := c.parse(data); err != nil {

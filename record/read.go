@@ -48,7 +48,7 @@ var errTorn = errors.New("the file ends in the middle of a record")
 // Info describes a file.
 type Info struct {
 	Run  map[string]string // its metadata
-	Wall int64             // ns from an instant to the time of day
+	Wall int64             // Unix time of instant 0, in ns
 	Torn bool              // the file has no end; Read has visited its readable part
 
 	Repaired bool // the file had no end, and a later start has completed it

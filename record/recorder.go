@@ -99,7 +99,7 @@ type Recorder struct {
 	Sent     *Lane[Sent]    // from the sender
 
 	cfg  Config
-	wall atomic.Int64 // ns from an instant to the time of day
+	wall atomic.Int64 // Unix time of instant 0, in ns
 
 	noting sync.Mutex // between the threads that call Note
 	events *Lane[Event]
@@ -190,7 +190,7 @@ func New(cfg Config) (*Recorder, error) {
 	return r, nil
 }
 
-// wallOffset returns the ns from an instant to the time of day.
+// wallOffset returns the Unix time of instant 0, in ns.
 func (r *Recorder) wallOffset() int64 { return r.cfg.Now().UnixNano() - int64(r.cfg.Clock.Now()) }
 
 // setWall adopts a time of day that was set, for example after a machine without a real-time clock
@@ -208,7 +208,7 @@ func (r *Recorder) setWall() int64 {
 // must not delay it. Call Visit before that thread starts.
 func (r *Recorder) Visit(v Visitor) { r.visitor = r.visitor.and(v) }
 
-// Wall returns the ns from an instant to the time of day, as in the files.
+// Wall returns the Unix time of instant 0, in ns, as in the files.
 func (r *Recorder) Wall() int64 { return r.wall.Load() }
 
 // SetRun sets the metadata of the files. Any thread may call it.

@@ -332,7 +332,7 @@ func FuzzProbe(f *testing.F) {
 	})
 }
 
-// An episode with less than no frames does not make the next one longer than their file, and the sum of
+// An episode of negative length does not make the next one longer than their file, and the sum of
 // lengths cannot overflow.
 func TestImpossibleLengths(t *testing.T) {
 	dir := checkable(t)

@@ -37,7 +37,8 @@ func data(t *testing.T, cfg Config) exported {
 	return d
 }
 
-// refused wants an InputError with all words, and no dataset at a place where there was no dataset.
+// refused checks that an export returns an InputError with all words, and makes no dataset where there
+// was none.
 func refused(t *testing.T, cfg Config, words ...string) {
 	t.Helper()
 	_, before := os.Lstat(cfg.Out)
@@ -53,7 +54,7 @@ func refused(t *testing.T, cfg Config, words ...string) {
 	}
 }
 
-// absent wants no file or folder at a path.
+// absent checks that there is no file or folder at a path.
 func absent(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {

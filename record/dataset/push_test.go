@@ -40,7 +40,7 @@ func TestPushWithoutThePackage(t *testing.T) {
 	}
 }
 
-// An interpreter that fails without a word, or does nothing, has pushed nothing.
+// If the interpreter fails or prints no address, Push returns an error with the commands.
 func TestPushByASilentProgram(t *testing.T) {
 	for script, want := range map[string]string{"exit 3": "exit status 3", "exit 0": "printed no address",
 		"echo Traceback >&2; echo it broke >&2; exit 1": "ada/x: it broke;"} {

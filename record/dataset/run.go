@@ -52,7 +52,7 @@ type run struct {
 	period  float64 // ns from one tick to the next
 	fps     int     // of the dataset
 
-	wall     int64 // ns from an instant to the time of day
+	wall     int64 // Unix time of instant 0, in ns
 	ticks    []tick
 	marks    []mark
 	sessions map[uint32]record.Session // by epoch
@@ -141,7 +141,7 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			if !strings.HasSuffix(name, ".mcap") {
 				continue
 			}
-			info, err := given(name) // of a link its target: a folder of links is a selection
+			info, err := given(name) // follows a link: a folder of links is a selection
 			if err != nil {
 				return nil, nil, err
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// Wall is the ns from an instant to the time of day in these records.
+// Wall is the Unix time of instant 0 in these records, in ns.
 const Wall = 1_764_000_000_000_000_000
 
 // File is a record in progress.

@@ -49,8 +49,8 @@ type answerMark struct {
 const millis = 1_000_000
 
 // AppendJSON appends the changes since an answer as a JSON object; for a zero Since, everything.
-// now is the instant of the answer, and wall the ns from an instant to the time of day. The object
-// is safe within a script element, since encoding/json escapes < and >.
+// now is the instant of the answer, and wall the Unix time of instant 0, in ns. The object is safe
+// within a script element, since encoding/json escapes < and >.
 //
 // A row holds the runway, the age, the round trip (ms), the lateness (us), the starved ticks and
 // the flags, and for each joint the last, the least and the largest measured position and the goal.

@@ -284,7 +284,7 @@ func (r *relay) publish(got *liveLines) error {
 	if !slices.Equal(l.Joints, r.joints) {
 		return errors.New("another robot runs there: start edge-rt view --live again")
 	}
-	again := got.Instance != r.instance // the whole minute, which no viewer wants at once
+	again := got.Instance != r.instance // the whole last minute, too much for a viewer at once
 	r.instance = got.Instance
 	for i, row := range l.Rows {
 		n := l.From + int64(i)

@@ -20,8 +20,8 @@ const (
 	// stealLag is the maximum time from an overrun to the tick that reports the host's steal.
 	stealLag = 1200 * millisecond
 
-	// waitLimit is the maximum wait for the first chunk after a start, or for the next after the
-	// arm's return, that is not a hold.
+	// waitLimit is the wait for the first chunk after a start, or for the next after the arm's return,
+	// beyond which the wait counts as a hold.
 	waitLimit = 3 * second
 
 	// repliesSpan, repliesTicks and repliesLeast define a warning for lost or spoilt replies: at

@@ -117,7 +117,7 @@ type jointsChange struct {
 // Log holds the data of one run's records that a cause may need.
 type Log struct {
 	Run      map[string]string
-	Wall     int64 // ns from an instant to the time of day
+	Wall     int64 // Unix time of instant 0, in ns
 	Torn     bool  // the last file has no end
 	Repaired bool  // the last file had no end
 	Full     bool  // the record has more of a kind than maxKept

@@ -30,8 +30,8 @@ var (
 	begin = time.Date(2026, 11, 24, 14, 3, 0, 0, zone)
 )
 
-// write writes a record of twenty seconds that begins at from. A message gets lost at second 10,
-// and an operator pauses from second 15 to 17.
+// write writes a record of twenty seconds that begins at from. A message is lost at second 10, and an
+// operator pauses the run from second 15 to 17.
 func write(t *testing.T, dir, id string, from time.Time) (name string) {
 	t.Helper()
 	clock := rttest.NewClock(100 * second)
