@@ -136,8 +136,9 @@ const (
 	stateUnknown = "unknown"
 )
 
-// namedKey finds the manifest's key that an error of the worker names.
-var namedKey = regexp.MustCompile(`model\.[a-z_]+(\.[a-z_]+)?`)
+// namedKey finds the manifest's key that an error of the worker names. Errors of LeRobot name files and weights that
+// also begin with "model.".
+var namedKey = regexp.MustCompile(`model\.(repo_or_path|python|device|dataset_info|memory_limit|inputs(\.[a-z_]+)?)\b`)
 
 // manifestError returns the error of a load with the manifest's key that most probably is at fault.
 func (w *worker) manifestError(cfg *manifest.Config, err error) error {
@@ -150,9 +151,13 @@ func (w *worker) manifestError(cfg *manifest.Config, err error) error {
 			"model.python: %s: %w: want the interpreter (3.10 or newer) of the environment "+
 				"that has LeRobot, such as ~/lerobot/.venv/bin/python", w.python, err)
 	case strings.Contains(text, "ModuleNotFoundError"), strings.Contains(text, "ImportError"):
+		part := "smolvla"
+		if strings.Contains(text, "'peft'") { // any policy with an adapter
+			part = "peft"
+		}
 		return cfg.Errorf("model.python",
 			"model.python: %s: %w: install LeRobot with this policy's parts there, such as "+
-				"pip install 'lerobot[smolvla]'", w.python, err)
+				"pip install 'lerobot[%s]'", w.python, err, part)
 	case key != "":
 		return cfg.Errorf(key, "%w", err)
 	}

@@ -264,11 +264,18 @@ func TestKillsAtRandomMoments(t *testing.T) {
 }
 
 func TestAPolicyThatDoesNotLoad(t *testing.T) {
-	t.Run("fault", func(t *testing.T) {
-		t.Setenv("FAKE_FAULT", "model.dataset_info has no names")
-		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
-		rttest.FailsAs(t, err, manifest.ErrInvalid, "model.dataset_info has no names")
-	})
+	for fault, want := range map[string]string{
+		"model.dataset_info has no names":                    "load: model.dataset_info has no names",
+		"FileNotFoundError: /me/model.safetensors":           "model.repo_or_path: the policy does not load",
+		"RuntimeError: size mismatch for model.encoder.norm": "model.repo_or_path: the policy does not load",
+		"ModuleNotFoundError: No module named 'peft'":        "pip install 'lerobot[peft]'",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Setenv("FAKE_FAULT", fault)
+			_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
+			rttest.FailsAs(t, err, manifest.ErrInvalid, want)
+		})
+	}
 	t.Run("exit", func(t *testing.T) {
 		t.Setenv("FAKE_EXIT", "1")
 		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
