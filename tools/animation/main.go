@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -29,27 +28,18 @@ const (
 )
 
 type options struct {
-	bin, manifest, out string
-	duration           time.Duration
-	rate               int
-	seed               uint64
+	Bin      string        `default:"bin" help:"folder of the two programs"`
+	Manifest string        `default:"testdata/demo/server.yaml" help:"what the server serves"`
+	Out      string        `default:"docs/page/demo.gif" help:"the recording"`
+	Duration time.Duration `default:"20s" help:"of the recording"`
+	Rate     int           `default:"10" help:"pictures a second"`
+	Seed     uint64        `default:"1" help:"seed of the simulated world"`
 }
 
 func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
-	flag.StringVar(&o.out, "out", "docs/page/demo.gif", "the recording")
-	flag.DurationVar(&o.duration, "duration", 20*time.Second, "of the recording")
-	flag.IntVar(&o.rate, "rate", 10, "pictures a second")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the simulated world")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := animation(ctx, &o); err != nil {
-		fmt.Fprintln(os.Stderr, "animation:", err)
-		os.Exit(1)
-	}
+	stage.Tool(func(o options) error { return animation(ctx, &o) })
 }
 
 func animation(ctx context.Context, o *options) (err error) {
@@ -58,7 +48,7 @@ func animation(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	server, err := stage.NewServer(o.bin, o.manifest)
+	server, err := stage.NewServer(o.Bin, o.Manifest)
 	if err != nil {
 		return err
 	}
@@ -70,8 +60,8 @@ func animation(ctx context.Context, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	edge, err := stage.Start(stage.Edge(o.bin, dir, stage.SimArm(server.Endpoint, "--seed",
-		strconv.FormatUint(o.seed, 10), "--http", address, "--quiet", "--record", "off")...))
+	edge, err := stage.Start(stage.Edge(o.Bin, dir, stage.SimArm(server.Endpoint, "--seed",
+		strconv.FormatUint(o.Seed, 10), "--http", address, "--quiet", "--record", "off")...))
 	if err != nil {
 		return err
 	}
@@ -100,8 +90,8 @@ func takePictures(ctx context.Context, o *options, address, dir string) error {
 			return errors.Join(ctx.Err(), errors.New("no picture of the simulated camera came"))
 		}
 	}
-	began, every := time.Now(), time.Second/time.Duration(o.rate)
-	for n := range int(o.duration / every) {
+	began, every := time.Now(), time.Second/time.Duration(o.Rate)
+	for n := range int(o.Duration / every) {
 		time.Sleep(time.Until(began.Add(time.Duration(n) * every)))
 		if newer, err := fetch(ctx, address); err == nil {
 			picture = newer
@@ -136,8 +126,8 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 func encode(ctx context.Context, o *options, dir string) error {
 	const filter = "scale=480:-1:flags=lanczos,split[a][b];[a]palettegen=max_colors=32:stats_mode=full[p];" +
 		"[b][p]paletteuse=dither=none:diff_mode=rectangle"
-	cmd := exec.CommandContext(ctx, "ffmpeg", "-loglevel", "error", "-y", "-framerate", strconv.Itoa(o.rate),
-		"-i", filepath.Join(dir, "%05d.jpg"), "-filter_complex", filter, o.out)
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-loglevel", "error", "-y", "-framerate", strconv.Itoa(o.Rate),
+		"-i", filepath.Join(dir, "%05d.jpg"), "-filter_complex", filter, o.Out)
 	cmd.Stderr = os.Stderr
 	return cmd.Run()
 }

@@ -13,9 +13,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,54 +32,51 @@ import (
 const slowness = 6
 
 // options are the flags.
-type options struct{ cache, packages, suite, arch, kernel, accel, run string }
+type options struct {
+	Cache    string        `default:".cache/boot" help:"folder for the new Debian, kept from run to run"`
+	Packages string        `default:"dist" help:"folder of the Debian packages"`
+	Suite    string        `default:"bookworm" help:"Debian's release: bookworm or trixie"`
+	Arch     string        `help:"amd64 or arm64; default: this machine's; another wants --kernel"`
+	Kernel   string        `help:"package of a kernel, such as linux-image-rt-amd64, to boot in QEMU"`
+	Accel    string        `default:"tcg" help:"QEMU's accelerator: tcg or kvm"`
+	Run      string        `help:"only trials whose name matches this expression, such as 'upgrade|full'"`
+	Limit    time.Duration `default:"1h" help:"give up after this long"`
+}
 
 func main() {
-	var o options
-	flag.StringVar(&o.cache, "cache", ".cache/boot", "folder for the new Debian, kept from run to run")
-	flag.StringVar(&o.packages, "packages", "dist", "folder of the Debian packages")
-	flag.StringVar(&o.suite, "suite", "bookworm", "Debian's release: bookworm or trixie")
-	flag.StringVar(&o.arch, "arch", runtime.GOARCH,
-		"amd64 or arm64; another architecture than this machine's wants --kernel")
-	flag.StringVar(&o.kernel, "kernel", "", "package of a kernel, such as linux-image-rt-amd64, to boot in QEMU")
-	flag.StringVar(&o.accel, "accel", "tcg", "QEMU's accelerator: tcg or kvm")
-	flag.StringVar(&o.run, "run", "", "only trials whose name matches this expression, such as 'upgrade|full'")
-	limit := flag.Duration("limit", time.Hour, "give up after this long")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	ctx, cancel := context.WithTimeout(ctx, *limit)
-	err := play(ctx, &o)
-	cancel()
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "boot: %v\n", err)
-		os.Exit(1)
-	}
+	defer stop()
+	stage.Tool(func(o options) error {
+		ctx, cancel := context.WithTimeout(ctx, o.Limit)
+		defer cancel()
+		o.Arch = cmp.Or(o.Arch, runtime.GOARCH)
+		return play(ctx, &o)
+	})
 }
 
 // play makes the system, plays all trials in it and returns an error when one failed.
 func play(ctx context.Context, o *options) error {
-	run, err := regexp.Compile(o.run)
+	run, err := regexp.Compile(o.Run)
 	if err != nil {
 		return fmt.Errorf("--run: %w", err)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("got another user than root, want root: it makes a Debian and boots it")
 	}
-	packages, err := filepath.Glob(filepath.Join(o.packages, "*_"+o.arch+".deb"))
+	packages, err := filepath.Glob(filepath.Join(o.Packages, "*_"+o.Arch+".deb"))
 	if err != nil || len(packages) == 0 {
-		return fmt.Errorf("%s holds no package for %s: run make deb ARCHS=%[2]s", o.packages, o.arch)
+		return fmt.Errorf("%s holds no package for %s: run make deb ARCHS=%[2]s", o.Packages, o.Arch)
 	}
-	if o.arch != runtime.GOARCH && o.kernel == "" {
-		return fmt.Errorf("--arch %s without --kernel: want a kernel for QEMU, such as linux-image-%[1]s", o.arch)
+	if o.Arch != runtime.GOARCH && o.Kernel == "" {
+		return fmt.Errorf("--arch %s without --kernel: want a kernel for QEMU, such as linux-image-%[1]s", o.Arch)
 	}
 	for _, program := range []string{"mmdebstrap", "mke2fs", "systemd-nspawn"} {
-		if _, err := exec.LookPath(program); err != nil && (program != "systemd-nspawn" || o.kernel == "") {
+		if _, err := exec.LookPath(program); err != nil && (program != "systemd-nspawn" || o.Kernel == "") {
 			return fmt.Errorf("%w: want Debian's packages mmdebstrap, e2fsprogs and systemd-container", err)
 		}
 	}
-	base := filepath.Join(o.cache, o.suite+"-"+o.arch+"-"+o.kernel)
-	if err := command(ctx, "tools/boot/root.sh", base, o.suite, o.arch, o.kernel); err != nil {
+	base := filepath.Join(o.Cache, o.Suite+"-"+o.Arch+"-"+o.Kernel)
+	if err := command(ctx, "tools/boot/root.sh", base, o.Suite, o.Arch, o.Kernel); err != nil {
 		return err
 	}
 	dir, done, err := stage.Folder("")
@@ -93,10 +90,10 @@ func play(ctx context.Context, o *options) error {
 	}
 	defer s.arm.Close()
 	s.host = &container{root: s.root, state: filepath.Join(dir, "state"), arm: s.arm}
-	if o.kernel != "" {
-		s.host = &machine{root: s.root, dir: dir, arch: o.arch, accel: o.accel, arm: s.arm}
+	if o.Kernel != "" {
+		s.host = &machine{root: s.root, dir: dir, arch: o.Arch, accel: o.Accel, arm: s.arm}
 	}
-	if o.kernel != "" && o.accel != "kvm" {
+	if o.Kernel != "" && o.Accel != "kvm" {
 		s.slow = slowness
 	}
 	defer s.remove()

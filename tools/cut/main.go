@@ -4,7 +4,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,26 +30,15 @@ const (
 )
 
 type options struct {
-	bin, manifest string
-	cut, after    time.Duration
-	cuts          int
-	age           time.Duration
+	Bin      string        `default:"bin" help:"folder of the two programs"`
+	Manifest string        `default:"testdata/demo/server.yaml" help:"what the server serves"`
+	Cut      time.Duration `default:"2s" help:"how long the cable is away"`
+	After    time.Duration `default:"6s" help:"between two cuts"`
+	Cuts     int           `default:"3" help:"how many cuts"`
+	Age      time.Duration `default:"200ms" help:"how old the first observation after a cut may be"`
 }
 
-func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
-	flag.DurationVar(&o.cut, "cut", 2*time.Second, "how long the cable is away")
-	flag.DurationVar(&o.after, "after", 6*time.Second, "between two cuts")
-	flag.IntVar(&o.cuts, "cuts", 3, "how many cuts")
-	flag.DurationVar(&o.age, "age", 200*time.Millisecond, "how old the first observation after a cut may be")
-	flag.Parse()
-	if err := run(o); err != nil {
-		fmt.Fprintln(os.Stderr, "cut:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Tool(run) }
 
 func ip(args ...string) error {
 	out, err := exec.Command("ip", args...).CombinedOutput()
@@ -97,34 +85,34 @@ func run(o options) error {
 		return err
 	}
 	audit, summary := filepath.Join(dir, "audit.jsonl"), filepath.Join(dir, "edge.json")
-	server, err := startIn(serverSpace, o.bin, dir, "lean-server", "--quiet", "--manifest", o.manifest,
+	server, err := startIn(serverSpace, o.Bin, dir, "lean-server", "--quiet", "--manifest", o.Manifest,
 		"--listen", "tcp/"+serverAddr+":"+port, "--health-port", "0", "--audit", audit)
 	if err != nil {
 		return err
 	}
 	defer server.Stop()
-	duration := settle + time.Duration(o.cuts)*(o.cut+o.after)
-	edge, err := startIn(edgeSpace, o.bin, dir, "edge-rt",
+	duration := settle + time.Duration(o.Cuts)*(o.Cut+o.After)
+	edge, err := startIn(edgeSpace, o.Bin, dir, "edge-rt",
 		stage.SimArm("tcp/"+serverAddr+":"+port, "--duration", duration.String(), "--json", summary)...)
 	if err != nil {
 		return err
 	}
 	time.Sleep(settle)
 	var back []time.Time
-	for range o.cuts {
+	for range o.Cuts {
 		// The server's end goes down: the edge loses its carrier, too, and no packet of either side
 		// gets through.
 		if err := ip("-n", serverSpace, "link", "set", serverCable, "down"); err != nil {
 			edge.Kill()
 			return err
 		}
-		time.Sleep(o.cut)
+		time.Sleep(o.Cut)
 		if err := ip("-n", serverSpace, "link", "set", serverCable, "up"); err != nil {
 			edge.Kill()
 			return err
 		}
 		back = append(back, time.Now())
-		time.Sleep(o.after)
+		time.Sleep(o.After)
 	}
 	if err := edge.Wait(edgeLimit); err != nil {
 		return err
@@ -177,9 +165,9 @@ func judge(o options, audit, summary string, back []time.Time) error {
 		l := lines[first]
 		arrived := l.TS.Add(-time.Duration(l.Service * float64(time.Millisecond)))
 		age := arrived.Sub(boot.Add(time.Duration(l.Mono)))
-		checks.That(age <= o.age, "cut %d of %v: first observation %v after the cable was back, %v old (want at most "+
+		checks.That(age <= o.Age, "cut %d of %v: first observation %v after the cable was back, %v old (want at most "+
 			"%v)",
-			i+1, o.cut, arrived.Sub(t).Round(time.Millisecond), age.Round(time.Millisecond), o.age)
+			i+1, o.Cut, arrived.Sub(t).Round(time.Millisecond), age.Round(time.Millisecond), o.Age)
 	}
 	var s edge.Summary
 	if err := stage.ReadJSON(summary, &s); err != nil {

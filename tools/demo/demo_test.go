@@ -30,14 +30,14 @@ func runDemo(t *testing.T, robot, manifest string, duration time.Duration) (s ed
 	bin := rttest.Must(rttest.Programs(keep, "edge-rt", "lean-server"))(t)
 	t.Chdir("../..") // for lean-server --demo
 	err = demo(options{
-		bin:        bin,
-		robot:      robot,
-		manifest:   manifest,
-		keep:       keep,
-		duration:   duration,
-		seed:       1,
-		targets:    7,
-		collisions: 1,
+		Bin:        bin,
+		Robot:      robot,
+		Manifest:   manifest,
+		Keep:       keep,
+		Duration:   duration,
+		Seed:       1,
+		Targets:    7,
+		Collisions: 1,
 	})
 	stagetest.ReadJSON(t, filepath.Join(keep, "edge.json"), &s)
 	return s, err
@@ -55,21 +55,23 @@ func TestStandingStillFails(t *testing.T) {
 // make demo runs one arm.
 func TestTheDemoPolicyReachesTargets(t *testing.T) {
 	for robot, arms := range map[string]int{"bi_so101": 2, "lekiwi": 0} {
-		s, err := runDemo(t, robot, "", 5*time.Second)
-		if s.Targets < max(1, arms) || len(s.Parts) != arms || s.Exit.Code != 0 {
-			t.Errorf("%s: %d targets in 5 s, %d parts, exit %d, %v", robot, s.Targets, len(s.Parts), s.Exit.Code, err)
-		}
-		for _, p := range s.Parts {
-			if p.Targets < 1 {
-				t.Errorf("%s: %s has reached no target in 5 s", robot, p.Name)
+		t.Run(robot, func(t *testing.T) {
+			s, err := runDemo(t, robot, "", 5*time.Second)
+			if s.Targets < max(1, arms) || len(s.Parts) != arms || s.Exit.Code != 0 {
+				t.Errorf("%d targets in 5 s, %d parts, exit %d, %v", s.Targets, len(s.Parts), s.Exit.Code, err)
 			}
-		}
+			for _, p := range s.Parts {
+				if p.Targets < 1 {
+					t.Errorf("%s has reached no target in 5 s", p.Name)
+				}
+			}
+		})
 	}
 }
 
 // Of two arms, one that reaches nothing or hits the post, and arms that come too close, fail the demo.
 func TestJudgeChecksEachArm(t *testing.T) {
-	o := options{duration: 20 * time.Second, targets: 7, collisions: 1}
+	o := options{Duration: 20 * time.Second, Targets: 7, Collisions: 1}
 	good := drive.PartSummary{Targets: 9}
 	for name, tt := range map[string]struct {
 		right drive.PartSummary
@@ -105,7 +107,7 @@ func TestJudgeChecksEachArm(t *testing.T) {
 // The error of a run that the machine spoiled names the machine; the error of a run that the
 // programs spoiled does not.
 func TestJudgeNamesABusyMachine(t *testing.T) {
-	o := options{duration: 20 * time.Second, targets: 7, collisions: 1}
+	o := options{Duration: 20 * time.Second, Targets: 7, Collisions: 1}
 	for _, tt := range []struct {
 		late uint64
 		busy bool
@@ -126,7 +128,7 @@ func TestJudgeNamesABusyMachine(t *testing.T) {
 
 // A base that stands fails the demo.
 func TestJudgeChecksTheBase(t *testing.T) {
-	o := options{robot: "lekiwi", duration: 20 * time.Second, targets: 7, collisions: 1}
+	o := options{Robot: "lekiwi", Duration: 20 * time.Second, Targets: 7, Collisions: 1}
 	for speed, fails := range map[float32]bool{0.2: false, 0: true} {
 		dir := t.TempDir()
 		r := edge.Summary{SMin: 20}

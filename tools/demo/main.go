@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -59,31 +58,24 @@ const (
 var errHost = errors.New("the host took processor time")
 
 type options struct {
-	bin, robot          string
-	manifest, keep      string
-	duration            time.Duration
-	seed                uint64
-	targets, collisions int
-	tries               int
+	Bin        string        `default:"bin" help:"folder of the two programs"`
+	Robot      string        `default:"so101" help:"simulated robot: so101, bi_so101 or lekiwi"`
+	Manifest   string        `help:"what the server serves; default: the demo's policy for the robot"`
+	Duration   time.Duration `default:"20s" help:"how long the arm runs"`
+	Seed       uint64        `default:"1" help:"seed of the simulated world"`
+	Targets    int           `default:"7" help:"fewest targets that each arm reaches in 20 s; fewer seconds want proportionally fewer"`
+	Collisions int           `default:"1" help:"most collisions of each arm"`
+	Keep       string        `name:"json" help:"folder to keep both summaries in"`
+	Tries      int           `default:"3" help:"most runs, where the host of a virtual machine spoils one by taking its processors"`
 }
 
-func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.robot, "robot", "so101", "simulated robot: so101, bi_so101 or lekiwi")
-	flag.StringVar(&o.manifest, "manifest", "", "what the server serves; default: the demo's policy for the robot")
-	flag.DurationVar(&o.duration, "duration", 20*time.Second, "how long the arm runs")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the simulated world")
-	flag.IntVar(&o.targets, "targets", 7,
-		"fewest targets that each arm reaches in 20 s; fewer seconds want proportionally fewer")
-	flag.IntVar(&o.collisions, "collisions", 1, "most collisions of each arm")
-	flag.StringVar(&o.keep, "json", "", "folder to keep both summaries in")
-	flag.IntVar(&o.tries, "tries", 3,
-		"most runs, where the host of a virtual machine spoils one by taking its processors")
-	flag.Parse()
+func main() { stage.Tool(calmDemo) }
+
+// calmDemo plays the demo again after a run that the host of a virtual machine has spoiled.
+func calmDemo(o options) error {
 	err, runs := demo(o), 1
-	for try := 2; errors.Is(err, errHost) && try <= o.tries; try++ {
-		fmt.Fprintf(os.Stderr, "demo: %v; run %d of at most %d, as soon as it lets go\n", err, try, o.tries)
+	for try := 2; errors.Is(err, errHost) && try <= o.Tries; try++ {
+		fmt.Fprintf(os.Stderr, "demo: %v; run %d of at most %d, as soon as it lets go\n", err, try, o.Tries)
 		stage.Calm(calmLimit)
 		err = demo(o)
 		runs = try
@@ -91,14 +83,11 @@ func main() {
 	if err == nil && runs > 1 {
 		fmt.Printf("\npassed at run %d: the host spoiled those before\n", runs)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
+	return err
 }
 
 func demo(o options) (err error) {
-	dir, done, err := stage.Folder(o.keep)
+	dir, done, err := stage.Folder(o.Keep)
 	if err != nil {
 		return err
 	}
@@ -107,12 +96,12 @@ func demo(o options) (err error) {
 	if err != nil {
 		return err
 	}
-	served := []string{"--demo", "--robot", o.robot}
-	if o.manifest != "" {
-		served = []string{"--manifest", o.manifest}
+	served := []string{"--demo", "--robot", o.Robot}
+	if o.Manifest != "" {
+		served = []string{"--manifest", o.Manifest}
 	}
 	server := &stage.Server{Endpoint: endpoint, Stderr: os.Stderr,
-		Argv: append([]string{stage.Program(o.bin, "lean-server"), "--listen", endpoint, "--health-port", "0"},
+		Argv: append([]string{stage.Program(o.Bin, "lean-server"), "--listen", endpoint, "--health-port", "0"},
 			served...)}
 	if err := server.Start(context.Background()); err != nil {
 		return err
@@ -127,7 +116,7 @@ func demo(o options) (err error) {
 		return err
 	}
 	before := stage.ReadHost()
-	run, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), args...)))
+	run, err := stage.Start(stage.Show(stage.Command(stage.Program(o.Bin, "edge-rt"), args...)))
 	if err != nil {
 		return err
 	}
@@ -140,7 +129,7 @@ func demo(o options) (err error) {
 	case <-server.Exited(): // an arm cannot wait for a new server
 		run.Stop()
 		return fmt.Errorf("during the run: %w", server.Alive())
-	case <-time.After(o.duration + 2*edgeLimit):
+	case <-time.After(o.Duration + 2*edgeLimit):
 		run.Kill()
 		return fmt.Errorf("edge-rt did not end by itself")
 	}
@@ -149,12 +138,12 @@ func demo(o options) (err error) {
 
 // edge returns edge-rt's flags: a bus and a camera from above for each arm.
 func (o options) edge(dir, endpoint string) ([]string, error) {
-	r, err := robot.ByName(o.robot)
+	r, err := robot.ByName(o.Robot)
 	if err != nil {
 		return nil, err
 	}
-	args := stage.SimRobot(r, endpoint, "--fps", "60", "--duration", o.duration.String(), "--seed",
-		strconv.FormatUint(o.seed, 10), "--max-offline", edgeLimit.String(), "--json", filepath.Join(dir, summaryName))
+	args := stage.SimRobot(r, endpoint, "--fps", "60", "--duration", o.Duration.String(), "--seed",
+		strconv.FormatUint(o.Seed, 10), "--max-offline", edgeLimit.String(), "--json", filepath.Join(dir, summaryName))
 	if r.PartNames() != "" || r.Base != nil { // for the distance between the arms, and that of the base
 		args = append(args, "--record", "all", "--record-dir", filepath.Join(dir, recordsName))
 	}
@@ -196,10 +185,10 @@ func driven(dir string, base robot.Joints, fps float64) (metres float64, err err
 
 // blame marks err with errHost if the host took its share of the run.
 func blame(err error, stolen time.Duration, share float64, o options) error {
-	if stolen.Seconds() < share*o.duration.Seconds() {
+	if stolen.Seconds() < share*o.Duration.Seconds() {
 		return err
 	}
-	return fmt.Errorf("%w, and %w (%v in these %v)", err, errHost, stolen.Round(10*time.Millisecond), o.duration)
+	return fmt.Errorf("%w, and %w (%v in these %v)", err, errHost, stolen.Round(10*time.Millisecond), o.Duration)
 }
 
 func judge(dir string, stolen time.Duration, o options) error {
@@ -211,11 +200,11 @@ func judge(dir string, stolen time.Duration, o options) error {
 	if arms == nil {
 		arms = []drive.PartSummary{{Targets: r.Targets, Collisions: r.Collisions}}
 	}
-	want := int(float64(o.targets) * min(1, o.duration.Seconds()/20))
+	want := int(float64(o.Targets) * min(1, o.Duration.Seconds()/20))
 	bound := float64(r.SMin+2*r.LatencySteps+3) * 1000 / r.FPS
 	share := stolenShare
 	if slices.ContainsFunc(arms, func(a drive.PartSummary) bool {
-		return a.Targets == 0 || a.Collisions > o.collisions
+		return a.Targets == 0 || a.Collisions > o.Collisions
 	}) {
 		share = awayShare
 	}
@@ -224,7 +213,7 @@ func judge(dir string, stolen time.Duration, o options) error {
 	for _, a := range arms {
 		name := strings.TrimPrefix(a.Name+" ", " ")
 		checks.That(a.Targets >= want, "%stargets reached %d, want at least %d", name, a.Targets, want)
-		checks.That(a.Collisions <= o.collisions, "%scollisions %d, want at most %d", name, a.Collisions, o.collisions)
+		checks.That(a.Collisions <= o.Collisions, "%scollisions %d, want at most %d", name, a.Collisions, o.Collisions)
 	}
 	if r.Parts != nil {
 		gap, err := closest(filepath.Join(dir, recordsName))
@@ -233,12 +222,12 @@ func judge(dir string, stolen time.Duration, o options) error {
 		}
 		checks.That(gap >= leastGap, "closest distance between the arms %.2f m, want at least %.2f m", gap, leastGap)
 	}
-	if arm, _ := robot.ByName(o.robot); arm.Base != nil {
+	if arm, _ := robot.ByName(o.Robot); arm.Base != nil {
 		metres, err := driven(filepath.Join(dir, recordsName), arm.Wheels(), r.FPS)
 		if err != nil {
 			return err
 		}
-		least := leastDrive * o.duration.Seconds() / 20
+		least := leastDrive * o.Duration.Seconds() / 20
 		checks.That(metres >= least, "the base drove %.2f m, want at least %.2f m", metres, least)
 	}
 	checks.That(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)

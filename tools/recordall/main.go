@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/stage"
 )
@@ -46,38 +46,28 @@ const (
 var cameras = []string{"left", "right"}
 
 type options struct {
-	bin, manifest, python string
-	runs                  int
-	time, off, lerobot    time.Duration
-	beside                bool
+	Bin      string        `default:"bin" help:"folder of the programs"`
+	Manifest string        `default:"testdata/demo/server.yaml" help:"what the server serves"`
+	Python   string        `default:".venv-export/bin/python" help:"Python with LeRobot; without it, that part is left out"`
+	Runs     int           `default:"3" help:"how many record all; a run without a record is before the first, and after each"`
+	Time     time.Duration `default:"2m" help:"how long each of them lasts"`
+	Off      time.Duration `help:"how long each without a record lasts; default: as long"`
+	Beside   bool          `help:"with each run that records all, another robot runs at the same time that records nothing: both have the same machine, load and hour"`
+	Lerobot  time.Duration `default:"1m" help:"how much of the last record LeRobot records"`
 }
 
 func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
-	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
-	flag.StringVar(&o.python, "python", ".venv-export/bin/python",
-		"Python with LeRobot; without it, that part is left out")
-	flag.IntVar(&o.runs, "runs", 3, "how many record all; a run without a record is before the first, and after each")
-	flag.DurationVar(&o.time, "time", 2*time.Minute, "how long each of them lasts")
-	flag.DurationVar(&o.off, "off", 0, "how long each without a record lasts; default: as long")
-	flag.BoolVar(&o.beside, "beside", false, "with each run that records all, another robot runs at the same time "+
-		"that records nothing: both have the same machine, load and hour")
-	flag.DurationVar(&o.lerobot, "lerobot", time.Minute, "how much of the last record LeRobot records")
-	flag.Parse()
-	if o.beside && o.off != 0 {
-		fmt.Fprintln(os.Stderr, "recordall: -off is how long a robot runs alone, which does not happen with -beside: "+
-			"leave one out")
-		os.Exit(2)
-	}
-	o.off = cmp.Or(o.off, o.time)
-	o.lerobot = min(o.lerobot, o.time)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := measure(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "recordall:", err)
-		os.Exit(1)
-	}
+	stage.Tool(func(o options) error {
+		if o.Beside && o.Off != 0 {
+			return exit.Errorf(exit.Usage,
+				"--off is how long a robot runs alone, which does not happen with --beside: leave one out")
+		}
+		o.Off = cmp.Or(o.Off, o.Time)
+		o.Lerobot = min(o.Lerobot, o.Time)
+		return measure(ctx, o)
+	})
 }
 
 // slice is one run of edge-rt.
@@ -129,10 +119,10 @@ func measure(ctx context.Context, o options) error {
 
 // plan returns the values of --record in each run, of one robot or of two.
 func (o *options) plan() (runs [][]string) {
-	if o.beside {
-		return slices.Repeat([][]string{{"off", "all"}}, o.runs)
+	if o.Beside {
+		return slices.Repeat([][]string{{"off", "all"}}, o.Runs)
 	}
-	return append([][]string{{"off"}}, slices.Repeat([][]string{{"all"}, {"off"}}, o.runs)...)
+	return append([][]string{{"off"}}, slices.Repeat([][]string{{"all"}, {"off"}}, o.Runs)...)
 }
 
 // together runs a robot for each mode, all at once.
@@ -143,9 +133,9 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 	var failed atomic.Pointer[error] // the first failure, after which the other run is stopped
 	var all sync.WaitGroup
 	for i, mode := range modes {
-		long := o.time
+		long := o.Time
 		if mode == "off" && len(modes) == 1 {
-			long = o.off
+			long = o.Off
 		}
 		all.Go(func() {
 			var err error
@@ -165,7 +155,7 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 // run runs a robot with a server of its own.
 func run(ctx context.Context, o options, dir, records, mode string, long time.Duration) (s slice, err error) {
 	s.mode, s.Record = mode, new(record.Stats)
-	server, err := stage.NewServer(o.bin, o.manifest)
+	server, err := stage.NewServer(o.Bin, o.Manifest)
 	if err != nil {
 		return s, err
 	}
@@ -184,7 +174,7 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	for _, c := range cameras {
 		args = append(args, "--camera", fmt.Sprintf("%s=%s:%dx%d@30", c, filepath.Join(dir, c), width, height))
 	}
-	cmd := stage.Edge(o.bin, home, args...)
+	cmd := stage.Edge(o.Bin, home, args...)
 	edge, err := stage.Start(cmd)
 	if err != nil {
 		return s, err
@@ -240,18 +230,18 @@ func table(runs []slice) *report.Table {
 
 // besides makes LeRobot record the pictures of the newest record, in each of its two ways.
 func besides(ctx context.Context, o options, records string) error {
-	if _, err := exec.LookPath(o.python); err != nil {
+	if _, err := exec.LookPath(o.Python); err != nil {
 		fmt.Printf("LeRobot: left out, %v (make export-env)\n", err)
 		return nil
 	}
 	fmt.Fprintf(os.Stderr, "%s  LeRobot, three times %v and what it takes to encode\n", time.Now().Format("15:04:05"),
-		o.lerobot)
+		o.Lerobot)
 	for _, way := range []string{"decode", "pictures", "streaming"} {
-		cmd := exec.CommandContext(ctx, o.python, "tools/recordall/lerobot_record.py", records, "--seconds",
-			strconv.Itoa(int(o.lerobot.Seconds())), "--way", way)
+		cmd := exec.CommandContext(ctx, o.Python, "tools/recordall/lerobot_record.py", records, "--seconds",
+			strconv.Itoa(int(o.Lerobot.Seconds())), "--way", way)
 		child, err := stage.Start(cmd)
 		if err == nil {
-			err = child.Wait(time.Minute + lerobotLimit*o.lerobot)
+			err = child.Wait(time.Minute + lerobotLimit*o.Lerobot)
 		}
 		if err != nil {
 			return fmt.Errorf("LeRobot, %s: %w", way, err)

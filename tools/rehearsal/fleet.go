@@ -67,7 +67,7 @@ func newFleet(o options, dir string) (*fleet, error) {
 		dir:   dir,
 		hosts: map[string]string{},
 	}
-	paths := []*string{&f.dir, &f.o.bin, &f.o.python, &f.o.packages, &f.o.bundles, &f.o.monitoring}
+	paths := []*string{&f.dir, &f.o.Bin, &f.o.Python, &f.o.Packages, &f.o.Bundles, &f.o.Monitoring}
 	for _, path := range paths {
 		abs, err := filepath.Abs(*path)
 		if err != nil {
@@ -89,12 +89,12 @@ func newFleet(o options, dir string) (*fleet, error) {
 		f.servers = append(f.servers, &program{name: fmt.Sprintf("server-%d", i+1)})
 		add(f.servers[i].name, 0, 21+i)
 	}
-	for i := range o.robots {
+	for i := range o.Robots {
 		names = append(names, fmt.Sprintf("arm-%d", i+1))
 		f.robots = append(f.robots, &robot{program: program{name: names[i]}})
 		add(names[i], robotNet, 1+i)
 	}
-	if err := os.CopyFS(f.dir, os.DirFS(o.routers)); err != nil {
+	if err := os.CopyFS(f.dir, os.DirFS(o.Routers)); err != nil {
 		return nil, err
 	}
 	os.RemoveAll(f.file("certificates")) // a reader may have tried the example
@@ -113,7 +113,7 @@ func (f *fleet) configure(names []string) error {
 			return err
 		}
 	}
-	bundle := filepath.Join(f.o.bundles, "bundle")
+	bundle := filepath.Join(f.o.Bundles, "bundle")
 	manifest := f.file("server.yaml")
 	err := errors.Join(f.certify("server"), f.nextBundle(bundle),
 		f.edit(manifest, "../../testdata/demo/bundle", bundle),
@@ -124,7 +124,7 @@ func (f *fleet) configure(names []string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.run(stage.Program(f.o.bin, "lean-server"), "acl", "--manifest", "server.yaml", "-o",
+	if err := f.run(stage.Program(f.o.Bin, "lean-server"), "acl", "--manifest", "server.yaml", "-o",
 		"acl.json5"); err != nil {
 		return err
 	}
@@ -208,8 +208,8 @@ func (f *fleet) start(p *program, cmd *exec.Cmd) (err error) {
 // route starts a router.
 func (f *fleet) route(n int) error {
 	r := f.routers[n]
-	cmd := stage.Command(f.o.python, "router.py", r.name+".json5")
-	cmd.Dir, cmd.Env = f.dir, append(cmd.Env, "PYTHONPATH="+f.o.packages)
+	cmd := stage.Command(f.o.Python, "router.py", r.name+".json5")
+	cmd.Dir, cmd.Env = f.dir, append(cmd.Env, "PYTHONPATH="+f.o.Packages)
 	if err := f.start(r, cmd); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (f *fleet) listens(at string) error {
 // serve starts a server, and waits until it is ready.
 func (f *fleet) serve(n int) error {
 	s := f.servers[n]
-	if err := f.start(s, stage.Command(stage.Program(f.o.bin, "lean-server"), "--manifest", f.file("server.yaml"),
+	if err := f.start(s, stage.Command(stage.Program(f.o.Bin, "lean-server"), "--manifest", f.file("server.yaml"),
 		"--audit", f.file(s.name+".jsonl"))); err != nil {
 		return err
 	}
@@ -254,8 +254,8 @@ func (f *fleet) startRobot(n int) error {
 	r := f.robots[n]
 	first, second := f.routers[n%2].name, f.routers[(n+1)%2].name
 	pair := f.file("certificates/" + r.name)
-	cmd := stage.Edge(f.o.bin, f.dir, stage.SimArm("tls/"+first+":7447", "--connect", "tls/"+second+":7447", "--id",
-		r.name, "--fps", fmt.Sprint(f.o.fps), "--fps-mismatch", "allow", "--on-exit", "off", "--seed", fmt.Sprint(n+1),
+	cmd := stage.Edge(f.o.Bin, f.dir, stage.SimArm("tls/"+first+":7447", "--connect", "tls/"+second+":7447", "--id",
+		r.name, "--fps", fmt.Sprint(f.o.FPS), "--fps-mismatch", "allow", "--on-exit", "off", "--seed", fmt.Sprint(n+1),
 		"--json", f.file(r.name+".json"), "--metrics", "0.0.0.0"+metricsPort, "--http-name", r.name, "--model-change",
 		"episode", "--tls-ca",
 		f.file("certificates/ca.pem"), "--tls-cert", pair+".pem", "--tls-key", pair+".key")...)
@@ -265,11 +265,11 @@ func (f *fleet) startRobot(n int) error {
 
 // observe starts Prometheus, with the configuration and the rules of the folder deploy/monitoring.
 func (f *fleet) observe() error {
-	if f.o.prometheus == "" {
+	if f.o.Prometheus == "" {
 		return nil
 	}
 	config := f.file("prometheus.yaml")
-	text, err := os.ReadFile(filepath.Join(f.o.monitoring, "prometheus.yaml"))
+	text, err := os.ReadFile(filepath.Join(f.o.Monitoring, "prometheus.yaml"))
 	if err != nil {
 		return err
 	}
@@ -280,14 +280,14 @@ func (f *fleet) observe() error {
 	for _, s := range f.servers {
 		servers = append(servers, fmt.Sprintf("%q", s.name+serverPort))
 	}
-	rules := filepath.Join(f.o.monitoring, "alerts.yaml")
+	rules := filepath.Join(f.o.Monitoring, "alerts.yaml")
 	if err := errors.Join(os.WriteFile(config, text, 0o644),
 		f.edit(config, `"arm-1:9101", "arm-2:9101"`, strings.Join(robots, ", ")),
 		f.edit(config, `"server-1:9100"`, strings.Join(servers, ", ")),
 		f.edit(config, "[alerts.yaml]", fmt.Sprintf("[%q]", rules))); err != nil {
 		return err
 	}
-	cmd := stage.Command(f.o.prometheus, "--config.file="+config, "--storage.tsdb.path="+f.file("data"),
+	cmd := stage.Command(f.o.Prometheus, "--config.file="+config, "--storage.tsdb.path="+f.file("data"),
 		"--web.listen-address="+prometheusAt)
 	log := new(stage.Log)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -350,7 +350,7 @@ func (f *fleet) end(began time.Time) {
 		used[kind] += p.State().UserTime() + p.State().SystemTime()
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("%d robots at %g Hz used %.2f cores of %d, load average at the end %s", len(f.robots), f.o.fps,
+	fmt.Printf("%d robots at %g Hz used %.2f cores of %d, load average at the end %s", len(f.robots), f.o.FPS,
 		used["arm"].Seconds()/lasted.Seconds(), runtime.NumCPU(), load)
 }
 

@@ -9,7 +9,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,45 +23,32 @@ import (
 const inside = "EDGERT_REHEARSAL"
 
 type options struct {
-	bin, python, packages string
-	routers, bundles      string // folders examples/router and testdata/demo
-	monitoring            string // folder deploy/monitoring
-	prometheus            string // its program; "": none
-	keep, only            string
-	robots                int
-	fps                   float64
-	settle                time.Duration
+	Bin        string        `default:"bin" help:"folder of the two programs"`
+	Python     string        `default:".venv/bin/python" help:"interpreter that has the wheel of the official router"`
+	Packages   string        `default:".venv/zenoh-1.10" help:"folder of another version of that wheel"`
+	Routers    string        `default:"examples/router" help:"folder of the routers' configuration"`
+	Bundles    string        `default:"testdata/demo" help:"folder of the bundles"`
+	Monitoring string        `default:"deploy/monitoring" help:"folder of Prometheus' configuration"`
+	Prometheus string        `help:"a prometheus that scrapes the fleet, for the last columns"`
+	Keep       string        `help:"folder to keep logs, records and summaries in"`
+	Only       string        `help:"one phase, by a part of its name"`
+	Robots     int           `default:"30" help:"robots at once, 1 to 200"`
+	FPS        float64       `default:"15" help:"actions per second of each"`
+	Settle     time.Duration `default:"10s" help:"how long all are watched after each event"`
 }
 
 func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.python, "python", ".venv/bin/python", "interpreter that has the wheel of the official router")
-	flag.StringVar(&o.packages, "packages", ".venv/zenoh-1.10", "folder of another version of that wheel")
-	flag.StringVar(&o.routers, "routers", "examples/router", "folder of the routers' configuration")
-	flag.StringVar(&o.bundles, "bundles", "testdata/demo", "folder of the bundles")
-	flag.StringVar(&o.monitoring, "monitoring", "deploy/monitoring", "folder of Prometheus' configuration")
-	flag.StringVar(&o.prometheus, "prometheus", "", "a prometheus that scrapes the fleet, for the last columns")
-	flag.StringVar(&o.keep, "keep", "", "folder to keep logs, records and summaries in")
-	flag.StringVar(&o.only, "only", "", "one phase, by a part of its name")
-	flag.IntVar(&o.robots, "robots", 30, "robots at once, 1 to 200")
-	flag.Float64Var(&o.fps, "fps", 15, "actions per second of each")
-	flag.DurationVar(&o.settle, "settle", 10*time.Second, "how long all are watched after each event")
-	flag.Parse()
 	run := rehearse
 	if os.Getenv(inside) == "" {
 		run = isolated
 	}
-	if err := run(o); err != nil {
-		fmt.Fprintln(os.Stderr, "rehearsal:", err)
-		os.Exit(1)
-	}
+	stage.Tool(run)
 }
 
 // isolated runs this program in a network and a mount namespace of its own.
 func isolated(o options) error {
-	if o.robots < 1 || o.robots > mostRobots {
-		return fmt.Errorf("--robots %d: want 1 to %d", o.robots, mostRobots)
+	if o.Robots < 1 || o.Robots > mostRobots {
+		return fmt.Errorf("--robots %d: want 1 to %d", o.Robots, mostRobots)
 	}
 	cmd := stage.Show(exec.Command(os.Args[0], os.Args[1:]...))
 	cmd.Env = append(os.Environ(), inside+"=1")
@@ -78,7 +64,7 @@ func isolated(o options) error {
 }
 
 func rehearse(o options) (err error) {
-	dir, done, err := stage.Folder(o.keep)
+	dir, done, err := stage.Folder(o.Keep)
 	if err != nil {
 		return err
 	}
@@ -95,7 +81,7 @@ func rehearse(o options) (err error) {
 	var rows []row
 	played := false
 	for _, p := range phases {
-		if !strings.Contains(p.name, o.only) {
+		if !strings.Contains(p.name, o.Only) {
 			continue
 		}
 		played = true
@@ -106,7 +92,7 @@ func rehearse(o options) (err error) {
 		rows = append(rows, r)
 	}
 	if !played {
-		return fmt.Errorf("no phase is called %q", o.only)
+		return fmt.Errorf("no phase is called %q", o.Only)
 	}
 	table(rows)
 	f.end(began)

@@ -89,7 +89,7 @@ var asked = []struct{ format, query string }{
 
 // ask returns the answers of Prometheus about the last d: round trips, waits and alerts.
 func (f *fleet) ask(d time.Duration) ([]string, error) {
-	if f.o.prometheus == "" {
+	if f.o.Prometheus == "" {
 		return []string{"", "", ""}, nil
 	}
 	var texts []string

@@ -108,7 +108,7 @@ func (f *fleet) count() (r row) {
 			r.hungry++
 		}
 		if !robot.cut {
-			r.hunger = max(r.hunger, starved/f.o.fps)
+			r.hunger = max(r.hunger, starved/f.o.FPS)
 		}
 		if robot.now["edge_rt_sessions_total"] > robot.before["edge_rt_sessions_total"] {
 			r.moved++
@@ -127,7 +127,7 @@ func (r *row) judge(p phase, checks *stage.Checks) {
 }
 
 // settle watches all for a while.
-func settle(f *fleet) error { f.wait(f.o.settle); return nil }
+func settle(f *fleet) error { f.wait(f.o.Settle); return nil }
 
 func (f *fleet) wait(d time.Duration) { f.await(d, func() bool { return false }) }
 
@@ -258,13 +258,13 @@ func (f *fleet) cables(to string, names ...string) (err error) {
 // then meant for it.
 func rollOut(args ...string) step {
 	return func(f *fleet) error {
-		if err := f.run(stage.Program(f.o.bin, "lean-server"), append([]string{"rollout"}, args...)...); err != nil {
+		if err := f.run(stage.Program(f.o.Bin, "lean-server"), append([]string{"rollout"}, args...)...); err != nil {
 			return err
 		}
-		f.wait(f.o.settle) // the servers read the manifest each second, and load the model
+		f.wait(f.o.Settle) // the servers read the manifest each second, and load the model
 		for _, r := range f.robots {
 			var reply struct{}
-			if err := stage.Ctl(f.o.bin, f.dir, r.name, "reset", &reply); err != nil {
+			if err := stage.Ctl(f.o.Bin, f.dir, r.name, "reset", &reply); err != nil {
 				return err
 			}
 		}

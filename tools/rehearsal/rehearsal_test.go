@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 		{"by its bus", "edge_rt_starved_ticks_total 7\nedge_rt_starved_by_bus_ticks_total 2\n", false, row{}, false},
 		{"without its cable", "edge_rt_starved_ticks_total 7\n", true, row{starved: 2, hungry: 1}, false},
 	} {
-		f := fleet{o: options{fps: 10}, robots: []*robot{{before: before, now: read(tt.now), cut: tt.cut, runway: 1}}}
+		f := fleet{o: options{FPS: 10}, robots: []*robot{{before: before, now: read(tt.now), cut: tt.cut, runway: 1}}}
 		got := f.count()
 		if got.starved != tt.want.starved || got.hungry != tt.want.hungry || got.hunger != tt.want.hunger ||
 			got.moved != tt.want.moved || got.runway != 1 {

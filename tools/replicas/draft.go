@@ -43,7 +43,7 @@ type draft struct {
 
 // addDraft starts a draft robot, and returns once it streams.
 func (s *stand) addDraft() error {
-	bundle, err := policy.LoadBundle(filepath.Join(s.o.bundles, "bundle"))
+	bundle, err := policy.LoadBundle(filepath.Join(s.o.Bundles, "bundle"))
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,7 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,43 +20,25 @@ import (
 const calmLimit = time.Minute
 
 type options struct {
-	bin, python, packages string
-	routers, bundles      string // folders examples/router and testdata/demo
-	keep                  string
-	robots                int
-	fps                   float64
-	settle                time.Duration
-	again                 time.Duration // longest time after a server's end until its robots stream again
-	only                  string
-	short                 bool
-	tries                 int
+	Bin      string        `default:"bin" help:"folder of the two programs"`
+	Python   string        `help:"interpreter that has the wheel of the official router" env:"EDGERT_PYTHON"`
+	Packages string        `help:"folder of another version of that wheel"`
+	Routers  string        `default:"examples/router" help:"folder of the router's configuration"`
+	Bundles  string        `default:"testdata/demo" help:"folder of the bundles"`
+	Keep     string        `help:"folder to keep logs, audits and summaries in"`
+	Robots   int           `default:"12" help:"robots at once"`
+	FPS      float64       `default:"30" help:"actions per second of each"`
+	Settle   time.Duration `default:"5s" help:"how long all are watched after each event"`
+	Again    time.Duration `default:"3s" help:"longest time until the robots of a killed server stream again"`
+	Only     string        `help:"one scenario, by a part of its name"`
+	Short    bool          `help:"only the scenarios that CI runs"`
+	Tries    int           `default:"1" help:"times that a scenario that fails is played, each on a calm machine"`
 }
 
-func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.python, "python", os.Getenv("EDGERT_PYTHON"),
-		"interpreter that has the wheel of the official router")
-	flag.StringVar(&o.packages, "packages", "", "folder of another version of that wheel")
-	flag.StringVar(&o.routers, "routers", "examples/router", "folder of the router's configuration")
-	flag.StringVar(&o.bundles, "bundles", "testdata/demo", "folder of the bundles")
-	flag.StringVar(&o.keep, "keep", "", "folder to keep logs, audits and summaries in")
-	flag.IntVar(&o.robots, "robots", 12, "robots at once")
-	flag.Float64Var(&o.fps, "fps", 30, "actions per second of each")
-	flag.DurationVar(&o.settle, "settle", 5*time.Second, "how long all are watched after each event")
-	flag.DurationVar(&o.again, "again", 3*time.Second, "longest time until the robots of a killed server stream again")
-	flag.StringVar(&o.only, "only", "", "one scenario, by a part of its name")
-	flag.BoolVar(&o.short, "short", false, "only the scenarios that CI runs")
-	flag.IntVar(&o.tries, "tries", 1, "times that a scenario that fails is played, each on a calm machine")
-	flag.Parse()
-	if err := replicas(o); err != nil {
-		fmt.Fprintln(os.Stderr, "replicas:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Tool(replicas) }
 
 func replicas(o options) error {
-	dir, done, err := stage.Folder(o.keep)
+	dir, done, err := stage.Folder(o.Keep)
 	if err != nil {
 		return err
 	}
@@ -66,7 +46,7 @@ func replicas(o options) error {
 	var rows []row
 	var failed []string
 	for i, sc := range scenarios {
-		if !strings.Contains(sc.name, o.only) || o.short && !sc.short {
+		if !strings.Contains(sc.name, o.Only) || o.Short && !sc.short {
 			continue
 		}
 		var r row
@@ -81,7 +61,7 @@ func replicas(o options) error {
 				break
 			}
 			s.show()
-			if try >= o.tries {
+			if try >= o.Tries {
 				failed = append(failed, err.Error())
 				break
 			}
@@ -95,7 +75,7 @@ func replicas(o options) error {
 	case len(failed) > 0:
 		return errors.New(strings.Join(failed, "; "))
 	case len(rows) == 0:
-		return fmt.Errorf("no scenario is called %q", o.only)
+		return fmt.Errorf("no scenario is called %q", o.Only)
 	}
 	return nil
 }
@@ -142,9 +122,9 @@ func (r *row) judge(sc scenario, o options) error {
 	checks.That(r.missing <= most, "%s: %d observations were lost (at most %d for each robot that moved)", r.name,
 		r.missing, sc.dies)
 	if sc.again {
-		checks.That(r.moved > 0 && r.again <= o.again,
+		checks.That(r.moved > 0 && r.again <= o.Again,
 			"%s: %d robots moved, the last streamed again after %.2f s (want %v)", r.name, r.moved, r.again.Seconds(),
-			o.again)
+			o.Again)
 	}
 	if sc.fed {
 		checks.That(r.starved == 0, "%s: %d ticks starved, beside those of a silent bus", r.name, r.starved)

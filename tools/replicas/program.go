@@ -54,11 +54,11 @@ type server struct {
 // startServer starts a server, which is not ready yet.
 func (s *stand) startServer(of serving) error {
 	name := fmt.Sprintf("server-%d", len(s.servers)+1)
-	sv := &server{sessions: s.o.robots + 1, audit: filepath.Join(s.dir, name+".jsonl")}
+	sv := &server{sessions: s.o.Robots + 1, audit: filepath.Join(s.dir, name+".jsonl")}
 	if of.third {
-		sv.sessions = max(1, s.o.robots/3)
+		sv.sessions = max(1, s.o.Robots/3)
 	}
-	path, err := filepath.Abs(filepath.Join(s.o.bundles, cmp.Or(of.bundle, "bundle")))
+	path, err := filepath.Abs(filepath.Join(s.o.Bundles, cmp.Or(of.bundle, "bundle")))
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *stand) startServer(of serving) error {
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return err
 	}
-	sv.program, err = start(name, stage.Command(stage.Program(s.o.bin, "lean-server"), "--manifest", manifest,
+	sv.program, err = start(name, stage.Command(stage.Program(s.o.Bin, "lean-server"), "--manifest", manifest,
 		"--health-port", "0", "--audit", sv.audit))
 	if err == nil {
 		s.servers = append(s.servers, sv)

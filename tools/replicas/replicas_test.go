@@ -78,7 +78,7 @@ func TestJudge(t *testing.T) {
 		r := row{name: tt.name}
 		rttest.Do(t, s.readAudits(&r))
 		r.starved = tt.starve
-		err := r.judge(scenario{again: true, fed: true}, options{again: 3 * time.Second})
+		err := r.judge(scenario{again: true, fed: true}, options{Again: 3 * time.Second})
 		r.name = ""
 		r.starved = 0
 		r.problems = nil

@@ -82,7 +82,7 @@ func servers(n int) step { return serve(make([]serving, n)...) }
 func robots(n int, flags ...string) step {
 	return func(s *stand) error {
 		if n <= 0 {
-			n = max(1, s.o.robots+n)
+			n = max(1, s.o.Robots+n)
 		}
 		return s.add(n, flags...)
 	}
@@ -91,7 +91,7 @@ func robots(n int, flags ...string) step {
 func wait(d time.Duration) step { return func(*stand) error { time.Sleep(d); return nil } }
 
 // settle watches all for a while.
-func settle(s *stand) error { return wait(s.o.settle)(s) }
+func settle(s *stand) error { return wait(s.o.Settle)(s) }
 
 // A pick chooses a server.
 type pick func(*stand) *server

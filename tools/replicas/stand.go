@@ -43,9 +43,9 @@ func (s *stand) add(n int, flags ...string) error {
 		id := fmt.Sprintf("arm-%d", len(s.robots)+1)
 		r := &robot{id: id, summary: filepath.Join(s.dir, id+".json")}
 		args := stage.SimArm(s.router.Endpoint, "--id", id, "--fps",
-			fmt.Sprint(s.o.fps), "--fps-mismatch", "allow",
+			fmt.Sprint(s.o.FPS), "--fps-mismatch", "allow",
 			"--on-exit", "off", "--seed", fmt.Sprint(len(s.robots)+1), "--json", r.summary)
-		cmd := stage.Edge(s.o.bin, s.dir, append(args, flags...)...)
+		cmd := stage.Edge(s.o.Bin, s.dir, append(args, flags...)...)
 		cmd.Env = append(cmd.Env, "HF_LEROBOT_CALIBRATION="+s.dir)
 		var err error
 		if r.program, err = start(id, cmd); err != nil {
@@ -88,7 +88,7 @@ func (s *stand) play(sc scenario) (r row, err error) {
 		return r, err
 	}
 	defer s.end()
-	if s.router, err = stage.NewRouter(s.o.python, s.o.packages, s.o.routers, s.dir); err != nil {
+	if s.router, err = stage.NewRouter(s.o.Python, s.o.Packages, s.o.Routers, s.dir); err != nil {
 		return r, err
 	}
 	if err := s.router.Start(); err != nil {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,33 +24,19 @@ const (
 )
 
 type options struct {
-	bin, manifest, keep string
-	edges, kills        int
-	duration, down      time.Duration
-	targets             int
-	own                 uint64
-	back                time.Duration
+	Bin      string        `default:"bin" help:"folder of the two programs"`
+	Manifest string        `default:"testdata/demo/server.yaml" help:"what the server serves"`
+	Keep     string        `name:"json" help:"folder to keep the summaries in"`
+	Edges    int           `default:"3" help:"robots at once"`
+	Kills    int           `default:"5" help:"times the server is killed"`
+	Duration time.Duration `default:"10m" help:"how long the arms run"`
+	Down     time.Duration `default:"5s" help:"how long the server stays away"`
+	Targets  int           `default:"30" help:"fewest targets of every edge"`
+	Own      uint64        `help:"most own overruns of an edge"`
+	Back     time.Duration `default:"2s" help:"longest time from the server's return to every robot's next action"`
 }
 
-func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
-	flag.StringVar(&o.keep, "json", "", "folder to keep the summaries in")
-	flag.IntVar(&o.edges, "edges", 3, "robots at once")
-	flag.IntVar(&o.kills, "kills", 5, "times the server is killed")
-	flag.DurationVar(&o.duration, "duration", 10*time.Minute, "how long the arms run")
-	flag.DurationVar(&o.down, "down", 5*time.Second, "how long the server stays away")
-	flag.IntVar(&o.targets, "targets", 30, "fewest targets of every edge")
-	flag.Uint64Var(&o.own, "own", 0, "most own overruns of an edge")
-	flag.DurationVar(&o.back, "back", 2*time.Second,
-		"longest time from the server's return to every robot's next action")
-	flag.Parse()
-	if err := soak(o); err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Tool(soak) }
 
 // fleet is one run.
 type fleet struct {
@@ -62,26 +47,26 @@ type fleet struct {
 }
 
 func soak(o options) error {
-	dir, done, err := stage.Folder(o.keep)
+	dir, done, err := stage.Folder(o.Keep)
 	if err != nil {
 		return err
 	}
 	defer done()
 	f := &fleet{o: o, dir: dir}
-	if f.server, err = stage.NewServer(o.bin, o.manifest); err != nil {
+	if f.server, err = stage.NewServer(o.Bin, o.Manifest); err != nil {
 		return err
 	}
 	if err := f.server.Start(context.Background()); err != nil {
 		return err
 	}
 	defer f.end()
-	for i := range o.edges {
+	for i := range o.Edges {
 		log, err := os.Create(f.log(i))
 		if err != nil {
 			return err
 		}
 		defer log.Close()
-		cmd := f.edge(stage.SimArm(f.server.Endpoint, "--id", f.id(i), "--duration", o.duration.String(),
+		cmd := f.edge(stage.SimArm(f.server.Endpoint, "--id", f.id(i), "--duration", o.Duration.String(),
 			"--seed", strconv.Itoa(i+1), "--json", f.summary(i))...)
 		cmd.Stderr = log
 		edge, err := stage.Start(stage.Show(cmd))
@@ -95,7 +80,7 @@ func soak(o options) error {
 		return err
 	}
 	for i, e := range f.edges {
-		if err := e.Wait(o.duration + edgeLimit); err != nil {
+		if err := e.Wait(o.Duration + edgeLimit); err != nil {
 			return fmt.Errorf("%s: %w", f.id(i), err)
 		}
 	}
@@ -105,7 +90,7 @@ func soak(o options) error {
 func (f *fleet) id(i int) string               { return fmt.Sprintf("soak%d", i+1) }
 func (f *fleet) summary(i int) string          { return filepath.Join(f.dir, f.id(i)+".json") }
 func (f *fleet) log(i int) string              { return filepath.Join(f.dir, f.id(i)+".log") }
-func (f *fleet) edge(args ...string) *exec.Cmd { return stage.Edge(f.o.bin, f.dir, args...) }
+func (f *fleet) edge(args ...string) *exec.Cmd { return stage.Edge(f.o.Bin, f.dir, args...) }
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
@@ -117,11 +102,11 @@ func (f *fleet) end() {
 // killing kills the server at equal intervals and returns the longest time that a robot waited for
 // its next chunk after the server was back.
 func (f *fleet) killing() (slowest time.Duration, err error) {
-	pause := f.o.duration / time.Duration(f.o.kills+1)
-	for k := range f.o.kills {
-		time.Sleep(pause - f.o.down)
+	pause := f.o.Duration / time.Duration(f.o.Kills+1)
+	for k := range f.o.Kills {
+		time.Sleep(pause - f.o.Down)
 		f.server.Kill()
-		time.Sleep(f.o.down)
+		time.Sleep(f.o.Down)
 		before, err := f.status()
 		if err != nil {
 			return 0, err
@@ -166,7 +151,7 @@ func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error)
 // holding checks that every robot waits, unless the server was down too briefly.
 func (f *fleet) holding(now []status) error {
 	for i, s := range now {
-		if f.o.down >= noticeTime && s.State != "DEGRADED" && s.State != "RECONNECTING" {
+		if f.o.Down >= noticeTime && s.State != "DEGRADED" && s.State != "RECONNECTING" {
 			return fmt.Errorf("%s is %s without a server, want DEGRADED or RECONNECTING", f.id(i), s.State)
 		}
 	}
@@ -182,7 +167,7 @@ type status struct {
 func (f *fleet) status() (all []status, err error) {
 	for i := range f.edges {
 		var s status
-		if err := stage.Ctl(f.o.bin, f.dir, f.id(i), "status", &s); err != nil {
+		if err := stage.Ctl(f.o.Bin, f.dir, f.id(i), "status", &s); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
@@ -192,22 +177,22 @@ func (f *fleet) status() (all []status, err error) {
 
 func (f *fleet) judge(slowest time.Duration) error {
 	var checks stage.Checks
-	for i := range f.o.edges {
+	for i := range f.o.Edges {
 		var r edge.Summary
 		if err := stage.ReadJSON(f.summary(i), &r); err != nil {
 			return err
 		}
-		checks.That(r.Targets >= f.o.targets && r.OverrunsOwn <= f.o.own && r.Sessions == uint64(f.o.kills)+1,
+		checks.That(r.Targets >= f.o.Targets && r.OverrunsOwn <= f.o.Own && r.Sessions == uint64(f.o.Kills)+1,
 			"%s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want %d), starved %d, %d sessions "+
 				"(want %d), host took %.1f s",
-			f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.OverrunsOwn, f.o.own, r.StarvedTicks, r.Sessions,
-			f.o.kills+1,
+			f.id(i), r.Targets, f.o.Targets, r.Collisions, r.Ticks, r.OverrunsOwn, f.o.Own, r.StarvedTicks, r.Sessions,
+			f.o.Kills+1,
 			r.StealMS/1000)
 		if r.OverrunsOwn > 0 {
 			f.explain(i)
 		}
 	}
-	checks.That(slowest <= f.o.back, "slowest return %v, want at most %v", slowest.Round(time.Millisecond), f.o.back)
+	checks.That(slowest <= f.o.Back, "slowest return %v, want at most %v", slowest.Round(time.Millisecond), f.o.Back)
 	return checks.Err()
 }
 

@@ -20,14 +20,14 @@ func TestAServerThatIsKilled(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt", "lean-server"))(t)
 	err := soak(options{
-		bin:      bin,
-		manifest: "../../testdata/demo/server.yaml",
-		edges:    3,
-		kills:    1,
-		duration: 15 * time.Second,
-		down:     3 * time.Second,
-		own:      math.MaxUint64,
-		back:     backLimit,
+		Bin:      bin,
+		Manifest: "../../testdata/demo/server.yaml",
+		Edges:    3,
+		Kills:    1,
+		Duration: 15 * time.Second,
+		Down:     3 * time.Second,
+		Own:      math.MaxUint64,
+		Back:     backLimit,
 	})
 	if err != nil {
 		t.Error(err)

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,21 +54,19 @@ var errNotSteady = errors.New("not steady")
 var errShort = errors.New("the machine skipped too many ticks")
 
 type options struct {
-	bin, robot, manifest string
-	ticks                uint64
-	runs                 int
+	Bin      string `default:"bin" help:"folder of the two programs"`
+	Robot    string `default:"so101" help:"the robot: so101, bi_so101 or lekiwi"`
+	Manifest string `help:"what the server serves; default: the demo's policy for the robot"`
+	Ticks    uint64 `default:"10000" help:"ticks after warm-up in which nothing may be allocated"`
+	Runs     int    `default:"3" help:"runs, each of which must hold"`
 }
 
-func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.robot, "robot", "so101", "the robot: so101, bi_so101 or lekiwi")
-	flag.StringVar(&o.manifest, "manifest", "", "what the server serves; default: the demo's policy for the robot")
-	flag.Uint64Var(&o.ticks, "ticks", 10000, "ticks after warm-up in which nothing may be allocated")
-	flag.IntVar(&o.runs, "runs", 3, "runs, each of which must hold")
-	flag.Parse()
-	o.manifest = cmp.Or(o.manifest, stage.DemoManifest("testdata/demo", o.robot))
-	for run := range o.runs {
+func main() { stage.Tool(allSteady) }
+
+// allSteady makes all runs; one in which the machine leaves too little for a judgement is made again.
+func allSteady(o options) error {
+	o.Manifest = cmp.Or(o.Manifest, stage.DemoManifest("testdata/demo", o.Robot))
+	for run := range o.Runs {
 		percent := spare
 		err := steady(o, run, percent)
 		for range shortLimit {
@@ -84,10 +81,10 @@ func main() {
 			err = steady(o, run, percent)
 		}
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "steady:", err)
-			os.Exit(1)
+			return err
 		}
 	}
+	return nil
 }
 
 // steady makes one run, longer by that percentage than its ticks.
@@ -102,7 +99,7 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	port := health[len("tcp/127.0.0.1:"):]
-	server, err := stage.NewServer(o.bin, o.manifest, "--health-port", port, "--json",
+	server, err := stage.NewServer(o.Bin, o.Manifest, "--health-port", port, "--json",
 		filepath.Join(dir, "server.json"))
 	if err != nil {
 		return err
@@ -119,13 +116,13 @@ func steady(o options, run, percent int) (err error) {
 	if err := scrape(port); err != nil { // it allocates, so only before and after the window
 		return err
 	}
-	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
-	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
-	r, err := robot.ByName(o.robot)
+	duration := warmUp + time.Duration(int(o.Ticks)*(100+percent)/100)*time.Second/fps
+	fmt.Printf("run %d of %d, %v\n", run+1, o.Runs, duration.Round(time.Second))
+	r, err := robot.ByName(o.Robot)
 	if err != nil {
 		return err
 	}
-	cmd := stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimRobot(r, server.Endpoint, "--camera", extra,
+	cmd := stage.Command(stage.Program(o.Bin, "edge-rt"), stage.SimRobot(r, server.Endpoint, "--camera", extra,
 		"--fps", strconv.Itoa(fps), "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json",
 		filepath.Join(dir, "edge.json"))...)
 	cmd.Stderr = screen
@@ -170,7 +167,7 @@ func judge(dir string, o options) error {
 	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d or more, and at most %d of the Go "+
 		"runtime's own), lateness p99 %.0f us, "+
 		"RSS %.0f MB, lean-server's %.0f MB\n",
-		edge.PathMallocs, edge.GCCycles, edge.MallocWindow, o.ticks, ownLimit, edge.LatenessUS.P99, edge.RSSMB,
+		edge.PathMallocs, edge.GCCycles, edge.MallocWindow, o.Ticks, ownLimit, edge.LatenessUS.P99, edge.RSSMB,
 		server.RSSMB)
 	frames := edge.Frames["extra"]
 	fmt.Printf("camera extra: %d pictures and %d dropped in %.0f s\n", frames.Captured, frames.Dropped, edge.Seconds)
@@ -181,7 +178,7 @@ func judge(dir string, o options) error {
 		return errors.New("something happened that the record was written for, which allocates")
 	case edge.PathMallocs > ownLimit || edge.GCCycles != 0 || edge.Chunks == 0:
 		return errNotSteady
-	case edge.MallocWindow < o.ticks:
+	case edge.MallocWindow < o.Ticks:
 		return errShort
 	}
 	return nil

@@ -112,7 +112,7 @@ func allRows(o options) (rows []row) {
 	for _, f := range messageFaults {
 		rows = append(rows, row{name: f.name, title: f.title, want: f.want})
 	}
-	return slices.DeleteFunc(rows, func(r row) bool { return len(o.only) > 0 && !slices.Contains(o.only, r.name) })
+	return slices.DeleteFunc(rows, func(r row) bool { return len(o.Only) > 0 && !slices.Contains(o.Only, r.name) })
 }
 
 // playArm plays the faults of bench safety among the selected rows: those of a base on a LeKiwi, the others
@@ -142,9 +142,9 @@ func playRobot(ctx context.Context, o options, dir string, rows []row, robot str
 	report, err := safety.Run(ctx, safety.Config{
 		Robot:   robot,
 		Only:    names,
-		Workers: o.workers,
-		Tree:    o.tree,
-		Bin:     o.bin,
+		Workers: o.Workers,
+		Tree:    o.Tree,
+		Bin:     o.Bin,
 		Records: dir,
 		Env:     bench.Env{},
 	})

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -23,30 +22,19 @@ import (
 )
 
 func main() {
-	var o options
-	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
-	flag.StringVar(&o.tree, "tree", "testdata/demo", "folder of the demo bundles")
-	flag.StringVar(&o.into, "into", "", "Markdown page whose matrix is replaced")
-	flag.StringVar(&o.keep, "keep", "", "folder to keep the records in")
-	flag.IntVar(&o.workers, "workers", 2, "faults at once")
-	flag.IntVar(&o.tries, "tries", 6, "how often a fault is played whose run was disturbed")
-	only := flag.String("only", "", "play these faults, with commas; default: all")
-	flag.Parse()
-	if *only != "" {
-		o.only = strings.Split(*only, ",")
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := matrix(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "whymatrix:", err)
-		os.Exit(1)
-	}
+	stage.Tool(func(o options) error { return matrix(ctx, o) })
 }
 
 type options struct {
-	bin, tree, into, keep string
-	only                  []string
-	workers, tries        int
+	Bin     string   `default:"bin" help:"folder of the programs"`
+	Tree    string   `default:"testdata/demo" help:"folder of the demo bundles"`
+	Into    string   `help:"Markdown page whose matrix is replaced"`
+	Keep    string   `help:"folder to keep the records in"`
+	Workers int      `default:"2" help:"faults at once"`
+	Only    []string `help:"play these faults, with commas; default: all"`
+	Tries   int      `default:"6" help:"how often a fault is played whose run was disturbed"`
 }
 
 func matrix(ctx context.Context, o options) error {
@@ -56,8 +44,8 @@ func matrix(ctx context.Context, o options) error {
 	}
 	text, wrong := table(rows)
 	fmt.Print(text)
-	if o.into != "" {
-		if err := writeInto(o.into, text); err != nil {
+	if o.Into != "" {
+		if err := writeInto(o.Into, text); err != nil {
 			return err
 		}
 	}
@@ -84,7 +72,7 @@ type row struct {
 
 // play plays all faults that o names.
 func play(ctx context.Context, o options) ([]row, error) {
-	dir, done, err := stage.Folder(o.keep)
+	dir, done, err := stage.Folder(o.Keep)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +81,7 @@ func play(ctx context.Context, o options) ([]row, error) {
 		return nil, err
 	}
 	rows := allRows(o)
-	for try := range o.tries {
+	for try := range o.Tries {
 		if err := playArm(ctx, o, dir, rows); err != nil {
 			return nil, err
 		}
@@ -107,7 +95,7 @@ func play(ctx context.Context, o options) ([]row, error) {
 			}
 		}
 		fmt.Fprintf(os.Stderr, "try %d: %d of %d were disturbed\n", try+1, left, len(rows))
-		if o.keep != "" {
+		if o.Keep != "" {
 			text, _ := table(rows)
 			if err := os.WriteFile(filepath.Join(dir, "matrix.md"), []byte(text), 0o600); err != nil {
 				return nil, err

@@ -109,7 +109,7 @@ func one(c why.Cause) []why.Cause { return []why.Cause{c} }
 // playMessages plays the message faults among the selected rows, as many at once as there are
 // workers.
 func playMessages(ctx context.Context, o options, dir string, rows []row) error {
-	free := make(chan struct{}, o.workers)
+	free := make(chan struct{}, o.Workers)
 	var all sync.WaitGroup
 	for k := range rows {
 		r := &rows[k]
@@ -144,7 +144,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
-	manifest, err := stage.WriteManifest(dir, filepath.Join(o.tree, cmp.Or(f.bundle, "bundle")))
+	manifest, err := stage.WriteManifest(dir, filepath.Join(o.Tree, cmp.Or(f.bundle, "bundle")))
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 			return err
 		}
 	}
-	server, err := stage.NewServer(o.bin, manifest, "--audit", filepath.Join(dir, auditFile))
+	server, err := stage.NewServer(o.Bin, manifest, "--audit", filepath.Join(dir, auditFile))
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	trial := &stage.Trial{
-		Bin:        o.bin,
+		Bin:        o.Bin,
 		Dir:        dir,
 		Server:     server,
 		Duration:   messageRun,
