@@ -259,8 +259,8 @@ func (e *engine) terminateLimit() time.Duration {
 	return terminateTimeout
 }
 
-// longestRun returns the expected duration of the longest run. For sizes that have not run yet,
-// each row takes the time of a single one.
+// longestRun returns the expected duration of the longest run. For a size that has not run yet,
+// it assumes the time of one row for each row.
 func (e *engine) longestRun() time.Duration {
 	one, sizes := max(e.sizes.Took(1), time.Duration(e.tally.pace.most.Load())), e.sizes.All()
 	longest := max(e.sizes.Longest(), one)

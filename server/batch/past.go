@@ -19,9 +19,9 @@ type Run struct {
 	Failed   bool
 }
 
-// Past keeps the last runs and the time that the device was busy in all.
+// Past keeps the last runs, and the total time for which the device was busy.
 //
-// Owner: one goroutine adds; any may read meanwhile without delaying it.
+// Owner: one goroutine adds; any goroutine may read meanwhile without delaying it.
 type Past struct {
 	slots [PastMax]struct{ begun, rest atomic.Uint64 }
 	count atomic.Uint64 // runs so far

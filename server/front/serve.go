@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/local"
 )
 
-// Fronts are all fronts of a server. The zero Fronts are none.
+// Fronts are all fronts of a server. The zero value has no front.
 type Fronts struct {
 	list   []Front
 	to     Gateway

@@ -334,7 +334,7 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 	}
 }
 
-// One port for robots and HTTP is refused with that reason, and not as another program's.
+// One port for robots and HTTP is refused with that reason, and not as a port of another program.
 func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 	for _, tt := range []struct {
 		listen  []string

@@ -66,7 +66,8 @@ type Protocol[L Link] struct {
 // Connection is a Runtime that asks a server that runs already. It has a connection whose server has answered
 // blank inputs, or makes one.
 //
-// Owner: Open and Batch: one thread, as of Runtime; the rest: any goroutine.
+// Owner: one thread calls Open and Batch, as for a Runtime; any goroutine may call the other
+// methods.
 type Connection[L Link] struct {
 	Protocol[L]
 	ctx     context.Context

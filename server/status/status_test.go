@@ -110,7 +110,7 @@ func TestRates(t *testing.T) {
 	rttest.Want(t, p.guard.Requests.Load()-before, 0, "requests of a supervisor counted as people's")
 }
 
-// Goal: requests of clients that are gone do not wait for ever, in front of all later ones.
+// Goal: requests of clients that are gone do not wait for ever, and do not delay later ones.
 func TestRequestsOfClientsThatAreGone(t *testing.T) {
 	p := listenAnywhere(t, io.Discard)
 	began := time.Now()
