@@ -9,7 +9,7 @@ import (
 
 // limited is a listener with a bounded number of connections at a time.
 //
-// Owner: Accept: one goroutine; the rest: any goroutine.
+// Owner: one goroutine calls Accept; any goroutine may call the other methods.
 type limited struct {
 	net.Listener
 	most   int

@@ -25,7 +25,7 @@ type object struct {
 }
 
 // entry holds the subscribers, queryables or tokens on one key, the session's own and those of
-// others. The session announces its own to the upstream once, however many they are. Guarded by
+// others. The session announces its own to the upstream once, whatever their number. Guarded by
 // Session.mu.
 type entry struct {
 	kind   codec.DeclareKind

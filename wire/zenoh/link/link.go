@@ -35,7 +35,7 @@ const (
 	// DefaultStall is the longest time for which a batch, or a blocking send, waits for a peer that
 	// does not read. The official code has the same limit.
 	DefaultStall = 5 * time.Second
-	// A link ends when the peer's system has acknowledged no byte of ours for so many keep-alives,
+	// A link ends when the peer's system has acknowledged no byte of ours for ackKeepAlives keep-alives,
 	// and at least for minAckTimeout: after a cut cable a new link recovers sooner than the old one, which
 	// still holds the messages that were under way at the cut.
 	ackKeepAlives = 3
