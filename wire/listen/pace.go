@@ -57,8 +57,8 @@ func (p *paced) Accept() (net.Conn, error) {
 		var why error
 		if now.Sub(p.logged) >= logInterval {
 			p.logged = now
-			why = fmt.Errorf("%v: its address opens more than one connection each %v in the long run; further ones are "+
-				"only counted", c.RemoteAddr(), paceInterval)
+			why = fmt.Errorf("%v: its address opens more than one connection each %v in the long run; further ones "+
+				"are only counted", c.RemoteAddr(), paceInterval)
 		}
 		p.closed(why)
 	}
