@@ -314,7 +314,7 @@ func TestRepairLosesNoWholeChunk(t *testing.T) {
 		rttest.Do(t, os.WriteFile(file, torn, 0o600))
 		var reports []Report
 		r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir, Report: func(x Report) { reports = append(reports, x) }})
-		r.writer.repair(new(atomic.Bool))
+		r.Repair(new(atomic.Bool))
 		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, torn) {
 			t.Errorf("%s: the file was replaced, %v", what, err)
 		}

@@ -68,7 +68,7 @@ type Config struct {
 	// has become garbage. May be nil.
 	Closed func()
 
-	// Report receives news of the files, on the writing thread. May be nil.
+	// Report receives news of the files: of repaired ones on Repair's thread, of others on Write's. May be nil.
 	Report func(Report)
 }
 

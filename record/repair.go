@@ -17,10 +17,14 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// repair completes torn files of earlier runs, and removes the remains of an earlier repair. A file
+// Repair completes torn files of earlier runs, and removes the remains of an earlier repair. A file
 // that it cannot repair stays as it is; for example, the copy of a file that the disk cannot read
 // to its end would be incomplete. It stops early when the run ends, which does not wait for it.
-func (w *writer) repair(stop *atomic.Bool) {
+//
+// Owner: one thread, which may block on the disk. Write may run meanwhile: a large file takes longer to
+// repair than pictures stay in memory.
+func (r *Recorder) Repair(stop *atomic.Bool) {
+	w := &r.writer
 	entries, _, err := w.folder.list()
 	if err != nil {
 		return // there is no folder yet, or open will report the cause

@@ -132,7 +132,7 @@ func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 func repairIn(t *testing.T, dir string) Stats {
 	t.Helper()
 	r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir})
-	r.writer.repair(new(atomic.Bool))
+	r.Repair(new(atomic.Bool))
 	return r.Stats()
 }
 
@@ -238,7 +238,7 @@ func TestRepairEndsWithTheRun(t *testing.T) {
 	r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir})
 	var stop atomic.Bool
 	stop.Store(true)
-	if r.Write(&stop); r.Stats().Repaired != 0 {
+	if r.Repair(&stop); r.Stats().Repaired != 0 {
 		t.Error("a file was repaired after the end")
 	}
 	if s := repairIn(t, dir); s.Repaired != 1 {

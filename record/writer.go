@@ -75,12 +75,11 @@ func (w *writer) init(r *Recorder) {
 }
 
 // Write writes the memory's content into files, as the mode requires, until stop is set; then it
-// writes the remaining content and returns. Before that, it repairs the torn files of earlier runs.
+// writes the remaining content and returns.
 //
 // Owner: one thread, which may block on the disk.
 func (r *Recorder) Write(stop *atomic.Bool) {
 	w := &r.writer
-	w.repair(stop)
 	for {
 		ended := stop.Load()
 		now := r.cfg.Clock.Now()

@@ -239,7 +239,7 @@ func (r *Recording) Describe(id *operator.Identity, arm robot.Robot, bus string,
 	return r.Recorder.SetCameras(cameras)
 }
 
-// Start starts the two threads.
+// Start starts the two threads, and for a time a third one that repairs files.
 func (r *Recording) Start() {
 	if r == nil {
 		return
@@ -247,6 +247,7 @@ func (r *Recording) Start() {
 	r.collected.Go(func() { r.withoutPanic(r.collect) })
 	if r.keeps() {
 		r.written.Go(func() { r.withoutPanic(r.write) })
+		go r.withoutPanic(func() { r.Recorder.Repair(&r.writing) }) // the end does not wait for it
 	}
 }
 
@@ -346,7 +347,7 @@ func (r *Recording) Close() {
 	}
 }
 
-// report logs the state of the files. Owner: the writing thread.
+// report logs the state of the files. Owner: the writing thread; of repaired files, the repairing one.
 func (r *Recording) report(m record.Report) {
 	log := r.cfg.Log
 	switch {

@@ -191,6 +191,28 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	}
 }
 
+// Goal: the repair of an earlier run's file, which takes many seconds of a slow disk, delays neither this run's
+// file nor its end.
+func TestRepairDelaysNothing(t *testing.T) {
+	cfg := config(record.All, t.TempDir())
+	earlier := opened(t, cfg)
+	earlier.Operator("pause", nil)
+	written(t, earlier, cfg.Dir, record.Visitor{})
+	torn := rttest.Must(record.Files(cfg.Dir, ""))(t)[0]
+	rttest.Do(t, os.Truncate(torn, 3000))
+	release := make(chan struct{})
+	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // at the end of the repair
+	r := opened(t, cfg)
+	r.Start()
+	r.Operator("resume", nil)
+	rttest.Eventually(t, "repaired", func() bool { return r.Stats().Repaired == 1 })
+	rttest.Eventually(t, "written", func() bool { return r.Stats().Messages > 0 })
+	if err, stuck := r.End(nil); err != nil || stuck {
+		t.Errorf("%v, stuck %v, want the end", err, stuck)
+	}
+	close(release)
+}
+
 type hangs struct{ until chan struct{} }
 
 func (h hangs) Write(b []byte) (int, error) { <-h.until; return io.Discard.Write(b) }
