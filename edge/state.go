@@ -34,7 +34,7 @@ const (
 	causeMerged                 // a chunk was merged
 	causeQuiet                  // no chunk for degraded_after
 	causeStarved                // an action was due and the schedule had no action fit to run
-	causeBusSilent              // the bus rules demand a hold; reported on every such tick
+	causeBusSilent              // too many joints are silent; reported on every such tick
 	causeHeld                   // no joint is driven, since the motors complain; reported on every such tick
 	causeLinkLost               // the session or the server's token is gone
 	causeOffline                // no chunk for max_offline

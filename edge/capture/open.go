@@ -33,7 +33,7 @@ type Options struct {
 	World        func() *sim.Live // called for a simulated camera
 	WantW, WantH int              // the policy's size; 0: any size
 	SimFPS       int              // rate of a simulated camera that the policy uses
-	Canceled     func() bool      // the wait for a program's first picture ends early; nil: never
+	Canceled     func() bool      // whether the wait for a program's first picture ends early; nil: never
 	Decoded      bool             // the pictures will be decoded: they are sent raw, or in another quality
 }
 

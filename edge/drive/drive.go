@@ -45,7 +45,7 @@ const (
 type Config struct {
 	Arm    *follow.Parts
 	Bus    Bus
-	Path   string // --bus, for the advice how to let the arm go
+	Path   string // --bus, for the command that lets the arm go
 	Robot  robot.Robot
 	Loop   rt.LoopConfig
 	OnExit string // one of follow.ExitModes

@@ -10,8 +10,8 @@ import (
 
 // Limits of a hand's motion of a limp leader.
 const (
-	turnsPerSecond = 3.0                    // at most; a flick of a wrist is slower
-	travelSlack    = 64                     // counts on top, for noise and a late tick
+	turnsPerSecond = 3.0                    // of a hand, at most; a flick of a wrist is slower
+	travelSlack    = 64                     // counts in addition, for noise and a late tick
 	mostOfATurn    = 0.45                   // of a turn, at most; so a jump by a turn has one explanation
 	settles        = 100 * time.Millisecond // after which an impossible place, read all the time, is accepted
 	// after which a reading is too old: the hand may have moved the joint anywhere

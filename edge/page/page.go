@@ -40,7 +40,7 @@ import (
 const (
 	maxConnections     = 16                    // at once; further ones wait in the kernel
 	maxPerAddress      = 12                    // at once; further ones are closed
-	dropInterval       = 2 * time.Millisecond  // between two connections that are closed for that reason
+	dropInterval       = 2 * time.Millisecond  // between two connections above maxPerAddress, which are closed
 	dropBurst          = 4096                  // of these at once: all that wait in the kernel
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
 	requestInterval    = 20 * time.Millisecond // between two requests of all clients, in the long run
