@@ -275,13 +275,19 @@ func (t TLS) Transport(connect []string) zenoh.Config {
 
 func (c *Config) checkCameras() error {
 	seen := map[string]bool{}
+	users := map[string]string{} // of a device
 	for _, cam := range c.Cameras {
+		node := device.RealPath(cam.Source)
 		switch {
 		case cam.Name == "" || cam.Source == "":
 			return exit.Errorf(exit.Usage, "--camera needs NAME=SOURCE, such as top=sim")
 		case seen[cam.Name]:
 			return exit.Errorf(exit.Usage, "--camera %s is given twice", cam.Name)
+		case strings.HasPrefix(node, "/dev/video") && users[node] != "":
+			return exit.Errorf(exit.Usage, "--camera: %s and %s are both %s: give each picture a camera of its own "+
+				"(edge-rt cameras lists them)", users[node], cam.Name, node)
 		}
+		users[node] = cam.Name
 		seen[cam.Name] = true
 		if err := checkText("--camera, its name", cam.Name, wire.MaxNameBytes-len(capture.ImageKey)); err != nil {
 			return err

@@ -39,7 +39,7 @@ func Adapter(port string) string { return adapter(port, sysfs) }
 func (p *Place) adapter(sys string) string { return adapter(p.Bus, sys) }
 
 func adapter(port, sys string) string {
-	dir := USBFolder(sys, "tty", filepath.Base(realPath(port)))
+	dir := USBFolder(sys, "tty", filepath.Base(RealPath(port)))
 	if dir == "" {
 		return ""
 	}

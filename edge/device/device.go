@@ -70,13 +70,14 @@ func CheckPorts(leader, follower string) error {
 	case leader == Sim:
 		return exit.Errorf(exit.Usage, "--leader sim: the simulated arm inside a run is a follower: start edge-rt "+
 			"sim-bus --robot so101_leader --link /tmp/leader, and give its link")
-	case realPath(leader) == realPath(follower):
+	case RealPath(leader) == RealPath(follower):
 		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", leader)
 	}
 	return nil
 }
 
-func realPath(port string) string {
+// RealPath returns the device file to which links lead; an absent one as it is written.
+func RealPath(port string) string {
 	if path, err := filepath.EvalSymlinks(port); err == nil {
 		return path
 	}

@@ -160,7 +160,7 @@ func (b ByPart) Buses(flag string, r robot.Robot, spread Spread) ([]string, erro
 func checkTwice(flag string, r robot.Robot, buses []string) error {
 	for i, bus := range buses {
 		for j := range i {
-			if bus != "" && bus != Sim && realPath(bus) == realPath(buses[j]) {
+			if bus != "" && bus != Sim && RealPath(bus) == RealPath(buses[j]) {
 				return exit.Errorf(exit.Usage, "--%s: %s and %s are both on %s: each arm has its own adapter", flag,
 					r.Parts()[j].Name, r.Parts()[i].Name, bus)
 			}

@@ -66,6 +66,9 @@ func Text(data []byte) ([]byte, error) {
 		if !utf8.Valid(text) {
 			return nil, fmt.Errorf("line %d is no UTF-8, as text in Latin-1: save it as UTF-8", line)
 		}
+		if bytes.IndexByte(text, 0) >= 0 {
+			return nil, fmt.Errorf("line %d has a zero byte, as a file that a power failure cut: write it again", line)
+		}
 		line++
 	}
 	return bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")), nil

@@ -71,3 +71,9 @@ func TestParseJSON(t *testing.T) {
 		t.Errorf("%s leaves %q", command, text)
 	}
 }
+
+func TestZeroBytesAreNoText(t *testing.T) {
+	if _, err := Text([]byte("id: a\nbus:\x00\x00\n")); !rttest.Says(err, "line 2 has a zero byte") {
+		t.Errorf("zero bytes: %v, want the line", err)
+	}
+}

@@ -64,7 +64,9 @@ func yamlError(err error) error {
 	var y yaml.Error
 	line := 1
 	if !errors.As(err, &y) {
-		_, _ = fmt.Sscanf(err.Error(), "line %d", &line) // with which userfile's errors begin
+		if _, failed := fmt.Sscanf(err.Error(), "line %d", &line); failed != nil { // userfile's errors begin so,
+			_, _ = fmt.Sscanf(err.Error(), "[%d:", &line) // or so
+		}
 		return fmt.Errorf("%d: %s", line, strings.Join(strings.Fields(err.Error()), " "))
 	}
 	if t := y.GetToken(); t != nil && t.Position != nil {
@@ -262,7 +264,7 @@ func describe(n ast.Node) string {
 		return "a block of text"
 	case *ast.IntegerNode, *ast.FloatNode:
 		return "the number " + n.String()
-	case *ast.BoolNode:
+	case *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		return n.String()
 	case *ast.SequenceNode:
 		return "a list"

@@ -260,10 +260,11 @@ func TestLoadRefuses(t *testing.T) {
 		{"a task of two lines", "model: {repo_or_path: b}\ndefault_task: |\n  pick\n  place\n", `has a line break`},
 		{"a robot without a name", "model: {repo_or_path: b}\nclients: [\"\"]\n", `:2: clients names no robot`},
 		{"a router without a name", "model: {repo_or_path: b}\nrouters: [\"\"]\n", `:2: routers has an empty name`},
+		{"octal number", "model: {repo_or_path: b}\nthreads: 010\n", `:2: [2:10] got "010", want digits`},
 		{"negative rate", "model: {runtime: openpi, url: \"ws://a\", inputs: {fps: -1}}\n",
 			`model.inputs.fps must be above 0 and at most 10000 Hz, got -1`},
 		{"rate that is no number", "model: {runtime: lerobot, repo_or_path: a, python: b, inputs: {fps: .nan}}\n",
-			`model.inputs.fps must be a number, got a nan`},
+			`model.inputs.fps must be a number, got .nan`},
 		{"negative chunk", "model: {runtime: gr00t, url: \"tcp://a:1\", inputs: {chunk_size: -1}}\n",
 			`model.inputs.chunk_size must be 1..10000, got -1`},
 		{"too few units", "model: {runtime: openpi, url: \"ws://a\", inputs: {action_names: [a, b], action_units: " +

@@ -112,25 +112,24 @@ func (c *Config) checkFronts() error {
 // place is an address HOST:PORT to listen on, and the key that names it.
 type place struct{ key, address string }
 
-// checkPorts refuses a front at an address that another key has taken: the system's error would blame another
+// checkPorts refuses an address that another key, or another endpoint, has taken: the system's error would blame another
 // program.
 func (c *Config) checkPorts() error {
-	taken := []place{{"health_port", c.HealthAddress()}}
+	all := []place{{"health_port", c.HealthAddress()}}
 	for _, e := range c.Listen() {
 		if parsed, err := endpoint.Parse(e, endpoint.Security{}); err == nil && parsed.Protocol != endpoint.Unix {
-			taken = append(taken, place{"zenoh.listen_endpoints", parsed.Address})
+			all = append(all, place{"zenoh.listen_endpoints", parsed.Address})
 		}
 	}
-	for _, f := range []place{
-		{"fronts.lerobot.listen", c.Fronts.LeRobot.Listen}, {"fronts.openpi.listen", c.Fronts.OpenPI.Listen},
-	} {
-		for _, other := range taken {
+	all = append(all, place{"fronts.lerobot.listen", c.Fronts.LeRobot.Listen},
+		place{"fronts.openpi.listen", c.Fronts.OpenPI.Listen})
+	for i, f := range all {
+		for _, other := range all[:i] {
 			if f.address != "" && overlap(f.address, other.address) {
 				return c.Errorf(f.key, "%s is %s, and %s listens on this port, too (%s): give one of them another port",
 					f.key, f.address, other.key, other.address)
 			}
 		}
-		taken = append(taken, f)
 	}
 	return nil
 }

@@ -28,4 +28,7 @@ func TestFrontsOnAPortOfAnotherKey(t *testing.T) {
 			t.Errorf("%s and %s: %v, want %q", tt.lerobot, tt.openpi, err, tt.says)
 		}
 	}
+	c := Default()
+	c.Zenoh.ListenEndpoints = []string{"tcp/127.0.0.1:7447", "unixsock-stream/a", "tcp/0.0.0.0:7447"}
+	rttest.FailsAs(t, c.CheckTransport(), ErrInvalid, "is 0.0.0.0:7447, and zenoh.listen_endpoints listens on")
 }
