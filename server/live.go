@@ -516,8 +516,7 @@ type Ending struct {
 	Reason string `json:"reason"` // why the server ended
 }
 
-// longestPause returns the longest stop of the process by a garbage collection since the server
-// began to serve.
+// longestPause returns the longest stop by a garbage collection since the server began to serve.
 func (s *Server) longestPause() time.Duration {
 	if s.baseline.Load() == nil {
 		return 0
