@@ -86,9 +86,9 @@ func (d *Device) do(j job) (e Ended) {
 		if p := recover(); p != nil {
 			e.Err, e.Panicked = panicked(p), true
 		}
+		e.At = d.clock.Now()
 	}()
 	e.Err = d.run(j.buffer, j.size)
-	e.At = d.clock.Now()
 	return e
 }
 

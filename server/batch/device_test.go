@@ -36,8 +36,8 @@ func TestDeviceRunsOneAfterTheOther(t *testing.T) {
 func TestDevicePanics(t *testing.T) {
 	d := NewDevice(func(int, int) error { panic("bad graph") }, rttest.NewClock(1))
 	d.Start()
-	if e := d.Do(0, 1); !e.Panicked || !rttest.Says(e.Err, "bad graph") {
-		t.Errorf("Do() = %+v, want the panic", e)
+	if e := d.Do(0, 1); !e.Panicked || !rttest.Says(e.Err, "bad graph") || e.At < e.Begun {
+		t.Errorf("Do() = %+v, want the panic, and the time of its end", e)
 	}
 	if e := d.Do(0, 1); !e.Panicked {
 		t.Errorf("the next Do() = %+v, want its panic", e)
