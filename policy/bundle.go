@@ -156,7 +156,7 @@ func (b *Bundle) digest() (string, error) {
 		}
 	}
 	for _, name := range b.paths() {
-		sum, err := hashFile(filepath.Join(b.Dir, filepath.FromSlash(name)))
+		sum, err := HashFile(filepath.Join(b.Dir, filepath.FromSlash(name)))
 		if err != nil {
 			return "", err
 		}
@@ -252,7 +252,8 @@ func ordinary(path string) error {
 	return err
 }
 
-func hashFile(path string) (string, error) {
+// HashFile returns the SHA-256 of a file, in hexadecimal.
+func HashFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

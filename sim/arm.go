@@ -101,10 +101,10 @@ const (
 	gripperPercent = 20 // counts
 )
 
-// toRaw returns the nearest count, held inside the encoder's range.
+// RawOf returns the encoder count nearest to a joint's value in degrees or percent, held inside the encoder's range.
 //
 //rt:noalloc
-func toRaw(joint int, q float64) int {
+func RawOf(joint int, q float64) int {
 	count := q*countsPerDeg + countMiddle
 	if joint == gripper {
 		count = q*gripperPercent + gripperZero
@@ -120,8 +120,10 @@ func countsPer(joint int) float64 {
 	return countsPerDeg
 }
 
+// AngleOf returns a joint's value, in degrees or percent, at an encoder count.
+//
 //rt:noalloc
-func fromRaw(joint, raw int) float64 {
+func AngleOf(joint, raw int) float64 {
 	if joint == gripper {
 		return float64(raw-gripperZero) / gripperPercent
 	}

@@ -43,7 +43,7 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 		live.mu.Unlock()
 		write := []byte{0xFE, 22, 0x83, 42, 2}
 		for j, q := range goal {
-			r := toRaw(j, q)
+			r := RawOf(j, q)
 			write = append(write, byte(j+1), byte(r), byte(r>>8))
 		}
 		exchange(t, fd, nil, write)
@@ -59,8 +59,8 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 		t.Errorf("Score() = %+v, want at least 8 reached and nothing else", s)
 	}
 	for j, q := range world.Q() {
-		if d := raw[j] - toRaw(j, q); d > 40 || d < -40 { // one tick of motion
-			t.Errorf("joint %d reads %d, the world has %d", j, raw[j], toRaw(j, q))
+		if d := raw[j] - RawOf(j, q); d > 40 || d < -40 { // one tick of motion
+			t.Errorf("joint %d reads %d, the world has %d", j, raw[j], RawOf(j, q))
 		}
 	}
 	if late := clock.Now().Sub(start); late > 20*time.Second+100*time.Millisecond {

@@ -88,7 +88,7 @@ func (l *Live) Goal(now rt.Instant, joint, raw int) {
 	l.mu.Lock()
 	l.advance(now)
 	l.rebase(joint)
-	l.goals[joint].goal = fromRaw(joint, raw)
+	l.goals[joint].goal = AngleOf(joint, raw)
 	l.mu.Unlock()
 }
 
@@ -110,7 +110,7 @@ func (l *Live) Sink(now rt.Instant, joint, rest int, speed float64) {
 	l.mu.Lock()
 	l.advance(now)
 	l.rebase(joint)
-	l.goals[joint].rest = fromRaw(joint, rest)
+	l.goals[joint].rest = AngleOf(joint, rest)
 	l.goals[joint].sink = speed / countsPer(joint) / ticksPerSecond
 	l.mu.Unlock()
 }
@@ -121,7 +121,7 @@ func (l *Live) Sink(now rt.Instant, joint, rest int, speed float64) {
 func (l *Live) Present(now rt.Instant, joint int) (raw int) {
 	l.mu.Lock()
 	l.advance(now)
-	raw = toRaw(joint, l.at(joint, l.phase))
+	raw = RawOf(joint, l.at(joint, l.phase))
 	l.mu.Unlock()
 	return raw
 }
@@ -138,7 +138,7 @@ func (l *Live) Speed(now rt.Instant, joint int) float64 {
 	if !goal.torque {
 		to, step = goal.rest, goal.sink
 	}
-	raw := toRaw(joint, q)
+	raw := RawOf(joint, q)
 	switch {
 	case q == to, step == 0, raw == 0 && to < q, raw == countMax && to > q:
 		return 0

@@ -36,8 +36,8 @@ func TestGoalsOnTheGridEqualWorldStep(t *testing.T) {
 	for k := range 600 {
 		goal := e.Goal(want.tip(), want.Target(), want.Post(), want.Q()[gripper])
 		for j := range goal {
-			raw := toRaw(j, goal[j])
-			goal[j] = fromRaw(j, raw)
+			raw := RawOf(j, goal[j])
+			goal[j] = AngleOf(j, raw)
 			l.Goal(gridPoint(start, k), j, raw)
 		}
 		for phase := range k % 5 {
@@ -70,7 +70,7 @@ func TestTheTicksPhaseDoesNotMatter(t *testing.T) {
 			}
 			for j := range want {
 				raw := 2048 + (k/20%3-1)*700 + 40*j
-				want[j] = towards(want[j], fromRaw(j, raw), maxStep[j])
+				want[j] = towards(want[j], AngleOf(j, raw), maxStep[j])
 				l.Goal(now, j, raw)
 			}
 		}
@@ -80,7 +80,7 @@ func TestTheTicksPhaseDoesNotMatter(t *testing.T) {
 func TestMotionIsContinuousWithinATick(t *testing.T) {
 	l, _, start := newLive(0)
 	from := l.world.q[pan]
-	l.Goal(start, pan, toRaw(pan, from+30))
+	l.Goal(start, pan, RawOf(pan, from+30))
 	for _, part := range []float64{0.1, 0.25, 0.5, 0.9} {
 		scene, _ := l.sceneAt(start.Add(time.Duration(part * 1e9 / 60)))
 		if want := from + 3*part; math.Abs(scene.Pan-want) > 1e-6 {
@@ -155,7 +155,7 @@ func TestAnUntouchedWorldLosesTimeAfterTenMinutes(t *testing.T) {
 func TestEncodersRoundTripAndStayInRange(t *testing.T) {
 	for j := range DOF {
 		for raw := range 4096 {
-			if got := toRaw(j, fromRaw(j, raw)); got != raw {
+			if got := RawOf(j, AngleOf(j, raw)); got != raw {
 				t.Fatalf("joint %d: raw %d becomes %d", j, raw, got)
 			}
 		}
@@ -168,7 +168,7 @@ func TestEncodersRoundTripAndStayInRange(t *testing.T) {
 		{pan, 0, 2048}, {pan, 180, 4095}, {pan, -180, 0}, {pan, 500, 4095}, {pan, -500, 0},
 		{pan, 90, 3071}, {gripper, 0, 1000}, {gripper, 100, 3000}, {gripper, 50.02, 2000}, {gripper, 1e9, 4095},
 	} {
-		rttest.Want(t, toRaw(tt.joint, tt.q), tt.want, "toRaw(%d, %v)", tt.joint, tt.q)
+		rttest.Want(t, RawOf(tt.joint, tt.q), tt.want, "RawOf(%d, %v)", tt.joint, tt.q)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestAFrameShowsTheInstantItNames(t *testing.T) {
 			t.Fatalf("frame %d: sequence %d at %d, clock %d, want %d at %d", k, f.Sequence, f.At, clock.Now(), k, want)
 		}
 		scene := reference
-		scene.Pan += min(180*f.At.Sub(start).Seconds(), fromRaw(pan, 4000)-reference.Pan)
+		scene.Pan += min(180*f.At.Sub(start).Seconds(), AngleOf(pan, 4000)-reference.Pan)
 		pix := make([]byte, len(f.Pix))
 		scene.render(pix, NativeWidth, NativeHeight)
 		rttest.Want(t, differing(pix, f.Pix, 1), 0,

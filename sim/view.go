@@ -46,9 +46,3 @@ func (v *View) Render(dst []byte, width, height int) {
 	}
 	s.render(dst, width, height)
 }
-
-// RawOf returns the encoder count nearest to a joint's value in degrees or percent.
-func RawOf(joint int, q float64) int { return toRaw(joint, q) }
-
-// AngleOf returns a joint's value, in degrees or percent, at an encoder count.
-func AngleOf(joint, raw int) float64 { return fromRaw(joint, raw) }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -299,17 +298,12 @@ func digest(folder string, description []byte) (string, error) {
 		if files++; files > filesMax {
 			return fmt.Errorf("%s has more than %d files: want the folder of one checkpoint", folder, filesMax)
 		}
-		f, err := os.Open(path)
+		sum, err := policy.HashFile(path)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		sum := sha256.New()
-		if _, err := io.Copy(sum, f); err != nil {
-			return err
-		}
 		name, err := filepath.Rel(folder, path)
-		fmt.Fprintf(whole, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+		fmt.Fprintf(whole, "%s  %s\n", sum, name)
 		return err
 	})
 	whole.Write(description)

@@ -3,9 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -14,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -63,7 +62,7 @@ func (r *round) train(ctx context.Context, n int) error {
 	if t.First, t.Last, err = losses(file); err != nil {
 		return err
 	}
-	if t.SHA256, err = sha256Of(filepath.Join(r.checkpoint(n), "model.safetensors")); err != nil {
+	if t.SHA256, err = policy.HashFile(filepath.Join(r.checkpoint(n), "model.safetensors")); err != nil {
 		return fmt.Errorf("the training left no checkpoint of step %d: %w", t.Steps, err)
 	}
 	r.Found.Trained[n] = t
@@ -136,17 +135,4 @@ func losses(file string) (first, last float64, err error) {
 		return 0, 0, fmt.Errorf("%s has no loss", file)
 	}
 	return first, last, nil
-}
-
-func sha256Of(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
