@@ -110,10 +110,8 @@ func (j *journal) take(e entry) {
 
 // task returns the number of a task; a new task gets the next number.
 func (j *journal) task(text string) int {
-	for i, t := range j.tasks {
-		if t == text {
-			return i
-		}
+	if i := slices.Index(j.tasks, text); i >= 0 {
+		return i
 	}
 	j.tasks = append(j.tasks, text)
 	return len(j.tasks) - 1
@@ -121,15 +119,7 @@ func (j *journal) task(text string) int {
 
 // add appends an episode whose files are on the disk.
 func (j *journal) add(e entry) error {
-	if err := j.line(e); err != nil {
-		return err
-	}
-	j.take(e)
-	return nil
-}
-
-func (j *journal) line(v any) error {
-	text, err := json.Marshal(v)
+	text, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
@@ -138,7 +128,10 @@ func (j *journal) line(v any) error {
 		return err
 	}
 	_, err = f.Write(append(text, '\n'))
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		j.take(e)
+	}
+	return err
 }
 
 // fits refuses settings that differ from the journal's. instead is the advice in the error.

@@ -53,15 +53,12 @@ type request struct {
 // joined returns the merged chunk; nil if no chunk was merged.
 func (r *request) joined() *record.Chunk {
 	for i := range r.chunks {
-		if r.chunks[i].Outcome == joinedOutcome {
+		if r.chunks[i].Outcome == record.Joined {
 			return &r.chunks[i]
 		}
 	}
 	return nil
 }
-
-// joinedOutcome is the Outcome of a merged record.Chunk.
-const joinedOutcome = "joined"
 
 // happened is an event.
 type happened struct {
@@ -275,7 +272,7 @@ func (l *Log) visitor() record.Visitor {
 		},
 		Chunk: func(m *record.Chunk) error {
 			// the record's messages are in order of time only within their kind
-			if m.Outcome == joinedOutcome && m.At > l.last-second {
+			if m.Outcome == record.Joined && m.At > l.last-second {
 				l.lacks.Reset(l.last)
 			}
 			c := *m

@@ -199,7 +199,7 @@ func (x *explainer) slow(q *request) *reason {
 	}
 	text := fmt.Sprintf("its chunk came after %s; the server reports: waited %s, computed %s",
 		seconds(c.At-q.At), seconds(c.QueueWait), seconds(c.Inference))
-	if c.Outcome != joinedOutcome {
+	if c.Outcome != record.Joined {
 		text += ": dropped as " + c.Outcome
 	} else if c.Dropped > 0 {
 		text += fmt.Sprintf("; %d of its %d actions were past", c.Dropped, c.Rows)
