@@ -427,7 +427,8 @@ func (r *Report) Write(w io.Writer) error {
 				"examine its disk\n")
 		}
 		if f.Full {
-			fmt.Fprintf(out, "  has more than %d messages of a kind, too many to examine: name its files one by one\n", maxKept)
+			fmt.Fprintf(out, "  has more than %d messages of a kind, too many to examine: name its files one by one\n",
+				maxKept)
 		}
 		switch {
 		case f.Ended != "":
