@@ -191,7 +191,9 @@ func TestExchangedAdapters(t *testing.T) {
 		err := p.OpenError()
 		return err != nil && rttest.Says(err, "serial number B")
 	})
-	until(t, p, "a line of the log", func(robot.Joints) bool { return strings.Contains(log.String(), "serial number B") })
+	until(t, p, "a line of the log", func(robot.Joints) bool {
+		return strings.Contains(log.String(), "serial number B")
+	})
 	for _, number := range []string{"C", "A"} { // a spare one, and its own
 		plug(number)
 		until(t, p, "back", func(robot.Joints) bool { return !p.Away() })
