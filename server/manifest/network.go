@@ -112,8 +112,8 @@ func (c *Config) checkFronts() error {
 // place is an address HOST:PORT to listen on, and the key that names it.
 type place struct{ key, address string }
 
-// checkPorts refuses an address that another key, or another endpoint, has taken: the system's error would blame another
-// program.
+// checkPorts refuses an address that another key, or another endpoint, has taken: the system's error would blame
+// another program.
 func (c *Config) checkPorts() error {
 	all := []place{{"health_port", c.HealthAddress()}}
 	for _, e := range c.Listen() {

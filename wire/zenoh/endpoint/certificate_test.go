@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
@@ -82,5 +83,15 @@ func TestEnds(t *testing.T) {
 	s.Ends(func(file string, end time.Time) { got[file] = end })
 	if len(got) != 1 || !got["connect"].Equal(end) {
 		t.Errorf("%v, want the end of connect alone, %v", got, end)
+	}
+}
+
+// A file in DER, which is no text, gets the command that makes PEM of it.
+func TestDERIsNamed(t *testing.T) {
+	cert, _ := endpointtest.New(t).Issue("arm")
+	block, _ := pem.Decode(rttest.Must(os.ReadFile(cert))(t))
+	rttest.Do(t, os.WriteFile(cert, block.Bytes, 0o600))
+	if _, err := ReadCertificate(cert); !rttest.Says(err, "-inform DER") {
+		t.Errorf("a certificate in DER: %v, want the command", err)
 	}
 }

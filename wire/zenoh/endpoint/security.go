@@ -200,7 +200,10 @@ func readPEM(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire/zenoh: TLS: %w", err)
 	}
-	if text, err = userfile.Text(text); err != nil {
+	const sequence = "\x30" // begins each file in DER
+	if clean, err := userfile.Text(text); err == nil {
+		text = clean
+	} else if !bytes.HasPrefix(text, []byte(sequence)) {
 		return nil, fmt.Errorf("wire/zenoh: TLS: %s: %w", path, err)
 	}
 	begun, whole := bytes.Count(text, []byte("-----BEGIN ")), 0
