@@ -63,10 +63,10 @@ type options struct {
 	Manifest   string        `help:"what the server serves; default: the demo's policy for the robot"`
 	Duration   time.Duration `default:"20s" help:"how long the arm runs"`
 	Seed       uint64        `default:"1" help:"seed of the simulated world"`
-	Targets    int           `default:"7" help:"fewest targets that each arm reaches in 20 s; fewer seconds want proportionally fewer"`
+	Targets    int           `default:"7" help:"fewest targets of each arm in 20 s; fewer seconds want fewer"`
 	Collisions int           `default:"1" help:"most collisions of each arm"`
 	Keep       string        `name:"json" help:"folder to keep both summaries in"`
-	Tries      int           `default:"3" help:"most runs, where the host of a virtual machine spoils one by taking its processors"`
+	Tries      int           `default:"3" help:"most runs, where the host of a virtual machine spoils one"`
 }
 
 func main() { stage.Tool(calmDemo) }

@@ -48,11 +48,11 @@ var cameras = []string{"left", "right"}
 type options struct {
 	Bin      string        `default:"bin" help:"folder of the programs"`
 	Manifest string        `default:"testdata/demo/server.yaml" help:"what the server serves"`
-	Python   string        `default:".venv-export/bin/python" help:"Python with LeRobot; without it, that part is left out"`
-	Runs     int           `default:"3" help:"how many record all; a run without a record is before the first, and after each"`
+	Python   string        `default:".venv-export/bin/python" help:"Python with LeRobot; without it, no such part"`
+	Runs     int           `default:"3" help:"how many record all; one without is before and after each"`
 	Time     time.Duration `default:"2m" help:"how long each of them lasts"`
 	Off      time.Duration `help:"how long each without a record lasts; default: as long"`
-	Beside   bool          `help:"with each run that records all, another robot runs at the same time that records nothing: both have the same machine, load and hour"`
+	Beside   bool          `help:"another robot, which records nothing, runs beside each of these"`
 	Lerobot  time.Duration `default:"1m" help:"how much of the last record LeRobot records"`
 }
 
