@@ -142,9 +142,7 @@ func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
 	}
 	for _, r := range read {
 		v, _, err := b.ReadRegister(id, model.Row(r))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, err)
 		values = append(values, v)
 	}
 	return values
@@ -331,10 +329,7 @@ func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	k.out.await(t, "middle of its range")
 	k.stop()
 	k.wait(t)
-	p, err := loadProgress(k.cfg.File() + progressSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(loadProgress(k.cfg.File() + progressSuffix))(t)
 	p.Step, p.Result = stepWriting, servo.Calibration{}
 	for _, m := range k.cfg.Robot.Motors {
 		p.Result[m.Name] = servo.MotorCalibration{ID: int(m.ID), HomingOffset: -547, RangeMin: 900, RangeMax: 3100}
@@ -343,9 +338,7 @@ func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(k.cfg.File()+progressSuffix, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	k.start(t, "cannot go on: motor 3 (elbow_flex) has Homing_Offset 77 by now, want -547")
 }
 
@@ -465,9 +458,7 @@ func TestCalibrateOfAnotherArm(t *testing.T) {
 	for _, m := range cfg.Robot.Motors {
 		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), HomingOffset: 300, RangeMin: 900, RangeMax: 3100}
 	}
-	if err := c.Save(white.File()); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, c.Save(white.File()))
 	for _, tt := range []struct {
 		cfg         Config
 		keys, shows string

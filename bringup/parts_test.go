@@ -127,9 +127,7 @@ func TestSwappedPortsOfMixedArms(t *testing.T) {
 			c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
 		}
 		cfg.Part, cfg.Calibration = name, filepath.Join(t.TempDir(), name+".json")
-		if err := c.Save(cfg.Calibration); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, c.Save(cfg.Calibration))
 		places = append(places, cfg.Place)
 	}
 	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {

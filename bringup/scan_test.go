@@ -29,14 +29,10 @@ func lineOf(t *testing.T, answer func(line *os.File, came []byte)) (path string)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(line.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	path = fmt.Sprintf("/dev/pts/%d", n)
 	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0) // otherwise the line would end with its first client
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { line.Close(); unix.Close(open) })
 	go func() {
 		for buf := make([]byte, 256); ; {

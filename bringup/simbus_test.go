@@ -139,9 +139,7 @@ func TestSimulatedArmsOfARobot(t *testing.T) {
 		Power:  "shared",
 	}
 	arms, err := cfg.arms()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	left, right := arms[0], arms[1]
 	if kinds(left) != "mute brownout" || kinds(right) != "brownout" || left.name != "bi_so101 left" ||
 		left.scene != "" || right.scene == "" || left.bus.Plant == right.bus.Plant {

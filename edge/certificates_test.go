@@ -49,9 +49,7 @@ func TestARefusedCertificateEndsTheStart(t *testing.T) {
 		at := "tls/" + free.Addr().String()
 		free.Close()
 		server, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}, TLS: tt.server})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, err)
 		t.Setenv("STATE_DIRECTORY", t.TempDir())
 		offline := 20 * time.Second // the end of a start that waits for another certificate
 		if tt.code == exit.Absent {

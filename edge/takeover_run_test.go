@@ -111,9 +111,7 @@ func newJudged(t *testing.T, name string, pace float64, period time.Duration, pl
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	dir := t.TempDir()
 	j := &judged{place: device.Place{Bus: filepath.Join(dir, "port"), Robot: r,
 		Calibration: filepath.Join(dir, "calibration.json")}}

@@ -19,9 +19,7 @@ func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte
 	t.Helper()
 	file := rttest.Must(os.ReadFile(filepath.Join(dir, goldenFile)))(t)
 	_, tensors, err := safetensors.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	edit(tensors[tensor].Data) // borrows from file
 	return file
 }

@@ -99,9 +99,7 @@ func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 			if err == nil {
 				err = m.Close()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(t, err)
 		}
 	}
 	cycle(5)

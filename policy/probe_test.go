@@ -179,9 +179,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 		inputs = append(inputs, tensor(in.kind, append([]int64{int64(len(samples))}, in.shape...), data))
 	}
 	_, infos, err := ort.GetInputOutputInfoWithONNXData(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	values, names := map[string][]float32{}, []string(nil)
 	for _, out := range infos {
 		for i, d := range out.Dimensions {

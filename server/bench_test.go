@@ -364,9 +364,7 @@ func serveQueries(t *testing.T, cfg manifest.Config) *bench {
 	t.Helper()
 	b := newBench(t, cfg)
 	declared, tokens, err := b.server.declare()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -105,9 +105,7 @@ func TestMetricsTable(t *testing.T) {
 	b.server.opener.open(&o, wire.Origin{}) // for the series of sessions
 	b.server.cfg.Zenoh.TLS.ListenCertificate, _ = endpointtest.New(t).Issue("server")
 	families, done, err := metric.NewSource(metricsOf(func() *Server { return b.server }, new(atomic.Uint64))).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	defer done()
 	var want []string
 	for _, f := range families {

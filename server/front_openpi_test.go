@@ -52,9 +52,7 @@ func dialOpenPI(t *testing.T, address, key string) (*dialed, ndarray.Map) {
 		options.HTTPHeader.Set("Authorization", "Api-Key "+key)
 	}
 	conn, _, err := websocket.Dial(t.Context(), "ws://"+address, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { conn.CloseNow() })
 	c := &dialed{t, conn}
 	_, meta := c.next()

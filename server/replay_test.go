@@ -40,9 +40,7 @@ func capture(t *testing.T) []audit.Capture {
 func captured(t *testing.T, dir string) []audit.Capture {
 	t.Helper()
 	found, _, err := audit.ReadCaptures(filepath.Join(dir, "captures"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	return found
 }
 

@@ -71,9 +71,7 @@ func TestLostMarker(t *testing.T) {
 		var err error
 		armed, err = a.ArmStep(l.deadline(), a.Joints())
 		l.servos[3].mute = false
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, err)
 	}
 	has := false
 	for _, k := range a.health.readings[2].expected {

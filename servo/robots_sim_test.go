@@ -146,9 +146,7 @@ func robotOf(t *testing.T, name string) robot.Robot {
 	if texts[name] == "" {
 		r, err = robot.ByName(name)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	return r
 }
 

@@ -106,9 +106,7 @@ func TestBusSoak(t *testing.T) {
 
 func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length time.Duration) {
 	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	r.Safety = robot.Safety{} // faults of the motors are not under test
 	goroutines := runtime.NumGoroutine()
 	script := rttest.Must(servosim.ParseScript(fmt.Appendf(nil, soakScript, seed)))(t)
@@ -125,9 +123,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 			break
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	rt.KernelClock().SleepUntil(faults) // the faults of the script begin at that time
 	var heap runtime.MemStats
 	runtime.GC()

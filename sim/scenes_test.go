@@ -21,9 +21,7 @@ type goldenScene struct {
 func loadScenes(t testing.TB) []goldenScene {
 	t.Helper()
 	_, tensors, err := safetensors.Parse(rttest.Unzip(t, "../testdata/sim/scenes.safetensors.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	value := func(name string, i int) float64 {
 		return math.Float64frombits(binary.LittleEndian.Uint64(tensors[name].Data[8*i:]))
 	}

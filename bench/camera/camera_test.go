@@ -28,9 +28,7 @@ func TestMeasure(t *testing.T) {
 	if errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	if len(r.Cameras) != 2 || r.Slices != 1 {
 		t.Fatalf("%d cameras in %d slices, want 2 in 1", len(r.Cameras), r.Slices)
 	}

@@ -75,9 +75,7 @@ func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int6
 	if err == nil {
 		p.server.Child, err = stage.Start(exec.Command("sleep", "60"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { p.server.Kill() })
 	return p
 }

@@ -101,14 +101,9 @@ func writeReport(t *testing.T, all []Slice, change func(*Report)) string {
 	if change != nil {
 		change(r)
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(json.Marshal(r))(t)
 	name := filepath.Join(t.TempDir(), "report.json")
-	if err := os.WriteFile(name, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, os.WriteFile(name, text, 0o644))
 	return name
 }
 
@@ -121,10 +116,7 @@ func TestCompare(t *testing.T) {
 		want   string
 	}{{1, withinSpread}, {1.5, beyondLater}, {0.6, beyondEarlier}} {
 		after := writeReport(t, manySlices(20, 600, tt.factor, 2), func(r *Report) { r.Load = "stress" })
-		c, err := Compare(before, after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must(Compare(before, after))(t)
 		for _, x := range c.Changes {
 			if x.Quantity == "ratio" && x.Quantile == "p50" && x.Verdict != tt.want {
 				t.Errorf("factor %v: %+v, want %s", tt.factor, x, tt.want)
@@ -152,9 +144,7 @@ func TestCompareRefuses(t *testing.T) {
 	good := writeReport(t, manySlices(5, 200, 1, 1), nil)
 	file := func(text string) string {
 		name := filepath.Join(t.TempDir(), "x.json")
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, os.WriteFile(name, []byte(text), 0o644))
 		return name
 	}
 	for name, bad := range map[string]string{

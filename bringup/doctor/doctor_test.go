@@ -63,9 +63,7 @@ func machineOf(t *testing.T, changes map[string]string) string {
 		} else {
 			err = os.WriteFile(path, []byte(text), 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, err)
 	}
 	for name, text := range pi {
 		put(name, text)

@@ -34,9 +34,7 @@ func (s *holdServer) acknowledge(t *testing.T) {
 			q.Reply(q.Key(), wire.AppendResetAck(nil, &wire.ResetAck{OK: true}))
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 }
 
 // drift answers with actions that lead away from the arm's position.

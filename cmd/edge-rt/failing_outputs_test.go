@@ -25,9 +25,7 @@ func TestRunOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	reader, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	r := runOn(t, s, b)
 	r.Stdout, r.Stderr = w, w
 	r.Start()
@@ -150,9 +148,7 @@ func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 func firstLine(t *testing.T, args ...string) *stagetest.Program {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	p := stagetest.Command(t, binary, args...)
 	p.Stdout = w
 	p.Start()

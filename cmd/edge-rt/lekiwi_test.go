@@ -36,9 +36,7 @@ func startKiwi(t *testing.T, args ...string) *kiwi {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r, err := robot.ByName("lekiwi")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	k := &kiwi{server: newHoldServer(t)}
 	judge, cfg := referee.Config{Period: kiwiTick}, servosim.Config{Wheels: 3, Clock: rt.KernelClock()}
 	calibration := servo.Calibration{}

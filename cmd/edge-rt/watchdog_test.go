@@ -106,9 +106,7 @@ func TestWatchdogWaitsForNoReader(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
 	reader, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	defer reader.Close()
 	r := runOn(t, newHoldServer(t), b, "--quiet", "--on-exit", "hold")
 	r.Stderr = w

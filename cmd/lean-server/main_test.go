@@ -120,9 +120,7 @@ func brokenBundle(t *testing.T, file string, change func(data []byte, meta map[s
 	data, err := os.ReadFile(filepath.Join(bundle, file))
 	meta := map[string]any{}
 	stagetest.ReadJSON(t, bundle+"/bundle.json", &meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	data = change(data, meta)
 	sum := sha256.Sum256(data)
 	meta["files"].(map[string]any)[file] = hex.EncodeToString(sum[:])
@@ -624,9 +622,7 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 // server served to the end.
 func TestServerOutlivesItsReader(t *testing.T) {
 	pipe, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	r := command(t)
 	r.Stdout, r.Stderr = out, out
 	r.Start()
@@ -825,9 +821,7 @@ func newArm(t *testing.T, network wire.Session) *arm {
 func newArmNamed(t *testing.T, network wire.Session, uuid string) *arm {
 	t.Helper()
 	bundle, err := policy.LoadBundle(demo + "/bundle")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	a := joinArm(t, network, stage.OpenOf(&bundle.Meta, uuid), bundle.ChunkSize)
 	if a.Observation, err = stage.ObservationOf(&bundle.Meta, 3); err != nil {
 		t.Skip(err)

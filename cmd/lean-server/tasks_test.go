@@ -31,9 +31,7 @@ func readInstructed(t *testing.T, bundle *policy.Bundle) (rows []instructed) {
 	t.Helper()
 	file := rttest.Must(os.ReadFile(filepath.Join(bundle.Dir, "golden", "b4_plain.safetensors")))(t)
 	tasks, tensors, err := safetensors.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	picture, state := tensors["in/image."+bundle.Cameras[0].Name], tensors["in/state"]
 	tokens, mask := tensors["in/tokens"], tensors["in/token_mask"]
 	for i := range int(state.Shape[0]) {

@@ -39,9 +39,7 @@ func TestCertificatesWhileServing(t *testing.T) {
 			if err == nil {
 				err = errors.Join(os.WriteFile(to+".new", text, 0o600), os.Rename(to+".new", to))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(t, err)
 		}
 	}
 	long := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }

@@ -17,9 +17,7 @@ import (
 func fullPipe(t *testing.T) (reader, writer *os.File) {
 	t.Helper()
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { reader.Close(); writer.Close() })
 	fd := int(writer.Fd()) // blocking from here on
 	rttest.Do(t, syscall.SetNonblock(fd, true))

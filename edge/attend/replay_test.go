@@ -452,10 +452,7 @@ func TestReplayTickNoAlloc(t *testing.T) {
 // lack of an action.
 func TestABaseReplaysItsWay(t *testing.T) {
 	t.Parallel()
-	kiwi, err := robot.ByName("lekiwi")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kiwi := rttest.Must(robot.ByName("lekiwi"))(t)
 	drives := func(i int) bool { return i < 10 || i >= 20 }
 	file := written(t, settings(kiwi), 30, func(i int, m *record.Tick) {
 		row := []float32{0, 0, 0, 0, 0, 50, 0, 0, 0}
@@ -465,10 +462,7 @@ func TestABaseReplaysItsWay(t *testing.T) {
 		}
 		m.Goal.Set(row)
 	})
-	in, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := rttest.Must(os.Open(file))(t)
 	defer in.Close()
 	e, err := load(in, kiwi, 1)
 	if err != nil || e.len() != 30 {

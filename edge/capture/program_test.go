@@ -59,9 +59,7 @@ func TestAProgramIsRefused(t *testing.T) {
 		"a=pipe:no-such-program":       exit.Config,
 	} {
 		c, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, err)
 		_, _, err = Open(&c, Options{Clock: rt.KernelClock()})
 		if exit.Of(err) != code || MayAppear(err) != (code == exit.Absent) {
 			t.Errorf("%s: %v (code %d), want code %d", text, err, exit.Of(err), code)

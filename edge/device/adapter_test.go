@@ -13,9 +13,7 @@ import (
 
 func ok(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 }
 
 // adapters is a fake /sys with two USB adapters, ttyACM0 and ttyACM1, and a port without USB, and the

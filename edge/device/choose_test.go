@@ -197,9 +197,7 @@ func TestNoCalibrationAtAll(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("HF_LEROBOT_CALIBRATION", root)
 	r, err := Robot("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	p := Place{Bus: "/dev/ttyACM0", Robot: r}
 	_, err = p.Load()
 	for _, want := range []string{filepath.Join(root, "robots", "so_follower"),

@@ -73,9 +73,7 @@ func TestPlacesOfParts(t *testing.T) {
 		BusFlag:     "bus",
 	}
 	places, err := flags.Of(robotNamed(t, "bi_so101"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	left, right := places[0], places[1]
 	if left.File() != "/c/robots/so_follower/black_left.json" || right.File() != "/x/r.json" || left.Part != "left" ||
 		left.Command() != "--bus /dev/a --robot so101 --id black_left" || right.Bus != "/dev/b" {

@@ -36,9 +36,7 @@ func newDriven(t *testing.T, onExit string) *driven {
 	r := rttest.Must(robot.ByName("so101"))(t)
 	clock, period := rt.KernelClock(), 20*time.Millisecond
 	bus, _, err := device.OpenSim(r, 1, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { bus.Close() })
 	cfg := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: device.SimCalibration(r), Clock: clock}
 	arm := rttest.Must(device.OpenArm(cfg))(t)

@@ -44,9 +44,7 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	t.Helper()
 	rttest.RealTime(t) // a simulated motor that gets no processor counts as silent
 	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	s := &stand{t: t, hand: sim.NewHand(len(r.Motors), middle), place: make([]float32, len(r.Motors))}
 	sim := servosim.Config{Plant: s.hand, Link: filepath.Join(t.TempDir(), name), BootTime: 50 * time.Millisecond}
 	judged := referee.Config{Period: ReadEvery}

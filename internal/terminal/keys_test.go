@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Keys are recognised, also when their bytes arrive one by one; other bytes are ignored.
@@ -54,9 +56,7 @@ func TestParseKeys(t *testing.T) {
 // Without a terminal there are no keys, and no error.
 func TestNoTerminalNoKeys(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	defer w.Close()
 	keys, err := ReadKeys(r, func(string) {})
 	if keys != nil || err != nil {

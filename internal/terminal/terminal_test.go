@@ -15,9 +15,7 @@ import (
 
 func TestTerminal(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	shown := make(chan []byte, 1)
 	go func() { b, _ := io.ReadAll(r); shown <- b }()
 	term := New(w)
@@ -41,9 +39,7 @@ func TestTerminal(t *testing.T) {
 // A terminal that takes nothing delays no writer, and later shows the number of dropped lines.
 func TestStoppedTerminal(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	defer w.Close()
 	term := New(w)
 	line := []byte(strings.Repeat("x", 1023) + "\n")

@@ -41,9 +41,7 @@ func TestReadPipe(t *testing.T) {
 	defer silent.Close()
 	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // a pipe with a silent writer
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	defer r.Close()
 	rttest.Must(w.WriteString("text"))(t)
 	w.Close()

@@ -58,9 +58,7 @@ func TestFileComposesParts(t *testing.T) {
 		"like: koch\nname: slow\nbaud: 57600\nrename: {joints: {gripper: jaw}, cameras: {hand: wrist}}\n")
 	r, err := ByName(write("two.yaml", "name: two\nparts: {front: slow.yaml, back: so101}\n"+
 		"safety: {parts: apart, overload: limp, overheat_warn: 50}\nrename: {joints: {back_gripper: back_hand}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	front, back := r.Parts()[0].Robot, r.Parts()[1].Robot
 	names := r.ActionNames()
 	if names[0] != "front_shoulder_pan.pos" || names[5] != "front_jaw.pos" || names[11] != "back_hand.pos" ||
@@ -94,31 +92,20 @@ func TestLeadersOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	write("slow.yaml", "like: koch\nname: slow\nbaud: 57600\n")
-	kiwi, err := builtIn.ReadFile("robots/lekiwi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kiwi := rttest.Must(builtIn.ReadFile("robots/lekiwi.yaml"))(t)
 	text := strings.Replace(string(kiwi), "name: lekiwi", "name: wheels", 1)
 	arm, wheels := strings.Index(text, "  - name: arm_shoulder_pan"), strings.Index(text, "  - name: base_left_wheel")
 	write("wheels.yaml", text[:arm]+text[wheels:])
 	file := write("two.yaml", "name: two\nparts: {left: so101, right: slow.yaml, base: wheels.yaml}\n")
-	two, err := ByName(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	two := rttest.Must(ByName(file))(t)
 	if two.Base == nil || !slices.Equal(two.ActionNames()[12:], []string{"x.vel", "y.vel", "theta.vel"}) {
 		t.Errorf("base %v, names %v", two.Base, two.ActionNames())
 	}
-	lead, err := ByName(two.DefaultLeader())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lead := rttest.Must(ByName(two.DefaultLeader()))(t)
 	left, right := lead.Parts()[0].Robot, lead.Parts()[1].Robot
 	if lead.Name != "two_leader" || lead.Flag() != file+"_leader" || len(lead.Motors) != 12 || !lead.Leader ||
 		left.Name != "so101_leader" || right.Name != "koch_leader" {

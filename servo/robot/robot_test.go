@@ -99,9 +99,7 @@ func TestFileSaysMore(t *testing.T) {
 		"safety: {overload: limp, after_reset: resume, bus_watchdog: 60ms, slew: 0.5}\nsettings: {P_Coefficient: 20}\n"
 	rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	r, err := ByName(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	names := r.ActionNames()
 	if names[0] != "shoulder_pan.pos" || names[5] != "jaw.pos" || r.CameraName("top") != "front" ||
 		r.CameraName("side") != "side" {

@@ -354,7 +354,5 @@ func writeJSON(t *testing.T, file string, v any) {
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 }

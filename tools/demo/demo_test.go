@@ -134,15 +134,10 @@ func TestJudgeChecksTheBase(t *testing.T) {
 		r := edge.Summary{SMin: 20}
 		r.Ticks, r.FPS = 1200, 60
 		r.Targets = 9
-		text, err := json.Marshal(&r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := rttest.Must(json.Marshal(&r))(t)
 		stagetest.WriteFile(t, dir, summaryName, string(text))
 		folder := filepath.Join(dir, recordsName)
-		if err := os.Mkdir(folder, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, os.Mkdir(folder, 0o777))
 		f := recordtest.Create(t, filepath.Join(folder, "arm-20260101T000000.000Z.mcap"), nil)
 		tick := record.Tick{State: record.Row{N: sim.DOF + 3}}
 		tick.State.V[sim.DOF] = speed

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -11,10 +12,7 @@ import (
 // and more than the bound fails the phase.
 func TestJudge(t *testing.T) {
 	read := func(text string) figures {
-		all, err := stage.ReadMetrics(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := rttest.Must(stage.ReadMetrics(strings.NewReader(text)))(t)
 		return all
 	}
 	before := read("# HELP edge_rt_starved_ticks_total Ticks.\nedge_rt_starved_ticks_total 5\n" +

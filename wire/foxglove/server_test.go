@@ -26,9 +26,7 @@ func open(t *testing.T) (*Server, string) {
 func dial(t *testing.T, url, protocol string) *websocket.Conn {
 	t.Helper()
 	c, _, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{Subprotocols: []string{protocol}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { c.CloseNow() })
 	for _, op := range []string{"serverInfo", "advertise"} {
 		var m struct{ Op string }

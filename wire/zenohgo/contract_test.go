@@ -32,9 +32,7 @@ func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
 	} else {
 		s, err = Open(ctx, cfg)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

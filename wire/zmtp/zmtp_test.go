@@ -132,9 +132,7 @@ func TestPyzmq(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	port := make([]byte, 16)
 	n := rttest.Must(out.Read(port))(t)

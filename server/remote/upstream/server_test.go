@@ -37,9 +37,7 @@ func serve(t testing.TB, args ...string) (port string, process *exec.Cmd) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	started = append(started, cmd)
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

@@ -174,9 +174,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 		t.Logf("not open yet: %v", err)
 		e, err = edge.Open(t.Context(), cfg)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	summary, err := e.Run(t.Context())
 	if err != nil {
 		t.Errorf("Run() = %v", err)

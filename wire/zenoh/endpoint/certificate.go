@@ -85,8 +85,8 @@ func openKey(file string) []Finding {
 	if err != nil || failed != nil || key.Mode()&others == 0 || folder.Mode()&enter == 0 {
 		return nil
 	}
-	return []Finding{{Text: fmt.Sprintf("every user of this machine can read the private key %s, and pose as its owner: "+
-		"chmod o-r %[1]s, and have it made anew where others use this machine", file)}}
+	return []Finding{{Text: fmt.Sprintf("every user of this machine can read the private key %s and pose as its "+
+		"owner: chmod o-r %[1]s, and replace the key if others use this machine", file)}}
 }
 
 // days returns the time left as text that changes seldom, because each text is logged once.

@@ -69,7 +69,8 @@ func TestEnding(t *testing.T) {
 		}
 	}
 	listening := Endpoint{Protocol: TLS, Security: Security{ListenCertificate: open, ListenKey: openKey}}.Listening(now)
-	if !slices.ContainsFunc(listening, func(f Finding) bool { return strings.Contains(f.Text, openKey) && !f.Refused }) {
+	warns := func(f Finding) bool { return strings.Contains(f.Text, openKey) && !f.Refused }
+	if !slices.ContainsFunc(listening, warns) {
 		t.Errorf("a listener with a key that all can read: %v, want a warning", listening)
 	}
 }

@@ -40,9 +40,7 @@ func cable(t *testing.T, on bool) {
 		lo.SetUint16(flags)
 		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 }
 
 // links notes the events of a session's links.

@@ -140,9 +140,7 @@ func FuzzRelay(f *testing.F) {
 		r := newRouter()
 		before := r.Held()
 		client, gone, err := dial(r, codec.Client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(t, err)
 		said, ended := make(chan uint32, 16), make(chan error, 1)
 		go func() {
 			ended <- client.Run(func(m *codec.Message) error {

@@ -51,9 +51,7 @@ type node struct {
 func join(t *testing.T, r *Router) *node {
 	t.Helper()
 	l, gone, err := dial(r, codec.Client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(t, err)
 	n := &node{t: t, link: l, gone: gone, said: make(chan uint32, 16)}
 	go l.Run(func(m *codec.Message) error {
 		if m.Kind == codec.KindFinal {
