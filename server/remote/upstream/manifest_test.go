@@ -105,7 +105,7 @@ func TestWhatTheManifestLacks(t *testing.T) {
 		{"no padding", full + "    cameras: [{name: image, resize_with_pad: [0, 0]}]\n", "image is [0 0], want height"},
 		{"an action twice", full + "    action_keys: [{key: a, size: 4}, {key: a, size: 4}]\n",
 			"the key a occurs twice"},
-		{"size", full + "    cameras: [{name: image, height: 9999}]\n", "9999x640"},
+		{"size", full + "    cameras: [{name: image, height: 9999, width: 640}]\n", "9999x640"},
 		{"two cameras of a key", full + "    cameras: [{name: image}, {name: x, key: observation/image}]\n",
 			"occurs twice"},
 		{"key of the actions", full + "    action_keys: [{key: actions, size: 3}, {key: b, size: 3}]\n",
