@@ -63,7 +63,7 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 			t.Errorf("phase %d of an arm that was armed: %v, want the move to go on: %v", phase, err, moves)
 		}
 	}
-	// move waits for a joint that comes nearer, however late it is, and gives up a joint that stays.
+	// A joint that has come nearer to its goal gets more time, however late it is; one that stays gets none.
 	now := open.Clock.Now()
 	m.want = append(m.want, m.arm.Goal...)
 	m.best = 60

@@ -216,8 +216,8 @@ func (s *session) adviseOthers(all []found) {
 	s.printf("\nA %s has no motor %s%s.", s.Robot.Name, strings.Join(others, ", "), known)
 }
 
-// adviseRobot prints the --robot to compare the motors with: the arm that has all of them,
-// otherwise the arms with such models.
+// adviseRobot prints the next scan, whose --robot is the arm to compare the motors with: an arm that has exactly these
+// motors, otherwise one of those that have a motor of the same model.
 func (s *session) adviseRobot(all []found) {
 	switch arms, whole := kin(all); {
 	case whole:

@@ -73,7 +73,7 @@ type TLS struct {
 // The values of --fallback beside hold.
 const (
 	fallbackRepeat = "repeat_last"
-	fallbackZero   = "zero" // only for a robot with a base; has the effect of hold
+	fallbackZero   = "zero" // only for a robot with a base; the same as hold, under which a base gets velocity 0
 )
 
 // Config is the configuration of one robot's run.

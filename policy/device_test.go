@@ -98,8 +98,8 @@ func TestNVIDIADriver(t *testing.T) {
 	rttest.Want(t, nvidiaDriver(proc), "580.159.03", "driver")
 }
 
-// A device without its provider is refused with the cure, or the CPU computes in its place; a faulty
-// bundle never changes the device.
+// Opening on a device whose provider is missing fails with an error that names the cure; with FallbackCPU, or on
+// auto, the CPU computes instead.
 func TestOpenWithoutTheProvider(t *testing.T) {
 	needRuntime(t)
 	b := rttest.Must(LoadBundle(stillDir))(t)

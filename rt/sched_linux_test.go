@@ -134,7 +134,8 @@ func niceAroundALoop() error {
 	return err
 }
 
-// checkNice checks the nice value of every thread but the loop's when that is a real-time one.
+// checkNice checks that every thread has the nice value want, except the loop's when it has a real-time priority: that
+// thread must have another value.
 func checkNice(want, loop int, realTime bool) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

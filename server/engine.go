@@ -22,8 +22,8 @@ const (
 	// seconds, and several times as long beside other programs.
 	stuckAfter = 10 * time.Second
 	stuckTimes = 5
-	// The rows of one batch, which are decoded while a run is under way, may take decodeTimes
-	// that limit.
+	// The rows of a batch are decoded while another batch runs. That may take decodeTimes as long as a run may take
+	// before it counts as stuck.
 	decodeTimes = 2
 	// failuresMax is the number of failed runs in a row after which the device is given up. All but
 	// the first are the server's own, so that no robot's request can bring the server down.

@@ -29,8 +29,8 @@ const (
 	trimEvery = 10
 	// tokenTimeout bounds the query for the tokens of the robots that seem lost.
 	tokenTimeout = 500 * time.Millisecond
-	// housekeepingStuckAfter is how long one piece of its work may take before it is reported as
-	// stuck. No piece takes longer than two queries to the network, tokenTimeout each.
+	// housekeepingStuckAfter is how long one piece of housekeeping may take before housekeeping is reported as stuck.
+	// No piece takes longer than two queries to the network, tokenTimeout each.
 	housekeepingStuckAfter = 10 * time.Second
 
 	// idleGCObjects is the number of new heap objects after which an idle server collects by hand;

@@ -81,7 +81,7 @@ func (s *Server) byLabel(name string) map[string]uint64 {
 	return values
 }
 
-// loss is a loss of the links, by its reason.
+// loss is a count of messages that the links lost, or of links that were ended or refused, for one reason.
 type loss struct {
 	name, help, reason string
 	count              uint64

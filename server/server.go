@@ -217,7 +217,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		s.work, s.sessions = f.work, f.sessions.second()
 		s.memory = f.memory
 		s.pool = f.pool
-		s.stats = f.stats // only s.others keeps a bound of its own, which ends with this server
+		s.stats = f.stats // s.others alone keeps the bound made above, for as long as this server exists
 	}
 	if cfg.Conditioning.Mode == conditioningOff {
 		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0

@@ -235,7 +235,7 @@ func (w *worker) begin(now rt.Instant) bool {
 	return true
 }
 
-// runs notes which buffer is on the device.
+// runs records that b is on the device from now on, and when its run is expected to end.
 //
 //rt:noalloc
 func (w *worker) runs(b *buffer, now rt.Instant) {

@@ -154,7 +154,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 
 const (
 	soakPeriod = 5 * time.Millisecond
-	soakBehind = 2 * time.Second // a delay of the host up to this is caught up, cycle after cycle
+	soakBehind = 2 * time.Second // after a delay of the host up to this, every missed cycle still runs, without waiting
 )
 
 // cycleAll reads and writes at 200 Hz and compares every accepted value with the values that the

@@ -173,8 +173,8 @@ func (b *Bus) waitFirstQuiet() {
 // such a request was answered since the last unclean exchange, or since another program had the
 // port.
 //
-// A fence is a read of fenceMin to fenceMax bytes of the EEPROM, lengths that no other request has.
-// Each fence takes the next length, and another program begins with another length.
+// A fence is a read of fenceMin to fenceMax bytes of the EEPROM, lengths that no other request has. Each fence takes
+// the next length. A program begins at an arbitrary one, which is mostly not that of the program before it.
 //
 // Two cases cannot be recognized in any protocol: a complete frame inside the data of a reply
 // whose beginning is lost, and the reply to a killed program's fence of the same length.

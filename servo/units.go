@@ -331,7 +331,8 @@ func Compare(r robot.Robot, was, is Calibration, same bool) (changed []Differenc
 	return changed
 }
 
-// elsewhere returns how far the positions of one value differ, in degrees, at most over the range.
+// elsewhere returns how far apart two calibrations put the joint for the same value in robot units, in degrees: the
+// largest distance over the range. For two arms it is half the difference of the ranges' widths.
 func elsewhere(m robot.Motor, was, is MotorCalibration, same bool) float64 {
 	turn := float64(m.Model.MaxRaw() + 1)
 	degree := m.Model.Span / float64(m.Model.MaxRaw())

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// catchUpTicksMax bounds how many ticks one call judges; Score counts the others.
+// catchUpTicksMax bounds how many past ticks a call of Live makes up for; Score.SkippedTicks counts the ones before.
 const catchUpTicksMax = 600 * ticksPerSecond
 
 // Live is a World on a clock, a servosim.Plant that lends camera.Sources. It has no

@@ -35,7 +35,7 @@ type Config struct {
 // maxBatch bounds the batches.
 const maxBatch = 256
 
-// Measure measures each bundle on each device, and then the programs beside it.
+// Measure measures, for each bundle on each device, first package policy and then the programs of --beside.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	slices.Sort(cfg.Batch)
 	if len(cfg.Batch) == 0 || cfg.Batch[0] < 1 || cfg.Batch[len(cfg.Batch)-1] > maxBatch {

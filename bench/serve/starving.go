@@ -54,9 +54,9 @@ type trial struct {
 	robots []dry
 }
 
-// starve lets the same robots run dry under each scheduler, at each load, on a quiet machine and on
-// a busy one. All take turns of a slice, in rotating order, so that the machine's other work
-// affects all of them equally.
+// starve measures the same robots, whose actions run out, under each scheduler, at each load, on a quiet machine and on
+// a busy one. These trials take turns of a slice, in rotating order, so that the machine's other work affects all of
+// them equally.
 func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) (list []Scheduler, err error) {
 	took := time.Duration(tookS * float64(time.Second))
 	most := len(fleet(took, slices.Max(s.cfg.Loads)))

@@ -160,7 +160,7 @@ func (s *Source) checkFirst(f *camera.Frame) error {
 	return nil
 }
 
-// nothing explains why there is no picture although the program runs.
+// nothing returns the error that explains why a running program has delivered no picture.
 func (s *Source) nothing() error {
 	words := s.program.words.last()
 	switch {

@@ -518,7 +518,7 @@ func TestMachineMotionJPEG(t *testing.T) {
 	defer func() { close(stop); <-done }()
 	var s *Source
 	var err error
-	for range 50 { // with exclusive_caps it is a camera only after the first picture
+	for range 50 { // with exclusive_caps the loopback device becomes a camera with its first picture
 		if s, err = Open(Config{Path: loopback}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) &&
 			!errors.Is(err, ErrMode) {
 			break

@@ -60,7 +60,7 @@ func (w *Viewer) Publish(t rt.Tick, arm *follow.Parts, source rt.Instant) {
 	w.ticks.Publish(int64(t.Woke))
 }
 
-// Show fills in the newest tick and its joints. overloaded reports that a joint is overloaded.
+// Show fills l with the newest tick and its joints, and reports whether a joint is overloaded.
 func (w *Viewer) Show(l *Live, now rt.Instant) (overloaded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

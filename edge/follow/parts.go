@@ -321,8 +321,8 @@ func (p *Parts) RescueStep(now rt.Instant) error {
 	return nil
 }
 
-// Finish ends the armed phase of every part, with parking if the exit mode is ExitPark. A part
-// without torque keeps it so.
+// Finish ends the armed phase of every part, with parking if the exit mode is ExitPark. A part without torque stays
+// without it.
 //
 //rt:noalloc
 func (p *Parts) Finish(now rt.Instant) {

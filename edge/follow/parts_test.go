@@ -131,7 +131,8 @@ func TestPartsHoldTogether(t *testing.T) {
 	}
 }
 
-// A part that was away is armed again; the other holds its torque meanwhile, or moves if apart.
+// A part that was away is armed again. Meanwhile the other part keeps its torque: it holds if the parts are Together,
+// and moves on if they are Apart.
 func TestPartReturns(t *testing.T) {
 	for _, coupling := range []robot.Coupling{robot.Together, robot.Apart} {
 		p := armedPair(t, coupling, nil)

@@ -456,7 +456,7 @@ func TestRequestsArePaced(t *testing.T) {
 	}
 }
 
-// Requests that net/http would answer by itself also pass the guard.
+// A request that net/http would answer by itself goes through the guard too: it is refused and counted.
 func TestNothingPassesBeside(t *testing.T) {
 	s := newStage(t)
 	k := s.connect(t)

@@ -121,8 +121,8 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 	}
 }
 
-// Goal: when the robot's server dies, which the common token does not show, the robot changes to
-// the next server at once and never returns. The death of another server has no effect.
+// Goal: when the robot's server dies, the token that all servers declare alike (PREFIX/server/alive) stays. The robot
+// changes to the next server at once all the same, and never returns. The death of another server has no effect.
 func TestLinkLeavesADeadReplica(t *testing.T) {
 	router, all := replicas(t, "a", "b", "c")
 	all["b"].change(func(r *server) { r.status.ServerLoad = 0.5 })

@@ -70,7 +70,7 @@ type tick struct {
 	state    []float32
 	goal     []float32
 	action   []float32 // nil: no action began on this tick
-	cut      uint32    // one bit per joint: the gate kept its goal from the action
+	cut      uint32    // one bit per joint: clipped by the gate, held or frozen, so its goal is not the action
 	source   rt.Instant
 	seq      uint64
 	epoch    uint32

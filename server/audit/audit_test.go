@@ -306,7 +306,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 	}
 }
 
-// half is a disk that accepts only that number of bytes of a write; 0: all.
+// half is a disk that takes only the first full bytes of a write, and then fails; full 0: it takes all.
 type half struct {
 	text string
 	full int

@@ -98,7 +98,7 @@ func (s *shared) take(i int) {
 	copy(s.rows[i].ChunkRobot, s.chunks[i][1])
 }
 
-// close returns the memory. No row may be used any more.
+// close unmaps the shared memory. No row may be used afterwards.
 func (s *shared) close() error {
 	if s == nil {
 		return nil

@@ -212,8 +212,8 @@ func parse(file string, data []byte, overrides []Override) (_ Config, err error)
 	return cfg, nil
 }
 
-// resolve expands ~ and variables in every path. It makes those of the file absolute, relative to
-// the manifest's folder; those of flags are relative to the working directory.
+// resolve expands ~ and variables in every path, and joins relative paths of the file to the manifest's folder.
+// Those of flags stay relative to the working directory.
 func (c *Config) resolve(folder string) {
 	tls := &c.Zenoh.TLS
 	for key, p := range map[string]*string{

@@ -89,7 +89,7 @@ func (n *Network) matching(k kind, expr string) (found []*declaration) {
 	return found
 }
 
-// match reports whether key matches expr, whose segments may be *, or which is **.
+// match reports whether key matches expr: a segment * of expr matches any one segment, and ** at its end one or more.
 func match(expr, key string) bool {
 	for {
 		e, moreExpr, hasExpr := strings.Cut(expr, "/")

@@ -23,8 +23,8 @@ type seams struct {
 	way   int        // side of the post on which the newest plan passes, 0: no plan yet in this leg
 }
 
-// step takes an executed goal. At the first goal of another chunk it returns the distance from the
-// line through the last two: the larger of pan and elbow, in degrees.
+// step takes an executed goal and reports whether it is the first one of another chunk. jump is its distance from where
+// the last two goals lead, continued in a straight line: the larger of pan's and elbow's, in degrees.
 func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
 	now := [2]float64{goal[pan], goal[elbow]}
 	seam = s.ran >= 2 && seq != s.seq

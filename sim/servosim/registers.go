@@ -26,7 +26,8 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 	return dst
 }
 
-// indirect returns the address of the byte that an address refers to, also through a window.
+// indirect returns the address of the byte that the servo accesses for address a: inside a window it is the one that
+// the window's list names, elsewhere a itself.
 //
 //rt:noalloc
 func (s *servo) indirect(a int) int {

@@ -111,8 +111,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave(v)
-	// Accept would admit pages from r.Host. This server has no pages: only another site has that origin, by DNS
-	// rebinding.
+	// Accept by itself admits a page whose origin is r.Host. This server has no pages, so that page would be another
+	// site's, by DNS rebinding. No page has the host that is set here.
 	r.Host = "a viewer's page"
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: protocols, OriginPatterns: origins})
 	if err != nil {

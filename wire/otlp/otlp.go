@@ -47,7 +47,7 @@ const (
 // Request has the ids of a request's trace.
 type Request struct {
 	Trace         [16]byte
-	Robot, Server [8]byte // spans of the robot and of the server; the server's is part of the robot's
+	Robot, Server [8]byte // ids of the robot's span and of the server's, whose parent is the robot's
 }
 
 // Of returns the ids of a request of a session.

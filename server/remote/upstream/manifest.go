@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
-// Size of a camera's picture that the manifest does not give.
+// defaultHeight and defaultWidth are the size of a camera's pictures where the manifest gives no size.
 const defaultHeight, defaultWidth = 480, 640
 
 // FromManifest returns the configuration of the manifest's server. A missing key is an error that
