@@ -18,8 +18,11 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 	t.Helper()
 	fd := openTTY(t, path)
 	defer unix.Close(fd)
-	time.Sleep(100 * time.Millisecond) // half a packet may be on the line, and a last reply
-	unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH)
+	line := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	// Half a packet may be on the line, and replies to an edge that has ended, late on a busy machine.
+	for n := 1; n > 0; n, _ = unix.Poll(line, 300) {
+		unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH)
+	}
 	for id := byte(1); id <= 6; id++ {
 		request := []byte{0xFF, 0xFF, id, 4, 2, 40, 1, ^(id + 4 + 2 + 40 + 1)}
 		rttest.Must(unix.Write(fd, request))(t)
@@ -28,8 +31,7 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 			if time.Now().After(end) {
 				t.Fatalf("motor %d answers % X", id, reply)
 			}
-			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			unix.Poll(fds, 100)
+			unix.Poll(line, 100)
 			if n, _ := unix.Read(fd, reply[len(reply):cap(reply)]); n > 0 {
 				reply = reply[:len(reply)+n]
 			}
