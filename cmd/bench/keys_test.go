@@ -104,7 +104,7 @@ Generated from the comments of the code; ` + "`go test ./cmd/bench -run TestJSON
 ` + "`--json FILE` (`-`: standard output)" + ` writes one object at the end: the content of the table on the terminal,
 and more. ` + "`a.b` is key `b` of the object `a`, `a[]`" + ` an element of a list, a name in capitals any key, and
 {…} the figures of one distribution: ` + "`p50`, `p99` and `max`" + ` (median, 99th percentile, longest).
-A type follows the key, or the unit of a number; without both the value is a whole number or a text. A share is 0 to 1.
+After a key comes its type, or the unit of a number; without either the value is a whole number or a text. A share is 0 to 1.
 A ` + "`?`" + ` marks keys that are left out when they are 0 or empty. New keys may be added; existing keys stay.
 A command that fails before it has a result writes ` + "`exit`" + ` alone (` + "`code`, `reason`" + `); of edge-rt only a run
 writes it to a file. [lab/json.md](lab/json.md) has the keys of ` + "`/status.json`" + ` and of commands that set
