@@ -19,7 +19,7 @@ import (
 
 const (
 	udevTime     = 2 * time.Second // time in which udev gives a new device its group
-	simCameraFPS = 60              // a simulated camera is as fast as the world
+	simCameraFPS = 60              // rate of a simulated camera: the rate of the simulated world
 )
 
 func (e *Edge) openArms(ctx context.Context) error {
@@ -87,7 +87,8 @@ func (e *Edge) openArm(ctx context.Context, places []device.Place, i int) error 
 	return device.Swapped(places, i, cfg, nil)
 }
 
-// takePolicyRate takes the policy's rate when --fps is not given, checks it and measures the bus.
+// takePolicyRate sets FPS to the policy's rate when --fps is not given, and then checks the
+// schedule and measures the buses.
 func (e *Edge) takePolicyRate(ctx context.Context) error {
 	if e.cfg.FPS != 0 {
 		return nil
@@ -113,8 +114,8 @@ func (e *Edge) calibration(place *device.Place) (c servo.Calibration, file strin
 	return c, place.File(), err
 }
 
-// retryArm opens the arm, and tries again after failures of ports, power and cables. It sets cfg's
-// calibration when only the motors identify it.
+// retryArm opens the arm, and tries again after failures of ports, power and cables. If the flags
+// name no calibration, it sets cfg.Calibration to the one that matches the motors.
 func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (arm *servo.Arm, err error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	denied := rt.Instant(0) // start of the refusals for lack of permission; 0: the last attempt had permission
@@ -170,8 +171,8 @@ func (e *Edge) measureBuses(ctx context.Context) error {
 	return nil
 }
 
-// openLeader opens the leader arm of --leader and takes its torque; without --leader it does
-// nothing.
+// openLeader opens the leaders of --leader: arms at this machine, whose torque it takes, arms on
+// other machines, or keys. Without --leader it does nothing.
 func (e *Edge) openLeader(ctx context.Context) error {
 	place := e.cfg.Leader
 	switch place.Bus {
@@ -260,7 +261,8 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 	return device.Swapped(places, i, cfg, nil)
 }
 
-// openRemotes joins the networks of leaders on other machines. The leaders themselves may come later.
+// openRemotes joins the networks of leaders on other machines. The leaders may appear in their
+// networks later.
 func (e *Edge) openRemotes(ctx context.Context, far []leader.RemoteConfig) (err error) {
 	if len(far) == 0 {
 		return nil
@@ -275,7 +277,7 @@ func (e *Edge) openRemotes(ctx context.Context, far []leader.RemoteConfig) (err 
 }
 
 // openLimp opens an arm and takes its torque, which a killed run may have left on. A motor under
-// torque refuses some settings, so openLimp then opens the arm again.
+// torque refuses some settings. openLimp opens an arm with such motors again, once they are limp.
 func (e *Edge) openLimp(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
 	for {
 		arm, err := e.retryArm(ctx, place, cfg)

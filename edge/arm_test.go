@@ -94,7 +94,8 @@ func waitingEdge(log io.Writer) *Edge {
 		clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-// journal is a buffer. It calls then once, as soon as its content includes until.
+// journal is a buffer. It calls the function then once, as soon as its content includes the text
+// until.
 type journal struct {
 	strings.Builder
 	until string
@@ -138,7 +139,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)}))(t)
 	arm.Close()
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	// a third line if the motors answered again during an attempt
+	// A third line appears if the motors answer again during an attempt.
 	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") ||
 		!strings.Contains(lines[1], "no motor answered") || len(lines) > 3 {
 		t.Errorf("it says\n%s\nwant first that there is no port, then that nobody answers, and no more", log)

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// openCameraFiles refuses malformed sources and opens those that are files. It runs before every
-// other step of Open.
+// openCameraFiles refuses malformed sources and opens the sources that are files. Open calls it
+// before every other step.
 func (e *Edge) openCameraFiles(context.Context) (err error) {
 	e.files = make([]openedFile, len(e.cfg.Cameras))
 	for i := range e.cfg.Cameras {
@@ -64,8 +64,8 @@ func (e *Edge) openCameras(ctx context.Context) error {
 	return e.checkRaw()
 }
 
-// checkRaw refuses raw pictures that are too large for a message, which has those of all steps that the
-// policy looks at together.
+// checkRaw refuses raw pictures that do not fit into a message. A message has the pictures of all
+// steps that the policy looks at together.
 func (e *Edge) checkRaw() error {
 	var raw []wire.CameraShape
 	for _, v := range e.encoders {
@@ -89,7 +89,8 @@ func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Opt
 	return source, picked, err
 }
 
-// trainedSize returns the policy's picture size of a camera, 0 when the server does not send it.
+// trainedSize returns the size of a camera's pictures in the policy's training, 0 when the server
+// does not send it.
 func (e *Edge) trainedSize(name string) (w, h int) {
 	for _, shape := range e.contract.Shapes {
 		if shape.Name == capture.ImageKey+name {

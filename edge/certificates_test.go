@@ -51,7 +51,7 @@ func TestARefusedCertificateEndsTheStart(t *testing.T) {
 		server, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}, TLS: tt.server})
 		rttest.Do(t, err)
 		t.Setenv("STATE_DIRECTORY", t.TempDir())
-		offline := 20 * time.Second // the end of a start that waits for another certificate
+		offline := 20 * time.Second // time after which a start that waits for another certificate ends
 		if tt.code == exit.Absent {
 			offline = 2 * time.Second
 		}

@@ -45,7 +45,7 @@ const (
 // The values of --takeover: the ways in which a person takes the arm over.
 const (
 	takeoverKey  = "key"  // edge-rt ctl correct, the page and the keys of a terminal
-	takeoverPush = "push" // the same, and a hand that moves the leader
+	takeoverPush = "push" // as with key, and also a hand that moves the leader
 )
 
 // Limits of the values in a configuration.
@@ -53,7 +53,7 @@ const (
 	maxCameras = 8
 	maxTags    = 64
 
-	minModelDigits = 12 // of --expect-model; lean-server logs so many
+	minModelDigits = 12 // of --expect-model; lean-server logs 12 digits
 	maxModelDigits = 64
 )
 
@@ -79,7 +79,7 @@ const (
 // Config is the configuration of one robot's run.
 type Config struct {
 	FPS         float64 // actions per second; 0: the policy's rate, known from the first session on
-	FPSMismatch string  // action on a rate unlike the policy's: refuse (also empty) or allow
+	FPSMismatch string  // reaction to an FPS unlike the policy's rate: refuse (also empty) or allow
 	Bus         string  // sim, or a serial port
 	Robot       string  // so101
 	Calibration string  // file; empty: LeRobot's path, and for sim the simulator's own calibration
@@ -93,11 +93,11 @@ type Config struct {
 	ID          string           // empty: this host's name
 	Schedule    chunk.Config     // the discipline; Open fills in sizes and rate
 	Stages      smoothing.Config // between schedule and bus
-	Leader      device.Place     // leader arm for take-overs, whose Robot Open looks up; without Bus: no leader
+	Leader      device.Place     // leader arm for take-overs; Open fills in its Robot. Empty Bus: no leader
 	LeaderRobot string           // name or file; empty: the follower's name with _leader
 	Takeover    string           // takeoverKey (also empty) or takeoverPush
 	Record      record.Mode      // recorded part of the run; empty: off
-	RecordDir   string           // folder of the record's files; empty: records, in the folder of the robot's identity
+	RecordDir   string           // folder of the record's files; empty: folder "records" of the robot's identity
 	RecordSize  int64            // bytes that the record's files may take together
 	Episodes    episode.Plan     // Record holds the mode that its Check returned
 	Duration    time.Duration
@@ -108,13 +108,13 @@ type Config struct {
 	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
 	Rescue      bool // an arm outside its range is moved into it slowly instead of refused
-	// without an action fit to run: hold and zero send nothing to an arm, and 0 to a base;
-	// repeat_last sends the last action, until MaxActionAge
+	// effect of a tick without a usable action: hold and zero send no goal to an arm, and velocity
+	// 0 to a base; repeat_last sends the last action again until it is older than MaxActionAge
 	Fallback string
 
 	StrictObservations bool // a first observation unlike the policy's training ends the run before torque
 
-	ActionsPerChunk int // actions that are used of a chunk; 0: all
+	ActionsPerChunk int // number of a chunk's first actions that may run; 0: all
 	MaxEmptyCycles  int // ticks in a row without an action until a warning; 0: no warning
 
 	Traces    string        // address of an OpenTelemetry collector; empty: no traces
@@ -127,7 +127,7 @@ type Config struct {
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
 	MaxOffline              time.Duration
-	Given                   uplink.Given // limits that flags fixed; the others follow the server's time per chunk
+	Given                   uplink.Given // limits that flags fixed; the other limits follow the server's time per chunk
 
 	Tags map[string]string
 
@@ -299,15 +299,15 @@ func (c *Config) checkCameras() error {
 	return capture.CheckBuild()
 }
 
-// CheckSchedule refuses an impossible schedule, and settings that it would ignore. It reads
-// Schedule, Stages and FPS alone. While the rate is unknown, settings that depend on it pass.
+// CheckSchedule refuses an impossible schedule, and settings that it would ignore. It reads only
+// Schedule, Stages, FPS and ActionsPerChunk. While FPS is 0, settings that depend on the rate pass.
 func (c *Config) CheckSchedule() error {
 	s := c.Schedule
 	if !s.Compat && slices.Index(chunk.Cooldowns, s.Cooldown) >= 2 {
 		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add "+
 			"--compat to measure it all the same", s.Cooldown)
 	}
-	// without a rate: a rate for which no cutoff is too high or too low
+	// If FPS is 0, this is a rate at which the cutoff is neither too high nor too low.
 	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, uplink.MaxFPS), uplink.MaxFPS)
 	s.Horizon = cmp.Or(c.ActionsPerChunk, uplink.MaxHorizon)
 	s.DOF = 1
@@ -397,8 +397,8 @@ func (c *Config) otherRobot(id string) string {
 }
 
 // realArm returns the reason why the run drives a real arm, "" for a simulated one. A
-// pseudo-terminal leads to a bus simulator or to a remote arm: it is simulated when all cameras
-// are. Of several arms one may be real.
+// pseudo-terminal leads to a bus simulator or to a remote arm, and counts as simulated if all
+// cameras are simulated. One real arm among several makes the run real.
 func (c *Config) realArm() string {
 	if c.Bus == device.Sim {
 		return ""

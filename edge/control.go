@@ -47,12 +47,12 @@ type control struct {
 	blocked    block        // reasons why this tick sends no observation
 	needResume bool         // a motor has restarted: the arm waits for an operator's resume
 	warned     robot.Joints // joints for which a warning was emitted
-	source     rt.Instant   // instant of the observation that the last action is made from; 0: no action ran
+	source     rt.Instant   // instant of the observation or leader's pose that led to the last action; 0: no action
 	last       lastAction
-	heldAll    robot.Joints // every joint while no joint is driven, else 0
+	heldAll    robot.Joints // joints whose motors keep every joint from being driven, else 0
 	merged     chunk.Chunk
 	inferences uplink.Inferences
-	restedFrom rt.Instant                   // start of the hold between two episodes; 0: no such hold
+	restedFrom rt.Instant                   // start of the hold between two episodes, less returnLimit once at the pose
 	observed   [observedSlots]uplink.Source // of the last requests
 	entry      *record.Tick                 // this tick's record; nil: it is not recorded
 	counted    servo.Stats                  // bus counters at the last tick's record
@@ -64,7 +64,7 @@ type controlConfig struct {
 	period        time.Duration
 	degradedAfter time.Duration
 	maxOffline    time.Duration
-	patience      uplink.Patience // zero: degradedAfter, maxOffline and the core's MaxAge are fixed
+	patience      uplink.Patience // zero: fixed limits degradedAfter, maxOffline and MaxAge of the core
 	arm           *follow.Parts
 	bus           bus
 	record        *record.Recorder // nil: nothing is recorded
@@ -76,13 +76,13 @@ type controlConfig struct {
 	missing       *atomic.Int32 // cameras without a first picture
 	stats         *tickStats
 	maxEmpty      int  // ticks in a row without an action until a warning; 0: no warning
-	actions       int  // rows of a chunk that are used; 0: all
+	actions       int  // number of a chunk's first rows that are used; 0: all
 	returns       bool // between two episodes the arm moves back to its arming pose
 	repeats       bool // --fallback repeat_last
 }
 
-// bus is the part of a hotplug.Parts that the tick uses beside its followers. Tests have joints
-// without motors.
+// bus has the methods of hotplug.Parts that the tick calls itself, not through its followers. Tests
+// implement it without motors.
 type bus interface {
 	Stats() servo.Stats
 	Warned() robot.Joints // joints whose temperature or supply exceeds the limits in the robot's description
@@ -94,7 +94,7 @@ type runState struct {
 	state        state
 	since        rt.Instant // stats.inState includes the time until this instant
 	lastMerge    rt.Instant
-	alive        rt.Instant  // instant of the server's last answer while a chunk was due
+	alive        rt.Instant  // instant of the server's last status reply while a chunk was due
 	lacks        event.Lacks // since the later of lastMerge and alive
 	gaveUp       event.Lacks // lacks at the end of maxOffline
 	empty        int         // ticks in a row without an action
@@ -102,7 +102,8 @@ type runState struct {
 	resets       uint32      // operatorRequests.resets that were carried out
 }
 
-// sessionState is the identity of this tick's requests. Answers must repeat it.
+// sessionState identifies this tick's requests by session, episode and key. merge drops an answer
+// of an unknown session or of another episode.
 type sessionState struct {
 	epoch   uint32
 	key     int64 // the newest request's
@@ -117,13 +118,13 @@ type block uint8
 
 const (
 	blockMode        block = 1 << iota // the policy does not drive, or the arm parks
-	blockBusSilent                     // so many joints are silent that nothing may move
+	blockBusSilent                     // too many joints are silent: nothing may move
 	blockJointSilent                   // a joint is silent: its measured position is old
 	blockNoPicture                     // a camera has not given its first picture
 	blockNoSession                     // no session is open
 )
 
-// newControl returns the tick of an arm. The outbox is prepared.
+// newControl returns the tick of an arm. The caller has called Prepare of cfg.out before.
 func newControl(cfg controlConfig, core follow.Core) *control {
 	dof := len(cfg.arm.Goal)
 	core.Gate = cfg.arm.Gate()
@@ -146,7 +147,7 @@ func newControl(cfg controlConfig, core follow.Core) *control {
 	return c
 }
 
-// tick is one period. All changes of the schedule happen here, without a lock.
+// tick runs one period. Only tick changes the schedule, so the schedule needs no lock.
 //
 //rt:noalloc
 func (c *control) tick(t rt.Tick) rt.Wait {
@@ -299,7 +300,8 @@ func (c *control) actPolicy(now rt.Instant) {
 	}
 }
 
-// nextRow returns the policy's action of this tick, after the stages; nil while none is fit to run.
+// nextRow returns the policy's action of this tick, as the stages have shaped it. It returns nil
+// when the schedule has no action that may run.
 //
 //rt:noalloc
 func (c *control) nextRow(now rt.Instant) []float32 {
@@ -333,7 +335,7 @@ func (c *control) nextRow(now rt.Instant) []float32 {
 	return action.Row
 }
 
-// returnLimit is the time for the way back to the arming pose, at the speed of parking.
+// returnLimit is the maximum time for the return to the arming pose, at the speed of parking.
 const returnLimit = 2 * follow.ParkLimit
 
 // rest holds the arm between two episodes. With returns set, the arm first moves to its arming
@@ -349,7 +351,9 @@ func (c *control) rest(now rt.Instant) {
 	}
 }
 
-// checkArm handles an arm that has returned, must be armed again, or must end the run.
+// checkArm reacts to the state of the arm after Read: it voids the planned actions of an arm that
+// must be armed again, pauses the run after a restart of a motor, reports held and warned joints,
+// and ends the run at a fault.
 //
 //rt:noalloc
 func (c *control) checkArm(now rt.Instant, before follow.Phase) {
@@ -385,10 +389,11 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 // lastAction is the action that ran last, for --fallback repeat_last.
 type lastAction struct {
 	row  []float32  // [dof], after the stages
-	from rt.Instant // instant of the observation that the action is made from; 0: nothing may be repeated
+	from rt.Instant // instant of the observation that led to the action; 0: no action may be repeated
 }
 
-// repeatLast drives the last action again under --fallback repeat_last, until it is too old.
+// repeatLast drives the arm by the last action again under --fallback repeat_last, until that
+// action is too old.
 //
 //rt:noalloc
 func (c *control) repeatLast(now rt.Instant) {
@@ -513,8 +518,9 @@ func (c *control) ask(now rt.Instant) {
 	}
 }
 
-// keepStep puts the state of an action step into the history and returns its key, 0 when the tick
-// is not such a step.
+// keepStep puts the arm's state into the history on the first tick of an action, and returns its
+// key. It returns 0 on other ticks, and for a policy without a history. A tick that may send no
+// observation breaks the history.
 //
 //rt:noalloc
 func (c *control) keepStep(now rt.Instant) (key int64) {

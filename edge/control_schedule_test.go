@@ -128,7 +128,8 @@ func TestTicksAreRecorded(t *testing.T) {
 	}
 }
 
-// Goal: a tick without an action is recorded as starved, and so is a tick with a silent bus, not in a pause.
+// Goal: a tick without an action and a tick with a silent bus are recorded as starved; a tick of a
+// pause is not.
 func TestStarvedTicksAreRecorded(t *testing.T) {
 	r := newRig(t)
 	dir := recordInto(t, r)
@@ -193,8 +194,8 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: with two ticks per action the discipline counts actions: half as many run, and the runway
-// is their duration.
+// Goal: with two ticks per action the discipline counts actions, not ticks: half as many actions as
+// ticks run, and the runway of a request lasts two ticks per action.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)
 	shape := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF))(t)
@@ -237,8 +238,8 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 	}
 }
 
-// Goal: a discipline that requests only with an empty schedule is not DEGRADED before it has
-// waited.
+// Goal: a run whose discipline requests only with an empty schedule is not DEGRADED before a
+// request has waited.
 func TestRareRequestsAreNotDegraded(t *testing.T) {
 	r := newRig(t)
 	schedule := rttest.Must(chunk.New(chunk.Config{
@@ -268,8 +269,8 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 	}
 }
 
-// Goal: with a limit only the first actions of a chunk are used, also of the model's rows, and the
-// chunk still counts as well formed.
+// Goal: with --actions-per-chunk only the first rows of a chunk are used, of the robot's and of the
+// model's actions, and the chunk still counts as well formed.
 func TestOnlyTheFirstActionsOfAChunkAreUsed(t *testing.T) {
 	r := newRig(t)
 	r.actions = testHorizon / 2
@@ -280,7 +281,8 @@ func TestOnlyTheFirstActionsOfAChunkAreUsed(t *testing.T) {
 	}
 }
 
-// Goal: a row of ticks without an action is reported once, with the cause, and so is the next row.
+// Goal: a series of ticks without an action is reported once, with its cause, and so is the next
+// series.
 func TestARowOfEmptyTicksIsReported(t *testing.T) {
 	r := newRig(t)
 	r.maxEmpty = 10

@@ -392,7 +392,7 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 }
 
 // Goal: with repeat_last a starved arm repeats its last action until that is too old; a joint that
-// has not reached the goal goes on to it. A pause or a new episode ends the repetition.
+// has not reached its goal keeps moving to it. A pause or a new episode ends the repetition.
 func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	dry := func(change func(*rig)) (r *rig, repeated int) {
 		r = newRig(t)
@@ -434,8 +434,8 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	}
 }
 
-// Goal: a run whose joints are all held is not STREAMING, even if chunks arrive. It goes on when
-// the motors have recovered.
+// Goal: a run whose joints are all held is not STREAMING, even if chunks arrive. It is STREAMING
+// again after the motors have recovered.
 func TestEveryJointHeldIsStalled(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
@@ -513,8 +513,8 @@ func TestStaleJoints(t *testing.T) {
 	}
 }
 
-// Goal: a break leaves actions in the schedule that are older than their number suggests, so the
-// first tick that may request does so.
+// Goal: after a pause the actions left in the schedule are older than their number suggests, so the
+// first tick that may send a request sends one.
 func TestAsksAfterABreak(t *testing.T) {
 	var r *rig
 	for n := range 20 { // a tick just after a merge
@@ -612,7 +612,8 @@ func TestASecondSignalSkipsParking(t *testing.T) {
 	}
 }
 
-// Goal: leaving between the first torque write and its confirmation still takes the torque.
+// Goal: an arm counts as touched from the first torque write on, so a run that ends before the
+// write is confirmed takes the torque.
 func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 	r := newRig(t)
 	r.bus.steps = 3
@@ -706,7 +707,7 @@ func TestNoObservationLeaves(t *testing.T) {
 		begin(r)
 		r.step(11) // long enough for a joint to become frozen
 		asked := r.stats.requests.Load()
-		r.step(10) // the last request is unanswered: it would be repeated
+		r.step(10) // the last request is unanswered: the trigger would repeat it
 		rttest.Want(t, r.stats.requests.Load()-asked, 0, "%s: requests", name)
 	}
 }

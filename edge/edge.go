@@ -18,11 +18,11 @@
 // leader arm (takeover.go, which also refuses take-overs; package leader), arming, parking, or no
 // source. Package follow alone writes goals to the arm.
 //
-// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; uplink.Outbox and uplink.Inbox
-// are those of the network.
+// Other threads share data with the tick only by rt.Latest, rt.Ring and atomic flags. uplink.Outbox
+// and uplink.Inbox hold the data that the tick shares with the threads of the network.
 //
-// All threads count in stats.go. state.go is the state machine of the run, status.go the JSON that
-// page, ctl and summary share, and config.go the values of the flags.
+// stats.go has the counters of the tick. state.go is the state machine of the run, status.go the
+// JSON that page, ctl and summary share, and config.go the values of the flags.
 package edge
 
 import (
@@ -73,7 +73,7 @@ type Edge struct {
 	firstRun atomic.Bool                     // a bundle had never run on this arm
 	contract uplink.Contract                 // of the first session
 	model    atomic.Pointer[uplink.Contract] // of the newest one
-	models   atomic.Pointer[[]string]        // digests of all policies so far; nil: there was one
+	models   atomic.Pointer[[]string]        // digests of all bundles so far; nil: only the first one
 	operator net.Listener
 	page     *page.Page       // nil: no page
 	exporter *page.Page       // of --metrics; nil: not served
@@ -156,13 +156,14 @@ func (e *Edge) release() {
 	e.closers = nil
 }
 
-// waitFor extends the service manager's start limit: --max-offline may be longer.
+// waitFor extends the service manager's limit on the start, since --max-offline may be longer, and
+// sets the status text.
 func (e *Edge) waitFor(what string) {
 	e.notifier.Extend(e.cfg.MaxOffline + startSlack)
 	e.notifier.Status("looking for " + what)
 }
 
-// retry tries to open a device until success, a lasting failure or --max-offline.
+// retry calls open until it succeeds, fails with passes false, or --max-offline is over.
 func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
 	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
 	told, toldAt := "", rt.Instant(0) // the reason logged last, and when

@@ -60,7 +60,8 @@ type blank struct {
 
 func (b blank) Format() camera.Format { return b.format }
 
-// watcher is a rig with a sender and a camera whose pictures have one value each.
+// watcher is a rig with a sender and a camera. All bytes of a picture have the same value, the
+// picture's number.
 type watcher struct {
 	*rig
 	t      *testing.T
@@ -77,7 +78,7 @@ type watcher struct {
 type pace int
 
 const (
-	seldom pace = iota // with every third tick, alternately before and after it
+	seldom pace = iota // a picture at every third tick, alternately before and after the tick
 	behind             // right after every tick
 	turns              // alternately after and before a tick
 	numPaces
@@ -110,7 +111,7 @@ func newWatcher(t *testing.T, steps int) *watcher {
 	return w
 }
 
-// setSession opens a session with this number of steps.
+// setSession opens a session of a policy that looks at this number of steps together.
 func (w *watcher) setSession(epoch uint32, steps int) {
 	w.in.Open(&uplink.Session{Session: record.Session{Epoch: epoch}, Publisher: w.box, Steps: steps})
 }
@@ -127,8 +128,9 @@ func (w *watcher) show(at rt.Instant) {
 	w.camera.Newest.Publish(int64(at))
 }
 
-// tickOnce ticks. A picture is shown before the tick, or after it but before the sender works.
-// Every fourth tick answers the newest request.
+// tickOnce runs tick i. At the rig's pace the camera shows a picture before the tick, or after it
+// but before the sender works. Every fourth tick answers the newest request. asked reports whether
+// the tick sent a request.
 func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
 	now = w.time.Now()
 	if w.pace.before(i) {
@@ -149,8 +151,8 @@ func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
 	return now, asked
 }
 
-// feed puts this tick into the queue, with the newest picture from before it. An empty queue takes
-// the newest picture of all.
+// feed puts the arm's state into the queue, with the newest picture from before the instant at. An
+// empty queue gets the newest picture of all.
 func (w *watcher) feed(at rt.Instant) {
 	newest := len(w.shown) - 1
 	for len(w.queue.held) > 0 && w.shown[newest] > at {
@@ -192,8 +194,9 @@ func (w *watcher) judge(when string, want []fed) {
 	}
 }
 
-// breakCase is an event that may break a history. It happens before tick at; before and after
-// report whether the queue is emptied before or after it is fed a tick.
+// breakCase is an event that may break a history. happen is called before each tick i, and causes
+// the event at tick at. before and after report whether the test empties LeRobot's queue before or
+// after it feeds tick i to the queue.
 type breakCase struct {
 	name          string
 	happen        func(w *watcher, i, at int)
@@ -358,8 +361,8 @@ func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
 	w.judge("after the suspend", w.queue.held)
 }
 
-// Goal: each step wakes the sender, with or without a request, so that its picture is the one of
-// its instant.
+// Goal: each step wakes the sender, with or without a request, so that the step gets the newest
+// picture of its instant.
 func TestEveryStepWakesTheSender(t *testing.T) {
 	w := newWatcher(t, 2)
 	w.show(w.time.Now().Add(-testPeriod))

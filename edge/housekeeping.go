@@ -70,18 +70,18 @@ func (e *Edge) notify(now rt.Instant, leaving bool) {
 	})
 }
 
-// tickWatch detects a tick that hangs, and saves the record of the time before, since the watchdog
-// soon kills the process. Owner: the housekeeping goroutine.
+// tickWatch detects a tick that hangs, and saves the record of the time before the hang, since the
+// watchdog soon kills the process. Owner: the housekeeping goroutine.
 type tickWatch struct {
 	ticks   uint64
 	last    rt.Instant    // time of the last look
-	missing time.Duration // time without a tick, as far as this goroutine itself ran
+	missing time.Duration // time without a tick, less the time in which this goroutine did not run
 	told    time.Duration
 }
 
 const (
 	tickMissing = 500 * time.Millisecond // before the first report, and between two reports
-	tickPeriods = 4                      // lower bound of the same, in periods
+	tickPeriods = 4                      // lower bound of that interval, in periods of the tick
 )
 
 func (w *tickWatch) look(e *Edge, now rt.Instant, ticks uint64) {

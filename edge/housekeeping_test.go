@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: a tick that hangs is reported while it hangs; the time for which the process itself was
-// stopped is left out.
+// Goal: a tick that hangs is reported while it hangs. Time for which the process was stopped does
+// not count.
 func TestAHungTickIsRecorded(t *testing.T) {
 	clock := rttest.NewClock(1)
 	e := &Edge{cfg: Config{FPS: 60}, clock: clock}

@@ -17,8 +17,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: a cable that loses replies does not make the bus slow, and up to a bound does not prevent
-// the run; the log names the motors. Four starts each, since the failure was random.
+// Goal: a bus whose cable loses replies is not refused as slow. Up to a bound of losses the run
+// starts, and the log names the motors. Each case starts four times, since the failure was random.
 func TestALossyBusIsNotASlowOne(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -59,7 +59,8 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 				arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
 					Calibration: device.SimCalibration(r)}))(t)
 				defer arm.Close()
-				// the arm is opened without faults: the test is about the measurement
+				// The bus loses replies only after the arm was opened: the test is about the
+				// measurement.
 				rttest.Do(t, b.Inject(faults))
 				var log strings.Builder
 				// A cycle may take 19.4 ms: less than the 20 ms timeout of a lost reply, and far
@@ -84,7 +85,8 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 	}
 }
 
-// openBusy opens an arm as edge-rt does, again while its motors give no reply.
+// openBusy opens an arm, and like edge-rt tries again after an error that may pass, such as a
+// missing reply.
 func openBusy(t *testing.T, cfg servo.ArmConfig) *servo.Arm {
 	t.Helper()
 	arm, err := servo.OpenArm(cfg)

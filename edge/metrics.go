@@ -82,7 +82,8 @@ func (e *Edge) openTraces() error {
 	return nil
 }
 
-// collectWithoutPage collects the garbage of telemetry and traces, once, where no page does it.
+// collectWithoutPage starts the thread that collects the garbage of telemetry and traces, unless it
+// runs already or the page's thread does this.
 func (e *Edge) collectWithoutPage() {
 	if e.collects || e.page != nil || e.exporter != nil {
 		return

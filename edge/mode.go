@@ -3,8 +3,9 @@ package edge
 import "github.com/edge-rt/edge-rt/edge/follow"
 
 // mode determines the source of the arm's motion. The tick changes it by the table modes.
-// The first four are the phases of a take-over, by the names of LeRobot's DAgger strategy; aligning
-// is the part of its PAUSED in which the leader is brought to the follower.
+// The first four modes are the phases of a take-over. autonomous, paused and correcting have the
+// names of phases of LeRobot's DAgger strategy; in aligning, a part of LeRobot's PAUSED, the leader
+// is brought to the follower.
 type mode uint8
 
 const (
@@ -21,7 +22,8 @@ var modeNames = [numModes]string{"autonomous", "paused", "aligning", "correcting
 
 func (m mode) String() string { return modeNames[m] }
 
-// request is the strongest request of a tick: a constant takes precedence over those above it.
+// request is the strongest request of a tick: a constant takes precedence over the constants above
+// it in the list.
 type request uint8
 
 const (
@@ -39,7 +41,7 @@ const (
 type effect uint8
 
 const (
-	takeOver effect = 1 << iota // it is counted, and the leader gets an order
+	takeOver effect = 1 << iota // the take-over is counted, and the leader gets an order
 	restart                     // actions that were planned or requested before never run
 	slowly                      // the arm starts slowly
 	consent                     // motors that have restarted may be armed
@@ -118,7 +120,7 @@ var modes = [numModes][numRequests]transition{
 type source uint8
 
 const (
-	nothing source = iota // is sent: motors under torque hold
+	nothing source = iota // no goal is sent: motors under torque hold
 	arming                // goal := present, torque on
 	policy
 	person // at the leader
@@ -126,9 +128,9 @@ const (
 	park   // the same pose, then torque off
 )
 
-// sources has the source of each mode in each phase of the arm. A merged chunk begins the arming
-// where the policy drives an armed arm, and a leader's pose where the person does. The other modes
-// cancel an arming as long as no joint has torque.
+// sources has the source of goals for each mode and phase of the arm. The arming begins only in two
+// modes: in autonomous at a merged chunk, and in correcting at a pose of the leader. The other
+// modes cancel an arming as long as no joint has torque.
 var sources = [numModes][follow.Done + 1]source{
 	autonomous: {follow.Arming: arming, follow.Armed: policy},
 	paused:     {follow.Arming: arming},

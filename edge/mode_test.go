@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of mode.go into docs/lab/modes.md anew")
 
-// Goal: every mode and request agree with a second version of the table, written as the sentences
-// that a reader would use.
+// Goal: the table agrees for every mode and request with a second version of it, written as the
+// sentences that a reader would use.
 func TestModeAfterEveryRequest(t *testing.T) {
 	for m := range numModes {
 		for r := range numRequests {
@@ -74,7 +74,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// Goal: no way leads around an operator, a person at the leader or the end.
+// Goal: no sequence of requests leads out of a pause without an operator, to a person's driving
+// without a take-over, or out of the ending.
 func TestNoWayAroundARequest(t *testing.T) {
 	reach := func(from mode, without ...request) map[mode]bool {
 		seen := map[mode]bool{from: true}

@@ -12,7 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Goal: the error of an end names the longest lack since the last chunk, not that of the last tick.
+// Goal: the error of an end names the longest lack since the last chunk, not the lack of the last
+// tick.
 func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	const limit = 200 // ticks of max_offline
 	gone := func(r *rig) { r.in.Lose() }
@@ -25,7 +26,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	why := "no server answers"
 	for _, tt := range []struct {
 		name  string
-		lacks []func(*rig) // all at once, and for the last 20 ms
+		lacks []func(*rig) // from the beginning, and shortly before the run gives up
 		lack  event.Lack
 		says  []string
 		never string

@@ -132,7 +132,8 @@ func (e *Edge) connect(ctx context.Context) error {
 	return err
 }
 
-// findServer returns the next step where no program answers at the addresses of --connect.
+// findServer returns the operator's next step for the error of a start that found no server at the
+// addresses of --connect.
 func findServer(err error) string {
 	var name *net.DNSError
 	switch {
@@ -286,8 +287,8 @@ func (e *Edge) prepareTakeover() {
 	}
 }
 
-// prefixEnd returns the row at which the conditioning of a chunk ends: the policy's or that of
-// --execution-horizon, whichever is sooner; 0: no limit.
+// prefixEnd returns the row at which the conditioning of a chunk ends: the lower of the policy's
+// row and --execution-horizon; 0: no limit.
 func (e *Edge) prefixEnd() int {
 	own, asked := e.contract.PrefixEnd, e.cfg.Schedule.PrefixEnd
 	if own == 0 || asked == 0 {
@@ -317,7 +318,7 @@ func (e *Edge) newDrive(arm *follow.Parts) *drive.Run {
 	})
 }
 
-// newFollowers returns the parts as the tick drives them; their events go to the queue.
+// newFollowers returns a follower for each part of the robot. Their events go to the queue.
 func (e *Edge) newFollowers(events *event.Queue) *follow.Parts {
 	period, easeIn := e.cfg.period(), e.easeIn(&e.contract)
 	return follow.Of(e.robot, func(i int, part robot.Robot) *follow.Follower {

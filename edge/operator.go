@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// tickTimeout is the time within which the tick takes a command.
+// tickTimeout is the time within which the tick must carry out a command.
 const tickTimeout = time.Second
 
 // panel returns the commands of edge-rt ctl as a policy's run carries them out.
@@ -62,7 +62,7 @@ func (e *Edge) partsToTake() []string {
 }
 
 // working returns the words of the commands that have an effect now, for the page. overloaded
-// reports that a joint is overloaded.
+// reports that a joint is overloaded: only then unload is among the words.
 func (e *Edge) working(overloaded bool) []string {
 	if overloaded {
 		return e.commands.Working()
@@ -136,7 +136,7 @@ type operatorRequests struct {
 	pause   atomic.Bool   // hold and send no observation; the schedule stays
 	rest    atomic.Bool   // like pause, between two episodes
 	correct atomic.Bool   // a person has the arm, with the leader; pause has priority
-	taken   atomic.Uint32 // robot.Joints of the parts that correct is for; 0: of all that have a leader
+	taken   atomic.Uint32 // robot.Joints of the parts that correct hands over; 0: of all parts with a leader
 	resets  atomic.Uint32 // number of requested episodes
 
 	yields atomic.Bool  // an operator's reset lets another model of the service begin
@@ -204,7 +204,8 @@ func (e *Edge) ctlReply() operator.Reply {
 	}
 }
 
-// waits returns the operator's next step without which nothing moves, "" if no step is needed.
+// waits returns the step that the operator must take before the run continues, "" if no step is
+// needed.
 func (e *Edge) waits() string {
 	if e.control.stats.needResume.Load() {
 		return e.resume
@@ -243,9 +244,9 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 	return nil
 }
 
-// changeTask is setTask, except while an episode is recorded, since its task is on record. Under a
-// strategy without breaks the episode ends and the next begins; under others a person must end the
-// episode first.
+// changeTask is setTask, except while an episode is recorded, since the episode's task is on
+// record. A strategy without breaks then ends the episode and begins the next with the new task;
+// under other strategies a person must end the episode first.
 func (e *Edge) changeTask(ctx context.Context, text string) error {
 	if p := e.episodes.Status(); p != nil && p.Phase == episode.Recording {
 		return e.episodes.Do(ctx, operator.Task, text)
@@ -371,8 +372,10 @@ func (e *Edge) modelChange() *uplink.Change {
 	return &uplink.Change{Between: e.between, Begin: e.takeModel}
 }
 
-// between reports whether the run is between two episodes. Without episodes that is a pause, a reset
-// by an operator, or a lost session whose actions have run. Any thread may call it.
+// between reports whether another model may begin: between two episodes, in a pause, after an
+// operator's reset, before the first arming, or without a session once all actions have run. While
+// an episode is recorded no other model may begin, except under a strategy without breaks. Any
+// thread may call it.
 func (e *Edge) between() bool {
 	if p := e.episodes.Status(); p != nil && p.Phase == episode.Recording && !e.rolls() {
 		return false

@@ -97,7 +97,8 @@ func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
 	}
 }
 
-// Goal: the time of a server that announces no or an invalid inference time is measured.
+// Goal: if an answer has no or an invalid inference time, its round trip counts as the inference
+// time.
 func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 	for _, says := range []float64{0, -1} {
 		r := newRig(t)
@@ -122,7 +123,8 @@ func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 	}
 }
 
-// Goal: the time that a live server takes is not the reason for an end; its later silence is.
+// Goal: the time that a live server takes is not the reason for an end; the session that it lacks
+// later is.
 func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
 	r := newRig(t)
 	r.in.Announce(uplink.Pace{Least: 20 * time.Second, Most: 20 * time.Second})

@@ -26,8 +26,8 @@ func TestThePageOffersTheCommands(t *testing.T) {
 	}
 }
 
-// Goal: the page gets the words that have an effect now: either pause or resume, and those of
-// episodes if everything is recorded.
+// Goal: the page gets the words of the commands that have an effect now: either pause or resume,
+// and the words of episodes if everything is recorded.
 func TestTheWordsThatWorkNow(t *testing.T) {
 	e := &Edge{clock: rttest.NewClock(0), control: &control{controlConfig: controlConfig{stats: new(tickStats)}},
 		cfg: Config{Record: record.Ring}}

@@ -74,8 +74,9 @@ func (e *Edge) endRecord(err error) error {
 // collectPoll is the interval at which collectGarbage looks for the end of a tick.
 const collectPoll = 2 * time.Millisecond
 
-// collectGarbage runs the garbage collector, which is off during a run, after a file has been
-// written. It begins right after a tick. Owner: the writing thread of the record.
+// collectGarbage runs the garbage collector, which is otherwise off during a run, after a file of
+// the record has been written. The collection begins right after a tick. Owner: the writing thread
+// of the record.
 func (e *Edge) collectGarbage() {
 	if e.recording.Ending() {
 		return // the run is over
@@ -93,9 +94,9 @@ func (e *Edge) effectiveMaxAge() time.Duration {
 	return p.Age(e.link.KnownPace())
 }
 
-// RecordFolders returns the folders in which the robots of this host, services included, keep their
-// records without --record-dir, and id as it appears in the names of files. hidden is a service's
-// folder that this user may not read.
+// RecordFolders returns in dirs the folders in which the robots of this host, services included,
+// keep their records without --record-dir. hidden is a service's folder that this user may not
+// read. name is id as it appears in the names of files.
 func RecordFolders(id string) (dirs []string, hidden, name string, err error) {
 	states, closed, err := operator.StateDirs()
 	if err != nil {
@@ -198,7 +199,8 @@ func (c *control) recordChunk(a *uplink.Answer, key int64, outcome string, res c
 	c.record.Merges.Commit()
 }
 
-// asked returns the instant of the observation in a request, 0 when it is forgotten.
+// asked returns the instant of the observation in request key, 0 when c.observed no longer has the
+// request.
 //
 //rt:noalloc
 func (c *control) asked(key int64) rt.Instant {

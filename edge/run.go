@@ -15,7 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Run ticks until ctx ends, the duration is over or the run fails, and lets the arm go.
+// Run ticks until ctx ends, the duration is over or the run fails. Then it lets the arm go, or
+// holds it under --on-exit hold.
 func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	defer e.release()
 	ctx, cancel := context.WithCancel(ctx)
@@ -62,7 +63,8 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 // Hurry makes an ending run skip the parking: the second Ctrl-C.
 func (e *Edge) Hurry() { e.drive.Hurry() }
 
-// join ends the threads beside the tick. A stuck one may still use the link.
+// join ends the threads beside the tick. linkErr is the link's error, and other the error of a
+// thread that is stuck and may still use the link.
 func (e *Edge) join(linked <-chan error, wake func()) (linkErr, other error) {
 	other = e.drive.Join(wake)
 	if e.stuck = other != nil; e.stuck {
@@ -75,9 +77,9 @@ func (e *Edge) join(linked <-chan error, wake func()) (linkErr, other error) {
 	return linkErr, nil
 }
 
-// NotOpenedError joins the error of Open with that of a file that could not be written. The
-// previous run may have left the arm under torque, so under --on-exit hold it never returns
-// exit.Failure, after which the unit takes the torque.
+// NotOpenedError joins end, the error of Open, with other, the error of a file that could not be
+// written. After exit.Failure the unit takes the torque. Under --on-exit hold the previous run may
+// have left the arm under torque, so the error then never has that code.
 func NotOpenedError(onExit string, end, other error) error {
 	err := errors.Join(end, other)
 	switch {
@@ -89,9 +91,9 @@ func NotOpenedError(onExit string, end, other error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// EndError joins the error of Run with an error that does not concern the arm, such as that of a
-// file. The latter turns a clean end into a failure, unless the arm is held: exit code 1 would let
-// it fall.
+// EndError joins end, the error of Run, with other, an error that does not concern the arm, such as
+// the error of a file. other turns a clean end into a failure, unless the arm is held: exit code 1
+// would let the arm fall.
 func (e *Edge) EndError(end, other error) error { return e.drive.Aside(end, other) }
 
 // verdict returns the error that explains the end.
@@ -110,8 +112,8 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 	return nil
 }
 
-// offlineError explains why no chunk arrived for max_offline, by the longest lack. The tick has
-// ended.
+// offlineError returns the error of a run that gave up after max_offline without a chunk, with the
+// longest lack as its reason. Call it after the tick has ended.
 func (e *Edge) offlineError() error {
 	lacks := &e.control.run.gaveUp
 	lack := lacks.Longest()
@@ -149,7 +151,8 @@ var besides = map[event.Lack]string{
 	event.LackSession: "there was no session",
 }
 
-// lasted returns the duration of a lack since the last chunk, as text, and for joints their names.
+// lasted returns the duration of lack k since the last chunk as text. For silent joints the text
+// has their names.
 func (e *Edge) lasted(k event.Lack) string {
 	lacks := &e.control.run.gaveUp
 	text := lacks.Lasted(k).Round(100 * time.Millisecond).String()

@@ -105,7 +105,7 @@ var transitions = [numStates][numCauses]state{
 //rt:noalloc
 func (s state) after(c cause) state { return transitions[s][c] }
 
-// updateState applies this tick's causes to the state of the run, which ends when it gives up.
+// updateState applies this tick's causes to the state of the run. A run whose state is dead leaves.
 //
 //rt:noalloc
 func (c *control) updateState(now rt.Instant) {

@@ -10,7 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// The reasons for dropping a chunk: the link's, and chunk's own outcomes.
+// The reasons for dropping a chunk: first the reasons of package uplink, then the outcomes of
+// package chunk.
 const (
 	dropOutcome = uplink.NumDrops // + chunk.Outcome
 	numDrops    = dropOutcome + 16
@@ -24,7 +25,7 @@ var dropNames = func() (names [numDrops]string) {
 	return names
 }()
 
-// tickStats are the counters of the tick, which writes them; any thread reads.
+// tickStats are the counters of the tick. The tick writes them, and any thread may read them.
 type tickStats struct {
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
@@ -48,7 +49,7 @@ type tickStats struct {
 	leaderAt    atomic.Int64  // instant of the newest pose
 	leaderStiff atomic.Bool   // the leader may be under torque
 
-	dropped [numDrops]atomic.Uint64 // answers that the tick did not merge; uplink.Stats counts those it did not get
+	dropped [numDrops]atomic.Uint64 // answers that the tick did not merge; uplink.Stats has the link's drops
 }
 
 func newTickStats() *tickStats {

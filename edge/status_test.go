@@ -25,7 +25,8 @@ func jsonShapes(t reflect.Type) map[string]reflect.Type {
 	return m
 }
 
-// Goal: the page's JSON has the names and types that scripts know from ctl status and the summary.
+// Goal: the page's JSON has the names and types that scripts expect from ctl status and the
+// summary.
 func TestLiveKeepsTheKeys(t *testing.T) {
 	live := jsonShapes(reflect.TypeFor[Live]())
 	summary := jsonShapes(reflect.TypeFor[Summary]())

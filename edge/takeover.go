@@ -19,9 +19,10 @@ import (
 // leaderSilent is the age from which a leader's pose no longer drives the follower.
 const leaderSilent = 100 * time.Millisecond
 
-// leaderArm is the part of a *leader.Leaders that the tick uses. Tests have one without motors.
+// leaderArm has the methods of *leader.Leaders that the tick calls. Tests implement it without
+// motors.
 type leaderArm interface {
-	Choose(joints robot.Joints) // those of the parts that a person takes over
+	Choose(joints robot.Joints) // joints of the parts that a person takes over
 	Pose() *leader.Pose         // lent until the next call
 	Want(now rt.Instant, number uint32, align bool, place []float32)
 	Actuated() bool
@@ -30,8 +31,8 @@ type leaderArm interface {
 // takeover is the state of the take-over by a person. Owner: the tick thread.
 type takeover struct {
 	leader leaderArm    // nil: the run has no leader
-	parts  robot.Joints // of the parts that have a leader
-	led    robot.Joints // of the parts that a person takes over, or has taken over
+	parts  robot.Joints // joints of the parts that have a leader
+	led    robot.Joints // joints of the parts that a person takes over, or has taken over
 	order  uint32       // number of take-overs so far
 	pushes uint32       // pushes of the leader that the tick has handled
 	since  rt.Instant   // older poses are ignored: the machine was suspended
@@ -40,7 +41,8 @@ type takeover struct {
 	action []float32    // [dof] the leader's pose; a joint that does not lead keeps its goal
 }
 
-// checkLeader turns a push of the leader into an operator's request.
+// checkLeader updates the parts that the next take-over concerns. It cancels a take-over while the
+// run waits for a resume, and turns a push of the leader into a take-over.
 //
 //rt:noalloc
 func (c *control) checkLeader(now rt.Instant) {
@@ -217,8 +219,8 @@ func (c *control) correct(now rt.Instant, row []float32) {
 	}
 }
 
-// reportHeld reports the joints of the leader that no longer lead, and those that lead again. The
-// follower then starts slowly.
+// reportHeld reports the joints of the leader that no longer lead, and the joints that lead again.
+// After the latter the follower starts slowly.
 //
 //rt:noalloc
 func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
@@ -270,7 +272,8 @@ func (e *Edge) correction(_ context.Context, part string) (bool, error) {
 	return false, err
 }
 
-// choose makes a take-over concern one part, or without a name every part with a leader.
+// choose selects the part that the next take-over concerns. An empty name selects every part with a
+// leader.
 func (e *Edge) choose(part string) error {
 	c, joints := e.control, e.control.takeover.parts
 	if part != "" && e.led() {
@@ -301,7 +304,7 @@ func (e *Edge) partsOf(joints robot.Joints) string {
 	return strings.Join(names, ", ")
 }
 
-// taken returns the parts of a robot of several that a person has now.
+// taken returns the names of the parts that a person drives now, "" for a robot of one arm.
 func (e *Edge) taken() string {
 	if e.control.holder() != correcting {
 		return ""
@@ -328,5 +331,6 @@ func (e *Edge) checkCorrection() error {
 	return nil
 }
 
-// leaderGrace is added to leaderSilent outside the tick, which sees newer poses.
+// leaderGrace is added to leaderSilent outside the tick, since the tick sees newer poses than other
+// threads.
 const leaderGrace = 100 * time.Millisecond

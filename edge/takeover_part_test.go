@@ -31,13 +31,14 @@ func newPair(t *testing.T, coupling robot.Coupling) (r *rig, l *fakeLeader, buse
 	return r, l, buses
 }
 
-// Goal: a person takes one of two parts over. Together, the other one holds, and no request leaves;
-// apart, the policy goes on with it, with new requests, and the person's part follows the leader
-// only. Given back, the policy drives both.
+// Goal: a person takes one of two parts over. If the parts are together, the other part holds, and
+// no request leaves. If the parts are apart, the policy drives the other part, with new requests.
+// The person's part follows only the leader. After the person has given it back, the policy drives
+// both parts.
 func TestTakeoverOfOnePart(t *testing.T) {
 	for _, tt := range []struct {
 		coupling robot.Coupling
-		right    float32 // goal of the part that nobody took over, while the policy wants 30
+		right    float32 // goal of the other part, for which the policy's actions are 30
 		asks     bool
 	}{
 		{robot.Together, 10, false},
@@ -49,7 +50,7 @@ func TestTakeoverOfOnePart(t *testing.T) {
 		r.led(1, l)
 		l.pose.Joints = []float32{-40, -40}
 		asked := r.stats.requests.Load()
-		buses[1].at[0]++ // a part that holds is sent nothing, and stays there
+		buses[1].at[0]++ // a part that holds gets no goal, and stays there
 		for range 60 {
 			l.pose.At = r.time.Now()
 			r.serve(1, 0, 0)
@@ -97,8 +98,8 @@ func TestATakeoverStopsTheBase(t *testing.T) {
 	}
 }
 
-// Goal: while the leader of a part is silent that part holds; if the parts are apart, the policy goes
-// on with the other one.
+// Goal: while the leader of a part is silent, this part holds; if the parts are apart, the policy
+// drives the other part.
 func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	r, l, _ := newPair(t, robot.Apart)
 	r.operator.taken.Store(1)
@@ -116,7 +117,7 @@ func TestASilentLeaderHoldsItsPart(t *testing.T) {
 }
 
 // Goal: with --leader jog a take-over moves a joint while its key is pressed, at a tenth of its
-// velocity, and otherwise holds; giving back lets the policy go on.
+// velocity, and otherwise holds; when the person gives the arm back, the policy drives again.
 func TestJogTakesOver(t *testing.T) {
 	r := newRig(t)
 	keys := leader.NewJog([]string{"pan", "lift"}, r.time)

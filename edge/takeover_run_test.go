@@ -82,7 +82,7 @@ func (s *swaying) observe(sample wire.Sample) {
 	go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: 41}) // a callback must not call back
 }
 
-// startOf returns the number of prefix rows in the first request of the newest episode.
+// startOf returns the newest episode, and the number of prefix rows in its first request.
 func (s *swaying) startOf() (episode uint32, rows int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,8 +377,8 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	r.end(exit.Clean)
 }
 
-// Goal: two simultaneous take-overs are one, and after a pause during the correction an end during
-// the alignment is clean.
+// Goal: two simultaneous take-overs count as one, and after a pause during the correction an end
+// during the alignment is clean.
 func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 	rttest.RealTime(t)
 	r := newRealRun(t, func(c *Config) { c.OnExit = "park" })

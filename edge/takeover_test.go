@@ -64,7 +64,7 @@ func newLedRig(t *testing.T, r *rig) (*rig, *fakeLeader) {
 	return r, l
 }
 
-// led is step with a leader that answers in every tick.
+// led runs n ticks, and the leader answers in each of them.
 func (r *rig) led(n int, l *fakeLeader) {
 	for range n {
 		l.pose.At = r.time.Now()
@@ -100,8 +100,9 @@ func (r *rig) giveBack(l *fakeLeader) {
 	r.led(1, l)
 }
 
-// Goal: the arm holds while the leader moves to it, then follows only the leader. The policy gets
-// it back with a chunk that was requested afterwards, without a prefix.
+// Goal: the arm holds while the leader moves to it, then follows only the leader. When the person
+// has given the arm back, the policy drives it with a chunk that was requested afterwards, without
+// a prefix.
 func TestTakeover(t *testing.T) {
 	r := newSlowRig(t)
 	r.slope = 0.5
@@ -503,8 +504,8 @@ func TestLeaderSettings(t *testing.T) {
 	}
 }
 
-// Goal: joints of the leader that do not lead hold the follower's joints, on record too, and lead
-// again slowly.
+// Goal: the follower's joint holds while the leader's joint does not lead, and follows slowly at
+// first when it leads again.
 func TestLeaderJointsThatDoNotLead(t *testing.T) {
 	r, l := newLedRig(t, newSlowRig(t))
 	r.led(60, l)
@@ -521,8 +522,9 @@ func TestLeaderJointsThatDoNotLead(t *testing.T) {
 	}
 }
 
-// Goal: the record names the leader's joints that do not lead as teleop does, including those from
-// before the correction; a joint that leads again is followed slowly at first.
+// Goal: like teleop, the record names the leader's joints that do not lead, including joints that
+// had stopped leading before the correction. The follower follows a joint that leads again slowly
+// at first.
 func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
 	r := newSlowRig(t)
 	l := r.lead(false, 0, 0)
