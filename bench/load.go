@@ -65,8 +65,8 @@ func (l *Load) Resume() {
 	}
 }
 
-// Stop ends the load. It returns an error if the load has ended before, since the measurement's
-// label would be wrong.
+// Stop ends the load. It returns an error if the load had ended before, since the measurement then
+// lacked the load that its label names.
 func (l *Load) Stop() error {
 	if l == nil {
 		return nil
@@ -118,7 +118,8 @@ func spin(ctx context.Context) {
 	}
 }
 
-// Objects of garbage: half of each is pointers, so that the collector has work.
+// The bytes of the smallest and of the largest garbage object; half of an object is pointers, so
+// that the collector has work.
 const (
 	allocMin, allocMax = 64, 16 << 10
 	allocPause         = time.Millisecond

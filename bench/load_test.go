@@ -30,7 +30,7 @@ func TestLoadsEnd(t *testing.T) {
 	}
 }
 
-// A paused load does nothing, a resumed one continues, and both end.
+// A paused load does nothing and a resumed load continues; Stop ends a load in either state.
 func TestLoadRests(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skipf("no shell here: %v", err)

@@ -82,7 +82,7 @@ func preemptOf(version, realtime, dynamic string) string {
 	return model
 }
 
-// cpuOf returns the processor's name, on ARM boards the board's.
+// cpuOf returns the processor's name, or on an ARM board the name of the board.
 func cpuOf(cpuinfo, board string) string {
 	if board = strings.Trim(board, "\x00"); board != "" {
 		return board
@@ -136,8 +136,8 @@ func isolationOf(cmdline string) string {
 // noDMALimit is the kernel's value for no limit.
 const noDMALimit = 2_000_000_000
 
-// dmaLatency returns the longest wake-up latency, in microseconds, that some process requests of
-// idle CPUs.
+// dmaLatency returns the longest time, in microseconds, that idle CPUs may take to wake, as
+// requested by some process.
 func dmaLatency(root fs.FS) string {
 	f, err := root.Open("dev/cpu_dma_latency")
 	if err != nil {
@@ -163,7 +163,7 @@ func celsius(milli string) string {
 	return strconv.FormatFloat(float64(n)/1000, 'f', 1, 64)
 }
 
-// throttling returns the share of time that real-time threads may take.
+// throttling returns which share of a period real-time threads may use.
 func throttling(runtime, period string) string {
 	switch runtime {
 	case "":

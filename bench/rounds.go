@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Env is the part that every measurement has beside its own flags.
+// Env is the part of a Config that all measurements share.
 type Env struct {
 	Version string    `kong:"-"`
 	Command string    `kong:"-"` // command line, for the reader of a report
@@ -20,8 +20,8 @@ func (e *Env) Progress(format string, args ...any) {
 	}
 }
 
-// Turned is the order of one round: every other one is reversed, every other pair begins with the
-// next subject, so no subject is always first or always after the same one.
+// Turned is the order of one round: every second round is reversed, and after two rounds the next
+// subject begins, so no subject is always first, or always after the same subject.
 func Turned[T any](subjects []T, round int) []T {
 	order := slices.Clone(subjects)
 	if round%2 == 1 {

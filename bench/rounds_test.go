@@ -6,7 +6,7 @@ import (
 )
 
 // Every round has each subject once, in another order than the round before; no subject is always
-// first, or always after the same one.
+// first, or always after the same subject.
 func TestTurned(t *testing.T) {
 	subjects := []string{"a", "b", "c", "d", "e"}
 	firsts, before := map[string]bool{}, map[string]bool{}

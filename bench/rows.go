@@ -6,7 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 )
 
-// FillRows gives the first n rows of a model random pictures, noise, and a request with these controls.
+// FillRows fills the first n rows of a model with random pictures and noise, and with a request that
+// has these controls.
 func FillRows(m *policy.Model, n int, controls policy.Controls) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range n {

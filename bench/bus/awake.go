@@ -12,9 +12,9 @@ import (
 //go:embed awake/awake.c
 var awakeSource []byte
 
-// awake is a process with a thread of the lowest class on every core, so that no core falls asleep
-// or is given to other machines. The thread has the lowest weight where the kernel schedules by
-// groups, and the rest of a container's quota. nil means no such process.
+// awake is a process that keeps every core busy with a thread of the lowest class, so that no core falls asleep and the
+// host gives none to other machines. Where the kernel schedules by groups, the process makes a group of the lowest
+// weight. In a container it may use up the CPU quota. nil means that there is no such process.
 type awake struct{ child *stage.Child }
 
 func stayAwake(folder string) (*awake, error) {
@@ -29,8 +29,8 @@ func stayAwake(folder string) (*awake, error) {
 	return &awake{child: c}, nil
 }
 
-// host returns a reading of the machine in which the CPU time of this process counts as idle: all
-// other programs had left it.
+// host returns a reading of the machine in which the CPU time of the process that keeps the cores
+// awake counts as idle, since no other program had used that time.
 func (a *awake) host() stage.Host {
 	h := stage.ReadHost()
 	if a != nil {
@@ -41,7 +41,7 @@ func (a *awake) host() stage.Host {
 	return h
 }
 
-// check returns an error when the process has ended.
+// check returns an error if the process that keeps the cores awake has ended.
 func (a *awake) check() error {
 	if a == nil || a.child.Running() {
 		return nil
@@ -53,7 +53,7 @@ func (a *awake) check() error {
 	return exit.Errorf(exit.Failure, "--awake: the cores were left to sleep: %s", why)
 }
 
-// stop ends the process; it is an error if it has ended before.
+// stop ends the process, and returns an error if the process had ended before.
 func (a *awake) stop() error {
 	if a == nil {
 		return nil

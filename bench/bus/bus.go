@@ -1,15 +1,15 @@
-// Package bus measures the servo driver: the length of a cycle of sync write and sync read beside
-// its bytes' time on the wire, its cost, and the cost of a lost reply.
+// Package bus measures the servo driver: how long a cycle of sync write and sync read takes, compared with the time of
+// its bytes on the wire, how much CPU time it costs, and how much longer a cycle with a lost reply takes.
 //
-// Most of a cycle is the wire, the port and the scheduler. So a C program (echo/echo.c) writes the
-// same bytes to the same port and counts the same replies, in slices that alternate with the
-// driver's. The result is a ratio.
+// Most of a cycle is spent on the wire, in the port and in the scheduler. So a C program
+// (echo/echo.c) writes the same bytes to the same port and counts the bytes of the replies, in
+// slices that alternate with the driver's. The result is the ratio of the two lengths.
 //
-// Of a robot of several parts all buses are read in one tick, in turn with the driver on the first bus
-// alone and with the C program on all.
+// For a robot of several parts the driver reads all buses in one tick. Its slices alternate with
+// slices of the driver on the first bus alone, and of the C program on all buses.
 //
-// Without a port the bus is edge-rt sim-bus, a process of its own, and a second simulated bus has a
-// script that drops some replies.
+// Without a port the bus is the process edge-rt sim-bus, and a second simulated bus drops some
+// replies.
 package bus
 
 import (
@@ -63,7 +63,7 @@ func (c *Config) check() (r robot.Robot, err error) {
 	return r, err
 }
 
-// places returns the buses of the robot; without ports for the simulator.
+// places returns the robot's buses with their ports. Without --port the ports are empty, and simulators sets them.
 func (c *Config) places(r robot.Robot) (all []place, err error) {
 	ports, err := c.Port.Buses("bus", r, nil)
 	if err != nil {
@@ -187,8 +187,8 @@ func (c *Config) losses(ctx context.Context, places []place, folder string, repo
 	return nil
 }
 
-// simulators starts a simulator for each bus, which loses that share of the replies, and sets the ports
-// of the places.
+// simulators starts a simulator for each place, and sets the place's port. drop is the share of the
+// replies that a simulator drops; stop ends all simulators.
 func (c *Config) simulators(folder, name string, drop float64, places []place) (stop func(), err error) {
 	var all []*stage.Child
 	stop = func() {

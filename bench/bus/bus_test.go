@@ -178,7 +178,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	}
 }
 
-// Time stolen in one window may be counted in the next.
+// The kernel may count the time that the host stole in one window only in the next window.
 func TestCalmLasts(t *testing.T) {
 	s := driverSlice{window: 2, calm: []bool{true, true, false, true}}
 	var got []bool
@@ -190,8 +190,8 @@ func TestCalmLasts(t *testing.T) {
 	}
 }
 
-// The load that keeps the cores awake takes the remaining time of all cores, and reports how much
-// that was.
+// The load that keeps the cores awake uses the time of all cores that other programs leave, and
+// measures how much that was.
 func TestCoresStayAwake(t *testing.T) {
 	rttest.RealTime(t)
 	if _, err := exec.LookPath("cc"); err != nil {

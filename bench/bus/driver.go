@@ -30,7 +30,8 @@ type place struct {
 	port  string
 }
 
-// cleanFrames is the number of frames of a cycle: sync writes of positions and of a base's velocities, sync read.
+// cleanFrames returns how many frames the driver sends in a clean cycle: a sync write of the positions, one of a
+// base's velocities, and a sync read.
 func (p place) cleanFrames() int {
 	if p.robot.Base != nil {
 		return 3
@@ -46,13 +47,13 @@ type driven struct {
 	present, goal []float32
 }
 
-// traffic is the bytes of a clean cycle on one bus.
+// traffic holds the bytes that a clean cycle sends and receives on one bus.
 type traffic struct {
 	frames [][]byte
 	in     int // of the replies
 }
 
-// tap is the port with counters of its traffic.
+// tap is a port that counts the bytes and frames that pass through it.
 type tap struct {
 	servo.Port
 	frames, in int
@@ -65,7 +66,7 @@ const (
 	keptBytes  = 1024
 	warmUp     = 20
 	measured   = 100
-	// attempts to open and to release: a busy machine may be late for longer than the driver waits
+	// attempts to open and to release an arm: on a busy machine its replies may come later than the driver waits
 	tries     = 5
 	busMargin = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
 )
@@ -95,15 +96,15 @@ type driverSlice struct {
 	calm     []bool // whether the machine was, in each whole window
 }
 
-// calmAt reports whether the machine was calm in the window of cycle i and in the next: the kernel
-// counts stolen time a little later.
+// calmAt reports whether the machine was calm in the window of cycle i and in the next window,
+// since the kernel counts stolen time a little late.
 func (s *driverSlice) calmAt(i int) bool {
 	w := i / s.window
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
 }
 
-// drive opens the arms and runs cycles for a while, of all buses at the same time. Torque stays as it
-// is; the goals are the arms' positions. It notes by the window whether the machine was calm.
+// drive opens the arms and runs cycles on all buses at the same time, for length. It switches torque neither on nor
+// off, and sends the arms' own positions as goals. For each window it notes whether the machine was calm.
 func drive(ctx context.Context, places []place, fps float64, length, window time.Duration, a *awake) (s *driverSlice,
 	err error) {
 	var arms []driven
@@ -124,7 +125,7 @@ func drive(ctx context.Context, places []place, fps float64, length, window time
 			present: make([]float32, n),
 			goal:    make([]float32, n),
 		})
-		if len(arm.Unconfigured()) == 0 { // some firmware switches torque on when it gets a goal
+		if len(arm.Unconfigured()) == 0 { // some firmware switches torque on at a goal
 			defer func() { err = errors.Join(err, release(arm)) }()
 		}
 	}
@@ -139,7 +140,7 @@ func release(arm *servo.Arm) error {
 	return off
 }
 
-// open opens the arm with the calibration in its motors, on a port with counters.
+// open opens the arm at path with the calibration that its motors contain; the tap counts the port's traffic.
 func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 	calibration, err := readCalibration(r, path)
 	if err != nil {
@@ -165,7 +166,7 @@ func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 	return arm, t, nil
 }
 
-// cycle is the cycle under measurement, of all buses at the same time.
+// cycle is the measured cycle: it writes and reads all buses at the same time.
 type cycle struct {
 	arms     []driven
 	overlap  *rt.Overlap // nil: one bus
@@ -185,7 +186,7 @@ func newCycle(arms []driven, clock rt.Clock) *cycle {
 	return c
 }
 
-// run writes the goals of all arms, and reads all.
+// run writes the goals of all arms and reads all arms, until deadline at the latest.
 func (c *cycle) run(deadline rt.Instant) {
 	for i := range c.arms {
 		d := &c.arms[i]
@@ -250,7 +251,7 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 		c.run(start.Add(replyLimit(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
 		for i := range arms {
-			arms[i].Positions(arms[i].goal) // some servos switch torque on by a goal, so the goal is their position
+			arms[i].Positions(arms[i].goal) // some servos switch torque on at a goal, so the goal is their position
 		}
 		now := c.losses()
 		extra, in := kept.add(arms, now != lost)
@@ -278,8 +279,8 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 	return s, err
 }
 
-// kept are the frames of the clean cycle with the fewest bytes: late bytes of an earlier cycle only
-// increase it, and so does a plain read after a failed fast one.
+// kept holds the frames of the clean cycle in which the fewest bytes arrived. Other clean cycles
+// may have more: late bytes of an earlier cycle, or those of a plain read after a failed fast read.
 type kept struct {
 	in    int // of all buses; 0: no clean cycle yet
 	buses []keptBus
@@ -299,7 +300,9 @@ func newKept(arms []driven) *kept {
 	return k
 }
 
-// add looks at a cycle, and returns whether another exchange was in it, and its bytes.
+// add keeps the frames of the last cycle if it is clean and had fewer bytes than the kept one. lost
+// means that a reply was lost in it. extra reports that it had more or fewer frames than a clean
+// cycle; in is how many bytes arrived.
 func (k *kept) add(arms []driven, lost bool) (extra bool, in int) {
 	for i := range arms {
 		extra = extra || arms[i].frames != arms[i].clean
@@ -329,13 +332,13 @@ func (k *kept) traffic(arms []driven) (all []traffic) {
 	return all
 }
 
-// replyLimit returns how long driver and echo wait for a cycle's missing replies.
+// replyLimit returns how long the driver and the echo wait for the replies of a cycle.
 func replyLimit(fps float64) time.Duration {
 	period := time.Duration(float64(time.Second) / fps)
 	return period - min(busMargin, period/4)
 }
 
-// readCalibration reads the motors' own calibration, so that any arm can be opened.
+// readCalibration reads the calibration from the motors, so that an arm can be opened without its file.
 func readCalibration(r robot.Robot, path string) (servo.Calibration, error) {
 	port, err := servo.OpenPort(path, r.Baud)
 	if err != nil {

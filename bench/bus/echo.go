@@ -20,7 +20,7 @@ import (
 //go:embed echo/echo.c
 var echoSource []byte
 
-// echoMargin is the time that the echo may take beyond its cycles.
+// echoMargin is how much longer than its slice the echo may run.
 const echoMargin = 30 * time.Second
 
 func compile(folder, name string, text []byte) (string, error) {
@@ -41,7 +41,7 @@ func compile(folder, name string, text []byte) (string, error) {
 	return program, nil
 }
 
-// runEcho runs the C program for one slice with the driver's frames.
+// runEcho runs the C program for one slice; the program sends the frames of the driver's clean cycle.
 func runEcho(ctx context.Context, program string, places []place, fps float64, length time.Duration,
 	r *Report) ([]sample, error) {
 	cycles := int(length.Seconds() * fps)

@@ -79,7 +79,9 @@ type pair struct {
 	calm         bool
 }
 
-// addPair compares the slices of a turn; one is nil for one bus, and calm refers to the echo's.
+// addPair compares the slices of a turn: d of the driver, e of the echo, and one of the driver on
+// the first bus alone, which is nil if the robot has one bus. calm reports whether the machine was
+// calm during e.
 func (r *Report) addPair(d, one *driverSlice, e []sample, calm bool) {
 	var driver, single, echo Subject
 	driver.add(d.samples, r.BytesIn)
@@ -146,8 +148,8 @@ type Subject struct {
 	spent      time.Duration
 }
 
-// Losses is the cost of lost replies: the length of a cycle beyond the median of the clean cycles
-// of the same run.
+// Losses is the cost of lost replies: how much longer a cycle with a lost reply takes than the
+// median clean cycle of the same run.
 type Losses struct {
 	Cycles      int             `json:"cycles"`      // cycles of the run
 	Lost        int             `json:"lost_cycles"` // cycles with a lost reply
@@ -267,7 +269,8 @@ func (r *Report) sum() {
 	}
 }
 
-// floor finds the time of the bytes, on the bus that takes longest.
+// floor sets WireUS, FloorUS and Read to those of the slowest bus: FloorUS is the time of a clean
+// cycle's bytes, with the gaps before replies.
 func (r *Report) floor() {
 	for i, t := range r.traffic {
 		p := r.places[i].robot

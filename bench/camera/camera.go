@@ -1,9 +1,9 @@
 // Package camera measures the cost of cameras: the age of a picture when it is in a message, the
-// CPU time of capturing and encoding, and whether the tick is later.
+// CPU time of capturing and encoding, and how much later the cameras make the tick.
 //
-// Every picture is captured, encoded and put into a message as the edge does it, by one sender for
-// all, only more often. Slices with and without the cameras alternate, each beside a 60 Hz loop at
-// the edge's priority, because on a shared machine only adjacent slices can be compared.
+// Every picture is captured, encoded and put into a message as in the edge, where one thread serves all
+// cameras, but at a higher rate. In every slice a 60 Hz loop ticks at the edge's priority. Slices with
+// and without the cameras alternate, because on a shared machine only adjacent slices can be compared.
 package camera
 
 import (
@@ -147,7 +147,7 @@ func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *
 	return nil
 }
 
-// pipeline is one camera with the conversion of its pictures into messages.
+// pipeline is one camera and the code that turns its pictures into messages.
 type pipeline struct {
 	camera  *capture.Camera
 	encoder *capture.Encoder
@@ -251,7 +251,7 @@ func (p *pipeline) encode(clock rt.Clock) (fresh bool) {
 		return false
 	}
 	p.body = wire.AppendObservation(p.body[:0], &wire.Observation{Images: p.images[:]})
-	if p.last != 0 { // the first one may have waited since the last slice
+	if p.last != 0 { // the first picture may have waited since the last slice
 		p.latency.Record(max(0, clock.Now().Sub(at)))
 		p.pictures++
 		p.bytes += uint64(len(p.body))

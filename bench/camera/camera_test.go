@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Slices with and without cameras tick, every camera's pictures reach messages, and the two tables
-// agree with the JSON.
+// The loop ticks in slices with cameras and in those without, each camera's pictures are put into
+// messages, and the tables agree with the JSON.
 func TestMeasure(t *testing.T) {
 	r, err := Measure(context.Background(), Config{
 		Camera:   []string{"a=pattern:160x120@30", "b=sim:160x120@30,quality=60"},

@@ -48,13 +48,13 @@ type Config struct {
 	live bool // set by Live
 }
 
-// The times of virtual time where no flag gives them.
+// The network's and the policy's times in virtual time, unless a flag sets them.
 const (
 	defaultNetwork = 4 * time.Millisecond
 	defaultCompute = 20 * time.Millisecond
 )
 
-// Cameras are further cameras of one size; the zero value is none.
+// Cameras are N further cameras with pictures of W x H pixels; the zero value is no further camera.
 type Cameras struct{ N, W, H int }
 
 // Limits of Cameras.
@@ -96,7 +96,8 @@ func (c *Config) check() error {
 	return c.checkTimes()
 }
 
-// checkTimes refuses times that virtual time cannot play, and all of them in real time.
+// checkTimes refuses --network, --compute and --cameras in real time. In virtual time it sets the
+// defaults of the first two, and refuses them if both are 0.
 func (c *Config) checkTimes() error {
 	const only = "%s is for --virtual, and real time has %s: add --virtual or leave it out"
 	switch {
@@ -130,7 +131,7 @@ func (c *Config) round() int {
 // ticks returns the ticks of an episode.
 func (c *Config) ticks() int { return int((c.Duration + fleet.Period/2) / fleet.Period) }
 
-// episode returns seed and direction of the i-th episode; no two are equal.
+// episode returns the seed and the direction of the i-th episode; no two episodes have both in common.
 func (c *Config) episode(i int) (seed uint64, direction int) {
 	if c.live {
 		return c.FirstSeed + uint64(i), 1 // edge-rt's first target is on the right

@@ -20,7 +20,7 @@ type Contender struct {
 	Name     string // as it was typed
 	Schedule chunk.Config
 	Plain    bool // on the bundle without a sampler
-	Quality  *int // JPEG quality of its pictures, 0: raw; nil: Config.Quality
+	Quality  *int // JPEG quality of its pictures; 0: raw pictures; nil: Config.Quality
 
 	flags []string // edge-rt's flags for the same schedule
 }
@@ -77,16 +77,16 @@ var options = map[string]struct {
 	}},
 }
 
-// quality returns the quality of the contender's pictures, the usual one without an option.
+// quality returns the quality of the contender's pictures: usual, unless an option sets it.
 func (c *Contender) quality(usual int) int { return *cmp.Or(c.Quality, &usual) }
 
-// Flags returns edge-rt's flags for the contender, whose pictures have this quality unless an option
-// sets it, and more flags.
+// Flags returns edge-rt's flags for the contender, and more after them. quality is the quality of
+// its pictures unless an option sets another.
 func (c *Contender) Flags(quality int, more ...string) []string {
 	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(quality))}, more)
 }
 
-// values are the options with a value, such as g=0.7.
+// values are the options that have a value, such as g=0.7, with the flag of edge-rt for each.
 var values = map[string]struct {
 	flag, says string // flag of edge-rt; "": each run has one
 	set        func(c *Contender, text string) error

@@ -22,7 +22,7 @@ var csvColumns = []string{
 	"chunk_overlap_count", "chunk_mean_l2", "chunk_max_l2",
 }
 
-// errNoTicks is the error for outputs that Live has no data for.
+// errNoTicks is the error for a file of single ticks after Live, which keeps no ticks.
 var errNoTicks = errors.New("faults: no single tick is kept of real time, only of virtual time")
 
 // WriteCSV writes every tick of the first episode of every cell.

@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A value that can be refused only for the policy's size is a wrong flag, too.
+// A value that is too large only for this policy is reported as a wrong flag, too.
 func TestTooManyActionsForThePolicy(t *testing.T) {
 	needRuntime(t)
 	cfg := config(t)
@@ -235,7 +235,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// The figure of the queues counts actions, requests and idle times of each contender.
+// The drawing of the queues states each contender's numbers of actions, requests and idle times.
 func TestQueues(t *testing.T) {
 	ticks := make([]fleet.Tick, 120)
 	for i := range ticks {
@@ -250,7 +250,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// Options with a value reach the schedule; a g of 0 asks when no action is left.
+// Options with a value change the schedule; with g=0 the robot sends its request when no action is left.
 func TestValuesOfOptions(t *testing.T) {
 	for name, want := range map[string]chunk.Config{
 		"async+g=0":          {Schedule: "async", Threshold: math.SmallestNonzeroFloat64},
@@ -270,7 +270,7 @@ func TestValuesOfOptions(t *testing.T) {
 	}
 }
 
-// Further cameras cost the network their pictures, in the contender's quality.
+// The pictures of further cameras add to the bytes on the network, at the contender's quality.
 func TestFurtherCameras(t *testing.T) {
 	needRuntime(t)
 	cfg := config(t)
@@ -302,7 +302,7 @@ func TestFurtherCameras(t *testing.T) {
 	}
 }
 
-// A fault that lasts the whole episode is not a window: it is not shaded.
+// A fault that lasts the whole episode is not shaded.
 func TestWindowsOf(t *testing.T) {
 	for _, ticks := range []int{389, 390, 600} { // 390 ticks are a little less than 6.5 s
 		script := rttest.Must(
@@ -364,7 +364,7 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
-// The columns are the DRTC program's, in its order.
+// The CSV has the columns of the DRTC program, in the same order.
 func TestCSVGolden(t *testing.T) {
 	data := rttest.Must(os.ReadFile("../../testdata/golden/drtc_faults.json"))(t)
 	var golden struct {
@@ -428,7 +428,7 @@ func TestCSVColumns(t *testing.T) {
 	}
 }
 
-// A limit ends the comparison after whole pairs of rounds, with the same number in all cells.
+// A limit of time ends the comparison after a whole pair of episodes, and all cells have played the same number.
 func TestLimit(t *testing.T) {
 	needRuntime(t)
 	cfg := config(t)
@@ -533,8 +533,8 @@ func TestReadSummary(t *testing.T) {
 	}
 }
 
-// The episodes of the DRTC paper, with its parameters: gaps while messages are dropped, no gaps
-// while they are doubled, and an estimate that falls sooner than the longest of ten.
+// The episodes of the DRTC paper, with its parameters: actions are missing while messages are dropped, none is missing
+// while messages are doubled, and the latency estimate falls sooner than the longest of the last ten round trips.
 func TestThePapersEpisodes(t *testing.T) {
 	needRuntime(t)
 	ticks := func(contender, scenario string) []fleet.Tick {

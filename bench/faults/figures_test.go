@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
-// still answers every observation with the arm at rest.
+// still is a policy whose actions keep the arm at rest.
 type still struct{ rows [50 * sim.DOF]float32 }
 
 func (*still) Horizon() int                 { return 50 }
@@ -24,8 +24,8 @@ func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
 	return fleet.Answer{Robot: s.rows[:]}, nil
 }
 
-// aged is an outcome whose actions have an age: that of a run in which each answer takes delay
-// ticks.
+// aged returns the outcome of an episode in which each answer takes delay ticks, so that the
+// actions have an age.
 func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
 	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay}))(t)
@@ -100,7 +100,7 @@ func same(a, b float64) bool {
 }
 
 // Goal: the best contender has the highest mean success, and every difference is this contender's
-// value less the other's, of the same episode.
+// value less the other contender's in the same episode.
 func TestCompare(t *testing.T) {
 	of := func(name string, reached ...int) Entry {
 		var outcomes []fleet.Outcome
@@ -128,7 +128,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Goal: half of the episodes are played from each side, in pairs of a seed.
+// Goal: half of the episodes are played from each side; the two episodes of a pair have the same seed.
 func TestEpisodes(t *testing.T) {
 	cfg := Config{FirstSeed: 7}
 	for i, want := range []struct {
@@ -141,8 +141,8 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// Goal: an episode is played from its own side and in the requested world: the servos of the narrow
-// one follow two ticks late.
+// Goal: an episode is played from its own side and in the requested world. In the narrow world the
+// servos follow their goals two ticks late.
 func TestWorldsArePlayed(t *testing.T) {
 	needRuntime(t)
 	for world, want := range map[string]int{"demo": 0, "narrow": 2} {

@@ -19,10 +19,10 @@ import (
 
 const (
 	// liveStart is about the time of an edge from its start to its first observation: the script's
-	// times count from there, as in the edge's own plan.
+	// times count from that observation, as in the edge's own plan.
 	liveStart = 500 * time.Millisecond
 
-	// liveGrace is the time that an edge may live beyond its episode.
+	// liveGrace is how long an edge may still run after its episode.
 	liveGrace = 30 * time.Second
 
 	// liveTries bounds the attempts at an episode whose edge does not start: a very busy host
@@ -34,9 +34,9 @@ const (
 var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences", "requests",
 	"actions_per_request"}
 
-// Live runs the comparison on edge-rt and lean-server in real time, every episode in a world of its
-// own with the same faults for all contenders (netfault.Session; a restart kills the server). Each
-// worker has a server and runs one edge at a time. Metrics that the two do not report are missing.
+// Live runs the comparison on edge-rt and lean-server in real time, every episode in a world of its own.
+// netfault.Session plays the same faults for all contenders, and a restart in the script kills the server. Each worker
+// has a server and runs one edge at a time. The report lacks metrics that neither program reports.
 func Live(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.live = true
 	if err := cfg.check(); err != nil {
@@ -110,7 +110,7 @@ func (p *livePlayer) close() {
 	}
 }
 
-// play runs an episode, again when the edge finds no motors.
+// play runs an episode. If the edge finds no motors, it runs the episode again, up to liveTries times in all.
 func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	for try := 1; ; try++ {
 		o, err = p.once(j)
@@ -122,7 +122,7 @@ func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	}
 }
 
-// once is one try. When Ctrl-C ended the edge well before its time, it is an error.
+// once runs an episode once. An edge that Ctrl-C ended well before its time is an error.
 func (p *livePlayer) once(j job) (o fleet.Outcome, err error) {
 	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
 	if err := p.serve(contender.Plain); err != nil {
@@ -162,7 +162,7 @@ func (p *livePlayer) once(j job) (o fleet.Outcome, err error) {
 	return o, readRecord(records, &o)
 }
 
-// serve starts the server on the contender's policy, unless it runs already.
+// serve starts the server with the contender's policy, the plain one if plain is true, unless that server runs already.
 func (p *livePlayer) serve(plain bool) error {
 	if p.server.Child != nil && p.server.Running() && p.plain == plain {
 		return nil
@@ -179,8 +179,8 @@ func (p *livePlayer) serve(plain bool) error {
 	return p.server.Start(p.ctx)
 }
 
-// outages returns the times of the plan's restarts within d, which begins liveStart after the trial.
-// Restarts that overlap are one, and those that end while the server starts are left out.
+// outages returns when the plan's restarts stop the server, in an episode of length d that begins liveStart after the
+// trial. Restarts that overlap count as one. A restart that is over before the server has started again is left out.
 func outages(plan *netfault.Plan, d time.Duration) iter.Seq[stage.Outage] {
 	return func(yield func(stage.Outage) bool) {
 		began := time.Now().Add(liveStart)

@@ -41,8 +41,8 @@ func TestLivePlaysAgain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			// $1 and on are edge-rt's flags; the summary's name follows --json, and after it the
-			// record's folder --record-dir.
+			// The script's arguments are edge-rt's flags. The name of the summary follows --json,
+			// and the record's folder follows --record-dir.
 			script := fmt.Sprintf("#!/bin/sh\necho run >> %s/runs\n[ $(wc -l < %[1]s/runs) -gt %d ] || exit %d\n"+
 				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\ncp -R %[4]s $6\n",
 				dir, tt.failures, tt.code, writeRecord(t, sim.DOF))
@@ -51,7 +51,7 @@ func TestLivePlaysAgain(t *testing.T) {
 			var log bytes.Buffer
 			cfg.Bin = dir
 			cfg.Log = &log
-			cfg.Duration = 1 // an edge that does nothing does not count as ended early
+			cfg.Duration = 1 // so short that the script, which ends at once, does not count as ended early
 			var again atomic.Int64
 			p := playerOn(t, context.Background(), &cfg, &again)
 			o, _, err := p.play(job{})
@@ -120,8 +120,8 @@ func TestCountInferences(t *testing.T) {
 	}
 }
 
-// SVG and CSV need ticks, which a run in real time does not keep: an error, not a
-// panic.
+// WriteSVG and WriteCSV need single ticks, which a run in real time does not keep. They return an
+// error and do not panic.
 func TestNoTicksOfRealTime(t *testing.T) {
 	cfg := config(t)
 	cfg.live = true
@@ -149,14 +149,14 @@ func TestReportSaysHowItWasPlayed(t *testing.T) {
 	rttest.Want(t, virtual.how(), "virtual time, 4 ms of network each way, 20 ms for the policy", "virtual")
 }
 
-// ranTick is an action that ran, a number of ticks after the one before.
+// ranTick is an action that ran a number of ticks after the action before it.
 type ranTick struct {
 	ticks, age int64
 	seq        uint64
 	pan, elbow float32
 }
 
-// writeRecord writes a record of actions, and of ticks without one.
+// writeRecord writes a record with these actions, and with ticks without an action between them.
 func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

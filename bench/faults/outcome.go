@@ -52,7 +52,7 @@ func countInferences(name string) (n int, err error) {
 	return n, err
 }
 
-// readRecord adds the ages and seams in edge-rt's record of an episode, and deletes it.
+// readRecord adds to o the ages and seams in edge-rt's record of an episode, and deletes the record.
 func readRecord(dir string, o *fleet.Outcome) error {
 	replay := fleet.Replay{Out: o}
 	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {

@@ -40,9 +40,8 @@ type cellPage struct {
 	Figures     []template.HTML
 }
 
-// WriteHTML writes the report as one page with plots. The figure of an episode
-// is drawn for the first contender of each scenario, and for all of them when
-// there is one scenario.
+// WriteHTML writes the report as one page with plots. It draws an episode of the first contender of
+// each scenario, or one of every contender if there is one scenario.
 func (r *Report) WriteHTML(w io.Writer) error {
 	var cells []cellPage
 	for s := range r.Cells {
@@ -89,8 +88,8 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
-// WriteQueues writes the figure of the actions left over time, of each contender's first episode in
-// the first scenario.
+// WriteQueues writes a drawing of how many actions are left over time, in each contender's first
+// episode of the first scenario.
 func (r *Report) WriteQueues(w io.Writer) error {
 	if len(r.traces[0]) == 0 {
 		return errNoTicks
@@ -129,7 +128,7 @@ func drawBars(m metric, rows []Entry) string {
 	if math.IsInf(high, -1) {
 		return ""
 	}
-	if m.Unit == "%" { // the interval of few episodes may exceed the possible values
+	if m.Unit == "%" { // the interval of few episodes may go beyond the possible values
 		high = 100
 	}
 	high = max(high, 1e-9)

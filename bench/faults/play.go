@@ -1,11 +1,11 @@
 // Package faults runs all schedules of chunks through the same faults and compares the results.
 //
-// A Scenario (scenario.go) is a script of faults (sim/netfault) drawn per seed and tick, identical
-// for all contenders, so figures are compared in pairs, episode by episode. A Contender
-// (contender.go) is a discipline of package chunk with its settings. Play (play.go) takes every
-// contender through every scenario in virtual time (sim/fleet): loop, discipline, policy,
-// pictures and messages are real; clock, bus and network are simulated. Live (live.go) repeats some
-// of it on the real edge-rt and lean-server, and reads their outputs (outcome.go).
+// A Scenario (scenario.go) is a script of faults (sim/netfault). Seed and tick determine the faults, which
+// are therefore the same for all contenders, so that figures can be compared episode by episode. A Contender
+// (contender.go) is a discipline of package chunk with its settings. Play (play.go) takes every contender
+// through every scenario in virtual time (sim/fleet): loop, discipline, policy, pictures and messages are
+// real; clock, bus and network are simulated. Live (live.go) plays episodes on the real edge-rt and
+// lean-server, and reads their outputs (outcome.go).
 //
 // The outcomes become metrics with their intervals (stats.go) and a Report (report.go): a table,
 // JSON, one CSV row per tick with the DRTC program's columns (csv.go), and a page (page.go) with
@@ -28,7 +28,7 @@ import (
 // job is one episode of one contender in one scenario.
 type job struct{ scenario, contender, episode int }
 
-// cell returns the index of the job's results: contenders of the first scenario first.
+// cell returns the index of a contender's results in a scenario; all contenders of the first scenario come first.
 func (c *Config) cell(scenario, contender int) int { return scenario*len(c.Contenders) + contender }
 
 // Play runs the comparison in virtual time.
@@ -53,7 +53,7 @@ type player interface {
 	close()
 }
 
-// comparison distributes the jobs and collects their outcomes, each in a place of its own.
+// comparison distributes the jobs to its workers and collects the outcomes.
 type comparison struct {
 	cfg     *Config
 	began   time.Time
@@ -78,8 +78,8 @@ func newComparison(cfg *Config) *comparison {
 	return c
 }
 
-// run starts the workers and waits for them. The number of episodes becomes the number that every
-// cell has played, also after an interrupt, unless it is fewer than two.
+// run starts the workers and waits for them. Afterwards the number of episodes is the one that every cell has
+// played, also after an interrupt. An interrupt before the second of them is an error.
 func (c *comparison) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for worker := range c.cfg.Workers {

@@ -58,8 +58,8 @@ func drawEpisode(title string, ticks []fleet.Tick, script *netfault.Script) stri
 
 func left(t *fleet.Tick) float64 { return float64(t.Size) }
 
-// drawQueues draws the actions left over time, as the figure of LeRobot's blog on asynchronous
-// inference, in a panel for each name.
+// drawQueues draws how many actions are left over time, in a panel for each name, like the figure
+// in LeRobot's blog post on asynchronous inference.
 func drawQueues(title string, names []string, traces [][]fleet.Tick) string {
 	f := &figure{y: 54}
 	for i, name := range names {
@@ -76,7 +76,7 @@ func drawQueues(title string, names []string, traces [][]fleet.Tick) string {
 	return f.svg(title)
 }
 
-// usage counts the actions, requests and idle times of the ticks in words.
+// usage returns a text with the numbers of actions, requests and idle times in the episode.
 func (f *figure) usage() string {
 	actions := 0
 	requests := 0
@@ -108,8 +108,8 @@ func (f *figure) svg(title string) string {
 		figureWidth, f.y+30, title, svgStyle, plotLeft, title, f.b.String())
 }
 
-// svgStyle makes a figure readable alone, outside the page. Inside the page it must apply to
-// nothing else: a page has one space of names.
+// svgStyle makes a figure readable alone, outside the page. Inside the page its names must match
+// nothing else, since all figures of a page share them.
 const svgStyle = `<style>.episode{background:#fff}.episode text{font:11px system-ui,sans-serif;fill:#333}.episode .t{font-size:14px;font-weight:600}.g{stroke:#ccc;stroke-width:.7;fill:none}` +
 	`.a{stroke:#0b6bcb;stroke-width:1.2;fill:none}.b{stroke:#c4511a;stroke-width:1.2;fill:none}.q{stroke:#999;stroke-width:.8;fill:none}.d{fill:#c4511a}.o{fill:#0b6bcb}` +
 	`.w{fill:#c4511a;fill-opacity:.10}.f{fill:#c4511a;fill-opacity:.75}.s{fill:#b00020;fill-opacity:.35}</style>`
@@ -120,14 +120,14 @@ func (f *figure) x(seconds float64) float64 {
 
 func (f *figure) at(i int) float64 { return f.x(float64(i) * fleet.Period.Seconds()) }
 
-// window is the time in which a fault acts.
+// window is a span of time in which a fault acts.
 type window struct {
 	kind     netfault.Kind
 	from, to float64 // seconds
 }
 
-// stretches lists the runs of ticks, of n, for which so is true, as first tick and the tick after
-// the last.
+// stretches returns the runs of ticks, from 0 to n-1, for which so is true: the first tick of each
+// run, and the tick after its last.
 func stretches(n int, so func(tick int) bool) (all [][2]int) {
 	begun := -1
 	for tick := range n + 1 {
@@ -158,7 +158,7 @@ func windowsOf(script *netfault.Script, ticks int) (out []window) {
 	return out
 }
 
-// shade marks the windows that do not last the whole episode in every panel's background.
+// shade marks the windows in the background of every panel, without those that last the whole episode.
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
 		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {
@@ -174,7 +174,7 @@ const figureHeight = sim.DOF*(56+panelGap) + 5*(60+panelGap) + 10 - 60
 // lanesHeight returns the height of the faults' panel, with room for a name in each lane.
 func (f *figure) lanesHeight() int { return max(60, 15*len(f.kinds)) }
 
-// panel begins a panel of this height with values from low to high.
+// panel begins a panel of this height. y returns the position of a value between low and high.
 func (f *figure) panel(label string, height, low, high float64) (y func(v float64) float64) {
 	top, bottom := f.y, f.y+height
 	f.y = bottom + panelGap
@@ -195,7 +195,8 @@ func (f *figure) panel(label string, height, low, high float64) (y func(v float6
 	}.At
 }
 
-// path draws values, with gaps, leaving out points on a straight line.
+// path draws a line through the ticks' values, with a gap where value returns false. It leaves out
+// points that lie on a straight line.
 func (f *figure) path(class string, y func(float64) float64, value func(t *fleet.Tick) (v float64, ok bool)) {
 	var d strings.Builder
 	pen := false
@@ -221,7 +222,7 @@ func (f *figure) path(class string, y func(float64) float64, value func(t *fleet
 	fmt.Fprintf(&f.b, `<path class="%s" d="%s"/>`, class, d.String())
 }
 
-// trajectory draws a joint's goals, with gaps where no goal was due, or a goal is missing.
+// trajectory draws a joint's goals, with a gap where no goal was due or the goal was missing.
 func (f *figure) trajectory(joint int, name string) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for i := range f.ticks {
@@ -256,7 +257,7 @@ func (f *figure) gantt(windows []window) {
 	}
 }
 
-// events marks observations sent, answers merged, and ticks without an action.
+// events marks the ticks on which an observation was sent, an answer was merged, or an action was missing.
 func (f *figure) events() {
 	y := f.panel("sent, merged,", 60, 0, 0)
 	bottom := y(0)

@@ -19,7 +19,7 @@ import (
 // exchange is an observation of a record that left the robot, with the fate of its answer.
 type exchange struct {
 	sent    rt.Instant
-	network time.Duration // both ways; where the answer has no times, the one before it
+	network time.Duration // both ways; if the answer has no times, as in the exchange before it
 	busy    time.Duration // waiting and inference
 	lost    bool          // no answer came, and no newer observation had replaced it
 }
@@ -27,7 +27,7 @@ type exchange struct {
 // exchanges collects the exchanges of a record.
 type exchanges struct {
 	all     []exchange
-	index   map[[2]uint64]int // of an exchange by epoch and number of its request
+	index   map[[2]uint64]int // index in all, by the epoch and the number of a request
 	chunks  []record.Chunk    // a chunk may be on record before its observation
 	away    []rt.Instant      // begins of times without a session
 	last    rt.Instant        // tick
@@ -35,9 +35,9 @@ type exchanges struct {
 }
 
 const (
-	// exchangesMax bounds the observations that are read of a record: a day of requests.
+	// exchangesMax is the largest number of observations that LoadRecord reads of a record; a day has fewer.
 	exchangesMax = 1 << 20
-	// timesMax is the longest time of network or server that is believed.
+	// timesMax is the longest time of the network or the server that counts; a longer one must be wrong.
 	timesMax = time.Minute
 )
 
@@ -97,9 +97,9 @@ func (e *exchanges) answer(m *record.Chunk) {
 }
 
 // LoadRecord takes the network and the server's times from a record of edge-rt: from the first
-// observation on, each state of the line and of the server lasts until the next observation. The
-// world has 60 actions a second; times of a record with another rate are scaled, so that they take
-// as many actions as on record.
+// observation on, the network and the server keep each observation's times until the next
+// observation. The world has 60 actions a second. The times of a record with another rate are
+// scaled, so that they last as many actions as in the record.
 func (c *Config) LoadRecord(name string) error {
 	if c.Network != nil || c.Compute != nil {
 		return exit.Errorf(exit.Usage, "--record has the times of the network and the policy: leave out --network and "+
@@ -137,7 +137,8 @@ func (c *Config) replay(e *exchanges, name string, scale float64) error {
 	} else if length < c.Duration {
 		c.Duration = length
 	}
-	// The least times are the usual ones, and those beyond them are the trace.
+	// The shortest times become the scenario's usual times, and the trace contains the excess of
+	// each exchange over them.
 	network, compute := scaled(e.all[0].network)/2, scaled(e.all[0].busy)
 	var trips []time.Duration
 	lost := 0
@@ -174,8 +175,8 @@ func (c *Config) replay(e *exchanges, name string, scale float64) error {
 	return nil
 }
 
-// settle joins the answers with their observations. An observation without times gets those of the
-// answer before it, or else of the first. It reports whether there is an answer.
+// settle joins the answers with their observations. An observation without times gets the times of the
+// exchange before it, or of the first exchange that has times. It reports whether any exchange has times.
 func (e *exchanges) settle() bool {
 	for i := range e.chunks {
 		e.answer(&e.chunks[i])

@@ -18,8 +18,8 @@ import (
 const ms = time.Millisecond
 
 // recordRun writes the record of a run of 4 s at a rate: an observation each 200 ms is answered 50 ms
-// later, after 20 ms on the server. From 1 s to 2 s none is answered; of the others, change may
-// change the answers.
+// later, after 20 ms on the server. The observations from 1 s to 2 s get no answer; change may change
+// the answers to all others.
 func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name strin
 	return names[0]
 }
 
-// A record's network and server become the least times of all and, by time, those beyond them.
+// A record's times of network and server become the shortest of all and, for each span of time, the excess over them.
 func TestLoadRecord(t *testing.T) {
 	slow := func(m *record.Chunk) {
 		switch m.Seq {
@@ -110,8 +110,8 @@ func TestLoadRecord(t *testing.T) {
 	}
 }
 
-// An observation that the server had passed over for a newer one is not lost; in an older record the
-// merge is the arrival.
+// An observation that the server had passed over for a newer one is not lost; an older record lacks
+// the arrival of an answer, so the merge counts as its arrival.
 func TestLoadOlderRecord(t *testing.T) {
 	var cfg Config
 	cfg.Duration = time.Second
@@ -128,7 +128,7 @@ func TestLoadOlderRecord(t *testing.T) {
 	}
 }
 
-// Times that cannot be true are not believed: the answer counts, with the times of the one before.
+// Times that cannot be true are not used: such an answer counts with the times of the answer before it.
 func TestLoadForeignRecord(t *testing.T) {
 	cfg := Config{Duration: time.Minute}
 	rttest.Do(t, cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
@@ -175,8 +175,8 @@ func TestLoadRecordRefuses(t *testing.T) {
 	}
 }
 
-// The contenders play under the record: they starve while it lost everything, and wait for a server
-// that was slow.
+// The contenders play with a record's times: they starve while the record lost everything, and wait
+// while its server was slow.
 func TestPlayRecord(t *testing.T) {
 	needRuntime(t)
 	cfg := config(t)

@@ -34,8 +34,8 @@ type Cell struct {
 	Rows   []Entry `json:"rows"`
 }
 
-// Entry is one contender in one scenario. The differences are paired: this contender less the best,
-// and less the first, of the same episodes.
+// Entry is one contender in one scenario. The differences are paired by episode: this contender's
+// values less those of the best contender, and less those of the first.
 type Entry struct {
 	Schedule string `json:"schedule"` // the contender
 	// [metric] unit of the metric, mean, 95 % interval, and number of episodes with a value.
@@ -91,7 +91,7 @@ func entry(name string, outcomes []fleet.Outcome, d time.Duration) Entry {
 	return e
 }
 
-// compare finds the best contender and pairs all others with it and with the first.
+// compare finds the best contender, and computes every contender's differences from it and from the first contender.
 func (c *Cell) compare() {
 	best := 0
 	for i := range c.Rows {

@@ -61,7 +61,7 @@ func student(degrees int) float64 {
 		(3*math.Pow(z, 7)+19*math.Pow(z, 5)+17*z*z*z-15*z)/(384*v*v*v)
 }
 
-// difference is the paired difference of two contenders' values.
+// difference returns the mean difference of two contenders' values of the same episodes, with its interval.
 func difference(a, b []float64) Interval {
 	d := make([]float64, len(a))
 	for i := range a {
@@ -70,7 +70,7 @@ func difference(a, b []float64) Interval {
 	return interval(d)
 }
 
-// metric is one figure of an episode. NaN: the episode does not have it.
+// metric is one figure of an episode; its value is NaN if the episode lacks it.
 type metric struct {
 	Key, Title, Unit string
 	Column, Format   string // heading and format of a mean in the table; empty: not in the table

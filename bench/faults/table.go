@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/bench/report"
 )
 
-// WriteTable writes one block per scenario: means, for success with its
-// interval and the paired difference to the best.
+// WriteTable writes one block per scenario with the means; success also has its interval and the
+// paired difference from the best contender.
 func (r *Report) WriteTable(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s; means, success with its 95 %% "+
 		"interval\n",
@@ -19,7 +19,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// how names the time, virtual or real, in which the episodes were played.
+// how returns in words whether the episodes were played in virtual or in real time.
 func (r *Report) how() string {
 	if r.Virtual {
 		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs,

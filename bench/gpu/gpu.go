@@ -1,7 +1,7 @@
 // Package gpu measures exported policies on the devices of a machine: the time of a batch, alone
 // and while the next batch's rows are filled, the time of one robot's request from pictures to
-// chunk, and the program's allocations meanwhile. Other programs may be measured beside it on the
-// same bundles. Without a GPU it measures the CPU, in the same report.
+// chunk, and the program's allocations meanwhile. It can also run other programs on the same
+// bundles for comparison. Without a GPU it measures the CPU and writes the same report.
 package gpu
 
 import (
@@ -93,7 +93,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return r, r.check()
 }
 
-// gpuFirst orders devices so that the greatest needs the library with all providers.
+// gpuFirst returns 1 for an accelerator and 0 for a CPU, so that the largest value finds a device
+// that needs the library with all providers.
 func gpuFirst(device string) int {
 	if d, _ := policy.ParseDevice(device); d.Accelerator() {
 		return 1
@@ -111,11 +112,10 @@ type subject struct {
 
 // timing holds the times of one batch size.
 type timing struct {
-	alone, overlapped *rt.Hist // a run by itself; while the next batch's rows are filled
+	alone, overlapped *rt.Hist // time of a run: alone; while a thread fills the next batch's rows
 }
 
-// measure measures one bundle on one device. The report names an absent device, and the others are
-// measured all the same.
+// measure measures one bundle on one device. An absent device is not an error: the report names it.
 func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
 	run := newRun(b, "ours", device)
 	begin := time.Now()
@@ -167,8 +167,8 @@ func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (
 	return run, ctx.Err()
 }
 
-// rounds repeats a part for all batch sizes in turn, so that a change of the device's clock affects
-// all of them.
+// rounds calls part for all batch sizes in turn until the duration is over, so that a change of the
+// device's clock affects all sizes.
 func (s *subject) rounds(ctx context.Context, duration time.Duration, part func(n int) error) error {
 	for end := time.Now().Add(duration); ; {
 		for _, n := range s.batches {
@@ -189,7 +189,7 @@ func (s *subject) alone(n int) error {
 	return err
 }
 
-// overlapped runs one buffer while the other's rows are filled.
+// overlapped measures runs of one buffer while ahead fills the rows of the other buffer.
 func (s *subject) overlapped(n int, ahead *filler) error {
 	const pairs = 2
 	for k := range 2 * pairs {
@@ -234,8 +234,8 @@ func (s *subject) show(i int) {
 	}
 }
 
-// one computes a robot's request: pictures, state and noise into row 0, a run, and a check of the
-// chunk.
+// one computes the request of one robot: it copies pictures, state and noise into row 0, runs the
+// policy and checks the chunk.
 func (s *subject) one() error {
 	begin := time.Now()
 	s.show(0)

@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// otherTimeout is the time for it to load, in addition to the duration.
+// otherTimeout is how much longer than the measurement another program may take, most of it to load.
 const otherTimeout = 15 * time.Minute
 
 // measureOther runs a program beside ours to its end and reads its figures.

@@ -22,7 +22,7 @@ type Report struct {
 	Runs    []Run         `json:"runs"`
 }
 
-// Run is one bundle on one device, by us or by a program beside us.
+// Run is the result of one bundle on one device, by package policy or by another program.
 type Run struct {
 	Bundle  string  `json:"bundle"`           // folder of the bundle
 	SHA256  string  `json:"sha256"`           // digest of the bundle

@@ -13,7 +13,8 @@ import (
 const (
 	maxReport = 256 << 20 // bytes; a day at 60 Hz has 100 MB
 
-	// compared is the share of comparisons of equal programs in which no quantile is found to differ.
+	// compared is the confidence of a whole comparison: in this share of the comparisons of equal
+	// programs no quantile is found to differ.
 	compared = 0.95
 )
 
@@ -35,7 +36,7 @@ type Comparison struct {
 	Beyond  int          `json:"beyond"` // changes beyond the spread
 }
 
-// Difference is a fact that two reports do not share.
+// Difference is a fact of the measurement or the machine in which two reports differ.
 type Difference struct {
 	Fact string `json:"fact"` // its name
 	Old  string `json:"old"`  // its value in the older report
@@ -109,8 +110,8 @@ func parseReport(text []byte) (*Report, error) {
 	return r, nil
 }
 
-// judge compares every quantile that both show. The interval of each is so wide that all of them
-// together keep to compared.
+// judge compares every quantile that both reports show. The more quantiles there are, the wider is
+// the interval of each, so that compared holds for all of them together.
 func (c *Comparison) judge(older, newer *Report) {
 	count := 0
 	var judges []func(share float64) []Change
@@ -206,7 +207,7 @@ type pair struct {
 
 const quantityLateness = "lateness"
 
-// quantity is a value of each level, in both reports.
+// quantity is a value at each level of levels, in both reports.
 type quantity struct {
 	name     string
 	least    float64 // divisor
@@ -214,8 +215,8 @@ type quantity struct {
 	draws    []quantiles // of the factors, newer over older
 }
 
-// quantities returns the lateness and, if both reports have a cyclictest, the ratio to its lateness. Each has
-// draws of both reports' slices, if there are enough slices.
+// quantities returns the lateness and, if both reports have a cyclictest, the ratio to its lateness. If both
+// reports have enough slices, each quantity also has draws of the slices of both.
 func (p *pair) quantities() []quantity {
 	all := []quantity{{name: quantityLateness, least: leastUS, old: p.old.late, new: p.new.late}}
 	if p.old.of != nil && p.new.of != nil {
@@ -240,7 +241,8 @@ func (p *pair) quantities() []quantity {
 	return all
 }
 
-// changes judges each quantile: it changed when the middle share of the draws' factors does not hold 1.
+// changes judges each quantile: it changed if 1 lies outside the range that contains the middle share
+// of the drawn factors.
 func (p *pair) changes(q *quantity, share float64) (all []Change) {
 	factors := q.new.over(q.old, q.least)
 	for i := range p.levels {

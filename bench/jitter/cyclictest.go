@@ -22,10 +22,10 @@ import (
 // Settings of cyclictest.
 const (
 	subjectPriority = 80      // SCHED_FIFO; rt.Loop's
-	histogramUS     = 100_000 // longer latenesses are only counted, and taken for the longest
+	histogramUS     = 100_000 // cyclictest only counts longer latenesses; they are taken for the longest
 )
 
-// notInstalled is the message for a machine without cyclictest.
+// notInstalled is why a machine without cyclictest has no reference.
 const notInstalled = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` " +
 	"(Debian, Ubuntu, Raspberry Pi OS)"
 
@@ -38,8 +38,8 @@ type Reference struct {
 	writesJSON bool // since 2.1
 }
 
-// FindCyclictest searches for cyclictest and tries whether the kernel lets it run. Otherwise
-// Missing is the reason.
+// FindCyclictest searches for cyclictest and tries whether the kernel lets it run. If not,
+// Reference.Missing has the reason.
 func FindCyclictest(ctx context.Context) Reference {
 	path, err := exec.LookPath("cyclictest")
 	if err != nil {
@@ -69,12 +69,12 @@ func versionIn(help string) string {
 // cyclictestRun is one run under way.
 type cyclictestRun struct {
 	child  *process
-	json   string // the file it writes, "" where it prints text
+	json   string // the file that it writes, "" if it prints text
 	before time.Time
 }
 
-// start begins a run with the subject's period. offset is the phase in the form of --secaligned,
-// negative for no phase; with tuned it may keep the CPUs awake.
+// start starts cyclictest with the subject's period, on cpu unless that is negative. offset is the phase as
+// in --secaligned; negative means no phase. Only with tuned may cyclictest keep the CPUs awake.
 func (r Reference) start(dir string, period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
 	args := []string{"-q", "-m", "-t", "1", "-p", strconv.Itoa(subjectPriority),
 		"-i", strconv.FormatInt(intervalOf(period).Microseconds(), 10), "-h", strconv.Itoa(histogramUS)}
@@ -101,7 +101,7 @@ func (r Reference) start(dir string, period, offset time.Duration, cpu int, tune
 	return run, err
 }
 
-// intervalOf returns the period in the resolution of cyclictest, whole microseconds.
+// intervalOf rounds the period to whole microseconds, the resolution of cyclictest.
 func intervalOf(period time.Duration) time.Duration { return period.Round(time.Microsecond) }
 
 func (r *cyclictestRun) finish() (*Run, error) {
@@ -137,7 +137,7 @@ func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 			Max       uint32      `json:"max"` // us
 		} `json:"thread"`
 	}
-	b = bytes.ReplaceAll(b, []byte("-nan"), []byte("0")) // its mean of zero cycles is not valid JSON
+	b = bytes.ReplaceAll(b, []byte("-nan"), []byte("0")) // cyclictest's mean of zero cycles is not valid JSON
 	if err := json.Unmarshal(b, &file); err != nil {
 		return t, fmt.Errorf("cyclictest's JSON: %w", err)
 	}

@@ -64,8 +64,7 @@ func TestParseCyclictest(t *testing.T) {
 	}
 }
 
-// Property: no panic, and an accepted output holds at least one sample, and no sample is later than
-// Max.
+// Property: no panic, an accepted output contains at least one sample, and no sample is above Max.
 func FuzzParseCyclictest(f *testing.F) {
 	for _, name := range []string{"cyclictest-2.40-h24.txt", "cyclictest-2.40-h24.json"} {
 		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))(f)

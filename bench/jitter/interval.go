@@ -13,8 +13,8 @@ import (
 const (
 	resamples  = 2000
 	confidence = 0.95
-	minSlices  = 5  // of a subject, from which on its spread is estimated
-	fewBeyond  = 10 // ticks beyond a quantile, below which its interval is too narrow
+	minSlices  = 5  // with fewer slices of a subject its spread is not estimated
+	fewBeyond  = 10 // with fewer ticks beyond a quantile its interval is too narrow
 )
 
 // levels are the quantiles of a ratio.
@@ -24,16 +24,16 @@ var (
 	levelTexts = [...]string{"p50", "p99", "p99.9", "p99.99"}
 )
 
-// quantiles are those at levels, in microseconds, or their ratios.
+// quantiles holds the quantile at each level: of latenesses in microseconds, or of ratios.
 type quantiles [len(levels)]float64
 
-// Least divisors: of a lateness in microseconds, and of a ratio.
+// The least divisors of over: for latenesses in microseconds, and for ratios.
 const (
 	leastUS    = 1
 	leastRatio = 1e-3
 )
 
-// over divides by other quantiles, of which none counts as less than least.
+// over divides each quantile by that of other at the same level; a divisor below least counts as least.
 func (q quantiles) over(other quantiles, least float64) (ratio quantiles) {
 	for i := range q {
 		ratio[i] = q[i] / max(other[i], least)
@@ -44,9 +44,9 @@ func (q quantiles) over(other quantiles, least float64) (ratio quantiles) {
 // Interval is the ends of a range.
 type Interval [2]float64
 
-// blocks are the latenesses of several slices in ascending order. A slice is a block, because the ticks
-// of a few seconds share their disturbances: drawn one by one they would seem independent, and the
-// intervals of the tail would be too narrow.
+// blocks holds the latenesses of several slices in ascending order. A slice is a block, because the
+// ticks of a few seconds share their disturbances: drawn one by one they would seem independent, and
+// the intervals of the tail would be too narrow.
 type blocks struct {
 	ticks []uint64 // [slice]
 	bins  []bin
@@ -70,7 +70,7 @@ func blocksOf(of []*Run) *blocks {
 	return b
 }
 
-// quantiles returns those of slice i taken drawn[i] times, as bench.Tally has them.
+// quantiles returns the quantiles of all ticks, as bench.Tally does, where slice i counts drawn[i] times.
 func (b *blocks) quantiles(drawn []uint64) (q quantiles) {
 	total := uint64(0)
 	for i, n := range drawn {
@@ -95,7 +95,8 @@ type spread struct {
 	together bool
 }
 
-// newSpread begins draws of a subject's runs and of its cyclictest's; equal seeds have equal draws.
+// newSpread prepares draws of a subject's runs, mine, and of its cyclictest's, of. together means
+// that the two ran in the same seconds; equal seeds give equal draws.
 func newSpread(mine, of []*Run, together bool, seed uint64) *spread {
 	s := &spread{random: rand.New(rand.NewPCG(seed, 0)), mine: blocksOf(mine), together: together}
 	if len(of) > 0 {
@@ -104,7 +105,7 @@ func newSpread(mine, of []*Run, together bool, seed uint64) *spread {
 	return s
 }
 
-// enough reports whether there are slices enough to estimate a spread.
+// enough reports whether there are enough slices to estimate a spread.
 func (s *spread) enough() bool {
 	return len(s.mine.ticks) >= minSlices && (s.of == nil || len(s.of.ticks) >= minSlices)
 }
@@ -130,8 +131,8 @@ func (s *spread) sample() (late, ratio quantiles) {
 	return late, late.over(s.of.quantiles(drawn), leastUS)
 }
 
-// intervals returns the 95 % interval of each ratio that rests on enough ticks, by the percentiles of
-// the bootstrap; nil with too few slices.
+// intervals returns the 95 % intervals of the ratios at the first known levels, from the percentiles
+// of the bootstrap; nil with too few slices.
 func (s *spread) intervals(known int) map[string]Interval {
 	if !s.enough() {
 		return nil
@@ -147,14 +148,14 @@ func (s *spread) intervals(known int) map[string]Interval {
 	return all
 }
 
-// middle returns the range that holds the middle share of the draws of level i.
+// middle sorts draws by level i, and returns the range that contains the middle share of them.
 func middle(draws []quantiles, i int, share float64) Interval {
 	slices.SortFunc(draws, func(a, b quantiles) int { return cmp.Compare(a[i], b[i]) })
 	out := int((1 - share) / 2 * float64(len(draws)))
 	return Interval{draws[out][i], draws[len(draws)-1-out][i]}
 }
 
-// knownLevels returns how many levels n ticks show: of a quantile at least one tick lies beyond.
+// knownLevels returns how many levels are known from n ticks: a level is known if at least one tick lies beyond it.
 func knownLevels(n uint64) int {
 	known := 0
 	for known < len(levels) && beyond(known, n) >= 1 {

@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// manySlices returns slices of the edge beside cyclictest, whose ticks are factor times as late; slices
-// differ, as on a machine with disturbances of seconds.
+// manySlices returns slices of the edge beside cyclictest. The edge's ticks are factor times as late as
+// cyclictest's. The slices differ from each other, as on a machine that is disturbed for seconds.
 func manySlices(n, ticks int, factor float64, seed uint64) (all []Slice) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	lateness := func(scale float64) *Run {
@@ -49,8 +49,8 @@ func TestBlocksAreTheTally(t *testing.T) {
 	rttest.Want(t, ticks, 21_000, "ticks")
 }
 
-// In 40 measurements the 95 % interval of the median and of p99 holds the true ratio about as often as
-// it says; a slice's ratio hardly depends on its disturbance, since the two are drawn together.
+// In 40 measurements the 95 % interval of the median and of p99 contains the true ratio about as often
+// as it should; a slice's ratio hardly depends on its disturbance, since the two are drawn together.
 func TestIntervalsHoldTheRatio(t *testing.T) {
 	const trials, truth = 40, 1.5
 	held := map[string]int{}
@@ -72,8 +72,8 @@ func TestIntervalsHoldTheRatio(t *testing.T) {
 	}
 }
 
-// p99.9 and p99.99 are given from the number of ticks of which one lies beyond, and intervals from five
-// slices.
+// A report has p99.9 and p99.99 if there are so many ticks that at least one lies beyond, and intervals
+// if there are at least five slices.
 func TestTailsWantTicks(t *testing.T) {
 	for _, tt := range []struct {
 		slices, ticks int
@@ -107,8 +107,8 @@ func writeReport(t *testing.T, all []Slice, change func(*Report)) string {
 	return name
 }
 
-// Two measurements of one program are within the spread; a program half as late again is beyond it, and
-// in the other direction earlier.
+// Two measurements of one program are within the spread; a program that is 1.5 times as late is later
+// beyond the spread, and in the other order earlier.
 func TestCompare(t *testing.T) {
 	before := writeReport(t, manySlices(20, 600, 1, 1), nil)
 	for _, tt := range []struct {

@@ -1,17 +1,17 @@
-// Package jitter measures how late a tick wakes. On a busy or virtual machine every thread is late
-// sometimes; the best a program can do is not to add to it. So three subjects run on the same
-// machine in the same minute: the bare rt.Loop with an empty step, the whole edge-rt with its
-// simulated arm against a real lean-server, and Debian's cyclictest, whose lateness is the kernel's
-// own. The result is a ratio. Where LeRobot is installed, its loop runs in turn with them (lerobot.go).
+// Package jitter measures how late a tick wakes. On a busy or virtual machine every thread is late sometimes;
+// the best that a program can do is to add nothing to that lateness. So three subjects run on the same
+// machine in the same minute: the bare rt.Loop with an empty step, the whole edge-rt with its simulated arm
+// against a real lean-server, and Debian's cyclictest, whose lateness is the kernel's own. The result is a
+// ratio. If LeRobot is installed, its loop takes turns with the subjects (lerobot.go).
 //
-// A round is a handful of slices in rotating order (plan.go). In some a subject runs apart,
-// undisturbed. In the others cyclictest runs beside it in the same seconds, at the same priority,
-// on the same CPUs and half a period out of phase (slice.go, phase.go): both meet the same
+// A round is a handful of slices in rotating order (plan.go). In some slices a subject runs without
+// cyclictest. In all others cyclictest runs beside it in the same seconds, at the same priority, on
+// the same CPUs and half a period out of phase (slice.go, phase.go), so that both meet the same
 // disturbances and do not disturb each other.
 //
-// Everything measured is a process of its own (process.go): the bare loop (loop.go), edge-rt
-// (robot.go) and cyclictest (cyclictest.go). Latenesses are counted by the microsecond, so that
-// slices can be added up and quantiles are those of all ticks (report.go, table.go, page.go). The
+// Each measured program is a process of its own (process.go): the bare loop (loop.go), edge-rt
+// (robot.go) and cyclictest (cyclictest.go). Latenesses are counted by the microsecond. So slices can
+// be added up, and a quantile is exact over the ticks of all slices (report.go, table.go, page.go). The
 // intervals of ratios come from draws of whole slices (interval.go), as does the verdict on two reports
 // (compare.go).
 package jitter
@@ -61,7 +61,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Count counts a program's ticks, of one slice or of several.
+// Count is the numbers of a program's ticks in one slice or in several.
 type Count struct {
 	Ticks        uint64          `json:"ticks"`                   // ticks that ran
 	Seconds      float64         `json:"seconds"`                 // s, their time
@@ -189,8 +189,8 @@ func (j *jitter) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// maxFailed bounds the slices that may break off after the first round: one failure within an hour
-// does not cost the measured slices.
+// maxFailed is how many slices may fail after the first round before Measure gives up, so that one
+// failure within an hour does not cost the slices measured by then.
 const maxFailed = 5
 
 func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Duration) error {

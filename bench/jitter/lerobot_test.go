@@ -19,7 +19,7 @@ func fakePython(t *testing.T, script string) string {
 	return name
 }
 
-// A Python that is named is used or refused with its reason; without one PATH is searched.
+// A Python that the flag names is used, or refused with the reason; without the flag PATH is searched.
 func TestFindLeRobot(t *testing.T) {
 	good := fakePython(t, `echo '{"version": "9.9", "seconds": 0.05, "histogram": {"70": 3, "120": 1}}'`)
 	if l, err := findLeRobot(good); err != nil || l.Version != "9.9" || l.Python != good || l.Missing != "" {

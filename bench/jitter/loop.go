@@ -40,7 +40,7 @@ type loopResult struct {
 // niceOthers is edge-rt's nice value for all threads but the tick's.
 const niceOthers = -10
 
-// Run measures on the kernel's clock, with the process set up like edge-rt, and writes a loopResult
+// Run sets up the process like edge-rt, runs the loop on the kernel's clock and writes a loopResult
 // as JSON.
 func (p LoopPart) Run(w io.Writer) error {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
@@ -92,8 +92,8 @@ func (p LoopPart) Run(w io.Writer) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
-// loopCounts counts lateness, and jitter between consecutive ticks, in memory that does not grow with
-// their number.
+// loopCounts counts the ticks' lateness, and the jitter between consecutive ticks, in memory that
+// does not grow with the number of ticks.
 type loopCounts struct {
 	period         time.Duration
 	deadline, woke rt.Instant // of the last tick
@@ -115,8 +115,8 @@ func (c *loopCounts) add(deadline, woke rt.Instant) {
 	c.deadline, c.woke = deadline, woke
 }
 
-// microseconds counts times by whole microseconds. As with cyclictest, those beyond its bins are only
-// counted, and taken for the longest.
+// microseconds counts times by whole microseconds. Like cyclictest it only counts times beyond its
+// bins, and quantiles take them for the longest time.
 type microseconds struct {
 	bins    [histogramUS]uint32
 	n, over uint64

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The counts are exact to the microsecond, and ticks beyond the largest bin count in it.
+// The counts are exact to the microsecond, and ticks beyond the largest bin count as in the largest bin.
 func TestLoopCounts(t *testing.T) {
 	const us = time.Microsecond
 	c := newLoopCounts(10 * ms)
@@ -25,7 +25,7 @@ func TestLoopCounts(t *testing.T) {
 		t.Errorf("lateness: %d, p50 %v, max %v, %d beyond the bins; want 6, 9, 300000, 2", late.Count(),
 			late.Quantile(0.5), late.Max(), late.Above(250*ms))
 	}
-	// 4 us and 7 us difference; the step over the skipped tick is not jitter.
+	// The periods differ by 4 us and by 7 us; the step over the skipped tick is not jitter.
 	if q := c.jitter.tally().Quantiles(); q.P50 != 4 || q.Max != 7 {
 		t.Errorf("jitter p50 %v, max %v; want 4, 7", q.P50, q.Max)
 	}

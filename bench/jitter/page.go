@@ -89,7 +89,8 @@ func (r *Report) totals() (all []*Total) {
 	return all
 }
 
-// axis returns the axis of all charts, from a quarter of the smallest median to the longest.
+// axis returns the axis of all charts, between powers of ten: it includes a quarter of the smallest
+// median, and the longest lateness.
 func (r *Report) axis() report.Axis {
 	low, high := math.Inf(1), 1.0
 	for _, t := range r.totals() {
@@ -114,7 +115,7 @@ func (r *Report) fullestBin(axis report.Axis) (most float64) {
 	return most
 }
 
-// chart draws a histogram, and the outline of that of the cyclictest beside it.
+// chart draws the subject's histogram, and the outline of the histogram of the cyclictest beside it.
 func (res *Result) chart(axis report.Axis, most float64) template.HTML {
 	name := subjectTitles[res.Subject]
 	h := report.NewHistogram(name+", "+res.Form, "lateness (x) and ticks (y)", axis, bins(axis), most)

@@ -11,7 +11,7 @@ import (
 // Parameters for finding the phase of a thread.
 const (
 	watchedSleeps   = 7
-	watchPeriods    = 64 // upper limit; where this thread is late it sees few sleeps
+	watchPeriods    = 64 // upper limit: a watching thread that is late sees few sleeps
 	watchesInPeriod = 64
 	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20 us
 )
@@ -20,8 +20,8 @@ var errNoPhase = errors.New("the tick thread never slept for half a period, so c
 	"out of phase")
 
 // idleInstant returns an instant in the middle of the longest sleep of a thread that runs once a
-// period: there another thread disturbs it least, also whole periods later. sleeps returns how
-// often the thread has gone to sleep.
+// period: a thread that wakes at that instant, or whole periods later, disturbs it least. sleeps
+// returns how often the thread has gone to sleep.
 func idleInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, error)) (rt.Instant, error) {
 	began := clock.Now()
 	last, err := sleeps()
@@ -51,8 +51,8 @@ func idleInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, er
 	return typical(middles, period), nil
 }
 
-// typical returns the first instant moved to the median phase of all, so that a sleep cut short by
-// a disturbance, or a late reading, has no effect.
+// typical moves the first instant to the median phase of all instants, so that a disturbed sleep or
+// a late reading has no effect.
 func typical(instants []rt.Instant, period time.Duration) rt.Instant {
 	first := instants[0]
 	var shifts []time.Duration
@@ -63,17 +63,17 @@ func typical(instants []rt.Instant, period time.Duration) rt.Instant {
 	return first.Add(shifts[len(shifts)/2])
 }
 
-// modulo returns d modulo period, in 0 to period.
+// modulo returns d modulo period, at least 0 and less than period, also for a negative d.
 func modulo(d, period time.Duration) time.Duration {
 	return (d%period + period) % period
 }
 
-// latestStart is the latest time within a second at which cyclictest may be started and still begin
-// at the next second. When it begins a second later, a whole number of ticks per second keeps the
-// phase.
+// latestStart is the latest time within a second at which cyclictest may be started, so that it
+// begins at the next second. Even if it begins a second later, its phase is right with a whole
+// number of ticks per second.
 const latestStart = 700 * time.Millisecond
 
-// nextSecond waits until cyclictest may be started, and returns when it will begin.
+// nextSecond waits until cyclictest may be started, and returns the full second at which cyclictest begins.
 func nextSecond(clock rt.Clock) rt.Instant {
 	now := clock.Now()
 	if rest := modulo(time.Duration(now), time.Second); rest > latestStart {
@@ -83,7 +83,8 @@ func nextSecond(clock rt.Clock) rt.Instant {
 	return now.Add(time.Second - modulo(time.Duration(now), time.Second))
 }
 
-// alignment returns the --secaligned with which cyclictest wakes at idle instants.
+// alignment returns the value of --secaligned with which cyclictest wakes at idle, and whole
+// periods before or after it.
 //
 // Source: rt-tests 2.x, cyclictest.c, timerthread: the first wake-up is one interval after the
 // second and the offset.

@@ -13,7 +13,7 @@ import (
 
 const ms = time.Millisecond
 
-// rhythm is a thread that goes to sleep at the given times after each tick.
+// rhythm returns the counter of sleeps of a thread that goes to sleep after each tick, at the times naps.
 func rhythm(clock rt.Clock, first rt.Instant, period time.Duration, naps ...time.Duration) func() (uint64, error) {
 	return func() (uint64, error) {
 		var n uint64
@@ -42,7 +42,7 @@ func TestIdleInstant(t *testing.T) {
 			clock := rttest.NewClock(12345678)
 			first := clock.Now().Add(3 * ms)
 			got := rttest.Must(idleInstant(clock, period, rhythm(clock, first, period, tt.naps...)))(t)
-			// The fake thread's sleep with one wake-up a period appears as long as the period.
+			// The fake thread wakes in no time, so its sleep appears as long as the period.
 			const look = period / watchesInPeriod
 			if off := modulo(got.Sub(first)-tt.want+period/2, period) - period/2; off < -look || off > look {
 				t.Errorf("quiet %v after a tick, want %v", modulo(got.Sub(first), period), tt.want)
@@ -100,7 +100,7 @@ func TestNextSecond(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		now       time.Duration
-		want, and time.Duration // the second, and the time at which it is known
+		want, and time.Duration // the second, and the time at which nextSecond returns it
 	}{
 		{"early in a second", 5100 * ms, 6 * time.Second, 5100 * ms},
 		{"at the last moment", 5700 * ms, 6 * time.Second, 5700 * ms},

@@ -13,10 +13,10 @@ const (
 	Loop       = "loop"
 	Edge       = "edge"
 
-	leRobotLoop = "lerobot" // LeRobot's, where it is installed; --subject does not name it
+	leRobotLoop = "lerobot" // LeRobot's loop, if it is installed; no value of --subject
 )
 
-// The forms of a slice: a subject apart from the others, or with cyclictest beside it in the same
+// The forms of a slice: a subject apart from cyclictest, or with cyclictest beside it in the same
 // seconds.
 const (
 	apart  = "apart"
@@ -51,9 +51,9 @@ func kindsOf(subjects []string, reference, lerobot bool) (all []kind) {
 	return all
 }
 
-// plan spreads the total over rounds of all kinds, each round in another order, so that the
-// machine's periodic work affects all of them. The slices get shorter where the total is not enough
-// for one round.
+// plan divides the total into rounds. Each round has a slice of every kind, in another order than
+// the round before, so that the machine's periodic work affects all kinds. The slices get shorter
+// where the total is not enough for one round.
 func plan(kinds []kind, total, slice time.Duration) (rounds [][]kind, length time.Duration, err error) {
 	round := time.Duration(len(kinds)) * slice
 	n := max(int(total/round), 1)

@@ -34,8 +34,8 @@ func pinnedBy(wish, cpus int) int {
 	return max(wish, -1)
 }
 
-// waitTick returns the id of the process's tick thread once the kernel has made it
-// real-time, and keeps the classes of all its threads.
+// waitTick waits up to limit until the process's tick thread is real-time and returns its id. It
+// notes the scheduling classes of all threads of the process.
 func (c *process) waitTick(ctx context.Context, limit time.Duration) (tid int, err error) {
 	found := false
 	stage.Until(limit, func() bool {

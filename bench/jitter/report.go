@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// disturbedShare is the share of the CPUs' time taken by the host from which on a slice
-	// describes the host rather than the subject.
+	// disturbedShare is the share of the CPUs' time. If the host took more, a slice describes the
+	// host rather than the subject.
 	disturbedShare = 0.02
 
 	farLate = time.Millisecond // the lateness that counts as far too late
@@ -39,8 +39,8 @@ type Report struct {
 	Server    json.RawMessage `json:"server,omitempty"`  // lean-server's summary
 }
 
-// Figure is the one figure to quote: the lateness of the whole edge, or without it of the bare
-// loop, beside cyclictest in the same seconds.
+// Figure is the one figure to quote: the lateness of the whole edge beside cyclictest in the same
+// seconds. If the edge was not measured, it is the lateness of the bare loop.
 type Figure struct {
 	Subject       string  `json:"subject"`           // its subject
 	Ticks         uint64  `json:"ticks"`             // its ticks
@@ -49,8 +49,8 @@ type Figure struct {
 	Ratio         Ratio   `json:"ratio"`             // ratio, of the two
 }
 
-// Ratio is a subject's lateness in units of cyclictest's. On a virtual machine a
-// ratio of the longest has no meaning.
+// Ratio is a subject's lateness in units of cyclictest's. It has no ratio of the longest
+// latenesses, which would mean nothing on a virtual machine.
 type Ratio struct {
 	P50   float64 `json:"p50"`
 	P99   float64 `json:"p99"`
@@ -127,7 +127,7 @@ func slicesOf(all []Slice, subject, form string) (some []Slice) {
 	return some
 }
 
-// newResult adds up slices of one kind; alone are cyclictest's slices apart.
+// newResult adds up mine, the slices of one kind; alone are the slices in which cyclictest ran without a subject.
 func newResult(k kind, mine, alone []Slice) Result {
 	r := Result{
 		Subject: k.subject,
@@ -163,7 +163,8 @@ func newResult(k kind, mine, alone []Slice) Result {
 	return r
 }
 
-// compare divides by the cyclictest of the same seconds, or without it by the one apart.
+// compare divides the lateness in mine by cyclictest's: by that of the same seconds, or for a
+// subject apart by that of alone.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	of := referencesOf(k, mine, alone)
 	if len(of) == 0 {
@@ -187,7 +188,7 @@ func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	return &reference, ratio
 }
 
-// referencesOf returns the runs of cyclictest to which a kind's are compared; none for cyclictest itself.
+// referencesOf returns the runs of cyclictest with which mine are compared; none for cyclictest itself.
 func referencesOf(k kind, mine, alone []Slice) (of []*Run) {
 	switch {
 	case k.subject == Cyclictest:
@@ -250,7 +251,7 @@ func sum(a, b *uint64) *uint64 {
 	return &both
 }
 
-// figureOf returns the edge's figure, or without the edge the loop's.
+// figureOf returns the edge's figure; without a result of the edge it returns the bare loop's.
 func figureOf(results []Result) (f *Figure) {
 	for _, r := range results {
 		if r.Form == Beside && r.Ratio != nil && (f == nil || r.Subject == Edge) {

@@ -17,8 +17,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// robotSubject is the whole edge: edge-rt with a simulated robot and a camera for each arm, with a lean-server on
-// this machine for all of its slices.
+// robotSubject is the whole edge: edge-rt with a simulated robot and a camera for each arm. One lean-server on
+// this machine serves all slices.
 type robotSubject struct {
 	cfg    *Config
 	dir    string
@@ -52,8 +52,8 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	if require {
 		mode = "require"
 	}
-	// It holds the arm on exit: the simulated arm need not be released, and under full load its
-	// simulated motors may confirm too late.
+	// The flag makes edge-rt hold the arm at its end: a simulated arm need not be released, and
+	// under full load its motors may confirm a release too late.
 	arms, err := robot.ByName(r.cfg.Robot)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	return start(stage.Edge(r.cfg.Bin, r.dir, args...))
 }
 
-// edgeSummary is the used part of edge-rt's own summary: its other keys are a Run's.
+// edgeSummary is the part of edge-rt's summary that package jitter uses in addition to the keys of Run.
 type edgeSummary struct {
 	Run
 	Histogram *bench.Tally `json:"lateness_histogram_us"`
@@ -74,7 +74,7 @@ type edgeSummary struct {
 	} `json:"rt"`
 }
 
-// Phases are the parts of a tick by name, and all of it as "tick".
+// Phases holds the lengths of a tick's parts by their names, and the length of the whole tick as "tick".
 type Phases map[string]bench.Spread
 
 // phasesOf returns the medians of all slices' quantiles, and the longest of all.

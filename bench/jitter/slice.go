@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// alignLead is the time that a subject runs longer with cyclictest beside it, which begins at a
-	// full second after the phase is known.
+	// alignLead is how much longer a subject runs with cyclictest beside it, because cyclictest
+	// begins at a full second after the phase is known.
 	alignLead = 1500 * time.Millisecond
 
-	// startTries bounds a subject's starts: edge-rt refuses a bus that is too slow, and the
-	// simulated bus is on a busy machine.
+	// startTries bounds the attempts to start a subject: edge-rt refuses a bus that is too slow,
+	// which the simulated bus may be on a busy machine.
 	startTries = 3
 )
 
@@ -38,8 +38,7 @@ func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Sli
 	return s, err
 }
 
-// alone runs cyclictest without a subject, and lets the machine sleep as deeply as under the
-// subjects.
+// alone runs cyclictest without a subject. The CPUs may sleep as deeply as with the subjects.
 func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) {
 	c, err := j.reference.start(j.dir, j.period, -1, j.pinned(), false)
 	if err != nil {
@@ -84,7 +83,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	limit := tickLimit
 	switch {
 	case k.subject == leRobotLoop:
-		limit = 0 // it has no real-time thread, and measures from its own begin on
+		limit = 0 // it has no real-time thread, and measures from its start
 	case j.reference.Missing != "":
 		limit = min(limit, length) // the kernel may refuse, and the load waits
 	}
@@ -94,7 +93,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 		err = tickErr
 	case k.form == Beside:
 		reference, err = j.beside(ctx, c, tid, length)
-	default: // a subject apart is measured without real time, too
+	default: // a subject apart is measured even if it is not real-time
 		j.load.Resume()
 		c.waitExit(ctx, length/2)
 		if classes := bench.ClassesOf(bench.ThreadsOf(c.PID())); classes != "" {
@@ -107,7 +106,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if waitErr := c.Wait(length + stage.ServerLimit); waitErr != nil && tickErr != nil {
 		return nil, nil, notStarted{waitErr}
 	} else if waitErr != nil {
-		return nil, nil, waitErr // it also explains a failure of cyclictest beside it
+		return nil, nil, waitErr // the reason for a failure of cyclictest beside it, too
 	}
 	if err == nil {
 		run, err = program.result(c)

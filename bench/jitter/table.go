@@ -24,7 +24,7 @@ var subjectTitles = map[string]string{
 // ratiosTitle is the heading of the table of ratios.
 const ratiosTitle = "ratio to cyclictest's, with its 95 % interval from draws of whole slices"
 
-// table returns one form's subjects, each with the cyclictest beside it.
+// table returns the table of one form: its subjects, each with the cyclictest beside it.
 func (r *Report) table(form string) report.Table {
 	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "p99.99", "max us",
 		">1ms/10k", "x p50", "x p99", "own", "host", "steal"}}
@@ -86,7 +86,7 @@ func (r *Report) ratios() report.Table {
 	return t
 }
 
-// within returns a ratio with its interval, where these are known.
+// within returns a ratio and its interval as text, each if it is known.
 func within(ratio float64, ends Interval) string {
 	switch {
 	case ratio == 0:

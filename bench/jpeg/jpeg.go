@@ -1,8 +1,8 @@
-// Package jpeg measures the cost of a picture between camera and wire, and between wire and tensor,
-// beside libjpeg-turbo's tjbench on the same picture and, built with the tag pixiv,
-// github.com/pixiv/go-libjpeg. On a shared machine speed changes by the second, so they take turns
-// of a fraction of a second, at a real-time priority where the kernel grants it. The result is the
-// quotient of adjacent turns: its median, and the quotient of the best turns.
+// Package jpeg measures how long it takes to turn a camera's picture into a message, and a message's picture
+// into a tensor. It compares these times with libjpeg-turbo's tjbench on the same picture and, if built with
+// the tag pixiv, with github.com/pixiv/go-libjpeg. On a shared machine speed changes by the second, so the
+// subjects take turns of a fraction of a second, at a real-time priority where the kernel grants it. The
+// results are the median quotient of adjacent turns, and the quotient of the best turns.
 package jpeg
 
 import (
@@ -50,10 +50,10 @@ func (s *Size) UnmarshalText(text []byte) error {
 
 func (s Size) String() string { return fmt.Sprintf("%dx%d", s.W, s.H) }
 
-// turn is the time for which one subject runs at once.
+// turn is how long one subject runs before the next.
 const turn = 150 * time.Millisecond
 
-// Limits of the picture, so that a turn contains several.
+// Limits of the picture's size, so that a turn contains several pictures.
 const (
 	minSide = 64
 	maxSide = 4096
@@ -142,7 +142,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-// measure runs for a turn and returns the milliseconds and the allocated objects of one run.
+// measure calls run for the length of a turn, and returns the milliseconds and the allocated objects of one call.
 func measure(run func() error) (ms, allocs float64, err error) {
 	var before, after runtime.MemStats
 	if err := run(); err != nil { // allocates the memory that is kept

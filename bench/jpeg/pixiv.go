@@ -2,8 +2,8 @@
 
 package jpeg
 
-// A binding used by other projects: libjpeg-turbo's libjpeg interface, which needs its header
-// (apt-get install libjpeg-dev). Its cgo sources cause warnings in new compilers.
+// go-libjpeg, which other projects use, binds libjpeg-turbo's libjpeg interface and needs its
+// header (apt-get install libjpeg-dev). New compilers print warnings about its cgo sources.
 
 import (
 	"bytes"

@@ -2,5 +2,5 @@
 
 package jpeg
 
-// withPixiv adds nothing without the tag: go run -tags pixiv ./cmd/bench jpeg.
+// withPixiv adds nothing: only a build with the tag has go-libjpeg (go run -tags pixiv ./cmd/bench jpeg).
 func withPixiv([]subject, Config, inputs) {}

@@ -34,9 +34,9 @@ type Config struct {
 
 const (
 	linksMax = 16
-	// grace is the time that an edge may live beyond its run.
+	// grace is how long an edge may still run after its time.
 	grace = 30 * time.Second
-	// quality of the pictures where the contender names none.
+	// quality is the JPEG quality of the pictures unless the contender sets it.
 	quality = 90
 )
 
@@ -116,7 +116,7 @@ func (c *Config) run(ctx context.Context, s *faults.Scenario, contender *faults.
 	return readLink(s, &trial, audit)
 }
 
-// readLink joins the record of a trial with the audit of its server.
+// readLink returns a link's stages, for which it joins the record of a trial with the audit of its server.
 func readLink(s *faults.Scenario, trial *stage.Trial, audit string) (*Link, error) {
 	names, err := record.Files(trial.Records, "")
 	if err == nil && len(names) == 0 {

@@ -25,7 +25,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A robot's payload is its two pictures at its rate of observations; a fleet's grows with its robots.
+// The payload of a robot is its two pictures at its rate of observations; the payload of a fleet
+// grows with the number of robots.
 func TestFleets(t *testing.T) {
 	all := rttest.Must(fleets(3))(t)
 	if len(all) != len(sizes)*len(qualities) {

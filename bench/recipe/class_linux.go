@@ -24,7 +24,7 @@ func setFIFO(tid, priority int) error {
 }
 
 // childClass starts a program from one of the process's threads, as a recorder would start an
-// encoder, and returns its scheduling class.
+// encoder, and returns the scheduling class of the new process.
 func childClass(ctx context.Context) string {
 	cmd := exec.CommandContext(ctx, "sleep", "10")
 	if err := cmd.Start(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/jpeg"
 )
 
-// startLoad starts a load within the edge's process; the other loads run outside.
+// startLoad starts a load that runs within the edge's process; for all other loads it does nothing.
 func startLoad(ctx context.Context, all *sync.WaitGroup, load string) {
 	switch load {
 	case "encode":
@@ -27,11 +27,11 @@ const (
 	previewQuality              = 90
 )
 
-// encode compresses pictures without a limit, as a recorder might.
+// encode compresses pictures without a pause until ctx ends, as a recorder might.
 func encode(ctx context.Context) {
 	enc, err := jpeg.NewEncoder(previewQuality, jpeg.ChromaOfPicture)
 	if err != nil {
-		return // in this case the edge itself has failed already
+		return // a failure here makes the edge itself fail, too
 	}
 	defer enc.Close()
 	picture := make([]byte, previewWidth*previewHeight*3)

@@ -17,7 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Part is the edge with one recipe in a process of its own, `bench part edge`.
+// Part is an edge with one recipe. It runs in a process of its own, as `bench part edge`.
 type Part struct {
 	Cell
 	FPS         float64       `name:"fps" required:""`
@@ -94,8 +94,8 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
-// watch applies the recipe to threads as they appear, and observes the kernel's scheduling, until
-// ctx ends. It begins once the tick is real-time.
+// watch applies the recipe to the process's threads as they appear, and adds to r how the kernel
+// schedules them, until ctx ends. It begins once the tick is real-time.
 func (p Part) watch(ctx context.Context, r *Result) {
 	var shares shareMeter
 	done := map[int]bool{}
@@ -118,7 +118,7 @@ func (p Part) watch(ctx context.Context, r *Result) {
 	r.RTShare, r.RTPeak = shares.total(), shares.peak
 }
 
-// schedule gives every thread that is not in done the recipe's class, and returns the new threads.
+// schedule gives the recipe's class to every thread that is not in done, except the tick, and returns these threads.
 func (p Part) schedule(threads []bench.Thread, done map[int]bool) (fresh []int) {
 	for _, t := range threads {
 		if t.Priority == tickPriority || done[t.TID] {
@@ -136,7 +136,7 @@ func (p Part) schedule(threads []bench.Thread, done map[int]bool) (fresh []int) 
 			err = setRoundRobin(t.TID, otherRR)
 		}
 		if err != nil {
-			done[t.TID] = false // it may have ended; otherwise the report's classes show the failure
+			done[t.TID] = false // the thread may have ended; if not, the report's classes show the failure
 		}
 	}
 	return fresh

@@ -96,8 +96,8 @@ func cellsOf(others, gcs, loads []string) ([]Cell, error) {
 	return all, nil
 }
 
-// Slice is one cell in one round. Failed is the reason why it has no result: a recipe may keep the
-// bus from answering at all.
+// Slice is one cell in one round. Failed is the reason if it has no result: with some recipes the
+// bus does not answer at all.
 type Slice struct {
 	Cell
 	Round  int     `json:"round"`            // number of the round
@@ -166,8 +166,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return newReport(cfg, cells, machine, all), nil
 }
 
-// errSetup is the error of a load or a bus that does not run, without which nothing can be
-// measured.
+// errSetup is the error of a load or a simulated bus that does not run; nothing can be measured
+// without it.
 var errSetup = errors.New("nothing to measure with")
 
 // simPriority is the simulated arm's, in a process of its own. Real motors do not share the edge's
@@ -206,7 +206,7 @@ func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *sta
 		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", filepath.Join(dir, armLink), "--calibration",
 		c.Calibration,
 		"--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
-	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id is kept out of the user's state
+	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // the edge's id is not stored in the user's state folder
 	part, err := stage.Start(cmd)
 	if err != nil {
 		return nil, err

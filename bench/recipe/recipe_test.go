@@ -78,7 +78,7 @@ func TestTotalOf(t *testing.T) {
 	}
 }
 
-// This process's own threads have the class that they were given.
+// The threads of this process have the class that schedule gave them.
 func TestScheduleGivesTheClass(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has these classes")

@@ -64,7 +64,7 @@ func newReport(cfg Config, cells []Cell, machine bench.Machine, slices []Slice) 
 	return r
 }
 
-// totalOf pools a cell's latenesses; for the bus it takes the worst slice.
+// totalOf adds up the latenesses of a cell's slices; the bus's figures are those of the worst slice.
 func totalOf(cell Cell, slices []Slice) Total {
 	t := Total{Cell: cell}
 	var late bench.Tally
@@ -104,7 +104,7 @@ func (t *Total) add(r *Result, late *bench.Tally) {
 	pool(late, e)
 }
 
-// pool adds a summary's histogram, whose keys are upper bounds in microseconds.
+// pool adds the histogram of a summary to late; the histogram's keys are upper bounds in microseconds.
 func pool(late *bench.Tally, e *edge.Summary) {
 	var part bench.Tally
 	b, err := json.Marshal(e.LatenessHist)

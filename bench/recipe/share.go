@@ -36,7 +36,7 @@ func (m *shareMeter) read(threads []bench.Thread) {
 		}
 		m.used[t.TID] = used
 	}
-	// A delayed reader would count more time than the interval has.
+	// If this goroutine was delayed, the counters may include time after now, which is more than the interval.
 	if d := now.Sub(m.marked); d >= shareEvery && time.Since(now) < shareEvery/25 {
 		m.peak = max(m.peak, stage.ShareOfCPUs(m.sum-m.before, d))
 		m.marked, m.before = now, m.sum

@@ -55,7 +55,7 @@ func (a Axis) ticks() (values []float64) {
 	return values
 }
 
-// microseconds formats a time, as milliseconds or seconds where these are whole.
+// microseconds formats a time in microseconds: as whole seconds or milliseconds if it is a whole number of them.
 func microseconds(us float64) string {
 	switch {
 	case us >= 1e6 && math.Mod(us, 1e6) == 0:

@@ -63,8 +63,8 @@ func NewHistogram(title, label string, x Axis, bins int, most float64) *Histogra
 	return h
 }
 
-// Counts divides an axis into bins and counts a tally's times in each; times beyond its ends are
-// left out.
+// Counts divides an axis into bins and counts a tally's times in each bin. It leaves out times
+// beyond the ends of the axis.
 func Counts(t *bench.Tally, x Axis, bins int) []float64 {
 	counts := make([]float64, bins)
 	for us, n := range t.Bins() {

@@ -2,8 +2,8 @@ package report
 
 import "html/template"
 
-// NewPage returns the template of a page that is one file. body is a template too; it may use
-// "table", with a Table, and "machine", with bench.Machine's rows.
+// NewPage returns the template of a page that needs no other file. body is a template too; it may
+// use the template "table" with a Table, and "machine" with the rows of a bench.Machine.
 func NewPage(title, body string) *template.Template {
 	page := template.Must(template.New("page").Parse(shell))
 	template.Must(page.New("title").Parse(template.HTMLEscapeString(title)))

@@ -74,8 +74,8 @@ func (t Table) String() string {
 	return text.String()
 }
 
-// WriteBelow replaces the text of a page below a heading, which must be there. Without text it only
-// checks the page.
+// WriteBelow replaces the text below a heading, up to the next "## ", in the page of that name. A
+// page without the heading is an error. With an empty text it only checks the page.
 func WriteBelow(name, heading, text string) error {
 	page, err := os.ReadFile(name)
 	if err != nil {
@@ -94,7 +94,7 @@ func WriteBelow(name, heading, text string) error {
 	return os.WriteFile(name, []byte(above+"\n"+heading+"\n\n"+text), 0o644)
 }
 
-// Facts begins a report for a terminal with the subject and the machine's facts.
+// Facts returns the table at the beginning of a terminal's report: the subject and the machine's facts.
 func Facts(name, what string, machine [][]string) *Table {
 	return &Table{Left: 2, Rows: append([][]string{{name, what}}, machine...)}
 }

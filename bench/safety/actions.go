@@ -25,10 +25,10 @@ var notFinite = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(mat
 // notNumbers fills a chunk with NaN and infinities.
 func notNumbers(c *wire.ActionChunk) { fill(c, notFinite) }
 
-// jumps fills a chunk with positions beyond the joints' ends, in turn.
+// jumps fills a chunk with rows beyond the joints' lower and upper ends, alternately.
 func jumps(c *wire.ActionChunk) { fill(c, []float32{-400, 400}) }
 
-// fill overwrites a chunk with values, the same for all joints of a row.
+// fill overwrites a chunk. All joints of a row get the same value; the rows take the values in turn.
 func fill(c *wire.ActionChunk, values []float32) {
 	for _, m := range []*wire.Matrix{&c.ChunkModel, &c.ChunkRobot} {
 		m.Data = slices.Clone(m.Data)
@@ -38,7 +38,7 @@ func fill(c *wire.ActionChunk, values []float32) {
 	}
 }
 
-// garbage publishes noise, a header with noise after it, and chunks of other shapes.
+// garbage publishes messages of noise, of a valid header with noise after it, and of chunks with wrong shapes.
 func garbage(r *run) error {
 	session, err := zenoh.Open(r.ctx, zenoh.Config{Connect: []string{r.server}})
 	if err != nil {
