@@ -2,16 +2,15 @@
 // file in tools/export/edgert_export/families.
 //
 // A bundle is a directory with a graph (policy.onnx, or prefix.onnx and step.onnx), its description
-// (bundle.json) and recorded input-output pairs (golden/). The graph is a pure function of
-// pictures, joint state, noise, the actions already committed (the prefix) and the Real-Time
-// Chunking controls; it returns the next H actions. It keeps no state between inferences, so one
-// graph serves any number of robots, alone or in one batch, and a repeated request gives the same
-// chunk.
+// (bundle.json) and recorded input-output pairs (golden/). The graph returns the next H actions, which depend only on
+// its inputs: pictures, joint state, noise, the actions already committed (the prefix) and the Real-Time Chunking
+// controls. It keeps no state between inferences, so one graph serves any number of robots, alone or in one batch, and
+// a repeated request gives the same chunk.
 //
 // LoadBundle reads and checks the description. OpenRuntime finds ONNX Runtime, once per process.
 // Bundle.Open builds the session with preallocated tensors outside the Go heap and replays the
-// golden sets, which the graph must reproduce. From then on one locked thread fills rows, calls
-// Model.Run and reads rows, without allocating.
+// golden sets, which the graph must reproduce. After that, one locked thread fills rows with requests, calls Model.Run
+// and reads the chunks, without allocating.
 package policy
 
 import (
@@ -48,7 +47,7 @@ const (
 	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"
 	statsName    = "statistics.json"
-	weightsExt   = ".data" // of the file beside a graph with the weights of a large graph
+	weightsExt   = ".data" // of the file that holds the weights of a large graph
 )
 
 // Bundle is a checked description of an exported policy on disk.
@@ -60,25 +59,24 @@ type Bundle struct {
 	// Dir is the bundle's folder.
 	Dir string
 
-	// SHA256 identifies the bundle: the digest, in hex, of the lines that `sha256sum` prints for
-	// bundle.json and the files that it lists, sorted by path, without report.json, which describes
-	// the export and has its times. Files that bundle.json does not list are not part of the
-	// bundle: downloads, file managers and file systems leave such files, different ones on every
-	// machine.
+	// SHA256 identifies the bundle. It is the digest, in hex, of the lines that `sha256sum` prints for bundle.json and
+	// the files that bundle.json lists, sorted by path. report.json, which contains the times of the export, is left
+	// out. Files that bundle.json does not list are not part of the bundle, because downloads, file managers and file
+	// systems leave different files of their own on every machine.
 	SHA256 string
 
-	// Text turns tasks into tokens; nil for a policy that does not read its task.
+	// Text turns tasks into tokens. It is nil for a policy that does not read its task.
 	Text *tokenizer.Tokenizer
 
-	// Statistics is the text of statistics.json, which describes the observations of the training; empty: the bundle
-	// has none.
+	// Statistics is the text of statistics.json, which describes the observations of the training. It is empty when the
+	// bundle has no such file.
 	Statistics string
 
 	golden []string // paths of the golden sets, sorted
 }
 
-// LoadBundle reads bundle.json, strictly, and the digest of every file that it lists. Every error
-// wraps ErrBundle and names the faulty file and key.
+// LoadBundle reads bundle.json, in which unknown keys are errors, and checks the digest of every file that it lists.
+// Every error wraps ErrBundle and names the faulty file and key.
 func LoadBundle(dir string) (*Bundle, error) {
 	if err := ordinary(filepath.Join(dir, manifestName)); err != nil {
 		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w%s", ErrBundle, dir, err, mistaken(dir))
@@ -134,7 +132,7 @@ func (b *Bundle) loadStatistics() error {
 	return nil
 }
 
-// loadTokenizer reads the listed file of the folder tokenizer.
+// loadTokenizer reads the file of the bundle's folder tokenizer that bundle.json lists.
 func (b *Bundle) loadTokenizer() (*tokenizer.Tokenizer, error) {
 	names := tokenizer.FileNames(b.Tokenizer)
 	for _, name := range names {
@@ -146,8 +144,8 @@ func (b *Bundle) loadTokenizer() (*tokenizer.Tokenizer, error) {
 		strings.Join(names, " and no "+tokenizerDir+"/"))
 }
 
-// digest hashes bundle.json and every file that it lists, compares those with their
-// sums, and returns the digest of the whole.
+// digest hashes bundle.json and every listed file, compares the listed files with their sums in bundle.json, and
+// returns Bundle.SHA256. It also fills b.golden.
 func (b *Bundle) digest() (string, error) {
 	whole := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(b.Files)) {
@@ -183,8 +181,8 @@ func (b *Bundle) paths() []string {
 }
 
 // contained refuses a listed file that is absent, that is not a regular file, or that a linked
-// folder places outside the bundle. A link to a regular file is allowed: the hub's cache keeps
-// every file as a link, and its sum is compared like any other's.
+// folder places outside the bundle. A link to a regular file is allowed, because the hub's cache keeps every file as a
+// link; digest compares the sum of the file that the link leads to.
 func (b *Bundle) contained(name string) error {
 	for i := range name {
 		if name[i] != '/' {
@@ -204,8 +202,8 @@ func (b *Bundle) contained(name string) error {
 }
 
 // Unlisted names the entries of the bundle's folder that are not part of the bundle, at most
-// maxUnlisted, sorted. A folder ends with a slash and includes all entries in it. found is the
-// number of all such entries. No entry is opened.
+// maxUnlisted, sorted. The name of a folder ends with a slash and stands for all entries in it. found is the number of
+// unlisted entries, also of those beyond maxUnlisted; the search ends after maxBundleFiles entries. No file is opened.
 func (b *Bundle) Unlisted() (names []string, found int) {
 	read := 0
 	fs.WalkDir(os.DirFS(b.Dir), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -227,7 +225,7 @@ func (b *Bundle) Unlisted() (names []string, found int) {
 	return names, found
 }
 
-// holds reports whether a path is part of the bundle, or a folder with files of it.
+// holds reports whether a file is part of the bundle, or whether a folder contains a file of the bundle.
 func (b *Bundle) holds(path string, folder bool) bool {
 	if !folder {
 		_, listed := b.Files[path]
@@ -241,8 +239,8 @@ func (b *Bundle) holds(path string, folder bool) bool {
 	return false
 }
 
-// ordinary refuses a path that is neither a regular file nor a link to one: reading a pipe waits, a
-// device has no end.
+// ordinary refuses a path that is neither a regular file nor a link to a regular file. Reading a pipe may block for
+// ever, and reading a device may never end.
 func ordinary(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {

@@ -45,7 +45,7 @@ func editManifest(dir string, edit func(manifest map[string]any)) {
 	rttest.PanicOn(os.WriteFile(path, rttest.OrPanic(json.Marshal(manifest)), 0o644))
 }
 
-// The demo's policies are for a simulated world only. A bundle without that mark is for any arm.
+// The demo's policies carry the mark simulation_only. A bundle without it may move any arm.
 func TestBundlesForSimulation(t *testing.T) {
 	for _, dir := range []string{demoDir, stillDir, "../testdata/demo/plain"} {
 		if b, err := LoadBundle(dir); err != nil || !b.SimulationOnly {
@@ -69,7 +69,7 @@ func TestBundlesForSimulation(t *testing.T) {
 	}
 }
 
-// A policy may name each unit of the robots that this project describes.
+// bundle.json may name every unit that the descriptions of this project's robots use.
 func TestEveryRobotsUnitsAreKnown(t *testing.T) {
 	for _, name := range robot.Names() {
 		for _, unit := range rttest.Must(robot.ByName(name))(t).Units() {
@@ -131,7 +131,7 @@ func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	}
 }
 
-// litter adds the files to a bundle's folder that downloads, file managers and file systems leave.
+// litter adds to a bundle's folder the files that downloads, file managers and file systems leave there.
 func litter(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{
@@ -150,8 +150,8 @@ func litter(t *testing.T, dir string) {
 	t.Cleanup(func() { os.Chmod(lost, 0o755) })
 }
 
-// A bundle keeps its digest when it was downloaded, opened in a file manager or put on a disk of
-// its own: a robot that waits for its server's weights must find them there.
+// A bundle keeps its digest after a download, a visit by a file manager or a copy to another disk. A robot may be
+// configured to accept only the policy with a certain digest.
 func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
 	clean := rttest.Must(LoadBundle(copyBundle(t, demoDir, nil)))(t)
 	if names, found := clean.Unlisted(); found != 0 {

@@ -13,15 +13,15 @@ const (
 	// ModeFree ignores the prefix.
 	ModeFree Mode = 0
 
-	// ModeGuided pulls rows below PrefixEnd towards the prefix, fully below Delay,
-	// then falling linearly. Works with any flow policy.
+	// ModeGuided pulls rows below PrefixEnd towards the prefix: with full strength below Delay, from there on with a
+	// strength that declines to 0 as Schedule describes. It works with any flow policy.
 	ModeGuided Mode = 1
 
 	// ModeTrained returns the prefix in rows below Delay and lets the policy, which
 	// was trained for it, continue from there.
 	ModeTrained Mode = 2
 
-	// ModeTrainedGuided is ModeTrained with the rows from Delay to PrefixEnd guided.
+	// ModeTrainedGuided is ModeTrained, but it also pulls the rows from Delay to PrefixEnd as ModeGuided does.
 	ModeTrainedGuided Mode = 3
 )
 
@@ -59,15 +59,15 @@ func (s Schedule) String() string { return ScheduleNames[s] }
 // row i of the prefix and of the chunk are the same instant.
 type Controls struct {
 	PrefixLen int      // valid rows of the prefix, 0 to H
-	Delay     int      // rows that will have been executed when the chunk arrives
+	Delay     int      // rows of the prefix that the robot will have executed when the chunk arrives
 	PrefixEnd int      // first row that is not guided
 	Mode      Mode     //
 	Beta      float32  // largest guidance weight; SetControls clamps it to NumSteps
-	Schedule  Schedule // ignored by graphs that accept only the linear one
-	SigmaD    float32  // deviation of the actions' prior, below 1 pulls harder; 0: 1
+	Schedule  Schedule // ignored by graphs that accept only the linear schedule
+	SigmaD    float32  // deviation of the actions' prior; a value below 1 pulls harder, 0 means 1
 }
 
-// Conditioning is a server's way of conditioning its chunks; the zero value is auto.
+// Conditioning is the way in which a server conditions its chunks on prefixes. The zero value means conditionAuto.
 type Conditioning struct {
 	Mode     string   // one of ConditioningModes; empty: auto
 	Schedule Schedule //
@@ -77,7 +77,7 @@ type Conditioning struct {
 
 // The modes of a Conditioning.
 const (
-	// the trained prefix where the policy was trained for the delay, else guidance, else no
+	// the trained prefix where the policy was trained for the delay, else guidance where the graph can guide, else no
 	// conditioning
 	conditionAuto          = "auto"
 	conditionOff           = "off"            // no conditioning
@@ -110,10 +110,10 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 	return nil
 }
 
-// Condition returns the controls for a request with rows of prefix that will take delay steps and
-// whose conditioning ends at row end (0: the bundle's default). Delay is limited to rows, end to
-// the chunk. A delay of 0 is guided where the policy supports that, since a trained prefix of zero
-// rows would condition nothing.
+// Condition returns the controls for a request with a prefix of the given rows, whose answer will take delay steps and
+// whose conditioning ends at row end (0: the bundle's default). The delay is limited to rows, the end to the chunk.
+// Where the policy supports it, a request with delay 0 is guided in the automatic mode: a trained prefix of zero rows
+// would have no effect.
 //
 //rt:noalloc
 func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
@@ -136,7 +136,7 @@ func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
 	return c
 }
 
-// mode returns the server's mode for a prefix of these rows and this delay.
+// mode returns the graph's mode for the server's conditioning mode and a prefix of these rows and this delay.
 //
 //rt:noalloc
 func (m *Meta) mode(server string, rows, delay int) Mode {

@@ -21,7 +21,7 @@ const (
 	deviceOpenVINO = "openvino"
 )
 
-// maxDevice bounds the number of a GPU; a larger number is a mistake.
+// maxDevice bounds the number that identifies a GPU; a larger number must be a typing error.
 const maxDevice = 63
 
 // Device is the processor that a policy runs on.
@@ -55,7 +55,7 @@ func ParseDevice(text string) (Device, error) {
 // nvidia reports whether the device is an NVIDIA GPU.
 func (d Device) nvidia() bool { return d.Kind == deviceCUDA || d.Kind == deviceTensorRT }
 
-// Accelerator reports whether the device is neither the CPU nor to be chosen.
+// Accelerator reports whether the device is a GPU or OpenVINO: neither the CPU nor "auto".
 func (d Device) Accelerator() bool { return d.nvidia() || d.Kind == deviceOpenVINO }
 
 func (d Device) String() string {
@@ -68,8 +68,8 @@ func (d Device) String() string {
 // Placement is the device that a model runs on.
 type Placement struct {
 	Device Device
-	// Instead is the reason why the device is the CPU although a GPU was asked for or would be
-	// chosen; nil when the device is the one asked for.
+	// Instead is the reason why the device is the CPU although the user named another device or "auto" prefers a GPU.
+	// It is nil when Device is the requested or preferred device.
 	Instead error
 }
 
@@ -124,7 +124,7 @@ func (d Device) loadLibraries() error {
 	return nil
 }
 
-// failure classifies an error of the device by the text, in which ONNX Runtime quotes CUDA's error.
+// failure classifies an error of the device by its text: ONNX Runtime quotes CUDA's error in it.
 func (d Device) failure(err error) error {
 	text := err.Error()
 	switch {
@@ -167,9 +167,8 @@ func (m *Model) sessionOptions(graph string, inputs []port) (*ort.SessionOptions
 	return options, nil
 }
 
-// plainOptions returns session options for a graph that is described and never run. TensorRT would
-// build its engines for minutes, so that CUDA alone, which knows more types than the CPU, has its
-// place.
+// plainOptions returns session options for a session that only describes its graph and never runs. On an NVIDIA GPU the
+// session uses CUDA, which supports more types than the CPU; TensorRT would first build its engines for minutes.
 func (m *Model) plainOptions() (*ort.SessionOptions, error) {
 	options, err := m.opt.session()
 	if err != nil {
@@ -186,8 +185,9 @@ func (m *Model) plainOptions() (*ort.SessionOptions, error) {
 	return options, nil
 }
 
-// noProvider is the error of a provider that the session options do not take: the device's, which
-// the provider asks for its number, or that of an absent part, with the library and the cure.
+// noProvider returns the error for a provider that could not be added to the session options. Where the text quotes
+// CUDA, the device failed, and failure classifies the error. Otherwise a part is absent, and the error names ONNX
+// Runtime's library and the cure.
 func (m *Model) noProvider(err error, setup string) error {
 	if err == nil {
 		return nil
@@ -241,11 +241,11 @@ func (m *Model) mapWeights(options *ort.SessionOptions, graph string) error {
 	return options.AddSessionConfigEntry(noPrepacking, "1")
 }
 
-// keepStored keeps weights that are stored in two bytes a value as they are, with a separate Cast
-// for each use. Constant folding would turn all of them to float32 while the session loads (the
-// first and the last of these optimisers; ONNX Runtime 1.24.3 crashes in the last); one Cast for
-// all uses of a weight would keep the float32 copy from the first use to the last. On a GPU they
-// are folded: it computes from float32 in its own memory.
+// keepStored disables the optimisers that would enlarge weights stored in two bytes a value; each use of a weight keeps
+// a Cast of its own. Constant folding (the first and the last of these optimisers; ONNX Runtime 1.24.3 crashes in the
+// last) would turn all weights to float32 while the session loads, and a single Cast for all uses of a weight would
+// keep the float32 copy from the first use to the last. On a GPU these weights are folded, since the GPU keeps float32
+// weights in its own memory.
 func (m *Model) keepStored(options *ort.SessionOptions) error {
 	if m.bundle.Weights == "" {
 		return nil
@@ -257,10 +257,10 @@ func (m *Model) keepStored(options *ort.SessionOptions) error {
 // largeBlock is 1 MiB: ONNX Runtime allocates blocks as large as its largest tensors.
 const largeBlock = 1 << 20
 
-// returnMemory makes a run on the CPU free its working memory at its end when the weights are
-// stored in two bytes a value to save memory: 145 MiB for SmolVLA, whose run takes seconds and gets
-// no longer by that. An ACT's run would take 8 % more time. The steps of a loop keep theirs: the
-// next step needs it.
+// returnMemory makes a run on the CPU free its working memory at its end when the policy stores weights in two bytes a
+// value to save memory. It frees 145 MiB for SmolVLA, whose run takes seconds either way. An ACT's run, of a policy
+// without such weights, would take 8 % longer. The steps of a loop keep their working memory, because the next step
+// needs it.
 func (m *Model) returnMemory(run *ort.RunOptions) error {
 	if m.bundle.Weights == "" || m.device.Kind != deviceCPU {
 		return nil
@@ -269,8 +269,8 @@ func (m *Model) returnMemory(run *ort.RunOptions) error {
 }
 
 // cudaOptions prefer exact and steady results to the fastest benchmark: float32 is computed as
-// float32, convolutions are chosen without a search that differs from start to start, and memory
-// grows by the requested amount.
+// float32, convolutions are chosen without a search that differs from start to start, and the memory pool grows only by
+// the requested amount.
 func (m *Model) cudaOptions() map[string]string {
 	return map[string]string{
 		"device_id":              strconv.Itoa(m.device.ID),
@@ -280,9 +280,10 @@ func (m *Model) cudaOptions() map[string]string {
 	}
 }
 
-// tensorRT keeps built engines on disk, because building takes minutes. Engines fit one bundle,
-// library, driver and architecture, so each combination of the first three has a folder, with a
-// subfolder for each of two graphs; the architecture is in the names of the engines.
+// tensorRT keeps built engines on disk, because building takes minutes. An engine works only with the bundle, ONNX
+// Runtime, driver and GPU architecture that it was built for. Each combination of bundle, ONNX Runtime and driver has a
+// folder, and each graph of a policy in two graphs a subfolder; TensorRT puts the architecture into the names of the
+// engines.
 func (m *Model) tensorRT(graph string, inputs []port) (map[string]string, error) {
 	version, _ := RuntimeVersion()
 	dir := filepath.Join(m.opt.CacheDir,

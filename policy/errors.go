@@ -2,7 +2,7 @@ package policy
 
 import "errors"
 
-// Errors of this package. Each is wrapped with the found and the expected value and the remedy.
+// Errors of this package. The functions wrap them with the found value, the expected value and the remedy.
 var (
 	// ErrNoRuntime: no usable ONNX Runtime library was found.
 	ErrNoRuntime = errors.New("policy: no ONNX Runtime")
@@ -23,8 +23,8 @@ var (
 	// ErrMemory: the device, or the host, has too little memory for an inference.
 	ErrMemory = errors.New("policy: out of memory")
 
-	// ErrAway: the program that computes the policy does not answer now. It is started or called
-	// again, so the requests in hand fail, and later ones may not.
+	// ErrAway: the program that computes the policy does not answer now. The server starts or calls the program again:
+	// the present requests fail, but later requests may succeed.
 	ErrAway = errors.New("policy: not there")
 
 	// ErrRun: ONNX Runtime refused or aborted an inference.

@@ -25,8 +25,8 @@ const (
 // externalName is the key of a tensor's entry that names the file with its values.
 const externalName = "location"
 
-// onnxMessage is a kind of message of an ONNX graph: its fields that hold, directly or
-// further down, the entries that name files. All others are skipped.
+// onnxMessage describes a kind of message of an ONNX graph by those of its fields that contain, directly or further
+// down, the entries that name files. The scan skips all other fields.
 type onnxMessage map[protowire.Number]onnxMessage
 
 // onnxModel is the outermost message, and onnxEntry the innermost, whose fields 1 and 2
@@ -47,9 +47,9 @@ func onnxMessages() (model, entry onnxMessage) {
 	return onnxMessage{7: graph, 20: training, 25: {7: node}}, entry
 }
 
-// checkWeights refuses a graph that reads weights from a file that bundle.json does not list: the
-// digest would not cover them. It is called after ONNX Runtime has opened the graph, which refuses
-// names that lead out of the bundle, and damaged files, with errors of its own.
+// checkWeights refuses a graph that reads weights from a file that bundle.json does not list, since the digest does not
+// cover that file. The caller has opened the graph in ONNX Runtime before, which refuses damaged files and names that
+// lead out of the bundle.
 func (b *Bundle) checkWeights(graph string) error {
 	locations, err := externalFiles(filepath.Join(b.Dir, graph))
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *onnxScan) ReadByte() (byte, error) {
 	return c, err
 }
 
-// message reads one message of a kind that ends at the offset end, or with the file.
+// message reads one message of the given kind, which ends at the offset end or with the file.
 func (s *onnxScan) message(kind onnxMessage, end int64, depth int) error {
 	if depth > maxGraphDepth {
 		return errNoGraph
@@ -146,7 +146,7 @@ func (s *onnxScan) message(kind onnxMessage, end int64, depth int) error {
 	return nil
 }
 
-// size returns the number of bytes of a field's value that follow; it reads a number at once.
+// size returns how many bytes of a field's value follow. It reads a value that is a number itself, and then returns 0.
 func (s *onnxScan) size(wire protowire.Type) (int64, error) {
 	switch wire {
 	case protowire.VarintType:

@@ -25,8 +25,8 @@ func scan(t testing.TB, model []byte) ([]string, error) {
 	return externalFiles(path)
 }
 
-// Tensors occur not only in the graph's own list: nodes, their inner graphs, functions and sparse
-// tensors have some, too.
+// Tensors occur not only in the graph's own list, but also in nodes, in the graphs inside nodes, in functions and in
+// sparse tensors.
 func TestExternalFilesOfEveryPlace(t *testing.T) {
 	inAttribute := func(number protowire.Number, value []byte) []byte {
 		return field(nil, graphNode, field(nil, 5, field(nil, number, value)))

@@ -25,7 +25,7 @@ const (
 type goldenSet struct {
 	name    string
 	rows    int
-	inputs  map[string][]byte // of all rows, in the form of the tensors
+	inputs  map[string][]byte // of all rows, in the tensors' memory layout
 	outputs map[string][]float32
 }
 
@@ -53,7 +53,7 @@ func (m *Model) replayGolden() error {
 	return nil
 }
 
-// replay runs a set in pieces of at most batch rows and returns all chunk_robot.
+// replay runs a set in pieces of at most batch rows, compares the outputs, and returns chunk_robot of all rows.
 func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 	var robot []float32
 	for first := 0; first < set.rows; first += batch {
@@ -87,8 +87,8 @@ type Test struct {
 	Took time.Duration
 }
 
-// timed is RunBuffer. It keeps the quickest run of each number of rows: the first run of a process
-// also loads the weights from the disk.
+// timed calls RunBuffer and measures it. m.tests keeps the shortest duration for each number of rows, because the first
+// run of a process also loads the weights from the disk.
 func (m *Model) timed(buffer, rows int) error {
 	clock := rt.KernelClock()
 	begun := clock.Now()
@@ -106,7 +106,7 @@ func (m *Model) timed(buffer, rows int) error {
 	return err
 }
 
-// Tests returns the duration of the self-test for each number of rows that it ran.
+// Tests returns the shortest duration of an inference of the self-test, for each number of rows that it ran.
 func (m *Model) Tests() []Test { return m.tests }
 
 // compare returns an error for the value furthest from the recorded one; NaN always differs.
@@ -161,8 +161,8 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 	return set, nil
 }
 
-// take returns a port's tensor, which must have the port's type and shape and the
-// set's number of rows; the first one taken sets that number.
+// take returns a port's tensor, which must have the port's type and shape and as many rows as the set; the first tensor
+// defines the set's number of rows.
 func (s *goldenSet) take(tensors map[string]safetensors.Tensor, side string, p port) (safetensors.Tensor, error) {
 	t, ok := tensors[side+p.name]
 	if !ok {

@@ -88,7 +88,7 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// tensorFile is a safetensors file of a header and that many zeros.
+// tensorFile returns a safetensors file with the header and data zeros.
 func tensorFile(header string, data int) []byte {
 	file := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(file, header...), make([]byte, data)...)

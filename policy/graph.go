@@ -43,7 +43,7 @@ func (m *Meta) graphs() []string {
 // DTypes are the types that a graph may compute in; the first is the default of bundle.json.
 var DTypes = []string{"float32", "float16", "bfloat16"}
 
-// dtype returns the type that the graph computes in; inputs and outputs have their own types.
+// dtype returns the type that the graph computes in. The types of its inputs and outputs do not depend on it.
 func (m *Meta) dtype() string { return cmp.Or(m.DType, DTypes[0]) }
 
 // port is one input or output of a graph: its element type and its shape without
@@ -67,7 +67,7 @@ const (
 	bfloat16s elementType = ort.TensorElementDataTypeBFloat16
 )
 
-// elements has the name, the bytes, and the name in a golden set's file of each type.
+// elements gives each type its name, its size in bytes, and its name in a golden set's file.
 var elements = map[elementType]struct {
 	name  string
 	bytes int
@@ -126,8 +126,8 @@ func (m *Meta) inputs() []port {
 	return ports
 }
 
-// observed returns the shape of an input of an observation: a policy with a history takes Steps of
-// them, the oldest first.
+// observed returns the shape of a graph's input for values of the given shape in each observation. A policy with a
+// history takes them from Steps observations, the oldest first.
 func (m *Meta) observed(shape ...int64) []int64 {
 	if m.Steps() > 1 {
 		return append([]int64{int64(m.Steps())}, shape...)

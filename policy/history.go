@@ -6,8 +6,8 @@ const (
 	historyBytes  = 4 << 20 // for one robot; a large policy gets fewer chunks
 )
 
-// History keeps a robot's last chunks, so that a request may name the rows that condition it. When
-// a row is lost, one chunk is not conditioned.
+// History keeps a robot's last chunks, so that a request may name rows of them as its prefix instead of sending the
+// rows. When a chunk is no longer kept, the next chunk is not conditioned.
 //
 // Owner: one goroutine.
 type History struct {
@@ -17,7 +17,7 @@ type History struct {
 	next         int
 }
 
-// HistoryBytes returns the memory of a History of such chunks.
+// HistoryBytes returns the memory in bytes of a History for chunks of horizon rows and dof columns.
 func HistoryBytes(horizon, dof int) int64 {
 	return int64(historyLen(horizon, dof)) * int64(8+4*horizon*dof)
 }
@@ -37,8 +37,8 @@ func NewHistory(horizon, dof int) *History {
 	}
 }
 
-// Put keeps a chunk under the key of its request, above 0, in place of the oldest, or of the chunk
-// with the same key.
+// Put keeps a chunk under the key of its request, which is above 0. It replaces the chunk with the same key, else the
+// oldest.
 //
 //rt:noalloc
 func (h *History) Put(key int64, chunk []float32) {

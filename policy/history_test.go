@@ -61,7 +61,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// History gives the prefixes that DRTC's server assembled from spans into its own chunks.
+// History returns the same prefixes as DRTC's server assembled from the spans of its own chunks.
 func TestHistoryGolden(t *testing.T) {
 	type golden struct {
 		Name  string

@@ -28,8 +28,8 @@ const (
 	external       = 1
 )
 
-// weightsAt moves the graph's largest weights to a file of the given location and length, and
-// returns the changed graph and these weights.
+// weightsAt makes the graph read its largest weights from the file at location, which has length bytes. It returns the
+// changed graph and these weights.
 func weightsAt(t *testing.T, graph []byte, location string, length int) (changed, weights []byte) {
 	t.Helper()
 	var tensor []byte // the largest
@@ -82,8 +82,8 @@ func weightsAt(t *testing.T, graph []byte, location string, length int) (changed
 	return changed, weights
 }
 
-// Weights beside the graph are read only from the bundle, whose digest covers them: a hostile graph
-// must not make the server read the server's files, nor be another policy under the same digest.
+// ONNX Runtime reads weights beside the graph only from files of the bundle, which its digest covers. A hostile graph
+// must neither make the server read other files of its machine nor be another policy under the same digest.
 func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	needRuntime(t)
 	graph := rttest.Must(os.ReadFile(filepath.Join(demoDir, graphName)))(t)
@@ -192,7 +192,7 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 	}
 }
 
-// Sizes in bundle.json that are allowed each can be too large together.
+// Sizes in bundle.json that are within their bounds one by one can be too large together.
 func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 	m := &Model{bundle: &Bundle{Meta: Meta{
 		ChunkSize: 50, ActionDim: 6, StateNames: []string{"a"}, RTC: "none", ObservationSteps: MaxObserved,

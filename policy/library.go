@@ -46,12 +46,12 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// library is a loaded shared library, which stays loaded. github.com/yalue/onnxruntime_go loads
-// ONNX Runtime by itself; this file adds the few calls that it lacks.
+// library is a loaded shared library, which stays loaded. The module github.com/yalue/onnxruntime_go loads ONNX Runtime
+// itself; this file adds the few calls that the module lacks.
 type library struct{ handle unsafe.Pointer }
 
-// loadLibrary loads a library by its path, or by its name through the system's loader. A global
-// library resolves the symbols of those that are loaded later.
+// loadLibrary loads a library by its path, or by its name through the system's loader. Libraries that are loaded later
+// find their symbols in a global library.
 func loadLibrary(path string, global bool) (library, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -97,9 +97,9 @@ func setRun(options *ort.RunOptions, key, value string) error {
 	return nil
 }
 
-// mapLargeBlocks makes the C library of this process return each block of at least that many bytes
-// to the system as soon as it is freed. By default glibc raises this size to that of the largest
-// freed block, up to 32 MiB; smaller blocks are in heaps, which return only their end.
+// mapLargeBlocks makes the C library of this process return each block of at least the given number of bytes to the
+// system as soon as it is freed. By default glibc raises this threshold to the size of the largest freed block, up to
+// 32 MiB. Smaller blocks are in heaps, and a heap returns only free memory at its end.
 func mapLargeBlocks(bytes int) error {
 	if C.mallopt(C.M_MMAP_THRESHOLD, C.int(bytes)) == 0 {
 		return fmt.Errorf("the C library does not map blocks of %d bytes by themselves", bytes)
@@ -107,12 +107,12 @@ func mapLargeBlocks(bytes int) error {
 	return nil
 }
 
-// cudaParts are the libraries of CUDA that ONNX Runtime's CUDA provider needs, each after those that
-// it needs itself. cuDNN loads NVRTC and finds its own parts in its folder.
+// cudaParts are the libraries of CUDA that ONNX Runtime's CUDA provider needs. Each comes after the libraries that it
+// depends on. cuDNN loads NVRTC and finds its own parts in its folder.
 var cudaParts = []string{"cudart", "nvrtc", "cublasLt", "cublas", "curand", "cufft", "cudnn"}
 
-// cudaLibraries returns the file names of those libraries in the versions that a provider was
-// linked with: a build for CUDA 13 needs libcudart.so.13, one for CUDA 12 libcudart.so.12.
+// cudaLibraries returns the file names of cudaParts in the versions that a provider was linked with: a build for CUDA
+// 13 needs libcudart.so.13, one for CUDA 12 libcudart.so.12.
 func cudaLibraries(provider string) ([]string, error) {
 	file, err := elf.Open(provider)
 	if err != nil {
@@ -143,8 +143,7 @@ func cudaLibraries(provider string) ([]string, error) {
 var tensorRTLibraries = []string{"libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"}
 
 // loadCUDA loads the provider's CUDA libraries from the folders of NVIDIA's wheels (nvidia/*/lib)
-// below site, where they exist, otherwise by the system's loader. Once loaded here, the provider
-// finds them without LD_LIBRARY_PATH.
+// below site, where they exist, otherwise by the system's loader. The provider then finds them without LD_LIBRARY_PATH.
 func loadCUDA(provider, site string) error {
 	names, err := cudaLibraries(provider)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// The ports that only the two graphs of a split policy have: x is passed from step to step, k [] is
-// the step's number. Every other output of the prefix, such as the key-value cache, is an input of
-// the step under its name.
+// The ports that only the two graphs of a split policy have. Each step passes x to the next; k, a scalar, is the step's
+// number. Every other output of the prefix, such as the key-value cache, is an input of the step under its name.
 const (
 	carriedX = "x"
 	nextX    = "x_next"
@@ -21,9 +20,8 @@ const (
 // maxCarriedBytes bounds the outputs that the prefix of one row may pass to the steps.
 const maxCarriedBytes = 1 << 32
 
-// loop runs a policy's steps. The prefix's outputs for the steps are shared by all buffers. There
-// are two copies of x; each step reads one and writes the other, because a graph may write an
-// output before it has read all of an input.
+// loop runs a policy's steps. All buffers share the memory of the prefix's outputs. There are two copies of x; each
+// step reads one and writes the other, because a graph may write an output before it has read all of an input.
 //
 // Owner: the goroutine that runs the model.
 type loop struct {
@@ -62,7 +60,7 @@ func (m *Model) loadLoop(given []ort.InputOutputInfo) (*loop, error) {
 	return l, nil
 }
 
-// carriedPorts returns the outputs of the prefix beside x.
+// carriedPorts returns the prefix's outputs other than x.
 func carriedPorts(x port, given []ort.InputOutputInfo) (carried []port, err error) {
 	var errs []error
 	found, total := false, 0
@@ -109,8 +107,7 @@ func carriedPorts(x port, given []ort.InputOutputInfo) (carried []port, err erro
 	return carried, errors.Join(errs...)
 }
 
-// takeScalars returns the inputs without those names, each of which must be an int64 without
-// dimensions.
+// takeScalars checks that each of the names is an input of type int64 without dimensions, and returns the other inputs.
 func takeScalars(inputs []ort.InputOutputInfo, names []string) ([]ort.InputOutputInfo, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(inputs, func(p ort.InputOutputInfo) bool { return p.Name == name })
@@ -137,8 +134,8 @@ func (l *loop) allocate(m *Model) (err error) {
 			return err
 		}
 	}
-	// The module keeps a scalar in Go memory, and its Set does not reach the library: so there is
-	// one for each step, whose value never changes.
+	// The module keeps a scalar's value in Go memory, and its Set does not change the library's copy. So each step has
+	// a scalar of its own, whose value never changes.
 	for k := range m.bundle.NumSteps {
 		number, err := ort.NewScalar(int64(k))
 		if err != nil {

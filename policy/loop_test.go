@@ -81,7 +81,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	}
 }
 
-// Terminate ends the steps as well as the prefix.
+// Terminate ends a run in one of the steps as well as in the prefix.
 func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 	m := openModel(t, splitDir, Options{})
 	rttest.Do(t, m.Terminate())
@@ -148,7 +148,8 @@ func BenchmarkForms(b *testing.B) {
 	}
 }
 
-// Goal: the outputs that the prefix passes to the steps are bounded, also where their size fits no int.
+// Goal: Open refuses outputs from the prefix to the steps that are too large, also where their size does not fit into
+// an int.
 func TestCarriedSizesAreBounded(t *testing.T) {
 	x := port{carriedX, float32s, []int64{1}}
 	for _, shape := range [][]int64{{-1, 1<<30 + 1}, {-1, 1 << 30, 1 << 32}, {-1, 1 << 30, 1 << 31}} {

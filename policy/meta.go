@@ -73,7 +73,7 @@ type Tolerance struct {
 	ChunkRobot float64 `json:"chunk_robot"`
 }
 
-// Meta is the content of bundle.json. Slices are shared: do not write to them.
+// Meta is the content of bundle.json. Copies of a Meta share its slices: do not write to them.
 type Meta struct {
 	BundleVersion int    `json:"bundle_version"`
 	PolicyType    string `json:"policy_type"`
@@ -210,8 +210,8 @@ func (m *Meta) parse(raw []byte) error {
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
 }
 
-// Check reports all impossible values of a description that has no bundle: that of a policy which
-// another program computes. Its texts begin with the key of bundle.json.
+// Check reports all impossible values of a description that has no bundle, because another program computes its policy.
+// Each fault begins with the key of bundle.json.
 func (m *Meta) Check() error {
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler())...)
 }
@@ -247,7 +247,7 @@ func (m *Meta) checkRobot() (c checks) {
 // knownUnits are the units of a joint and of a base's velocities, in the words of a robot's description.
 var knownUnits = []string{"degrees", "range_0_100", "range_m100_100", "m/s", "deg/s"}
 
-// joints checks one vector's names, and its units and limits when given.
+// joints checks one vector's names, and its units and limits where the description has them.
 func (c *checks) joints(vector string, names, units []string, limits [][2]float64) {
 	for i, name := range names {
 		c.want(name != "" && !slices.Contains(names[:i], name),

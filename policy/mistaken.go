@@ -12,8 +12,8 @@ import (
 // export is the command that makes a bundle.
 const export = "edgert-export CHECKPOINT BUNDLE --dataset-info meta/info.json"
 
-// mistaken describes, for an error, a path without bundle.json that it recognises, and names the
-// path to give instead; otherwise it is empty.
+// mistaken recognises paths that users often give in place of a bundle. It returns the part of an error that describes
+// such a path and names the right one. For any other path it returns "".
 func mistaken(dir string) string {
 	has := func(names ...string) bool {
 		_, err := os.Stat(filepath.Join(append([]string{dir}, names...)...))

@@ -13,7 +13,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// Bounds of Options: a value beyond them is a mistake.
+// Bounds of Options. A larger value must be a typing error.
 const (
 	maxBatchLimit   = 256
 	maxBuffersLimit = 8
@@ -25,7 +25,7 @@ const (
 // Options of a Model.
 type Options struct {
 	MaxBatch     int // largest batch in rows; 0: 1 on the CPU, 8 on a GPU
-	Buffers      int // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
+	Buffers      int // sets of MaxBatch rows: with 2, one set can be filled while the other runs; 0: 1
 	IntraThreads int // threads inside one inference, the caller's among them; 0: 1
 
 	Device      string // as ParseDevice reads it
@@ -58,8 +58,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// on returns the options with the default batch of the chosen device. A CPU gains nothing from
-// batches (docs/server.md, Batches), a GPU with one row is half idle.
+// on returns the options with the chosen device's default for MaxBatch. A CPU gains nothing from batches
+// (docs/server.md, Batches); a GPU that computes one row is half idle.
 func (o Options) on(d Device) Options {
 	const onGPU = 8
 	switch {
@@ -78,12 +78,12 @@ func (o Options) on(d Device) Options {
 // Go heap, valid until Close: a row keeps its inputs until it is filled again, a chunk lasts until
 // the next run of its buffer.
 //
-// Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1, with inputs and outputs of their own: while
-// one runs, the other's requests are decoded and its chunks sent. A row is the session's own tensor
-// in the host's memory: the CPU copies nothing, and for a GPU ONNX Runtime copies in each run.
+// Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1. Each buffer has its own inputs and outputs: while one buffer
+// runs, the server decodes requests into another and sends its chunks. A row lies in the session's own tensor in the
+// host's memory, so a run on the CPU copies nothing; for a GPU ONNX Runtime copies the tensors in each run.
 //
-// Owner: one goroutine locked to its thread runs. Rows of a buffer that is not running may be
-// filled and read by other goroutines, each row by one at a time.
+// Owner: one goroutine, locked to its thread, calls Run and RunBuffer. Other goroutines may fill and read the rows of a
+// buffer that is not running, one goroutine at a time for each row.
 type Model struct {
 	// Constant after Open.
 	bundle         *Bundle
@@ -93,8 +93,8 @@ type Model struct {
 	device         Device
 	instead        error // why device is not the one asked for
 	session        *session
-	sized          map[int]*session // with a session for each of the BatchSizes: see perSize
-	loop           *loop            // the steps of a policy in two graphs, the first of which is session; otherwise nil
+	sized          map[int]*session // the sessions by batch size where each of the BatchSizes has its own: see perSize
+	loop           *loop            // the steps of a policy in two graphs, whose prefix is session; otherwise nil
 	runs           []run            // [buffer * MaxBatch + batch - 1]
 	tensors        []ort.Value      // of all runs
 	headOptions    *ort.RunOptions
@@ -193,7 +193,7 @@ func (m *Model) load() error {
 			continue
 		}
 		further, err := m.openGraph(graphName, inputs, outputs)
-		if err != nil { // such as no memory: one session serves every size, more slowly
+		if err != nil { // for example too little memory: one session serves every size, more slowly
 			return m.oneSession()
 		}
 		m.sized[rows] = further
@@ -215,9 +215,9 @@ func (m *Model) oneSession() (err error) {
 // maxSizedWeights bounds the weights of the sessions of all batch sizes together.
 const maxSizedWeights = 4 << 30
 
-// perSize reports whether each of the BatchSizes has a session of its own. The CUDA provider plans a
-// convolution anew whenever the batch size differs from that of the session's last run: an ACT whose
-// run takes 6 ms took 75 ms (docs/lab/gpu.md). A batch of another size runs in the next larger one.
+// perSize reports whether each of the BatchSizes gets its own session. The CUDA provider plans a convolution anew
+// whenever the batch size differs from that of the session's last run: an ACT whose run takes 6 ms took 75 ms
+// (docs/lab/gpu.md). A batch whose size is not among them runs in the session of the next larger size.
 func (m *Model) perSize() bool {
 	if m.opt.perSize {
 		return true
@@ -244,7 +244,7 @@ func (m *Model) perSize() bool {
 // convolution is the field op_type of a node Conv in an ONNX file: tag, length and text.
 const convolution = "\x22\x04Conv"
 
-// sessionOf returns the session that runs a batch, and the rows that it computes.
+// sessionOf returns the session that runs a batch, and the number of rows that this session computes.
 func (m *Model) sessionOf(batch int) (*session, int) {
 	if m.sized == nil {
 		return m.session, batch
@@ -254,9 +254,9 @@ func (m *Model) sessionOf(batch int) (*session, int) {
 	return m.sized[rows], rows
 }
 
-// checkGraph checks that one graph has exactly these inputs and scalars, and these outputs; with an
-// empty give the caller checks the outputs. The module describes only a graph that it loads for this
-// alone, so that this session does without optimisations: it is ready sooner.
+// checkGraph checks that one graph has exactly the inputs want and scalars, and the outputs give; with a nil give the
+// caller checks the outputs. The module can describe a graph only by loading it into a session for this purpose. That
+// session is loaded without optimisations, so that it is ready sooner.
 func (m *Model) checkGraph(name string, want, give []port, scalars ...string) (outputs []ort.InputOutputInfo,
 	err error) {
 	path := filepath.Join(m.bundle.Dir, name)
@@ -299,8 +299,8 @@ func (m *Model) openGraph(name string, inputs, outputs []port, scalars ...string
 	return s, nil
 }
 
-// graphError is the error of a graph that does not open: the graph's own, or the device's. ONNX
-// Runtime reads a graph, with this text when it fails, before it turns to the device.
+// graphError returns the error for a graph that does not open, because of a fault of the graph or of the device. ONNX
+// Runtime reads the graph before it uses the device, and an error of that reading contains "Load model from ".
 func (m *Model) graphError(path string, err error) error {
 	if m.device.Kind == deviceCPU || strings.Contains(err.Error(), "Load model from ") {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
@@ -317,8 +317,7 @@ func BatchSizes(maxBatch int) (sizes []int) {
 	return append(sizes, max(1, maxBatch))
 }
 
-// warm runs the batch sizes: the first run of a shape plans its memory, and no robot should wait
-// for that.
+// warm runs each of the BatchSizes once: the first run of a shape plans its memory, and no robot should wait for that.
 func (m *Model) warm() error {
 	for _, batch := range BatchSizes(m.opt.MaxBatch) {
 		if err := m.timed(0, batch); err != nil {
@@ -379,7 +378,7 @@ func (m *Model) State(i int) []float32 {
 	return row(m.state, i, m.bundle.Steps()*len(m.bundle.StateNames))
 }
 
-// Noise lends row i's noise, NoiseRows of NoiseDim; empty for a policy without.
+// Noise lends row i's noise, [NoiseRows, NoiseDim]. It is empty for a policy without a noise input.
 //
 //rt:noalloc
 func (m *Model) Noise(i int) []float32 {
@@ -439,7 +438,7 @@ func (m *Model) RunBuffer(k, batch int) error {
 	if err := r.head.run(); err != nil {
 		return runError(err)
 	}
-	for i := range r.steps { // each writes the chunk, and the last one's remains
+	for i := range r.steps { // each step writes the chunk; the last step's chunk remains
 		if err := r.steps[i].run(); err != nil {
 			return runError(err)
 		}
@@ -447,16 +446,16 @@ func (m *Model) RunBuffer(k, batch int) error {
 	return nil
 }
 
-// Terminate ends the present run, as soon as its operator is done, and all later ones with an
-// error; close the model afterwards. It cannot end a run on a device that does not answer.
+// Terminate makes the present run end with an error, as soon as the operator that it computes is done, and all later
+// runs at once. Close the model afterwards. It cannot end a run on a device that does not answer.
 //
 // Owner: any goroutine, until Close.
 func (m *Model) Terminate() error {
 	return errors.Join(m.headOptions.Terminate(), m.stepOptions.Terminate())
 }
 
-// memoryTexts are the error texts of ONNX Runtime and CUDA when memory is short; neither has an
-// error code for it in all places.
+// memoryTexts are the error texts of ONNX Runtime and CUDA when memory is short. Neither library has an error code for
+// this in all places.
 var memoryTexts = []string{"out of memory", "Failed to allocate memory", "smaller than requested bytes",
 	"std::bad_alloc"}
 
@@ -468,8 +467,8 @@ func runError(err error) error {
 	return fmt.Errorf("%w: %w", ErrRun, err)
 }
 
-// ChunkModel lends row i's chunk in the policy's own normalised units, [ChunkSize,
-// ActionDim]. Lent until the next run of its buffer.
+// ChunkModel lends row i's chunk in the policy's own normalised units, [ChunkSize, ActionDim]. The slice is lent until
+// the next run of its buffer.
 //
 //rt:noalloc
 func (m *Model) ChunkModel(i int) []float32 {
@@ -477,15 +476,14 @@ func (m *Model) ChunkModel(i int) []float32 {
 }
 
 // ChunkRobot lends row i's chunk in robot units, [ChunkSize, ActionDim], in the
-// order of ActionNames. Lent until the next run of its buffer.
+// order of ActionNames. The slice is lent until the next run of its buffer.
 //
 //rt:noalloc
 func (m *Model) ChunkRobot(i int) []float32 {
 	return row(m.chunkRobot, i, m.bundle.ChunkSize*m.bundle.ActionDim)
 }
 
-// Finite reports whether row i's chunk has neither NaN nor infinities; other chunks must not be
-// sent.
+// Finite reports whether row i's chunk has neither NaN nor infinities. A chunk that is not finite must not be sent.
 //
 //rt:noalloc
 func (m *Model) Finite(i int) bool {
@@ -497,7 +495,7 @@ func (m *Model) Finite(i int) bool {
 	return true
 }
 
-// Close releases the session and the tensors. All lent slices are invalid then.
+// Close releases the session and the tensors. All lent slices are invalid afterwards.
 func (m *Model) Close() error {
 	var errs []error
 	for _, t := range m.tensors {

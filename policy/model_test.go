@@ -21,7 +21,7 @@ func needRuntime(tb testing.TB) {
 	}
 }
 
-// openModel opens the bundle in dir; the test closes it.
+// openModel opens the bundle in dir and closes it when the test ends.
 func openModel(tb testing.TB, dir string, opt Options) *Model {
 	tb.Helper()
 	needRuntime(tb)
@@ -63,7 +63,7 @@ func TestStillModelAnswersThePresentPosition(t *testing.T) {
 	}
 }
 
-// A committed prefix is returned row for row; the rows after it differ.
+// The chunk begins with the rows of the committed prefix; the rows after it differ.
 func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 	m := openModel(t, stillDir, Options{})
 	for k := range m.Prefix(0) {
@@ -149,8 +149,8 @@ func TestDemoModelIsBatchInvariant(t *testing.T) {
 	}
 }
 
-// The trained prefix is returned to the last bit that its normalisation allows; with guidance a
-// chunk is nearer to its prefix than without conditioning.
+// With a trained prefix the chunk repeats the prefix as exactly as float32 normalisation allows. With guidance a chunk
+// is nearer to its prefix than without conditioning.
 func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 3})
 	for i := range 3 {
@@ -283,7 +283,7 @@ func TestFiniteSeesNaNAndInfinity(t *testing.T) {
 	}
 }
 
-// The claim concerns the whole process, not this goroutine alone, so all mallocs are counted.
+// No goroutine of the process may allocate during a run, so the test counts the mallocs of all goroutines.
 func TestRunNoAlloc(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 2, Buffers: 2})
 	request := func() {
@@ -303,7 +303,7 @@ func TestRunNoAlloc(t *testing.T) {
 		request()
 	}
 	runtime.ReadMemStats(&after)
-	// ReadMemStats itself may allocate, and the runtime when it starts a thread.
+	// ReadMemStats itself may allocate, and so may the Go runtime when it starts a thread.
 	if n := after.Mallocs - before.Mallocs; n > 25 {
 		t.Errorf("50 requests allocate %d objects in the process, want 0", n)
 	}
@@ -372,16 +372,15 @@ func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 	return chunks
 }
 
-// With two buffers the next requests are filled while others run; every chunk equals the chunk of
-// its request alone.
+// With two buffers a goroutine fills one buffer with the next requests while the other runs. Every chunk equals the
+// chunk that its request gets alone.
 func TestOneBufferIsFilledWhileTheOtherRuns(t *testing.T) {
 	const requests, batch = 12, 2
 	chunks := pipelined(t, openModel(t, demoDir, Options{MaxBatch: batch, Buffers: 2}), requests)
 	checkAlone(t, chunks, requests*batch)
 }
 
-// checkAlone compares chunks of pipelined with those of a model that runs one
-// request at a time.
+// checkAlone compares the chunks that pipelined returned with the chunks of a model that runs one request at a time.
 func checkAlone(t *testing.T, chunks [][]float32, want int) {
 	t.Helper()
 	if len(chunks) != want {

@@ -9,8 +9,8 @@ import (
 // NoiseKey selects one of 2^64 independent noise streams.
 type NoiseKey uint64
 
-// NewNoiseKey derives a key from the names of a stream, such as digest, robot and session. Their
-// boundaries matter: ("ab", "c") and ("a", "bc") differ.
+// NewNoiseKey derives a key from the names of a stream, such as digest, robot and session. The boundaries between the
+// names matter: ("ab", "c") and ("a", "bc") give different keys.
 func NewNoiseKey(names ...string) NoiseKey {
 	h := sha256.New()
 	var size [8]byte
@@ -23,7 +23,7 @@ func NewNoiseKey(names ...string) NoiseKey {
 }
 
 // FillNoise fills dst with standard normal numbers that depend on key, seq and
-// index only, on any machine. Values 4k to 4k+3 come from the counter (seq, k).
+// index only, on any machine. The numbers at index 4k to 4k+3 come from the counter (seq, k).
 //
 // Source: Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC11),
 // Philox4x32-10; Box and Muller 1958.
@@ -59,7 +59,7 @@ func philox(x [4]uint32, key [2]uint32) [4]uint32 {
 }
 
 // boxMuller turns two uniform words into two independent standard normal numbers.
-// The half keeps the logarithm's argument off 0, so that |z| <= 6.8.
+// The added half keeps the logarithm's argument above 0, so that |z| <= 6.8.
 //
 //rt:noalloc
 func boxMuller(a, b uint32) (z0, z1 float32) {
@@ -108,9 +108,8 @@ func logUnit(u float64) float64 {
 	return float64(float64(exp)*math.Ln2) + float64(2*float64(s*sum))
 }
 
-// sinCosTurn returns the sine and cosine of a share of a full turn, 0 <= turn < 1, within a few
-// ulp, for the same reason as logUnit. Whole quarter turns are subtracted exactly; the Taylor
-// series computes the rest.
+// sinCosTurn returns the sine and cosine of a share of a full turn, 0 <= turn < 1, within a few ulp. It is written out
+// for the same reason as logUnit. Whole quarter turns are subtracted exactly; the Taylor series computes the rest.
 //
 //rt:noalloc
 func sinCosTurn(turn float64) (sin, cos float64) {

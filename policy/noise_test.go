@@ -29,7 +29,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-// The oracle is the standard library, which may differ by machine in the last bit.
+// The expected values come from the standard library, whose last bit may differ between machines.
 func TestLogAndSinCosAgreeWithTheStandardLibrary(t *testing.T) {
 	for i := range uint32(200_000) {
 		word := i * 21475 // spread over all words
@@ -104,8 +104,8 @@ func TestNoiseDependsOnKeySequenceAndIndexOnly(t *testing.T) {
 	}
 }
 
-// A regression test with our own first output, so that the noise of an old recording can be
-// reproduced.
+// The expected numbers are the first version's own output: they must not change, so that the noise of an old recording
+// can be reproduced.
 func TestNoisePin(t *testing.T) {
 	var z [6]float32
 	FillNoise(z[:], NewNoiseKey("bundle", "robot", "1"), 42)

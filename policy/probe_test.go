@@ -35,7 +35,8 @@ type probe struct {
 	steps          []probeStep
 }
 
-// probeStep is one Euler step: from x along v to next, pulled by beta times the weight.
+// probeStep names the tensors of one Euler step, which goes from x along v to next and is pulled by beta times the
+// weight.
 type probeStep struct{ x, v, beta, next string }
 
 // graphPart is one node of a graph.
@@ -61,8 +62,8 @@ func field(dst []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }
 
-// fields calls f with every field of a message: its bytes with the tag, and its value where that is
-// bytes.
+// fields calls f with every field of a message. raw is the whole field with its tag; value is its value where the value
+// is bytes.
 func fields(t *testing.T, message []byte, f func(number protowire.Number, raw, value []byte)) {
 	t.Helper()
 	for len(message) > 0 {
@@ -110,9 +111,9 @@ func nodesOf(t *testing.T, model []byte) (nodes []*graphPart) {
 	return nodes
 }
 
-// find follows the nodes around each Min(beta, limit): from there on one step is
-// Unsqueeze, Mul with the weighted error, Sub from the velocity, Mul with the
-// size, Sub from x, and Where for the rows that are held.
+// find finds each step by its node Min(beta, limit). From this node on, the nodes of a step are: Unsqueeze, Mul with
+// the weighted error, Sub from the velocity, Mul with the step's size, Sub from x, and Where for the rows that are
+// held.
 func (p *probe) find(t *testing.T, nodes []*graphPart) {
 	t.Helper()
 	maker, user := map[string]*graphPart{}, map[string]*graphPart{}
@@ -121,7 +122,7 @@ func (p *probe) find(t *testing.T, nodes []*graphPart) {
 			maker[name] = n
 		}
 		for _, name := range n.inputs {
-			user[name] = n // the only user of a tensor, for the tensors looked up below
+			user[name] = n // the node that uses a tensor; the tensors looked up below have only one
 		}
 	}
 	want := func(n *graphPart, op string) *graphPart {
@@ -164,7 +165,7 @@ type sample struct {
 	noise, prefix []float32
 }
 
-// run computes these outputs for all samples, each [len(samples)*size].
+// run computes the outputs for all samples, and returns each output as [len(samples)*size].
 func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[string][]float32 {
 	t.Helper()
 	model := p.graph(t, outputs)
@@ -201,8 +202,8 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 	return values
 }
 
-// graph returns the policy with these outputs in place of its own, so that only the nodes that lead
-// to them run. Appending a protocol buffer message to another merges the two.
+// graph returns the policy's graph with the given outputs in place of its own, so that only the nodes that lead to
+// these outputs run. Appending a protocol buffer message to another merges the two.
 func (p *probe) graph(t *testing.T, outputs []string) (model []byte) {
 	t.Helper()
 	var more []byte

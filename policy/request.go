@@ -1,10 +1,9 @@
 package policy
 
-// Request identifies the request in a row, for a policy that is computed elsewhere: a graph needs
-// nothing but its inputs.
+// Request identifies the request in a row for a policy that another program computes. A graph needs only its inputs.
 type Request struct {
-	Session string // of the robot, new at every open; empty: a run of the server's own
-	Episode int64  // of the robot; another number than before: the session was reset
+	Session string // the robot's session, new at every open; empty: the server itself makes this run
+	Episode int64  // the robot's episode; it changes when the session is reset
 	Task    string // the robot's instruction; empty: none
-	Seed    uint64 // of the noise: a function of policy, robot and request
+	Seed    uint64 // the seed of the noise, computed from policy, robot and request
 }

@@ -45,7 +45,7 @@ func rtcSection[T any](t *testing.T, name, section string) (cases T) {
 	return cases
 }
 
-// The recordings are copies, compared with the originals where these are present.
+// The recordings here are copies. The test compares them with the originals where these are present.
 func TestRTCGoldensAreTheSharedOnes(t *testing.T) {
 	for ours, shared := range rtcGoldens {
 		if _, err := os.Stat(shared); err != nil {
@@ -140,7 +140,7 @@ func TestPrefixWeightsGolden(t *testing.T) {
 	}
 }
 
-// The demo policy weighs the rows of a prefix as the recordings do.
+// The demo policy gives the rows of a prefix the same guidance weights as the recordings.
 func TestDemoPolicyWeightsGolden(t *testing.T) {
 	p := openProbe(t, demoDir)
 	cases, samples := weightCases(t), []sample(nil)
@@ -197,8 +197,8 @@ func TestGuidanceWeightGolden(t *testing.T) {
 	}
 }
 
-// The demo policy pulls as hard as the recordings at the times of its steps, limited by its number
-// of steps: more would overshoot.
+// At the times of its steps the demo policy pulls as hard as the recordings, but never with a weight above its number
+// of steps: a larger weight would overshoot.
 func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	p := openProbe(t, demoDir)
 	cases := gainCases(t)
@@ -230,7 +230,7 @@ func TestDemoPolicyGuidanceGolden(t *testing.T) {
 }
 
 // Every Euler step of the demo policy equals the formulas' step from its own network's velocity,
-// for all modes and schedules, with rows held where it was trained for that.
+// for all modes and schedules, with rows held in the modes with a trained prefix.
 func TestDemoPolicyStepsAreTheFormulas(t *testing.T) {
 	p := openProbe(t, demoDir)
 	r := rand.New(rand.NewPCG(1, 2))

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
-// The oldest ONNX Runtime with the C API that this program is built for. Newer ones keep old APIs.
+// The oldest ONNX Runtime with the C API that this program is built for. Newer versions still offer the old C APIs.
 const (
 	minRuntimeMajor = 1
 	minRuntimeMinor = 24
@@ -58,7 +58,7 @@ func OpenRuntime(path, device string) error {
 		return err
 	}
 	ort.SetSharedLibraryPath(found)
-	// Errors are returned; the library's own log would print them a second time.
+	// ONNX Runtime returns its errors to this program, and its own log would print them a second time.
 	if err := ort.InitializeEnvironment(ort.WithLogLevelFatal()); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrNoRuntime, found, err)
 	}
@@ -137,8 +137,8 @@ func environmentLibrary(prefix string) (string, bool) {
 	return "", false
 }
 
-// searchPlaces returns the places of the library below a root: groups, each searched in all roots,
-// those that fit the device best first.
+// searchPlaces returns the places of the library below a root, in groups. findRuntime searches one group in all roots
+// before the next group; the group that fits the device best comes first.
 func searchPlaces(device string) [][]string {
 	wheel := filepath.Join("lib", "python3.*", "site-packages", "onnxruntime", "capi")
 	cpu := []string{filepath.Join(".cache", "onnxruntime", "lib"), filepath.Join(".venv", wheel)}
@@ -185,8 +185,7 @@ func loadNamed(path string) (found, version string, err error) {
 	return path, version, checkVersion(path, version)
 }
 
-// libraryIn returns the library of a folder; the newest by name when there are
-// several.
+// libraryIn returns the library of a folder. Of several libraries it returns the newest by name.
 func libraryIn(dir string) (string, bool) {
 	libs, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*")) // sorted
 	if len(libs) == 0 {

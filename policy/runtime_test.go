@@ -29,7 +29,8 @@ func TestCheckVersion(t *testing.T) {
 	}
 }
 
-// A named library is never replaced by another one, and the error explains how to get a usable one.
+// findRuntime never takes another library in place of a named library that is not usable. Its error explains how to get
+// a usable library.
 func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 	folder := t.TempDir()
 	text := filepath.Join(folder, "libonnxruntime.so.1.24.3")
@@ -65,13 +66,13 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 	}
 	rttest.Do(t, os.WriteFile(lib, []byte("not a library"), 0o644))
 	t.Chdir(deep)
-	// The library is found and then refused with its path; no other one is taken instead.
+	// findRuntime finds the library and refuses it, with its path; it takes no other library instead.
 	if _, _, err := findRuntime("", "cpu"); !rttest.Says(err, lib) {
 		t.Errorf("findRuntime below %s = %v, want an error about %s", root, err, lib)
 	}
 }
 
-// The library of make install comes first for the CPU, and after a GPU build's for a GPU.
+// For the CPU the library of make install comes first. For a GPU the library of a GPU build comes before it.
 func TestFindRuntimeOfTheInstallation(t *testing.T) {
 	t.Setenv(runtimeEnv, "")
 	exe := rttest.Must(os.Executable())(t)
@@ -92,8 +93,8 @@ func TestFindRuntimeOfTheInstallation(t *testing.T) {
 	}
 }
 
-// In a Python environment with the wheel of the program, onnxruntime is for it. Without that wheel,
-// an onnxruntime below the same prefix is another program's.
+// In a Python environment with the program's wheel, the program takes the environment's onnxruntime. Without that
+// wheel, an onnxruntime below the same prefix is another program's.
 func TestLibraryOfAPythonEnvironment(t *testing.T) {
 	prefix := t.TempDir()
 	packages := filepath.Join(prefix, "lib/python3.12/site-packages")

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// session is a loaded graph, whose runs take and give tensors in the order of these names. Runs may
-// overlap on the CPU; on a GPU only one thread may run.
+// session is a loaded graph. A run takes and returns tensors in the order of newSession's names. Runs may overlap on
+// the CPU; on a GPU only one thread may run.
 type session struct{ dynamic *ort.DynamicAdvancedSession }
 
 // newSession loads the graph at path, and the files beside it that the graph names.
@@ -22,13 +22,13 @@ func newSession(path string, inputs, outputs []string, o *ort.SessionOptions) (*
 	return &session{dynamic}, nil
 }
 
-// pass is one run of a session on fixed tensors, which allocates nothing. It is valid as long as
-// the session and the tensors.
+// pass is one run of a session on fixed tensors, which allocates nothing. It is valid until the session or a tensor is
+// closed.
 //
-// The module's DynamicAdvancedSession takes tensors at each run, for which it makes two slices and
-// an object for each tensor, and its AdvancedSession, which allocates nothing, has a graph of its own
-// for each set of tensors. So a pass is an AdvancedSession that borrows the graph of the dynamic
-// one. The fields are private; TestRunAllocatesNothing notices when they change.
+// The module's DynamicAdvancedSession takes the tensors at each run and then allocates two slices, and an object for
+// each tensor. Its AdvancedSession allocates nothing in a run, but loads the graph again for each set of tensors. So a
+// pass is an AdvancedSession that borrows the graph of the dynamic one. The borrowed fields are private to the module;
+// TestRunAllocatesNothing fails when a new version changes them.
 type pass struct {
 	fixed   *ort.AdvancedSession
 	options *ort.RunOptions
@@ -67,8 +67,8 @@ func private(object any, field string) unsafe.Pointer {
 	return unsafe.Pointer(f.UnsafeAddr())
 }
 
-// reserve returns zeroed memory outside the Go heap with every page present, until release: ONNX
-// Runtime keeps its address, which cgo forbids for Go memory.
+// reserve returns zeroed memory outside the Go heap, with every page present, which lasts until release. ONNX Runtime
+// keeps its address, and cgo forbids C code to keep an address of Go memory.
 func reserve(bytes int) ([]byte, error) {
 	memory, err := unix.Mmap(-1, 0, max(bytes, 1), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)

@@ -69,7 +69,7 @@ func TestTerminateEndsARun(t *testing.T) {
 	}
 }
 
-// The option that returns a run's memory reaches the library, which refuses one without a device.
+// The option that returns a run's memory reaches ONNX Runtime: a run with an unknown device in this option fails.
 func TestSetRunReachesTheLibrary(t *testing.T) {
 	const shrink = "memory.enable_memory_arena_shrinkage"
 	p, n, _ := looping(t)
@@ -85,7 +85,7 @@ func TestSetRunReachesTheLibrary(t *testing.T) {
 	}
 }
 
-// Sessions of one graph share nothing but the graph: passes of other tensors do not meet.
+// Passes of one session share only the graph: a pass never reads or writes the tensors of another pass.
 func TestPassesOfOneSession(t *testing.T) {
 	m := openModel(t, stillDir, Options{MaxBatch: 2, Buffers: 2})
 	for i := range 4 {

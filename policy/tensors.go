@@ -7,8 +7,8 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// memory is the tensor of one input or output: one of the four slices, and the number of elements
-// of a row.
+// memory is the tensor of one input or output: its name, the number of elements of a row, and the address of its slice,
+// of which exactly one is set.
 type memory struct {
 	name   string
 	row    int
@@ -57,7 +57,7 @@ func (t *memory) rowBytes() int {
 	return t.row
 }
 
-// lie places the tensor, of so many rows, in memory.
+// lie makes the tensor's slice a view of memory, for the given number of rows.
 func (t *memory) lie(memory []byte, rows int) {
 	p := unsafe.Pointer(unsafe.SliceData(memory))
 	switch n := rows * t.row; {
@@ -102,7 +102,7 @@ func (m *Model) allocate() error {
 	return nil
 }
 
-// reserve returns memory that is counted, and freed by Close.
+// reserve returns memory that TensorBytes counts and Close frees.
 func (m *Model) reserve(bytes int) ([]byte, error) {
 	memory, err := reserve(bytes)
 	if err != nil {
@@ -116,7 +116,7 @@ func (m *Model) reserve(bytes int) ([]byte, error) {
 type place struct {
 	port
 	memory []byte
-	shared bool // among all buffers, of which one runs at a time
+	shared bool // all buffers use the same rows, since one buffer runs at a time
 }
 
 // places returns the places of the policy's own inputs or outputs.
@@ -134,7 +134,7 @@ type run struct {
 	steps []pass
 }
 
-// bind makes the runs of each buffer and batch size; those of a buffer share its memory.
+// bind makes a run for each buffer and batch size. All runs of a buffer use its memory.
 func (m *Model) bind() (err error) {
 	if m.headOptions, err = ort.NewRunOptions(); err != nil {
 		return err
@@ -160,8 +160,8 @@ func (m *Model) bind() (err error) {
 	return nil
 }
 
-// bindRun adds the run of rows first to first+batch-1. A session of a larger size computes the rows
-// after them too, from whatever inputs they had last.
+// bindRun adds the run of rows first to first+batch-1. Where the session is of a larger batch size, it also computes
+// the rows after these, from the inputs that they had last.
 func (m *Model) bindRun(first, batch int) error {
 	inputs, outputs := m.places(m.bundle.inputs()), m.places(m.bundle.outputs())
 	given := outputs
@@ -187,7 +187,7 @@ func (m *Model) bindRun(first, batch int) error {
 	return nil
 }
 
-// tie makes tensors of rows first to first+batch-1 of inputs or outputs.
+// tie makes, for each input or output in places, a tensor of rows first to first+batch-1.
 func (m *Model) tie(places []place, first, batch int) (values []ort.Value, err error) {
 	for _, at := range places {
 		from, size := first, at.rowBytes()
@@ -204,5 +204,5 @@ func (m *Model) tie(places []place, first, batch int) (values []ort.Value, err e
 	return values, nil
 }
 
-// row lends row i of size elements; its capacity ends with the row.
+// row returns row i of a, whose rows have size elements. The capacity of the returned slice ends with the row.
 func row[T any](a []T, i, size int) []T { return a[i*size : (i+1)*size : (i+1)*size] }

@@ -59,8 +59,8 @@ func turn(p *trained.Picture) {
 	each(func(pixel []byte) { pixel[0], pixel[2] = pixel[2], pixel[0] })(p)
 }
 
-// The check finds nothing in the first observations of 1,000 scenes of the demo, which the statistics do not
-// contain, nor with half of their light or another white balance. It finds each fault in at least 99 of 100.
+// The check reports nothing for the first observations of 1,000 scenes of the demo that are not part of the statistics,
+// also with half their light or another white balance. It reports each fault in at least 99 of 100 scenes.
 func TestNoFalseAlarm(t *testing.T) {
 	s := demoStatistics(t)
 	for _, tt := range []struct {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// small is a minimal tokenizer.json of kind sentencepiece, which tests break: bytes, "a", "b", "ab"
-// and U+2581.
+// small returns a minimal tokenizer.json of kind sentencepiece, with the tokens of all bytes, "a", "b", "ab" and
+// U+2581. The tests damage it.
 func small() string {
 	var vocab []string
 	for b := range 256 {

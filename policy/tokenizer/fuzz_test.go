@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Property: any file is either refused or tokenises any task.
+// Property: a file is either refused, or its tokenizer turns any task into tokens.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(small()), true, "ab <x>é")
 	f.Add([]byte(

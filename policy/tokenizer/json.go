@@ -29,7 +29,8 @@ type jsonFile struct {
 	} `json:"model"`
 }
 
-// pipeline is a part of the pipeline with its steps: those of a Sequence, or one.
+// pipeline is one part of a tokenizer.json, such as the normalizer, as its steps: the steps of a Sequence, or a single
+// step.
 type pipeline struct{ steps []component }
 
 func (p *pipeline) UnmarshalJSON(data []byte) error {
@@ -261,7 +262,7 @@ func readCharacters(t *Tokenizer, f *jsonFile) error {
 	if len(steps) != 1 || steps[0].Type != "Replace" || steps[0].Pattern.String != " " || steps[0].Content != "▁" {
 		return fmt.Errorf(`normalizer %.200s, want Replace of " " by "▁" with kind %s`, f.Normalizer, SentencePiece)
 	}
-	// A Split at spaces has no effect: the normalizer has replaced them.
+	// A Split at spaces has no effect, because the normalizer has replaced the spaces before.
 	for _, p := range f.PreTokenizer.steps {
 		if p.Type != "Split" || p.Pattern.String != " " {
 			return fmt.Errorf("pre_tokenizer %.80s, want none or Split at spaces with kind %s", p.Type, SentencePiece)
@@ -282,7 +283,7 @@ func readCharacters(t *Tokenizer, f *jsonFile) error {
 	})
 }
 
-// readBytes finds the tokens of bytes. All must exist, so that every text has tokens.
+// readBytes finds the token of each byte. All 256 must exist, so that every text has tokens.
 func (t *Tokenizer) readBytes(token func(piece string) (int32, bool)) error {
 	for b := range t.fall {
 		id, ok := token(fmt.Sprintf("<0x%02X>", b))

@@ -1,6 +1,6 @@
 package tokenizer
 
-// symbol is a part of a text: a character at first, a piece in the end.
+// symbol is a part of a text: a character at first, a piece of the vocabulary after the merges.
 type symbol struct {
 	id         int32 // -1: no piece has this text
 	from, to   int32 // range in the text; empty: merged into the symbol before
@@ -11,7 +11,7 @@ type symbol struct {
 // candidate is a pair of neighbours that may merge. It is stale once either has merged with
 // another.
 type candidate struct {
-	rank int32 // lower merges first; of equal ranks the one further left
+	rank int32 // a lower rank merges first; of equal ranks the pair further left
 	left int32
 	id   int32
 }
@@ -19,8 +19,8 @@ type candidate struct {
 // merged is the result of merging a pair.
 type merged struct{ rank, id int32 }
 
-// merges maps neighbours to the piece that they merge to, with its rank: by their ids, as in a
-// tokenizer.json, or by the text of both, as in a tokenizer.model.
+// merges maps two neighbours to the piece that they merge to, with its rank. The key is their ids for a tokenizer.json,
+// and their joined text for a tokenizer.model.
 type merges struct {
 	byIDs   map[uint64]merged
 	byText  map[string]merged

@@ -73,7 +73,7 @@ type value struct {
 	bytes  []byte
 }
 
-// fields calls one with every field of a message.
+// fields calls the function one with every field of a message.
 func fields(data []byte, one func(protowire.Number, value) error) error {
 	for len(data) > 0 {
 		num, typ, n := protowire.ConsumeTag(data)

@@ -39,7 +39,7 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The task may contain the words of the template: the last of them belong to the template.
+	// The task itself may contain " "+stateMark; the last occurrence belongs to the template.
 	at := strings.LastIndex(text, " "+stateMark)
 	dim := t.spec.State.dim
 	p := &Prompt{t: t, before: text[:at], after: text[at+len(" "+stateMark):]}
@@ -78,8 +78,8 @@ func (p *Prompt) end() []int64 {
 	return p.ids
 }
 
-// Fill writes the prompt's tokens and the mask of the valid ones, both of max_len. The state is in
-// the robot's units; a policy without the state in its prompt ignores it.
+// Fill writes the prompt's tokens to dst and marks them in mask; both have max_len elements. The state is in the
+// robot's units; a policy without the state in its prompt ignores it.
 //
 //rt:noalloc
 func (p *Prompt) Fill(dst []int64, mask []bool, state []float32) error {

@@ -56,7 +56,7 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 	rttest.Fails(t, rttest.Err(tok.Prompt(strings.Repeat("a", maxTaskBytes+1))), "4097 bytes, want at most 4096")
 }
 
-// A prompt that fits with only some states would fail while the arm moves.
+// A prompt that fits only with short states would fail later, while the arm moves.
 func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "identity"}, 6)
 	p := rttest.Must(tok.Prompt("lift it"))(t)
@@ -172,9 +172,9 @@ func TestFillByManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// The longest tasks of the worst texts, in which all symbols merge to one. Four times the text may
-// take a little more than four times as long, but not sixteen times; a ratio of the thread's times is
-// meaningful on any machine and under the race detector.
+// The worst texts are those in which all symbols merge to one; the tasks are as long as allowed. Four times the text
+// may take a little more than four times as long, but not sixteen times. The test compares the ratio of the thread's
+// CPU times, which is meaningful on any machine and under the race detector.
 func TestLongTasksAreQuick(t *testing.T) {
 	rttest.RealTime(t)
 	runtime.LockOSThread()

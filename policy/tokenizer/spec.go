@@ -55,8 +55,7 @@ const (
 	stateMark = "{state}"
 )
 
-// Check refuses a spec that no policy with a state of stateDim values can have, and keeps that
-// number.
+// Check refuses a spec that does not fit a policy whose state has stateDim values, and stores stateDim in s.
 func (s *Spec) Check(stateDim int) error {
 	switch {
 	case s.Kind != bpe && s.Kind != SentencePiece:
@@ -109,7 +108,7 @@ func (s *State) check(stateDim int) error {
 	return nil
 }
 
-// text returns the prompt with the task in it. {state} is left.
+// text returns the template with the task in place of {task}. It leaves {state} as it is.
 func (s *Spec) text(task string) (string, error) {
 	if err := checkTask(task); err != nil {
 		return "", err
@@ -144,7 +143,6 @@ func (s *State) bin(i int, value float32) (bin int, ok bool) {
 	case x != x:
 		return 0, false
 	}
-	// x+1 would round a small negative number up into the next bin; times 128 is
-	// exact.
+	// The formula (x+1)*128 would round a small negative number up into the next bin; the product x*128 is exact.
 	return int(math.Floor(float64(x)*(bins/2))) + bins/2, true
 }

@@ -21,8 +21,8 @@
 //
 // spec.go describes the part of bundle.json; json.go and model.go read the files. A task is cut at
 // the added tokens (trie.go), the text between them into words (words.go), words into symbols, and
-// neighbours are merged, best pair first (merge.go). prompt.go makes the whole input from it, with
-// the state of Pi0.5.
+// neighbours are merged, best pair first (merge.go). prompt.go makes the whole input from these ids and, for Pi0.5,
+// from the state.
 //
 // # Why not a module
 //
@@ -49,8 +49,8 @@ import (
 // maxTaskBytes is the longest task.
 const maxTaskBytes = 4096
 
-// Bounds of the declarations in a tokenizer's file. Gemma's has 262,144 pieces and 580,604 merges
-// in 33 MB; the rest is reserve.
+// Bounds of the declarations in a tokenizer's file. Gemma's file has 262,144 pieces and 580,604 merges in 33 MB; the
+// bounds leave room for larger files.
 const (
 	maxFileBytes     = 64 << 20
 	maxPieces        = 1 << 19
@@ -64,7 +64,7 @@ const (
 // errFormat marks a file that this package does not read.
 var errFormat = errors.New("not a tokenizer of these kinds")
 
-// Tokenizer is a bundle's tokenizer. It is constant: many goroutines may use it.
+// Tokenizer is a bundle's tokenizer. It is constant after LoadFile, so many goroutines may use it.
 type Tokenizer struct {
 	spec Spec
 
@@ -87,7 +87,8 @@ const (
 	modelName = "tokenizer.model"
 )
 
-// FileNames are the files that a kind of tokenizer can be read from; the first that exists is read.
+// FileNames returns the names of the files that the spec's kind of tokenizer can be read from. The caller reads the
+// first that exists.
 func FileNames(spec *Spec) []string {
 	if spec.Kind == SentencePiece {
 		return []string{jsonName, modelName}
@@ -107,9 +108,8 @@ func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
 	return parseJSON(data, spec)
 }
 
-// encode returns the ids of a task, with special tokens and template, without padding. A task of
-// more than max_len tokens is refused, never cut. When the prompt contains the state, a task alone
-// has no ids: use Prompt.
+// encode returns the ids of a task in its template, with special tokens and without padding. A task of more than
+// max_len tokens is refused, never cut. When the prompt contains the state, a task alone has no ids: use Prompt.
 func (t *Tokenizer) encode(task string) (ids []int64, err error) {
 	if t.spec.State != nil {
 		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a " +
@@ -168,8 +168,8 @@ type scratch struct {
 	queue   []candidate
 }
 
-// room returns scratch for texts of n bytes. A byte is at most one symbol, but a space becomes
-// three bytes; each merge removes one candidate and adds two.
+// room returns scratch for texts of n bytes. The text has at most one symbol for each byte, but a space becomes three
+// bytes. Each merge removes one candidate and adds at most two.
 func room(n int) scratch {
 	return scratch{make([]byte, 0, 3*n), make([]symbol, 0, 3*n), make([]candidate, 0, 6*n)}
 }

@@ -2,8 +2,8 @@ package tokenizer
 
 import "fmt"
 
-// trie finds the earliest of many strings in a text, and among those with the same begin the
-// longest.
+// trie is a set of strings. It finds the string that begins earliest in a text, and the longest of those that begin at
+// the same place.
 type trie struct {
 	edges map[edge]int32  // to the next node; node 0 is the root
 	ends  map[int32]int32 // the id of the string that ends at a node
@@ -36,8 +36,8 @@ func (t *trie) insert(s string, id int32) error {
 	return nil
 }
 
-// longest returns the length of the longest string that text begins with, and its id; 0 when there
-// is no such string.
+// longest returns the length and the id of the longest string of the trie that text begins with. The length is 0 when
+// there is no such string.
 //
 //rt:noalloc
 func (t *trie) longest(text []byte) (n int, id int32) {
@@ -58,8 +58,8 @@ func (t *trie) longest(text []byte) (n int, id int32) {
 	return n, id
 }
 
-// find returns where the first string begins, its length and its id; the text's length and 0 when
-// there is no such string.
+// find returns the place at which the first string of the trie begins in text, its length and its id. Without such a
+// string at is the text's length and n is 0.
 //
 //rt:noalloc
 func (t *trie) find(text []byte) (at, n int, id int32) {

@@ -16,8 +16,8 @@ const (
 	space
 )
 
-// newer are the characters in the Unicode tables of the Python libraries that this Go release
-// lacks. A test compares every character.
+// newer are the characters that the Unicode tables of the Python libraries have and those of this Go release lack. A
+// test compares every character.
 var newer = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x1c89, 0x1c8a, 1}, {0xa7cb, 0xa7cd, 1}, {0xa7da, 0xa7dc, 1}},
 	R32: []unicode.Range32{
@@ -31,8 +31,8 @@ var newer = &unicode.RangeTable{
 	},
 }
 
-// newerNumbers are digits among them. Those of newestDigits are digits to the pre-tokenizer Digits,
-// but not yet numbers to the pattern of ByteLevel.
+// newerNumbers are the digits among the characters of newer. The pre-tokenizer Digits treats newestDigits as digits,
+// but the pattern of ByteLevel does not yet treat them as numbers.
 var (
 	newerNumbers = &unicode.RangeTable{R32: []unicode.Range32{
 		{0x10d40, 0x10d49, 1}, {0x116d0, 0x116e3, 1}, {0x11bf0, 0x11bf9, 1}, {0x16130, 0x16139, 1},
