@@ -15,8 +15,8 @@ type ActionChunk struct {
 	ChunkModel     Matrix  // [H, A], the model's output
 	ChunkRobot     Matrix  // [H, A'] in the robot's units
 	QueueWaitMs    float64 // from arrival to the start of work
-	InferenceMs    float64 // the whole of the work, without encoding the answer
-	SupersededSeqs uint64  // observations of this robot replaced unseen since the last answer
+	InferenceMs    float64 // duration of all work on the request, except encoding the answer
+	SupersededSeqs uint64  // observations since the last answer that newer ones replaced unseen
 	ServerLoad     float64 // sessions / max_sessions
 
 	// Optional keys.

@@ -9,8 +9,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// appendInt writes the shortest form, as Python's msgpack does: msgp would write a positive 300 as
-// int16, Python writes uint16.
+// appendInt writes v in the shortest form, with the choices of Python's msgpack: Python writes a positive 300 as
+// uint16, msgp would write int16.
 //
 //rt:noalloc
 func appendInt(dst []byte, v int64) []byte {
@@ -44,9 +44,9 @@ func appendBoolKey(dst []byte, key string, value bool) []byte {
 	return msgp.AppendBool(msgp.AppendString(dst, key), value)
 }
 
-// reader walks MessagePack from an untrusted peer. It keeps the first error: from then on every
-// method returns zero and element counts are 0, so that a caller checks err once. Slices that it
-// returns are part of the source.
+// reader reads MessagePack from an untrusted peer. It keeps the first error. Afterwards every method returns a zero
+// value, and every count of elements is 0, so a caller needs to check err only once. Slices that it returns are part of
+// the source.
 type reader struct {
 	b       []byte
 	err     error
@@ -105,7 +105,7 @@ func (r *reader) count(field string, n uint32, limit int, rest []byte) int {
 	return int(n)
 }
 
-// key reads a map key, a str or a bin, as Python does.
+// key reads a map key. Like Python's decoder it accepts a str and a bin.
 //
 //rt:noalloc
 func (r *reader) key() []byte { return r.text("map key", MaxNameBytes) }
@@ -121,7 +121,7 @@ func (r *reader) null() bool {
 	return true
 }
 
-// int reads an integer between lo and hi, in any MessagePack form. Null is 0 where null is allowed.
+// int reads an integer between lo and hi, in any MessagePack form. Where lo is at most 0, it reads nil as 0.
 //
 //rt:noalloc
 func (r *reader) int(field string, lo, hi int64) int64 {
@@ -151,7 +151,7 @@ func (r *reader) uint64(field string) uint64 {
 	return v
 }
 
-// optionalInt reads any 64-bit integer; has is false for nil.
+// optionalInt reads any 64-bit integer. For nil it returns has = false.
 //
 //rt:noalloc
 func (r *reader) optionalInt(field string) (has bool, v int64) {
@@ -318,7 +318,8 @@ func (r *reader) skip(depth int) {
 	}
 }
 
-// elements refuses a claimed number of elements that exceeds the number of bytes left.
+// elements returns the claimed number n of elements as an int. It refuses a number above the number of remaining bytes,
+// since each element has at least one byte.
 //
 //rt:noalloc
 func (r *reader) elements(n uint32, rest []byte, err error) int {
@@ -348,7 +349,7 @@ func (r *reader) strings(dst []string, field string, limit int) []string {
 // string reads a text. It allocates: no hot path calls it.
 func (r *reader) string(field string, limit int) string { return string(r.text(field, limit)) }
 
-// These functions format an error's text, so they are separate from the marked functions.
+// These functions format errors, which allocates. So they are separate from the functions with the mark rt:noalloc.
 
 //go:noinline
 func (r *reader) wrong(field, want string) {

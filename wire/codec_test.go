@@ -122,8 +122,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestHostileBytes: claims that exceed the bytes present, wrong types and wrong sizes are refused
-// with the matching error.
+// TestHostileBytes: a message that claims more bytes than it has, a value of a wrong type and a wrong size are each
+// refused with the matching error.
 func TestHostileBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -173,7 +173,8 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// TestTensorProductDoesNotWrap: a size of 2^107 bytes is 0 modulo 2^64, the size of the empty data.
+// TestTensorProductDoesNotWrap: a shape of 2^107 bytes is refused, although this product wraps to 0, the size of empty
+// data, in 64 bits.
 func TestTensorProductDoesNotWrap(t *testing.T) {
 	src := tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)
 	rttest.FailsAs(t, rttest.Err(ParseTensor(new(Tensor), src)), ErrShape)

@@ -50,10 +50,10 @@ const (
 	MaxNameBytes       = 256      // a name, a dtype, a map key
 	MaxNames           = 256      // entries of a list or map of names
 	MaxSpans           = 1024     // entries of spans
-	MaxSteps           = 16       // observations that are sent together, the newest among them
+	MaxSteps           = 16       // observations that a robot sends together, including the newest
 	MaxMapKeys         = 256      // keys of one message map, known or not
 	MaxDepth           = 16       // nesting below an unknown key
-	MaxSkipped         = 8192     // values below all unknown keys of a message: walking over them takes time
+	MaxSkipped         = 8192     // values below all unknown keys of a message, since skipping each takes time
 )
 
 // Errors of a message. The text names the field, its value and the expected value.

@@ -52,8 +52,8 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 	return keys
 }
 
-// TestDocKeys compares the keys of each message, their order and which are optional, with the
-// encoders' output when every field is set and when no field is set.
+// TestDocKeys compares the documented keys of each message, their order and their being optional with the encoders'
+// output, once with every field set and once with no field set.
 func TestDocKeys(t *testing.T) {
 	messages := map[string]struct{ full, bare []byte }{
 		"Observation":  {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
@@ -120,7 +120,7 @@ func TestDocEventCodes(t *testing.T) {
 	}
 }
 
-// TestDocLimits compares the table with every Max constant of the package.
+// TestDocLimits compares the table of limits in docs/wire.md with every Max constant of the package.
 func TestDocLimits(t *testing.T) {
 	documented := map[string]string{}
 	for _, row := range docTables(t)["Limits"][1:] {
@@ -164,7 +164,7 @@ func maxConstants(t *testing.T) map[string]string {
 	return values
 }
 
-// TestDocKeysOfService compares the table of keys with the functions.
+// TestDocKeysOfService compares the table of a service's keys in docs/wire.md with the functions that make these keys.
 func TestDocKeysOfService(t *testing.T) {
 	const p, u = "PREFIX", "UUID"
 	obs, _ := ObsKey(p, u)

@@ -8,7 +8,7 @@ type EventCode string
 // The defined codes. A receiver treats an unknown code as information.
 const (
 	EventDraining EventCode = "draining" // the server is shutting down: open elsewhere
-	// refused, with the reason in Text; sending the same again will not help
+	// the server refuses the observation, for the reason in Text; sending the same observation again is of no use
 	EventBadObservation EventCode = "bad_observation"
 	EventUnknownSession EventCode = "unknown_session" // not open here: open again
 	// the answer would come too late to be used, so there is no answer
@@ -21,17 +21,17 @@ const (
 	EventQuota EventCode = "quota"
 )
 
-// Event is a server's message instead of a chunk, on the robot's action key with a header of type
-// MsgEvent. An old robot takes it for a chunk without actions and counts it as lost.
+// Event is a message that a server sends in place of a chunk, on the robot's action key with a header of type MsgEvent.
+// An old robot takes it for a chunk without actions and counts that chunk as lost.
 type Event struct {
 	Code         EventCode
 	Text         string
 	Seq          uint64 // seq_id of the observation that it concerns; 0: no observation
-	RetryAfterMs int    // 0: at once, or never, depending on the code
+	RetryAfterMs int    // 0: the robot may retry at once, or never, depending on the code
 
 	// Optional keys, by which a robot distinguishes its own server from others.
 	ServerID string // the sender
-	Nonce    int64  // of the session, if it has one; 0 is not sent
+	Nonce    int64  // the session's nonce, if it has one; 0 is not sent
 }
 
 func (e *Event) fields() []field {

@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A robot sends an observation on its key: the header as attachment, the body as payload. The
-// server parses both; the parsed observation shares the payload's memory.
+// A robot sends an observation on its key, the header as attachment and the body as payload. The server parses both.
+// The pictures of the parsed observation share the payload's memory.
 func ExampleParseObservation() {
 	key, err := wire.ObsKey("@lerobot/demo/main/default", "arm one")
 	if err != nil {

@@ -9,7 +9,7 @@ type Feature struct {
 	Type  string   // STATE, VISUAL, LANGUAGE or ACTION
 	Shape []int    // at most MaxDims; of a picture [C, H, W]
 	DType string   // numpy's name of the values' type
-	Names []string // of the values of a vector, else of the axes
+	Names []string // names of a vector's values, or of the axes of another shape
 }
 
 func appendFeatures(dst []byte, features []Feature) []byte {

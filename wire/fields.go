@@ -7,9 +7,9 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// field is one key of a message about sessions: its name, the place of its value and its limits. A
-// message is the list of its fields, used for writing and for reading. Observations and chunks are
-// coded by hand instead, since they may not allocate.
+// field is one key of a message about sessions: its name, the place of its value and its limits. A message about
+// sessions is written and read by its list of fields. Observations and chunks have hand-written codecs instead, because
+// these may not allocate.
 type field struct {
 	key      string
 	value    any  // a pointer into the message, or op
@@ -17,11 +17,11 @@ type field struct {
 	optional bool // sent only when it is set
 }
 
-// op is the value of a field that is constant.
+// op is the value of a field that has the same text in every message.
 type op string
 
-// unset lists the encodings of the values that an optional field does not send: zero, "", false, no
-// list, no map and 0.0.
+// unset lists the encodings of zero values: 0, "", false, an empty list, an empty map and 0.0. An optional field with
+// such a value is not sent.
 var unset = []string{"\x00", "\xa0", "\xc2", "\x90", "\x80", "\xcb\x00\x00\x00\x00\x00\x00\x00\x00"}
 
 func (f *field) skipped() bool { return f.optional && slices.Contains(unset, string(f.append(nil))) }

@@ -56,7 +56,7 @@ func FuzzParseResetAck(f *testing.F)     { fuzzMessage(f, resetAckKind) }
 func FuzzParseSessionClose(f *testing.F) { fuzzMessage(f, closeKind) }
 func FuzzParseEvent(f *testing.F)        { fuzzMessage(f, eventKind) }
 
-// A reused Observation must read like a fresh one.
+// Parsing into a reused Observation must give the same result as into a fresh one.
 func FuzzParseObservation(f *testing.F) {
 	used := form[Observation]{body: demoObservation(), read: ParseObservation, write: AppendObservation}
 	fuzzMessage(f, func() message { return used })
@@ -98,8 +98,7 @@ func FuzzParseHeader(f *testing.F) {
 	})
 }
 
-// Property: the slug of a slug is the same slug, is one key chunk, and parses back as part of a
-// prefix.
+// Property: a slug is its own slug, is a single key chunk, and parses back as part of a prefix.
 func FuzzSlug(f *testing.F) {
 	for _, s := range []string{"a b", "..x..", "タスク1", "status", "", "a/../b"} {
 		f.Add(s)

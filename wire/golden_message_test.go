@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// message is any body of schema 1, for the judges.
+// message is any body of schema 1, as the judges need it.
 type message interface {
 	parse(src []byte) error
 	append() []byte

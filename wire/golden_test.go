@@ -122,8 +122,8 @@ func TestDeviationsAreComplete(t *testing.T) {
 	}
 }
 
-// TestTracesHaveAnOwner: the traces of the running branch record the behaviour of programs, so each
-// belongs to the package with that behaviour, except the one below.
+// TestTracesHaveAnOwner: a trace of the running branch records the behaviour of a program, so a package must own each
+// trace.
 func TestTracesHaveAnOwner(t *testing.T) {
 	owners := map[string]string{
 		"_about": "", "startup": "wire", "session_semantics": "wire", "zenoh_config": "wire/zenoh",
@@ -141,8 +141,8 @@ func TestTracesHaveAnOwner(t *testing.T) {
 	}
 }
 
-// TestSessionNames: of the names that were tried on the running draft, those that it refused are
-// refused; "a b" and "x/y", which it accepted, are refused too (live deviation uuid_with_space).
+// TestSessionNames: we refuse each recorded name that the running draft refused. We also refuse "a b" and "x/y", which
+// the draft accepted (live deviation uuid_with_space).
 func TestSessionNames(t *testing.T) {
 	var traces struct {
 		Session struct{ Rows [][]any } `json:"session_semantics"`
@@ -189,7 +189,8 @@ func TestTopicQoS(t *testing.T) {
 	}
 }
 
-// TestGoldensAreTheShared compares the copy with its source where the source exists.
+// TestGoldensAreTheShared compares the copy of the frozen vectors in this repository with its source, where the source
+// exists.
 func TestGoldensAreTheShared(t *testing.T) {
 	want, err := os.ReadFile("../../shared/vectors/draft_goldens.json")
 	if err != nil {
@@ -245,8 +246,8 @@ func judgeHeaderDecodeError(raw json.RawMessage) error {
 	return nil
 }
 
-// judgeHeaderEncodeError: Python fails at run time on a number that does not fit; here it must not
-// fit the field's type, so that such a program does not compile.
+// judgeHeaderEncodeError: Python fails at run time on a number that does not fit its field. Here the number must not
+// fit the field's Go type either, so that such a program does not compile.
 func judgeHeaderEncodeError(raw json.RawMessage) error {
 	var v struct{ Kw map[string]json.Number }
 	rttest.PanicOn(json.Unmarshal(raw, &v))

@@ -36,7 +36,7 @@ func (t MsgType) String() string {
 type Header struct {
 	SchemaVersion uint16
 	MsgType       MsgType
-	SeqID         uint64 // the robot's request counter, from 1, never reset while it runs
+	SeqID         uint64 // the robot's request counter; it begins at 1 and is never reset while the robot runs
 	EpisodeID     uint32 // +1 at each reset
 	ClientMonoNs  int64  // the robot's own clock at sending; opaque to the server
 	SessionEpoch  uint32 // +1 at each attempt to reconnect

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// judge is the other side: Python's msgpack reads each body, its tensors become numpy arrays, and
-// the body that Python writes from them is returned. Strings and lists must have the draft's own
-// types, so a bin in place of a str is detected.
+// judge is the Python program of the other side. It reads each body with Python's msgpack, turns its tensors into numpy
+// arrays, writes the body anew and returns it. Strings and lists must have the draft's own types, so a bin in place of
+// a str is detected.
 const judge = `
 import struct, sys
 import msgpack, numpy as np
@@ -45,7 +45,7 @@ func python(t *testing.T) string {
 }
 
 // TestPythonWritesTheSameBytes: Python reads every random message that we write, and writes the
-// same bytes. So every integer, text, float and map has the form that Python's encoder chooses.
+// same bytes. So we encode every integer, text, float and map in the form that Python's encoder chooses.
 func TestPythonWritesTheSameBytes(t *testing.T) {
 	interpreter := python(t)
 	rng := rand.New(rand.NewPCG(1, 2))

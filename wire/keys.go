@@ -40,12 +40,11 @@ var (
 // Key chunks with a fixed meaning, which no name may equal.
 var reserved = []string{"status", "session", "server", "obs", "action", "reset", "alive"}
 
-// Slug turns any text into one key segment: each run of characters outside
-// [A-Za-z0-9_.-] becomes one dash, then dashes and dots are cut at both ends.
-// It is lossy on purpose: `a/b` and `a-b` are the same segment.
+// Slug turns any text into one key segment. Each run of characters outside [A-Za-z0-9_.-] becomes one dash; then dashes
+// and dots at both ends are removed. Different texts may have the same slug, such as `a/b` and `a-b`.
 //
-// Source: LeRobot's remote-inference draft; stripping white space first, as it
-// does, changes nothing, because it becomes a dash that is cut.
+// Source: LeRobot's remote-inference draft; the draft strips white space first, which gives the same slug, because
+// white space at an end becomes a dash that is removed.
 func Slug(segment string) (string, error) {
 	var b strings.Builder
 	run := false
@@ -89,8 +88,8 @@ func CheckUUID(uuid string) error {
 	return nil
 }
 
-// TaskFault returns the reason why a text is no task: it would change on its way, in a log, in a line of
-// edge-rt ctl or in a message. It is empty for a task, and for the empty text.
+// TaskFault returns the reason why a text cannot be a task: a log, a line of edge-rt ctl or a message could not carry
+// it unchanged. It returns "" for a possible task, and for the empty text.
 func TaskFault(text string) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -105,8 +104,8 @@ func TaskFault(text string) string {
 	return ""
 }
 
-// ServicePrefix returns the common prefix of a service's keys. service is the service's name, or
-// its default task; an empty revision or service takes its default.
+// ServicePrefix returns the common prefix of a service's keys. service is the service's name, or its default task. An
+// empty revision or service is replaced by its default.
 func ServicePrefix(model, revision, service string) (string, error) {
 	prefix := KeyRoot
 	for _, segment := range []string{model, cmp.Or(revision, defaultRevision), cmp.Or(service, defaultService)} {
@@ -119,7 +118,7 @@ func ServicePrefix(model, revision, service string) (string, error) {
 	return prefix, nil
 }
 
-// Keys of one robot below a service prefix; uuid is slugged.
+// Keys of one robot below a service prefix, made with the slug of uuid.
 func ObsKey(prefix, uuid string) (string, error)         { return robotKey(prefix, uuid, "/obs") }
 func ActionKey(prefix, uuid string) (string, error)      { return robotKey(prefix, uuid, "/action") }
 func ResetKey(prefix, uuid string) (string, error)       { return robotKey(prefix, uuid, "/reset") }
@@ -130,21 +129,21 @@ func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefi
 // Its samples have TelemetryQoS.
 func TelemetryKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/telemetry") }
 
-// TelemetryQoS drops telemetry that has not left when the next one comes.
+// TelemetryQoS makes the transport drop a telemetry sample that it has not sent when the next one comes.
 var TelemetryQoS = QoS{Priority: Data}
 
-// EpochAliveKey is the robot's second liveliness token. Each session epoch has its own, so that the
-// end of an old token does not evict a robot that has returned.
+// EpochAliveKey is the robot's second liveliness token. Each session epoch has its own token, so that a server does not
+// take the end of an old epoch's token for the end of a robot that has returned.
 func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/"+strconv.FormatUint(uint64(epoch), 10)+"/alive")
 }
 
-// RobotSessionKey is the key on which a robot opens and closes its own session only, so that robots
-// can be distinguished by keys alone.
+// RobotSessionKey is the key on which only this robot opens and closes its session, so that access rules can
+// distinguish robots by their keys alone.
 func RobotSessionKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/session") }
 
-// HeldKey is the token of a server that holds a robot's session, which the process named by mark
-// (HeldMark) opened in that epoch.
+// HeldKey is the key of the token by which a server declares that it holds a robot's session. mark is the HeldMark of
+// the process that opened this session in the given epoch.
 func HeldKey(prefix, uuid, server, mark string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/held/"+server+"/"+mark+"/"+strconv.FormatUint(uint64(epoch), 10))
 }
@@ -162,8 +161,8 @@ func StatusKey(prefix string) string      { return prefix + "/status" }
 func SessionKey(prefix string) string     { return prefix + "/session" }
 func ServerAliveKey(prefix string) string { return prefix + "/server/alive" }
 
-// Tokens of one server of a service, which distinguish it from its replicas: that it is alive, and
-// that it has room for a robot that names no server. id is one key segment.
+// Keys of the tokens of one server of a service, which distinguish it from its replicas. One token states that the
+// server is alive, the other that it has room for a robot that names no server. id is one key segment.
 func ReplicaAliveKey(prefix, id string) string { return prefix + "/server/" + id + "/alive" }
 func ReplicaRoomKey(prefix, id string) string  { return prefix + "/server/" + id + "/room" }
 
@@ -216,7 +215,7 @@ func ParseReplicaKey(prefix, key string) (id, leaf string, err error) {
 	return id, leaf, nil
 }
 
-// Held is the content of a token made by HeldKey.
+// Held is the parsed form of a key made by HeldKey.
 type Held struct {
 	UUID   string // the robot's
 	Server string // its server's id

@@ -16,7 +16,7 @@ const (
 	leaderUseSize  = 52
 )
 
-// LeaderQoS is the treatment of both messages: each replaces the one before.
+// LeaderQoS is the QoS of LeaderPose and LeaderUse, of which only the newest matters.
 var LeaderQoS = QoS{Priority: InteractiveHigh, Express: true}
 
 // LeaderKey returns the prefix of the keys of the leader with this name, a slug.
@@ -33,10 +33,10 @@ func LeaderUseKey(name, robot string) string { return LeaderKey(name) + "/use/" 
 // processes.
 func LeaderAliveKey(name, instance string) string { return LeaderKey(name) + "/alive/" + instance }
 
-// Echo returns a stamp to its owner: a process that receives its own newest stamp knows the round
-// trip, and that the message is no older than that stamp.
+// Echo returns a stamp to the process that sent it. A process that receives its own newest stamp can compute the round
+// trip, and the message is no older than that stamp.
 type Echo struct {
-	Instance uint64 // of the stamp's owner; 0: no stamp has arrived
+	Instance uint64 // Instance of the process that sent the stamp; 0: no stamp has arrived
 	Stamp    uint64 // opaque
 	HeldUS   uint32 // us from the stamp's arrival to this message
 }
@@ -64,8 +64,8 @@ type LeaderUse struct {
 	Echo     Echo   // of the leader
 }
 
-// LeaderJoints returns a number for the names and units of an arm's joints, in their order. Arms
-// with different numbers do not lead each other.
+// LeaderJoints returns a hash of the names and units of an arm's joints, in their order. An arm cannot lead an arm with
+// another hash.
 func LeaderJoints(names, units []string) uint64 {
 	h := fnv.New64a()
 	for i := range names {
@@ -92,7 +92,7 @@ func AppendLeaderPose(dst []byte, p *LeaderPose) []byte {
 	return dst
 }
 
-// ParseLeaderPose reads a pose into *p, whose Place it reuses. The error is ErrMalformed.
+// ParseLeaderPose reads a pose into *p, whose Place it reuses. It refuses other bytes with ErrMalformed.
 //
 //rt:noalloc
 func ParseLeaderPose(p *LeaderPose, src []byte) error {
@@ -134,7 +134,7 @@ func AppendLeaderUse(dst []byte, u *LeaderUse) []byte {
 	return appendEcho(dst, &u.Echo)
 }
 
-// ParseLeaderUse reads a message into *u. The error is ErrMalformed.
+// ParseLeaderUse reads a message into *u. It refuses other bytes with ErrMalformed.
 //
 //rt:noalloc
 func ParseLeaderUse(u *LeaderUse, src []byte) error {

@@ -79,7 +79,7 @@ func TestLeaderMessages(t *testing.T) {
 	}
 }
 
-// Property: bytes that parse are those of the message that was parsed.
+// Property: when bytes parse, appending the parsed message gives the same bytes.
 func FuzzLeader(f *testing.F) {
 	f.Add(AppendLeaderPose(nil, leaderPose()))
 	f.Add(AppendLeaderUse(nil, &LeaderUse{Instance: 1}))

@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// policyMessages returns messages of the size that a two-camera arm exchanges: two JPEGs of 20 kB,
-// a prefix and a chunk of 50 actions of six joints.
+// policyMessages returns an observation and a chunk of the size that an arm with six joints and two cameras exchanges:
+// two JPEGs of 20 kB, a prefix, and 50 actions.
 func policyMessages() (*Observation, *ActionChunk) {
 	o, c := demoObservation(), demoChunk()
 	o.State = make([]float32, 6)
@@ -22,9 +22,8 @@ func policyMessages() (*Observation, *ActionChunk) {
 	return o, c
 }
 
-// TestHotPathNoAlloc: after the first message no step in the path of an observation or a chunk
-// allocates, neither writing nor reading nor checking, also when two robots take turns in one
-// Observation.
+// TestHotPathNoAlloc: after the first message, writing, reading and checking an observation or a chunk allocates
+// nothing, also when the messages of two robots are parsed by turns into one Observation.
 func TestHotPathNoAlloc(t *testing.T) {
 	for name, path := range hotPaths() {
 		if n := testing.AllocsPerRun(200, path); n != 0 {

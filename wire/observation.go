@@ -37,8 +37,8 @@ type Image struct {
 	SpliceAt int
 }
 
-// Span names a run of actions of a chunk that the server still remembers:
-// rows Start to End (half-open) of the answer to request key Source.
+// Span names successive actions of an earlier chunk, which the server still has: rows Start to End (half-open) of the
+// answer to the request with key Source.
 type Span struct {
 	Source     int64
 	Start, End int32
@@ -61,7 +61,7 @@ type Observation struct {
 	HasN          bool
 	N             int64 // last executed action step; row 0 of the answer is step N+1
 	HasOverlapEnd bool
-	OverlapEnd    int // end, exclusive, of the prefix rows that condition the chunk
+	OverlapEnd    int // the first row of the prefix that no longer conditions the chunk
 	HasRunway     bool
 	RunwayMs      float64 // time until the robot runs out of actions
 	HasFrameAge   bool
@@ -70,16 +70,15 @@ type Observation struct {
 	Spans         []Span   // sent when not empty
 
 	// The control steps before this one, for a policy with a history, the oldest first. Both are
-	// sent when not empty. PastImages holds a run of pictures of each camera, one for each step. A
-	// picture without Data equals that of the next step; after the last step comes the picture in
-	// Images.
+	// sent when not empty. PastImages holds, camera after camera, one picture for each step. A picture without Data
+	// equals that of the next step; after the last step comes the picture in Images.
 	PastStates Matrix // [steps-1, state_dim]
 	PastImages []Image
 
 	names *interned
 }
 
-// interned keeps a few texts, so that a robot's next messages do not allocate.
+// interned keeps a few texts that the last messages had, so that parsing the same texts again does not allocate.
 type interned struct {
 	texts [2 * MaxImages]string
 	next  int
@@ -229,7 +228,7 @@ func appendPastImages(dst []byte, images []Image) []byte {
 	return dst
 }
 
-// runOf returns the number of pictures of one camera at the beginning of images.
+// runOf returns the number of pictures at the beginning of images that are of the same camera.
 //
 //rt:noalloc
 func runOf(images []Image) (n int) {
@@ -326,7 +325,7 @@ func (o *Observation) field(r *reader, key []byte) {
 	}
 }
 
-// Of two pictures with one name the last wins, as in a Python dict.
+// images reads the pictures. Of two pictures with the same name it keeps the last, as a Python dict does.
 //
 //rt:noalloc
 func (o *Observation) images(r *reader) {
@@ -345,7 +344,8 @@ func (o *Observation) images(r *reader) {
 	}
 }
 
-// Of two runs of one camera the last wins, as in a Python dict.
+// pastImages reads the pictures of earlier steps. Of two runs of the same camera it keeps the last, as a Python dict
+// does.
 //
 //rt:noalloc
 func (o *Observation) pastImages(r *reader) {
@@ -380,8 +380,7 @@ func (o *Observation) forgetPast(name string) {
 	o.PastImages = kept
 }
 
-// Past lends the pictures of one camera in the steps before this one, the oldest first, as in
-// PastImages.
+// Past lends the pictures of one camera from PastImages, the oldest first.
 //
 //rt:noalloc
 func (o *Observation) Past(name string) []Image {

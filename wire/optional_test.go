@@ -102,8 +102,8 @@ func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M,
 	t.Helper()
 	var got M
 	rttest.Do(t, read(&got, write(nil, &m)))
-	// Lists that were not given are read as empty; the test compares the encoded bytes and the
-	// fields with a value.
+	// A list that is nil is read as an empty list, so the test compares the encoded bytes and only the fields that have
+	// a value.
 	if !bytes.Equal(write(nil, &got), write(nil, &m)) {
 		t.Errorf("got %+v, want %+v", got, m)
 	}
@@ -131,8 +131,8 @@ func TestZeroIsNotAbsent(t *testing.T) {
 }
 
 // TestOptionalKeysStandBehindTheSchema: except for the number of keys, a body with optional keys is
-// the body without them, followed by the optional keys. An old peer that reads in order meets the
-// keys that it knows first.
+// the body without them, followed by the optional keys. So an old peer that reads in order reads the keys of the schema
+// first.
 func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
 	full, bare := demoObservation(), demoObservation()
 	bare.HasT = false

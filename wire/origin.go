@@ -4,7 +4,6 @@ package wire
 // senders' messages, to a router or a peer, proves nothing about those senders.
 type Origin struct {
 	Name string // the link or certificate; empty: unknown
-	// the machine at the other end of a link without a certificate; empty: unknown, or this
-	// machine's socket
+	// the machine at the other end of a link without a certificate; empty: unknown, or a socket file of this machine
 	Host string
 }

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// NoServer is a server_id that no server has. When a robot names it, only a server that does not
-// know the key answers the open; all others stay silent.
+// NoServer is a server_id that no server has. When a robot names it in its open, only an old server, which ignores this
+// key, answers; all newer servers stay silent.
 const NoServer = "-"
 
 // rolloutSuffix ends the id of a server that takes only robots that name it.
 const rolloutSuffix = "-rollout"
 
-// NamedServer returns the id of a server that takes only robots that name it: the new model of a roll-out
-// is not for robots that choose no server.
+// NamedServer returns the id of a server that accepts only robots that name it. A server with the new model of a
+// roll-out has such an id, so that robots without a chosen server keep the old model.
 func NamedServer(id string) string { return id + rolloutSuffix }
 
-// TakesUnnamed reports whether a server may take a robot that names no server.
+// TakesUnnamed reports whether the server with this id may accept a robot that names no server.
 func TakesUnnamed(id string) bool { return !strings.HasSuffix(id, rolloutSuffix) }
 
 // Rendezvous is the weight of the server id for the robot uuid. Of the live servers the one with

@@ -8,9 +8,9 @@ type Asked struct {
 	N         int64 // the step that the robot executed last
 }
 
-// ReadAsked finds `runway_ms` and `n` in the encoded body of an observation and skips the rest: a
-// server must order its robots before it decodes any pictures. It walks over at most MaxSkipped
-// values of a body of any size. When ParseObservation accepts the body, both read the same values.
+// ReadAsked reads `runway_ms` and `n` from the encoded body of an observation and skips all other keys, so that a
+// server can order its robots before it decodes pictures. It refuses a body with more than MaxSkipped values below the
+// skipped keys. For any other body that ParseObservation accepts, both functions read the same values.
 //
 //rt:noalloc
 func ReadAsked(body []byte) (a Asked, err error) {

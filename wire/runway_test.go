@@ -62,7 +62,7 @@ func TestReadAsked(t *testing.T) {
 	})
 }
 
-// Unknown keys of megabytes cost the reader only the time of MaxSkipped values; walking over all of
+// A body with megabytes of values below unknown keys takes only the time to skip MaxSkipped values. Skipping all of
 // them would delay every robot by a third of a second.
 func TestUnknownKeysAreCheap(t *testing.T) {
 	const times = 50
@@ -84,8 +84,8 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	}
 }
 
-// Property: of every body that ParseObservation accepts, ReadAsked reads the same values, unless
-// the body has more values than ReadAsked walks over.
+// Property: from every body that ParseObservation accepts, ReadAsked reads the same values, unless the body has more
+// values than ReadAsked may skip.
 func FuzzReadAsked(f *testing.F) {
 	seed(f)
 	f.Add(nested(MaxSkipped))

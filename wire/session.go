@@ -11,7 +11,7 @@ const (
 	OpClose = "close"
 )
 
-// Tag is one free-form label of a robot. Tags are telemetry: no decision depends on them.
+// Tag is one free-form label of a robot. Tags are only shown and logged: no decision depends on them.
 type Tag struct{ Key, Value string }
 
 // SessionOpen asks for a session.
@@ -34,11 +34,11 @@ type SessionOpen struct {
 	CameraShapes []CameraShape
 	ActionUnits  []string // one for each action name
 	StateUnits   []string // one for each value of the state
-	Instance     string   // random for each process; it reveals a second owner of the id
+	Instance     string   // random for each process; by it a server detects a second process with the id
 	Host         string   // for people: the machine of the robot's process
-	Steps        int      // most observations that the robot sends together to a policy with a history; 0: one
+	Steps        int      // most observations that the robot can send together; 0: one
 	RawImages    []string // cameras whose pictures are sent raw; empty: no camera, or a robot without this key
-	ModelSHA256  string   // the only policy that the robot takes, or the first digits of its digest; empty: any
+	ModelSHA256  string   // digest of the only policy that the robot accepts, or its first digits; empty: any
 }
 
 // CameraShape is the size of a camera's pictures.
@@ -77,8 +77,8 @@ func (o *SessionOpen) fields() []field {
 // AppendSessionOpen appends the body of o.
 func AppendSessionOpen(dst []byte, o *SessionOpen) []byte { return appendFields(dst, o.fields()) }
 
-// ParseSessionOpen reads a body into a fresh *o. A missing op means open; any
-// other than open is refused.
+// ParseSessionOpen resets *o and reads a body into it. A body without the key op is an open; any op other than OpOpen
+// is refused.
 func ParseSessionOpen(o *SessionOpen, src []byte) error {
 	*o = SessionOpen{SchemaVersion: SchemaVersion}
 	return parseFields(src, o.fields())
@@ -108,8 +108,8 @@ func ParseSessionClose(c *SessionClose, src []byte) error {
 	return parseFields(src, c.fields())
 }
 
-// ParseOp returns the operation of a session query: OpOpen, also when the query names no operation,
-// or OpClose. Any other operation is refused; the draft takes it for an open.
+// ParseOp returns the operation of a session query, OpOpen or OpClose. A query without an operation is an open. Any
+// other operation is refused, whereas the draft takes it for an open.
 func ParseOp(src []byte) (string, error) {
 	op := OpOpen
 	var r reader
@@ -134,8 +134,8 @@ type Reset struct {
 	ClientUUID string
 	EpisodeID  uint32
 
-	// Optional key: the task of the observations to come. A server that cannot read it refuses the
-	// reset and changes nothing.
+	// Optional key: the task of the next observations. A server whose policy cannot read the task refuses the reset and
+	// changes nothing.
 	Task string
 }
 
@@ -172,7 +172,7 @@ func (m *ResetAck) fields() []field {
 // AppendResetAck appends the body of m.
 func AppendResetAck(dst []byte, m *ResetAck) []byte { return appendFields(dst, m.fields()) }
 
-// ParseResetAck reads a body into a fresh *m; a body without ok means true.
+// ParseResetAck resets *m and reads a body into it. A body without the key ok means true.
 func ParseResetAck(m *ResetAck, src []byte) error {
 	*m = ResetAck{OK: true}
 	return parseFields(src, m.fields())

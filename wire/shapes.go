@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// ObservationRoom is the size in bytes that an observation may have beside its pictures: state,
-// prefixes, names, and a transport's own fields.
+// ObservationRoom is the largest size in bytes of an observation without its pictures: state, prefixes, names, and a
+// transport's own fields.
 const ObservationRoom = 64 << 10
 
-// Shapes holds the sizes that both sides agreed on at open and that every later message must
-// have. A zero number or an empty list is not checked.
+// Shapes holds the sizes that both sides agreed on when the session was opened. Every later message must have them. A
+// size that is 0, or an empty list, is not checked.
 //
 // Owner: constant after the session is open.
 type Shapes struct {
@@ -19,7 +19,8 @@ type Shapes struct {
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
 	Cameras   []CameraShape // required pictures; H and W 0: any size
-	// steps before the newest; an observation has all of them or zero. 0: a history is not checked
+	// number of steps before the newest. An observation has all of these steps or none of them. 0: a history is not
+	// checked
 	Past int
 }
 
@@ -106,8 +107,8 @@ func (s *CameraShape) check(images []Image) error {
 	return errCamera(s.Name, images)
 }
 
-// CheckUnits refuses units that both sides name and that differ: an arm that receives degrees and
-// expects radians moves 57 times too far. A list that one side does not give is not checked.
+// CheckUnits refuses units in which the two sides differ: an arm that receives degrees and expects radians moves 57
+// times too far. It checks nothing when one side gives no list.
 func CheckUnits(field string, server, client []string) error {
 	if len(server) == 0 || len(client) == 0 || slices.Equal(server, client) {
 		return nil
@@ -128,8 +129,8 @@ func CheckCameraShapes(server, client []CameraShape) error {
 	return nil
 }
 
-// CheckRaw refuses cameras whose raw pictures do not fit into one message together, one picture of
-// each camera at each of the given number of steps. A camera of size 0, not known, is left out.
+// CheckRaw refuses cameras whose raw pictures do not fit into one message together. The message has a picture of each
+// camera for each of the steps. A camera of size 0, whose size is not known, counts as 0 bytes.
 func CheckRaw(cameras []CameraShape, steps int) error {
 	const room = MaxCarriedBytes - ObservationRoom
 	sum, list := 0, make([]string, 0, len(cameras))
@@ -162,7 +163,7 @@ func errAtMost(field string, got, want int) error {
 	return fmt.Errorf("wire: rows of %s: got %d, want at most %d: %w", field, got, want, ErrShape)
 }
 
-// StepName names, for people, a camera's picture a number of steps before the newest.
+// StepName describes, for people, a camera's picture that is before steps older than the newest.
 func StepName(camera string, before int) string {
 	if before == 0 {
 		return camera

@@ -91,8 +91,8 @@ func TestCheckUnitsAndCameraShapes(t *testing.T) {
 	}
 }
 
-// TestTemporary: a refusal is temporary when the reason is capacity or draining, or when it names a
-// time to retry. All others are final.
+// TestTemporary: a refusal is temporary when its reason is capacity or draining, or when it names a time to retry. Any
+// other refusal is final.
 func TestTemporary(t *testing.T) {
 	for _, tt := range []struct {
 		name string

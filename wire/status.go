@@ -32,11 +32,11 @@ type Capabilities struct {
 	// Optional keys for the time that a chunk takes; 0: not known, or an old server.
 	InferenceMsMin float64 // the quickest inference, including its decoding
 	InferenceMsP99 float64 // 99 of 100 take no longer
-	QueueWaitMs    float64 // the longest wait for a turn when all sessions send a request at the same moment
+	QueueWaitMs    float64 // the longest wait of a request when all sessions send a request at the same moment
 }
 
-// Extended reports whether the server knows the optional keys. An old server gets both prefixes, of
-// equal length, and no key that could be an error for it.
+// Extended reports whether the server knows the optional keys. To an old server a robot sends both prefixes, of equal
+// length, and none of the keys that it may refuse.
 func (c *Capabilities) Extended() bool { return c.T > 0 }
 
 func (c *Capabilities) required() []field {
@@ -84,20 +84,19 @@ type SessionAck struct {
 	// Optional keys.
 	ServerID     string
 	Draining     bool
-	RetryAfterMs int    // a temporary refusal: try again later or elsewhere; 0 is not sent
-	Nonce        int64  // the session's, repeated in its chunks; 0 is not sent
-	MaxSessions  int    // from a server that measures how many sessions it can serve; 0 is not sent
-	HeldBy       string // a refusal because another process owns the id: its host, or HostUnknown
+	RetryAfterMs int    // in a temporary refusal: the wait before another attempt; 0 is not sent
+	Nonce        int64  // the session's nonce, repeated in its chunks; 0 is not sent
+	MaxSessions  int    // set by a server that measures how many sessions it can serve; 0 is not sent
+	HeldBy       string // in a refusal because another process owns the id: that process's host, or HostUnknown
 	Simulation   bool   // the policy is for a simulated arm only
-	Statistics   string // JSON of package trained: the observations of the training; empty: not known
+	Statistics   string // the statistics of the training's observations, as JSON of package trained; empty: not known
 }
 
 // HostUnknown is the host of a robot that does not name its host.
 const HostUnknown = "?"
 
-// Temporary reports whether a refusal is temporary, for want of room or because the id is taken:
-// another replica or a later attempt may accept. Any other refusal concerns the contract and is
-// final.
+// Temporary reports whether a refusal is temporary, because the server has no room or another process owns the id.
+// Another replica or a later attempt may then accept the robot. Any other refusal concerns the contract and is final.
 func (a *SessionAck) Temporary() bool {
 	return !a.Accepted && (a.Draining || a.RetryAfterMs > 0 || strings.HasPrefix(a.Error, "server full: "))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// dtype is the element type of a tensor, an index of dtypes. A policy's numbers are float32; float64 is
-// accepted in their place. Objects, text, dates, complex numbers and big-endian data are refused.
+// dtype is the element type of a tensor, an index of dtypes. A policy's numbers are float32; a message may send them as
+// float64, too. Objects, text, dates, complex numbers and big-endian data are refused.
 type dtype uint8
 
 const (
@@ -116,8 +116,8 @@ func (r *reader) dims(field string, v *tensorView) {
 	}
 }
 
-// bytes is the size in bytes that the shape requires. It is limited to one more than a message can
-// have, so that four large axes do not overflow.
+// bytes returns the size in bytes that the shape requires. The result is at most MaxMessageBytes+1, so that the product
+// of four large axes does not overflow.
 //
 //rt:noalloc
 func (v *tensorView) bytes() int64 {
@@ -189,7 +189,7 @@ func (r *reader) fits(field string, v *tensorView, limits ...int) bool {
 	return true
 }
 
-// Matrix is a run of actions: Rows x Cols float32, row-major. The zero Matrix is sent as nil, a
+// Matrix holds successive actions, one in each row: Rows x Cols float32, row-major. The zero Matrix is sent as nil, a
 // Matrix with Cols and no Rows as an empty tensor.
 type Matrix struct {
 	Rows, Cols int

@@ -24,8 +24,8 @@ func AppendTensor(dst []byte, t Tensor) []byte {
 	return msgp.AppendBytes(appendTensorHead(dst, t.DType, t.Shape...), t.Data)
 }
 
-// ParseTensor reads one tensor object into t; Data is borrowed from src, Shape
-// is reused. present is false for nil.
+// ParseTensor reads one tensor object into t. Data is a part of src, and the memory of Shape is reused. present is
+// false for nil.
 //
 //rt:noalloc
 func ParseTensor(t *Tensor, src []byte) (present bool, err error) {

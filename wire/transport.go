@@ -12,8 +12,8 @@ var (
 	ErrDisconnected = errors.New("wire: no link to any endpoint")
 )
 
-// Priority orders traffic on one link, 1 before 7; the values are Zenoh's. Zero
-// is Data.
+// Priority orders traffic on one link, with Zenoh's values: 1 is the most urgent, 7 the least. The zero value means
+// Data.
 type Priority uint8
 
 // The priorities that schema 1 uses.
@@ -26,7 +26,7 @@ const (
 type QoS struct {
 	Priority Priority
 	Reliable bool // hop by hop, not end to end
-	Block    bool // wait for room on a congested link instead of dropping
+	Block    bool // on a congested link, wait for room instead of dropping the sample
 	Express  bool // send at once, without batching
 }
 
@@ -38,8 +38,7 @@ var (
 	ActionQoS      = QoS{Priority: InteractiveHigh, Reliable: true, Express: true}
 )
 
-// Sample is one publication as received. Its slices are lent until the callback returns; Key is
-// valid for as long.
+// Sample is one publication as received. Its slices and Key are valid until the callback returns.
 type Sample struct {
 	Key        string
 	Payload    []byte
@@ -60,12 +59,13 @@ type Query interface {
 
 // Reply is one answer to a query; its slices belong to the caller.
 type Reply struct {
-	Key     string // empty for an error that does not come from a queryable
+	Key     string // may be empty in an error
 	Payload []byte
 	Err     bool // the queryable answered with an error, whose text is Payload
 }
 
-// Declaration is a subscriber, queryable or token that a Session announces until it is closed.
+// Declaration is a subscriber, queryable or token that a Session announces until Undeclare or until the session is
+// closed.
 type Declaration interface{ Undeclare() error }
 
 // Publisher sends samples on one key.
@@ -74,9 +74,9 @@ type Publisher interface {
 	// Put copies payload and attachment before it returns and allocates nothing
 	// in steady state. With a dropping QoS it never waits.
 	Put(payload, attachment []byte) error
-	// PutLatest is Put on a slot of its own. The next PutLatest replaces the slot as long as the
-	// first byte of the slot has not left, so the newest sample is sent. It reports whether it
-	// replaced an unsent sample.
+	// PutLatest is Put with a separate slot in place of the queue. As long as no byte of the sample in the slot has
+	// been sent, the next PutLatest replaces it, so that the newest sample is sent. replaced reports whether an unsent
+	// sample was replaced.
 	PutLatest(payload, attachment []byte) (replaced bool, err error)
 }
 
@@ -85,19 +85,19 @@ type Publisher interface {
 // them itself is the transport's choice. It sees its own tokens.
 //
 // Callbacks run one at a time, on goroutines of the session; no callback runs after its Undeclare
-// has returned. They must only deposit, and may call nothing of the session but Put, PutLatest and
-// the replies to a query.
+// has returned. They must return quickly, and may call no method of the session except Put, PutLatest and the replies
+// to a query.
 type Session interface {
 	Publisher(key string, qos QoS) (Publisher, error)
 	Subscribe(keyexpr string, deposit func(Sample)) (Declaration, error)
 	Queryable(keyexpr string, answer func(Query)) (Declaration, error)
-	// Get queries all queryables that match and collects all replies until every queryable has
-	// finished or timeout. A timeout is not an error: the replies so far are returned.
+	// Get queries all matching queryables and collects their replies until every queryable has finished or timeout has
+	// passed. A timeout is not an error: the replies so far are returned.
 	Get(ctx context.Context, keyexpr string, payload []byte, timeout time.Duration) ([]Reply, error)
 	// Token declares a liveliness token.
 	Token(key string) (Declaration, error)
-	// SubscribeTokens reports tokens that appear (alive) and vanish; existing tokens are reported
-	// too. A lost link makes all of them vanish.
+	// SubscribeTokens reports tokens that appear (alive is true) and vanish. It also reports the tokens that already
+	// exist. When the link is lost, all tokens of other sessions vanish.
 	SubscribeTokens(keyexpr string, deposit func(key string, alive bool)) (Declaration, error)
 	// Tokens lists the live tokens that match.
 	Tokens(ctx context.Context, keyexpr string, timeout time.Duration) ([]string, error)

@@ -1,7 +1,7 @@
 // Package foxglove serves live messages to viewers by Foxglove's WebSocket protocol: Foxglove,
 // Lichtblick, and programs with Foxglove's client libraries.
 //
-// A viewer only reads: what it publishes, calls or sets is ignored. Each viewer has a short queue; a
+// A viewer only reads. The server ignores messages, calls and parameters from it. Each viewer has a short queue; a
 // message that finds it full is dropped and counted, so a slow viewer delays nothing.
 //
 // Source: the specification in github.com/foxglove/ws-protocol.
@@ -29,7 +29,7 @@ const (
 	opMessage = 1 // first byte of a message: u32 subscription, u64 ns, payload follow
 )
 
-// protocols are the names of the protocol; Foxglove's newer programs ask for the first.
+// protocols are the two names of the protocol. Foxglove's newer programs request the first.
 var protocols = []string{"foxglove.sdk.v1", "foxglove.websocket.v1"}
 
 // origins are the pages that may connect: the viewers that run in a browser, and pages of this machine.
@@ -49,7 +49,7 @@ type Channel struct {
 	SchemaEncoding string `json:"schemaEncoding"`
 }
 
-// Server is the handler of the viewers' connections. Any goroutine may call its methods.
+// Server is the http.Handler for the viewers' connections. Any goroutine may call its methods.
 type Server struct {
 	Sent, Dropped atomic.Uint64 // messages, of all viewers
 
@@ -66,7 +66,7 @@ type viewer struct {
 	messages      chan []byte
 }
 
-// New returns the server of these topics, whose schemas are JSON schemas.
+// New returns a server of the given channels, each with a topic and a JSON schema.
 func New(name string, channels []Channel) *Server {
 	for i := range channels {
 		channels[i].ID = uint32(i)
@@ -81,7 +81,7 @@ func New(name string, channels []Channel) *Server {
 	return s
 }
 
-// Publish sends a message of a channel, measured at a time, to the viewers that have subscribed to it.
+// Publish sends a message, measured at the time at, to the viewers that have subscribed to the channel.
 func (s *Server) Publish(channel uint32, at time.Time, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if kind != websocket.MessageText {
-			continue // a message on a channel of the viewer's own, which is ignored
+			continue // a viewer may publish on channels of its own; the server ignores that
 		}
 		if err := s.request(v, text); err != "" {
 			conn.Close(websocket.StatusPolicyViolation, err)
@@ -161,7 +161,7 @@ func (s *Server) leave(v *viewer) {
 	delete(s.viewers, v)
 }
 
-// write sends the greeting, and then the messages of a viewer until ctx is done.
+// write sends a viewer the greeting, the list of channels, and then the messages from its queue until ctx is done.
 func (s *Server) write(ctx context.Context, conn *websocket.Conn, v *viewer) {
 	send := func(kind websocket.MessageType, b []byte) bool {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)

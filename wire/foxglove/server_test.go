@@ -54,7 +54,7 @@ func subscriptions(s *Server) (n int) {
 	return n
 }
 
-// A viewer gets the messages of its subscriptions, by both names of the protocol, and no others.
+// Under both names of the protocol, a viewer gets exactly the messages of its subscriptions.
 func TestAViewerGetsItsMessages(t *testing.T) {
 	for _, protocol := range protocols {
 		s, url := open(t)
@@ -129,7 +129,8 @@ func TestRefusals(t *testing.T) {
 	refused("one viewer too many", websocket.DialOptions{Subprotocols: protocols})
 }
 
-// Property: no text of a viewer makes it hold more than the bounds, or a channel that does not exist.
+// Property: no request gives a viewer more subscriptions than the bound, or a subscription to a channel that does not
+// exist.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"op": "subscribe", "subscriptions": [{"id": 1, "channelId": 1}]}`))
 	f.Add([]byte(`{"op": "unsubscribe", "subscriptionIds": [1]}`))

@@ -111,8 +111,8 @@ func TestCodec(t *testing.T) {
 	rttest.FailsAs(t, (Codec{}).Unmarshal(torn, new(Message)), errMessage)
 }
 
-// Property: whatever the bytes, the readers end without a panic, and a policy or observation that was read is written
-// such that it is read again.
+// Property: on any bytes the readers return without a panic. A policy or observation that was read can be written and
+// read again.
 func FuzzMessages(f *testing.F) {
 	for _, name := range []string{"config", "config2", "obs", "obs5", "actions"} {
 		f.Add(read(f, name))
@@ -131,7 +131,8 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// recursive reports whether a value contains itself, or an object that is never written.
+// recursive reports whether a value contains itself, is too deep or too large to walk through, or contains an object or
+// an array that the test does not write.
 func recursive(v pickle.Value, depth int) bool {
 	var all []pickle.Value
 	switch v := v.(type) {
@@ -170,7 +171,7 @@ func TestAFeatureOfManyAxes(t *testing.T) {
 	}
 }
 
-// A pickle that names one large array for many actions is refused before the array is copied for each.
+// A pickle that uses one large array in many actions is refused before the reader copies the array for each action.
 func TestOneArrayForAllActions(t *testing.T) {
 	whole := func(v pickle.Value) []byte { // without protocol and STOP
 		b := pickle.Append(nil, v)

@@ -169,7 +169,7 @@ func (o *Observation) Encode() []byte {
 		"timestep", o.Timestep, "observation", o.Values, "must_go", o.MustGo)})
 }
 
-// Number returns the value of a joint; ok is false where the observation has no number of that name.
+// Number returns the value of a joint. ok is false when the observation has no number of that name.
 func (o *Observation) Number(name string) (f float64, ok bool) {
 	v, _ := o.Values.Get(name)
 	switch v := v.(type) {
@@ -185,11 +185,12 @@ func (o *Observation) Number(name string) (f float64, ok bool) {
 	return 0, false
 }
 
-// valuesMost bounds an action. A pickle may name one large array many times, which takes no memory before its
-// elements are copied.
+// valuesMost bounds the values of an action. A pickle may use one large array in many actions, which takes memory only
+// when the elements are copied for each action.
 const valuesMost = 1024
 
-// few returns the elements of an array of at most most.
+// few returns the elements of an array. ok is false when the array has more than most elements, or elements that are
+// not floats.
 func few(a *pickle.Array, most int) (_ []float32, ok bool) {
 	if a.Len() > most {
 		return nil, false
@@ -197,8 +198,8 @@ func few(a *pickle.Array, most int) (_ []float32, ok bool) {
 	return a.Floats(nil)
 }
 
-// ParseActions reads a list of TimedAction: the step of the first and rows of equal length. Their
-// steps must follow each other.
+// ParseActions reads a list of TimedAction. first is the step of the first action; rows holds the actions' values. The
+// rows must have equal length, and the actions must be of successive steps.
 func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	v, err := pickle.Decode(src)
 	if err != nil {
@@ -236,8 +237,8 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	return first, rows, nil
 }
 
-// Gather joins the pieces of an observation in memory for most bytes. It returns nil where the call ends before the
-// last piece.
+// Gather joins the pieces of an observation, which may have at most most bytes. It returns nil when the call ends
+// before the last piece.
 func Gather(next Next, most int) ([]byte, error) {
 	whole := make([]byte, 0, most)
 	for {

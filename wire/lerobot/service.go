@@ -24,7 +24,7 @@ import (
 // piece is the most bytes of a message's data; more data travels in several messages.
 const piece = 2 << 20
 
-// State is the place of a piece in an observation.
+// State marks a piece as the beginning, the middle or the end of an observation.
 type State uint64
 
 // The states. An observation of one piece is an End alone.
@@ -34,8 +34,8 @@ const (
 	end    State = 3
 )
 
-// Message is any message of the service: Empty has no field, PolicySetup and Actions have the data in
-// field 1, Observation the state in field 1 and the data in field 2.
+// Message is any message of the service. Empty has no field; PolicySetup and Actions have the data in field 1;
+// Observation has the state in field 1 and the data in field 2.
 type Message struct {
 	State State // of an Observation; 0: another message
 	Data  []byte
@@ -116,15 +116,15 @@ const (
 	PathActions      = "/" + service + "/GetActions"
 )
 
-// Next reads the next message of a call, whose Data is a part of into; io.EOF: there is none. A message that into has
-// no room for is an ErrTooLarge.
+// Next reads the next message of a call into the buffer into, of which Data is a part. It returns io.EOF after the last
+// message, and ErrTooLarge for a message that does not fit into the buffer.
 type Next func(into []byte) (Message, error)
 
 // Call answers a call of a robot client with the data of a message. An error of package status keeps its code.
 type Call func(ctx context.Context, path string, next Next) (out []byte, err error)
 
-// NewServer returns a server of gRPC calls, unencrypted. It is not package grpc's, because that one receives up to
-// 4 MiB of each call before the call can choose the memory for them.
+// NewServer returns a server of unencrypted gRPC calls. Package grpc is not used, because its server receives up to 4
+// MiB of each call before answer can choose the memory for the message.
 func NewServer(answer Call) *http.Server {
 	s := &http.Server{Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)

@@ -14,8 +14,8 @@ import (
 // privileged is the first port that every user may listen on.
 const privileged = 1024
 
-// TCP listens on host:port. An IPv4 address is for IPv4 only: Go's "tcp" would make 0.0.0.0 listen
-// on IPv6, too. An empty host and [::] mean both.
+// TCP listens on host:port. With an IPv4 address it listens on IPv4 only; Go's network "tcp" would make 0.0.0.0 listen
+// on IPv6, too. With an empty host or [::] it listens on both.
 func TCP(address string) (net.Listener, error) {
 	config := net.ListenConfig{KeepAlive: -1} // the server of the connections sets limits itself
 	return config.Listen(context.Background(), network(address), address)
@@ -30,8 +30,8 @@ func network(address string) string {
 	return "tcp"
 }
 
-// cure explains why the system refuses to listen on an address, and names a remedy; it is empty
-// for an error without a known remedy. other describes how to choose another port.
+// cure returns the reason why the system refuses to listen on an address, with a remedy. It returns "" for an error
+// without a known remedy. other describes how to choose another port.
 func cure(err error, other string) string {
 	var unknown *net.DNSError
 	switch {

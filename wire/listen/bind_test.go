@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A server with an IPv4 address must not answer on IPv6, for which a firewall may have no rule.
+// A server that listens on an IPv4 address must not answer on IPv6, because the firewall may have rules for IPv4 only.
 func TestTCPIsOnTheAddressThatWasAskedFor(t *testing.T) {
 	six := true
 	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {

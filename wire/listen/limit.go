@@ -16,25 +16,26 @@ type limited struct {
 	closed func(from net.Addr)
 
 	mu   sync.Mutex
-	open []*connection // in the order of their arrival, guarded by mu
+	open []*connection // connections with a place, the oldest first; guarded by mu
 }
 
-// Limit returns l with at most most connections at a time. Where all places are taken, a new connection gets the place
-// of a connection for which Keep was not called: the oldest of the host that has the most such connections, so that a
-// host that opens many takes its own places. Without such a connection the new one is closed. Limit calls closed, in
-// Accept's goroutine, with the address of each connection that it closes.
+// Limit returns l with at most most connections at a time. When all places are taken, a new connection replaces one for
+// which Keep was not called: the oldest of the host with the most such connections. So a host that opens many
+// connections replaces its own. When Keep was called for all connections, the new connection is closed. Limit calls
+// closed, in Accept's goroutine, with the address of each connection that it closes.
 func Limit(l net.Listener, most int, closed func(from net.Addr)) net.Listener {
 	return &limited{Listener: l, most: most, closed: closed}
 }
 
 type connectionKey struct{}
 
-// ConnContext is the http.Server.ConnContext with which Keep finds the connection of a request.
+// ConnContext is a function for http.Server.ConnContext. It stores the connection in the contexts of its requests,
+// where Keep finds it.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// Keep lets the connection of a request keep its place.
+// Keep protects the connection of the request with this context: no new connection takes its place.
 func Keep(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.limit.mu.Lock()
@@ -51,7 +52,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetKeepAlive(true) // finds a client that is gone; TCP leaves it off
+			_ = tcp.SetKeepAlive(true) // detects a client that is gone; function TCP leaves keep-alive off
 		}
 		one := &connection{Conn: c, limit: l, host: Host(c.RemoteAddr())}
 		loser := l.enter(one)
@@ -65,13 +66,13 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// enter gives c a place. It returns the connection that has no place now, which may be c; nil: every connection has
-// a place.
+// enter gives c a place if it can. It returns the connection that is left without a place, which may be c, or nil when
+// there is none.
 func (l *limited) enter(c *connection) (loser *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) >= l.most {
-		idle := map[string]int{} // connections of each host that may lose their place
+		idle := map[string]int{} // how many connections of each host may lose their place
 		for _, o := range l.open {
 			if !o.kept {
 				idle[o.host]++
@@ -92,12 +93,12 @@ func (l *limited) enter(c *connection) (loser *connection) {
 	return loser
 }
 
-// remove gives the place of a connection back. The caller holds mu.
+// remove frees the place of a connection. The caller holds mu.
 func (l *limited) remove(c *connection) {
 	l.open = slices.DeleteFunc(l.open, func(o *connection) bool { return o == c })
 }
 
-// connection gives its place back when it is closed.
+// connection is a connection of a limited listener. Close frees its place.
 type connection struct {
 	net.Conn
 	limit *limited

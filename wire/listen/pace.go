@@ -14,9 +14,9 @@ const (
 	logInterval  = time.Minute
 )
 
-// Host returns the machine of an address, as the unit in which its connections are counted: the
-// address without its port; for IPv6 the network of 64 bits, since a machine may have any address
-// in it; the empty string for a unix socket.
+// Host returns a key of the machine at an address, under which its connections are counted. The key is the IPv4 address
+// without the port, or the 64-bit network of an IPv6 address, since a machine may use any address in its network. It is
+// empty for a unix socket.
 func Host(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -28,9 +28,9 @@ func Host(addr net.Addr) string {
 	return string(tcp.IP.Mask(net.CIDRMask(64, 128)))
 }
 
-// paced is a listener with a bounded rate of connections of each host.
+// paced is a listener that bounds the rate of each host's connections.
 //
-// Owner: Accept: one goroutine.
+// Owner: one goroutine calls Accept.
 type paced struct {
 	net.Listener
 	pace
@@ -38,9 +38,10 @@ type paced struct {
 	logged time.Time // when why was not nil
 }
 
-// Pace returns l with at most one connection of a host each paceInterval, since the handshake of each costs CPU time
-// that is missing elsewhere; after a pause burst may come at once. Further ones are closed. Pace calls closed, in
-// Accept's goroutine, for each of them, now and then with the reason for a log.
+// Pace returns l with at most one connection of each host per paceInterval, since the handshake of each connection
+// takes CPU time from other work. After a pause a host may open burst connections at once. Pace closes further
+// connections and calls closed, in Accept's goroutine, for each of them. why is nil except once per logInterval, when
+// it is the reason for a log.
 func Pace(l net.Listener, burst int, closed func(why error)) net.Listener {
 	return &paced{Listener: l, pace: newPace(burst), closed: closed}
 }
@@ -74,7 +75,7 @@ func newPace(burst int) pace {
 	return pace{time.Duration(burst) * paceInterval, map[string]time.Time{}}
 }
 
-// admit reports whether a connection of a host that comes at an instant may stay.
+// admit reports whether a connection of a host that arrives at the instant now may stay, and counts it.
 func (p *pace) admit(host string, now time.Time) bool {
 	if len(p.due) >= maxPaced && p.due[host].IsZero() {
 		maps.DeleteFunc(p.due, func(_ string, due time.Time) bool { return now.Sub(due) >= p.window })

@@ -9,7 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: a host's pace returns after a pause, is its own, and the number of hosts is bounded.
+// Goal: a host may open a burst again after a pause, hosts do not share their pace, and the number of counted hosts is
+// bounded.
 func TestPace(t *testing.T) {
 	const atOnce = 5
 	p := newPace(atOnce)

@@ -96,8 +96,8 @@ func (c *client) Close() error {
 	return nil
 }
 
-// sender is a client's publisher. A sample without a subscriber is an error: the server has no session
-// of the client.
+// sender is a client's publisher. A sample that no subscriber receives is an error, because the server then has no
+// session of this client.
 type sender struct {
 	bus *Bus
 	key string

@@ -1,7 +1,6 @@
-// Package local joins clients in this process to a server, beside the network that the server is on:
-// a front, which speaks the protocol of foreign clients, is such a client for each of them. The
-// server sees their queries, tokens and samples among those of the network; other servers and robots
-// see none of them.
+// Package local connects clients in this process to a server, in addition to the server's network. A front, which
+// speaks the protocol of foreign clients, opens such a client for each foreign client. The server receives these
+// clients' queries, tokens and samples like those of the network; other servers and robots receive none of them.
 package local
 
 import (
@@ -17,7 +16,7 @@ import (
 
 // Bus joins a server's session to clients in this process.
 //
-// Its callbacks run on the goroutine of the other side, one at a time for each declaration.
+// A callback runs on the goroutine of the side that sends, one at a time for each declaration.
 type Bus struct {
 	network wire.Session
 
@@ -25,7 +24,7 @@ type Bus struct {
 	declared atomic.Pointer[[]*declaration]
 }
 
-// Join returns a bus beside network, which the bus does not close.
+// Join returns a bus for a server on network. The bus does not close network.
 func Join(network wire.Session) *Bus {
 	b := &Bus{network: network}
 	b.declared.Store(&[]*declaration{})
@@ -73,8 +72,8 @@ func (b *Bus) declare(d *declaration) *declaration {
 	return d
 }
 
-// Undeclare removes d and waits for its callback in hand. A token's watchers see it vanish with its
-// last declaration.
+// Undeclare removes d and waits for a callback that is running. Watchers are informed that a token vanishes when its
+// last declaration is removed.
 func (d *declaration) Undeclare() error {
 	b := d.bus
 	b.mu.Lock()
@@ -96,7 +95,7 @@ func (d *declaration) Undeclare() error {
 	return nil
 }
 
-// deliver gives a sample to the subscribers of one side and reports whether there was one.
+// deliver passes a sample to the matching subscribers of one side and reports whether there was such a subscriber.
 //
 //rt:noalloc
 func (b *Bus) deliver(s wire.Sample, toServer bool) (delivered bool) {
@@ -113,7 +112,7 @@ func (b *Bus) deliver(s wire.Sample, toServer bool) (delivered bool) {
 	return delivered
 }
 
-// report shows a token that appears or vanishes to the watchers of one side.
+// report informs the matching watchers of one side that a token appears or vanishes.
 func (b *Bus) report(key string, alive, toServer bool) {
 	for _, d := range b.all() {
 		if d.kind == watcher && d.server == toServer && keyexpr.Intersects(d.key, key) {
@@ -130,7 +129,7 @@ func (d *declaration) report(key string, alive bool) {
 	}
 }
 
-// tokens returns the tokens of one side that match.
+// tokens returns the keys of one side's tokens that match expr.
 func (b *Bus) tokens(expr string, ofServer bool) (keys []string) {
 	for _, d := range b.all() {
 		if d.kind == token && d.server == ofServer && keyexpr.Intersects(expr, d.key) && !slices.Contains(keys, d.key) {
@@ -154,7 +153,7 @@ type server struct {
 	bus *Bus
 }
 
-// Unwrap returns the network, for callers that ask it for more than a wire.Session has.
+// Unwrap returns the network's session, for callers that need methods beyond those of wire.Session.
 func (s *server) Unwrap() wire.Session { return s.Session }
 
 func (s *server) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
@@ -204,14 +203,14 @@ func (s *server) SubscribeTokens(expr string, deposit func(string, bool)) (wire.
 	return declared, err
 }
 
-// Tokens lists the tokens of the network and those of the clients.
+// Tokens lists the tokens of the network and the clients' tokens that match expr.
 func (s *server) Tokens(ctx context.Context, expr string, timeout time.Duration) ([]string, error) {
 	keys, err := s.Session.Tokens(ctx, expr, timeout)
 	return append(keys, s.bus.tokens(expr, false)...), err
 }
 
-// publisher sends the server's samples to the client that subscribes, else to the network: a robot is
-// on one side only.
+// publisher sends the server's samples to the clients that subscribe to the key. Without such a client it sends them to
+// the network, since a robot is on one side only.
 type publisher struct {
 	wire.Publisher
 	bus *Bus

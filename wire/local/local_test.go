@@ -14,7 +14,8 @@ type nobody struct{ wire.Publisher }
 
 func (alone) Publisher(string, wire.QoS) (wire.Publisher, error) { return nobody{}, nil }
 
-// Package server/front tests the bus with a whole network, this test only that a chunk allocates nothing.
+// The tests of package server/front use the bus with a whole network. This test checks only that the delivery of a
+// chunk allocates nothing.
 func TestDeliverNoAlloc(t *testing.T) {
 	b := Join(alone{})
 	n := 0

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Query is one query to one queryable in this process.
+// Query is a query of one client or server to a single queryable in this process.
 type Query struct {
 	key     string
 	from    wire.Origin
@@ -27,8 +27,8 @@ func NewQuery(key string, from wire.Origin, payload []byte) *Query {
 	}
 }
 
-// Await returns the replies to queries that were asked. After the time-out it returns the replies
-// so far without an error; when ctx ends, with its error.
+// Await waits for the queries asked and returns their replies. After the time-out it returns the replies of the
+// finished queries without an error. When ctx ends, it returns them with the error of ctx.
 func Await(ctx context.Context, asked []*Query, timeout time.Duration) (replies []wire.Reply, err error) {
 	limit, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

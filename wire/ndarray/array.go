@@ -1,9 +1,9 @@
-// Package ndarray reads and writes NumPy arrays as openpi and GR00T put them into MessagePack: as a
-// map of bytes, dtype and shape, and as a map of an .npy file. array.go has the array, npy.go the
-// file, value.go MessagePack with either.
+// Package ndarray reads and writes NumPy arrays in MessagePack, in the two forms of openpi (a map of bytes, dtype and
+// shape) and GR00T (a map with an .npy file). array.go has the array, npy.go the .npy file, and value.go MessagePack
+// values with arrays in both forms.
 //
-// All bytes that it reads come from another machine. It reads numbers only, never objects, and
-// bounds depth, items and dimensions; the caller bounds the message.
+// All bytes that it reads come from another machine. It reads arrays of numbers only, never of objects. It bounds the
+// depth, the items and the dimensions of a message; the caller bounds its size.
 package ndarray
 
 import (
@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// ErrFormat marks bytes that are no array, or an array of a kind that is not read.
+// ErrFormat marks bytes that are not an array, or an array of a type that this package does not read.
 var ErrFormat = errors.New("ndarray")
 
 // Bounds of an array. A policy's arrays have at most five dimensions.
@@ -46,7 +46,7 @@ var itemSizes = map[string]int{
 	"<i8": 8, "<u8": 8, "<f8": 8,
 }
 
-// check compares dtype, shape and bytes with each other.
+// check refuses an array whose bytes do not fit its dtype and shape.
 func (a *Array) check() error {
 	size, ok := itemSizes[a.DType]
 	if !ok {
@@ -96,7 +96,7 @@ func (a *Array) Floats(dst []float32) {
 	}
 }
 
-// at returns the element at the start of b.
+// at returns the element of the array's dtype at the start of b.
 func (a *Array) at(b []byte) float64 {
 	switch a.DType {
 	case Float32:

@@ -16,8 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// golden is an array with the bytes that openpi-client 0.1.2 (msgpack_numpy.packb) and GR00T's form
-// (msgpack with numpy.save) give for it; NumPy 1.26, msgpack 1.2.
+// golden is an array with its encodings by openpi-client 0.1.2 (msgpack_numpy.packb) and in GR00T's form (msgpack with
+// numpy.save), made with NumPy 1.26 and msgpack 1.2.
 type golden struct {
 	Name, DType   string
 	Shape         []int
@@ -91,7 +91,7 @@ func TestHalfNotANumber(t *testing.T) {
 	}
 }
 
-// packed is a map of MessagePack in the form of openpi.
+// packed returns an array in openpi's form, as a MessagePack map.
 func packed(dtype, shape, data string) []byte {
 	b := append([]byte{0x84}, appendBytes(nil, openpiArray)...)
 	b = append(append(b, 0xC3), appendBytes(nil, "data")...)
@@ -174,8 +174,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, Parse returns; each array that it returns has as many bytes as its
-// shape and dtype demand, and survives being written and read in either style.
+// Property: on any bytes Parse returns. Each array that it returns has as many bytes as its shape and dtype require,
+// and is the same after it was written and read in either style.
 func FuzzParse(f *testing.F) {
 	for _, g := range goldens(f) {
 		f.Add(fromHex(f, g.OpenPI))
@@ -203,7 +203,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Property: whatever the bytes, parseNPY returns, and its arrays have the bytes of their shape.
+// Property: on any bytes parseNPY returns, and an array that it returns has as many bytes as its shape requires.
 func FuzzParseNPY(f *testing.F) {
 	f.Add(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 2), }\n", "12345678"))
 	f.Add(append(npyPrefix(Uint8, []int{2}), 1, 2))

@@ -11,7 +11,7 @@ import (
 // Bounds of a message's structure.
 const (
 	maxDepth = 16
-	maxItems = 1 << 14 // of all maps and lists of a message together
+	maxItems = 1 << 14 // items of all maps and lists of a message together
 )
 
 // The marks of arrays and of NumPy's scalars in a map. openpi writes its keys as bytes, GR00T as text.
@@ -28,9 +28,9 @@ const (
 // or *Array.
 type Map map[string]any
 
-// Parse reads one MessagePack value, in which maps with the marks of openpi or GR00T are arrays. Data
-// of arrays and byte strings are lent from b. Extensions, keys that are no text, and bytes after the
-// value are refused. Errors wrap ErrFormat and name the place.
+// Parse reads one MessagePack value, in which maps with the marks of openpi or GR00T are arrays. Byte strings and the
+// data of arrays are parts of b. Extensions, keys that are no text, and bytes after the value are refused. Errors wrap
+// ErrFormat and name the place.
 func Parse(b []byte) (any, error) {
 	r := reader{b: b}
 	v, err := r.value(0)
@@ -99,7 +99,7 @@ func (r *reader) value(depth int) (v any, err error) {
 	return v, err
 }
 
-// take counts n items, so that no header can announce more items than a message may have.
+// take counts n announced items, and refuses them when the message has more than maxItems items.
 func (r *reader) take(n uint32) error {
 	if r.items += int(n); r.items > maxItems {
 		return fmt.Errorf("more than %d items", maxItems)
@@ -167,7 +167,8 @@ func (r *reader) key() (string, error) {
 	}
 }
 
-// special returns the array or number that m encodes, else m.
+// special returns the array or number that m encodes. A map without the marks of arrays and numbers is returned as it
+// is.
 func (m Map) special() (any, error) {
 	if _, ok := m[openpiArray]; ok {
 		return m.openpi()
@@ -229,7 +230,7 @@ func Number(v any) (n float64, ok bool) {
 	return 0, false
 }
 
-// Kind returns the name of v's type for an error.
+// Kind returns a description of v's type, for the text of an error.
 func Kind(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -252,8 +253,8 @@ func Kind(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// At returns the value of a key, nil where it is missing. Where m has no key images.top, At returns
-// the entry top of its map images.
+// At returns the value of a key, or nil when it is missing. When m has no key "images.top", At("images.top") returns
+// the entry "top" of the map "images" in m.
 func (m Map) At(key string) any {
 	if v, ok := m[key]; ok {
 		return v
@@ -263,7 +264,7 @@ func (m Map) At(key string) any {
 	return inner[rest]
 }
 
-// Style is the form of arrays in a message.
+// Style is the form of the arrays in a message: openpi's or GR00T's.
 type Style int
 
 // The styles.

@@ -13,7 +13,7 @@ import (
 // Transport is the programs' name for this transport.
 const Transport = "zenoh (zenoh-go on libzenohc)"
 
-// Check accepts every configuration: the library checks its endpoints and options itself.
+// Check accepts every configuration, since the C library itself checks endpoints and options when a session opens.
 func Check(zenoh.Config) error { return nil }
 
 // Open joins the network.

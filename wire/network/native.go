@@ -12,7 +12,7 @@ import (
 // Transport is the programs' name for this transport.
 const Transport = "zenoh (built in, pure Go)"
 
-// Check refuses a configuration that Open would refuse without a network.
+// Check refuses each configuration that Open would refuse before it uses the network.
 func Check(cfg zenoh.Config) error { return cfg.Check() }
 
 // Open joins the network.

@@ -50,7 +50,7 @@ type Request struct {
 	Robot, Server [8]byte // ids of the robot's span and of the server's, whose parent is the robot's
 }
 
-// Of returns the ids of a request of a session.
+// Of returns the trace ids of the request with number seq of a session.
 func Of(session string, seq uint64) (r Request) {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64([]byte(session), seq))
 	copy(r.Trace[:], sum[:])
@@ -59,7 +59,7 @@ func Of(session string, seq uint64) (r Request) {
 	return r
 }
 
-// Part returns the id of a part of a span.
+// Part returns the id of the child span with the number part.
 func Part(span [8]byte, part byte) [8]byte {
 	span[7] += part
 	span[0] ^= 0x80
@@ -85,7 +85,7 @@ type Span struct {
 
 // Exporter sends spans. A nil Exporter drops them. Any goroutine may call its methods.
 type Exporter struct {
-	Sent, Dropped atomic.Uint64 // spans; dropped: too many wait, or the collector did not take them
+	Sent, Dropped atomic.Uint64 // spans; those in Dropped found the queue full, or the collector did not accept them
 
 	url      string
 	resource json.RawMessage
@@ -110,8 +110,8 @@ func Check(address string) error {
 	return nil
 }
 
-// Open starts sending to a collector, such as http://HOST:4318. service and instance are the program's and
-// the machine's names; report is called with the first failure of a series.
+// Open starts sending spans to a collector, such as http://HOST:4318. service and instance are the names of the program
+// and the machine. report gets the first failure of each series of failures.
 func Open(address, service, instance string, report func(string)) (*Exporter, error) {
 	if err := Check(address); address == "" || err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func Open(address, service, instance string, report func(string)) (*Exporter, er
 	return e, nil
 }
 
-// Add hands a span over; it never waits.
+// Add queues a span for sending. It never waits: when the queue is full, it drops the span.
 //
 //rt:noalloc
 func (e *Exporter) Add(s Span) {
@@ -170,7 +170,7 @@ func (e *Exporter) run() {
 	e.Dropped.Add(uint64(len(e.spans)))
 }
 
-// post sends one batch. A batch that the collector does not take is lost.
+// post sends one batch of spans. A batch that the collector does not accept is lost.
 func (e *Exporter) post(ctx context.Context) {
 	batch := make([]span, 0, batchMost)
 	for len(batch) < batchMost && len(e.spans) > 0 {

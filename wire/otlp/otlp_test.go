@@ -72,7 +72,8 @@ func TestTheBodyIsOTLPs(t *testing.T) {
 	}
 }
 
-// A collector that refuses or is away costs spans, is reported once, and never delays Add.
+// When the collector refuses spans or does not answer, the spans are dropped, the failure is reported once, and Add is
+// never delayed.
 func TestALostCollectorCostsSpans(t *testing.T) {
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "full", http.StatusServiceUnavailable)

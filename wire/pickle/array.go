@@ -29,8 +29,7 @@ func (a *Array) Len() int {
 	return len(a.Data) / sizes[a.Type]
 }
 
-// Floats appends the elements to dst as float32; ok is false for a type that is neither f2, bf16, f4
-// nor f8.
+// Floats appends the elements to dst as float32. ok is false when the type of the elements is not f2, bf16, f4 or f8.
 func (a *Array) Floats(dst []float32) (_ []float32, ok bool) {
 	for i := range a.Len() {
 		switch a.Type {
@@ -72,7 +71,7 @@ func half(h uint16) float64 {
 	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
-// dtype is a NumPy type; its byte order comes with BUILD.
+// dtype is a NumPy type. A later BUILD opcode sets its byte order.
 type dtype struct {
 	code  string // without the byte order
 	built bool
@@ -89,7 +88,8 @@ func newDtype(args []Value) (Value, error) {
 	return &dtype{code: code}, nil
 }
 
-// build checks the byte order: (3, order, None, None, None, -1, -1, flags).
+// build takes the byte order from a state (3, order, None, None, None, -1, -1, flags), and refuses any order but
+// little-endian.
 func (d *dtype) build(state Value) error {
 	t, ok := state.(*Tuple)
 	if !ok || len(t.Items) < 2 {
@@ -103,7 +103,8 @@ func (d *dtype) build(state Value) error {
 	return nil
 }
 
-// ready returns the type of a dtype whose byte order is known. A single byte has no order.
+// ready returns the element type of a dtype. It refuses a dtype whose byte order was never set, except for elements of
+// one byte.
 func ready(v Value) (string, error) {
 	d, ok := v.(*dtype)
 	if !ok || !d.built && sizes[d.code] > 1 {
@@ -112,7 +113,7 @@ func ready(v Value) (string, error) {
 	return d.code, nil
 }
 
-// newArray is _reconstruct(ndarray, (0,), b"b"), an array whose content comes with BUILD.
+// newArray computes _reconstruct(ndarray, (0,), b"b"): an empty array, whose content a later BUILD opcode sets.
 func newArray(args []Value) (Value, error) {
 	if len(args) != 3 {
 		return nil, malformed("_reconstruct of %d arguments, want 3", len(args))
@@ -123,7 +124,7 @@ func newArray(args []Value) (Value, error) {
 	return &Array{}, nil
 }
 
-// content sets the content of an array: (1, shape, dtype, is_fortran, data).
+// content sets an array from a state (1, shape, dtype, is_fortran, data).
 func (d *decoder) content(a *Array, state Value) error {
 	t, ok := state.(*Tuple)
 	if !ok || len(t.Items) != 5 || a.Type != "" {
@@ -169,7 +170,7 @@ func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) e
 	return err
 }
 
-// gather copies the elements of a view in C's order.
+// gather copies the elements of a strided view into C order.
 func (d *decoder) gather(src []byte, size, offset int, shape, stride []int) ([]byte, error) {
 	count := size
 	for _, n := range shape {
@@ -213,8 +214,8 @@ func dims(v Value) ([]int, error) {
 	return axes, nil
 }
 
-// bufferedArray is _frombuffer(data, dtype, shape, order), since NumPy 2.3 with the order of the axes
-// beside the order K: then shape is that of the data, whose axes are transposed.
+// bufferedArray computes _frombuffer(data, dtype, shape, order). Since NumPy 2.3 the call may have order K and, as a
+// further argument, an order of the axes: shape is then the shape of the data before its axes are transposed.
 func (d *decoder) bufferedArray(args []Value) (Value, error) {
 	if len(args) != 4 && len(args) != 5 {
 		return nil, malformed("_frombuffer of %d arguments, want 4 or 5", len(args))
@@ -234,7 +235,7 @@ func (d *decoder) bufferedArray(args []Value) (Value, error) {
 	return a, d.transpose(a, args[4])
 }
 
-// transpose gives a the axes in another order, as ndarray.transpose(axes) does.
+// transpose puts the axes of a into another order, as ndarray.transpose(axes) does.
 func (d *decoder) transpose(a *Array, order Value) error {
 	axes, err := dims(order)
 	if err != nil {

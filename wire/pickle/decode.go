@@ -56,7 +56,7 @@ const (
 	opByteArray8 opcode = 0x96
 )
 
-// refused holds the names of the opcodes that are not read.
+// refused gives the names of opcodes that this reader does not support, for the text of an error.
 var refused = map[opcode]string{
 	'0': "POP", '1': "POP_MARK", '2': "DUP", 'F': "FLOAT", 'I': "INT", 'L': "LONG", 'P': "PERSID", 'S': "STRING",
 	'T': "BINSTRING", 'U': "SHORT_BINSTRING", 'V': "UNICODE", 'd': "DICT", 'g': "GET", 'i': "INST", 'l': "LIST",
@@ -65,14 +65,14 @@ var refused = map[opcode]string{
 	0x98: "READONLY_BUFFER",
 }
 
-// budget bounds the work of a pickle with the archives in it.
+// budget bounds the work of decoding a pickle, including the archives in it.
 type budget struct {
 	ops    int
-	copied int // bytes of arrays that may still be copied into another order
+	copied int // bytes of arrays that the decoder may still copy into another order
 }
 
-// spend takes n bytes for a copy. Each array of a message is copied at most once, so that its copies
-// are no larger than the message; a pickle may name one array many times.
+// spend takes n bytes for a copy from the budget. All copies together may be as large as the message, which is enough
+// to copy each array once. A hostile pickle could make the decoder copy the same array many times.
 func (b *budget) spend(n int) error {
 	if b.copied -= n; b.copied < 0 {
 		return tooLarge("bytes too many of copied arrays", -b.copied, 0)
@@ -80,7 +80,7 @@ func (b *budget) spend(n int) error {
 	return nil
 }
 
-// decoder is the state of the program: a stack of values, marks into it, and the memo.
+// decoder is the state of the pickle's program: a stack of values, marks at positions of the stack, and the memo.
 type decoder struct {
 	*budget
 	src   []byte
@@ -137,7 +137,7 @@ func (d *decoder) take(n int) ([]byte, error) {
 	return b, nil
 }
 
-// counted reads a length of width bytes, and that many bytes.
+// counted reads a length of width bytes, and as many bytes as the length tells.
 func (d *decoder) counted(width int) ([]byte, error) {
 	b, err := d.take(width)
 	if err != nil {
@@ -219,7 +219,8 @@ func (d *decoder) index(op opcode) (int, error) {
 	return int(binary.LittleEndian.Uint32(b)), nil
 }
 
-// put remembers the newest value. Writers number their memos without gaps.
+// put stores the newest value as memo i. It refuses a number that leaves a gap, since writers number their memos
+// without gaps.
 func (d *decoder) put(i int) error {
 	v, err := d.top()
 	switch {
@@ -250,7 +251,8 @@ func (d *decoder) top() (Value, error) {
 	return d.stack[len(d.stack)-1], nil
 }
 
-// pop removes n values from the stack, which the caller copies.
+// pop removes the top n values from the stack and returns them. The caller copies them, because the stack reuses their
+// place.
 func (d *decoder) pop(n int) ([]Value, error) {
 	if len(d.stack)-d.floor() < n {
 		return nil, malformed("%d values are wanted at byte %d, the stack has %d", n, d.at, len(d.stack)-d.floor())
@@ -261,7 +263,7 @@ func (d *decoder) pop(n int) ([]Value, error) {
 	return values, nil
 }
 
-// popMark removes the values above the innermost mark, and the mark.
+// popMark removes the innermost mark and the values above it, and returns the values.
 func (d *decoder) popMark() ([]Value, error) {
 	if len(d.marks) == 0 {
 		return nil, malformed("no mark at byte %d", d.at)
@@ -390,7 +392,7 @@ func text(b []byte) (Value, error) {
 	return string(b), nil
 }
 
-// named runs an opcode that works with a name of the table.
+// named runs an opcode that creates a value from a name of the table.
 func (d *decoder) named(op opcode) (Value, error) {
 	switch op {
 	case opGlobal:
@@ -431,7 +433,7 @@ func (d *decoder) named(op opcode) (Value, error) {
 	return d.reduce(g, args.Items)
 }
 
-// fill runs an opcode that adds to the container below.
+// fill runs an opcode that adds the top values of the stack to the container below them.
 func (d *decoder) fill(op opcode) error {
 	var values []Value
 	var err error
@@ -480,7 +482,7 @@ func newTuple(items []Value) (*Tuple, error) {
 	return t, nest(&t.depth, t.Items)
 }
 
-// nest sets the depth of a container that has got these values.
+// nest updates the depth of a container to which values were added, and refuses a depth above maxDepth.
 func nest(depth *int, values []Value) error {
 	for _, v := range values {
 		*depth = max(*depth, 1+depthOf(v))

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Append appends the pickle of v, protocol 4. Objects are those of LeRobot's module of messages. It
-// panics on a value that the package's comment does not list.
+// Append appends the pickle of v, protocol 4. An Object is written as an instance of a class in LeRobot's module of
+// messages. It panics on a value that the package's comment does not list.
 func Append(dst []byte, v Value) []byte {
 	dst = append(dst, byte(opProto), 4)
 	return append(appendValue(dst, v), byte(opStop))
@@ -56,7 +56,7 @@ func appendAll(dst []byte, values []Value) []byte {
 	return dst
 }
 
-// appendInt appends a number; one beyond 32 bits as LONG1.
+// appendInt appends an integer. A number beyond 32 bits is written as LONG1.
 func appendInt(dst []byte, n int64) []byte {
 	if n == int64(int32(n)) {
 		return binary.LittleEndian.AppendUint32(append(dst, byte(opBinInt)), uint32(n))
@@ -82,7 +82,7 @@ func appendName(dst []byte, module, name string) []byte {
 	return append(appendText(appendText(dst, module), name), byte(opStackGlob))
 }
 
-// appendArray appends a NumPy array as NumPy 1 and 2 read it.
+// appendArray appends a NumPy array in a form that both NumPy 1 and NumPy 2 read.
 func appendArray(dst []byte, a *Array) []byte {
 	dst = appendName(dst, "numpy.core.multiarray", "_reconstruct")
 	dst = appendInt(appendName(dst, "numpy", "ndarray"), 0)
@@ -106,7 +106,7 @@ func appendArray(dst []byte, a *Array) []byte {
 	return append(appendBytes(dst, a.Data), byte(opTuple), byte(opBuild))
 }
 
-// Actions is a chunk of LeRobot's: row i is executed at step First + i.
+// Actions is a chunk of actions for LeRobot's client, which executes row i at step First + i.
 type Actions struct {
 	Timestamp float64   // s, of row 0
 	Interval  float64   // s, between rows
@@ -123,8 +123,8 @@ const (
 	storageTail = "NtQ.\x80\x02]X\x01\x00\x00\x000a."
 )
 
-// AppendActions appends the pickle of a list of TimedAction with float32 tensors. All tensors are
-// views of one storage, which the pickle holds once.
+// AppendActions appends the pickle of a list of TimedAction with float32 tensors. All tensors are views of the same
+// storage, which the pickle contains once.
 func AppendActions(dst []byte, a *Actions) []byte {
 	dst = append(dst, byte(opProto), 4, byte(opEmptyList), byte(opMark))
 	for i := range len(a.Data) / max(a.Cols, 1) {
@@ -162,7 +162,7 @@ func (a *Actions) appendRow(dst []byte, i int) []byte {
 	return append(dst, byte(opSetItems), byte(opBuild))
 }
 
-// appendArchive appends a storage in torch's first form of an archive.
+// appendArchive appends a storage in torch's legacy archive format.
 func appendArchive(dst []byte, data []float32) []byte {
 	dst = append(append(dst, archiveHead...), machine...)
 	dst = appendInt(append(dst, storageHead...), int64(len(data)))

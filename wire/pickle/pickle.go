@@ -43,7 +43,7 @@ type Dict struct {
 	depth  int
 }
 
-// Get returns the value of key, nil and false without one.
+// Get returns the value of key. Without such a key it returns nil and false.
 func (d *Dict) Get(key string) (v Value, ok bool) {
 	i, ok := d.index[key]
 	if ok {
@@ -75,10 +75,10 @@ type Object struct {
 	depth int
 }
 
-// Bounds of a pickle. None of them bounds a message of LeRobot's with 100 joints and 4000 actions.
+// Bounds of a pickle. A message of LeRobot with 100 joints and 4000 actions is within all of them.
 const (
 	maxBytes = 64 << 20 // of the source
-	maxOps   = 1 << 18  // opcodes, with those of archives; each makes at most one value
+	maxOps   = 1 << 18  // opcodes, including those of archives; each opcode makes at most one value
 	maxMarks = 64       // nested MARKs
 	maxDepth = 32       // nested containers
 	maxText  = 4096     // bytes of a text
@@ -96,7 +96,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
 }
 
-// Brief returns a value for an error: a number, or the beginning of a text, else its type.
+// Brief describes a value for the text of an error: by the number, by the beginning of a text, else by the value's
+// type.
 func Brief(v Value) string {
 	switch v := v.(type) {
 	case nil, bool, int64, float64:

@@ -63,7 +63,7 @@ func TestObservation(t *testing.T) {
 	}
 }
 
-// TestActions compares the server's own pickle with ours: the same values, ours with one storage.
+// TestActions compares the pickle of LeRobot's server with ours. Both have the same values; ours has a single storage.
 func TestActions(t *testing.T) {
 	ours := AppendActions(nil, &Actions{
 		Timestamp: 1,
@@ -145,7 +145,7 @@ func TestOrdersAndNumbers(t *testing.T) {
 
 const proto = "\x80\x04"
 
-// hostile holds pickles that run code, take memory or confuse a reader, and the error of each.
+// hostile holds pickles that would run code, exhaust memory or confuse a reader, each with the expected error.
 var hostile = []struct {
 	name, src string
 	want      error
@@ -223,12 +223,11 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// Bombs are small pickles whose values are very large: each ends with an error, or its memory is
-// shared.
+// Bombs are small pickles with very large values. Decoding ends with an error, or the values share memory.
 func TestBombs(t *testing.T) {
 	repeat := func(s string, n int) string { return string(bytes.Repeat([]byte(s), n)) }
 	laughs := proto + "]\x94"
-	for i := range 30 { // each list holds the one before ten times: 10^30 items, in 30 lists
+	for i := range 30 { // each list contains the previous list ten times: 10^30 items, in 30 lists
 		laughs += "](" + repeat("h"+string(rune(i)), 10) + "e\x94"
 	}
 	shared := proto + "C\xff" + repeat("x", 255) + "\x94(" + repeat("h\x00", 100_000) + "t\x85."
@@ -257,7 +256,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestTensorBombs: many views of one storage in another order must not be copied one by one.
+// TestTensorBombs: a pickle with many views of one storage, each in another order of elements, must not make the
+// decoder copy every view.
 func TestTensorBombs(t *testing.T) {
 	const elements = 1 << 16
 	src := append([]byte(proto), byte(opMark))
@@ -309,7 +309,7 @@ func TestMutated(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, Decode ends without a panic, and the pickle of its value decodes again.
+// Property: on any bytes Decode returns without a panic, and a value that it returns can be written and decoded again.
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"config", "config2", "obs", "obs5", "actions"} {
 		f.Add(read(f, name))
@@ -338,7 +338,7 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// NumPy 2.3 and later write an array whose axes are transposed in the order K, with its axes.
+// NumPy 2.3 and later write an array with transposed axes with the order K and the order of its axes.
 func TestTransposedArray(t *testing.T) {
 	src := read(t, "obs5k")
 	top := get(get(attributes(t, rttest.Must(Decode(src))(t), "TimedObservation"), "observation").(*Dict),

@@ -2,7 +2,7 @@ package pickle
 
 import "fmt"
 
-// kind is the meaning of a name of the table.
+// kind tells what a name of the table means.
 type kind uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 
 // global is a name of the table.
 type global struct {
-	name string // without its module; of a storage's type: the element's
+	name string // the name without its module; for a storage type, the element type
 	kind kind
 }
 
@@ -74,7 +74,7 @@ func (d *decoder) lookup(module, name string) (Value, error) {
 	return g, nil
 }
 
-// instance returns the value that NEWOBJ makes of a name: an object without attributes.
+// instance returns the value that the opcode NEWOBJ makes from a class: an object without attributes.
 func (g global) instance(args []Value) (Value, error) {
 	if g.kind != class || len(args) != 0 {
 		return nil, malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
@@ -82,7 +82,7 @@ func (g global) instance(args []Value) (Value, error) {
 	return &Object{Class: g.name}, nil
 }
 
-// reduce returns the value that REDUCE makes of a name and its arguments.
+// reduce returns the value that the opcode REDUCE makes from a name and its arguments.
 func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	switch g.kind {
 	case enum:
@@ -111,7 +111,7 @@ func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	return nil, malformed("REDUCE of %s", g.name)
 }
 
-// build sets the state of a value, as BUILD does.
+// build does the work of the opcode BUILD: it sets the state of the value into.
 func (d *decoder) build(into, state Value) error {
 	switch v := into.(type) {
 	case *Object:

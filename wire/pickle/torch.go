@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// archiveHead begins each of torch's archives in the form that tensors are pickled in: two pickles,
-// of a magic number and of the protocol's version 1001.
+// archiveHead begins each archive in the format in which torch pickles tensors. It consists of two pickles: a magic
+// number and the protocol version 1001.
 var archiveHead = []byte("\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
 
 // storage is the memory of a tensor.
@@ -16,8 +16,8 @@ type storage struct {
 	count int // elements
 }
 
-// archive reads _load_from_bytes(archive): three more pickles (the writer's machine, the storage as a
-// persistent id, the list of storages), then the number of elements and the elements.
+// archive computes _load_from_bytes(archive). After archiveHead, the archive has three more pickles (the writer's
+// machine, the storage as a persistent id, the list of storages), then the number of elements and the elements.
 func (d *decoder) archive(args []Value) (Value, error) {
 	if len(args) != 1 {
 		return nil, malformed("_load_from_bytes of %d arguments, want one", len(args))
@@ -83,8 +83,8 @@ func (d *decoder) persistent() (Value, error) {
 	return &storage{dtype: g.name, count: int(n)}, nil
 }
 
-// tensor is _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks), copied into C's
-// order.
+// tensor computes _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks). The elements of the returned
+// array are in C order.
 func (d *decoder) tensor(args []Value) (Value, error) {
 	if len(args) < 6 {
 		return nil, malformed("_rebuild_tensor_v2 of %d arguments, want 6", len(args))
@@ -110,8 +110,8 @@ func (d *decoder) tensor(args []Value) (Value, error) {
 	return a, err
 }
 
-// view returns the elements of a view of the storage: a part of it where they lie together, else a
-// copy, which is not larger than the storage.
+// view returns the elements of a view of the storage in C order. Where they lie together in this order, they are a part
+// of the storage, else a copy, which may not be larger than the storage.
 func (d *decoder) view(s *storage, offset int, shape, stride []int) ([]byte, error) {
 	if len(stride) != len(shape) {
 		return nil, malformed("a tensor has %d axes and %d strides", len(shape), len(stride))

@@ -6,26 +6,26 @@ import (
 	"slices"
 )
 
-// The limits of the comparison. TestNoFalseAlarm has the rates of false alarms and of misses that they give.
+// The limits of the comparison. TestNoFalseAlarm measures how many false alarms and missed faults they cause.
 const (
-	// stateMargin is the share of a joint's trained range by which a start may lie outside it, as in the limits that
-	// the exporter writes; stateLeast is the least margin, in the robot's units (degrees, percent): a joint that the
-	// training held still does not return to the same count.
+	// stateMargin is the share of a joint's trained range by which the joint may start outside this range, as in the
+	// limits that the exporter writes. stateLeast is the least margin, in the robot's units (degrees, percent), since a
+	// joint that never moved in the training does not return to exactly the same place.
 	stateMargin = 0.1
 	stateLeast  = 2
 
-	// A picture is too dark below darkShare of the trained brightness, and too bright above the same share of the
-	// trained distance from white; it must also be darker or brighter than all frames of the training, by
-	// lightShare.
+	// A picture is too dark when its brightness is below darkShare of the trained brightness, and too bright when its
+	// distance from white is below the same share of the trained distance. It must also be darker or brighter, by
+	// lightShare, than all frames of the training.
 	darkShare  = 0.3
 	lightShare = 0.7
 	lightLeast = 0.05 // difference of brightness that is always permitted
 
 	// A picture differs from a reference by the mean square of its cells' deviations, in the training's standard
 	// deviations (at least cellLeast), after the best gain of each channel; 1 is a usual frame of the training, in any
-	// light. Another form of the picture (red and blue exchanged, upside down, another camera's picture) explains a
-	// difference of more than unlike if that form differs by less than alike, and by less than the share better of
-	// that difference.
+	// light. A picture whose difference is more than unlike has a fault if another form of it (red and blue exchanged,
+	// upside down, another camera's picture) differs by less than alike, and by less than the share better of the
+	// picture's own difference.
 	cellLeast = 0.01
 	usualMin  = 0.05
 	gainMost  = 4.0
@@ -33,8 +33,8 @@ const (
 	alike     = 1.5
 	better    = 0.5
 
-	// Without a grid, red and blue are exchanged where their mean difference, at least colourLeast, has the other
-	// sign.
+	// Without a grid, red and blue count as exchanged when the difference of their means has the other sign than in the
+	// training and both differences exceed colourLeast.
 	colourLeast = 0.06
 )
 
@@ -45,8 +45,8 @@ type Picture struct {
 	RGB  []byte
 }
 
-// Examine compares an observation with the training: state in the order of joints, and pictures. Each finding is a
-// sentence that names the joint or the camera, and the cure.
+// Examine compares an observation with the training. state is in the order of joints. Each finding is a sentence that
+// names the joint or the camera, and the cure.
 func (s *Statistics) Examine(joints []string, state []float32, pictures []Picture) (findings []string) {
 	findings = s.examineState(joints, state)
 	views := make([]view, 0, len(pictures))
@@ -148,8 +148,8 @@ func (v *view) examine() (findings []string) {
 	return findings
 }
 
-// explains reports whether grid, another form of the camera's picture, is a usual frame and the
-// picture is not.
+// v.explains(grid) reports whether grid, another form of the camera's picture, looks like a frame of the training while
+// the picture itself does not.
 func (v *view) explains(grid []float64) bool {
 	is, other := v.camera.differs(v.grid), v.camera.differs(grid)
 	return is > unlike && other < min(alike, better*is)
@@ -187,7 +187,7 @@ func turned(grid []float64) []float64 {
 	return of
 }
 
-// differs returns the difference of a picture from the reference, 0 without one.
+// differs returns the difference of a picture from the camera's reference, or 0 when the camera has no reference.
 func (c *Camera) differs(grid []float64) float64 {
 	if len(c.Grid) == 0 {
 		return 0
@@ -213,7 +213,7 @@ func (c *Camera) differs(grid []float64) float64 {
 	return is / max(usual, usualMin*float64(len(grid)))
 }
 
-// variance returns the square of a cell's standard deviation, or of the least one that counts.
+// variance returns the square of a cell's standard deviation, which counts as at least cellLeast.
 func (c *Camera) variance(i int) float64 {
 	d := max(c.GridStd[i], cellLeast)
 	return d * d

@@ -24,14 +24,14 @@ const (
 // Side is the number of cells of a picture's reference in each direction.
 const Side = 8
 
-// Statistics describe the observations of a training. Keys that are not here are not read.
+// Statistics describes the observations of a training. Parse ignores other keys.
 type Statistics struct {
 	State   State    `json:"state"`
 	Cameras []Camera `json:"cameras"`
 }
 
-// State is the range of the joints, in the policy's order and in the robot's units. Both slices are empty where
-// it is not known.
+// State is the range of the joints, in the policy's order and in the robot's units. Both slices are empty when the
+// range is not known.
 type State struct {
 	Min []float64 `json:"min"`
 	Max []float64 `json:"max"`
@@ -47,7 +47,8 @@ type Camera struct {
 	GridStd []float64 `json:"grid_std"`
 }
 
-// Parse reads statistics, which may come from anybody. The error names the key, the value and the permitted ones.
+// Parse reads statistics, which may come from an untrusted sender. The error names the key, its value and the permitted
+// values.
 func Parse(text []byte) (*Statistics, error) {
 	if len(text) > wire.MaxStatisticsBytes {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), wire.MaxStatisticsBytes)

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// plain returns a picture whose left half is dark and whose right half is bright, or the other way round.
+// plain returns a grey picture whose left half has the brightness left and whose right half has the brightness right.
 func plain(name string, left, right byte) Picture {
 	const w, h = 16, 16
 	p := Picture{Name: name, W: w, H: h}
@@ -77,7 +77,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Property: whatever the text, Parse does not panic, and what it accepts can be compared with any picture.
+// Property: Parse does not panic on any text, and statistics that it accepts can be compared with any picture.
 func FuzzParse(f *testing.F) {
 	c := reference(plain("top", 30, 200))
 	f.Add(rttest.Must(json.Marshal(Statistics{State{[]float64{0}, []float64{1}}, []Camera{c}}))(f))

@@ -1,6 +1,5 @@
-// Package wiretest gives tests the frozen vectors of the draft's Python code
-// (testdata/golden/draft_goldens.json) and the list of those from which we deviate on purpose
-// (deviations.json).
+// Package wiretest gives tests the frozen vectors of the draft's Python code (testdata/golden/draft_goldens.json) and
+// the list of the vectors from which we deviate on purpose (deviations.json).
 //
 // The file's sections belong to the packages that implement them. A package walks through its
 // sections with Section, and Deviations lists the vectors that it must answer differently from

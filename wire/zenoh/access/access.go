@@ -44,11 +44,11 @@ type Rights struct {
 	Name  string                // the certificate's name
 	Allow [NumMessages][]string // key expressions for each kind
 
-	// Payload checks the payload of a query that its key allows; nil: no payload is checked. The
-	// payload is lent until it returns.
+	// Payload returns an error for a query that may not pass because of its payload, although its key is allowed. The
+	// payload is lent until Payload returns. With nil every payload passes.
 	Payload func(key string, payload []byte) error
 
-	Denied *Counters // denied messages of all links together; nil: they are not counted
+	Denied *Counters // counts the denied messages of all links together; nil: no count
 }
 
 // Counters count denied messages by kind.
@@ -69,7 +69,7 @@ func (r *Rights) Allows(m Message, key string) bool {
 }
 
 // Concerns reports whether a declaration on key intersects the keys that the link may use in a
-// message of kind m. Other declarations are not shown to the link.
+// message of kind m. The listener does not announce other declarations to the link.
 func (r *Rights) Concerns(m Message, key string) bool {
 	if r == nil {
 		return true
@@ -105,7 +105,7 @@ func (r *Rights) Count(m Message) {
 
 const denied = "access denied: "
 
-// Why returns the sentence for a denied message m on key.
+// Why returns the error for a denied message of kind m on key, with the link's rights.
 func (r *Rights) Why(m Message, key string) error {
 	may := "nothing"
 	if allow := r.Allow[m]; len(allow) > 0 {
@@ -114,5 +114,5 @@ func (r *Rights) Why(m Message, key string) error {
 	return fmt.Errorf("%sits certificate names %s, which may not %s %s, but %s", denied, r.Name, m.does(), key, may)
 }
 
-// IsDenied reports whether the error reply to a query is a listener's refusal.
+// IsDenied reports whether an error reply means that a listener has denied the query.
 func IsDenied(reply []byte) bool { return strings.HasPrefix(string(reply), denied) }
