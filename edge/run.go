@@ -60,7 +60,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	return e.summarize(err), err
 }
 
-// Hurry makes an ending run skip the parking: the second Ctrl-C.
+// Hurry makes an ending run skip the parking. The second Ctrl-C calls it.
 func (e *Edge) Hurry() { e.drive.Hurry() }
 
 // join ends the threads beside the tick. linkErr is the link's error, and other the error of a

@@ -1,9 +1,11 @@
-// Package attend runs an arm without a policy, for a person who attends it: a leader arm moves it
-// (teleop.go), or a recorded episode (replay.go, episode.go, calibration.go). Both have the record,
-// the page, the operator's commands and the summary of a policy's run.
+// Package attend runs an arm without a policy, for a person who attends it. A leader arm moves it
+// (teleop.go), the keys do (jog.go), or a recorded episode (replay.go, episode.go, calibration.go).
+// All three have the record, the page, the operator's commands and the summary of a policy's run.
+// Lead (lead.go) offers a leader arm over the network.
 //
-// A session is one run. It opens and closes everything that both sources of motion need (open.go),
-// and reports the run (report.go). Its source reads the arms and drives the follower, on one tick.
+// A session is one run. It opens and closes everything that all sources of motion need (open.go),
+// and reports the run (report.go). The session's source reads the arms and drives the follower on
+// every tick.
 package attend
 
 import (
@@ -37,7 +39,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// Config is the configuration that both sources of motion have.
+// Config is the configuration that all sources of motion share.
 type Config struct {
 	Arm        device.Place // the follower
 	Task       string       // of the recorded motion
@@ -53,18 +55,20 @@ type Config struct {
 	RT         rt.Mode
 	CPU        int
 	OnExit     string // park, hold, off
-	Rescue     bool   // walk an arm outside its range in slowly, instead of refusing it
+	Rescue     bool   // move an arm outside its range into it slowly, instead of refusing it
 	Log        *slog.Logger
 	Out        io.Writer // text for the person, and the summary at the end
 	Clock      rt.Clock  // nil: the kernel's
 
-	// OpenJSON opens the file of the summary as JSON, before the arm moves. nil: it is not written.
+	// OpenJSON opens the file for the summary as JSON. It is called before the arm moves. nil: no
+	// file.
 	OpenJSON func() (io.WriteCloser, error)
 
 	// Listen calls key with the keys of a terminal until stop is called. nil: no terminal.
 	Listen func(key func(string)) (stop func())
 
-	// Again calls hurry, which ends the parking, when a person asks for the end again. nil: the parking takes its time.
+	// Again calls hurry, which ends the parking, when a person requests the end a second time. nil:
+	// nobody can shorten the parking.
 	Again func(hurry func())
 }
 
@@ -141,7 +145,7 @@ type session struct {
 	entry  *record.Tick // this tick's record; nil: no record
 	step   int64        // number of actions so far
 	driven bool         // an action ran in this tick
-	seen   rt.Instant   // instant of the observation that the newest action is made from
+	seen   rt.Instant   // instant of the observation that led to the newest action
 	last   rt.Instant   // the previous tick
 
 	task    atomic.Pointer[string]
@@ -184,8 +188,8 @@ func (s *session) begin(cfg Config, schedule string) error {
 	return cmp.Or(err, s.cfg.Flags.Check(s.cfg.Log), follow.CheckExit(s.cfg.OnExit))
 }
 
-// drive opens the arm and drives it at a rate until ctx ends, the duration is over or the source
-// ends.
+// drive opens the arm and drives it at rate ticks per second until ctx ends, the duration is over
+// or the source ends.
 func (s *session) drive(ctx context.Context, rate float64) error {
 	s.rate, s.period = rate, time.Duration(float64(time.Second)/rate)
 	defer s.close()
@@ -256,7 +260,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	return wait
 }
 
-// act notes this tick's action, made from an observation of that instant.
+// act notes this tick's action. seen is the instant of the observation that led to the action.
 //
 //rt:noalloc
 func (s *session) act(action []float32, seen rt.Instant) {

@@ -15,8 +15,8 @@ const (
 	otherArmDegrees = 10.0
 )
 
-// compareCalibrations reports the joints whose numbers mean another position on this arm than on
-// the recorded one, and refuses a large difference.
+// compareCalibrations reports the joints for which a number means another position on this arm than
+// on the recorded arm. It refuses a large difference, unless --other-calibration is set.
 func (s *replay) compareCalibrations(is servo.Calibration) error {
 	if s.episode.Calibration == "" {
 		s.cfg.Log.Warn("the record does not hold its arm's calibration: whether its numbers mean the same places "+

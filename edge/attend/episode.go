@@ -33,7 +33,7 @@ type recordedEpisode struct {
 	Torn        bool         // the record has no end
 	ID          string       // the arm's name
 	Calibration string       // the arm's, as servo.Calibration.Text; empty for an older record
-	Wheels      robot.Joints // of a base: a row has velocities in their places
+	Wheels      robot.Joints // joints of a base, for which a row has velocities
 }
 
 // len returns the number of ticks.
@@ -44,7 +44,8 @@ func (e *recordedEpisode) length() time.Duration {
 	return time.Duration(float64(e.len()) / e.Rate * float64(time.Second))
 }
 
-// at interpolates the row at a position between two ticks.
+// at sets row to the goals at place, a position in ticks, interpolated between the rows of two
+// ticks.
 //
 //rt:noalloc
 func (e *recordedEpisode) at(place float64, row []float32) {
@@ -58,8 +59,9 @@ func (e *recordedEpisode) at(place float64, row []float32) {
 	}
 }
 
-// jumps reports whether a joint moves farther from row i to the next than step, its maximum travel
-// in a tick. The arm was not driven there: it was away, or moved by hand.
+// jumps reports whether a joint moves farther from row i to the next row than step, the joint's
+// maximum travel in a tick. Between such rows the recorded arm was not driven: it was away, or a
+// person moved it.
 //
 //rt:noalloc
 func (e *recordedEpisode) jumps(i int, step []float32) bool {
@@ -78,7 +80,8 @@ func (e *recordedEpisode) jumps(i int, step []float32) bool {
 	return false
 }
 
-// peak computes each joint's maximum travel in a tick, except across jumps.
+// peak sets peak to each joint's maximum recorded travel in a tick, leaving out the jumps that
+// exceed step.
 func (e *recordedEpisode) peak(step, peak []float32) {
 	clear(peak)
 	for i := range e.len() - 1 {
@@ -118,8 +121,8 @@ type span struct {
 	marked   bool // by its own messages in the record
 }
 
-// load returns the episode with a number, or for 0 the only episode, from the record of an arm of this
-// kind. Its errors have exit codes.
+// load reads the record of an arm of this kind, and returns the episode with this number. For
+// number 0 it returns the record's only episode. Its errors have exit codes.
 func load(in io.ReadSeeker, arm robot.Robot, number uint32) (recordedEpisode, error) {
 	info, err := record.Read(in, record.Visitor{})
 	if err != nil {
@@ -199,7 +202,7 @@ func (r *reader) tick(m *record.Tick) error {
 	if f.began {
 		r.now = m.Episode
 	}
-	// Between two actions the goals are interpolated by the run.
+	// Between two actions the recorded run interpolated the goals.
 	between := r.multiplied && !m.Starved && !m.Paused && m.Goal.N == r.dof && len(r.frames) > 0
 	if f.began || between {
 		for j, v := range m.Goal.Values() {
@@ -251,7 +254,7 @@ func (r *reader) episode(m *record.Episode) error {
 	return nil
 }
 
-// choose returns the episode with a number, or for 0 the only episode.
+// choose returns the episode with this number, or for number 0 the record's only episode.
 func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
 	if len(spans) == 0 { // without marks, resets and tasks divide the run
@@ -275,7 +278,7 @@ func (r *reader) choose(number uint32) (span, error) {
 		return spans[0], nil
 	}
 	var there []string
-	for _, s := range slices.Backward(spans) { // the newest with this number: a file may hold the numbers of two runs
+	for _, s := range slices.Backward(spans) { // the newest episode with this number: a file may hold two runs
 		if number != 0 && s.number == number {
 			return s, nil
 		}

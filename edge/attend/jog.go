@@ -16,8 +16,8 @@ type jogging struct {
 	action []float32 // owner: tick thread
 }
 
-// Jog lets a person move single joints until ctx ends or the duration is over. It has the schedule
-// of teleop, since a person drives.
+// Jog lets a person move single joints until ctx ends or the duration is over. Its schedule has the
+// name teleop, since a person drives.
 func Jog(ctx context.Context, cfg Config, fps float64) error {
 	s := &jogging{}
 	s.source = s

@@ -28,10 +28,10 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// simCameraFPS is the rate of a simulated camera: that of the world.
+// simCameraFPS is the rate of a simulated camera: the rate of the simulated world.
 const simCameraFPS = 60
 
-// measured is the number of measured cycles, to learn an adapter's latency.
+// measured is the number of bus cycles that are measured to learn an adapter's latency.
 const measured = 50
 
 // open opens the page, the record, the arms and the cameras, and prepares the tick.
@@ -86,8 +86,8 @@ func (s *session) openRecord() (err error) {
 	return err
 }
 
-// armConfig returns the configuration of an arm, without its calibration. After the end of ctx the
-// opening soon returns servo.ErrCanceled.
+// armConfig returns the configuration of an arm, without its calibration. When ctx ends, the
+// opening of the arm soon returns servo.ErrCanceled.
 func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConfig, error) {
 	cfg := servo.ArmConfig{
 		Path:     a.Bus,
@@ -103,8 +103,8 @@ func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConf
 	return cfg, err
 }
 
-// calibrate adds an arm's calibration to its configuration, unless only the motors identify it. The
-// simulated arm has its own.
+// calibrate adds an arm's calibration to its configuration, unless only the motors identify it. A
+// simulated arm has a calibration without a file.
 func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {
 	if a.Bus == device.Sim && a.Calibration == "" {
 		cfg.Calibration = device.SimCalibration(a.Robot)

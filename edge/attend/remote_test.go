@@ -38,8 +38,8 @@ func offer(t *testing.T, cfg LeadConfig) (end func()) {
 	}
 }
 
-// The follower follows a leader of another process, holds within the limit when it ends, and moves
-// slowly to its pose when it returns.
+// The follower follows a leader of another process, holds within the limit when that process ends,
+// and moves slowly to the leader's pose when the leader returns.
 func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -75,8 +75,8 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 }
 
 // Goal: of two arms, the left one follows a leader at this machine, and the right one a leader at another
-// machine. While one leader is silent, both arms hold; if they are apart, only its own arm holds. An arm
-// without a leader is under torque and stays where it is.
+// machine. While one leader is silent, both arms hold; if the arms are apart, only the arm of the
+// silent leader holds. An arm without a leader is under torque and stays where it is.
 func TestEachArmFollowsItsLeader(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -36,7 +36,7 @@ const (
 	approachPace  = 0.1      // relative to the joints' velocity limits, on the way to the episode's first position
 	approachReach = 3.0      // robot units; a smaller distance counts as reached
 	approachExtra = 5 * time.Second
-	stillLimit    = 10 * time.Second // of a silent or held joint, before the replay ends
+	stillLimit    = 10 * time.Second // time for which a joint may be silent or held before the replay ends
 )
 
 // replay is a run along a recorded episode. The arm follows the goals that the gate let pass during
@@ -48,7 +48,7 @@ type replay struct {
 	speed   float64
 	other   bool // ReplayConfig.OtherCalibration
 	episode recordedEpisode
-	catchUp []float32 // of each joint, its travel per tick while its goal trails the episode's
+	catchUp []float32 // each joint's travel per tick while its goal trails the episode's goal
 
 	// Owner: tick thread.
 	place    float64   // position in the episode, in ticks
@@ -209,7 +209,7 @@ func (s *replay) move(t rt.Tick) {
 	if s.arm.Phase == follow.Unarmed || paused {
 		s.approach, s.giveUp = true, 0
 	}
-	if s.run.Step(t, true, paused) && s.stillAt == 0 && !paused { // while one joint is not driven, no joint is
+	if s.run.Step(t, true, paused) && s.stillAt == 0 && !paused { // the replay drives all joints or none
 		s.follow(t.Woke)
 	}
 }
@@ -238,7 +238,8 @@ func (s *replay) watchStill(now rt.Instant, paused bool) {
 	}
 }
 
-// stillError returns the reason why nothing moved: the fault that lasted longer.
+// stillError returns the reason why the arm was still: silent joints or held joints, whichever
+// lasted longer.
 func (s *replay) stillError() error {
 	joints := s.cfg.Arm.Robot.Joints
 	if s.held.Lasted(event.LackJoints) > s.silent.Lasted(event.LackJoints) {
@@ -313,8 +314,8 @@ func (s *replay) bound() {
 	copy(s.before, s.row)
 }
 
-// advance moves on in the episode. Where the recorded arm was not driven from one row to the next,
-// this arm moves there slowly, as to the episode's first position.
+// advance moves s.place on in the episode, at the replay's speed. Where the recorded arm was not
+// driven from one row to the next, this arm moves there slowly, as to the episode's first position.
 //
 //rt:noalloc
 func (s *replay) advance() {
@@ -330,8 +331,9 @@ func (s *replay) advance() {
 	}
 }
 
-// left returns the travel time of the farthest joint to the episode's position at the pace of the
-// approach, and whether every joint is there, or at the end of its range if that is nearer.
+// left returns in far the time that the farthest joint needs to the episode's position at the pace
+// of the approach. there reports whether every joint has reached its position, or the end of its
+// range if the position is outside the range.
 //
 //rt:noalloc
 func (s *replay) left() (far time.Duration, there bool) {

@@ -111,8 +111,8 @@ func (sum *Summary) WriteTable(w io.Writer) error {
 	})
 }
 
-// report writes the events of the tick into log and record, and begins and ends episodes on time. It
-// does so a last time after the tick has ended.
+// report writes the events of the tick into log and record, and begins and ends episodes on time.
+// After the last tick it does both once more.
 func (s *session) report() error {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()
@@ -236,8 +236,8 @@ func (s *session) key(key string) {
 	}
 }
 
-// attended is the episodes' view of the follower: a person does the task, and continues between
-// episodes.
+// attended is the follower as package episode drives it: a person does the task, and continues
+// between episodes.
 type attended struct{ *session }
 
 func (a attended) Task() string { return *a.task.Load() }

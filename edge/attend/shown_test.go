@@ -59,7 +59,7 @@ func fastest(goals []float32) (most float32) {
 func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	const perTick = 4 // 80 units a second, of a joint's 250: faster than the approach that follows lost replies
+	const perTick = 4 // 80 units per second of a joint's 250: faster than the approach after lost replies
 	for _, speed := range []float64{1, 0.5} {
 		t.Run(fmt.Sprint(speed), func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +153,8 @@ func TestJumpsAndPeaks(t *testing.T) {
 	}
 }
 
-// otherwise returns the stage's calibration with another homing offset of the elbow.
+// otherwise returns the text of the stage's calibration, with the elbow's homing offset changed by
+// this number.
 func otherwise(t *testing.T, s *stage, by int) string {
 	t.Helper()
 	c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))(t)

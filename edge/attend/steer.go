@@ -17,9 +17,9 @@ const (
 	shiftedKeys = " Episodes: S success, F failure, D discard."
 )
 
-// A terminal reports no release of a key, only its repetition, and only that of the newest key. So a
-// key drives for a time: until the terminal may begin to repeat it, and then until the next
-// repetition is missing.
+// A terminal does not report the release of a key. It only repeats the newest key while this key is
+// pressed. So a key drives the base for keyFirst, in which a terminal begins to repeat the key, and
+// for keyRepeat after each repetition.
 const (
 	keyFirst  = 600 * time.Millisecond
 	keyRepeat = 250 * time.Millisecond
@@ -32,7 +32,7 @@ type steering struct {
 	level int
 
 	// Any thread.
-	velocity atomic.Pointer[[robot.Axes]float32] // nil: it stands
+	velocity atomic.Pointer[[robot.Axes]float32] // nil: the base stands still
 	until    atomic.Int64
 }
 
@@ -78,8 +78,8 @@ func (s *steering) press(now rt.Instant, key string) (taken bool) {
 	return true
 }
 
-// steer writes the velocities of the base at an instant into dst. A nil steering leaves them. Owner:
-// the tick.
+// steer writes the velocities of the base at an instant into dst. A nil steering leaves dst
+// unchanged. Owner: the tick.
 //
 //rt:noalloc
 func (s *steering) steer(now rt.Instant, dst []float32) {
@@ -89,7 +89,7 @@ func (s *steering) steer(now rt.Instant, dst []float32) {
 	}
 }
 
-// overrule is steer, except that dst stays while no key is pressed.
+// overrule is steer, except that it leaves dst unchanged while no key is pressed.
 //
 //rt:noalloc
 func (s *steering) overrule(now rt.Instant, dst []float32) {

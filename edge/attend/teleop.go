@@ -38,8 +38,8 @@ const (
 type teleop struct {
 	session
 	place device.Place          // of the leader
-	here  []device.Place        // its parts at this machine
-	away  []leader.RemoteConfig // those on other machines
+	here  []device.Place        // the leader's parts at this machine
+	away  []leader.RemoteConfig // the leader's parts on other machines
 	net   zenoh.Config
 
 	// Owner: tick thread.
@@ -47,13 +47,13 @@ type teleop struct {
 	base   []float32    // the velocities in lead
 	led    robot.Joints // the follower's joints that are driven
 	parts  []leadPart
-	silent robot.Joints // of the parts that hold because a leader is silent
-	quiet  robot.Joints // of the parts whose leaders are silent
+	silent robot.Joints // joints of the parts that hold because a leader is silent
+	quiet  robot.Joints // joints of the parts whose leaders are silent
 	leadBy rt.Instant   // deadline of the leader's read in this tick
 	now    rt.Instant
 }
 
-// leadPart leads one part of the follower, or all of them.
+// leadPart is the leader of one part of the follower, or of the whole follower.
 type leadPart struct {
 	joints robot.Joints   // the follower's
 	lead   []float32      // its joints
@@ -233,8 +233,9 @@ func (s *teleop) read(t rt.Tick) {
 	}
 }
 
-// tell emits an event about a leader at this machine that was silent in the previous tick or, with silent
-// false, was not. quiet has the joints whose leaders were silent then. Method watch reports leaders on
+// tell emits the event what about a leader at this machine. With silent true it does so only if the
+// leader was silent in the previous tick, and with silent false only if the leader was not. quiet
+// has the joints whose leaders were silent in the previous tick. Method watch reports leaders on
 // other machines.
 //
 //rt:noalloc
@@ -262,7 +263,7 @@ func (s *teleop) readLeader(p *leadPart) {
 	}
 }
 
-// take takes the newest pose of a leader on another machine.
+// take copies the newest pose of a leader on another machine, unless the pose is too old.
 //
 //rt:noalloc
 func (s *teleop) take(p *leadPart) {
@@ -277,8 +278,8 @@ func (s *teleop) take(p *leadPart) {
 }
 
 // move drives the follower to the leader's positions. While the leader is silent the follower holds,
-// and then it starts slowly, since the leader may have moved. Of several leaders a silent one holds the
-// whole follower, or only its part if the parts are apart.
+// and then it starts slowly, since the leader may have moved. If one of several leaders is silent,
+// the whole follower holds, or only this leader's part if the parts are apart.
 //
 //rt:noalloc
 func (s *teleop) move(t rt.Tick) {

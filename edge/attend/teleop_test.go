@@ -128,7 +128,7 @@ func opened(ctx context.Context, t *testing.T, run func() error) (err error) {
 	return err
 }
 
-// teach is start, and waits until the follower is under torque.
+// teach calls start, and waits until the follower is under torque.
 func teach(t *testing.T, cfg TeleopConfig, follow *servosim.Bus) (end func()) {
 	t.Helper()
 	end = start(t, cfg)

@@ -21,8 +21,9 @@ import (
 
 const sceneW, sceneH = 96, 64
 
-// testPictures returns a camera's correct picture, the same with the four stray bytes of a Logitech C270,
-// and two with damage: half that the markers do not show, and garbled.
+// testPictures returns four versions of a camera's picture: good is correct, stray has the four
+// stray bytes of a Logitech C270, half lacks data although its markers are complete, and garbled
+// has a wrong byte.
 func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 	t.Helper()
 	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
@@ -40,8 +41,8 @@ func brokenCamera(shots ...[]byte) *fakeCamera {
 	return f
 }
 
-// Goal: a picture with stray bytes is used and counted. A broken one is counted, and the previous
-// picture stays in its place with its age, in every form that a policy needs.
+// Goal: a picture with stray bytes is used and counted. A broken picture is counted, and the
+// previous picture with its age is used in its place, in every form that a policy needs.
 func TestBrokenPicturesAreSkipped(t *testing.T) {
 	good, stray, half, garbled := testPictures(t)
 	for name, tt := range map[string]struct {
@@ -120,8 +121,8 @@ func TestStrayBytesPassThrough(t *testing.T) {
 	}
 }
 
-// Goal: Err returns a reason once a camera has given no usable picture for its bound, and nil as
-// soon as it gives one again.
+// Goal: Err returns a reason once a camera has given no usable picture for MaxAge, and nil as soon
+// as the camera gives a usable picture again.
 func TestCameraErr(t *testing.T) {
 	good, _, half, _ := testPictures(t)
 	clock := rttest.NewClock(rt.Instant(time.Second))

@@ -54,8 +54,8 @@ type Camera struct {
 }
 
 type outage struct {
-	since rt.Instant            // 0: the last attempt succeeded. Owner: the thread that tries
-	err   atomic.Pointer[error] // set when the outage has lasted; any thread may read it
+	since rt.Instant            // start of the outage; 0: the last attempt succeeded. Owner: the thread that tries
+	err   atomic.Pointer[error] // set when the outage exceeds its limit; any thread may read it
 }
 
 //rt:noalloc
@@ -143,7 +143,8 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 	}
 }
 
-// unusable explains the result of checkFrame for the newest of several pictures.
+// unusable explains err, the error of checkFrame for the newest picture s, when all recent pictures
+// were refused.
 func unusable(s *Frame, err error) error {
 	if errors.Is(err, jpeg.ErrSize) {
 		return fmt.Errorf("its pictures are %dx%d by now, want %dx%d as at the start: %w; start edge-rt again",
@@ -152,7 +153,8 @@ func unusable(s *Frame, err error) error {
 	return fmt.Errorf("no picture is whole, the last has %d bytes: %w", len(s.Pix), err)
 }
 
-// checkFrame refuses a torn JPEG, and a JPEG of another size than the negotiated one.
+// checkFrame refuses a torn or progressive JPEG, and a JPEG of another size than the negotiated
+// size.
 //
 //rt:noalloc
 func checkFrame(s *Frame) (err error) {

@@ -55,7 +55,7 @@ type Config struct {
 	SendW, SendH  int                // size in the message, after Rotate; 0: the policy's size, else unchanged
 	Quality       int                // JPEG quality; 0: the run's
 	MaxAge        time.Duration      // older pictures are stale; 0: defaultMaxAge
-	Live          *bool              // whether a repeated picture is an old one; nil: for devices only
+	Live          *bool              // whether a repeated picture counts as an old one; nil: for devices only
 	Controls      []v4l2.Setting
 }
 
@@ -68,7 +68,8 @@ const syntax = "NAME=SOURCE[:WxH][@FPS][,option=value]..."
 var (
 	sizeAtEnd = regexp.MustCompile(`:(\d+)x(\d+)$`)
 	fpsAtEnd  = regexp.MustCompile(`@(\d+)$`)
-	// a size or a rate in another form, which would count as a part of the path
+	// oddEnd matches a size or a rate in a wrong form, which would otherwise count as a part of the
+	// path.
 	oddEnd    = regexp.MustCompile(`(?i)(?:@[\d.,]+(?:fps|hz)?|:\d+[x*×]\d*(?:@.*)?)$`)
 	plainSize = regexp.MustCompile(`^(\d+)x(\d+)$`)
 	cropSize  = regexp.MustCompile(`^(\d+)x(\d+)\+(\d+)\+(\d+)$`)
@@ -136,7 +137,8 @@ func Parse(text string) (c Config, err error) {
 	return c, nil
 }
 
-// optionAtEnd is one of edge-rt's options after a command, which may have commas of its own.
+// optionAtEnd matches an option of edge-rt at the end of a command. The command may contain commas,
+// too.
 var optionAtEnd = regexp.MustCompile(`,(?:format|rotate|crop|send|quality|live|max-age)=[^\s,'"]*$`)
 
 // cutFirst cuts a source's options off.
@@ -154,8 +156,8 @@ func cutLast(text string) (source, options string) {
 	return text, options
 }
 
-// expandSource expands the path of a source, also a socket's path after sim:. Quotes around a command
-// are dropped: the shell drops them already, in a file they may remain.
+// expandSource expands the path of a source, also a socket's path after sim:. It removes quotes
+// around a command: a shell removes them itself, but the value in a file may have them.
 func expandSource(source string) string {
 	if command, ok := strings.CutPrefix(source, pipeOf); ok {
 		for _, quote := range []string{`'`, `"`} {
@@ -240,7 +242,8 @@ func (c *Config) setOption(key, value string) (reason string) {
 	return ""
 }
 
-// numbers returns the submatches of a pattern, all digits, as numbers, at most the largest int.
+// numbers returns the submatches of a pattern, which consist of digits, as numbers. A larger number
+// becomes the largest int.
 func numbers(match []string) (n []int) {
 	for _, text := range match[min(1, len(match)):] {
 		v, _ := strconv.Atoi(text)

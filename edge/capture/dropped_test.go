@@ -30,7 +30,8 @@ func (d *gapCamera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// Goal: every gap has exactly one reason; frames before the first look are in neither count.
+// Goal: every lost frame has exactly one reason. Frames that were lost before the first captured
+// frame count neither as dropped nor by reason.
 func TestDroppedFramesAreCounted(t *testing.T) {
 	var stop atomic.Bool
 	var blind atomic.Int32

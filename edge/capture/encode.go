@@ -37,7 +37,7 @@ type Encoder struct {
 	encoder     *jpeg.Encoder // nil: raw
 	decoder     *jpeg.Decoder // nil: the encoder takes the camera's layout
 	rgb         []byte        // decoded or converted
-	nextRGB     []byte        // the next rgb if rgb itself is sent, else nil
+	nextRGB     []byte        // memory of the next picture if rgb itself is sent, else nil
 	file        []byte        // encoded
 	picture     jpeg.Image
 
@@ -177,7 +177,7 @@ func (v *Encoder) Raw() (s wire.CameraShape, raw bool) {
 
 // Picture sets m to the newest picture that is not broken and returns the instant at which it was
 // taken, 0 if there is no such picture yet. The error is the reason for leaving out a newer
-// picture: an error of package jpeg, for which Explain gives details. m is lent until the next
+// picture: an error of package jpeg, to which cameraError adds details. m is lent until the next
 // call.
 //
 //rt:noalloc

@@ -137,8 +137,9 @@ func (p *Preview) Refresh(now rt.Instant) {
 	}
 }
 
-// Read returns the newest picture in room, [MaxBytes], copied after since or shortly before.
-// ErrNoPicture wraps the reason for a missing picture; any other error is permanent.
+// Read copies the newest picture into room, [MaxBytes]. The sender has copied the picture after
+// since, or shortly before. An error that wraps ErrNoPicture has the reason for a missing picture;
+// any other error is permanent.
 func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

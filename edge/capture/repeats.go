@@ -20,7 +20,8 @@ const (
 )
 
 // repeats finds pictures that have occurred before. A sensor's noise makes all pictures different,
-// so a live camera that repeats one hangs, or its driver does, whatever times the pictures have.
+// so a live camera that repeats a picture hangs, or its driver hangs, even if the pictures have new
+// times.
 //
 // Owner: the capture thread.
 type repeats struct {

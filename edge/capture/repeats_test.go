@@ -22,8 +22,8 @@ func commented(src []byte, text string) []byte {
 	return slices.Insert(slices.Clone(src), 2, append([]byte{0xff, 0xfe, 0, byte(2 + len(text))}, text...)...)
 }
 
-// watch runs a camera for this number of pictures, one every 100 ms, and returns the pictures after
-// which it reports an error.
+// watch runs a camera for this number of pictures, one every 100 ms, and returns the numbers of the
+// pictures after which the camera reports an error.
 func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures int) (complains int) {
 	t.Helper()
 	var stop atomic.Bool

@@ -19,8 +19,8 @@ type Tap struct {
 	next   rt.Instant // owner: the capture thread
 }
 
-// Tap begins to copy frames, at most one per every (0: all). waiting frames, a power of two, can
-// wait for their reader. Call it before Run.
+// Tap begins to copy frames, at most one in each interval every (0: all frames). waiting is the
+// number of copies that can wait for their reader, a power of two. Call it before Run.
 func (e *Camera) Tap(every time.Duration, waiting int) *Tap {
 	size := e.Source.Format().FrameBytes()
 	room := func(s *Frame) { s.Pix = make([]byte, 0, size) }

@@ -13,7 +13,8 @@ import (
 )
 
 // Goal: a tap has its own copies of the pictures, at most one per interval, and an encoder makes
-// the same of them as the sender's; some wait for their reader, and those without room are counted.
+// the same pictures of them as the sender's encoder. Some copies wait for their reader, and frames
+// without room are counted.
 func TestTapCopiesPictures(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})

@@ -72,7 +72,8 @@ func (r *transform) apply(pix []byte) []byte {
 
 //rt:noalloc
 func (r *transform) cropAndRotate(pix []byte) {
-	// The input's byte for the output's first pixel, and the steps from there.
+	// start is the index in pix of the output's first pixel. across and down are the steps from
+	// there to the next pixel and the next row.
 	row := 3 * r.w
 	origin := r.crop.Y*row + 3*r.crop.X
 	right, bottom := 3*(r.crop.W-1), (r.crop.H-1)*row

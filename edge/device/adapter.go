@@ -13,7 +13,7 @@ import (
 const (
 	sysfs           = "/sys"
 	maxAdapterBytes = 256 // of a serial number's file
-	usbDepth        = 5   // folders from a device's node up to that of the USB device
+	usbDepth        = 5   // number of folders to search from a device's node up to the USB device
 )
 
 // USBFolder returns the folder of the USB device of a node in /sys, empty without one.
@@ -68,7 +68,7 @@ func (p *Place) remembered() string {
 }
 
 // RememberAdapter notes the serial number of the adapter at which the part was opened or calibrated.
-// A folder that cannot be written to keeps the earlier number.
+// If the folder cannot be written to, the earlier number stays.
 func (p *Place) RememberAdapter() { p.rememberAdapter(sysfs) }
 
 func (p *Place) rememberAdapter(sys string) {
@@ -77,7 +77,7 @@ func (p *Place) rememberAdapter(sys string) {
 	}
 }
 
-// exchanged reports whether the adapters of two parts were in each other's place before.
+// exchanged reports whether each of two parts now has the adapter that the other part had before.
 func exchanged(a, b *Place, sys string) bool {
 	ofA, ofB := a.adapter(sys), b.adapter(sys)
 	return ofA != "" && ofB != "" && ofA != ofB && ofA == b.remembered() && ofB == a.remembered()

@@ -159,7 +159,8 @@ func TestDriveModesChoose(t *testing.T) {
 	}
 }
 
-// A file that cannot be read is named when no other one matches, otherwise skipped.
+// A file that cannot be read is named in the error when no other file matches; otherwise it is
+// skipped.
 func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	arm := ranges(t, "so101", 0, 900, 3100)
 	p, folder := calibratedArm(t, "so101", arm, map[string]servo.Calibration{"black": arm})

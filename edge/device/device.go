@@ -37,9 +37,9 @@ func Robot(name string) (robot.Robot, error) {
 	return r, exit.With(exit.Usage, err)
 }
 
-// Leader returns the description of a follower's leader; an empty name is the follower's name with
-// _leader, or the one of its description. Its joints must be the follower's, without a base's wheels,
-// in the same units.
+// Leader returns the description of a follower's leader; an empty name means the follower's default
+// leader: its name with _leader, or the leader that its description names. Its joints must be the
+// follower's, without a base's wheels, in the same units.
 func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	if name == "" {
 		name = follower.DefaultLeader()
@@ -64,7 +64,8 @@ func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	return l, nil
 }
 
-// CheckPorts refuses a leader without an adapter of its own; two links to one port are one port.
+// CheckPorts refuses a leader and a follower at the same port. Two links to one port count as one
+// port.
 func CheckPorts(leader, follower string) error {
 	switch {
 	case leader == Sim:
@@ -76,7 +77,8 @@ func CheckPorts(leader, follower string) error {
 	return nil
 }
 
-// RealPath returns the device file to which links lead; an absent one as it is written.
+// RealPath returns the device file to which the links of a port lead, or port unchanged if the file
+// is absent.
 func RealPath(port string) string {
 	if path, err := filepath.EvalSymlinks(port); err == nil {
 		return path
@@ -103,7 +105,7 @@ func (p *Place) File() string {
 	return servo.CalibrationPath(p.Robot, p.ID)
 }
 
-// Prefix returns the beginning of the names of its part's joints, such as left_.
+// Prefix returns the beginning of the joints' names of the place's part, such as left_.
 func (p *Place) Prefix() string { return robot.Part{Name: p.Part}.Prefix() }
 
 // Command returns the arm's flags for a command that a person types. A leader's flags have no
@@ -171,8 +173,8 @@ func (p *Place) Load() (servo.Calibration, error) {
 	return c, exit.With(exit.Config, err)
 }
 
-// Find is Load, or, when that returns nil, returns the calibration that matches the motors. It also
-// returns the path of the calibration's file.
+// Find returns the calibration of Load, or, if Load returns nil, the calibration that matches the
+// motors. It also returns the path of the calibration's file.
 func (p *Place) Find(cfg *servo.ArmConfig) (c servo.Calibration, file string, err error) {
 	if c, err = p.Load(); c != nil || err != nil {
 		return c, p.File(), err

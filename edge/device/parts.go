@@ -14,8 +14,8 @@ import (
 )
 
 // ByPart is the value of a flag that every part of a robot has for itself, such as --bus: one plain
-// value for a robot of one arm, or PART=VALUE once for each part. An element may hold several,
-// separated by commas or spaces, since a variable of the environment is one text.
+// value for a robot of one arm, or PART=VALUE once for each part. An element may hold several
+// values, separated by commas or spaces, since a variable of the environment is one text.
 type ByPart []string
 
 // ofPart matches the beginning of PART=VALUE, and nextPart the separator before the next one. A value
@@ -65,7 +65,7 @@ func (b ByPart) Values() (values []string) {
 	return values
 }
 
-// Text returns all values as one, which ByPart reads again.
+// Text returns all values as one text, which may be the only element of a ByPart.
 func (b ByPart) Text() string { return strings.Join(b, ",") }
 
 // Spread derives a part's value from a value that names no part.
@@ -112,7 +112,7 @@ func (b ByPart) Of(flag string, r robot.Robot, spread Spread) ([]string, error) 
 	return values, nil
 }
 
-// form returns the flags that a robot of several parts wants, such as --bus left=PORT --bus
+// form returns the flags that a robot of several parts needs, such as --bus left=PORT --bus
 // right=PORT.
 func form(flag string, r robot.Robot) string {
 	value := "PORT"
@@ -179,8 +179,8 @@ type Places struct {
 	Some             bool   // parts without a port are left out, unless no part has one
 }
 
-// Of returns the place of every part of a robot, in their order; without a port when no --bus is
-// given. Its errors have the code exit.Usage.
+// Of returns the place of every part of a robot, in their order. The places have no port when no
+// --bus is given. Its errors have the code exit.Usage.
 func (f Places) Of(r robot.Robot) ([]Place, error) {
 	one := slices.IndexFunc(r.Parts(), func(p robot.Part) bool { return p.Name == f.Part })
 	if f.Part != "" && one < 0 {
@@ -227,7 +227,7 @@ func (f Places) buses(r robot.Robot) ([]string, error) {
 	return buses, checkTwice(f.BusFlag, r, buses)
 }
 
-// spread takes the plain value for the only part.
+// spread gives a plain value to f.Part. It returns nil if f.Part is empty.
 func (f Places) spread() Spread {
 	if f.Part == "" {
 		return nil
@@ -265,10 +265,10 @@ func (f Places) Command(r robot.Robot) string {
 	return strings.Join(text, " ")
 }
 
-// CheckSwapped fails when the ports of two parts are exchanged: the motors at each have the calibration of
-// the other part, and not their own. If one part has no calibration yet, the motors at its port decide; if
-// both calibrations are the same, the serial numbers of the adapters do. It opens the ports and writes
-// nothing; a port that does not open proves nothing.
+// CheckSwapped fails when the ports of two parts are exchanged: the motors at each port have the
+// calibration of the other part, and not of their own part. If one part has no calibration yet, the
+// motors at its port decide; if both calibrations are the same, the serial numbers of the adapters
+// do. It opens the ports and writes nothing; a port that does not open proves nothing.
 func CheckSwapped(places []Place, clock rt.Clock) error {
 	return checkSwapped(places, clock, sysfs)
 }
@@ -319,8 +319,8 @@ func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 	return nil
 }
 
-// fits reports whether the motors at a port have the part's calibration. The error is that of motors
-// that do not answer, or are of another kind.
+// fits reports whether the motors at a port have the part's calibration. It returns an error if the
+// motors do not answer, or are of another kind.
 func (p *Place) fits(bus string, clock rt.Clock) (bool, error) {
 	cfg := servo.ArmConfig{Path: bus, Robot: p.Robot, Clock: clock}
 	differs, err := servo.MatchCalibrations(cfg, []servo.Calibration{p.calibration()})

@@ -23,7 +23,7 @@ func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Li
 
 // Sims are the simulated arms of a run, each in a world of its own.
 type Sims struct {
-	Seed  uint64 // of the first world; each further one has the next
+	Seed  uint64 // seed of the first world; each further world has the next seed
 	Clock rt.Clock
 	arms  []simulated
 	still *sim.Live // the cameras' world in a run without simulated arms

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// Each returns the places of the parts of a robot whose ports and calibrations the place names
-// together, as ByPart does. Its errors have the code exit.Usage.
+// Each returns the place of each part of a robot. Bus and Calibration of p hold the values of all
+// parts, in the form of a ByPart. Its errors have the code exit.Usage.
 func (p *Place) Each() ([]Place, error) { return p.places().Of(p.Robot) }
 
 // Some is Each without the parts that have no port.
@@ -54,10 +54,11 @@ func CheckAllPorts(leaders, followers []Place) error {
 	return nil
 }
 
-// Swapped explains an error of opening part i of a robot when the ports of two parts are swapped: the
-// motors have the calibration of another part, or the adapters were in each other's place before. cfg
-// is the configuration of the opening. With a nil err the arm is open: its adapter is remembered,
-// unless the ports of two arms that their motors cannot tell apart are swapped.
+// Swapped returns err, the error of opening part i of a robot, with an explanation when the ports
+// of two parts are swapped: the motors have the calibration of another part, or each adapter was at
+// the other part before. cfg is the configuration of the opening. If err is nil, the arm is open,
+// and Swapped remembers its adapter. It returns an error even then if two arms with the same
+// calibration have exchanged their adapters.
 func Swapped(places []Place, i int, cfg servo.ArmConfig, err error) error {
 	return swapped(places, i, cfg, err, sysfs)
 }

@@ -26,7 +26,7 @@ const (
 type BusCheck struct {
 	Period    time.Duration
 	At        string // rate of the ticks, such as 30 ticks per second
-	Cure      string // of a slow bus, after that of the adapter's latency timer
+	Cure      string // advice for a slow bus, after the advice about the adapter's latency timer
 	Simulated bool
 	Log       *slog.Logger
 

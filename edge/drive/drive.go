@@ -50,7 +50,7 @@ type Config struct {
 	Loop   rt.LoopConfig
 	OnExit string // one of follow.ExitModes
 
-	// Parts are the arms of a robot of several parts, for the summary; nil: it has one.
+	// Parts are the arms of a robot of several parts, for the summary; nil: the robot has one arm.
 	Parts hotplug.Parts
 
 	// Duration ends the run, counted from Loop; 0: no limit.
@@ -59,11 +59,11 @@ type Config struct {
 	// Held is called when the arm stays under torque, with the command that lets it go.
 	Held func(next string)
 
-	// ArmError may give an error of arming an exit code; nil: it has one.
+	// ArmError may give an error of arming an exit code; nil: such errors have one.
 	ArmError func(error) error
 }
 
-// Bus is the part of a hotplug.Parts that lets the arm go. Tests have an arm without a port.
+// Bus has the methods of hotplug.Parts that let the arm go. Tests implement it without a port.
 type Bus interface {
 	RetryTorqueOff(hurry func() bool) error
 }
@@ -84,7 +84,7 @@ type Run struct {
 
 	// Owner: the caller of Loop, LetGo and Join.
 	began rt.Instant
-	steal time.Duration // CPU time that the host had stolen at began
+	steal time.Duration // CPU time that the host had stolen until began
 	held  bool
 	stuck bool
 	off   error // the torque may still be on
@@ -99,7 +99,7 @@ func (r *Run) Stats() rt.LoopStats { return r.loop.Stats() }
 // Grant returns the kernel's answer to the request for real-time priority.
 func (r *Run) Grant() rt.Grant { return r.loop.Grant() }
 
-// Ending is set after the end of the tick, for the threads that run until then.
+// Ending returns a flag that is set after the last tick. The threads beside the tick then end.
 func (r *Run) Ending() *atomic.Bool { return &r.ending }
 
 // Go runs a thread beside the tick. Its failure or panic ends the run as --on-exit selects. The
@@ -129,7 +129,7 @@ const (
 	Episodes // all episodes are recorded
 )
 
-// Leave ends the run soon, as --on-exit selects. The first cause is the run's.
+// Leave ends the run soon, as --on-exit selects. The run keeps the first cause other than Itself.
 //
 //rt:noalloc
 func (r *Run) Leave(cause Cause) {
@@ -142,10 +142,10 @@ func (r *Run) Leave(cause Cause) {
 //rt:noalloc
 func (r *Run) Leaving() bool { return r.leave.Load() }
 
-// Cause returns the first cause of Leave.
+// Cause returns the first cause of Leave other than Itself, or Itself.
 func (r *Run) Cause() Cause { return Cause(r.cause.Load()) }
 
-// Hurry makes an ending run skip the parking: the second Ctrl-C.
+// Hurry makes an ending run skip the parking. The second Ctrl-C calls it.
 func (r *Run) Hurry() { r.hurry.Store(true) }
 
 // Hurried reports whether the run ends without parking.
@@ -159,8 +159,8 @@ func (r *Run) Release() {
 	r.Leave(Operator)
 }
 
-// GiveUp ends the run with an error as --on-exit selects; it holds the arm only for the codes of
-// exit.Held. The first error is the run's.
+// GiveUp ends the run with an error as --on-exit selects, but the arm is held only if exit.Held has
+// the error's code. The run keeps the first error.
 func (r *Run) GiveUp(err error) {
 	r.failed.CompareAndSwap(nil, &err)
 	r.leave.Store(true)
@@ -173,13 +173,13 @@ func (r *Run) Abort(err error) {
 	r.leave.Store(true)
 }
 
-// Fail ends the run with an error at once. The first error is the run's.
+// Fail ends the run with an error at once, without parking. The run keeps the first error.
 func (r *Run) Fail(err error) {
 	r.failed.CompareAndSwap(nil, &err)
 	r.stop.Store(true)
 }
 
-// Failed returns the error of GiveUp or Fail, nil without one.
+// Failed returns the first error of GiveUp, Abort or Fail, nil without one.
 func (r *Run) Failed() error {
 	if err := r.failed.Load(); err != nil {
 		return *err
@@ -193,9 +193,9 @@ func (r *Run) Stopped() bool { return r.stop.Load() }
 // Touched reports whether torque may be on.
 func (r *Run) Touched() bool { return r.touched.Load() }
 
-// Loop runs the tick until it ends, by itself, after ctx or after Duration. Meanwhile look, which
-// may be nil, is called at short intervals. A panic in the tick must not leave the arm under torque,
-// so Loop returns it as an error.
+// Loop calls tick every period until the run has ended: by itself, after the end of ctx, or after
+// Duration. Meanwhile it calls look, which may be nil, at short intervals. A panic in the tick must
+// not leave the arm under torque, so Loop returns it as an error.
 func (r *Run) Loop(ctx context.Context, tick func(rt.Tick) rt.Wait, look func(now rt.Instant)) error {
 	clock := r.cfg.Loop.Clock
 	r.began, r.steal = clock.Now(), rt.StealTime()
@@ -242,8 +242,8 @@ func (r *Run) ticks(tick func(rt.Tick) rt.Wait) (err error) {
 }
 
 // Step advances the arm's phase, after its Read, and reports whether the arm is armed and its source
-// decides its motion in this tick. ready: an unarmed arm may be armed. held: joints outside their
-// range stay where they are, instead of being moved in.
+// decides its motion in this tick. Step arms an unarmed arm only if ready is true. If held is true,
+// joints outside their range stay where they are; otherwise Step moves them into their range.
 //
 // Owner: the tick.
 func (r *Run) Step(t rt.Tick, ready, held bool) (drive bool) {
@@ -314,7 +314,8 @@ func (r *Run) Finish(now rt.Instant) {
 	}
 }
 
-// Check ends the run on a fault of the motors, where a person is present and can start again.
+// Check ends the run on a fault of the motors. It is for runs whose person is present and can start
+// again.
 //
 // Owner: the tick, after Read.
 func (r *Run) Check() {
@@ -326,8 +327,9 @@ func (r *Run) Check() {
 	}
 }
 
-// LetGo takes the arm's torque, unless --on-exit is hold and exit.Held has the code of the run's
-// error: ticked, the result of Loop, or Failed.
+// LetGo takes the arm's torque. It holds the arm instead if --on-exit is hold, nobody has called
+// Release, and exit.Held has the code of the run's error. That error is ticked, the result of Loop,
+// or, if ticked is nil, the result of Failed.
 func (r *Run) LetGo(ticked error) {
 	if ticked == nil {
 		ticked = r.Failed()
@@ -351,8 +353,8 @@ func (r *Run) LetGo(ticked error) {
 }
 
 // Join ends the threads beside the tick, and returns ErrStuck if one of them hangs. Resources that a
-// stuck thread may use stay open until the process ends. wake, which may be nil, ends the waiting of
-// the threads.
+// stuck thread may use stay open until the process ends. Join calls wake, which may be nil, to end
+// the waiting of the threads.
 func (r *Run) Join(wake func()) error {
 	r.ending.Store(true)
 	if wake != nil {
@@ -367,7 +369,8 @@ func (r *Run) Join(wake func()) error {
 // Stuck reports whether a thread did not end. Owner: the caller of Join.
 func (r *Run) Stuck() bool { return r.stuck }
 
-// Outcome joins the error that explains the end with that of LetGo, under the former's exit code.
+// Outcome joins verdict, the error that explains the end, with the error of LetGo. The exit code is
+// verdict's, unless verdict is nil.
 func (r *Run) Outcome(verdict error) error {
 	switch {
 	case r.off == nil:
@@ -378,8 +381,9 @@ func (r *Run) Outcome(verdict error) error {
 	return exit.With(exit.Of(verdict), errors.Join(verdict, r.off))
 }
 
-// Aside joins a run's error with an error that does not concern the arm, such as that of a file. The
-// latter turns a clean end into a failure, unless the arm is held: exit code 1 would let it fall.
+// Aside joins end, a run's error, with other, an error that does not concern the arm, such as the
+// error of a file. other turns a clean end into a failure, unless the arm is held: exit code 1
+// would let the arm fall.
 func (r *Run) Aside(end, other error) error {
 	switch {
 	case other == nil:
@@ -391,7 +395,7 @@ func (r *Run) Aside(end, other error) error {
 }
 
 // End is LetGo, Join and Outcome for a run that a person attends: a thread that hangs does not
-// change its exit code.
+// change the exit code of the run.
 func (r *Run) End(ticked error, wake func()) error {
 	r.LetGo(ticked)
 	stuck := r.Join(wake)

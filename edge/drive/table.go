@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// Asked returns the cause of a requested end, for a run with so many planned episodes. held is the
-// number of ticks on which no joint was driven.
+// Asked returns the cause of a requested end as text. episodes is the number of planned episodes,
+// and held the number of ticks on which no joint was driven.
 func (r *Run) Asked(episodes int, held uint64) string {
 	text := "stopped by signal"
 	switch r.Cause() {
@@ -41,7 +41,8 @@ func (r *Run) Asked(episodes int, held uint64) string {
 	return text
 }
 
-// EndingOf returns the summary's exit for an error, or for a requested end.
+// EndingOf returns the summary's exit for err, or, if err is nil, for a requested end with the
+// cause asked.
 func EndingOf(err error, asked string) Ending {
 	if err != nil {
 		return Ending{int(exit.Of(err)), err.Error()}
@@ -59,7 +60,8 @@ func WriteJSON(w io.Writer, summary any) error {
 // Row writes one row of a table.
 type Row func(name, format string, args ...any)
 
-// WriteTable writes a summary for people. special writes the rows of one source of motion.
+// WriteTable writes a summary for people. It calls special, which writes the rows that only this
+// source of motion has.
 func WriteTable(w io.Writer, schedule string, s *Status, t *Totals, special func(Row)) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(table, name+"\t"+format+"\n", args...) }

@@ -24,7 +24,7 @@ type Viewer struct {
 // view is the newest tick.
 type view struct {
 	at       rt.Instant
-	source   rt.Instant // instant of the observation that the arm's motion is made from; 0: no motion
+	source   rt.Instant // instant of the observation that led to the arm's motion; 0: no motion
 	lateness time.Duration
 	state    []float32
 	goal     []float32
@@ -42,8 +42,8 @@ func NewViewer(r robot.Robot) *Viewer {
 	})}
 }
 
-// Publish replaces the newest tick. source is the instant of the observation that the arm's motion
-// is made from, 0 before the first motion. Owner: the tick.
+// Publish replaces the newest tick. source is the instant of the observation that led to the arm's
+// motion, 0 before the first motion. Owner: the tick.
 //
 //rt:noalloc
 func (w *Viewer) Publish(t rt.Tick, arm *follow.Parts, source rt.Instant) {

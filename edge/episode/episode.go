@@ -1,6 +1,6 @@
 // Package episode cuts the record of an arm into episodes, for a dataset. The record has the
-// beginning and the end of each episode with an outcome; a person or a time limit ends it. The
-// words and keys are those of LeRobot's recorder (docs/recording.md).
+// beginning and the end of each episode with an outcome. A person or a time limit ends an episode.
+// The words and keys are those of LeRobot's recorder (docs/recording.md).
 package episode
 
 import (
@@ -36,7 +36,7 @@ type Robot interface {
 	// Begin makes the arm start its task anew; a nonempty task replaces the task.
 	Begin(ctx context.Context, task string) error
 
-	// Rest makes the arm hold still until the next Begin, if it moves on its own.
+	// Rest makes the arm hold still until the next Begin, unless a person moves it.
 	Rest()
 
 	// Task returns the current task.
@@ -54,7 +54,7 @@ type Config struct {
 	// Losses returns the numbers of messages and pictures that the record has lost so far.
 	Losses func() (messages, pictures uint64)
 
-	// Say informs the person of a change. warn: the person must act.
+	// Say informs the person of a change. warn reports that the person must act.
 	Say func(text string, warn bool)
 
 	// Done is called after the last episode.
@@ -149,8 +149,8 @@ func (e *Episodes) Do(ctx context.Context, word, text string) error {
 	return nil
 }
 
-// roll ends the episode in progress and begins the next one. If the arm cannot begin, the episode
-// continues, since sentry records without a gap.
+// roll ends the episode in progress and begins the next one. If the arm cannot begin the next one,
+// the episode in progress continues, since sentry records without a gap.
 func (e *Episodes) roll(ctx context.Context, task string) error {
 	if err := e.prepare(ctx, task); err != nil {
 		err = fmt.Errorf("%w; %s goes on", err, e.name())
@@ -198,7 +198,7 @@ func (e *Episodes) begin(ctx context.Context, task string) error {
 	return err
 }
 
-// prepare makes the arm start its task anew. It counts failures.
+// prepare makes the arm start its task anew, and counts the attempts that fail.
 func (e *Episodes) prepare(ctx context.Context, task string) error {
 	var err error
 	if why := e.cfg.Robot.NotReady(); why != "" {

@@ -74,7 +74,7 @@ func newStand(t *testing.T, plan Plan) *stand {
 	return s
 }
 
-// after moves the clock, with a Step each second.
+// after moves the clock by d, and calls Step each second.
 func (s *stand) after(d time.Duration) {
 	for end := s.clock.Now().Add(d); s.clock.Now() < end; {
 		s.clock.SleepUntil(s.clock.Now().Add(time.Second))

@@ -20,8 +20,8 @@ const (
 	TickOverrun
 	Suspended // A: ns for which the machine was suspended
 	TorqueOn  // A: joints of the part
-	// A: number of silent joints; B: joints of the part, 0 for a robot of one part, here and in BusBack
-	// and TorqueOn
+	// A: number of silent joints; B: joints of the part. For a robot of one part, the joints of the
+	// part are 0, also in BusBack and TorqueOn.
 	BusLost
 	// A: hotplug.Cause | the part's joints << CauseBits; B: the joints whose motors have restarted, one
 	// bit each, << 1 | 1 when the arm waits for an operator
@@ -41,7 +41,8 @@ const (
 	LeaderSilent // while it leads. A: the joints of its part, 0: all; B: 1 in a policy's run
 	LeaderBack   //
 
-	// Only on record, from other threads than the tick's; each has its own text.
+	// The next codes are only on record. Other threads than the tick's note them, each with its own
+	// text.
 	LinkUp         // the connection to the server or router is open
 	LinkDown       // the connection is closed, or cannot be opened. A: Why
 	SessionLost    // A: Loss
@@ -55,7 +56,8 @@ const (
 	Operated       // A: Word; B: 1 for a refused command
 	Ended          // end of the run. A: exit code; B: Lack
 
-	// From the tick again. Earlier records use the numbers above, so new codes are appended.
+	// The tick emits the next codes, except where the link is named. Earlier records use the
+	// numbers above, so new codes are appended.
 	LeaderHeld  // during a correction. A: the leader's joints that do not lead; B: leader.Cause
 	LeaderLeads // A: the leader's joints that lead again
 	// the bundle drives this arm for the first time. A: ms of slow driving; B: permitted % of the

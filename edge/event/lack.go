@@ -11,7 +11,8 @@ import (
 // Lack is the reason why no chunk arrived for so long that a run gave up.
 type Lack int64
 
-// The reasons, B of Ended. Among reasons of equal duration the first one counts as the longest.
+// The reasons, which are B of the code Ended. Among reasons of equal duration the first one counts
+// as the longest.
 const (
 	LackNone     Lack = iota // the run did not give up
 	LackJoints               // joints did not answer
@@ -34,18 +35,18 @@ func (k Lack) String() string {
 
 const (
 	maxJoints = 32          // one bit each
-	maxGap    = time.Second // counted time between two ticks; a longer gap is unknown
+	maxGap    = time.Second // maximum time that counts between two ticks; the state in a longer gap is unknown
 )
 
-// Lacks measures the duration of each lack since the last chunk. The state at one instant does not
-// explain an end that took a minute. Owner: one thread.
+// Lacks measures the duration of each lack since the last chunk. The state of the last tick alone
+// does not explain an end that took a minute. Owner: one thread.
 type Lacks struct {
 	at     rt.Instant // instant of the newest tick; 0: no tick since Reset
 	lasted [numLacks]time.Duration
 	joints [maxJoints]time.Duration // time for which each joint was silent
 }
 
-// Reset begins anew, after a chunk or while no chunk is needed.
+// Reset sets all durations to 0, after a chunk or while no chunk is needed.
 //
 //rt:noalloc
 func (l *Lacks) Reset(now rt.Instant) { *l = Lacks{at: now} }
@@ -53,12 +54,13 @@ func (l *Lacks) Reset(now rt.Instant) { *l = Lacks{at: now} }
 // Lacking is the state of one tick.
 type Lacking struct {
 	Joints   robot.Joints // silent joints
-	Bus      bool         // so many or such important joints are silent that the tick sends no request
+	Bus      bool         // because of silent joints the tick sends no request
 	Pictures bool
 	Session  bool
 }
 
-// Add adds the time since the previous tick.
+// Add adds the time since the previous tick to each lack of this tick, or to LackAnswers if the
+// tick has no other lack.
 //
 //rt:noalloc
 func (l *Lacks) Add(now rt.Instant, is Lacking) {
