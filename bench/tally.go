@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// rankSlack keeps 0.07 x 100, a little above 7 in binary, from selecting the 8th of 100.
+// rankSlack makes up for binary fractions: 0.07 x 100 is a little above 7, which would select the 8th of 100.
 const rankSlack = 1e-6
 
 // Bounds of another program's output.
@@ -30,7 +30,7 @@ type Tally struct {
 	max  float64 // us, exact
 }
 
-// Add counts n latenesses of d. A negative one counts as 0.
+// Add counts n latenesses of d. A negative d counts as 0.
 func (t *Tally) Add(d time.Duration, n uint64) {
 	t.AddUS(float64(d)/float64(time.Microsecond), n)
 }
@@ -48,8 +48,8 @@ func (t *Tally) AddUS(us float64, n uint64) {
 	t.max = max(t.max, us)
 }
 
-// RaiseMax sets the longest to at least us microseconds, where it is known more exactly than by its
-// bin.
+// RaiseMax raises the longest lateness to us microseconds, for a caller that knows it more exactly
+// than by its bin.
 func (t *Tally) RaiseMax(us float64) { t.max = max(t.max, us) }
 
 // Merge adds all of other.
@@ -79,7 +79,7 @@ func (t *Tally) Quantile(q float64) float64 {
 	return t.max
 }
 
-// Rank returns how many of n values, in ascending order, the fraction q takes: the last of them is the quantile.
+// Rank returns the position, from 1 on, of the quantile q among n values in ascending order.
 func Rank(q float64, n uint64) uint64 { return max(uint64(math.Ceil(q*float64(n)-rankSlack)), 1) }
 
 // Above returns the number of latenesses of at least limit.
@@ -115,7 +115,7 @@ type Quantiles struct {
 	Max   float64 `json:"max"`
 }
 
-// minP9999 is the least number from which on one of them lies beyond the quantile.
+// minP9999 is the least number of values of which one lies beyond p99.99.
 const minP9999 = 10_000
 
 // Spread is a distribution in three figures.
@@ -125,7 +125,7 @@ type Spread struct {
 	Max float64 `json:"max"`
 }
 
-// SpreadOf returns the spread of values; zeros without values.
+// SpreadOf returns the spread of values; without values it is all zeros.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -135,7 +135,7 @@ func SpreadOf(values []float64) Spread {
 	return Spread{at(0.5), at(0.99), at(1)}
 }
 
-// In returns the spread of a histogram in that unit.
+// In returns the spread of a histogram of times, in multiples of unit.
 func In(h *rt.Hist, unit time.Duration) Spread {
 	in := func(d time.Duration) float64 { return Round(float64(d) / float64(unit)) }
 	return Spread{in(h.Quantile(0.5)), in(h.Quantile(0.99)), in(h.Max())}
@@ -159,7 +159,7 @@ func (t *Tally) Quantiles() Quantiles {
 	return q
 }
 
-// UpTo limits q to the exact longest lateness: a bucket's upper bound may be above it.
+// UpTo limits q to longest, the exact longest lateness, since the upper bound of its bucket may be above it.
 func (q Quantiles) UpTo(longest float64) Quantiles {
 	return Quantiles{
 		P50:   min(q.P50, longest),
@@ -184,8 +184,8 @@ func (t *Tally) MarshalJSON() ([]byte, error) {
 	return append(text, '}'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; the microseconds may be
-// fractions, and the longest becomes Max.
+// UnmarshalJSON reads what MarshalJSON writes; the microseconds may be fractions, and the largest
+// becomes Max.
 func (t *Tally) UnmarshalJSON(b []byte) error {
 	var bins map[string]uint64
 	if err := json.Unmarshal(b, &bins); err != nil {

@@ -90,8 +90,7 @@ func TestTallyJSON(t *testing.T) {
 	}
 }
 
-// Property: against a sorted slice of all samples, each quantile is the sample
-// of that rank.
+// Property: each quantile is the sample of its rank in the sorted slice of all samples.
 func TestTallyAgainstSortedSamples(t *testing.T) {
 	var tally Tally
 	var all []float64

@@ -79,7 +79,7 @@ func garbage(r *run) error {
 	return nil
 }
 
-// secondRobot runs another robot with the same id, as with a cloned SD card.
+// secondRobot runs another robot with the same id, as a cloned SD card does.
 func secondRobot(r *run) error {
 	dir := filepath.Join(r.dir, "second")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -126,13 +126,13 @@ func rest(r *run) error {
 	return r.from(r.edge.Ctl("success"))
 }
 
-// correct makes a person take over who moves nothing.
+// correct lets a person take over, and the person moves nothing.
 func correct(r *run) error {
 	r.onRevert(func() { _ = r.edge.Ctl("resume") })
 	return r.from(r.edge.Ctl("correct"))
 }
 
-// from makes the fault begin once a command has taken effect.
+// from sets the fault's beginning to now, after a command has taken effect, and returns the command's error.
 func (r *run) from(err error) error {
 	r.at = now()
 	return err
@@ -151,7 +151,7 @@ func pictures(r *run) error {
 	return os.WriteFile(filepath.Join(dir, "1.jpg"), b, 0o600)
 }
 
-// strayBytes makes a picture as a Logitech C270 sends it the camera.
+// strayBytes makes a picture with stray bytes, as a Logitech C270 sends them, the camera's only picture.
 func strayBytes(r *run) error {
 	bad, err := spoiltPicture()
 	if err != nil {
@@ -160,8 +160,8 @@ func strayBytes(r *run) error {
 	return os.WriteFile(filepath.Join(r.dir, "bad.jpg"), bad, 0o600)
 }
 
-// spoiltPicture has stray bytes before its end: 16, of which a decoder may silently take up to 7
-// for the picture's own, because it reads 64 bits at a time.
+// spoiltPicture returns a picture with 16 stray bytes before its end. A decoder reads 64 bits at a
+// time, so it may take up to 7 of them for the picture's own without a warning.
 func spoiltPicture() ([]byte, error) {
 	good, err := picture()
 	if err != nil {

@@ -19,8 +19,8 @@ const tickPriority = 80
 // errNotHere means that this machine cannot play a fault.
 var errNotHere = errors.New("not on this machine")
 
-// traceTick interrupts the edge's tick thread only, as a debugger would, and makes trace handle it
-// until over is closed at the end of the fault.
+// traceTick interrupts only the edge's tick thread, as a debugger would. trace then controls the
+// thread until the fault ends and over is closed.
 func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
 	if !ok {
@@ -51,7 +51,8 @@ func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 
 func hangTick(r *run) error { return traceTick(r, keepStopped) }
 
-// keepStopped holds a thread until over is closed; a killed one must be waited for.
+// keepStopped keeps a thread stopped until over is closed. If the thread was killed, it also waits
+// for its end, as a tracer must.
 func keepStopped(tid int, over <-chan struct{}) {
 	var status unix.WaitStatus
 	for {
@@ -69,10 +70,10 @@ func keepStopped(tid int, over <-chan struct{}) {
 	}
 }
 
-// clockStep is more than any time-out of the programs.
+// clockStep is longer than any time-out of the programs.
 const clockStep = 10 * time.Second
 
-// stepClock sets the machine's clock, if permitted, and restores it.
+// stepClock changes the machine's clock by clockStep, if permitted, and restores it after the fault.
 func stepClock(r *run) error {
 	if !r.cfg.StepClock {
 		return fmt.Errorf("%w: only with --step-clock, since the clock is the whole machine's", errNotHere)
@@ -91,7 +92,7 @@ func stepClock(r *run) error {
 	return nil
 }
 
-// smallDisk mounts a disk of 64 KiB at the folder full of the run's folder.
+// smallDisk mounts a disk of 64 KiB at the folder named full, in the run's folder.
 func smallDisk(r *run) error {
 	at := filepath.Join(r.dir, "full")
 	if err := os.MkdirAll(at, 0o700); err != nil {

@@ -18,7 +18,7 @@ type safeState uint8
 
 const (
 	safeOn   safeState = iota // the arm may continue
-	safeHeld                  // within two ticks the joints of the fault are no longer driven
+	safeHeld                  // within two ticks no goal drives the joints of the fault
 	safeOff                   // all joints are limp 300 ms after the program's end
 )
 
@@ -28,13 +28,13 @@ type fault struct {
 	Name  string // its name for --only
 	Title string // in the table
 	Safe  safeState
-	For   time.Duration // duration of the fault, after which it is undone
+	For   time.Duration // the fault's duration; then it is undone
 	Soak  bool          // it may occur in a soak too
 
-	Ctl    string                  // word of edge-rt ctl; with pause the fault begins once the edge has answered
+	Ctl    string                  // command of edge-rt ctl; with pause the fault begins once the edge has answered
 	Script []servosim.Fault        // on the bus, times counted from the fault
 	Cable  stage.Cable             // between edge and server
-	Chunks func(*wire.ActionChunk) // changes every chunk
+	Chunks func(*wire.ActionChunk) // changes each chunk of the server
 	Signal syscall.Signal          // to the edge; SIGSTOP lasts as long as the fault
 	Do     func(*run) error        // other actions; run.onRevert undoes them
 
@@ -49,16 +49,16 @@ type fault struct {
 	// On a robot of several parts.
 	Arm     bool          // it hits arms only
 	Whole   bool          // it hits every motor of a bus
-	Away    time.Duration // from then on no joint of a part that it hits can be driven, until it is over
-	Pause   time.Duration // from then on the robot waits for an operator, since a motor has restarted
+	Away    time.Duration // after this time, until its end, no joint of a part that it hits can be driven
+	Pause   time.Duration // after this time the robot waits for an operator, since a motor has restarted
 	Starves bool          // no chunk arrives
 	Base    bool          // only of a robot with a base
-	Idle    time.Duration // from then on the base has no permission, until it is over
+	Idle    time.Duration // after this time, until its end, the base has no permission
 
 	set int // parts that it hits, one bit each; 0: the whole robot
 }
 
-// joints returns the motors of an arm that the script affects; nil: all.
+// joints returns the ids of the motors that the script affects, as on an arm; nil means all motors.
 func (f *fault) joints() (ids []uint8) {
 	for _, l := range f.Script {
 		if l.IDs == nil {
@@ -92,14 +92,14 @@ func onBus(name, title string, safe safeState, length time.Duration, script ...s
 	}
 }
 
-// booting is blip-all with motors that boot in another way.
+// booting is the fault blip-all, but change makes the motors boot in another way, which how describes.
 func booting(name, how string, change func(*servosim.Config, []uint8)) fault {
 	f := onBus(name, "the same, with motors "+how, safeHeld, 2*s, allOff).away(300*ms, restarted)
 	f.Soak, f.Bus = false, change
 	return f
 }
 
-// restarted is the time from a loss of supply for 0.3 s, or a reboot, until edge-rt knows of it.
+// restarted is the time from a loss of supply for 0.3 s, or from a reboot, until edge-rt notices the restart.
 const restarted = 1600 * ms
 
 // away sets Away and Pause.
@@ -151,8 +151,8 @@ var supply = []fault{
 		away(300*ms, 3500*ms).whole(),
 }
 
-// The position at which the gripper meets a hard object, and when the policy closes and opens it,
-// from its first chunk on.
+// The position at which the gripper meets a hard object, and when the policy closes and opens the
+// gripper, counted from its first chunk.
 const (
 	object = 1600 // counts: 30 percent
 	closes = 5 * s
@@ -205,7 +205,7 @@ var motors = []fault{
 		0),
 }
 
-// squeeze closes the gripper and opens it again, in percent.
+// squeeze returns the goal of a gripper that closes and opens again, in percent.
 func squeeze(t time.Duration) float64 {
 	switch {
 	case t < closes:
@@ -345,7 +345,7 @@ var people = []fault{
 		"--fallback", "repeat_last", "--max-action-age", "1.5s"),
 }
 
-// ofBase is a fault after which a base has no permission from then on.
+// ofBase is a fault that takes a base's permission after the time idle.
 func ofBase(name, title string, idle time.Duration, cable stage.Cable, args ...string) fault {
 	return fault{
 		Name:  name,

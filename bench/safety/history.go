@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	slotTime = 50 * time.Millisecond  // time in which an arm moves or does not
-	moving   = 4                      // sum in counts of all goals' movement in a slot of motion
+	slotTime = 50 * time.Millisecond  // in each slot an arm counts as moving or not
+	moving   = 4                      // counts: in a slot of motion all goals together move by at least so much
 	phaseMin = 250 * time.Millisecond // a shorter one belongs to the phase before
 	slotsMax = 20 * 60 * 20           // 20 minutes
 	goalsMax = 20 * 60 * fps
@@ -44,7 +44,7 @@ type motorHistory struct {
 // slot is one slot of time.
 type slot struct {
 	travel int    // counts, of all goals
-	torque uint32 // ids under torque at its end, one bit each
+	torque uint32 // ids under torque at the end of the slot, one bit each
 }
 
 func (h *history) open(motors []robot.Motor) {
@@ -96,7 +96,8 @@ func (h *history) record(e *servosim.Event) {
 	motor.torque = e.After.Torque
 }
 
-// drives reports whether a goal drives the motor: a new one, any without torque, and of a wheel any but 0.
+// drives reports whether a goal drives the motor. A wheel is driven by any velocity but 0; any other motor
+// by a goal that differs from the last one, and without torque by any goal.
 func (m *motorHistory) drives(goal int, torque bool) bool {
 	if m.wheel {
 		return goal != 0
@@ -112,7 +113,8 @@ func (h *history) mark(text string) {
 	}
 }
 
-// goalOf returns the goal in a write to a Feetech servo, of a wheel its goal velocity.
+// goalOf returns the goal in a write to a Feetech servo: the goal position, or the goal velocity if
+// the servo is a wheel.
 func goalOf(e *servosim.Event, wheel bool) (goal int, ok bool) {
 	at := 42
 	if wheel {
@@ -196,7 +198,7 @@ func (h *history) phases(from, to rt.Instant) (all []phase) {
 	return merged(all)
 }
 
-// did returns the arm's action in slot i; a goal that moves in every other slot counts as moving.
+// did returns in words what the arm did in slot i. A slot without motion between two slots of motion counts as motion.
 func (h *history) did(i int) string {
 	s := h.slots[i]
 	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving &&
@@ -223,8 +225,8 @@ func (h *history) did(i int) string {
 	return what
 }
 
-// merged removes the shortest phases, except an end without torque: an arm that reverses pauses for
-// a moment.
+// merged adds each phase that is shorter than phaseMin to the phase before it, since an arm that
+// reverses pauses for a moment. It keeps a short phase without torque at the end.
 func merged(all []phase) (kept []phase) {
 	for i, p := range all {
 		n := len(kept)

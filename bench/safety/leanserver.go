@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// leanServer is a lean-server with the demo's policy, and a session that receives its chunks like
-// the robot.
+// leanServer is a lean-server with the demo's policy, and a session that receives the server's
+// chunks as the robot does.
 type leanServer struct {
 	*stage.Server
 	dir     string
@@ -27,7 +27,7 @@ func (c *Config) bundle() string {
 	return c.Tree + "/" + c.Robot
 }
 
-// openLean serves a bundle, and calls first with the time of every chunk.
+// openLean starts a lean-server that serves the bundle. It calls first with the time of every chunk.
 func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant), flags ...string) (*leanServer,
 	error) {
 	server, err := stage.NewServer(bin, filepath.Join(dir, "server.yaml"), flags...)
@@ -45,7 +45,7 @@ func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instan
 	return l, nil
 }
 
-// serve starts the server on a bundle, also after it was killed.
+// serve starts the server with a bundle, for the first time or after it was killed.
 func (l *leanServer) serve(ctx context.Context, bundle string) error {
 	if _, err := stage.WriteManifest(l.dir, bundle); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // base, which share a bus.
 type part struct {
 	name   string // empty: the robot's only part
-	bus    int    // index of its bus among those of the run
+	bus    int    // index of its bus in the run's buses
 	motors []robot.Motor
 	wheels bool
 	*history
@@ -49,12 +49,12 @@ func partsOf(r robot.Robot) (parts []part) {
 	return parts
 }
 
-// has reports whether a servo is one of the part's.
+// has reports whether the servo with this id belongs to the part.
 func (p *part) has(id uint8) bool {
 	return slices.ContainsFunc(p.motors, func(m robot.Motor) bool { return m.ID == id })
 }
 
-// joints returns the part's motors for ids of an arm; nil: all. A base has wheels in their place.
+// joints returns the part's motors in the place of an arm's motors ids, where a base has wheels; nil means all motors.
 func (p *part) joints(ids []uint8) (own []uint8) {
 	if ids == nil {
 		for _, m := range p.motors {
@@ -70,10 +70,11 @@ func (p *part) joints(ids []uint8) (own []uint8) {
 	return own
 }
 
-// both is the name of the set of all parts; partSeparator is before it in a title.
+// both is the name of all parts together; in a title partSeparator stands before the name of the parts.
 const both, partSeparator = "both", ", on "
 
-// on returns the fault on each part alone and on both; once, where it does not hit parts.
+// on returns the fault on each part alone, and on all of them. A fault that does not hit single
+// parts, or a robot of one part, gives the fault once; a fault of a base without a base gives none.
 func (f fault) on(parts []part) (all []fault) {
 	shared := parts[len(parts)-1].wheels
 	if f.Base && !shared {
@@ -109,7 +110,8 @@ func (f *fault) kind() string { name, _, _ := strings.Cut(f.Name, "@"); return n
 // hits reports whether the fault hits part i.
 func (f *fault) hits(i int) bool { return f.set == 0 || f.set&(1<<i) != 0 }
 
-// hit returns the servos of a bus that the fault hits, of these ids of an arm; nil: all of the bus.
+// hit returns the servos that the fault hits on a bus, in the place of an arm's motors ids; nil
+// means all servos of the bus. struck reports whether it hits any part on the bus.
 func (r *run) hit(bus int, ids []uint8) (own []uint8, struck bool) {
 	whole := ids == nil
 	for i := range r.parts {
@@ -144,21 +146,21 @@ func (r *run) inject(seed uint64) error {
 	return nil
 }
 
-// silences reports whether motors of the fault do not answer.
+// silences reports whether the fault makes motors silent.
 func (f *fault) silences() bool {
 	return slices.ContainsFunc(f.Script, func(l servosim.Fault) bool {
 		return slices.Contains([]string{"power", "reboot", "mute", "unplug"}, l.Kind)
 	})
 }
 
-// staleAfter is the silence after which two motors stop their part; starveAfter the longest time for
-// which an edge has actions after its last observation was answered.
+// staleAfter is the length of a silence of two motors that stops their part. starveAfter is the
+// longest time for which an edge has actions after the last answered observation.
 const (
 	staleAfter  = 100 * time.Millisecond
 	starveAfter = (sineRows + 1) * period
 )
 
-// idleFrom returns when the fault takes a base's permission at the latest; 0: it does not.
+// idleFrom returns when the fault takes a base's permission at the latest, or 0 if the base keeps its permission.
 func (r *run) idleFrom() rt.Instant {
 	base := slices.IndexFunc(r.parts, func(p part) bool { return p.wheels })
 	switch f := r.fault; {
@@ -180,8 +182,8 @@ func (r *run) idleFrom() rt.Instant {
 // restTime is the shortest span of time in which an arm's rest or motion is judged.
 const restTime = 300 * time.Millisecond
 
-// judgeOthers judges the parts that the fault does not hit: whether they held and moved when
-// docs/control.md says so.
+// judgeOthers checks the parts that the fault does not hit: whether they hold and move when
+// docs/control.md demands it.
 func (r *run) judgeOthers() {
 	f := r.fault
 	together := r.robot.Safety.Parts != robot.Apart
@@ -211,7 +213,7 @@ func (r *run) judgeOthers() {
 	}
 }
 
-// part counts a part of the robot that did something else than it should.
+// part counts a violation of partsRule; what names the part and describes its wrong behaviour.
 func (r *Result) part(what string) {
 	r.Violations[partsRule]++
 	r.Kept = append(r.Kept, partsRule+": "+what)

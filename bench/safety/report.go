@@ -54,7 +54,8 @@ type Result struct {
 	Seconds     float64    `json:"seconds"` // s, length of the trial
 }
 
-// violated returns the number of violations, including ends that were too slow.
+// violated returns the number of violations. A fault that could not be played counts as one, and so
+// does an arm that was safe too late.
 func (r *Result) violated() (n int) {
 	for _, c := range r.Violations {
 		n += c
@@ -85,10 +86,10 @@ func (r *Result) progress() string {
 // defaultRobot is the robot of "The table".
 const defaultRobot = "so101"
 
-// keptMost is the number of violations of a run whose texts are kept.
+// keptMost is for how many violations of a run the text is kept.
 const keptMost = 12
 
-// judged sets the referee's findings, with their instants relative to from.
+// judged adds the referee's findings to the result; the instants in their texts are relative to from.
 func (r *Result) judged(v referee.Verdict, from rt.Instant) {
 	r.StepCounts = v.Longest.Counts
 	r.StepDegrees = tenth(v.Longest.Degrees)
@@ -182,7 +183,7 @@ func (r *run) did() string {
 
 func (r *run) didOf(p *part) string {
 	all := p.phases(r.at, r.until)
-	// The last motion before an end of its own is the parking.
+	// If the edge ended by itself, the last motion before its end was the parking.
 	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" &&
 		r.edge.Exit() != "SIGKILL" {
 		all[n-2].what = strings.Replace(all[n-2].what, "went on", "parked", 1)
@@ -231,7 +232,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// WriteMarkdown writes the report as the table of docs/lab/safety.md: a row for each fault, on all parts.
+// WriteMarkdown writes the report as the table of docs/lab/safety.md. A row has a fault with its results on all parts.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	columns := []string{""}
 	for i := range r.Results {
@@ -260,7 +261,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// writeRow writes the row of a fault; the last column of several parts has the whole robot, too.
+// writeRow writes the row of a fault. For a robot of several parts the last column also has the whole robot.
 func writeRow(b *strings.Builder, kind string, results []Result, columns []string) {
 	title, _, _ := strings.Cut(results[0].Title, partSeparator)
 	fmt.Fprintf(b, "| %s (`%s`) |", title, kind)
@@ -303,8 +304,8 @@ func writeRow(b *strings.Builder, kind string, results []Result, columns []strin
 		cmp.Or(strings.Join(broken, ", "), "0"))
 }
 
-// WriteInto puts the table below its heading in a page with that heading; the table of a robot without
-// a result only checks the page.
+// WriteInto replaces the robot's table below its heading in the page of that name. A report without
+// results only checks that the page has the heading.
 func (r *Report) WriteInto(name string) error {
 	heading := "## The table"
 	if r.Robot != defaultRobot {

@@ -32,7 +32,7 @@ const (
 	torqueTime = 500 * time.Millisecond // after the end, until all must be off
 	settleStep = 200 * time.Millisecond
 	settleMax  = 20
-	gripAhead  = 100 * time.Millisecond // time by which the robot may run a row early
+	gripAhead  = 100 * time.Millisecond // by so much the robot may run a row early
 	stillTime  = 600 * time.Millisecond // an arm without motion for this time holds
 )
 
@@ -58,11 +58,11 @@ type run struct {
 	at      rt.Instant // when the fault began
 	over    rt.Instant // when the fault was over
 	ended   rt.Instant // when the edge ended, 0 while it runs
-	until   rt.Instant // the arm's actions up to this instant belong to the fault
+	until   rt.Instant // the arm's actions until this instant are the effects of the fault
 	result  Result
 	undo    []func()          // restore the changes of the fault
 	other   []referee.Verdict // verdicts on the second robot
-	idle    bool              // the referee knows that a base has lost its permission
+	idle    bool              // the referees were notified that a base has lost its permission
 	cleanup []func()
 }
 
@@ -174,7 +174,7 @@ func (r *run) openArms() error {
 	return nil
 }
 
-// grips returns the grippers of the arms that the fault hits, where its policy moves them.
+// grips returns the grippers of the arms that the fault hits, if the fault's policy moves grippers.
 func (r *run) grips() (joints robot.Joints) {
 	for j, m := range r.robot.Motors {
 		bus := slices.IndexFunc(r.robot.Parts(), func(p robot.Part) bool { return p.Joints().Has(j) })
@@ -185,7 +185,7 @@ func (r *run) grips() (joints robot.Joints) {
 	return joints
 }
 
-// judges calls do with the referee of every bus.
+// judges calls do for the referee of every bus.
 func (r *run) judges(do func(*referee.Referee)) {
 	for _, b := range r.buses {
 		do(b.Referee)
@@ -209,7 +209,7 @@ func (r *run) moved(since, until rt.Instant) (n int) {
 	return n
 }
 
-// openTrace writes the servos' writes and actions to files, if the user asks for it.
+// openTrace opens files for the writes to the servos and for the actions, if the user wants a trace.
 func (r *run) openTrace() error {
 	if r.cfg.Trace == "" {
 		return nil
@@ -248,7 +248,7 @@ func (r *run) start() error {
 	return r.startEdge(r.proxy.Endpoint, r.fault.Lean, args...)
 }
 
-// startEdge starts edge-rt, with the cameras of the demo's policy if lean-server serves it.
+// startEdge starts edge-rt; with lean it has the cameras that the demo's policy needs.
 func (r *run) startEdge(endpoint string, lean bool, args ...string) (err error) {
 	name, err := r.robotFile()
 	if err != nil {
@@ -343,11 +343,11 @@ func (r *run) steps() error {
 		r.until = min(r.until, r.ended.Add(afterwards))
 	}
 	_ = stage.Until(torqueTime, func() bool { r.observe(); return false })
-	_ = r.edge.Wait(exitLimit) // for its watchdog process; the report shows how the edge ended
+	_ = r.edge.Wait(exitLimit) // waits for its watchdog process, too; the report shows how the edge ended
 	return nil
 }
 
-// begin begins the fault; revert ends the parts of it that last.
+// begin begins the fault; revert undoes the effects that last until then.
 func (r *run) begin(seed uint64) error {
 	f := r.fault
 	if f.Ctl != "" {
@@ -409,12 +409,13 @@ func (r *run) revert() {
 	r.undo = nil
 }
 
-// sleep waits, or until ctx ends, and lets the referee check the time.
+// sleep waits for d, or until ctx ends, and calls observe all the time.
 func (r *run) sleep(d time.Duration) {
 	stage.Until(d, func() bool { r.observe(); return r.ctx.Err() != nil })
 }
 
-// observe records the end of the edge, and lets the referees check the time.
+// observe passes the end of the edge, the goal of the grippers and a base's lost permission to the
+// referees, and lets them check which bounds of time have passed.
 func (r *run) observe() {
 	if r.ended == 0 && r.edge.Ended() {
 		r.ended = r.edge.EndedAt
@@ -439,7 +440,7 @@ func (r *run) gripGoal(raw int) {
 	}
 }
 
-// setIdle tells the referees once that a base has lost its permission, or is about to have it again.
+// setIdle notifies the referees once that a base has lost its permission, or that it may have it again.
 func (r *run) setIdle(on bool) {
 	if on == r.idle {
 		return
@@ -456,7 +457,7 @@ func (r *run) setIdle(on bool) {
 // instant.
 func (r *run) movesSince(t rt.Instant) bool { return r.armed() && r.moved(t, now()) == len(r.parts) }
 
-// resume runs `ctl resume`. A program that ends by itself meanwhile is not an error.
+// resume runs `ctl resume`. It is not an error if edge-rt ends by itself meanwhile.
 func (r *run) resume() error {
 	r.setIdle(false)
 	r.judges(func(j *referee.Referee) {
@@ -469,8 +470,8 @@ func (r *run) resume() error {
 	return nil
 }
 
-// findWho finds the actor that makes the arm move again: the edge itself, an operator, or a new
-// start.
+// findWho finds how the arm moves again: by itself, after an operator's command, or after a new
+// start of the edge.
 func (r *run) findWho() error {
 	who := &r.result.Who
 	switch {

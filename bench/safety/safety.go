@@ -1,18 +1,18 @@
 // Package safety runs the real edge-rt on a simulated arm with one fault at a time, and checks
 // every byte that the servos receive by the rules of sim/referee.
 //
-// A fault is a row of data (faults.go): its effect on the bus, the network, the server, the camera
-// or the program (actions.go), its duration, and when the arm counts as safe. Run takes each
-// through the same steps (run.go): the arm is armed and moves, the fault begins and ends, the arm
-// continues by itself or after an operator's command; then referee and history evaluate it
-// (report.go). A soak (soak.go) plays many on one arm.
+// A fault is a row of data (faults.go). It contains the effect on the bus, the network, the server, the
+// camera or the program (actions.go), the duration, and the condition under which the arm counts as safe. Run
+// plays each fault in the same steps (run.go): the arm is armed and moves, the fault begins and ends, the arm
+// continues by itself or after an operator's command; then the referee and the history evaluate the run
+// (report.go). A soak (soak.go) plays many faults on one arm.
 //
-// A robot of several parts gets each fault on one part, on the other, and on both (part.go).
+// On a robot of several parts each fault hits one part, then the other, then both (part.go).
 //
 // A run has the arms with their histories (history.go), edge-rt and lean-server (leanserver.go),
-// and the cable between them (stage.Proxy). Faults about the server use lean-server and the demo
-// policy; the others a server that keeps all joints moving (sineserver.go), so that a jump is
-// visible.
+// and the cable between them (stage.Proxy). Faults of the server use lean-server and the demo
+// policy. All other faults use a server that keeps all joints moving (sineserver.go), so that a
+// jump is visible.
 package safety
 
 import (
@@ -52,7 +52,7 @@ type Config struct {
 }
 
 const (
-	// tries bounds the attempts at a fault whose run does not start: on a busy host the
+	// tries bounds how often a fault is played whose run does not start: on a busy host the
 	// simulated motors may answer too late.
 	tries = 3
 )
@@ -85,7 +85,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// faults returns the faults of the robot, on its parts.
+// faults returns the faults for the robot, on each of its parts and on all.
 func (c *Config) faults() (all []fault) {
 	for _, f := range faults {
 		all = append(all, f.on(partsOf(c.robot))...)

@@ -24,7 +24,7 @@ func programs(t *testing.T) (bin string) {
 	return bin
 }
 
-// Some of the spoilt camera's pictures decode with a warning, and are used.
+// The decoder warns about the spoilt picture, but decodes it.
 func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 	d, err := jpeg.NewDecoder()
 	if errors.Is(err, jpeg.ErrNoLibrary) {
@@ -44,7 +44,7 @@ func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 	}
 }
 
-// soakTime is the length of the short soak, soakFaults its faults.
+// soakTime is the length of the short soak; soakFaults are its faults.
 const soakTime = 25 * time.Second
 
 var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplug-power", "encoder", "lost-5",
@@ -83,7 +83,7 @@ func TestShortSoak(t *testing.T) {
 	t.Logf("seed %d\n%s", seed, &log)
 }
 
-// A row's JSON has all columns of the table.
+// The JSON of a result has all columns of the table.
 func TestFaults(t *testing.T) {
 	if len(faults) < 25 {
 		t.Errorf("%d faults, want at least 25", len(faults))
@@ -218,7 +218,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// The table is written below its heading, and the rest of the page does not change.
+// WriteInto writes the table below its heading, and changes nothing else in the page.
 func TestWriteInto(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
 	rttest.Do(t, os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+

@@ -19,13 +19,13 @@ type sineServer struct {
 	*stage.FakeServer
 	robot robot.Robot
 	first func(rt.Instant)            // called before a chunk leaves
-	grip  func(time.Duration) float64 // goal of grips by the time since the first chunk
-	grips robot.Joints                // grippers that grip moves; the others move in a sine too
+	grip  func(time.Duration) float64 // goal of the grippers grips, by the time since the first chunk
+	grips robot.Joints                // grippers that grip moves; all other grippers move in a sine, too
 
 	mu     sync.Mutex
 	begun  time.Time               // guarded by mu
 	from   []float32               // guarded by mu: the arm's first position; nil: no chunk yet
-	change func(*wire.ActionChunk) // guarded by mu: changes every chunk; nil: no change
+	change func(*wire.ActionChunk) // guarded by mu: changes each chunk; nil: no change
 }
 
 const (
@@ -40,10 +40,10 @@ const (
 // robotID is the id of every robot here.
 const robotID = "arm"
 
-// cruise are a base's mean velocities, in m/s, m/s and degrees/s.
+// cruise holds a base's mean velocities on its axes, in m/s, m/s and degrees/s.
 var cruise = [robot.Axes]float64{0.08, 0.04, 10}
 
-// openSineServer serves a robot; grip moves the grippers of grips.
+// openSineServer opens a server for a robot; the grippers grips follow grip.
 func openSineServer(ctx context.Context, r robot.Robot, grip func(time.Duration) float64, grips robot.Joints,
 	first func(rt.Instant)) (s *sineServer, err error) {
 	s = &sineServer{
@@ -78,7 +78,7 @@ func (s *sineServer) sinceFirst() (t time.Duration, begun bool) {
 	return time.Since(s.begun), s.from != nil
 }
 
-// observe answers one observation; its first row is one tick from now.
+// observe answers one observation; the first row of the chunk is for one tick from now.
 func (s *sineServer) observe(sample wire.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *sineServer) observe(sample wire.Sample) {
 	go s.Reply(h, &chunk) // a callback must not wait
 }
 
-// place returns the goal of joint j, in its unit.
+// place returns the goal of joint j in the joint's unit, t after the first chunk.
 func (s *sineServer) place(j int, t time.Duration) float32 {
 	if s.grips.Has(j) {
 		return float32(s.grip(t))

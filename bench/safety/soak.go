@@ -18,7 +18,7 @@ import (
 const (
 	backLimit = 10 * time.Second // for an arm to move again, once an operator has agreed
 	pauseMax  = 2 * time.Second  // between two faults
-	scaleMin  = 0.2              // smallest and largest share of a fault's own duration
+	scaleMin  = 0.2              // a fault lasts at least and at most so many times its own duration
 	scaleMax  = 1.3
 	soakKept  = 400 // number of results kept
 )
@@ -31,8 +31,8 @@ type soak struct {
 	results []Result
 }
 
-// playSoak plays mixed faults at random, one after the other, on one robot, with an
-// operator and new starts of edge-rt. The same seed gives the same faults.
+// playSoak plays random faults one after the other on one robot. After each fault it acts as the
+// operator, or starts edge-rt again, if necessary. Equal seeds give equal faults.
 func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	mixed := slices.DeleteFunc(cfg.selected(), func(f fault) bool { return !f.Soak })
 	if len(mixed) == 0 {
@@ -72,7 +72,8 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	return s.results, context.Cause(ctx)
 }
 
-// startArmed starts the edge, again when the motors of a busy host did not answer.
+// startArmed starts the edge, and starts it again if the arm was not armed in time, because on a
+// busy host the simulated motors may answer too late.
 func (s *soak) startArmed() (err error) {
 	for range tries {
 		s.judges(func(j *referee.Referee) { j.NewRun(now()) })

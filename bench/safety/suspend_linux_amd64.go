@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asleep is the apparent length of the machine's sleep.
+// asleep is how long the machine appears to have slept.
 const asleep = time.Hour
 
-// syscallStop is SIGTRAP of a stop at a system call, with PTRACE_O_TRACESYSGOOD.
+// syscallStop is the signal of a stop at a system call under PTRACE_O_TRACESYSGOOD.
 const syscallStop = syscall.SIGTRAP | 0x80
 
-// suspend stops the edge for a second. Afterwards CLOCK_BOOTTIME appears to have advanced by an
-// hour, and CLOCK_MONOTONIC does not: the tick's results of clock_gettime are changed.
+// suspend stops the edge for a second. It then changes the results of clock_gettime in the tick
+// thread, so that CLOCK_BOOTTIME appears to have advanced by an hour, and CLOCK_MONOTONIC not.
 func suspend(r *run) error {
 	if err := r.edge.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -26,7 +26,7 @@ func suspend(r *run) error {
 	return errors.Join(err, r.edge.Signal(syscall.SIGCONT))
 }
 
-// shiftClock adds to every reading of CLOCK_BOOTTIME by a thread until over is closed.
+// shiftClock adds asleep to each reading of CLOCK_BOOTTIME by a thread, until over is closed.
 func shiftClock(tid int, over <-chan struct{}) {
 	var status unix.WaitStatus
 	set := false
@@ -58,12 +58,12 @@ func shiftClock(tid int, over <-chan struct{}) {
 	}
 }
 
-// shiftResult changes the result of a clock_gettime that ends here.
+// shiftResult adds asleep to the result of clock_gettime, at whose end the thread has stopped.
 func shiftResult(tid int) {
 	var regs unix.PtraceRegs
 	if unix.PtraceGetRegs(tid, &regs) != nil || regs.Orig_rax != unix.SYS_CLOCK_GETTIME ||
 		regs.Rdi != unix.CLOCK_BOOTTIME || regs.Rax != 0 {
-		return // at the beginning of a call rax is -ENOSYS
+		return // at the beginning of a system call rax is -ENOSYS
 	}
 	var word [8]byte
 	if n, err := unix.PtracePeekData(tid, uintptr(regs.Rsi), word[:]); n != len(word) || err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// bare is ONNX Runtime alone: the same policy, on prepared rows.
+// bare is ONNX Runtime without a server: it runs the same policy on prepared rows.
 type bare struct {
 	*policy.Model
 	random *rand.Rand
@@ -31,8 +31,8 @@ func openBare(b *policy.Bundle, cfg Config) (*bare, error) {
 	return &bare{m, rand.New(rand.NewPCG(1, 2))}, nil
 }
 
-// run runs batches of these sizes, each as often as in batches, mixed, and returns the rows per
-// second.
+// run runs batches in random order for a slice. The sizes have the same shares as in batches, the
+// server's work. It returns how many requests per second such batches answer.
 func (s *bare) run(ctx context.Context, batches map[int]*load, slice time.Duration) (perS float64, err error) {
 	var sizes []int
 	var requests []float64
@@ -70,7 +70,7 @@ type auditLog struct {
 	readings                     int
 }
 
-// load is the work in batches of one size.
+// load is the server's work in batches of one size.
 type load struct {
 	requests int
 	runs     int // counted by the lowest row of a batch

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// besideLoads is the longest time until a program beside ours accepts requests.
+	// besideLoads is the longest time until another project's server accepts requests.
 	besideLoads = 10 * time.Minute
 	// besideLate is the longest time beyond its turn.
 	besideLate = 2 * time.Minute
 )
 
-// beside is another project's server with its client, as a program that gets turns.
+// beside is a program with another project's server and a client for it. It takes turns with our server.
 type beside struct {
 	bench.Other
 	absent      string // why it is not measured; empty: it is measured
@@ -44,8 +44,8 @@ func parseBeside(flags []string) (list []*beside, err error) {
 	return list, err
 }
 
-// start starts the program, in a folder of pictures, and waits until it is ready. A program that
-// does not get ready is reported as absent.
+// start starts the program, whose client sends the pictures in the folder, and waits until it is
+// ready. A program that does not get ready is reported as absent.
 func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 	if b.absent != "" {
 		return nil
@@ -71,8 +71,8 @@ func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 	return nil
 }
 
-// turn lets the program send requests to its server for a slice. A program that fails gets no more
-// turns.
+// turn lets the program send requests to its server for a slice. After a failure the program gets
+// no more turns.
 func (b *beside) turn(ctx context.Context, slice time.Duration) error {
 	if b.absent != "" {
 		return nil
@@ -98,7 +98,7 @@ func (b *beside) turn(ctx context.Context, slice time.Duration) error {
 	return nil
 }
 
-// end ends the program; the results of an absent one are not used.
+// end ends the program; the results of an absent program are not used.
 func (b *beside) end() {
 	if b.peer == nil {
 		return

@@ -46,7 +46,7 @@ type Crowd struct {
 	Answers
 }
 
-// Answers is what all robots of a server got.
+// Answers is how the requests of all robots of a server were answered.
 type Answers struct {
 	Answered  int          `json:"answered"`      // requests with a chunk
 	Lost      int          `json:"lost"`          // requests without a chunk
@@ -61,7 +61,7 @@ type Many struct {
 	Answers
 }
 
-// Scheduler is the result of one scheduler for robots whose actions run out.
+// Scheduler is the result of one scheduler, at one load, for robots whose actions run out.
 type Scheduler struct {
 	Scheduler string  `json:"scheduler"`  // runway or round_robin
 	Robots    int     `json:"robots"`     // robots whose actions run out

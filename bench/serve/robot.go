@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// answerLimit is the least time after which a chunk counts as lost; for a slow policy it is
-	// answerTurns turns of all robots.
+	// answerLimit is the time after which a chunk counts as lost. With a slow policy it is longer,
+	// answerTurns inferences for each robot.
 	answerLimit = 10 * time.Second
 	answerTurns = 3
 	// longestInference bounds the inference time that a server reports.
@@ -28,7 +28,7 @@ const (
 	prefixRows       = 3
 )
 
-// robot sends requests to a server over a link of its own. Owner: the goroutine that sends them.
+// robot sends requests to a server over a link of its own. Owner: the goroutine that sends the requests.
 type robot struct {
 	*stage.FakeRobot
 	answered int
@@ -43,7 +43,7 @@ type crowd struct {
 	robots []*robot
 }
 
-// crowd starts a server, and opens the sessions of n robots. name is also its manifest's.
+// crowd starts a server, and opens the sessions of n robots. name is in the names of the server's files.
 func (s *stand) crowd(ctx context.Context, name string, n int, scheduler, audit string, more ...string) (c *crowd,
 	err error) {
 	observation, err := stage.ObservationOf(&s.bundle.Meta, prefixRows)
@@ -68,7 +68,7 @@ func (s *stand) crowd(ctx context.Context, name string, n int, scheduler, audit 
 	return c, nil
 }
 
-// leave closes the robots' links and stops the server, whose error it adds to err.
+// leave closes the robots' links and stops the server. It adds the server's error to err.
 func (c *crowd) leave(err *error) {
 	for _, r := range c.robots {
 		_ = r.Link.Close()
@@ -116,7 +116,7 @@ func (s *stand) writePictures() (folder string, err error) {
 	return folder, nil
 }
 
-// ask sends an observation and waits for its chunk; it returns false without one.
+// ask sends an observation and waits for its chunk; it returns false if no chunk came.
 func (r *robot) ask(ctx context.Context) bool {
 	trip, ok := time.Duration(0), r.Send() == nil
 	if ok {
@@ -181,7 +181,7 @@ func (c *crowd) answers() (to Answers) {
 	return to
 }
 
-// served returns how many robots are still served: each sends one more request.
+// served lets each robot send one more request, and returns how many robots got a chunk.
 func (c *crowd) served(ctx context.Context) (n int) {
 	var all sync.WaitGroup
 	var served atomic.Int64

@@ -1,7 +1,7 @@
 // Package serve measures lean-server under a fleet: robots with real messages and pictures, each on
-// a link of its own, send requests to a server that is a process of its own (robot.go). Beside it,
-// taking turns, ONNX Runtime runs the same batches alone (bare.go). Robots whose actions run out in
-// real time show the value of the scheduler (starving.go).
+// a link of its own, send requests to a server that is a process of its own (robot.go). In turn
+// with the server, ONNX Runtime runs the same batches alone (bare.go). Robots whose actions run out
+// in real time show the value of the scheduler (starving.go).
 package serve
 
 import (
@@ -71,8 +71,8 @@ func (cfg *Config) check() error {
 	return nil
 }
 
-// Measure measures the server with each number of robots, with many sessions, and with robots that
-// run dry under each scheduler.
+// Measure measures the server with each number of robots, with many sessions, and under each
+// scheduler with robots whose actions run out.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (s *stand) newReport() *Report {
 	return r
 }
 
-// compare compares only the schedulers, after it has measured the time of a chunk.
+// compare measures the time of a chunk and then only compares the schedulers.
 func (s *stand) compare(ctx context.Context, r *Report) error {
 	crowd, err := s.saturate(ctx, s.cfg.Robots[len(s.cfg.Robots)-1], min(s.cfg.Duration/starvingShare, starvingLook))
 	if err != nil {
@@ -252,7 +252,7 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 }
 
 // many opens the sessions of many robots, lets all send requests for some slices, and counts the
-// sessions that are left.
+// robots that are still served.
 func (s *stand) many(ctx context.Context) (m Many, err error) {
 	s.cfg.Progress("%d sessions\n", s.cfg.Sessions)
 	crowd, err := s.crowd(ctx, "many", s.cfg.Sessions, "runway", "")

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The robots that run dry demand the given load, with any time of a chunk.
+// The robots whose actions run out demand the given load, whatever the time of a chunk.
 func TestFleetAsksForTheLoad(t *testing.T) {
 	for took, targetLoad := range map[time.Duration]float64{time.Millisecond: 0.95, 30 * time.Millisecond: 0.5,
 		2 * time.Second: 2} {
@@ -29,8 +29,8 @@ func TestFleetAsksForTheLoad(t *testing.T) {
 	}
 }
 
-// A line is read once, half a line is read when it is complete, and the first reading, of the
-// warm-up, is not used.
+// auditLog reads each line once, and half a line when it is complete. It leaves out the lines of
+// the first reading, which are of the warm-up.
 func TestAuditLogGrows(t *testing.T) {
 	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
 	grow := func(text string) taken {

@@ -18,11 +18,11 @@ var schedulers = []string{"runway", "round_robin"}
 // Bounds of the shares of the server's time that robots demand.
 const loadLeast, loadMost = 0.05, 4.0
 
-// With Config.Starving the time of a chunk is measured for this share of the whole time, and at
-// most starvingLook.
+// With Config.Starving the time of a chunk is measured for one part in starvingShare of the whole
+// time, but at most for starvingLook.
 const starvingShare, starvingLook = 8, 6 * time.Second
 
-// dry is a robot whose actions run out. Times are in multiples of an inference, as in the
+// dry is a robot whose actions run out. Its times are multiples of an inference, as in the
 // simulation of server/queue's tests.
 type dry struct {
 	*robot
@@ -48,15 +48,15 @@ func fleet(took time.Duration, load float64) (list []dry) {
 	return list
 }
 
-// trial is a fleet of one load under one scheduler, on a machine with a number of busy processes.
+// trial is a fleet that demands one load, under one scheduler, on a machine that is quiet or busy.
 type trial struct {
 	Scheduler
 	robots []dry
 }
 
-// starve measures the same robots, whose actions run out, under each scheduler, at each load, on a quiet machine and on
-// a busy one. These trials take turns of a slice, in rotating order, so that the machine's other work affects all of
-// them equally.
+// starve measures robots whose actions run out, under each scheduler and at each load, on a quiet machine and on a busy
+// machine. The trials take turns of a slice, in rotating order, so that the machine's other work affects all of them
+// equally.
 func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) (list []Scheduler, err error) {
 	took := time.Duration(tookS * float64(time.Second))
 	most := len(fleet(took, slices.Max(s.cfg.Loads)))
@@ -130,7 +130,8 @@ func (t *trial) play(ctx context.Context, slice time.Duration) (err error) {
 	return context.Cause(ctx)
 }
 
-// count returns the requests of the trial's robots so far, in all trials that they take part in.
+// count returns how many requests of the trial's robots were answered and lost so far. Trials with
+// the same robots share these numbers.
 func (t *trial) count() (answered, lost int) {
 	for _, d := range t.robots {
 		answered, lost = answered+d.answered, lost+d.lost
@@ -146,7 +147,7 @@ func (t *trial) sum() Scheduler {
 	return t.Scheduler
 }
 
-// occupy starts n processes that only compute, until stop.
+// occupy starts n processes that only compute. stop ends them.
 func occupy(n int) (stop func(), err error) {
 	var children []*stage.Child
 	stop = func() {
@@ -165,7 +166,7 @@ func occupy(n int) (stop func(), err error) {
 	return stop, nil
 }
 
-// play runs actions and asks for the next chunk in time, for a slice.
+// play lets the robot use up its actions and request the next chunk in time, for a slice.
 func (d *dry) play(ctx context.Context, begin time.Time, slice time.Duration) {
 	asks := begin.Add(d.offset)
 	ends := asks.Add(d.ahead) // when its actions end

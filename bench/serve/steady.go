@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// provokedShare of the steady time is played again with garbage, see provoke.
+	// provokedShare: the steady time divided by it is how long provoke lasts, which adds garbage.
 	provokedShare = 4
-	// scrapeEvery is the interval of readings of the metrics in that part: each makes 17 kB of
+	// scrapeEvery is the interval at which provoke reads the metrics. Each reading makes 17 kB of
 	// garbage, so that the server collects every few seconds.
 	scrapeEvery = 5 * time.Millisecond
-	// scrapesAlone is the number of readings in a row that measure the allocations of one.
+	// scrapesAlone is how many readings in a row measure the allocations of one reading.
 	scrapesAlone = 5
-	// pauseMax is the longest time for which the collector may delay a request, and noise the
-	// growth that is not a leak: Go's own pages, and pages that C touches late.
+	// pauseMax is the longest time for which the collector may delay a request. noiseMB and
+	// rssNoiseMB are growth that is no leak: Go's own pages, and pages that C touches late.
 	pauseMax   = 200 * time.Microsecond
 	noiseMB    = 2.0
 	rssNoiseMB = 4.0
@@ -50,7 +50,7 @@ type Steady struct {
 	Provoked Provoked `json:"provoked"` // the same, with far too frequent readings of the metrics
 }
 
-// Provoked is the same with garbage from outside: metrics that are read far too often.
+// Provoked is the result of a server whose metrics are read far too often, which makes garbage.
 type Provoked struct {
 	Seconds     float64 `json:"seconds"`     // s, its length
 	Requests    int     `json:"requests"`    // requests with a chunk
@@ -60,7 +60,7 @@ type Provoked struct {
 	PauseMaxMs float64 `json:"pause_max_ms"` // ms, longest stop of everything else by a collection
 }
 
-// Broken returns the defects, "" when there are no defects.
+// Broken returns the defects of the server in words, or "" if it has none.
 func (s *Steady) Broken() string {
 	var broken []string
 	check := func(ok bool, format string, args ...any) {
@@ -88,8 +88,8 @@ func (s *Steady) Broken() string {
 	return strings.Join(broken, "; ")
 }
 
-// slack returns how many objects may seem to be allocated: Go's counters lag by a span of each size
-// for each processor, and the cost of reading them varies.
+// slack returns how many objects the counters may show although no path allocated: they lag by a
+// span of each size for each processor, and the cost of a reading varies.
 func (s *Steady) slack() int { return 2 * s.ScrapeCost }
 
 // steady keeps a server busy for a time.
@@ -194,8 +194,8 @@ type page struct {
 	url string
 }
 
-// newPage returns the metrics at a port of this machine. Each reading has a connection of its own,
-// so that all cost the server the same.
+// newPage returns the page of metrics at a port of this machine. Each reading uses a new
+// connection, so that all readings cost the server the same.
 func newPage(port string) *page {
 	return &page{http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 		"http://127.0.0.1:" + port + "/metrics"}
@@ -211,8 +211,8 @@ func (p *page) read() (map[string]float64, error) {
 	return stage.ReadMetrics(answer.Body)
 }
 
-// cost returns how many objects an otherwise idle server allocates from one reading to the next:
-// the most of some readings.
+// cost returns how many objects an otherwise idle server allocates from one reading to the next, at
+// most in scrapesAlone readings.
 func (p *page) cost() (objects int, err error) {
 	last := 0
 	for i := range scrapesAlone {
@@ -229,8 +229,8 @@ func (p *page) cost() (objects int, err error) {
 	return objects, nil
 }
 
-// watchRSS reads a process's resident size every second until the returned function is called,
-// which returns the sizes, in bytes, at least one.
+// watchRSS reads a process's resident size every second until the caller calls stop, which returns
+// the sizes in bytes, at least one.
 func watchRSS(pid int) (stop func() []float64) {
 	look := func() float64 {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

@@ -26,13 +26,13 @@ type answer struct {
 	Mallocs  *uint64 `json:"mallocs,omitempty"`  // objects allocated meanwhile, or so far
 }
 
-// echo is a ping's view of the other end. Owner: the ping's goroutine.
+// echo is the other end, as a ping uses it. Owner: the ping's goroutine.
 type echo interface {
 	// trip sends payload and returns when the same number of bytes has come back.
 	trip(payload []byte) error
-	// send is for floods: the other end counts the messages.
+	// send sends payload without an answer, for a flood: the other end counts the messages.
 	send(payload []byte) error
-	// count returns when the other end has read everything sent, with the number of messages.
+	// count waits until the other end has read all sent messages, and returns how many it read.
 	count() (uint64, error)
 }
 
@@ -68,7 +68,7 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// The bounds of one command. A test compares those of bytes with those of --size.
+// The bounds of one command. A test compares minBytes and maxBytes with the range of --size.
 const (
 	minBytes = 8 // one byte ends a flood
 	maxBytes = 8 << 20

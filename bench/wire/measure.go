@@ -2,15 +2,15 @@
 // Python, and beside a plain TCP echo.
 //
 // On a shared machine the same program takes 40 us in one minute and 260 us in the next. All
-// subjects therefore run at the same time, two processes each, and take turns: a round asks every
-// subject for some round trips of every size, the next round in another order. The result is the
-// ratio of two subjects in the same round.
+// subjects therefore run at the same time, two processes each, and take turns: in a round every
+// subject makes some round trips of every size, and the next round has another order. The result is
+// the ratio of two subjects in the same round.
 //
 // A subject is measured directly, where one end listens and the other dials, and through one
 // official router for all (subject.go). Both ends of a pair are processes of the same
-// implementation, with the same four arguments and two commands (peer.go), so that the timing code
-// is in the subject's language: end.go runs ours (native.go) and the plain echo (tcp.go). report.go
-// adds the turns up.
+// implementation, with the same four arguments and two commands (peer.go), so that each subject is
+// timed by code in its own language. end.go runs the ends of our Zenoh (native.go) and of the plain
+// echo (tcp.go). report.go adds up the turns.
 package wire
 
 import (
@@ -102,7 +102,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return newReport(cfg, machine, f.missing, turns), nil
 }
 
-// round lets every pair take its turns, in an order of its own.
+// round lets every pair take its turns; n determines the order of the pairs.
 func (f *fixture) round(ctx context.Context, n int) (turns []Turn, err error) {
 	for _, p := range bench.Turned(f.pairs, n) {
 		for _, size := range f.cfg.Sizes {

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// pingQoS is the QoS of all subjects: reliable, no message dropped, no waiting for others to fill a
-// batch.
+// pingQoS is the QoS of all subjects: reliable, without dropped messages, and no message waits
+// until others fill a batch.
 var pingQoS = wire.QoS{
 	Priority: wire.Data,
 	Reliable: true,
@@ -91,7 +91,7 @@ func (p *nativePing) deposit(m wire.Sample) {
 	}
 }
 
-// warm returns when pings come back and no late ones come any more.
+// warm sends pings until one comes back, and then waits until no late ping has come for a while.
 func (p *nativePing) warm(ctx context.Context) error {
 	for {
 		if err := p.pings.Put(make([]byte, 8), nil); err != nil {

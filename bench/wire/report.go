@@ -122,7 +122,8 @@ func newResult(mine []Turn) Result {
 
 func (t Turn) rate() float64 { return float64(t.Count-t.Lost) / t.Seconds }
 
-// ratio returns the median quotient of turns of the same round; 0 without such turns.
+// ratio returns the median, over the rounds, of the rate of mine by that of theirs in a flood,
+// otherwise of their median times; 0 if they share no round.
 func ratio(mine, theirs []Turn) float64 {
 	var all []float64
 	for _, m := range mine {
@@ -139,7 +140,7 @@ func ratio(mine, theirs []Turn) float64 {
 	return report.Median(all)
 }
 
-// row adds a row to either table, with the three figures that the other table does not have.
+// row adds a row to t, the table of round trips or of floods; a, b and c are the three figures that only t has.
 func (r *Result) row(t *report.Table, a, b, c float64) {
 	quotient := func(x float64) string {
 		if x == 0 {

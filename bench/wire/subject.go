@@ -34,7 +34,7 @@ var pingScript string
 type pair struct {
 	subject, path string
 	ping, pong    *peer
-	overhead      uint64 // allocations of the far end to report its count
+	overhead      uint64 // allocations of the far end when it reports its allocations
 }
 
 func (p *pair) ends() []*peer { return []*peer{p.pong, p.ping} }
@@ -116,7 +116,7 @@ func startAll(ctx context.Context, cfg Config) (*fixture, error) {
 	return f, f.startPair(ctx, tcp, direct)
 }
 
-// answers reports whether a program answers, and notes how to get it if not.
+// answers reports whether the program argv runs without an error. If not, it notes how to install the program.
 func (f *fixture) answers(ctx context.Context, subject string, argv ...string) bool {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
 	if err == nil {
@@ -159,7 +159,7 @@ func (f *fixture) startPair(ctx context.Context, subject, path string) (err erro
 	return p.calibrate(ctx)
 }
 
-// argv returns the command for one end; all take the same four arguments.
+// argv returns the command for one end of a subject; the ends of all subjects take the same four arguments.
 func (f *fixture) argv(subject string, end ...string) []string {
 	switch subject {
 	case rust:

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Frames of the plain TCP echo: the operation, the length in four bytes, and that many bytes.
+// A frame of the plain TCP echo is the operation, the length in four bytes, and the payload.
 const (
 	frameEcho   = 'e' // send it back
 	frameFlood  = 'f' // count it

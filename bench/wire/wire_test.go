@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// serve runs an end on commands and returns its lines.
+// serve runs an end with these commands as input, and returns the lines of its output.
 func serve(t *testing.T, e End, commands string) ([]answer, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -76,7 +76,7 @@ func TestWrongCommands(t *testing.T) {
 	}
 }
 
-// Goal: figures are of all turns, ratios only of turns of the same round.
+// Goal: figures cover all turns; ratios only compare turns of the same round.
 func TestReportAddsUp(t *testing.T) {
 	n := uint64(4)
 	trips := func(round int, subject string, us ...int64) Turn {
@@ -105,7 +105,7 @@ func TestReportAddsUp(t *testing.T) {
 	if len(r.RoundTrips) != 2 || len(r.Floods) != 1 || r.Rounds != 2 {
 		t.Fatalf("%+v", r)
 	}
-	// 1.0 in the first round, 2.0 in the second.
+	// The ratio is 1.0 in the first round and 2.0 in the second.
 	if a := r.RoundTrips[0]; a.Subject != native || a.Count != 6 || a.Min != 10 || a.P50 != 30 || a.P99 != 200 ||
 		a.XRust != 1.5 || *a.Mallocs != 8.0/6 {
 		t.Errorf("native = %+v", a)

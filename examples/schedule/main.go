@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// policy returns a chunk whose rows hold their own steps.
+// policy returns a chunk in which each row's action is the number of its step.
 func policy(ask *chunk.Ask) *chunk.Chunk {
 	rows := make([]float32, horizon)
 	for i := range rows {

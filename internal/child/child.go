@@ -10,8 +10,8 @@ import (
 
 // Start is cmd.Start; on Linux the kernel also ends the process when this program dies, with
 // SIGTERM, or with SIGKILL for the first process of a process group. The kernel ties that signal to
-// the starting thread, and Go ends threads with locked goroutines, so a single thread starts all
-// processes.
+// the starting thread, and Go ends a thread when a goroutine that is locked to it ends. So a single
+// thread, which never ends, starts all processes.
 func Start(cmd *exec.Cmd) error {
 	endWithUs(cmd)
 	once.Do(func() { go serve() })

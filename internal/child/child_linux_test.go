@@ -53,8 +53,8 @@ func TestNobodyIsLeft(t *testing.T) {
 	})
 }
 
-// The thread of a goroutine that had locked it ends with the goroutine; the child that the
-// goroutine started stays.
+// When a goroutine ends that is locked to its thread, the thread ends, too. A child that the
+// goroutine started still runs.
 func TestAThreadThatEndsEndsNoChild(t *testing.T) {
 	started := make(chan *exec.Cmd)
 	go func() {

@@ -1,5 +1,5 @@
-// Package exit contains the one table of exit codes, which both programs share and the systemd
-// units are tested against.
+// Package exit contains the table of exit codes. Both programs use it, and a test compares the
+// systemd units with it.
 package exit
 
 import (
@@ -26,12 +26,12 @@ const (
 // RestartPreventExitStatus= and the README list the same.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
-// Held are the codes of ends that the program decided on while it worked correctly: only after
-// these --on-exit hold leaves the arm under torque.
+// Held are the exit codes with which a program that works correctly ends on its own decision. Only
+// with one of these --on-exit hold leaves the arm under torque.
 var Held = []Code{Clean, Config, Absent}
 
-// Untouched are the codes of ends before the arm is touched: a held arm stays held. A panic under
-// the units is a signal (GOTRACEBACK=crash), not Usage.
+// Untouched are the exit codes with which a program ends before it touches the arm, so that a held arm stays held.
+// Under the units a panic ends the program by a signal (GOTRACEBACK=crash), not with 2, the code of Usage.
 var Untouched = []Code{Usage, RealTime}
 
 // coded is an error with its exit code.
@@ -45,7 +45,7 @@ func (e *coded) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *coded) Unwrap() error { return e.Err }
 
-// With gives err the exit code; nil stays nil.
+// With returns err with the exit code; nil stays nil.
 func With(code Code, err error) error {
 	if err == nil {
 		return nil
@@ -71,5 +71,5 @@ func Of(err error) Code {
 	}
 }
 
-// Keep adds other to a run's final error end, which may be nil, under the code of end.
+// Keep joins end, the final error of a run, and other; either may be nil. The exit code is that of end.
 func Keep(end, other error) error { return With(Of(end), errors.Join(end, other)) }

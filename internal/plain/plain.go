@@ -46,9 +46,9 @@ func Texts(texts map[string]string) map[string]string {
 	return out
 }
 
-// Lines is for texts of several lines, and for JSON. Each character that a terminal would obey,
-// except line feeds and tabs, is escaped as in JSON, which does not change the meaning of JSON. A
-// byte that is not UTF-8 becomes U+FFFD.
+// Lines returns a text of several lines, or JSON, that is safe for a terminal. Each character that
+// a terminal would obey, except line feeds and tabs, is escaped as in JSON, which does not change
+// the meaning of JSON. A byte that is not UTF-8 becomes U+FFFD.
 func Lines(text string) string {
 	const kept = "\n\t"
 	if isSafe(text, kept) {

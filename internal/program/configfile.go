@@ -23,7 +23,7 @@ const configMaxBytes = 1 << 20
 type configFile struct {
 	file    string // the file's name in errors
 	values  map[string]any
-	broken  error // the file is no YAML map; values has those of its lines that are one by themselves
+	broken  error // the file is no YAML map; values has each line that alone is a YAML map
 	lenient bool  // the command has the lenientTag; set by Resolve
 }
 
@@ -62,7 +62,7 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	return c, nil
 }
 
-// Validate refuses a broken file, and keys that are not flags.
+// Validate refuses a file that is no YAML map, and keys that are not flags.
 func (r *configFile) Validate(app *kong.Application) error {
 	if r.lenient {
 		return nil
@@ -93,8 +93,8 @@ func (r *configFile) Validate(app *kong.Application) error {
 	return nil
 }
 
-// Resolve returns the file's value for a flag that the command uses from a file and the environment does
-// not set.
+// Resolve returns the file's value for a flag, if the command accepts the flag from a file and no
+// environment variable sets it.
 func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	node := ctx.Selected()
 	r.lenient = node != nil && node.Tag.Has(lenientTag)
@@ -128,7 +128,7 @@ func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 	return v, nil
 }
 
-// pairs returns the list of NAME=VALUE for a map, which reads better in a file.
+// pairs turns a map into the list of NAME=VALUE that a flag takes: in a file a map is easier to read.
 func pairs(values map[string]any) any {
 	var list []any
 	for _, name := range slices.Sorted(maps.Keys(values)) {

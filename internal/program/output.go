@@ -9,7 +9,7 @@ import (
 )
 
 // Output is a program's standard output. It keeps the error of the first failed write for Report, because
-// most text is printed without a look at the result.
+// most callers that print text ignore the error.
 type Output struct {
 	to io.Writer
 
@@ -30,8 +30,8 @@ func (o *Output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Failed returns the error of the first failed write. It returns nil where the reader of a pipe has ended, as
-// in program | head.
+// Failed returns the error of the first failed write. It returns nil if the write failed because the reader
+// of a pipe has ended, as in program | head.
 func (o *Output) Failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -32,7 +32,7 @@ type Program struct {
 	Version           string            // the output of --version
 	Env               string            // the prefix of its environment variables
 	Vars              map[string]string // replacements for ${name} in the grammar's tags
-	Once              []string          // flags that name a device, a file or a robot: two different values are refused
+	Once              []string          // flags that name a device, a file or a robot; two different values are refused
 	Stdout, Stderr    io.Writer
 }
 
@@ -60,19 +60,19 @@ var helpOptions = kong.HelpOptions{Compact: true, WrapUpperBound: 100, ValueForm
 // alwaysUsed are the flags that every command takes.
 var alwaysUsed = []string{"help", "help-all", "version", "config"}
 
-// usesTag on a command lists the program's flags that it uses, with commas: its --help shows only
-// these, and others are refused. Without the tag a command uses all flags; alwaysUsed are always
-// included. A flag followed by the word typed is used from the command line only: a variable or a
-// file sets it for a run.
+// usesTag on a command lists the program's flags that the command uses, separated by commas. The
+// command's --help shows only these flags, and any other flag is refused. Without the tag a command
+// uses all flags; alwaysUsed are always included. After a flag, the word typed means that the
+// command takes the flag from the command line only: a variable or a file sets it for a run.
 const usesTag = "uses"
 
-// lenientTag on a command makes it accept the other flags of the program, too, and of a --config file with
-// unknown keys or broken YAML whatever it can read: the command that makes an arm limp is not refused
-// because of something meaningless.
+// lenientTag on a command makes it accept all flags of the program. In a --config file with unknown keys
+// or broken YAML it uses each readable line. The tag is for the command that makes an arm limp, which a
+// meaningless flag or key must not prevent.
 const lenientTag = "lenient"
 
-// Parse reads the command line into grammar, kong's struct; environment variables and the file of
-// --config have lower precedence. done is true after a help request or for a faulty command line.
+// Parse reads the command line into grammar, kong's struct; environment variables and the file of --config have lower
+// precedence. If done is true, the program ends with code: Parse has shown the help, or has reported an error.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
 	left := -1 // set when the parser asks to exit, after --help
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
@@ -115,7 +115,8 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	return ctx, exit.Clean, false
 }
 
-// reportJSON writes the failure of a command line with --json -, as of a command that has no result.
+// reportJSON writes the exit code and the reason as JSON to the standard output if the faulty
+// command line has --json -.
 func (p *Program) reportJSON(args []string, code exit.Code, why string) {
 	for i, arg := range args {
 		if arg != "--json=-" && (arg != "--json" || i+1 == len(args) || args[i+1] != "-") {
@@ -128,11 +129,11 @@ func (p *Program) reportJSON(args []string, code exit.Code, why string) {
 	}
 }
 
-// isPath finds the flags that name a file, a folder or a device, by their placeholder.
+// isPath matches the placeholders of flags that name a file, a folder or a device.
 var isPath = regexp.MustCompile(`^(FILE|DIR|FOLDER|PATH|PORT)\b`)
 
-// expandPaths replaces ~ and $NAME in paths: no shell expands them in a variable, in the file of
-// --config and after --flag=.
+// expandPaths replaces ~ and $NAME in paths, which no shell expands in a variable, in the file of
+// --config or after --flag=.
 func expandPaths(ctx *kong.Context) {
 	for _, f := range ctx.Flags() {
 		if f.Target.Kind() == reflect.String && isPath.MatchString(f.PlaceHolder) {
@@ -156,8 +157,8 @@ func checkUTF8(args []string) error {
 	return nil
 }
 
-// negativesLast moves negative numbers after --, where the parser does not take them for flags. A
-// number after a flag stays: it may be the flag's value.
+// negativesLast moves negative numbers to the end, after --, so that the parser does not take them
+// for flags. A number after a flag stays in its place, since it may be the flag's value.
 func negativesLast(args []string) []string {
 	var rest, last []string
 	for i, a := range args {
@@ -194,7 +195,7 @@ func (p *Program) help(options kong.HelpOptions, ctx *kong.Context) error {
 	return nil
 }
 
-// help prints kong's page without the flags that a command does not use.
+// help prints kong's help of a command without the flags that the command does not use.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if node := ctx.Selected(); node != nil {
 		if uses, ok := usesOf(node); ok {
@@ -209,7 +210,7 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
-// use is the source from which a command uses a flag of the program.
+// use is whether a command uses a flag of the program, and from which sources it takes the value.
 type use int
 
 const (
@@ -240,8 +241,8 @@ func usesOf(node *kong.Node) (uses map[string]use, ok bool) {
 	return nil, false
 }
 
-// refuseUnusedFlags refuses flags on the command line that the command does not use. A variable or
-// the --config file may be for other commands, too.
+// refuseUnusedFlags refuses flags on the command line that the command does not use. It accepts
+// them in a variable or in the --config file, which may be for other commands, too.
 func refuseUnusedFlags(ctx *kong.Context) error {
 	node := ctx.Selected()
 	uses, ok := usesOf(node)
@@ -267,9 +268,9 @@ func refuseUnusedFlags(ctx *kong.Context) error {
 	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(foreign, "; nor for "))
 }
 
-// checkRepeatedFlags finds flags of one value that are given several times. The parser takes the
-// last value, which suits a script that overrides a setting, so this is a warning; a second device,
-// file or robot (Once) is refused, because an arm on the other port would move.
+// checkRepeatedFlags finds flags of one value that the command line has several times. The parser
+// takes the last value. This helps a script that overrides a setting, so it only causes a warning.
+// A second device, file or robot (Once) is refused, because an arm on the other port would move.
 func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 	times := map[*kong.Flag]int{}
 	var refused []string
@@ -298,7 +299,7 @@ func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 	return exit.Errorf(exit.Usage, "%s: it takes one value, want it once", strings.Join(refused, "; "))
 }
 
-// written returns the occurrences of a flag on the command line.
+// written returns the values of a flag on the command line, one for each occurrence.
 func written(f *kong.Flag, args []string) (all []string) {
 	names := []string{"--" + f.Name, "--no-" + f.Name}
 	for _, alias := range f.Aliases {
@@ -326,8 +327,8 @@ func written(f *kong.Flag, args []string) (all []string) {
 }
 
 // ignoreForeignVariables makes the parser ignore the variables of flags that the command of args does not
-// use, or uses from the command line only: they are for other commands, and a wrong value in one must not
-// keep an arm under torque.
+// use, or takes from the command line only. These variables are for other commands, and a wrong value in
+// one of them must not keep an arm under torque.
 func ignoreForeignVariables(parser *kong.Kong, args []string) {
 	ctx, err := kong.Trace(parser, args)
 	if err != nil {
@@ -363,7 +364,7 @@ func commandsWith(app *kong.Application, flag string) (names []string) {
 	return names
 }
 
-// commandName returns a command as it is typed, without the program's name and arguments.
+// commandName returns a command as a user types it, without the program's name and without arguments.
 func commandName(node *kong.Node) string {
 	var words []string
 	for ; node != nil && node.Parent != nil; node = node.Parent {
@@ -375,7 +376,7 @@ func commandName(node *kong.Node) string {
 // unknownFlag matches kong's error for a flag that the command does not have.
 var unknownFlag = regexp.MustCompile(`unknown flag --([a-z0-9-]+)`)
 
-// explain adds to an error about an unknown flag the commands that have it.
+// explain returns the text of an error. For an unknown flag it adds the commands that have the flag.
 func explain(err error, app *kong.Application) string {
 	text := Line(err)
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {
@@ -386,15 +387,15 @@ func explain(err error, app *kong.Application) string {
 	return text
 }
 
-// given reports whether a flag is on the command line, not only in a variable or the file of
-// --config.
+// given reports whether the command line has a flag; a value from a variable or from the file of
+// --config does not count.
 func given(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
 		return p.Flag != nil && p.Flag.Name == flag && !p.Resolved
 	})
 }
 
-// Set reports whether a flag has a value from anywhere but its default.
+// Set reports whether a flag has a value from the command line, a variable or a file, not only its default.
 func Set(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag }) ||
 		slices.ContainsFunc(ctx.Model.Flags, func(f *kong.Flag) bool {
@@ -406,7 +407,7 @@ func Set(ctx *kong.Context, flag string) bool {
 }
 
 // Report prints err, if there is one, in one line after the program's name, and returns its exit
-// code. Without one it reports a failed write to an Output.
+// code. If err is nil, Report prints the error of a failed write to an Output instead.
 func (p *Program) Report(err error) exit.Code {
 	if out, ok := p.Stdout.(*Output); ok && err == nil {
 		err = out.Failed()
@@ -417,18 +418,18 @@ func (p *Program) Report(err error) exit.Code {
 	return exit.Of(err)
 }
 
-// The parts of a long error that are shown.
+// The bytes at the beginning and at the end of a long error that Line keeps.
 const (
 	lineHead = 1500
 	lineTail = 500
 )
 
-// plainly replaces the texts of Go's contexts, which name no cause to a user.
+// plainly replaces the errors of Go's contexts, whose texts mean nothing to a user.
 var plainly = strings.NewReplacer("\n", "; ", context.Canceled.Error(), "interrupted",
 	context.DeadlineExceeded.Error(), "no answer in time")
 
-// Line returns an error as one readable line; of a text that repeats a whole file the middle is
-// left out.
+// Line returns an error as one readable line. It leaves out the middle of a long text, such as an
+// error that repeats a whole file.
 func Line(err error) string {
 	text := plainly.Replace(strings.TrimSpace(err.Error()))
 	if left := len(text) - lineHead - lineTail; left > 0 {
@@ -445,11 +446,11 @@ func ValueOr[T any](flag *T, def T) T {
 	return *flag
 }
 
-// Writable refuses a file, named by flag, that could not be written at the end of the work. It changes no
-// file and leaves none behind.
+// Writable returns an error if the file that flag names could not be written at the end of the work. It
+// neither changes nor leaves a file.
 func Writable(flag, name string) error {
 	if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
-		return nil // a close would be the end for its reader
+		return nil // opening and closing a pipe would end its reader
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -466,11 +467,11 @@ func Writable(flag, name string) error {
 	return nil
 }
 
-// IgnoreSIGPIPE makes a write to an output whose reader has ended an error. By default it ends the
-// program, which could leave an arm under torque.
+// After IgnoreSIGPIPE a write to an output whose reader has ended returns an error. By default such
+// a write ends the program, which could leave an arm under torque.
 func IgnoreSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// wholeNumbers makes kong read integers in decimal digits. Its own mappers read 010 as 8.
+// wholeNumbers makes kong read integers in decimal digits. Kong's own mappers read 010 as 8.
 var wholeNumbers = kong.OptionFunc(func(k *kong.Kong) (err error) {
 	for kind := reflect.Int; kind <= reflect.Uint64; kind++ {
 		err = errors.Join(err, kong.KindMapper(kind, kong.MapperFunc(wholeNumber)).Apply(k))

@@ -59,8 +59,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A flag of one value that is given two takes the last, with a warning. A flag that names a device,
-// a file or a robot is refused: an arm on the other port would move.
+// Of two values of a flag that takes one, the last counts, with a warning. Two values of a flag
+// that names a device, a file or a robot are refused, since an arm on the other port would move.
 func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	type many struct {
 		Bus     string        `help:"A."`
@@ -126,7 +126,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	}
 }
 
-// Paths from a variable, a file or after an equals sign are expanded, since no shell has done so.
+// Paths in a variable, in a file or after an equals sign are expanded, since no shell has expanded them.
 func TestPathsAreExpanded(t *testing.T) {
 	t.Setenv("HOME", "/u")
 	file := filepath.Join(t.TempDir(), "flags.yaml")
@@ -178,9 +178,9 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 	}
 }
 
-// A flag that is used from the command line only ignores variable and file, and the help does not
-// name the variable; the same holds for a flag of other commands. A wrong value in a variable that
-// no command reads changes nothing.
+// For a flag that a command takes from the command line only, a variable and a file have no effect,
+// and the help does not name the variable. The same is true of the flags of other commands. A wrong
+// value in a variable that no command reads changes nothing.
 func TestOnlyTheCommandLineCounts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	rttest.Do(t, os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600))
@@ -198,7 +198,7 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 		{"run --config " + file, false, 9, 9, 9},
 	} {
 		for _, name := range []string{"PAUSE", "LEVEL", "OTHER"} {
-			t.Setenv("PROGRAM_TEST_"+name, "8") // so that the test restores it at its end
+			t.Setenv("PROGRAM_TEST_"+name, "8") // so that the test's end restores it
 			if !tt.variables {
 				os.Unsetenv("PROGRAM_TEST_" + name)
 			}
@@ -236,7 +236,7 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 	}
 }
 
-// A negative number is not taken for a flag in any place of an argument.
+// A negative number is an argument in any place, and not a flag.
 func TestNegativeNumbers(t *testing.T) {
 	for _, tt := range []struct {
 		args string
@@ -357,7 +357,7 @@ func TestValuesInTheFile(t *testing.T) {
 	}
 }
 
-// A key in both spellings has two values, of which none is the last.
+// A key in both spellings is refused: it has two values, and no rule prefers one of them.
 func TestAKeyInBothSpellings(t *testing.T) {
 	r, err := loadConfig(strings.NewReader("max_rate: 3\nmax-rate: 4"))
 	if err == nil {
@@ -405,7 +405,7 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// A report that was not written is an error, unless only its reader has ended.
+// A report that could not be written is an error, unless the cause is that its reader has ended.
 func TestAFailedWriteIsReported(t *testing.T) {
 	r, w, err := os.Pipe()
 	rttest.Do(t, err)
@@ -434,7 +434,7 @@ func TestAFailedWriteIsReported(t *testing.T) {
 	}
 }
 
-// The words of a context are put into a person's.
+// The errors of Go's contexts become words that a user understands.
 func TestLineHasNoWordsOfGo(t *testing.T) {
 	err := errors.Join(context.Canceled, fmt.Errorf("at x: %w", context.DeadlineExceeded))
 	rttest.Want(t, Line(err), "interrupted; at x: no answer in time", "Line")

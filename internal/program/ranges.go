@@ -16,9 +16,9 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// rangeTag on a flag contains its valid numbers and times: 1..100, above 0 as >0..1, below 2 as
-// 0..<2, without a bound as 20ms.. or ..252, and a single value as 0,1s..24h. Text after a
-// semicolon ends the error message. A flag that was not given and has no default is not checked.
+// rangeTag on a flag contains its valid numbers or times, such as 1..100. >0..1 excludes 0, 0..<2 excludes 2,
+// 20ms.. and ..252 have one bound, and 0,1s..24h also allows the single value 0. A text after a semicolon
+// becomes the end of the error message. A flag that was not given and has no default is not checked.
 const rangeTag = "range"
 
 // interval is a part of a range.
@@ -54,7 +54,7 @@ func parseRange(tag string, t reflect.Type) flagRange {
 	return r
 }
 
-// bound parses one side of an interval; an empty text is infinite in direction.
+// bound parses one end of an interval; for an empty text it returns infinity with the sign of direction.
 func bound(text string, direction int, t reflect.Type) *big.Float {
 	if text == "" {
 		return new(big.Float).SetInf(direction < 0)
@@ -73,7 +73,7 @@ func bound(text string, direction int, t reflect.Type) *big.Float {
 	return big.NewFloat(v)
 }
 
-// holds reports whether v is inside; nil is a number that is not finite.
+// holds reports whether v is inside the range; nil, a number that is not finite, is outside.
 func (r flagRange) holds(v *big.Float) bool {
 	return v != nil && slices.ContainsFunc(r.parts, func(p interval) bool {
 		low, high := v.Cmp(p.lowest), v.Cmp(p.highest)

@@ -16,7 +16,7 @@ import (
 )
 
 // The words in the first column of docs/troubleshooting.md occur in a text of the code: otherwise a
-// reader could not find a changed message there.
+// reader of the page could not find a message that has changed.
 func TestTroubleshootingQuotesTheCode(t *testing.T) {
 	const root = "../.."
 	page := rttest.Must(os.ReadFile(filepath.Join(root, "docs/troubleshooting.md")))(t)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	keyPoll  = 100 * time.Millisecond // interval of checks for a key, and for the end
+	keyPoll  = 100 * time.Millisecond // interval of checks for a key and for Close
 	keyPart  = 100 * time.Millisecond // longest time between the bytes of one key, on a slow link
 	keyBytes = 64                     // read at once
 )
@@ -56,7 +56,7 @@ func ours(in *os.File) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// set switches the terminal to single keys, or restores it.
+// set switches the terminal to single keys if raw is true, and otherwise restores it.
 func (k *Keys) set(raw bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,7 +70,7 @@ func (k *Keys) set(raw bool) error {
 	return err
 }
 
-// read calls key until Close, while the terminal is this process's.
+// read calls key for each key until Close. It reads only while the terminal belongs to this process's group.
 func (k *Keys) read(key func(string)) {
 	var b [keyBytes]byte
 	rest := b[:0] // the beginning of a key
@@ -119,8 +119,8 @@ var (
 
 const esc = 0x1b
 
-// parse calls key for each key of b, and returns the beginning of an incomplete one; last means
-// that no more bytes come.
+// parse calls key for each key in b, and returns the bytes of an incomplete key at its end. last
+// means that no more bytes of that key come.
 func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	for len(b) > 0 {
 		switch {

@@ -53,7 +53,7 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// Without a terminal there are no keys, and no error.
+// Without a terminal ReadKeys returns neither keys nor an error.
 func TestNoTerminalNoKeys(t *testing.T) {
 	r, w, err := os.Pipe()
 	rttest.Do(t, err)

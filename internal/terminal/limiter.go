@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// budget is the number of similar lines that may come at once, and the interval of further lines
+// budget is how many lines of a kind may be written at once, and the interval of further lines
 // after that.
 type budget struct {
 	burst int
@@ -22,21 +22,21 @@ var (
 	warnings = budget{64, 2 * time.Second}
 )
 
-// kindsMax bounds the kinds of lines that are counted separately; all further lines share one kind.
+// kindsMax bounds the kinds of lines that are counted separately; lines of all further kinds count as one kind.
 const kindsMax = 256
 
-// reasonKey is the attribute that separates lines of one message.
+// reasonKey is an attribute: lines with the same message but another reason are of another kind.
 const reasonKey = "reason"
 
-// Limiter is a slog.Handler that omits lines that were logged often shortly before: lines of one
-// message, and of one `reason` where they have that attribute. The next line of the kind gives the
-// number of omitted lines.
+// Limiter is a slog.Handler that omits lines of a kind that was logged often shortly before. Lines
+// are of one kind if they have the same message and the same attribute `reason`. The next line of a
+// kind contains the number of omitted lines.
 type Limiter struct {
 	slog.Handler
 	shared *shared
 }
 
-// shared is common to all handlers derived from one.
+// shared is the state that a Limiter shares with all handlers derived from it.
 type shared struct {
 	clock   rt.Clock
 	leftOut atomic.Uint64
@@ -98,8 +98,8 @@ func (h *Limiter) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// allow reports whether a line may be written now, and how many similar lines were omitted since
-// the last.
+// allow reports whether a line may be written now, and before, how many lines of its kind were
+// omitted since the last written one.
 func (s *shared) allow(k kind, of budget) (before uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,8 +27,8 @@ func take(out *bytes.Buffer) []string {
 	return strings.Split(text, "\n")
 }
 
-// Of many similar lines the first are written, then one at intervals with the number of omitted
-// lines; the numbers are right.
+// Of many lines of a kind the first are written at once, and then one per interval with the correct
+// number of omitted lines.
 func TestLikeLinesAreLeftOut(t *testing.T) {
 	for _, tt := range []struct {
 		level slog.Level
@@ -62,8 +62,8 @@ func TestLikeLinesAreLeftOut(t *testing.T) {
 	}
 }
 
-// A flood of one kind hides no other lines: other messages, other reasons, and lines of loggers
-// with attributes of their own.
+// A flood of one kind does not hide lines with another message or reason, also if other loggers
+// with attributes write them.
 func TestAFloodHidesNothingElse(t *testing.T) {
 	log, _, _, out := newLog()
 	for range 1000 {

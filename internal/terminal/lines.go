@@ -87,7 +87,7 @@ func (h *Lines) WithGroup(name string) slog.Handler {
 	return &c
 }
 
-// appendAttr writes " prefix.key=value"; for a group it writes each of its members.
+// appendAttr appends " prefix.key=value" to b, or each member if the attribute is a group.
 func appendAttr(b []byte, prefix string, a slog.Attr) []byte {
 	v := a.Value.Resolve()
 	if a.Key == "" && v.Kind() != slog.KindGroup {
@@ -122,8 +122,8 @@ func appendAttr(b []byte, prefix string, a slog.Attr) []byte {
 	return appendText(b, v.String())
 }
 
-// appendDuration writes milliseconds where they are readable, and the text of time.Duration
-// otherwise.
+// appendDuration appends d in milliseconds if that is readable, and otherwise in the form of
+// time.Duration.
 func appendDuration(b []byte, d time.Duration) []byte {
 	if d <= -time.Minute || d >= time.Minute {
 		return append(b, d.String()...)

@@ -51,8 +51,8 @@ type Terminal struct {
 	up   bool   // a status line is on the screen
 }
 
-// New returns a terminal that writes to out, which may be any file. Its goroutine runs for as long
-// as the program.
+// New returns a terminal that writes to out, which may be any file. The terminal's goroutine never
+// ends.
 func New(out *os.File) *Terminal {
 	t := &Terminal{
 		out:    out,
@@ -72,7 +72,7 @@ func Is(f *os.File) bool {
 	return err == nil
 }
 
-// clearLine moves to the line's start and wipes it.
+// clearLine moves the cursor to the beginning of the line and erases the line.
 const clearLine = "\r\x1b[2K"
 
 // Write takes a log line, which ends in a newline, or the status line. Characters that a terminal
@@ -112,15 +112,15 @@ func (t *Terminal) Clear() { t.Write(nil) }
 // Owner: any goroutine.
 func (t *Terminal) Lost() uint64 { return t.dropped.Load() }
 
-// Flush waits until everything is shown, for flushTimeout at most, and no longer
-// than StallTimeout for an output that takes nothing.
+// Flush waits until all lines are written, but at most for flushTimeout, and only for StallTimeout
+// if the output takes nothing.
 func (t *Terminal) Flush() {
 	shown := make(chan struct{})
-	go func() { t.flush <- shown }() // blocked until the end of the program by an output that takes nothing
+	go func() { t.flush <- shown }() // an output that takes nothing blocks it until the program ends
 	Await(shown, t.taken.Load, flushTimeout)
 }
 
-// show writes lines as they come, for as long as the program runs.
+// show writes lines as they come; it never returns.
 func (t *Terminal) show() {
 	for {
 		var shown chan struct{}
@@ -157,8 +157,8 @@ func piece(page []byte) int {
 	return len(page)
 }
 
-// Print writes a text at the end of a program, and returns errStalled when out does not take it:
-// the part written by then remains.
+// Print writes a text at the end of a program, and returns errStalled if out has not taken all of
+// it within StallTimeout. The part written by then remains.
 func Print(out io.Writer, text []byte) error {
 	wrote := make(chan error, 1)
 	go func() {
@@ -175,7 +175,7 @@ func Print(out io.Writer, text []byte) error {
 	}
 }
 
-// nextPage makes page of the lines since the last; false without lines.
+// nextPage fills t.page with the lines since the last page; it returns false if there is nothing to show.
 func (t *Terminal) nextPage() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// serverFiles are the files of package server, the lowest first. A file may use a higher one only as often as
-// serverArrows: then a reader can begin at either end.
+// serverFiles are the files of package server, the lowest first. At most serverArrows uses may point from a
+// file to a higher file, so that a reader can begin at either end.
 var serverFiles = strings.Fields("admission stats session receive open queries tensors rows engine publish " +
 	"worker housekeeping server serve metrics live health run replay check")
 
 const serverArrows = 5
 
-// upwards returns the pairs of files of a folder of which the first uses a higher one, and the files without a place.
-// Imports are not resolved: only the package's own names count.
+// upwards returns the pairs of files in a folder of which the first uses the second, a higher file, and it returns
+// the files that order lacks. Imports are not resolved: only the package's own names count.
 func upwards(t *tree, dir string, order []string) (findings []string) {
 	place := func(name string) int { return slices.Index(order, strings.TrimSuffix(path.Base(name), ".go")) }
 	var files []*ast.File

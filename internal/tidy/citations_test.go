@@ -23,7 +23,7 @@ var cited = regexp.MustCompile(
 // so that it does not find itself.
 var elsewhere = regexp.MustCompile(`\b(?:see` + `ds/\w+|des` + `ign\.md|refer` + `ence/\w+\.md)`)
 
-// placeholder matches a path with a part that is a placeholder, such as ID.json.
+// placeholder matches a path with a placeholder in it, such as ID.json.
 var placeholder = regexp.MustCompile(`(?:^|/)[A-Z]{2,}[^/]*\.\w+$|NNN`)
 
 // citations returns the places where the texts of a repository name files that it does not contain.
@@ -72,7 +72,7 @@ func citations(fsys fs.FS, names []string) (findings []string, err error) {
 	return findings, nil
 }
 
-// held reports whether the path p that a file names belongs to another repository, or exists.
+// held reports whether the path p, which file names, exists or is not of this repository.
 func held(fsys fs.FS, file, p string, tops, bases []string) bool {
 	top, _, folder := strings.Cut(p, "/")
 	if !folder {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// contract holds the largest size of the transport's contract.
+// contract is the largest permitted size of the transport's contract.
 var contract = struct {
 	path     string
 	lines    int
@@ -19,7 +19,7 @@ var contract = struct {
 	"every transport has to implement it: what one program alone would like stays out",
 }
 
-// wideContract returns the parts that have grown beyond the limits.
+// wideContract returns the parts of the transport's contract that exceed the limits.
 func wideContract(t *tree) (findings []string) {
 	for _, f := range t.files {
 		if f.path != contract.path {

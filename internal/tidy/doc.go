@@ -1,5 +1,5 @@
-// Package tidy contains tests about the code: that functions marked //rt:noalloc keep off the heap, the language and
-// the size of the tree, and the house style. Every rule is data with its reason, and is tried on a small bad sample, so
-// that a rule that no longer works fails too. The rules that golangci-lint has are in .golangci.yml: import layers,
-// banned calls, long functions and lines.
+// Package tidy contains tests of the code: that functions marked //rt:noalloc do not allocate, the language and the
+// size of the tree, and the house style. Every rule is data with its reason. Its test also tries it on a small bad
+// sample, and fails if the rule does not find the defect. The rules that golangci-lint can check are in
+// .golangci.yml: import layers, banned calls, long functions and lines.
 package tidy

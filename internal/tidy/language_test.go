@@ -99,7 +99,7 @@ func documentsOf(fsys fs.FS, names []string) (documents []sentence, err error) {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// figure is how often a marker is found in a text.
+// figure is how often a marker occurs in a text.
 type figure struct {
 	count, words int
 	places       []sentence
@@ -118,8 +118,8 @@ func measure(m marker, text []sentence) (f figure) {
 	return f
 }
 
-// TestLanguage checks the markers' limits. LANGUAGE=N prints the N pieces of text with the most
-// markers, LANGUAGE_IN=edge/ those of one folder only.
+// TestLanguage checks the markers' limits. With LANGUAGE=N it prints the N pieces of text with the
+// most markers, and with LANGUAGE_IN=edge/ only those of that folder.
 func TestLanguage(t *testing.T) {
 	comments, messages := proseOf(theModule(t))
 	documents := rttest.Must(documentsOf(os.DirFS(root), listedFiles(t)))(t)

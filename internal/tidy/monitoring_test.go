@@ -60,7 +60,7 @@ func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	}
 }
 
-// panel is the part of a dashboard's panel that its readers depend on.
+// panel is the part of a dashboard's panel that the tests check.
 type panel struct {
 	ID                       int
 	Type, Title, Description string
@@ -79,7 +79,7 @@ type panel struct {
 	}
 }
 
-// flaws returns what is wrong with a panel for a person who looks at it.
+// flaws returns the defects of a panel for a person who looks at it.
 func (p *panel) flaws(ofOne bool) (flaws []string) {
 	is := func(flaw bool, text string) {
 		if flaw {

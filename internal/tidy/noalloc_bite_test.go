@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// hot is a package whose functions are named after their behaviour.
+// hot is the source of a package whose functions have names that describe how they allocate.
 const hot = `// Package hot is a sample.
 package hot
 

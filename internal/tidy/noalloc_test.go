@@ -19,7 +19,7 @@ import (
 
 const (
 	mark   = "//rt:noalloc"
-	waiver = "//rt:allow" // with a reason, on the line that may escape
+	waiver = "//rt:allow" // followed by a reason, on the line on which a value may escape
 )
 
 // span is one marked function.
@@ -32,13 +32,12 @@ type span struct {
 type noalloc struct {
 	tree     *tree
 	spans    map[string][]span       // by file
-	waivers  map[string]map[int]bool // by file and line; true once it was needed
+	waivers  map[string]map[int]bool // by file and line; true once an escape has needed it
 	dirs     []string                // folders with a mark
 	findings []string
 }
 
-// collectMarks finds the marked functions and the waivers of all files but
-// tests.
+// collectMarks finds the marked functions and the waivers in all files except tests.
 func collectMarks(t *tree) *noalloc {
 	n := &noalloc{tree: t, spans: map[string][]span{}, waivers: map[string]map[int]bool{}}
 	for _, f := range t.files {
@@ -102,9 +101,9 @@ func (n *noalloc) comment(f *file, c *ast.Comment, marks bool) {
 var (
 	escape = regexp.MustCompile(`^(\S+\.go):(\d+):\d+: (?:(.*) escapes to heap|moved to heap: (.*))$`)
 
-	// harmless are escapes that allocate nothing: growth by append, which the
-	// AllocsPerRun tests cover, and constants, which are static data also when
-	// they are converted to a named type on their way into an interface.
+	// harmless matches escapes that are no violation: growth by append, which the AllocsPerRun
+	// tests cover, and constants. Constants are static data, also when they are converted to a
+	// named type on their way into an interface.
 	harmless = regexp.MustCompile(`^(append|struct \{\}\{\}|` + constant + `|[\w./]+\(` + constant + `\))$`)
 )
 
@@ -154,7 +153,7 @@ func checkNoAlloc(t *tree, dir string) []string {
 	n := collectMarks(t)
 	report, err := escapeReport(dir, n.dirs)
 	if err != nil && len(n.dirs) > 1 {
-		report = nil // a package that cannot be loaded suppresses the whole report: build each alone
+		report = nil // one package that cannot be loaded suppresses the whole report, so build each package alone
 		for _, d := range n.dirs {
 			more, err := escapeReport(dir, []string{d})
 			report = append(report, more...)
@@ -183,7 +182,8 @@ func escapeReport(dir string, folders []string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// unbuilt notes a package that does not build, and removes its waivers, which could not be needed.
+// unbuilt notes a package that does not build. It removes the waivers of the package, which would
+// otherwise count as not needed.
 func (n *noalloc) unbuilt(dir string, report []byte, err error) {
 	if err == nil {
 		return
@@ -219,8 +219,8 @@ func TestNoAllocFunctionsDoNotEscape(t *testing.T) {
 }
 
 // Every package with a mark also has a test at run time: the compiler does not see growth, maps and
-// calls into other packages. Such a test does not run in parallel; others of its package may, because
-// they begin once it has ended.
+// calls into other packages. Such a test does not run in parallel. Other tests of its package may,
+// because parallel tests begin once it has ended.
 func checkAllocTests(t *tree) (findings []string) {
 	for _, dir := range collectMarks(t).dirs {
 		proven := false

@@ -54,7 +54,7 @@ func readPrograms(t *testing.T) programs {
 	return p
 }
 
-// tableRows returns the rows of a page's tables with so many cells, with the line of each.
+// tableRows returns the rows of a page's tables that have this number of cells.
 func tableRows(t *testing.T, page string, cells int) (rows [][]string) {
 	t.Helper()
 	for line := range strings.Lines(string(rttest.Must(os.ReadFile(page))(t))) {
@@ -110,8 +110,8 @@ func TestConformanceNamesFlagsAndKeysThatExist(t *testing.T) {
 	}
 }
 
-// Every requirement of docs/lab/seeds.md has a state, and what it names exists: tests, files, flags and
-// targets of make. What is met partly says why, and docs/lab/conformance.md has each difference.
+// Every requirement of docs/lab/seeds.md has a state, and what it names exists: tests, files, flags and targets of
+// make. A requirement that is partly met has a reason, and docs/lab/conformance.md has each difference.
 func TestSeedsPage(t *testing.T) {
 	p := readPrograms(t)
 	targets := string(rttest.Must(os.ReadFile("../../Makefile"))(t))

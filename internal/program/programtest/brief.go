@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A screen, in lines and columns: the short help fits on it.
+// The lines and columns of a screen; the short help must fit on it.
 const (
 	screenLines   = 40
 	screenColumns = 100

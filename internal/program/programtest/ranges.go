@@ -21,13 +21,13 @@ import (
 type Commands struct {
 	New   func() any        // returns an empty grammar
 	Vars  map[string]string // for program.Program
-	Needs map[string]string // flag or command to other words that its line needs, separated by blanks
+	Needs map[string]string // flag or command to further words of its command line, separated by blanks
 	Check func(any) error   // additional checks of a run, for a line without a command; may be nil
 }
 
-// CheckRanges gives each flag with a range the values at its ends, which must pass, and the next
-// ones outside, which must be refused with an error that names the flag and the value. It reads the
-// tags by itself, and returns the number of flags tried.
+// CheckRanges tries the values at the ends of each flag's range, which must pass, and the next
+// values outside, which must be refused with an error that names the flag and the value. It reads
+// the ranges from the flags' tags, and returns the number of flags tried.
 func CheckRanges(t *testing.T, c Commands) (flags int) {
 	t.Helper()
 	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))(t)
@@ -90,7 +90,7 @@ func (c *Commands) try(t *testing.T, command, flag, value string, inside bool) {
 	}
 }
 
-// ends returns the first and last values of a range, or the ones just outside.
+// ends returns the first and the last value of each part of a range, or the values just outside.
 func ends(f *kong.Flag, inside bool) (values []string) {
 	kind := f.Target.Type()
 	for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice {
@@ -112,15 +112,15 @@ func ends(f *kong.Flag, inside bool) (values []string) {
 			values = append(values, beside(kind, bare, inside, below, +1)...)
 		}
 	}
-	// An unsigned flag has no number below 0, and the next number after one part may belong to
-	// another part.
+	// An unsigned flag has no number below 0, and a number just outside one part of a range may
+	// belong to another part.
 	return slices.DeleteFunc(values, func(v string) bool {
 		return !inside && (slices.Contains(parts, v) || kind.Kind() == reflect.Uint8 && strings.HasPrefix(v, "-"))
 	})
 }
 
-// beside returns the last value inside a bound or the first one outside. direction leads out of the range: -1 at its
-// lower bound, +1 at its upper bound.
+// beside returns the last value inside a bound, or the first value outside. direction leads out of the range: -1 at
+// its lower bound, +1 at its upper bound.
 func beside(kind reflect.Type, bound string, inside, open bool, direction int) []string {
 	step := 0
 	switch {
