@@ -11,8 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// armRest is the divisor of the period for the part that arming leaves unused. No goals are written
-// in these ticks.
+// A step of arming may use the bus until period/armRest before the next tick. A tick of arming writes no goals.
 const armRest = 8
 
 // StartArming makes ArmStep arm an unarmed arm in the following ticks.
@@ -33,8 +32,8 @@ func (f *Follower) cancelArming() {
 	}
 }
 
-// ArmStep takes the next step of arming, which lasts several ticks. touched reports whether torque
-// may be on afterwards. The error has an exit code.
+// ArmStep takes the next step of arming, which lasts several ticks. touched reports whether this step may have switched
+// torque on. The error has an exit code.
 func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	joints, ready := f.jointsToArm()
 	if !ready {
@@ -66,12 +65,12 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	return true, nil
 }
 
-// rescueLimit bounds the duration of a rescue: a whole turn at its speed.
+// rescueLimit bounds the duration of a rescue: it is the time of a whole turn at the speed of a rescue.
 const rescueLimit = 40 * time.Second
 
-// jointsToArm returns the joints to arm: of an unarmed arm all joints except those
-// that stay limp or blind, of an armed arm those without torque. ready is false while one of them
-// is silent, or while an operator must resume the run.
+// jointsToArm returns the joints to arm: the joints without torque, or all joints if rearmAll is set, but no limp joint
+// and none with an encoder fault. ready is false while one of these joints is silent or not verified, or while an
+// operator must resume the run.
 //
 //rt:noalloc
 func (f *Follower) jointsToArm() (joints robot.Joints, ready bool) {
@@ -90,7 +89,7 @@ func (f *Follower) jointsToArm() (joints robot.Joints, ready bool) {
 	return joints, true
 }
 
-// armed begins the armed phase; joints have just got torque.
+// armed begins the armed phase. joints are the joints that have just got torque.
 func (f *Follower) armed(now rt.Instant, joints robot.Joints) {
 	for j := range f.joints {
 		if joints.Has(j) {

@@ -14,11 +14,11 @@ import (
 
 // Limits of a wheel that does not follow its goal velocity.
 const (
-	baseLost     = 2   // ticks in a row without permission until a base stops: one reply may be lost
-	wheelTurns   = 200 // counts per second; a slower goal proves nothing
+	baseLost     = 2   // ticks in a row with a wheel without permission that stop the base: one reply may be lost
+	wheelTurns   = 200 // counts per second; a slower goal does not show whether a wheel turns
 	wheelStands  = 0.1 // share of its goal below which a wheel counts as not turning
-	wheelStrays  = 0.4 // share of its goal by which the velocity of a wheel that grips may differ
-	wheelAtLeast = 150 // counts per second beyond that share: ripple and friction
+	wheelStrays  = 0.4 // share of its goal by which the velocity of a wheel may differ while the wheel grips
+	wheelAtLeast = 150 // counts per second by which it may differ in addition, because of ripple and friction
 )
 
 // base is the state of a base.
@@ -36,7 +36,7 @@ type base struct {
 
 // slip is a wheel's deviation from its goal velocity.
 type slip struct {
-	since    rt.Instant // of the deviation; 0: it follows its goal
+	since    rt.Instant // start of the deviation; 0: the wheel follows its goal
 	stands   bool       // since then it does not turn
 	reported bool
 }
@@ -68,7 +68,7 @@ func (f *Follower) zeroBase() (joints robot.Joints) {
 	return joints
 }
 
-// restBase stops a base that the tick before did not drive.
+// restBase stops the base if the previous tick did not drive it.
 //
 //rt:noalloc
 func (f *Follower) restBase() {
@@ -159,7 +159,7 @@ func (f *Follower) stallWheel(now rt.Instant, j int) {
 	f.stallBegins(now, 1<<j)
 }
 
-// freeWheel ends a wheel's stall when the newest action does not lead on against the obstacle.
+// freeWheel ends a wheel's stall when the newest action no longer leads against the obstacle.
 //
 //rt:noalloc
 func (f *Follower) freeWheel(j int) {

@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// driven is one joint and the three wheels of a base. Its wheels turn at their goals, as if each
-// were one axis, unless their velocities are fixed.
+// driven is one joint and the three wheels of a base. Each wheel turns at the goal of one axis, unless the test fixes
+// the wheel's velocity.
 type driven struct {
 	motors
 	goal   [4]float32
@@ -162,7 +162,7 @@ func TestABaseStopsWhereAJointHolds(t *testing.T) {
 	}
 }
 
-// Goal: a wheel may miss the goal 0, so it gets it on every tick; one lost reply stops nothing.
+// Goal: a wheel may miss the goal 0, so every tick sends that goal again. One lost reply does not stop the base.
 func TestAStoppedBaseIsToldAgain(t *testing.T) {
 	r := moving(t, nil)
 	r.ticks(t, 2)
@@ -204,8 +204,8 @@ func TestTheGateOfABase(t *testing.T) {
 	}
 }
 
-// Goal: a LeKiwi's wheels, also those at their largest velocity, break no rule of the referee while the
-// policy's velocities jump.
+// Goal: a LeKiwi's wheels break no rule of the referee while the policy's velocities jump, even at their largest
+// velocity.
 func TestABaseBeforeItsReferee(t *testing.T) {
 	kiwi := rttest.Must(robot.ByName("lekiwi"))(t).Base
 	wheels, most := kiwi.Kinematics(4096), [robot.Axes]float32{}
@@ -279,8 +279,8 @@ func TestABaseThatWasAway(t *testing.T) {
 	}
 }
 
-// Goal: a wheel that does not turn stops the base, until the action leads away from the obstacle,
-// and a wheel at another velocity is reported.
+// Goal: a wheel that does not turn stops the base until the action leads away from the obstacle. A wheel that turns at
+// another velocity than its goal is reported.
 func TestAWheelThatDoesNotFollow(t *testing.T) {
 	events := event.NewQueue(64)
 	told := func() (codes []event.Code, joints []int64) {

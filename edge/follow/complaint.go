@@ -9,11 +9,11 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// complaints are the complaints of motors that hold their joints, for people.
+// complaints are the complaints of the motors whose joints are held, for the events and the page.
 type complaints struct {
 	of     []int64      // [joint] the newest event.Complaint
 	untold robot.Joints // joints whose event waits for the measured value
-	since  rt.Instant   // beginning of the oldest of them
+	since  rt.Instant   // instant from which these events wait
 }
 
 // complaintWait is the time for which a complaint's event waits for the motor's measurement.
@@ -52,7 +52,7 @@ func (f *Follower) tellHeld(now rt.Instant, held, begun robot.Joints) {
 	}
 }
 
-// complaint returns the current or last event.Complaint of joint j's motor, 0 without any.
+// complaint returns the current or last event.Complaint of joint j's motor, 0 if the motor has not complained.
 //
 //rt:noalloc
 func (f *Follower) complaint(j int) int64 { return f.complaints.of[j] }

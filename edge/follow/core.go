@@ -26,7 +26,7 @@ import (
 type Core struct {
 	Schedule chunk.Discipline
 	Stages   *smoothing.Chain
-	Gate     *Gate         // limits the goals after the stages, for the preview; nil: no gate
+	Gate     *Gate         // used for the preview: limits the goals after the stages; nil: no gate
 	MaxAge   time.Duration // older actions never run; 0: no limit
 
 	ticks int  // since the discipline's last tick
@@ -61,10 +61,10 @@ func (c *Core) Next(now rt.Instant) (a Action) {
 //rt:noalloc
 func (c *Core) Hold() { c.Stages.Rest() }
 
-// Ask reports whether an observation leaves on this tick, and fills in ask. able reports whether
-// one could leave. When an action lasts several ticks, Ask returns true on one of them at most.
-// state is [dof], as measured. goal is the arm's newest goal, [dof], or nil while the arm is not
-// driven: then the prefix stays the policy's.
+// Ask reports whether an observation leaves on this tick, and if so fills in ask. able is whether the caller could send
+// an observation. When an action lasts several ticks, Ask returns true on at most one of these ticks. state is [dof],
+// as measured. goal is the arm's newest goal, [dof], or nil while the arm is not driven: then Ask leaves the robot's
+// rows of ask as the schedule wrote them.
 //
 //rt:noalloc
 func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.Ask) bool {

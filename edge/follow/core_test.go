@@ -42,7 +42,7 @@ func newCore(t *testing.T, stages smoothing.Config) (*Core, *plan) {
 	return &Core{Schedule: p, Stages: chain}, p
 }
 
-// The schedule ticks once per action, and a break without observations ends with Resume.
+// The core calls OnTick of the schedule once per action, and Resume after a break without observations.
 func TestAskOncePerAction(t *testing.T) {
 	c, p := newCore(t, smoothing.Config{Multiplier: 3})
 	asked, first := 0, 0
@@ -81,7 +81,7 @@ func TestStagesRestAndReset(t *testing.T) {
 	}
 }
 
-// Without an action the schedule's verdict is passed on.
+// Without an action the core passes on the schedule's verdict.
 func TestTooOldActions(t *testing.T) {
 	c, p := newCore(t, smoothing.Config{})
 	if a := c.Next(0); a.Row == nil || a.Policy == nil || a.Age != time.Millisecond || a.TooOld {

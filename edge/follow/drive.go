@@ -33,12 +33,12 @@ func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
 	}
 }
 
-// easePace is the share of the velocity limit while an unknown policy drives the arm; a smaller
-// slew of the robot applies instead.
+// easePace is the share of the velocity limit while an unknown policy drives the arm. If the robot's slew is smaller,
+// the slew applies.
 const easePace = 0.3
 
-// ease measures the time for which an unknown policy has driven the arm. After that time the slow
-// start goes on until the arm has caught up.
+// ease counts down the time for which an unknown policy drives the arm at easePace. After this time the slow start goes
+// on until the arm has caught up.
 //
 //rt:noalloc
 func (f *Follower) ease(now rt.Instant) {
@@ -51,8 +51,8 @@ func (f *Follower) ease(now rt.Instant) {
 	}
 }
 
-// easeIn begins another policy slowly, an unknown one for the duration d. A slow drive that is not
-// over yet goes on.
+// easeIn begins another policy slowly. If d is not 0 the policy is unknown, and drives the arm at easePace for the
+// duration d. With d = 0, the remaining time of an earlier unknown policy stays.
 //
 //rt:noalloc
 func (f *Follower) easeIn(now rt.Instant, d time.Duration) {
@@ -76,7 +76,7 @@ func (f *Follower) tellEaseIn(now rt.Instant) {
 	}
 }
 
-// caughtUp reports whether every joint to be driven has caught up, near enough for full speed.
+// caughtUp reports whether the goal of every driven joint is within one tick's travel of the action.
 //
 //rt:noalloc
 func (f *Follower) caughtUp(action []float32) bool {
@@ -162,8 +162,8 @@ func (f *Follower) rescueStep(now rt.Instant) error {
 	return nil
 }
 
-// rescueError explains a rescue that took too long by its longest obstacle: joints were silent, or
-// the joints in left stayed outside their range.
+// rescueError returns the error of a rescue that took too long. It names the obstacle that lasted longest: joints were
+// silent, or the joints in left stayed outside their range.
 func (f *Follower) rescueError(left robot.Joints) error {
 	silent := f.rescue.silent.Joints()
 	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {
@@ -195,7 +195,7 @@ func (f *Follower) finish(now rt.Instant) {
 	}
 }
 
-// parkStep moves one tick towards the parking place. With hurry it ends the parking.
+// parkStep moves one tick towards the parking place. If hurry is true, it ends the parking.
 //
 //rt:noalloc
 func (f *Follower) parkStep(now rt.Instant, hurry bool) {

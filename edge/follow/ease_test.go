@@ -16,7 +16,7 @@ func drained(q *event.Queue) (codes []event.Code) {
 	return codes
 }
 
-// Goal: an unknown policy drives the arm slowly; the time counts only while it drives. Then the arm
+// Goal: an unknown policy drives the arm slowly for a time, which passes only while the policy drives. Then the arm
 // catches up as after every start.
 func TestAnUnknownPolicyStartsSlowly(t *testing.T) {
 	for _, tt := range []struct{ slew, slow, then float32 }{{0.5, 0.6, 1}, {1, 0.6, 2}, {0.1, 0.2, 0.2}} {

@@ -31,9 +31,9 @@ const (
 	busSilence = 200 * time.Millisecond // nothing may move
 )
 
-// Bus is the part of a *hotplug.Arm that a Follower needs. Tests have joints without motors.
+// Bus is the part of a *hotplug.Arm that a Follower needs. Tests use joints without motors.
 type Bus interface {
-	SetPeriod(time.Duration) // period of the ticks: bounds the travel between two reads
+	SetPeriod(time.Duration) // sets the period of the ticks, which bounds the travel between two reads
 	// stale includes joints with an implausible position: see servo.Arm.Read
 	Read(dst []float32, deadline rt.Instant) (stale robot.Joints)
 	Positions(dst []float32)
@@ -44,9 +44,9 @@ type Bus interface {
 	Reconnected() (why hotplug.Cause, restarted robot.Joints) // once after an absence of the arm
 	Reactions() servo.Reactions
 	DisableTorque(joints robot.Joints)
-	Recheck()                   // compares every motor with its expected values, as after a silence
+	Recheck()                   // makes the next reads compare every motor with its expected values, as after a silence
 	Unchecked() robot.Joints    // joints that were silent and have not been compared since
-	GoalMismatch() robot.Joints // joints whose motors hold another goal than the last one sent, reported once
+	GoalMismatch() robot.Joints // joints whose motors hold another goal than the last one sent, each returned once
 	Complaint(joint int) (fault servo.Fault, value int)
 	Effort(joint int, since rt.Instant) float64
 	Push(joint int, since rt.Instant) (way float32, known bool) // direction in which its motor pushes
@@ -57,7 +57,7 @@ type Bus interface {
 	Rescue() error
 	EndRescue() error
 	BusWait() rt.Wait                    // since the last Read began
-	Wheel(joint int) (goal, present int) // velocities of a base's wheel, in counts per second
+	Wheel(joint int) (goal, present int) // goal and present velocity of a base's wheel, in counts per second
 	BusWatchdogFired() bool              // the motors have stopped by themselves and must be armed again
 	Fatal() error                        // reason why the run must end; nil: the run may go on
 }
@@ -87,7 +87,7 @@ func CheckExit(mode string) error {
 type Phase uint8
 
 const (
-	Unarmed Phase = iota // torque as found at the start: nothing is written
+	Unarmed Phase = iota // nothing is written: the torque stays as it was at the start
 	Arming               // goal := present, torque on
 	Armed                // goals may be given
 	Parking              // moving back to the pose of the first arming
@@ -101,7 +101,7 @@ type Config struct {
 	Gate   Gate // NewGate
 	Exit   Exit
 	EaseIn time.Duration // time for which an unknown policy drives the arm slowly; 0: no limit
-	Rescue bool          // an arm outside its range is moved into it instead of refused
+	Rescue bool          // the run moves an arm outside its range into the range, instead of refusing it
 	Events *event.Queue  // may be nil
 	Clock  rt.Clock      // nil: the kernel's
 }
@@ -111,7 +111,7 @@ type Follower struct {
 	// Read only.
 	State []float32 // measured, as LeRobot reports it and a policy sees it
 	Place []float32 // measured, also outside the calibrated range
-	Goal  []float32 // the last goals; for joints that are not driven, the goals that they keep
+	Goal  []float32 // the last goals; for a joint without torque, its place
 	Phase Phase
 
 	cfg         Config
@@ -138,7 +138,7 @@ type Follower struct {
 	began       bool
 	failed      error
 
-	// of a part among several, see Parts
+	// for a robot of several parts, see Parts
 	first int  // index of its first joint in the robot's
 	part  bool // the robot has others
 }
@@ -148,7 +148,7 @@ type silence struct {
 	lastReply []rt.Instant // per joint
 	stale     robot.Joints // no position in this tick: no reply, or an implausible position
 	frozen    robot.Joints // no position for jointStale
-	resuming  robot.Joints // were frozen, and have not been verified since
+	resuming  robot.Joints // joints that were frozen and have not been verified since
 	strayed   robot.Joints // their motors hold another goal than ours, and their places are not known yet
 	bus       bool         // so many joints are silent that nothing may move
 }
@@ -160,7 +160,7 @@ type slowStart struct {
 	easeIn time.Duration // remaining time of the slow driving
 }
 
-// rescue is the motion of joints that were found outside their range back into it.
+// rescue is the motion that brings joints from outside their range back into it.
 type rescue struct {
 	active bool
 	joints robot.Joints
@@ -203,14 +203,14 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	}
 }
 
-// Reserve returns the part of a period that remains after reading the joints; OpenArm refuses rates
-// at which reading takes longer.
+// Reserve returns the part of a period that must remain after the joints are read. OpenArm refuses rates at which
+// reading takes longer than the rest of the period.
 func Reserve(period time.Duration) time.Duration {
 	const most, share = 3 * time.Millisecond, 0.4
 	return min(most, time.Duration(share*float64(period)))
 }
 
-// Resume permits the arming of motors that have restarted, at an operator's command.
+// Resume carries out an operator's command: motors that have restarted may be armed again.
 //
 //rt:noalloc
 func (f *Follower) Resume() {
@@ -247,7 +247,7 @@ func (f *Follower) startSlowly(now rt.Instant) {
 	f.slow.active, f.slow.until = true, now.Add(f.cfg.Safety.SlewFor)
 }
 
-// keepGoals writes the last goals of these joints, into an action.
+// keepGoals writes the last goals of these joints into an action, and 0 for the wheels of a base.
 //
 //rt:noalloc
 func (f *Follower) keepGoals(action []float32, joints robot.Joints) {
@@ -276,7 +276,8 @@ func (f *Follower) Stale() robot.Joints { return f.silence.stale }
 //rt:noalloc
 func (f *Follower) frozen() robot.Joints { return f.silence.frozen }
 
-// View is the state of a Follower's joints; a robot.Joints is a set with one bit for each joint.
+// View is the state of the joints of a robot or of one of its parts. A robot.Joints is a set with one bit for each
+// joint.
 type View struct {
 	Stale      robot.Joints // no position in this tick
 	Frozen     robot.Joints // silent for so long that they keep their goal
@@ -306,8 +307,8 @@ func (f *Follower) held() (joints robot.Joints) {
 	return joints
 }
 
-// allHeld returns all joints, if the arm is armed and no joint is driven, since their
-// motors complain or were let go; otherwise 0. A lost reply does not change the result.
+// allHeld returns all joints if the arm is armed and no joint may be driven, because the motors complain, are limp or
+// have no torque. Otherwise it returns 0. A lost reply does not change the result.
 //
 //rt:noalloc
 func (f *Follower) allHeld() (joints robot.Joints) {
@@ -328,7 +329,7 @@ func (f *Follower) why(j int) string {
 	return f.joints[j].Why()
 }
 
-// complains returns the current complaint of joint j's motor about heat or supply, "" without one.
+// complains returns the current complaint of joint j's motor about heat or supply, "" if it has none.
 func (f *Follower) complains(j int) string {
 	if f.joints[j]&HeatOrSupply == 0 {
 		return ""

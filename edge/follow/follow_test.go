@@ -17,7 +17,7 @@ import (
 
 const testPeriod = 10 * time.Millisecond
 
-// motors are two joints on a bus that keeps the data it was sent.
+// motors is a bus with two joints, which keeps the goals and commands sent to it.
 type motors struct {
 	at        [2]float32
 	stale     robot.Joints
@@ -205,8 +205,8 @@ func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
 	}
 }
 
-// Goal: after a silence the goals go on slowly from the goals that the motors have kept, whatever
-// places are read; a motor that holds another goal goes on from its place.
+// Goal: after a silence the goals go on slowly from the goals that the motors have kept, whatever places are read. For
+// a motor that holds another goal, the goals go on from its place.
 func TestAfterASilence(t *testing.T) {
 	for _, strayed := range []robot.Joints{0, 3} {
 		r := armed(t, nil)
@@ -233,7 +233,7 @@ func TestAfterASilence(t *testing.T) {
 	}
 }
 
-// Goal: a joint whose motor holds another goal, and whose place is not known, waits for its place.
+// Goal: a joint whose motor holds another goal gets no goal until its place is known.
 func TestAnotherGoalWaitsForThePlace(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 30, 60, 80)
@@ -251,8 +251,8 @@ func TestAnotherGoalWaitsForThePlace(t *testing.T) {
 	}
 }
 
-// Goal: a motor that missed a reply gets no goal until it was compared; if it holds another goal it
-// goes on from its place.
+// Goal: a motor whose reply was lost gets no goal until its values were compared. If it holds another goal, its next
+// goal starts at its place.
 func TestAMotorThatWasSilent(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.stale, r.bus.doubted = 1, 1
@@ -317,7 +317,7 @@ func TestLimpStaysLimp(t *testing.T) {
 	}
 }
 
-// Goal: parking passes the same gate, and leaves joints alone that may not be driven.
+// Goal: the goals of parking pass the same gate, and joints that may not be driven get no goal.
 func TestParking(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 60, 60, 80)
@@ -381,8 +381,7 @@ func TestOutsideTheRange(t *testing.T) {
 	}
 }
 
-// Goal: a joint with high effort and without motion is reported and held, and gives way to a goal
-// that relieves it.
+// Goal: a joint with high effort and without motion is reported and held, but follows a goal that relieves it.
 func TestStall(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows, r.bus.effort = false, 0.9
@@ -444,8 +443,8 @@ func jumps(q *event.Queue) (told []event.Event) {
 	return told
 }
 
-// Goal: a joint under torque whose position jumps and stays is reported, with the way, once in a
-// second; a limp joint, a motor that may have restarted and a faulty encoder are not.
+// Goal: a joint under torque whose position jumps and stays there is reported at most once in a second, with its
+// travel. A jump of a limp joint, of a motor that may have restarted or of a faulty encoder is not reported.
 func TestAJumpIsReported(t *testing.T) {
 	events := event.NewQueue(64)
 	r := armed(t, func(c *Config) { c.Events = events })

@@ -9,12 +9,12 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Gate checks every goal on its way to a motor: a finite number, inside the joint's range, within
-// one tick's travel of the previous goal, and near the joint's measured place. It counts the goals
-// that it clips. No code after the gate moves a joint further.
+// Gate limits every goal on its way to a motor: the goal is a finite number, inside the joint's range, within one
+// tick's travel of the previous goal, and near the joint's measured place. It counts the goals that it clips. No code
+// after the gate moves a joint further.
 //
-// A joint outside its range may stay there and may come in: until it is inside, its range is
-// extended to its goal.
+// A joint outside its range may stay there and may come in: until its goal is inside, the gate extends its range to the
+// last goal.
 //
 // Owner: tick thread.
 type Gate struct {
@@ -30,8 +30,9 @@ type Gate struct {
 	ranged, stepped       robot.Joints // joints clipped since the last Clipped
 }
 
-// leadTime bounds the distance of a goal from its joint, as time at the velocity limit. A servo
-// moves by its position error; the goal of a blocked joint goes no further.
+// leadTime bounds the distance of a goal from its joint: a joint at the velocity limit moves by this distance in
+// leadTime. A servo moves because its goal is ahead of its position, but the goal of a blocked joint must not go
+// further ahead.
 const leadTime = 250 * time.Millisecond
 
 // NewGate returns the gate of an arm at this period of ticks.
@@ -63,13 +64,13 @@ func (g *Gate) join(o *Gate) {
 // since a base's step is only a few hundredths of m/s.
 const slack = 1e-3
 
-// Pass returns the goal of joint j, at place, for this tick's action.
+// Pass returns this tick's goal of joint j: from its last goal towards the action, near its measured place.
 //
 //rt:noalloc
 func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	wanted := action
 	if !notFinite(action) && j < len(g.Lead) {
-		// The velocity limit holds even if a damaged reply makes the place jump.
+		// next limits the velocity afterwards, also if a damaged reply makes the place jump.
 		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)
@@ -100,9 +101,9 @@ func (g *Gate) PassBase(goal, action []float32) {
 	copy(goal, next[:])
 }
 
-// spin returns the goals of a base after this number of ticks, and its clipped axes. They lead straight
-// from the last goals to velocities that all wheels can reach, so that the wheels need no other limit on
-// the way, which would change an axis by more than its step.
+// spin returns the goals of a base after this number of ticks, and its clipped axes. The goals change on a straight
+// line from the last goals to velocities that all wheels can reach. So the wheels need no further limit on the way,
+// which would change an axis by more than its step.
 //
 //rt:noalloc
 func (g *Gate) spin(goal, action []float32, ticks float32) (next [robot.Axes]float32, ranged, stepped robot.Joints) {
@@ -133,8 +134,8 @@ func (g *Gate) spin(goal, action []float32, ticks float32) (next [robot.Axes]flo
 	return next, ranged, stepped
 }
 
-// settle returns the goal of a joint at place whose last goal is void: the place itself, which moves
-// nothing. Pass continues from there.
+// settle returns the new goal of a joint whose last goal is not valid any more: its place, so that the joint does not
+// move. It returns the last goal if the place is not finite.
 //
 //rt:noalloc
 func (g *Gate) settle(goal, place float32) float32 {
@@ -153,8 +154,8 @@ func (g *Gate) clipped() (ranged, stepped robot.Joints) {
 	return ranged, stepped
 }
 
-// preview overwrites rows, [n*dof], with the goals that Pass would return, starting at goal. Each
-// row lasts for ticks, and joints are assumed to follow at once. It counts nothing.
+// preview overwrites rows, [n*dof], with the goals that Pass would return, starting at goal. Each row lasts this number
+// of ticks, and preview assumes that joints follow at once. It does not count clips.
 //
 //rt:noalloc
 func (g *Gate) preview(goal, rows []float32, ticks int) {

@@ -42,8 +42,8 @@ func TestGatePass(t *testing.T) {
 	}
 }
 
-// Goal: a goal runs ahead of a blocked joint by its lead at most, and does not jump when the joint
-// is pushed away.
+// Goal: a goal is ahead of a blocked joint by at most the joint's lead, and does not jump when the joint is pushed
+// away.
 func TestGateLead(t *testing.T) {
 	g := testGate()
 	g.Lead = []float32{5, 5}

@@ -2,13 +2,13 @@ package follow
 
 import "strings"
 
-// Condition is a set of conditions of a joint.
+// Condition is a set of a joint's conditions, one bit each.
 type Condition uint8
 
 const (
 	Torque       Condition = 1 << iota // switched on by this run, and not lost since
 	Answering                          // gave a position in this tick
-	Verified                           // since its last silence its motor was compared and has its expected values
+	Verified                           // after its last silence its motor was compared, and had its expected values
 	HeatOrSupply                       // its motor reports a fault of heat or supply
 	// its motor reports an overload, or the joint has stalled: it pushes against something
 	Overloaded
@@ -18,7 +18,7 @@ const (
 	numConditions = 1 << 8
 )
 
-// conditionNames are the names in documents, on the page and in its JSON.
+// conditionNames are the names of the conditions in documents, on the page and in the page's JSON.
 var conditionNames = [...]string{"torque", "answering", "known", "heated", "pushing", "blind", "restarted", "limp"}
 
 func (c Condition) String() string {
@@ -31,8 +31,8 @@ func (c Condition) String() string {
 	return strings.Join(names, " ")
 }
 
-// permission is the set of commands that a joint may get. Each permission includes the ones before
-// it, except mayArm: goal := present and torque on lead to the two after it.
+// permission is the set of commands that a joint may get. Each permission includes the permissions before it. Only
+// mayArm is not part of the two permissions after it: a joint gets these permissions by being armed.
 type permission uint8
 
 const (
@@ -88,7 +88,7 @@ const (
 	numEvents
 )
 
-// effect is the effect of an event on a joint: conditions that begin, and conditions that end.
+// effect is the effect of an event on a joint: the conditions that it begins and ends.
 type effect struct {
 	name        string
 	begin, ends Condition

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables into docs/lab/modes.md anew")
 
-// reachable returns every set of conditions to which events can lead from one set.
+// reachable returns every set of conditions that events other than without can produce from the set from.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
 	seen := map[Condition]bool{from: true}
 	for queue := []Condition{from}; len(queue) > 0; queue = queue[1:] {
@@ -60,8 +60,8 @@ func check(t *testing.T, c Condition) {
 	}
 }
 
-// Goal: a joint gets from a restart to a goal only by an operator's consent, from limp never to
-// torque, and from a silence to a goal only by a comparison.
+// Goal: after a restart a joint gets a goal only with an operator's consent, after a silence only after a comparison. A
+// limp joint never gets torque again.
 func TestNoWayAround(t *testing.T) {
 	for c := range reachable(Torque|Answering|Verified, numEvents) {
 		for next := range reachable(c.after(motorRestarted), operatorResumed) {

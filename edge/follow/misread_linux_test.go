@@ -24,7 +24,7 @@ func (a *simArm) mute(on bool, ids ...uint8) {
 	}
 }
 
-// travelled ticks for a while and returns the travel of the shafts.
+// travelled runs ticks for the duration d and returns the largest travel of a shaft.
 func (a *simArm) travelled(d time.Duration) (most int) {
 	a.t.Helper()
 	before := a.bus.States()
@@ -142,8 +142,7 @@ func TestAnEncoderThatSlips(t *testing.T) {
 	}
 }
 
-// Goal: a single wrong position during a motion or a rest is ignored, moves nothing and ends
-// nothing.
+// Goal: a single wrong position during a motion or a rest is ignored: it moves no joint and does not end the run.
 func TestAWrongPositionOnTheWay(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -13,11 +13,11 @@ import (
 // Parts is a robot as a run drives it: its followers, one for each part, with one vector of joints.
 // A robot of one arm has one part, and Parts adds nothing to it.
 //
-// The parts are read at the same time (rt.Overlap). Each part has its own table of joints, and so
-// its own silences, restarts, faults and stalls. Together, all parts hold while one is away, silent,
-// not armed, or on its way back into its range, or while none of its joints may be driven; then all
-// go on slowly. Apart, the others go on. A restarted motor pauses the run in both cases, since an
-// operator resumes a robot and not a part. Arming, parking and the end concern all parts.
+// The parts are read at the same time (rt.Overlap). Each part has its own table of joints, and so its own silences,
+// restarts, faults and stalls. If the parts are Together, all parts hold while one part is away, silent, not armed, or
+// on its way back into its range, or while none of its joints may be driven; afterwards all parts go on slowly. If they
+// are Apart, the other parts go on meanwhile. A restarted motor pauses the run in both cases, since an operator resumes
+// a robot and not a part. Arming, parking and the end concern all parts.
 //
 // Owner: tick thread, except for methods marked otherwise.
 type Parts struct {
@@ -25,7 +25,7 @@ type Parts struct {
 	State []float32 // measured, as LeRobot reports it and a policy sees it
 	Place []float32 // measured, also outside the calibrated range
 	Goal  []float32 // the last goals
-	Phase Phase     // the earliest of the parts'; Armed when one part is armed and the parts are apart
+	Phase Phase     // earliest phase of a part; Armed when one part is armed and the parts are apart
 
 	parts   []*Follower
 	names   []string // of the parts, for errors
@@ -41,7 +41,7 @@ type Parts struct {
 	deadline rt.Instant
 }
 
-// Pausable is the part of a *hotplug.Arm that reads of several parts need.
+// Pausable is the method of a *hotplug.Arm that makes its reads overlap with reads of other buses.
 type Pausable interface{ SetPause(rt.Pause) }
 
 // One returns a robot of one part.
@@ -56,7 +56,7 @@ func One(f *Follower) *Parts {
 	}
 }
 
-// Of returns the followers of a robot's parts; follower returns that of part i.
+// Of returns the followers of a robot's parts. Of calls follower to make the follower of part i.
 func Of(r robot.Robot, follower func(i int, part robot.Robot) *Follower) *Parts {
 	var names []string
 	var parts []*Follower
@@ -107,8 +107,8 @@ type noPause struct{}
 
 func (noPause) SetPause(rt.Pause) {}
 
-// Beside makes Read run another read at the same time, such as a leader's. Robots of several parts
-// only; call it before the first tick.
+// Beside makes Read run another read at the same time, such as a leader's. Call it before the first tick, and only for
+// a robot of several parts.
 func (p *Parts) Beside(read func(), bus Pausable) { p.overlap.Add(read, bus.SetPause) }
 
 // Len returns the number of parts.
@@ -178,7 +178,7 @@ func (p *Parts) findPhase() {
 	}
 }
 
-// Waited returns how long the buses were waited for since the last Read began.
+// Waited returns how long the tick has waited for the buses since the last Read began.
 //
 //rt:noalloc
 func (p *Parts) Waited() (w rt.Wait) {
@@ -197,7 +197,7 @@ func (p *Parts) Waited() (w rt.Wait) {
 //rt:noalloc
 func (p *Parts) Cycle() *rt.Hist { return p.cycle }
 
-// Apart reports whether the other parts go on while one is away or in a rescue.
+// Apart reports whether the other parts go on while one part is away or in a rescue.
 //
 //rt:noalloc
 func (p *Parts) Apart() bool { return p.apart && p.Several() }
@@ -229,9 +229,9 @@ func (p *Parts) CancelArming() {
 	p.findPhase()
 }
 
-// ArmStep takes the next step of arming, of one part in each tick. No part is armed before every one
-// is ready, unless they are apart, and a part outside its range is refused before any other is
-// armed. touched reports whether torque may be on afterwards. The error has an exit code.
+// ArmStep takes the next step of arming, for one part in each tick. Unless the parts are apart, no part is armed before
+// every part is ready. A part outside its range is refused before any other part is armed. touched reports whether this
+// step may have switched torque on. The error has an exit code.
 func (p *Parts) ArmStep(t rt.Tick) (touched bool, err error) {
 	at := -1
 	for i, f := range p.parts {
@@ -302,7 +302,7 @@ func (p *Parts) moves(f *Follower) bool {
 	return f.Phase == Armed && !p.holding && !f.rescuing()
 }
 
-// Rescuing reports whether RescueStep must be called, and Drive only if the parts are apart.
+// Rescuing reports whether the tick must call RescueStep. Then it may call Drive, too, only if the parts are apart.
 //
 //rt:noalloc
 func (p *Parts) Rescuing() bool {
@@ -337,8 +337,8 @@ func (p *Parts) Finish(now rt.Instant) {
 	p.findPhase()
 }
 
-// ParkStep moves every part one tick towards its parking place, whatever holds the others. With
-// hurry it ends the parking.
+// ParkStep moves every part one tick towards its parking place, even if other parts hold. If hurry is true, it ends the
+// parking.
 //
 //rt:noalloc
 func (p *Parts) ParkStep(now rt.Instant, hurry bool) {
@@ -384,7 +384,7 @@ func (p *Parts) BaseTroubles() (stalls, slips uint64, ok bool) {
 	return stalls, slips, ok
 }
 
-// Resume permits the arming of motors that have restarted, at an operator's command.
+// Resume carries out an operator's command: motors that have restarted may be armed again.
 //
 //rt:noalloc
 func (p *Parts) Resume() {
@@ -419,7 +419,8 @@ func (p *Parts) StartOnlySlowly(now rt.Instant, joints robot.Joints) {
 	}
 }
 
-// EaseIn makes all parts begin another policy slowly, an unknown one for the duration d.
+// EaseIn makes all parts begin another policy slowly. If d is not 0 the policy is unknown, and drives slowly for the
+// duration d.
 //
 //rt:noalloc
 func (p *Parts) EaseIn(now rt.Instant, d time.Duration) {
@@ -437,8 +438,8 @@ func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {
 	}
 }
 
-// Silent reports whether so many joints are silent that nothing may move: joints of any part or, if the
-// parts are apart, of every part.
+// Silent reports whether so many joints of a part are silent that it may not move. If the parts are apart, it reports
+// whether this holds for every part.
 //
 //rt:noalloc
 func (p *Parts) Silent() bool {
@@ -448,8 +449,8 @@ func (p *Parts) Silent() bool {
 	return slices.ContainsFunc(p.parts, (*Follower).silent)
 }
 
-// Blind reports whether silent joints keep the observation from leaving: a joint of any part or, if the
-// parts are apart, a joint of every part.
+// Blind reports whether no observation can be sent because a joint is silent. If the parts are apart, it reports
+// whether every part has a silent joint.
 //
 //rt:noalloc
 func (p *Parts) Blind() bool {
@@ -474,7 +475,7 @@ func (p *Parts) Frozen() robot.Joints { return p.joints((*Follower).frozen) }
 //rt:noalloc
 func (p *Parts) Held() robot.Joints { return p.joints((*Follower).held) }
 
-// joints returns the union of a set of each part's joints, by the numbers of the robot's joints.
+// joints returns the union of the sets that of returns for the parts, as joints of the robot.
 //
 //rt:noalloc
 func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {
@@ -484,9 +485,8 @@ func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {
 	return all
 }
 
-// AllHeld returns the joints of the parts of which no joint is driven, since their motors complain
-// or were let go. It returns 0 while the robot moves: if the parts are apart, such a part does not hold
-// the others.
+// AllHeld returns the joints of the parts of which no joint may be driven, because the motors complain, are limp or
+// have no torque. It returns 0 while the robot moves: if the parts are apart, the robot moves as long as one part can.
 //
 //rt:noalloc
 func (p *Parts) AllHeld() (held robot.Joints) {
@@ -515,7 +515,7 @@ func (p *Parts) View(v *View) {
 	}
 }
 
-// of returns the follower of joint j, with its own index of the joint.
+// of returns the follower of joint j of the robot, and the index of the joint in this follower.
 //
 //rt:noalloc
 func (p *Parts) of(j int) (f *Follower, own int) {
@@ -527,7 +527,7 @@ func (p *Parts) of(j int) (f *Follower, own int) {
 	return f, own
 }
 
-// Complaint returns the current or last event.Complaint of joint j's motor, 0 without any.
+// Complaint returns the current or last event.Complaint of joint j's motor, 0 if the motor has not complained.
 //
 //rt:noalloc
 func (p *Parts) Complaint(j int) int64 {
@@ -541,14 +541,14 @@ func (p *Parts) Why(j int) string {
 	return f.why(own)
 }
 
-// Complains returns the current complaint of joint j's motor about heat or supply, "" without one.
+// Complains returns the current complaint of joint j's motor about heat or supply, "" if it has none.
 func (p *Parts) Complains(j int) string {
 	f, own := p.of(j)
 	return f.complains(own)
 }
 
-// Gate returns the limits of all joints. Goals pass the gates of their parts, so only its limits and
-// Gate.preview may be used.
+// Gate returns a gate with the limits of all joints. Goals pass the gates of their parts, so only the limits and
+// preview of this gate may be used.
 func (p *Parts) Gate() *Gate { return p.gate }
 
 // Clipped returns the joints whose goals were clipped since the last call.
@@ -562,7 +562,7 @@ func (p *Parts) Clipped() (ranged, stepped robot.Joints) {
 	return ranged, stepped
 }
 
-// Clips returns the number of goals that part i's gate has clipped, in range and in travel.
+// Clips returns the numbers of goals that part i's gate has clipped to a joint's range and to its travel per tick.
 func (p *Parts) Clips(i int) (ranged, stepped uint64) {
 	g := &p.parts[i].gate
 	return g.RangeClips, g.StepClips
@@ -585,7 +585,7 @@ func (f *Follower) emit(now rt.Instant, what event.Code, joints robot.Joints, b 
 	f.cfg.Events.Emit(now, what, int64(joints)<<f.first, b)
 }
 
-// itself returns the follower's joints among the robot's, 0 for the only part of a robot.
+// itself returns the robot's joints that belong to this follower, 0 if the robot has only one part.
 //
 //rt:noalloc
 func (f *Follower) itself() int64 {

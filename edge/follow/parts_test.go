@@ -97,8 +97,8 @@ func TestPartsShareOneVector(t *testing.T) {
 	}
 }
 
-// While one part cannot be driven, the other one holds, and afterwards goes on slowly. If they are
-// apart it does not hold.
+// While one part cannot be driven, the other part holds, and afterwards goes on slowly. If the parts are apart, the
+// other part does not hold.
 func TestPartsHoldTogether(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -238,7 +238,7 @@ func TestPartsEnd(t *testing.T) {
 	}
 }
 
-// Faults and their joints have the names of their part.
+// The errors and events of a fault name the part and its joints.
 func TestPartsNameTheirs(t *testing.T) {
 	p := armedPair(t, robot.Together, nil)
 	p.right.fatal = errors.New("motor 6 is hot")
@@ -269,7 +269,7 @@ func TestPartsNameTheirs(t *testing.T) {
 	}
 }
 
-// During the rescue of one part the other one waits, unless they are apart.
+// During the rescue of one part the other part waits, unless the parts are apart.
 func TestRescueOfAPart(t *testing.T) {
 	for _, coupling := range []robot.Coupling{robot.Together, robot.Apart} {
 		p := armedPair(t, coupling, func(c *Config) { c.Rescue = true })

@@ -16,7 +16,7 @@ import (
 type push struct {
 	way   float32    // above 0: towards higher values; 0: not known
 	since rt.Instant // when the overload began, or was taken off
-	read  bool       // way is the direction of its motor's load, read repeatedly, since a motion causes a load, too
+	read  bool       // way is from its motor's load, and read in each tick, since a motion causes a load, too
 	idle  bool       // its motor has no load: it does not push
 }
 
@@ -25,8 +25,8 @@ const (
 	reliefPast = 3.0 // robot units by which a goal may pass an overloaded joint, which may be wedged
 )
 
-// newPush returns the push of a joint whose overload has just begun. A joint at its goal pushes,
-// too, against its weight or an object that leans on it: then its load gives the direction.
+// newPush returns the push of a joint whose overload has just begun. A joint at its goal may push, too: against its
+// weight, or against an object that leans on it. Then findPush gets the direction from its load.
 //
 //rt:noalloc
 func newPush(now rt.Instant, goal, place float32) push {
@@ -52,8 +52,8 @@ func (f *Follower) findPush(j int) {
 	f.bus.Prioritize(1 << j)
 }
 
-// relief returns the part of an action that takes load off a joint that pushes. A joint without
-// load moves near its place; when it meets an obstacle, its load gives the direction.
+// relief returns the part of an action that takes load off a joint that pushes. A joint whose motor has no load may
+// move near its place in both directions, until it meets an obstacle and its load gives the direction.
 //
 //rt:noalloc
 func relief(goal, action float32, p *push, place float32) float32 {
@@ -68,7 +68,7 @@ func relief(goal, action float32, p *push, place float32) float32 {
 	return min(action, max(goal, place+reliefPast))
 }
 
-// unloading carries an operator's request to the tick, and the tick's answer.
+// unloading carries an operator's request to the tick, and the tick's answer back.
 type unloading struct {
 	asked  atomic.Uint32 // joints, one bit each; 0: no request
 	answer atomic.Int64  // the joints that were unloaded; -1: no answer yet
@@ -77,9 +77,9 @@ type unloading struct {
 // unloadTimeout is the time within which the tick must answer.
 const unloadTimeout = time.Second
 
-// Unload makes the tick take the load off an overloaded joint, or off all overloaded joints when
-// name is empty: the joint's place becomes its goal, and its motor forgets the overload. It returns
-// the names of the joints. Any thread but the tick's may call it, one at a time.
+// Unload makes the tick take the load off an overloaded joint, or off all overloaded joints when name is empty: the
+// joint's place becomes its goal, and its motor forgets the overload. It returns the names of the joints. Any thread
+// except the tick thread may call it, but only one thread at a time.
 func (p *Parts) Unload(r robot.Robot, name string) (unloaded string, err error) {
 	asked := ^robot.Joints(0)
 	if name != "" {

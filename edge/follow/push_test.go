@@ -14,7 +14,7 @@ func TestOverloadAtItsGoalFollowsItsLoad(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		pushes float32
-		wants  [2]float32 // of the second joint, which is at 50 and does not move
+		wants  [2]float32 // actions of the second joint, which is at 50 and does not move
 		goals  [2]float32
 	}{
 		{"it pushes up", 1, [2]float32{90, 10}, [2]float32{50, 50 - reliefPast}},
@@ -55,7 +55,7 @@ func TestAnOverloadWithoutALoadMoves(t *testing.T) {
 	}
 }
 
-// Goal: an operator takes the load off a joint that pushes, and off no other.
+// Goal: an operator takes the load off a joint that pushes, and off no other joint.
 func TestUnload(t *testing.T) {
 	ask := func(r *rig, joints robot.Joints) robot.Joints {
 		r.unloading.answer.Store(-1)
@@ -92,7 +92,7 @@ func TestUnload(t *testing.T) {
 	}
 }
 
-// Goal: the error of a refused request names the joint, and a missing tick is an error.
+// Goal: the error of a refused request names the joint, and a request without an answer of the tick is an error.
 func TestUnloadIsRefused(t *testing.T) {
 	arm := rttest.Must(robot.ByName("so101"))(t)
 	r := armed(t, func(c *Config) { c.Clock = rttest.NewClock(rt.Instant(time.Second)) })

@@ -57,9 +57,8 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 // jumpEvery is the shortest time between two reports of jumps.
 const jumpEvery = time.Second
 
-// tellJumps reports joints under torque whose position has jumped, since the arm goes on from there. It
-// leaves out joints whose encoder complains, which are not driven, and motors that may have restarted,
-// which are compared first.
+// tellJumps reports joints under torque whose position has jumped. It leaves out joints with an encoder fault, which
+// are not driven, silent joints, and motors that may have restarted, which are compared first.
 //
 //rt:noalloc
 func (f *Follower) tellJumps(now rt.Instant, from []float32) {
@@ -75,8 +74,7 @@ func (f *Follower) tellJumps(now rt.Instant, from []float32) {
 	}
 }
 
-// updateSilence updates the joints' silence. A joint that answers again goes on once it is
-// verified.
+// updateSilence updates which joints are silent. A joint that answers again is driven again after it was verified.
 //
 //rt:noalloc
 func (f *Follower) updateSilence(now rt.Instant) {
@@ -123,9 +121,9 @@ func (f *Follower) updateSilence(now rt.Instant) {
 //rt:noalloc
 func (f *Follower) driving() bool { return f.Phase == Armed || f.Phase == Parking }
 
-// settle makes joints whose motors hold another goal than ours go on from their place, as soon as
-// it is known, except overloaded joints. A motor that has kept its goal goes on from that goal: its
-// place may be read wrong, and the gate starts at a goal that is known.
+// settle makes the place of a joint its goal if its motor holds another goal than ours, as soon as the place is known.
+// An overloaded joint keeps its goal. So does a joint whose motor has kept its goal: the goal is known, but its place
+// may be read wrong.
 //
 //rt:noalloc
 func (f *Follower) settle(now rt.Instant) {
@@ -157,8 +155,8 @@ func (f *Follower) apply(j int, is bool, yes, no jointEvent) {
 	}
 }
 
-// onReconnect prepares an arm that was away for arming at its present pose. If the robot's
-// description demands it, motors that have restarted wait for an operator.
+// onReconnect prepares an arm that was away, so that it can be armed at its present pose. If the robot's description
+// demands it, motors that have restarted wait for an operator.
 func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted robot.Joints) {
 	policy, which := f.cfg.Safety.AfterReplug, restarted
 	if why == hotplug.Restarted {
@@ -218,7 +216,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 			f.findPush(j)
 		}
 		if (f.reactions.Encoder&^r.Encoder)&bit != 0 {
-			f.startSlowly(now) // its motor has driven to its goal by itself, from anywhere
+			f.startSlowly(now) // its motor may have driven to its goal by itself, from anywhere
 		}
 		if r.Limp&bit != 0 {
 			f.joints[j] = f.joints[j].after(torqueTaken)

@@ -109,7 +109,7 @@ func TestOutsideIsUntouched(t *testing.T) {
 	}
 }
 
-// Goal: with a restarted joint that is also blind, the others are not armed.
+// Goal: while a restarted joint is also blind, the other joints are not armed.
 func TestRestartedAndBlind(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.back = hotplug.Restarted
@@ -144,7 +144,7 @@ func TestSlowEnds(t *testing.T) {
 	}
 }
 
-// Goal: the slow start does not end while a distant joint is not driven in that tick.
+// Goal: the slow start does not end in a tick in which a joint far from its action is not driven.
 func TestSlowStaleJoint(t *testing.T) {
 	r := newRig(nil)
 	r.StartArming()
@@ -188,7 +188,7 @@ func TestStrayedGripper(t *testing.T) {
 	}
 }
 
-// Goal: with a lead, too, a goal moves by one step at most, even after a damaged position.
+// Goal: a goal with a lead moves by at most one step in a tick, even after a damaged position.
 func TestLeadKeepsTheStep(t *testing.T) {
 	g := testGate()
 	g.Lead = []float32{5, 5}
@@ -197,7 +197,7 @@ func TestLeadKeepsTheStep(t *testing.T) {
 	}
 }
 
-// Goal: an overload with equal goal and place lets only relief through.
+// Goal: an overloaded joint whose goal equals its place gets only goals that relieve it.
 func TestOverloadAtItsGoal(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 5, 5, 50)
@@ -215,8 +215,8 @@ func TestOverloadAtItsGoal(t *testing.T) {
 	}
 }
 
-// Goal: the goal of a wedged and overloaded joint does not go so far that the joint pushes as hard in
-// the other direction; a free joint follows.
+// Goal: the goal of a wedged and overloaded joint does not go so far that the joint pushes as hard in the other
+// direction. A joint that is not wedged follows its goal.
 func TestReliefEndsAtTheJoint(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows = false
@@ -233,8 +233,8 @@ func TestReliefEndsAtTheJoint(t *testing.T) {
 	}
 }
 
-// Goal: an arm that was unplugged during a rescue is rescued again, and not refused: its motors do
-// not remember the first rescue.
+// Goal: an arm that was unplugged during a rescue is rescued again, and not refused. Its motors do not keep the
+// settings of the first rescue.
 func TestRescueAgainAfterAReplug(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1

@@ -26,8 +26,8 @@ const (
 	simPatience = 30 * time.Second // only a broken test waits so long
 )
 
-// simArm is a Follower on simulated motors, which behave like real ones in the ways that are harder
-// for a driver, with a referee that checks the commands they receive.
+// simArm is a Follower on simulated motors and a referee. Where real motors differ, the simulated ones behave in the
+// way that is harder for a driver. The referee checks the commands that the motors receive.
 type simArm struct {
 	*Follower
 	t       *testing.T
@@ -137,7 +137,7 @@ func (a *simArm) during(d time.Duration) {
 	a.until("a while", func() bool { return time.Now().After(end) })
 }
 
-// clean fails the test for a broken rule, and for a joint whose position is taken for a jump.
+// clean fails the test if a command broke a rule, or if a jump of a joint was reported.
 func (a *simArm) clean() {
 	a.t.Helper()
 	for _, e := range jumps(a.events) {
@@ -178,7 +178,7 @@ func (a *simArm) inject(f servosim.Fault) {
 func (a *simArm) drive() {
 	a.t.Helper()
 	a.until("armed", func() bool {
-		if a.NeedsResume() { // a busy machine: a motor without a marker that was silent may have restarted
+		if a.NeedsResume() { // busy machine: a motor was silent, and may have restarted if it has no marker
 			a.referee.Consent(a.tick.Woke)
 			a.Resume()
 		}
@@ -284,8 +284,8 @@ func TestReplugIsNoRestart(t *testing.T) {
 	a.clean()
 }
 
-// Goal: a gripper that holds an object keeps its force when its protection trips, opens on a goal
-// that opens it, and is free again.
+// Goal: a gripper that holds an object keeps its force when its protection trips. It opens when a goal opens it, and is
+// then no longer overloaded.
 func TestOverloadedGripper(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
@@ -351,7 +351,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	}
 }
 
-// Goal: a joint with a faulty encoder is not driven, not even at the end, and the run ends.
+// Goal: a joint with a faulty encoder is not driven, not even at the end of the run, and the run ends.
 func TestEncoderFault(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
@@ -386,8 +386,8 @@ func TestLimpJointOfMotors(t *testing.T) {
 	a.clean()
 }
 
-// Goal: an arm outside its range is refused with a reason; with rescue it moves in slowly, even if
-// the servo's own range does not include its place.
+// Goal: an arm outside its range is refused with a reason. With Rescue the arm moves slowly into its range, even if its
+// place is outside the range that its servo stores.
 func TestOutsideOfMotors(t *testing.T) {
 	t.Parallel()
 	narrow := func(eeprom bool) func(*servo.ArmConfig, *Config) {
@@ -446,7 +446,7 @@ func TestOutsideOfMotors(t *testing.T) {
 	}
 }
 
-// Goal: lost replies cost a joint a goal or two, and never cause a wrong one.
+// Goal: after a lost reply a joint misses one or two goals, and never gets a wrong goal.
 func TestLossyBus(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{

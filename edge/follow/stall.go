@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// A joint stalls when its effort is high and it comes no nearer to its goal.
+// A joint stalls when its effort is high, it is far from its goal, and it does not move for Safety.StallFor.
 const (
 	stallEffort = 0.8 // share of its motor's limits
 	stallOff    = 3.0 // robot units from its goal
@@ -50,7 +50,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 			continue
 		}
 		f.bus.Prioritize(1 << j)
-		// read since the last motion: the effort of a Koch motor is up to 0.9 s old
+		// only an effort read since the last motion counts: the effort of a Koch motor is up to 0.9 s old
 		if f.bus.Effort(j, s.since) >= stallEffort {
 			s.reported = true
 			begun |= 1 << j
