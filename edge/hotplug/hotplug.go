@@ -26,7 +26,7 @@ const (
 	retryFirst     = 50 * time.Millisecond // between attempts to open
 	retryLast      = 500 * time.Millisecond
 	warmUpCycles   = 20              // cycles measured before the tick gets the arm
-	torqueOffFor   = 3 * time.Second // duration of RetryTorqueOff: a silent motor may be under torque
+	torqueOffFor   = 3 * time.Second // RetryTorqueOff tries for this long: a silent motor may be under torque
 	torqueOffRetry = 50 * time.Millisecond
 )
 
@@ -45,17 +45,17 @@ func (c Cause) String() string {
 	return "the adapter was unplugged"
 }
 
-// Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods return the
-// arm's last values. It has the methods of a servo.Arm that a tick needs, and no other. Owner: tick
-// thread, except for methods and fields marked otherwise.
+// Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods return the arm's last values.
+// Of the methods of a servo.Arm it has only those that a tick needs. Owner: tick thread, except for methods and fields
+// marked otherwise.
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration
 	pause  rt.Pause // of the tick's arm
 	clock  rt.Clock
-	// serial number of the adapter at which it was opened first; empty: not known
+	// serial number of the adapter at which the arm was first opened; empty: not known
 	adapter string
-	beside  Parts // arms of this process with other adapters; set before KeepOpen
+	beside  Parts // arms of the same robot, this arm included; set before KeepOpen
 
 	// Owner: tick thread.
 	arm         *servo.Arm   // closed while away
@@ -66,7 +66,7 @@ type Arm struct {
 	// Any thread.
 	current       atomic.Pointer[servo.Arm]   // arm
 	away          atomic.Bool                 // KeepOpen must open the arm
-	restartedInit robot.Joints                // as restarted, from all attempts to open; handed over with fresh
+	restartedInit robot.Joints                // joints that attempts to open found restarted; the tick reads it with fresh
 	fresh         atomic.Pointer[servo.Arm]   // open, for the tick to adopt
 	retired       atomic.Pointer[servo.Stats] // sum over the previous arms
 	openErr       atomic.Pointer[error]       // of the last attempt; nil after a success
@@ -100,8 +100,8 @@ func (a *Arm) calibration() servo.Calibration { return a.cfg.Calibration }
 // Path returns the serial port at which the arm was opened.
 func (a *Arm) Path() string { return a.cfg.Path }
 
-// SetPeriod is servo.Arm's, for later arms too. Call it before the first tick, or with the same
-// period again.
+// SetPeriod calls servo.Arm.SetPeriod of this arm and of each arm that is opened later. Call it before the first tick;
+// a later call must pass the same period.
 func (a *Arm) SetPeriod(period time.Duration) {
 	if period == a.period {
 		return // KeepOpen may be reading it
@@ -110,14 +110,14 @@ func (a *Arm) SetPeriod(period time.Duration) {
 	a.arm.SetPeriod(period)
 }
 
-// SetPause is servo.Arm's, for later arms too. Call it before the first tick.
+// SetPause calls servo.Arm.SetPause of this arm and of each arm that is opened later. Call it before the first tick.
 func (a *Arm) SetPause(pause rt.Pause) {
 	a.pause = pause
 	a.arm.SetPause(pause)
 }
 
-// Read is servo.Arm's. While the arm is away every joint is stale; the first Read after an absence
-// adopts the new arm, see Reconnected. Owner: tick thread.
+// Read calls servo.Arm.Read. While the arm is away Read returns every joint as stale. The first Read after an absence
+// adopts the reopened arm: see Reconnected. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
@@ -145,7 +145,7 @@ func (a *Arm) disconnect(why Cause) {
 	a.away.Store(true)
 }
 
-// adopt replaces the tick's arm by the one from KeepOpen. It allocates, once a reconnect.
+// adopt replaces the tick's arm by the one from KeepOpen. It allocates once per reconnect.
 func (a *Arm) adopt() {
 	sum := a.Stats()
 	a.retired.Store(&sum)
@@ -159,8 +159,8 @@ func (a *Arm) adopt() {
 	}
 }
 
-// Reconnected returns, once after an absence, its cause and the joints whose motors have restarted,
-// one bit each; otherwise 0. The torque is unchanged. Owner: tick thread.
+// Reconnected returns, once after an absence, its cause and the joints whose motors have restarted, one bit each;
+// otherwise 0. Reopening has not changed the torque. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Reconnected() (why Cause, restarted robot.Joints) {
@@ -172,7 +172,7 @@ func (a *Arm) Reconnected() (why Cause, restarted robot.Joints) {
 	return why, restarted
 }
 
-// Arm returns the current arm, a closed one while it is away. Any thread may call it.
+// Arm returns the current servo.Arm, which is closed while the arm is away. Any thread may call it.
 func (a *Arm) Arm() *servo.Arm { return a.current.Load() }
 
 // Away reports whether the arm is away now. Owner: tick thread.
@@ -180,7 +180,7 @@ func (a *Arm) Arm() *servo.Arm { return a.current.Load() }
 //rt:noalloc
 func (a *Arm) Away() bool { return a.cause != 0 }
 
-// The methods of servo.Arm that return values or note them for the next Read.
+// These methods of servo.Arm return values, or note values for the next Read. They work while the arm is away, too.
 
 //rt:noalloc
 func (a *Arm) Positions(dst []float32) { a.arm.Positions(dst) }
@@ -237,7 +237,7 @@ func (a *Arm) Raws(dst []int) { a.arm.Raws(dst) }
 //rt:noalloc
 func (a *Arm) Outside(slack int) (joints robot.Joints) { return a.arm.Outside(slack) }
 
-// The methods of servo.Arm that would send, and those for any thread.
+// These methods of servo.Arm do nothing while the arm is away, except Extremes.
 
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints robot.Joints) {
@@ -315,7 +315,7 @@ func (a *Arm) OpenError() error {
 	return nil
 }
 
-// KeepOpen reopens the arm whenever it is away, until ending is set, and logs each new reason why it is not back.
+// KeepOpen reopens the arm whenever it is away, until ending is set, and logs each new reason why the arm is not back.
 // It has a thread of its own.
 func (a *Arm) KeepOpen(ending *atomic.Bool, log *slog.Logger) {
 	retry := backoff.Backoff{First: retryFirst, Max: retryLast}
@@ -400,8 +400,9 @@ func (a *Arm) probe() error {
 // adapterAt is device.Adapter; tests have adapters of their own.
 var adapterAt = device.Adapter
 
-// exchanged returns an error while the port leads to the adapter of another arm: after a fault of their
-// hub two ports may have exchanged their names, and arms with the same calibration do not show it.
+// exchanged returns an error while the port leads to the adapter of another arm of the robot. After a fault of the hub
+// two ports may have exchanged their names, and opening an arm does not detect this if both arms have the same
+// calibration.
 func (a *Arm) exchanged() error {
 	now := adapterAt(a.cfg.Path)
 	for _, other := range a.beside {

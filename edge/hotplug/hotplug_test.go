@@ -50,7 +50,7 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm, *rttest.Output) {
 	return bus, p, log
 }
 
-// until ticks the arm until happens returns true, and returns the duration. what names that condition.
+// until ticks the arm until happens returns true, and returns how long that took. what names the condition in an error.
 func until(t *testing.T, p *Arm, what string, happens func(stale robot.Joints) bool) time.Duration {
 	t.Helper()
 	at := make([]float32, 6)
@@ -174,7 +174,7 @@ func TestCycleNoAlloc(t *testing.T) {
 	})
 }
 
-// Goal: after a fault of a hub the port may lead to the adapter of another arm, which is not taken.
+// Goal: if the port leads to the adapter of another arm after a fault of a hub, this adapter is not opened.
 func TestExchangedAdapters(t *testing.T) {
 	var serial atomic.Pointer[string]
 	plug := func(number string) { serial.Store(&number) }

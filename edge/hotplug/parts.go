@@ -13,7 +13,7 @@ import (
 // Parts are the arms of one robot, in the order of its joints.
 type Parts []*Arm
 
-// Several returns the parts of a robot that has several, else nil.
+// Several returns p if the robot has several parts, else nil.
 func (p Parts) Several() Parts {
 	if len(p) == 1 {
 		return nil
@@ -21,8 +21,8 @@ func (p Parts) Several() Parts {
 	return p
 }
 
-// KeepOpen starts a thread with Arm.KeepOpen for every part, which runs until ending is set. No part takes
-// another one's adapter.
+// KeepOpen runs Arm.KeepOpen of every part until ending is set, each on a thread that start starts. No part opens the
+// adapter of another part.
 func (p Parts) KeepOpen(ending *atomic.Bool, start func(thread func() error), log *slog.Logger) {
 	for _, a := range p {
 		a.beside = p
@@ -30,7 +30,7 @@ func (p Parts) KeepOpen(ending *atomic.Bool, start func(thread func() error), lo
 	}
 }
 
-// Stats returns the sum over the parts, with the Cycle of the last. Any thread may call it.
+// Stats returns the sum over the parts, with the Cycle of the last part. Any thread may call it.
 //
 //rt:noalloc
 func (p Parts) Stats() (s servo.Stats) {
@@ -40,7 +40,7 @@ func (p Parts) Stats() (s servo.Stats) {
 	return s
 }
 
-// Warned returns the joints whose temperature or supply exceeds the limits of their description.
+// Warned returns the joints whose temperature or supply is outside the limits of the robot's description.
 //
 //rt:noalloc
 func (p Parts) Warned() (joints robot.Joints) {

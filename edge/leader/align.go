@@ -14,11 +14,12 @@ import (
 const (
 	alignPace  = 0.12             // share of its velocity limit: 30 degrees a second
 	alignLimit = 15 * time.Second // half a turn takes less
-	// permitted offset due to its weight, in robot units; the follower moves the rest, slowly
+	// permitted offset from the follower, in robot units: the leader sags under its weight; the follower moves by the
+	// offset, slowly
 	alignNear  = 8.0
 	settleFor  = 300 * time.Millisecond // time within alignNear after which it has arrived
-	handTravel = 4.0                    // with Push: travel by a hand that then takes it over, in robot units
-	handLimit  = time.Minute            // wait for a hand: motors that hold get warm
+	handTravel = 4.0                    // with Push: travel, in robot units, by which a hand takes the leader over
+	handLimit  = time.Minute            // longest wait for a hand: motors that hold get warm
 )
 
 // alignment is one motion of the leader to the follower.
@@ -26,10 +27,10 @@ type alignment struct {
 	arm     *follow.Follower
 	by      rt.Instant
 	there   rt.Instant // start of the present stay within alignNear; 0: farther away
-	settled []float32  // pose at the arrival, then the nearest to the follower's; nil: not arrived
+	settled []float32  // pose at the arrival, updated while the motors come nearer to the follower's; nil: not arrived
 }
 
-// beginAlignment starts an alignment. It allocates, once a take-over.
+// beginAlignment starts an alignment. It allocates once per take-over.
 func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
 	l.answered = number
 	if l.stiff {
@@ -47,7 +48,8 @@ func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
 	}, len(r.Motors))}
 }
 
-// alignStep drives the leader one step towards the follower, and takes its torque at the end.
+// alignStep drives the leader one step towards the follower. It ends the alignment when the leader has arrived or
+// failed, or when the tick no longer orders it.
 func (l *Leader) alignStep(now rt.Instant, order *order) {
 	a := l.align
 	t := rt.Tick{Deadline: now, Woke: now}
@@ -79,8 +81,7 @@ func (l *Leader) alignStep(now rt.Instant, order *order) {
 	}
 }
 
-// checkArrival hands over a leader that has arrived: at once, or with Push as soon as a hand moves
-// it.
+// checkArrival ends the alignment of a leader that has arrived: at once or, if Push is set, as soon as a hand moves it.
 func (l *Leader) checkArrival(now rt.Instant, order *order) {
 	a := l.align
 	if a.settled != nil {
@@ -133,7 +134,8 @@ func (l *Leader) fail(why error) {
 	l.endAlignment(Failed)
 }
 
-// endAlignment takes the leader's torque. A Ready pose stays Stiff until the motors confirm.
+// endAlignment ends the alignment, with end as the leader's state. The next cycle takes the leader's torque. The pose
+// stays Stiff until the motors confirm.
 func (l *Leader) endAlignment(end State) {
 	l.align, l.state = nil, end
 	l.leading.Forget()

@@ -27,7 +27,7 @@ type Jog struct {
 	names  []string
 	clock  rt.Clock
 	chosen atomic.Int32   // joint that the arrows move
-	until  []atomic.Int64 // [joint] end of its motion; negative: of a motion in negative direction
+	until  []atomic.Int64 // [joint] end of its motion; negative for a motion in the negative direction
 }
 
 // NewJog returns a Jog of joints with these names.
@@ -43,7 +43,7 @@ func (g *Jog) Press(joint, way int) {
 	g.until[joint].Store(int64(way) * int64(g.clock.Now().Add(JogLease)))
 }
 
-// Move is Press for the joint with a name, from a page.
+// Move is Press for the joint with this name. The page calls it.
 func (g *Jog) Move(name string, way int) error {
 	for j, known := range g.names {
 		if known == name && way >= -1 && way <= 1 {
@@ -68,8 +68,8 @@ func (g *Jog) Way(joint int, now rt.Instant) int {
 	return 0
 }
 
-// Next writes the next goal of each joint into dst: one step of its travel in a tick, at JogPace, from
-// its goal. A joint that no key moves keeps its goal.
+// Next writes the next goal of each joint into dst: its goal plus the travel of one tick at JogPace, where step is the
+// largest travel of a tick. A joint that no key moves keeps its goal.
 //
 //rt:noalloc
 func (g *Jog) Next(now rt.Instant, goal, step, dst []float32) {
@@ -78,8 +78,8 @@ func (g *Jog) Next(now rt.Instant, goal, step, dst []float32) {
 	}
 }
 
-// Key handles a key of the terminal. It returns false for a key without a meaning here, and a line
-// for the person when another joint is chosen.
+// Key handles a key of the terminal. handled is false for a key without a meaning here. say is a line for the person if
+// the key chose another joint.
 func (g *Jog) Key(key string) (handled bool, say string) {
 	chosen := int(g.chosen.Load())
 	switch {
@@ -123,12 +123,12 @@ type Jogged struct {
 	pose Pose
 }
 
-// NewJogged returns the leader of a follower whose joints travel step in a tick, at most.
+// NewJogged returns the leader of a follower whose joints travel at most step in a tick.
 func NewJogged(keys *Jog, step []float32) *Jogged {
 	return &Jogged{keys: keys, step: step, pose: Pose{Joints: make([]float32, len(step))}}
 }
 
-// Choose does nothing: a part that no key moves keeps its goal.
+// Choose does nothing: joints that no key moves keep their goals.
 //
 //rt:noalloc
 func (*Jogged) Choose(robot.Joints) {}

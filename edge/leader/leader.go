@@ -1,11 +1,10 @@
 // Package leader is the leader arm beside a running policy. With it a person takes the follower
 // over and gives it back.
 //
-// A thread of its own reads the leader (Run) and publishes the newest Pose for the tick, which
-// never waits for the leader's bus. In each period the tick publishes an Order. An actuated leader
-// is driven to the follower's pose (align.go), slowly and through a gate of its own, and is limp
-// before the follower follows it; at all other times it is limp. Any other leader never gets
-// torque, except for its triggers.
+// A thread of its own reads the leader (Run) and publishes the newest Pose for the tick, which never waits for the
+// leader's bus. In each period the tick publishes an Order. An actuated leader is driven to the follower's pose
+// (align.go), slowly and through a gate of its own. It is limp again before the follower follows it, and has torque at
+// no other time. Any other leader never gets torque, except for its triggers.
 package leader
 
 import (
@@ -20,11 +19,11 @@ import (
 )
 
 const (
-	ReadEvery  = 10 * time.Millisecond // at best: a slow adapter is read less often
-	busShare   = 0.5                   // share of the interval that a read may take
+	ReadEvery  = 10 * time.Millisecond // shortest interval of reads: a leader with a slow adapter is read less often
+	busShare   = 0.5                   // largest share of the interval that a read may take
 	slowest    = 50 * time.Millisecond // interval of reads; a slower bus is refused
 	relaxEvery = 100 * time.Millisecond
-	pushTravel = 10.0        // robot units by which a hand moves a joint of a limp leader
+	pushTravel = 10.0        // travel of a limp leader's joint that counts as a push, in robot units
 	pushWithin = time.Second // for pushTravel; a sinking leader is slower
 )
 
@@ -44,9 +43,9 @@ type Pose struct {
 	Joints []float32  // [dof]
 	State  State
 	Stiff  bool         // torque may be on
-	Order  uint32       // number of the newest order, to which State belongs
+	Order  uint32       // number of the newest order that has begun; State belongs to it
 	Pushes uint32       // number of times that a hand has moved the limp leader
-	Held   robot.Joints // joints that do not lead; the follower's joints hold
+	Held   robot.Joints // joints that do not lead: these joints of the follower hold
 	Causes []Cause      // [dof] reasons for Held
 }
 
@@ -60,12 +59,11 @@ type order struct {
 // Config is the configuration of a leader arm.
 type Config struct {
 	Arm   *hotplug.Arm
-	Part  string // of the follower, that the leader leads; empty for the only one
+	Part  string // part of the follower that the leader leads; empty: the whole robot
 	Robot robot.Robot
 	Clock rt.Clock
 	Every time.Duration // interval of reads, from Interval
-	// a hand that moves the leader takes over; after an alignment the leader stays under torque
-	// until a hand moves it
+	// a hand takes over by moving the leader; after an alignment the leader stays under torque until a hand moves it
 	Push bool
 	Say  func(warn bool, text string)
 }
@@ -105,8 +103,8 @@ func New(cfg Config) *Leader {
 	}
 }
 
-// Interval returns the interval of reads for a leader whose cycle takes that long. It returns an
-// error when the bus is too slow to lead.
+// Interval returns the interval of reads for a leader whose read takes the time cycle. It returns an error when the bus
+// is too slow for a leader.
 func Interval(cycle time.Duration) (time.Duration, error) {
 	every := max(ReadEvery, time.Duration(float64(cycle)/busShare))
 	if every > slowest {
@@ -120,7 +118,7 @@ func Interval(cycle time.Duration) (time.Duration, error) {
 // Every returns the interval of reads.
 func (l *Leader) Every() time.Duration { return l.cfg.Every }
 
-// Actuated reports whether the leader is brought to the follower before it leads.
+// Actuated reports whether the leader is driven to the follower's pose before it leads.
 func (l *Leader) Actuated() bool { return l.cfg.Robot.Actuated }
 
 func (l *Leader) part() string { return l.cfg.Part }
@@ -133,8 +131,8 @@ func (l *Leader) Pose() *Pose {
 	return p
 }
 
-// Want publishes an order with the follower's pose, which may have more joints. Owner: the tick
-// thread.
+// Want gives the leader its order. align is whether the leader must align now, number counts the alignments, and place
+// is the follower's pose, which may have more joints than the leader. Owner: the tick thread.
 //
 //rt:noalloc
 func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32) {
@@ -144,7 +142,7 @@ func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32
 	l.orders.Publish(int64(now))
 }
 
-// Run reads the leader until ending is set, then takes its torque.
+// Run reads the leader until ending is set, then takes its torque. hurry ends the attempts to take the torque early.
 func (l *Leader) Run(ending *atomic.Bool, hurry func() bool) (err error) {
 	defer func() {
 		if off := l.release(hurry); off != nil && err == nil {
@@ -231,7 +229,7 @@ func (l *Leader) checkLeading(now rt.Instant) {
 	}
 }
 
-// keep takes over a complete pose, and detects a hand. Joints that do not lead keep their place.
+// keep stores a complete pose, and detects a push by a hand. Joints that do not lead keep their last place.
 func (l *Leader) keep(now rt.Instant, joints []float32) {
 	for j := range joints {
 		if l.align != nil || !l.leading.Held().Has(j) {
@@ -244,7 +242,7 @@ func (l *Leader) keep(now rt.Instant, joints []float32) {
 	}
 }
 
-// relax takes the leader's torque, repeatedly until its motors confirm.
+// relax takes the leader's torque. cycle calls it until the motors confirm.
 func (l *Leader) relax(now rt.Instant) {
 	if now < l.relaxAt || l.cfg.Arm.Away() {
 		return
@@ -319,7 +317,7 @@ func (f *feeling) feel(at rt.Instant, joints []float32) {
 	}
 }
 
-// farthest returns the joint with the largest distance from its wanted place, and that distance.
+// farthest returns the joint with the largest distance from its place in want, and this distance.
 func farthest(joints, want []float32) (joint int, far float32) {
 	for j := range joints {
 		if d := max(joints[j]-want[j], want[j]-joints[j]); d > far {

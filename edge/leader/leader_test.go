@@ -42,7 +42,7 @@ const middle = 2048
 // newStand returns a leader that is read every 10 ms; change may be nil.
 func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	t.Helper()
-	rttest.RealTime(t) // a simulated motor that gets no processor counts as silent
+	rttest.RealTime(t) // a simulated motor whose thread does not run in time counts as silent
 	r, err := robot.ByName(name)
 	rttest.Do(t, err)
 	s := &stand{t: t, hand: sim.NewHand(len(r.Motors), middle), place: make([]float32, len(r.Motors))}
@@ -145,8 +145,7 @@ func (s *stand) keepOpen() {
 
 func (s *stand) stiff() bool { return slices.Contains(s.bus.TorqueEnabled(), true) }
 
-// Goal: an actuated leader moves slowly to the follower's pose, and is limp there before it is
-// handed over.
+// Goal: an actuated leader moves slowly to the follower's pose, and is limp there before it leads.
 func TestLeaderIsBroughtToTheFollower(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
@@ -230,8 +229,7 @@ func TestLeaderOutsideItsRange(t *testing.T) {
 	}
 }
 
-// Goal: a leader that was unplugged under torque is let go as soon as it is back, and is not handed
-// over before.
+// Goal: a leader that was unplugged under torque is made limp as soon as it is back, and does not lead before.
 func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
@@ -261,7 +259,7 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	s.until("brought there", func(p *Pose) bool { return p.State == Ready })
 }
 
-// Goal: a limp leader is let go after its return, too: its motors may have torque now.
+// Goal: a leader that was limp before its absence is made limp after it, too: its motors may have torque now.
 func TestLeaderThatComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
@@ -277,7 +275,7 @@ func TestLeaderThatComesBack(t *testing.T) {
 	}
 }
 
-// Goal: a leader is not handed over before all motors have confirmed that they are limp.
+// Goal: a leader is not Ready before all motors have confirmed that they are limp.
 func TestStiffLeaderIsNotReady(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
@@ -385,7 +383,7 @@ func TestRunLetsGo(t *testing.T) {
 	}
 }
 
-// breaking is a clock that panics once, when now is set.
+// breaking is a clock that panics once, as soon as now is set.
 type breaking struct {
 	rt.Clock
 	now atomic.Bool

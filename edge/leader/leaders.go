@@ -5,9 +5,9 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Leaders are the leaders of a robot's parts, as the tick uses them. Each has its own thread, or is on
-// another machine. The chosen ones take over together: of their poses the oldest counts, and one that
-// fails stops the take-over.
+// Leaders are the leaders of a robot's parts, as the tick uses them. Each leader has its own thread, or is on another
+// machine. The chosen leaders take over together: their common pose is as old as the oldest of their poses, and if one
+// leader fails, the take-over fails.
 type Leaders struct {
 	arms   []joined
 	chosen robot.Joints
@@ -25,7 +25,7 @@ type arm interface {
 // joined is the leader of one part, or of the whole robot.
 type joined struct {
 	arm
-	first  int // index of its first joint in the follower's
+	first  int // index of its first joint among the follower's joints
 	joints robot.Joints
 }
 
@@ -47,7 +47,7 @@ func Join(follower robot.Robot, here []*Leader, far Remotes) *Leaders {
 	return l
 }
 
-// PartJoints returns the joints of the part with this name; for an empty name, all joints.
+// PartJoints returns the joints of the part with this name, and all joints if no part has the name.
 func PartJoints(follower robot.Robot, name string) robot.Joints {
 	for _, p := range follower.Parts() {
 		if p.Name == name {
@@ -65,13 +65,13 @@ func (l *Leaders) Joints() (joints robot.Joints) {
 	return joints
 }
 
-// Choose chooses the leaders of these joints: the others stay limp, and their poses do not count.
+// Choose chooses the leaders of these joints. The other leaders stay limp, and their poses do not count.
 //
 //rt:noalloc
 func (l *Leaders) Choose(joints robot.Joints) { l.chosen = joints }
 
-// Pose returns the newest pose of the chosen leaders, at the places of the follower's joints, lent
-// until the next call. A push of any leader counts.
+// Pose returns the newest pose of the chosen leaders, with the indexes of the follower's joints. It is lent until the
+// next call. Pushes counts the pushes of all leaders, chosen or not.
 //
 //rt:noalloc
 func (l *Leaders) Pose() *Pose {
@@ -101,8 +101,8 @@ func (l *Leaders) Pose() *Pose {
 	return p
 }
 
-// together returns the state of two leaders: Failed if one has failed, Driven until both have the
-// same other state.
+// together returns the common state of two leaders: Failed if one has failed, the state of both if it is the same, and
+// else Driven.
 //
 //rt:noalloc
 func together(a, b State) State {
@@ -115,7 +115,7 @@ func together(a, b State) State {
 	return a
 }
 
-// Want gives the leaders their order: see Leader.Want. Only the chosen ones align.
+// Want gives the leaders their order: see Leader.Want. Only the chosen leaders align.
 //
 //rt:noalloc
 func (l *Leaders) Want(now rt.Instant, number uint32, align bool, place []float32) {
@@ -125,7 +125,7 @@ func (l *Leaders) Want(now rt.Instant, number uint32, align bool, place []float3
 	}
 }
 
-// Actuated reports whether every chosen leader can be brought to its follower.
+// Actuated reports whether every chosen leader can be driven to its follower's pose.
 //
 //rt:noalloc
 func (l *Leaders) Actuated() bool {

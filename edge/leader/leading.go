@@ -8,13 +8,13 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Limits of a hand's motion of a limp leader.
+// Limits of the motion of a limp leader by a hand.
 const (
-	turnsPerSecond = 3.0                    // of a hand, at most; a flick of a wrist is slower
-	travelSlack    = 64                     // counts in addition, for noise and a late tick
-	mostOfATurn    = 0.45                   // of a turn, at most; so a jump by a turn has one explanation
-	settles        = 100 * time.Millisecond // after which an impossible place, read all the time, is accepted
-	// after which a reading is too old: the hand may have moved the joint anywhere
+	turnsPerSecond = 3.0                    // fastest motion by a hand; a flick of a wrist is slower
+	travelSlack    = 64                     // counts that are permitted in addition, for noise and a late tick
+	mostOfATurn    = 0.45                   // largest travel, in turns; below half a turn, a jump by a turn has one explanation
+	settles        = 100 * time.Millisecond // an impossible place is accepted after it was read for this time
+	// a reading of this age is too old: a hand may have moved the joint anywhere since
 	forgets  = time.Second
 	endSlack = 64 // counts outside its range up to which a joint leads: calibrations are not exact
 )
@@ -26,7 +26,7 @@ type Cause int64
 const (
 	OutsideRange Cause = iota + 1 // outside its calibrated range
 	OverSeam                      // it crossed its encoder's seam: its reading jumped by a turn
-	TooFar                        // its reading jumped by more than a hand can move it in the time
+	TooFar                        // its reading jumped by more than a hand can move it between two readings
 	Remotely                      // the leader's machine does not let it lead, and logs the reason
 	numCauses
 )
@@ -105,8 +105,8 @@ func (l *Leading) Forget() {
 	}
 }
 
-// Check evaluates a complete set of readings of an arm. began has the joints that no longer lead,
-// by cause, ended those that lead again.
+// Check evaluates a complete set of readings of an arm. began has, for each cause, the joints that do not lead and have
+// just got this cause. ended has the joints that lead again.
 //
 //rt:noalloc
 func (l *Leading) Check(now rt.Instant, arm Encoders) (began [numCauses]robot.Joints, ended robot.Joints) {
@@ -172,7 +172,7 @@ func (k *leadingJoint) read(now rt.Instant, raw int) {
 //rt:noalloc
 func (k *leadingJoint) take(now rt.Instant, raw int) { k.place, k.at, k.oddSince = raw, now, 0 }
 
-// reach returns the counts by which a hand may move the joint in a time.
+// reach returns by how many counts a hand may move the joint in the time d.
 //
 //rt:noalloc
 func (k *leadingJoint) reach(d time.Duration) int {

@@ -35,8 +35,8 @@ type reading struct {
 
 const tick = 20 * time.Millisecond
 
-// Goal: a joint with a reading that a hand cannot have caused does not lead; it leads again when it
-// is back.
+// Goal: a joint with a reading that a hand cannot have caused does not lead. It leads again when its reading is
+// possible again.
 func TestWhichJointsLead(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

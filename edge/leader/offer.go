@@ -22,9 +22,9 @@ import (
 // Times of a leader on another machine.
 const (
 	useEvery    = 50 * time.Millisecond  // a robot's messages to its leader
-	answerLimit = 100 * time.Millisecond // age from which a reading of the leader is an old one
-	userLease   = time.Second            // silence of a robot after which another may use the leader
-	rivalLimit  = 3 * time.Second        // for the token of a leader that was killed to vanish
+	answerLimit = 100 * time.Millisecond // a reading of the leader is too old from this age on
+	userLease   = time.Second            // silence of a robot after which another robot may use the leader
+	rivalLimit  = 3 * time.Second        // wait until the token of a killed leader must have vanished
 	tokenLimit  = 500 * time.Millisecond // for one look at the tokens
 )
 
@@ -89,7 +89,8 @@ type OfferStats struct {
 	Refused   uint64 `json:"refused"`   // messages of a second robot
 }
 
-// NewOffer declares the leader's keys in a network. It fails when another leader has its name.
+// NewOffer declares the leader's keys in a network. It returns an error when another leader in the network has this
+// name.
 func NewOffer(ctx context.Context, net wire.Session, cfg OfferConfig) (*Offer, error) {
 	o := &Offer{
 		cfg:      cfg,
@@ -119,7 +120,7 @@ func NewOffer(ctx context.Context, net wire.Session, cfg OfferConfig) (*Offer, e
 	if _, err := net.Token(mine); err != nil {
 		return nil, err
 	}
-	// Of two leaders that start together, the one with the larger number ends.
+	// Of two leaders that start together, the leader with the larger instance ends.
 	_, err := net.SubscribeTokens(all, func(key string, alive bool) {
 		other, err := strconv.ParseUint(key[strings.LastIndexByte(key, '/')+1:], 16, 64)
 		if err == nil && alive && other < o.instance {
@@ -141,8 +142,8 @@ func (o *Offer) rivalError() error {
 			"with --id", o.cfg.Name)
 }
 
-// Rights are those of a robot whose certificate has these names: it may follow the leader called
-// leader, under its own name.
+// Rights returns the rights of a robot whose certificate has these names. The robot may follow the leader with the name
+// leader, under each name of its certificate.
 func Rights(leader string, names []string) *access.Rights {
 	r := &access.Rights{Name: strings.Join(names, ", ")}
 	for _, name := range names {
@@ -155,7 +156,8 @@ func Rights(leader string, names []string) *access.Rights {
 	return r
 }
 
-// deposit takes a robot's message. The first robot uses the leader until it is silent.
+// deposit takes a robot's message. The first robot that sends a message uses the leader until it is silent for
+// userLease.
 func (o *Offer) deposit(s wire.Sample) {
 	now, u := o.cfg.Clock.Now(), &o.use
 	if wire.ParseLeaderUse(u, s.Payload) != nil {
@@ -186,7 +188,8 @@ func (o *Offer) deposit(s wire.Sample) {
 	}
 }
 
-// roundTrip returns the round trip of a stamp of ours, if an echo has one.
+// roundTrip returns the round trip of the stamp that the echo e returns. ok is false if this instance has not made the
+// stamp, or if the stamp is too old.
 //
 //rt:noalloc
 func roundTrip(e *wire.Echo, instance uint64, now rt.Instant) (d time.Duration, ok bool) {
@@ -196,7 +199,7 @@ func roundTrip(e *wire.Echo, instance uint64, now rt.Instant) (d time.Duration, 
 	return max(0, now.Sub(rt.Instant(e.Stamp))-time.Duration(e.HeldUS)*time.Microsecond), true
 }
 
-// Run publishes poses until ending is set. It returns an error when another leader has the name.
+// Run publishes poses until ending is set. It returns an error when another leader has the same name.
 func (o *Offer) Run(ending *atomic.Bool) error {
 	var seq, shown uint64
 	var drives bool
@@ -271,7 +274,8 @@ func (o *Offer) append(dst []byte, now rt.Instant, seq uint64) []byte {
 //rt:noalloc
 func micros(d time.Duration) uint32 { return uint32(min(max(0, d.Microseconds()), 1<<32-1)) }
 
-// User returns the robot that uses the leader, empty without one, and whether it follows now.
+// User returns the name of the robot that uses the leader, empty if no robot does, and whether this robot follows the
+// leader now.
 func (o *Offer) User() (name string, drives bool) {
 	if o.user.Load() == 0 {
 		return "", false

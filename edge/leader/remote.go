@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	echoLimit  = 500 * time.Millisecond // age of our stamp in a pose; an older pose was delayed or recorded
-	ownerLease = 500 * time.Millisecond // silence of a leader's process after which another may lead
+	echoLimit  = 500 * time.Millisecond // largest age of our stamp in a pose; a pose with an older stamp was delayed or recorded
+	ownerLease = 500 * time.Millisecond // silence of a leader's process after which another process may lead
 	firstNews  = 3 * time.Second        // of a network without a link
 	laterNews  = 15 * time.Second
 )
 
-// ParseRemote splits the value of --leader, zenoh:NAME or zenoh:NAME@ENDPOINT. ok: it names a leader
-// in the network.
+// ParseRemote splits the value of --leader, zenoh:NAME or zenoh:NAME@ENDPOINT. ok reports whether the value names a
+// leader in the network.
 func ParseRemote(text string) (name, endpoint string, ok bool, err error) {
 	rest, ok := strings.CutPrefix(text, device.FarLeader)
 	if !ok {
@@ -48,8 +48,8 @@ const (
 	cureLeader = "start edge-rt leader there, or check the endpoint of --leader"
 )
 
-// Reach joins a network, within a time. While it waits, it sometimes logs the reason for the missing link.
-// cure is the advice in the log and in the error for a missing link.
+// Reach joins a network within the time within. While it waits, it logs the reason for the missing link from time to
+// time. cure is the advice in the log and in the error for a missing link.
 func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure string, log *slog.Logger) (
 	wire.Session, error) {
 	at := strings.Join(append(cfg.Connect, cfg.Listen...), ", ")
@@ -70,7 +70,7 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure str
 	switch {
 	case err == nil:
 		return net, nil
-	case wait.Err() == nil: // the configuration, or an address to listen on that is taken
+	case wait.Err() == nil: // the configuration is wrong, or an address to listen on is taken
 		return nil, exit.With(exit.Absent, err)
 	case ctx.Err() != nil:
 		return nil, exit.Errorf(exit.Absent, "no link to %s yet: %w; %s", at, err, cure)
@@ -82,7 +82,7 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure str
 type RemoteConfig struct {
 	Name     string      // of the leader
 	Endpoint string      // to dial; empty: the endpoints of the run
-	Part     string      // of the follower, that it leads; empty: the whole robot
+	Part     string      // part of the follower that the leader leads; empty: the whole robot
 	Robot    robot.Robot // its description
 	Base     bool        // this robot has a base, which keys at the leader may drive
 	ID       string      // of this robot
@@ -117,8 +117,8 @@ type Remote struct {
 	poseCount, malformed, foreign, stale, late, rival, other atomic.Uint64
 }
 
-// RemoteStats is a leader on another machine, for the summary and the page. For several leaders it has
-// the sums, the longest times, and whether all of them lead.
+// RemoteStats has the counts and times of a leader on another machine, for the summary and the page. For several
+// leaders together it has the sums, the longest times, and whether all of them lead.
 type RemoteStats struct {
 	Name  string  `json:"name"`       // of the leader
 	Leads bool    `json:"leads"`      // its poses arrive now
@@ -157,7 +157,7 @@ func newRemote(net wire.Session, cfg RemoteConfig) (*Remote, error) {
 	return r, err
 }
 
-// deposit takes a message of the leader, if it is new, made for this robot and young.
+// deposit takes a message of the leader if it is new, and if it echoes a young stamp of this robot.
 //
 //rt:noalloc
 func (r *Remote) deposit(s wire.Sample) {
@@ -205,8 +205,7 @@ func (r *Remote) deposit(s wire.Sample) {
 	}
 }
 
-// fits reports whether a pose of n values has the leader's joints, alone or with the velocities of
-// its base.
+// fits reports whether a pose of n values has the leader's joints, with or without the velocities of the robot's base.
 //
 //rt:noalloc
 func (r *Remote) fits(n int) bool {
@@ -214,7 +213,7 @@ func (r *Remote) fits(n int) bool {
 	return n == joints || r.cfg.Base && n == joints+robot.Axes
 }
 
-// take publishes a pose for the tick. Without velocities a base stops.
+// take publishes the received pose for the tick. If the pose has no velocities, the base stops.
 //
 //rt:noalloc
 func (r *Remote) take(now rt.Instant) {
@@ -246,7 +245,7 @@ func (r *Remote) Pose() *Pose {
 // Actuated reports false: a leader on another machine is not brought to the follower.
 func (r *Remote) Actuated() bool { return false }
 
-// Want tells the leader's person whether the follower is about to follow. Owner: the tick thread.
+// Want does nothing: a leader on another machine cannot be aligned. Owner: the tick thread.
 //
 //rt:noalloc
 func (r *Remote) Want(rt.Instant, uint32, bool, []float32) {}
@@ -256,7 +255,8 @@ func (r *Remote) Want(rt.Instant, uint32, bool, []float32) {}
 //rt:noalloc
 func (r *Remote) Drives(yes bool) { r.drives.Store(yes) }
 
-// Run tells the leader that this robot uses it, until ending is set.
+// Run sends messages to the leader until ending is set. They report that this robot uses the leader, and whether the
+// follower follows it.
 func (r *Remote) Run(ending *atomic.Bool) error {
 	var message []byte
 	for seq := uint64(1); !ending.Load(); seq++ {
@@ -280,7 +280,7 @@ func (r *Remote) Run(ending *atomic.Bool) error {
 
 func (r *Remote) part() string { return r.cfg.Part }
 
-// why returns the reason why no pose arrives, empty while poses arrive. Any thread may call it.
+// why returns the reason why no poses arrive, empty while poses arrive. Any thread may call it.
 func (r *Remote) why(now rt.Instant) string {
 	switch {
 	case now.Sub(rt.Instant(r.newest.Load())) < answerLimit:

@@ -63,8 +63,8 @@ func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 	}
 }
 
-// A robot takes only poses that are new, made for it, young and of its leader's arm; it counts all
-// others, and its pose stays.
+// A robot takes only poses that are new, young, for this robot and of its leader's arm. It counts all other poses, and
+// keeps its pose.
 func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	r := rttest.Must(newRemote(silentNet{}, RemoteConfig{
@@ -162,8 +162,8 @@ func (l *lan) join(name string, cfg zenoh.Config) wire.Session {
 	return s
 }
 
-// Over a real network: one robot uses a leader at a time, both sides measure the round trip, a
-// certificate's name is the robot's, and a second leader of the name is refused.
+// Over a real network, one robot uses a leader at a time, both sides measure the round trip, a robot has the name of
+// its certificate, and a second leader with the same name is refused.
 func TestALeaderInANetwork(t *testing.T) {
 	rttest.RealTime(t)
 	clock, arm := rt.KernelClock(), leaderOf(t, "so101_leader")
@@ -241,7 +241,8 @@ func TestParseRemote(t *testing.T) {
 	}
 }
 
-// A node that answers slowly keeps its only connection; a line in the log does not begin another one.
+// While a node answers slowly, Reach keeps its connection to it, and begins no other connection when it writes a line
+// into the log.
 func TestReachLetsANodeTakeItsTime(t *testing.T) {
 	t.Parallel()
 	slow := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -263,7 +264,7 @@ func TestReachLetsANodeTakeItsTime(t *testing.T) {
 	}
 }
 
-// A network that does not answer is named at once, and again with the reason; the error has the cure.
+// Reach logs at once which network does not answer, and later the reason, too. Its error has the advice.
 func TestReachNamesTheNetworkThatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	said := new(rttest.Output)

@@ -14,12 +14,12 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// Remotes are the leaders on other machines that a run uses: one of the whole robot, or those of
-// single parts.
+// Remotes are the leaders on other machines that a run uses: one leader for the whole robot, or leaders for single
+// parts.
 type Remotes []*Remote
 
-// Split returns the leaders of a --leader at this machine, each with its part, and those on other
-// machines. A part may have none. Its errors have the code exit.Usage.
+// Split splits the value of --leader into the leaders at this machine (here) and the leaders on other machines (far),
+// each with its part. A part may have no leader. Its errors have the code exit.Usage.
 func Split(p device.Place, follower robot.Robot) (here []device.Place, far []RemoteConfig, err error) {
 	places := []device.Place{p}
 	if device.LeaderPort(p.Bus) {
@@ -57,8 +57,8 @@ func Split(p device.Place, follower robot.Robot) (here []device.Place, far []Rem
 	return here, far, nil
 }
 
-// Dial joins the networks of leaders on other machines; the endpoint of a leader that names none is
-// net's. The leaders themselves may come later. The caller closes the result, also beside an error.
+// Dial joins the networks of leaders on other machines. For a leader without an endpoint it uses the endpoints of net.
+// The leaders may start later. The caller must close the result, even if Dial returns an error, too.
 func Dial(ctx context.Context, far []RemoteConfig, net zenoh.Config, within time.Duration, log *slog.Logger) (
 	all Remotes, err error) {
 	for _, cfg := range far {
@@ -93,7 +93,7 @@ func (r Remotes) Drives(follower robot.Robot, joints robot.Joints) {
 	}
 }
 
-// Why returns the reason why no pose of one of them arrives, empty while poses of all arrive.
+// Why returns the reason why no poses of one leader arrive, empty while poses of all leaders arrive.
 func (r Remotes) Why(now rt.Instant) (why string) {
 	for _, one := range r {
 		if why = one.why(now); why != "" {
@@ -113,8 +113,8 @@ func (r Remotes) RTT() (longest time.Duration) {
 	return longest
 }
 
-// Stats returns the counts: of the only leader, or of all together and of each. It returns nil
-// without any.
+// Stats returns the counts of the only leader, or of all leaders together and of each leader. It returns nil if there
+// is no leader.
 func (r Remotes) Stats(now rt.Instant) (sum *RemoteStats) {
 	var names []string
 	for _, one := range r {

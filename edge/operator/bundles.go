@@ -25,13 +25,13 @@ type ran struct {
 
 func (i *Identity) ranPath() string { return filepath.Join(i.Dir, i.ID+".bundles.json") }
 
-// HasRun reports whether a bundle with this digest has run on the arm with this name and
-// calibration. A missing or unreadable file is empty.
+// HasRun reports whether a bundle with this digest has run on the arm with this name and calibration. It takes a
+// missing or unreadable file for an empty file.
 func (i *Identity) HasRun(calibration, digest string) bool {
 	return slices.Contains(i.ran(calibration).Bundles, digest)
 }
 
-// ran reads the file. With another calibration the result is empty.
+// ran reads the file. If the file is for another calibration, ran returns no bundles.
 func (i *Identity) ran(calibration string) ran {
 	sum := sha256.Sum256([]byte(calibration))
 	none := ran{Calibration: hex.EncodeToString(sum[:])}

@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// The words of edge-rt ctl that have no other owner; package episode has those of episodes.
+// The words of edge-rt ctl. Package episode defines the words for episodes.
 const (
 	Pause   = "pause"
 	Resume  = "resume"
@@ -39,8 +39,8 @@ type Command struct {
 	Keys   []string   `json:"-"`               // keys of the terminal
 }
 
-// Commands lists all commands. A new entry becomes a word of edge-rt ctl, a line of --help and a
-// button on the page; each source of an arm's motion has its own Actions.
+// Commands lists all commands. A new entry becomes a word of edge-rt ctl, a line of --help and a button on the page.
+// Each source of an arm's motion has its own Actions, which carry the commands out.
 var Commands = []Command{
 	{
 		Word:   Pause,
@@ -144,8 +144,8 @@ var Commands = []Command{
 	{Word: query, Help: "print the state"},
 }
 
-// The descriptions of the keys at the terminal: Keys for all sources, PolicyKeys those of a policy
-// in addition.
+// Descriptions of the keys at the terminal. Keys describes the keys for all sources of motion, PolicyKeys the
+// additional keys for a policy.
 const (
 	Keys = "keys: right arrow or s: success, and on to the next; f: failure; d: discard; left arrow: rerecord; " +
 		"Esc ends the run (also n, r and q)"
@@ -169,7 +169,7 @@ func Words() (words []string) {
 	return words
 }
 
-// OfKey returns the word of a key, empty for a key without a meaning.
+// OfKey returns the command word of a key, empty for a key without a meaning.
 func OfKey(key string) string {
 	for _, c := range Commands {
 		if slices.Contains(c.Keys, key) {
@@ -181,8 +181,7 @@ func OfKey(key string) string {
 
 // Action carries out one command for a source of an arm's motion.
 type Action struct {
-	// Do executes the command; text is the rest of the line. acked reports whether the server confirmed
-	// its part.
+	// Do executes the command; text is the rest of the line. acked reports whether the server confirmed the command.
 	Do func(ctx context.Context, text string) (acked bool, err error)
 
 	// Works reports whether the command has an effect now; nil: always.
@@ -198,7 +197,7 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 // methods.
 type Panel struct {
 	Actions map[string]Action // by word
-	Source  string            // of the arm's motion, as a sentence: the reason why it lacks some Actions
+	Source  string            // sentence about what moves the arm: the reason why some Actions are missing
 	Parts   []string          // that a person can take over alone
 	State   func() Reply
 	Note    func(line string, err error) // records a command with its result
@@ -254,8 +253,8 @@ func (p *Panel) Between(f func()) {
 	f()
 }
 
-// Buttons returns the commands that this source has and the page offers. A take-over has one for all
-// parts, and one for each of several.
+// Buttons returns the commands of this source that the page offers. For a take-over it returns one command for all
+// parts, and one command for each of Parts.
 func (p *Panel) Buttons() (buttons []Command) {
 	for _, c := range Commands {
 		if _, able := p.Actions[c.Word]; !able || c.Label == "" && c.Text == "" {

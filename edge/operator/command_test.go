@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 )
 
-// Goal: each command is one word with a help text, and has a number on record and keys of its own.
+// Goal: each command is one word, with its own number on record, its own keys and a help text.
 func TestEveryCommandIsWhole(t *testing.T) {
 	words := map[string]bool{}
 	numbers := map[event.Word]bool{}
@@ -39,8 +39,8 @@ func TestEveryCommandIsWhole(t *testing.T) {
 	}
 }
 
-// Goal: a panel carries out the commands of its source, refuses all others with the reason, and
-// notes all but status.
+// Goal: a panel carries out the commands of its source, refuses all other commands with the reason, and notes all
+// commands except status.
 func TestPanel(t *testing.T) {
 	var did, noted []string
 	works := false

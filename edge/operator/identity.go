@@ -22,14 +22,14 @@ const (
 	// maxSuffix bounds the number of edges on one host that share a configured id.
 	maxSuffix = 64
 
-	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // length of an id, so that every suffix fits
+	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // length of an id; every suffix still fits
 	maxSocketBytes = 107                            // length of a path, unix(7)
 )
 
 // Identity is a robot's name on the network, exclusive while the process locks a file.
 type Identity struct {
 	ID       string
-	Asked    string // requested id; another edge on this host has it when ID differs
+	Asked    string // requested id; if ID differs, another edge on this host has the requested id
 	Dir      string
 	Instance string   // random: distinguishes processes with one id
 	Host     string   // the host's name; may be empty
@@ -43,7 +43,7 @@ func (i *Identity) NextEpoch() uint32 {
 		i.epoch = 1
 	}
 	if i.lock != nil {
-		// After a failed write epochs may repeat, but not before the next restart.
+		// If this write fails, epochs may repeat, but only after the next restart.
 		i.lock.WriteAt(fmt.Appendf(nil, "%-10d\n", i.epoch), 0)
 	}
 	return i.epoch
@@ -58,7 +58,7 @@ func (i *Identity) resume() {
 	}
 }
 
-// stateDir returns the folder of the edge's state: that of systemd, otherwise the user's.
+// stateDir returns the folder of the edge's state: the folder that systemd names, otherwise a folder of the user.
 func stateDir() (string, error) {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" {
 		return dir, nil
@@ -103,8 +103,8 @@ func StateDirs() (dirs []string, closed string, err error) {
 // SocketPath returns the path of the operator's socket of the edge with this id.
 func SocketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
-// Claim locks the id want, or this host's own id when want is empty. If another edge has it, Claim
-// takes the next free of <id>-2, <id>-3, …
+// Claim locks the id want, or this host's own id when want is empty. If another edge has locked the id, Claim locks the
+// first free id of <id>-2, <id>-3, …
 func Claim(want string) (*Identity, error) {
 	dir, err := stateDir()
 	if err != nil {
@@ -157,7 +157,7 @@ func Claim(want string) (*Identity, error) {
 		"runs, or give another --id", want, maxSuffix-1)
 }
 
-// unwritable adds a cure to the error of a state folder, or of a file in it, that cannot be used.
+// unwritable adds advice to err, the error of a state folder that cannot be used, or of a file in it.
 func unwritable(err error) error {
 	cure := "set XDG_STATE_HOME to a folder that this user may write"
 	switch {

@@ -68,8 +68,8 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 	}
 }
 
-// Goal: an operator's commands also look into a service's state folder, unless the service manager
-// names a folder.
+// Goal: an operator's commands look for edges in a service's state folder, too, unless the service manager names a
+// folder.
 func TestDirs(t *testing.T) {
 	service, home := t.TempDir(), t.TempDir()
 	before := serviceDir
@@ -111,7 +111,7 @@ func TestDirs(t *testing.T) {
 	}
 }
 
-// Goal: the error suggests a cure that helps; --id does not make a folder.
+// Goal: the error's advice helps. It is not --id, which does not make a folder.
 func TestStateWithoutAFolder(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", "")
 	t.Setenv("XDG_STATE_HOME", "")

@@ -1,6 +1,6 @@
-// Package operator is a person's control of a process that drives an arm. The process owns a name
-// and a folder of state (identity.go), and listens at a unix socket there, to which edge-rt ctl
-// sends one line. bundles.go remembers the policies that have run on an arm.
+// Package operator is a person's control of a process that drives an arm. The process owns a name and a folder of state
+// (identity.go), and listens at a unix socket in this folder, to which edge-rt ctl sends one line. bundles.go remembers
+// the policies that have run on an arm.
 package operator
 
 import (
@@ -167,8 +167,8 @@ func findSocket(dirs []string, id string) (path string, err error) {
 		"%d edges run here (%v): choose one with --id, or the folder with STATE_DIRECTORY", len(found), found)
 }
 
-// CheckTask refuses a text that would change on its way: in a log, in a line of edge-rt ctl or in a
-// message.
+// CheckTask returns an error for a text that would not stay unchanged in a log, in a line of edge-rt ctl or in a
+// message. what names the text in the error.
 func CheckTask(what, text string) error {
 	if text == "" {
 		return exit.Errorf(exit.Usage, "%s is empty, want the arm's task, such as: pick up the cube", what)

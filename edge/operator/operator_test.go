@@ -13,8 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Goal: Serve handles one command of any client after the other; Ctl skips the socket of a killed
-// process.
+// Goal: Serve handles the commands of all clients one after the other. Ctl skips the socket of a killed process.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
@@ -66,8 +65,8 @@ func leaveSocket(t *testing.T, dir, id string) {
 	l.Close()
 }
 
-// Goal: Ctl finds running edges by their sockets and leaves the locks alone: an edge that starts
-// while its lock is held would take another name.
+// Goal: Ctl finds running edges by their sockets, and does not lock their ids: an edge that starts while Ctl holds the
+// lock of its id would take another name.
 func TestCtlLeavesTheLockAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)

@@ -44,7 +44,8 @@ func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, why)
 }
 
-// running passes a request to an answer about the run, once there is one.
+// running returns a handler that passes the run and the request to answer. Before there is a run, the handler refuses
+// requests.
 func (p *Page) running(answer func(*Run, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if run := p.run.Load(); run != nil {
@@ -59,8 +60,8 @@ func metrics(run *Run, w http.ResponseWriter, r *http.Request) { run.Metrics.Ser
 
 func (p *Page) status(run *Run, w http.ResponseWriter, _ *http.Request) { p.sendJSON(w, run.Status()) }
 
-// timeline answers with the changes since the column and the change in the query, if the query
-// names this run. A browser that was open before a restart gets the whole new run.
+// timeline answers with the changes since the column and the change in the query, if the query names this run.
+// Otherwise it answers with all of this run, as for a browser that was open before a restart.
 func (p *Page) timeline(run *Run, w http.ResponseWriter, r *http.Request) {
 	if run.Timeline == nil {
 		p.guard.Refuse(w, http.StatusNotFound, "there are no lines of an arm of so many joints")
@@ -85,10 +86,9 @@ func (p *Page) timeline(run *Run, w http.ResponseWriter, r *http.Request) {
 // lineBytes is enough for the changes of half a second.
 const lineBytes = 2 << 10
 
-// setTask sets the task in the request's body. A task moves the arm, so only a browser on this
-// machine may set it, and only from this page. A browser sends a PUT for another site's page only
-// after a preflight request, and the page never grants one. If a token is set, the request must
-// have it too.
+// setTask sets the task in the request's body. A task moves the arm, so only a browser on this machine may set it, and
+// only from this page. A browser sends a PUT for another site's page only after a preflight request, and the page never
+// grants one. If the page has a token, the request must have the token, too.
 func (p *Page) setTask(run *Run, w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	switch origin := r.Header.Get("Origin"); {

@@ -10,9 +10,10 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// limitedListener accepts few connections at once, of which few per second are read; others wait. It closes
-// connections of an address beyond its share at once, so that no client can lock an operator out:
-// a client that opens and closes many waits for its turns in its own places, not in front of all others.
+// limitedListener accepts few connections at the same time, and lets the page read few new connections per second; the
+// other connections wait. If an address has its full share of connections, further connections from it are closed at
+// once. So no client can lock an operator out: a client that opens and closes many connections waits in its own slots,
+// and does not make all other clients wait.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}
@@ -90,7 +91,7 @@ func (g *limitedListener) Close() error {
 	return g.Listener.Close()
 }
 
-// limitedConn is a connection whose Close frees its slot.
+// limitedConn is a connection that frees its slot when it is closed.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener

@@ -19,7 +19,7 @@ const (
 	jogPath     = "/jog"
 	tokenHeader = "X-Edge-RT-Token"
 
-	maxCommandBytes = 6*wire.MaxTextBytes + 256 // a text in which each byte may be escaped
+	maxCommandBytes = 6*wire.MaxTextBytes + 256 // room for a text in which every byte is escaped
 )
 
 // buttons answers with the commands that the page offers, and whether they need a token.
@@ -134,7 +134,7 @@ func (p *Page) mayOperate(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// rightToken compares the request's token, and counts wrong ones.
+// rightToken reports whether the request's token is right. If not, it counts the token and refuses the request.
 func (p *Page) rightToken(w http.ResponseWriter, token string, from netip.Addr) bool {
 	switch p.gate.check(token, from) {
 	case tokenRight:
@@ -154,8 +154,8 @@ func (p *Page) rightToken(w http.ResponseWriter, token string, from netip.Addr) 
 	return false
 }
 
-// ownHost reports whether the request's Host is this very address or a name of this machine. The
-// guard accepts any address for viewing; for commands the page requires its own.
+// ownHost reports whether the request's Host is a name of this machine, a loopback address, or the address at which the
+// request arrived. For viewing, the guard accepts any address as Host.
 func (p *Page) ownHost(r *http.Request) bool {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {

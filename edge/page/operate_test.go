@@ -234,8 +234,7 @@ func TestWithoutATokenThePageOnlyShows(t *testing.T) {
 	}
 }
 
-// Wrong tokens are counted. After many of them from an address, the page ignores that address, and
-// no other.
+// Wrong tokens are counted. After many wrong tokens from an address, the page ignores this address, and no other.
 func TestWrongTokens(t *testing.T) {
 	o := newOperated(t, rightOne)
 	wrong := func(token string) func(*request) { return func(q *request) { q.token = token } }
@@ -259,8 +258,8 @@ func TestWrongTokens(t *testing.T) {
 	}
 }
 
-// The wrong tokens of an address are forgotten in time, an IPv6 network counts as one address, and
-// the memory does not grow with the number of addresses.
+// The page forgets the wrong tokens of an address after a time, takes an IPv6 network for one address, and remembers a
+// bounded number of addresses.
 func TestTheGateForgets(t *testing.T) {
 	clock := rttest.NewClock(1)
 	g := newGate(rightOne, clock)
@@ -288,8 +287,8 @@ func TestTheGateForgets(t *testing.T) {
 	}
 }
 
-// Neither thousands of idle connections from one machine nor ones that it closes at once lock out an operator on
-// another machine.
+// Thousands of connections from one machine do not lock out an operator on another machine, whether they stay idle or
+// are closed at once.
 func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	rttest.RealTime(t)
 	o := newOperated(t, rightOne)

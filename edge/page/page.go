@@ -1,7 +1,7 @@
-// Package page shows a running edge in a browser: its state, the last minute, the positions of the
-// joints and the pictures of the cameras. The holder of the token of --http-token can operate the
-// arm, as with edge-rt ctl (operate.go, token.go). Without a token a browser on the robot itself
-// may set another task, and no request can move the arm otherwise.
+// Package page shows a running edge in a browser: its state, the last minute, the positions of the joints and the
+// pictures of the cameras. The holder of the token of --http-token can operate the arm, as with edge-rt ctl
+// (operate.go, token.go). Without a token, the only request that can move the arm is a new task from a browser on the
+// robot itself.
 //
 // No request can delay the tick: the page shares no lock with the tick, a capture thread or the
 // sender, and works on copies of pictures (capture.Preview). Go's collector is off while the arm
@@ -41,9 +41,9 @@ const (
 	maxConnections     = 16                    // at once; further ones wait in the kernel
 	maxPerAddress      = 12                    // at once; further ones are closed
 	dropInterval       = 2 * time.Millisecond  // between two connections above maxPerAddress, which are closed
-	dropBurst          = 4096                  // of these at once: all that wait in the kernel
+	dropBurst          = 4096                  // connections closed without this interval: as many as may wait in the kernel
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
-	requestInterval    = 20 * time.Millisecond // between two requests of all clients, in the long run
+	requestInterval    = 20 * time.Millisecond // between two requests of any clients, in the long run
 	burst              = 16                    // connections or requests at once
 	maxHeaderBytes     = 4 << 10               // a request's header; net/http adds as much again
 	readTimeout        = 2 * time.Second       // to read a request
@@ -57,7 +57,7 @@ const (
 
 	collectInterval = time.Second // between checks of the heap
 	collectBytes    = 16 << 20    // garbage that starts a collection, well before the fuse of rt.HoldGC
-	tickTimeout     = time.Second // for the end of a tick: the period of the slowest rate
+	tickTimeout     = time.Second // longest wait for the end of a tick: the period of the slowest rate
 	tickPoll        = time.Millisecond
 )
 
@@ -74,7 +74,7 @@ type Flags struct {
 	HTTPName  []string `name:"http-name" help:"A name by which browsers, and Prometheus, may call this machine beside its own; repeat for more." placeholder:"NAME"`
 }
 
-// Check refuses flags that cannot work, and completes the addresses. log is that of Open.
+// Check refuses flags that cannot work, and completes the addresses. log is the log of Open.
 func (f *Flags) Check(log *slog.Logger) (err error) {
 	for _, at := range []struct {
 		flag  string
@@ -278,8 +278,8 @@ func listenAt(cfg config) (*Page, error) {
 	return p, nil
 }
 
-// Lines makes the record's thread keep the last minute of a run, and returns Run.Timeline. It
-// returns nil without a record: the arm has more joints than a record.
+// Lines makes the record's thread keep the last minute of a run, and returns Run.Timeline. It returns nil if r is nil:
+// then the arm has more joints than a record may have.
 func Lines(r *record.Recorder, arm robot.Robot, period time.Duration, clock rt.Clock) func([]byte,
 	timeline.Since) []byte {
 	if r == nil {
@@ -300,8 +300,8 @@ func Lines(r *record.Recorder, arm robot.Robot, period time.Duration, clock rt.C
 // url returns the page's address.
 func (p *Page) url() string { return "http://" + p.listener.Addr().String() + "/" }
 
-// Watch shows run from now on. It allocates all memory for pictures. Call it once; without a page it
-// does nothing.
+// Watch makes the page show run from now on, and allocates all memory for pictures. Call it once. If p is nil, it does
+// nothing.
 func (p *Page) Watch(run Run) {
 	if p == nil {
 		return
@@ -333,7 +333,7 @@ func (p *Page) Stats() *Stats {
 	}
 }
 
-// Close stops answering, after a moment for answers in transmission. It may be called twice.
+// Close stops the page after a short time for the answers in transmission. It may be called twice.
 func (p *Page) Close() {
 	if p == nil {
 		return
@@ -374,9 +374,8 @@ func (p *Page) collect() {
 	}, &p.collections)
 }
 
-// Collect collects garbage just after a tick whenever there is much of it, until done is closed, and
-// counts the collections. ticks returns the number of ticks, false before the run: the collector of Go
-// is off only later.
+// Collect collects garbage until done is closed: whenever there is much garbage, just after a tick. It counts the
+// collections. ticks returns the number of ticks, and false before the run: until then Go's own collector is on.
 func Collect(done <-chan struct{}, ticks func() (n uint64, runs bool), collections *atomic.Uint64) {
 	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()
@@ -390,7 +389,7 @@ func Collect(done <-chan struct{}, ticks func() (n uint64, runs bool), collectio
 		heap := rt.ReadHeap()
 		_, runs := ticks()
 		switch {
-		// the collector is not yet off, or there was another collection, such as the fuse's
+		// Go's collector is not off yet, or another collection has run, such as the collection of the fuse
 		case !runs || heap.Cycles != last.Cycles:
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:

@@ -277,7 +277,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// Goal: a name for Prometheus needs no page; a flag that nothing uses is refused.
+// Goal: a host name for Prometheus works without a page, and a flag without an effect is refused.
 func TestFlagsThatNothingUses(t *testing.T) {
 	for _, tt := range []struct {
 		flags Flags
@@ -306,8 +306,8 @@ func TestATakenPortIsNamed(t *testing.T) {
 	}
 }
 
-// Clients that send half a request take all slots, and lose them at the read limit. The next client
-// waits until then, and no goroutine is added.
+// Clients that send half a request occupy all slots, and lose them at the time limit for reading. The next client waits
+// until then, and the page starts no further goroutine.
 func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
@@ -359,7 +359,7 @@ func TestClientsThatTakeNothing(t *testing.T) {
 	}
 }
 
-// keep is a persistent connection whose use allocates nothing here.
+// keep is a persistent connection. Its requests allocate nothing in the test.
 type keep struct {
 	net.Conn
 	buf [64 << 10]byte
@@ -456,7 +456,7 @@ func TestRequestsArePaced(t *testing.T) {
 	}
 }
 
-// A request that net/http would answer by itself goes through the guard too: it is refused and counted.
+// The guard also gets a request that net/http would answer by itself: it refuses and counts the request.
 func TestNothingPassesBeside(t *testing.T) {
 	s := newStage(t)
 	k := s.connect(t)
@@ -466,7 +466,7 @@ func TestNothingPassesBeside(t *testing.T) {
 	}
 }
 
-// A page of another site gets no picture and causes no capture. A link to this page works.
+// A page of another site gets no picture, and its request causes no capture. A link to this page works.
 func TestForeignPages(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 2, true})

@@ -29,7 +29,7 @@ const (
 
 	wrongBurst    = 5                // wrong tokens from an address before it must wait
 	wrongInterval = 10 * time.Second // between two wrong tokens, in the long run
-	wrongKept     = 64               // addresses; a new address replaces that with the earliest due time
+	wrongKept     = 64               // addresses that are kept; a new address replaces the address that is due first
 )
 
 // newToken returns a random token.
@@ -39,8 +39,8 @@ func newToken() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// loadToken returns the token of --http-token: a new one, or the content of a file, which it
-// creates if it is missing. made reports that the token is new.
+// loadToken returns the token of --http-token: a new one, or the content of a file, which it creates if it is missing.
+// made reports whether the token is new.
 func loadToken(name string) (token string, made bool, err error) {
 	if name == tokenAuto {
 		return newToken(), true, nil
@@ -94,7 +94,7 @@ type gate struct {
 // stranger is an address that has sent wrong tokens.
 type stranger struct {
 	address netip.Addr
-	due     rt.Instant // time of the next wrong token without a burst
+	due     rt.Instant // time of the next wrong token at the permitted rate, without a burst
 }
 
 func newGate(token string, clock rt.Clock) *gate {
