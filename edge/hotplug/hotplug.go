@@ -66,7 +66,7 @@ type Arm struct {
 	// Any thread.
 	current       atomic.Pointer[servo.Arm]   // arm
 	away          atomic.Bool                 // KeepOpen must open the arm
-	restartedInit robot.Joints                // joints that attempts to open found restarted; the tick reads it with fresh
+	restartedInit robot.Joints                // joints found restarted by attempts to open; read with fresh
 	fresh         atomic.Pointer[servo.Arm]   // open, for the tick to adopt
 	retired       atomic.Pointer[servo.Stats] // sum over the previous arms
 	openErr       atomic.Pointer[error]       // of the last attempt; nil after a success

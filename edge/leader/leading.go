@@ -12,7 +12,7 @@ import (
 const (
 	turnsPerSecond = 3.0                    // fastest motion by a hand; a flick of a wrist is slower
 	travelSlack    = 64                     // counts that are permitted in addition, for noise and a late tick
-	mostOfATurn    = 0.45                   // largest travel, in turns; below half a turn, a jump by a turn has one explanation
+	mostOfATurn    = 0.45                   // largest travel, in turns; so a jump by a turn has one explanation
 	settles        = 100 * time.Millisecond // an impossible place is accepted after it was read for this time
 	// a reading of this age is too old: a hand may have moved the joint anywhere since
 	forgets  = time.Second

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	echoLimit  = 500 * time.Millisecond // largest age of our stamp in a pose; a pose with an older stamp was delayed or recorded
+	echoLimit  = 500 * time.Millisecond // largest age of our stamp in a pose; older: the pose was delayed or recorded
 	ownerLease = 500 * time.Millisecond // silence of a leader's process after which another process may lead
 	firstNews  = 3 * time.Second        // of a network without a link
 	laterNews  = 15 * time.Second

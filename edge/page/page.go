@@ -41,7 +41,7 @@ const (
 	maxConnections     = 16                    // at once; further ones wait in the kernel
 	maxPerAddress      = 12                    // at once; further ones are closed
 	dropInterval       = 2 * time.Millisecond  // between two connections above maxPerAddress, which are closed
-	dropBurst          = 4096                  // connections closed without this interval: as many as may wait in the kernel
+	dropBurst          = 4096                  // connections closed without a wait: as many as the kernel holds
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
 	requestInterval    = 20 * time.Millisecond // between two requests of any clients, in the long run
 	burst              = 16                    // connections or requests at once

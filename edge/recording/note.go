@@ -62,10 +62,10 @@ func (r *Recording) Notice(n wire.Event) {
 	r.Note(event.Notice, record.LevelWarning, int64(notices[n.Code]), int64(n.Seq), string(n.Code)+": "+n.Text)
 }
 
-// Links returns a function that records opened and closed connections. Of failed attempts in a row
-// it records the first, and later ones with another reason.
+// Links returns a function that records opened and closed connections. If several attempts in a row fail, it records
+// the first attempt, and each attempt that fails for another reason than the previous attempt.
 func (r *Recording) Links() func(zenoh.LinkEvent) {
-	var last atomic.Int64 // reason recorded last + 1; 0: the connection is open
+	var last atomic.Int64 // last recorded reason, plus 1; 0: the connection is open
 	return func(l zenoh.LinkEvent) {
 		if l.Up {
 			last.Store(0)

@@ -5,10 +5,10 @@
 //	Open    the recorder, before the arm
 //	Tap     each camera
 //	Start   the threads
-//	Event   and Note, for everything but ticks (note.go); the tick fills Recorder's lanes itself
+//	Note    each event that is not of the tick (note.go); the tick fills Recorder's lanes itself
 //	End     after all other threads
 //
-// All methods of a nil Recording do nothing: nothing is recorded.
+// A nil Recording records nothing. All its methods except Ending may be called.
 package recording
 
 import (
@@ -39,13 +39,13 @@ import (
 
 const (
 	collectEvery = 10 * time.Millisecond // interval of reading the lanes and the cameras
-	// interval of each camera's pictures; ten seconds of several cameras fit into memory
+	// interval of each camera's pictures in the ring; ten seconds of several cameras fit into memory
 	ringPictureEvery = 100 * time.Millisecond
 	pictureQuality   = 90 // JPEG quality of pictures that are sent raw
 	// queue of each camera with --record all: bridges 130 ms of a busy CPU at 60 pictures per
 	// second
 	picturesWaiting = 8
-	endTimeout      = 5 * time.Second // for the disk, after the arm is let go
+	endTimeout      = 5 * time.Second // longest wait for the disk after the arm was released
 
 	// Folder is the name of the folder of records, in the folder of the robot's id.
 	Folder = "records"
@@ -76,7 +76,7 @@ type Config struct {
 	Clock   rt.Clock
 	Log     *slog.Logger
 	Watched bool   // the page shows the run: with Mode off the recorder runs, but keeps nothing
-	Closed  func() // called after each file, on the writing thread; may be nil
+	Closed  func() // called on the writing thread when a file is finished; may be nil
 
 	// Failed is called on the record's threads: with an error when nothing can be written, and with
 	// nil when writing works again. If Failed is nil, only the log reports this.
@@ -93,7 +93,7 @@ type Recording struct {
 	torn                atomic.Uint64 // torn pictures of all cameras
 	collecting, writing atomic.Bool   // set to end the thread
 	collected, written  sync.WaitGroup
-	text                []byte // owner: the thread that calls Event
+	text                []byte // owner: the thread that calls event
 	panicked            atomic.Pointer[error]
 	shortened           bool // files of this run were deleted; owner: the writing thread
 }
@@ -109,9 +109,8 @@ type tap struct {
 	torn     torn
 }
 
-// Open makes the recorder. It returns nil if nothing is to be recorded. A folder that cannot be
-// written is an error under --record all, before the run begins; a run that only keeps the ring
-// goes on without it.
+// Open makes the recorder. It returns nil if nothing is to be recorded. Under --record all, a folder that cannot be
+// written is an error before the run begins. A run that only keeps the ring goes on without the folder.
 func Open(cfg Config) (*Recording, error) {
 	off := cfg.Mode == "" || cfg.Mode == record.Off
 	if off && !cfg.Watched {
@@ -159,7 +158,7 @@ func cure(err error) string {
 	return "name another --record-dir"
 }
 
-// keeps reports whether anything is recorded, not only shown on the page.
+// keeps reports whether messages are recorded. With Mode off, the recorder only serves the page.
 func (r *Recording) keeps() bool { return r != nil && r.cfg.Mode != "" && r.cfg.Mode != record.Off }
 
 // Lanes returns the lanes that the tick and other threads fill, nil if nothing is recorded.
@@ -173,8 +172,8 @@ func (r *Recording) Lanes() *record.Recorder {
 // Ending reports whether the last write of the record has begun.
 func (r *Recording) Ending() bool { return r.writing.Load() }
 
-// write is the writing thread. For a ring it first checks whether the folder can be written: no
-// other thread may wait for a disk that may hang.
+// write is the writing thread. In mode Ring it first checks whether the folder can be written. Only this thread may do
+// so, since the disk may hang.
 func (r *Recording) write() {
 	if r.cfg.Mode == record.Ring {
 		if err := record.Probe(r.cfg.Dir); err != nil {
@@ -292,7 +291,7 @@ func (r *Recording) collect() {
 	}
 }
 
-// gaveUp is the error of a run that gave up, with its lack.
+// gaveUp is the error of a run that ended because something was lacking for too long: lack.
 type gaveUp struct {
 	lack event.Lack
 	text string
@@ -300,12 +299,12 @@ type gaveUp struct {
 
 func (e gaveUp) Error() string { return e.text }
 
-// GaveUp returns the error of a run that gave up after a lack. The record contains the lack.
+// GaveUp returns an error for a run that ends because of a lasting lack. End writes the lack into the record.
 func GaveUp(lack event.Lack, text string) error { return gaveUp{lack, text} }
 
-// End notes the end of the run, makes the threads write the record and waits for them. It returns
-// the error of the run; a hanging disk or a panic of the recorder does not change its exit code.
-// stuck reports that the writing thread did not end.
+// End notes the end of the run, makes the threads write the record and waits for them. It returns err, joined with the
+// error of a hanging disk or of a panic of the recorder; the exit code stays that of err. stuck reports that the
+// writing thread did not end.
 func (r *Recording) End(err error) (end error, stuck bool) {
 	if r == nil {
 		return err, false
@@ -347,7 +346,7 @@ func (r *Recording) Close() {
 	}
 }
 
-// report logs the state of the files. Owner: the writing thread; of repaired files, the repairing one.
+// report logs the state of the files. Owner: the writing thread, and for repaired files the repairing thread.
 func (r *Recording) report(m record.Report) {
 	log := r.cfg.Log
 	switch {
@@ -380,7 +379,7 @@ func (r *Recording) failed(err error) {
 	}
 }
 
-// event records an event of the tick. A fault saves the time before it. Owner: one thread.
+// event records an event of the tick. If the event is a fault, it requests a save of the ring. Owner: one thread.
 func (r *Recording) event(ev event.Event, level slog.Level, attrs []slog.Attr) {
 	if r == nil {
 		return
@@ -434,8 +433,7 @@ func (r *Recording) Stats() *record.Stats {
 	return &s
 }
 
-// Losses returns the messages and pictures that should be on record and are not. Any thread may
-// call it.
+// Losses returns how many messages and pictures were lost before they could be written. Any thread may call it.
 func (r *Recording) Losses() (messages, pictures uint64) {
 	if s := r.Stats(); s != nil {
 		return s.Lost, s.LostPictures

@@ -81,7 +81,8 @@ func TestWhatIsDeletedIsSaid(t *testing.T) {
 	}
 }
 
-// Goal: opened and closed connections are on record, each reason once in a row.
+// Goal: opened and closed connections are on record. Of failures in a row for the same reason, only the first is on
+// record.
 func TestConnectionsAreRecorded(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.ECONNREFUSED)}
 	cfg := config(record.All, t.TempDir())
@@ -232,8 +233,8 @@ func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
 	}
 }
 
-// Goal: a run that only keeps the ring begins without a look at the disk, which may hang, and even
-// with more joints than a record keeps: the default must not end a run.
+// Goal: a run that only keeps the ring begins without a look at the disk, which may hang, and even with more joints
+// than a record keeps, since the default mode must not end a run.
 func TestTheRingHoldsUpNoStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	r := opened(t, config(record.Ring, dir))

@@ -17,13 +17,13 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Reporter writes the events of a tick into the log and the record, from which the page has them,
-// for every source of the arm's motion. Owner: one thread.
+// Reporter writes the events of a tick into the log and the record, for every source of the arm's motion. The page
+// takes the events from the record. Owner: one thread.
 type Reporter struct {
 	Log       *slog.Logger
 	Recording *Recording
-	Follower  hotplug.Parts           // logs the notes of a part that is back
-	Leader    hotplug.Parts           // the same; nil: the leader's own thread logs its events
+	Follower  hotplug.Parts           // parts whose notes Report logs when they are back
+	Leader    hotplug.Parts           // leaders whose notes Report logs; nil: the leader's thread logs its events
 	Next      string                  // how an arm that is back goes on
 	Resume    string                  // how the arm goes on after a motor has restarted
 	Mode      func(mode int64) string // name of a mode in event.PhaseChanged
@@ -37,13 +37,13 @@ type Reporter struct {
 	opened []*servo.Arm // leaders whose notes are in the log
 }
 
-// Names sets the names of the joints. The notes of the leaders' first opening are in the log by then.
+// Names sets the names of the joints. Call it when the notes of the leaders' first opening are in the log.
 func (r *Reporter) Names(arm robot.Robot) {
 	for _, l := range r.Leader {
 		r.opened = append(r.opened, l.Arm())
 	}
 	r.robot, r.parts = arm, arm.Parts()
-	r.joints = make([]string, 1<<min(len(arm.Motors), 8)) // a larger arm has texts for some sets only
+	r.joints = make([]string, 1<<min(len(arm.Motors), 8)) // for a larger arm, only some sets have a text
 	for set := range r.joints {
 		r.joints[set] = arm.Joints(robot.Joints(set))
 	}
@@ -182,7 +182,7 @@ func (r *Reporter) back(ev event.Event, a *attributes) {
 	}
 }
 
-// complaint adds the complaint of the motors of joints that are held.
+// complaint adds the complaint b of the motor of a held joint.
 func (a *attributes) complaint(b int64) {
 	switch of, value := event.ComplaintOf(b); of {
 	case event.ComplainsOfSupply:
@@ -202,8 +202,8 @@ type cameraReport struct {
 	spoilt bool // it is recorded that its pictures are spoilt
 }
 
-// ReportCameras logs and records cameras that give no picture for their max-age, and those that give
-// pictures again.
+// ReportCameras logs and records that a camera gives no usable picture, and that it gives pictures again. It records
+// the first spoilt picture of each camera.
 func (r *Reporter) ReportCameras(now rt.Instant, cameras []*capture.Camera) {
 	if r.cameras == nil {
 		r.cameras = make([]cameraReport, len(cameras))

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// incidents are logged events, and at the end an event that is only counted.
+// incidents are events that are logged. The last event is only counted.
 var incidents = []event.Event{
 	{Code: event.StateChanged, A: int64(2), B: int64(4)},
 	{Code: event.BusLost, A: 1 << 40},

@@ -31,7 +31,7 @@ func Begin(r *record.Recorder, t rt.Tick) *record.Tick {
 	return m
 }
 
-// Arm notes the arm's position, its goals and their limits.
+// Arm writes the arm's positions and goals into m, and the sets of its clipped, stale, frozen and held joints.
 //
 //rt:noalloc
 func Arm(m *record.Tick, arm *follow.Parts) {

@@ -27,9 +27,9 @@ type torn struct {
 // errMarkers is the reason why the capture thread drops a picture.
 var errMarkers = errors.New("its markers are cut or of another size")
 
-// check counts the newest picture if it does not decode. err is the encoder's error, if the encoder
-// had to decode the picture. The last argument reports that more pictures wait: then check does not
-// decode, so that it does not cause losses.
+// check counts the newest picture as torn if it does not decode. err is the encoder's error, if the encoder had to
+// decode the picture. If behind is set, pictures have accumulated: then check does not decode the picture, so that no
+// pictures are lost.
 func (r *Recording) check(t *tap, at rt.Instant, err error, behind bool) {
 	if err == nil && at != t.last && t.asItCame && !behind {
 		err = r.decoder.Check(t.picture.Data)

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/otlp"
 )
 
-// tracedRequests is how many requests may wait for their answers; an older one counts as unanswered.
+// tracedRequests is the number of requests that may wait for their answers. An older request counts as unanswered.
 const tracedRequests = 32
 
 // traces makes spans from the record's messages. Owner: the record's thread.
@@ -18,7 +18,7 @@ type traces struct {
 	open [tracedRequests]tracedRequest
 }
 
-// tracedRequest is a request without an answer; its seq is 0 where there is none.
+// tracedRequest is a request that waits for its answer. Seq is 0 in a free slot.
 type tracedRequest struct {
 	record.Request
 	sent    rt.Instant // when its observation left; 0: it has not
@@ -66,7 +66,7 @@ func (t *traces) chunk(m *record.Chunk) error {
 
 // finish sends the spans of a request that ended, and frees its slot.
 func (t *traces) finish(q *tracedRequest, end rt.Instant, failed string, dropped int32) {
-	if q.Session == nil || q.Session.ID == "" { // no session was open: there is nothing to join
+	if q.Session == nil || q.Session.ID == "" { // no session was open: no server has spans of this request
 		q.Seq = 0
 		return
 	}

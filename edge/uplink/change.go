@@ -14,16 +14,15 @@ import (
 
 // Change lets a run go on with another model of its service, between two episodes.
 type Change struct {
-	// Between reports whether the run is between two episodes: no action of its model runs, and none
-	// is left to run. Without a session, it stays true until Begin.
+	// Between reports whether the run is between two episodes: no action of its model runs, and no action is left to
+	// run. While no session is open, it stays true until Begin.
 	Between func() bool
-	// Begin begins an episode with another model while no session is open: what was planned or
-	// requested before is void.
+	// Begin begins an episode with another model while no session is open: earlier plans and requests are void.
 	Begin func(to Contract) error
 }
 
-// Due reports whether the server has another model for this robot, which the run takes between two
-// episodes. A model that --expect-model names is not given up for another. Any thread may call it.
+// Due reports whether the server has another model for this robot, which the run takes between two episodes. It returns
+// false while the run has the model that --expect-model names. Any thread may call it.
 func (l *Link) Due() bool {
 	open := l.In.Sessions().Open
 	return l.Change != nil && open != nil && l.receiver.moved.Load() == open.Epoch &&
@@ -41,8 +40,8 @@ func (l *Link) changes(to *Contract) bool {
 	return l.contract.Prefix != "" && from != "" && to.SHA256 != "" && to.SHA256 != from
 }
 
-// model returns the digest, or the beginning of one, of the only policy that the run takes now;
-// empty: it takes any of its service.
+// model returns the digest of the only policy that the run accepts now, or the beginning of this digest. It returns ""
+// if the run accepts any policy of its service.
 func (l *Link) model() string {
 	if l.contract.SHA256 == "" || l.between() {
 		return l.ExpectModel
@@ -50,8 +49,9 @@ func (l *Link) model() string {
 	return l.contract.SHA256
 }
 
-// checkChange refuses another policy than the run's. Between two episodes it accepts one of the same
-// sizes, for which the run has allocated its memory.
+// checkChange returns an error if the run does not take the policy of the contract to, which is not the run's policy.
+// If Change is set, the run takes it between two episodes, provided that it has the sizes for which the run has
+// allocated its memory.
 func (l *Link) checkChange(to *Contract) error {
 	from := &l.contract
 	switch {

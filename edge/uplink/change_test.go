@@ -11,9 +11,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A server's event announces another model. The run closes its session only between two episodes, and begins
-// the next episode before it opens the new session, whose request names no model. Within an episode a
-// request would name the run's.
+// A server's event announces another model. The run closes its session only between two episodes, and begins the next
+// episode before it opens the new session, whose request names no model. Within an episode, a request would name the
+// run's model.
 func TestAServerAnnouncesAnotherModel(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })

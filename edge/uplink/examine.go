@@ -51,8 +51,8 @@ func (s *Sender) Findings() []string {
 //rt:noalloc
 func (x *examiner) due(open *Session) bool { return !x.done || x.policy != open.policy() }
 
-// holds reports whether the observation in hand must not leave: it differs from the training, and may soon
-// agree with it.
+// holds reports whether the observation o must not leave: it differs from the training and may soon agree with it, or
+// --strict-observations ends the run.
 //
 //go:noinline
 func (x *examiner) holds(o *wire.Observation, state []float32, open *Session) bool {
@@ -77,7 +77,8 @@ func (x *examiner) holds(o *wire.Observation, state []float32, open *Session) bo
 	return x.end(found, true)
 }
 
-// end ends the examination of a policy, and reports what it found. seen marks findings of the comparison.
+// end ends the examination of a policy, and reports the findings. seen is whether they come from the comparison with
+// the training. holds is the result of examiner.holds.
 func (x *examiner) end(found []string, seen bool) (holds bool) {
 	x.done = true
 	l := x.link

@@ -17,7 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/trained"
 )
 
-// halves returns a picture, red above and blue below, or turned.
+// halves returns a picture that is red above and blue below, upside down if turned is set.
 func halves(t *testing.T, turned bool) wire.Image {
 	t.Helper()
 	m := image.NewRGBA(image.Rect(0, 0, 64, 48))
@@ -35,7 +35,7 @@ func halves(t *testing.T, turned bool) wire.Image {
 	return wire.Image{Name: "observation.images.top", Codec: wire.JPEG, Data: out.Bytes()}
 }
 
-// halvesTrained returns the statistics of a training with such pictures.
+// halvesTrained returns the statistics of a training with the pictures of halves.
 func halvesTrained() *trained.Statistics {
 	c := trained.Camera{Name: "top", Mean: []float64{0.43, 0.08, 0.24}, Light: []float64{0.2, 0.3}}
 	for cell := range trained.Side * trained.Side {

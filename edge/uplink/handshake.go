@@ -21,7 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
-// errNoService means that no server has a token. The handshake is tried again after it.
+// errNoService means that no server has a token. The link then tries the handshake again.
 var errNoService = errors.New("no lean-server answers")
 
 // temporaryError is a refusal that the server marks as temporary.
@@ -33,7 +33,7 @@ type temporaryError struct {
 
 func (r *temporaryError) Unwrap() error { return r.error }
 
-// Temporary reports whether a server refused a session for now only.
+// Temporary reports whether err is a server's refusal of a session that may soon be accepted.
 func Temporary(err error) bool { return errors.As(err, new(*temporaryError)) }
 
 // handshake opens a session. An error is final only if it has an exit code.
@@ -95,7 +95,7 @@ func (l *Link) handshake(ctx context.Context) error {
 	return nil
 }
 
-// statistics returns the statistics of the training in a server's answer, nil without usable ones.
+// statistics returns the statistics of the training in a server's answer, nil if there are no usable statistics.
 func (l *Link) statistics(text string) *trained.Statistics {
 	if text == "" {
 		return nil
@@ -176,9 +176,9 @@ func (l *Link) ask(ctx context.Context, prefix string) (said []wire.Status, all 
 	return said, all, nil
 }
 
-// choose opens a session at the best server that accepts this robot. A refusal is final when every
-// server has answered and no refusal is temporary. A server with another bundle that was already
-// present when the session was lost does not replace the run's server, which may return.
+// choose opens a session at the best server that accepts this robot. A refusal is final when every server has answered
+// and no refusal is temporary. If a server with another bundle was already alive when the session was lost, choose does
+// not take it in place of the run's server, which may return.
 func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Contract, error) {
 	said, all, err := l.ask(ctx, prefix)
 	if err != nil {
@@ -287,9 +287,9 @@ func sooner(a, b error) error {
 // deniedError means that the access rules refuse the robot's certificate, at every server.
 type deniedError struct{ error }
 
-// conditioned reports whether the session requests chunks that continue the previous one. The default
-// schedule does without this if the policy cannot do it. A schedule or prefix that was given by flag
-// requests it anyway, and the server warns.
+// conditioned reports whether the session requests chunks that continue the previous one. The default schedule does not
+// request them if the policy cannot continue a chunk. A schedule or prefix from a flag requests them anyway, and the
+// server warns.
 func (l *Link) conditioned(s *wire.Status) bool {
 	c := &l.Schedule
 	if !c.Conditioned() || s.SupportsRTC || s.ChunkSize == 0 || c.Schedule != chunk.Schedules[0] || c.Prefix != "" {
@@ -374,10 +374,10 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.RequestTimeout)
 }
 
-// askSession asks at the robot's own key, which a router can restrict to this robot. Without an
-// answer there, as from a server of LeRobot's draft, it asks at the common key. Only one server
-// answers the request. The first query at a key waits no longer than replyPatience, since another
-// server may just have stopped; the second waits until limit for a slow server.
+// askSession requests a session at the robot's own key, which a router can restrict to this robot. Without an answer at
+// this key, as with a server of LeRobot's draft, it requests the session at the common key. Only one server answers the
+// request. The first query at a key waits no longer than replyPatience, since another server may just have stopped; the
+// second waits until limit for a slow server.
 func (l *Link) askSession(ctx context.Context, prefix string, body []byte, limit time.Duration) ([]wire.Reply, error) {
 	own, err := wire.RobotSessionKey(prefix, l.Identity.ID)
 	if err != nil {

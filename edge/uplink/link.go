@@ -115,12 +115,12 @@ type Link struct {
 	publisher         wire.Publisher
 	epoch             uint32
 	presenceToken     wire.Declaration // announces this robot in this epoch
-	tokenBack         atomic.Bool      // transport: the server's liveliness token appeared; ends a rest
-	tokenLost         atomic.Bool      // transport: the token disappeared since the handshake began, even if it is back
+	tokenBack         atomic.Bool      // set by the transport: the server's liveliness token appeared; ends a rest
+	tokenLost         atomic.Bool      // by the transport: the token disappeared since the handshake; it may be back
 	serverToken       atomic.Int32     // state of the token, written by the transport too
 	servers           servers          // of the service, each by its own token
 	openedAt          rt.Instant
-	lastError         string // last logged error of connect: each is logged once
+	lastError         string // error that connect logged last; the same error is not logged again
 	duplicateReported bool
 	toldUnconditioned bool
 	toldPace          time.Duration // time of a chunk at the last log of the limits
@@ -223,7 +223,7 @@ func (l *Link) connect(ctx context.Context) error {
 	}
 }
 
-// gaveUpConnecting names the error that lasted longest, which is the cause, and the last one.
+// gaveUpConnecting returns an error with the reason that lasted longest, which is the cause, and the last reason.
 func gaveUpConnecting(ctx context.Context, reasons *backoff.Longest) error {
 	longest, last := reasons.Err(), reasons.Last()
 	if longest == nil || longest.Error() == last.Error() {
@@ -232,8 +232,8 @@ func gaveUpConnecting(ctx context.Context, reasons *backoff.Longest) error {
 	return fmt.Errorf("%w (most of the time: %w; last: %s)", context.Cause(ctx), longest, last.Error())
 }
 
-// rest sleeps for d, or until ctx ends; with eager set also until the server's token returns. It
-// reports whether the caller may go on.
+// rest sleeps for d, or until ctx ends; if eager is set, also until the server's token returns. It returns false if ctx
+// has ended.
 func (l *Link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	for end := l.Clock.Now().Add(d); l.Clock.Now() < end; {
 		if ctx.Err() != nil {
@@ -280,7 +280,7 @@ func (l *Link) Maintain(ctx context.Context) error {
 	return nil
 }
 
-// refuse ends the run for an error that no other session can cure.
+// refuse ends the run because of err, which no other session can cure.
 func (l *Link) refuse(err error) error {
 	l.In.Refused.Store(true)
 	recording.Note(l.Record, l.Clock, event.SessionRefused, record.LevelError, 0, 0, "refused: "+err.Error())
@@ -401,7 +401,7 @@ func (l *Link) probe(ctx context.Context) {
 			}
 			l.In.Announce(now)
 		}
-		// later the server lives, but does nothing for this robot
+		// after this time the server is alive, but computes nothing for this robot
 		if l.heardAt.Sub(asked) <= p.answer(l.KnownPace()) {
 			l.In.AliveAt.Store(int64(l.heardAt))
 		}

@@ -105,7 +105,7 @@ func (s *server) onSession(q wire.Query) {
 	}
 }
 
-// after calls answer after delay, or at once for 0. mu is held in both cases.
+// after calls answer when delay has passed, or at once if delay is 0. It holds mu during the call.
 func (s *server) after(delay time.Duration, answer func()) {
 	if delay > 0 {
 		time.AfterFunc(delay, func() { s.change(func(*server) { answer() }) })
@@ -305,9 +305,8 @@ func TestLinkWaitsForTheWarmUp(t *testing.T) {
 	}
 }
 
-// Goal: a robot that returns while its earlier session still exists asks at the server's retry
-// interval, not at its own back-off, and takes the first answer that is not such a refusal. The log
-// has the refusal once.
+// Goal: a robot that returns while its earlier session still exists repeats its request at the server's retry interval,
+// and not at its own back-off, until the server no longer refuses it for this reason. The log has the refusal once.
 func TestLinkWaitsForItsOwnName(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi") })
@@ -436,8 +435,8 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 	rttest.Eventually(t, "the close", func() bool { return s.closed() == 1 })
 }
 
-// Goal: an edge without a request since the last chunk (paused, or without a valid state), or with
-// its first request only just after a long rest, does not give its session up.
+// Goal: an edge without a request since the last chunk (paused, or without a valid state), or with its first request
+// only just after a long rest, does not take its session for lost.
 func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l := New(Config{Limits: Limits{RequestTimeout: time.Second}, Clock: rttest.NewClock(rt.Instant(time.Hour))})
 	l.serverToken.Store(tokenAlive)

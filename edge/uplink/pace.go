@@ -27,8 +27,8 @@ func paceOf(c *wire.Capabilities) Pace {
 	return p
 }
 
-// Or returns the time p that the answers of this run show, and the announced time until some have
-// arrived: a single slow inference from before this run does not make the server slow.
+// Or returns p, the time that the answers of this run show, or the announced time while p is not known. So a single
+// slow inference from before this run does not make the server slow.
 //
 //rt:noalloc
 func (p Pace) Or(announced Pace) Pace {
@@ -58,7 +58,7 @@ type Inferences struct {
 	n    int
 }
 
-// Add takes the duration of an inference, in milliseconds. It ignores a value that is no duration.
+// Add takes the duration of an inference, in milliseconds. It ignores a value that cannot be a duration.
 //
 //rt:noalloc
 func (a *Inferences) Add(ms float64) {

@@ -25,7 +25,7 @@ type past struct {
 	newest int        // in kept
 	n      int        // steps since the beginning of the history, at most max
 	key    int64      // of the newest step
-	begin  actionStep // step of an observation whose own step was left out
+	begin  actionStep // first step of a history, made from an observation
 	states []float32  // [max-1][dof], lent to an observation
 }
 
@@ -35,13 +35,13 @@ type step struct {
 	pictures []int // each camera's, in film.slots
 }
 
-// film holds the last pictures of one camera. A step takes one of them at most, and one picture may
-// wait for the next step, so the number of steps plus one is enough.
+// film holds the last pictures of one camera. A step takes at most one new picture, and one picture may wait for the
+// next step, so one slot more than steps is enough.
 type film struct {
 	source *capture.Encoder
 	slots  []picture // [max+1], a ring
 	used   int       // picture of the last step
-	newest int       // equal to used, or the picture after it, which waits
+	newest int       // equal to used, or the slot of a picture that waits for the next step
 }
 
 type picture struct {
@@ -72,7 +72,8 @@ func newPast(from *Steps, dof int, cameras []*capture.Encoder) *past {
 	return p
 }
 
-// take takes the tick's steps up to the step key. Pictures from before since are ignored.
+// take takes the tick's steps up to the step key. Pictures from before since do not count: if a camera has no newer
+// picture at a step, the history ends there.
 //
 //rt:noalloc
 func (p *past) take(key int64, since rt.Instant) {
@@ -82,9 +83,9 @@ func (p *past) take(key int64, since rt.Instant) {
 	}
 }
 
-// reach takes the steps up to that of an observation. If the tick had no room for this step, or the
-// observation is the policy's first, it begins the history. reach reports false when a camera has no
-// picture.
+// reach takes the steps up to the step key of an observation. If the tick had no room for this step, or if first marks
+// the policy's first observation, the history begins with this observation. reach returns false when a camera has no
+// picture from since or later.
 //
 //rt:noalloc
 func (p *past) reach(key int64, at rt.Instant, state []float32, since rt.Instant, first bool) bool {
@@ -120,9 +121,9 @@ func (p *past) takeStep(s *actionStep, since rt.Instant) {
 	p.n = min(p.n+1, p.max)
 }
 
-// take returns the slot of the picture at a step: the newest, unless it was taken after the step. A
-// picture taken after the step waits for the next step, and the step gets the previous one. A camera
-// whose pictures come shortly after each tick is thus one step late, and stays so.
+// take returns the slot of the picture for a step: the camera's newest picture, unless it was taken after the step.
+// Such a picture waits for the next step, and this step gets the previous picture. So all pictures of a camera are one
+// step late if they come shortly after each tick. The first step of a history gets the newest picture in any case.
 //
 //rt:noalloc
 func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
@@ -166,8 +167,8 @@ func (p *past) picture(camera int) (m wire.Image, at rt.Instant) {
 	return held.image, held.at
 }
 
-// fill fills in an observation's states and pictures before the newest, from the last steps, the
-// newest included. Both are lent until the next take.
+// fill fills in the past states and pictures of an observation, so that it covers the last steps, the newest step
+// included. They are lent until the next take.
 //
 //rt:noalloc
 func (p *past) fill(o *wire.Observation, steps int) {
@@ -193,7 +194,7 @@ func (p *past) fill(o *wire.Observation, steps int) {
 	}
 }
 
-// back lends the n-th step before the newest, or the first step if there are fewer.
+// back lends the n-th step before the newest step, or the first step of the history if there are fewer steps.
 //
 //rt:noalloc
 func (p *past) back(n int) *step {

@@ -27,8 +27,7 @@ const (
 const (
 	// paceWindow is the number of answers that are remembered.
 	paceWindow = 8
-	// paceKnown is the number of answers that determine the time for a chunk, if the server has not
-	// announced it or if all of them took long.
+	// paceKnown is the number of newest answers of which the fastest gives the policy's time for a chunk.
 	paceKnown = 3
 	// paceTimes bounds the announced 99th percentile of inferences to this multiple of the slowest
 	// answer in a full window: the server may announce a single slow inference from before the run.
@@ -60,7 +59,7 @@ type Patience struct {
 	repeat      time.Duration // time after which a newer observation replaces a waiting one; 0: never
 }
 
-// Given marks the limits that a flag fixed; the others follow the server.
+// Given marks the limits that a flag fixed. The other limits follow the server.
 type Given struct{ MaxActionAge, DegradedAfter, RequestTimeout bool }
 
 // Limits are the limits of a run, as the flags or their defaults give them.
@@ -291,8 +290,8 @@ func (l *Link) tellPace() {
 	}
 }
 
-// tellAge logs a change of the permitted age of actions by at least half, which follows a change of
-// the policy's pace. The first call takes the age over without a log.
+// tellAge logs a change of the permitted age of actions by at least half, which follows a change of the policy's pace.
+// The first call stores the age without a log line.
 func (l *Link) tellAge(p *Patience, s Pace) {
 	age := p.Age(s)
 	before := cmp.Or(l.toldAge, age)

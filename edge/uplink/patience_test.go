@@ -30,8 +30,8 @@ func usual() Config {
 	}
 }
 
-// Goal: limits without a flag follow the policy's time per chunk, as far as its actions need it;
-// limits of a flag stay.
+// Goal: limits without a flag follow the policy's time per chunk, as far as its actions need it. Limits that a flag
+// fixed stay.
 func TestLimitsFollowThePolicy(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -97,8 +97,8 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	})
 }
 
-// Goal: one slow answer does not let old actions run. Several slow answers in a row do, and so do
-// the first ones of a server that does not announce its time.
+// Goal: one slow answer does not let old actions run. Several slow answers in a row do, and so do the first slow
+// answers of a server that does not announce its time.
 func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	quick := Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}
 	var a Inferences
@@ -231,8 +231,8 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 	}
 }
 
-// Goal: when a policy becomes slow during a run, the log has a value that helps; when the limit
-// follows the policy, or returns to its former value, the log has that, too.
+// Goal: when a policy becomes slow during a run, the log has a value that helps. The log also reports when the limit
+// follows the policy, or returns to its former value.
 func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
@@ -274,8 +274,8 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	}
 }
 
-// Goal: an original of --compat that cannot act on a slow policy is refused, with a flag that
-// helps; our own schedules are not.
+// Goal: an original schedule of --compat that cannot act with a slow policy is refused, and the error names a flag that
+// helps. Our own schedules are not refused.
 func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		schedule string

@@ -17,7 +17,7 @@ type Profile struct {
 	MaxOffline              time.Duration
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
-	Buffer                  time.Duration // of a schedule that has one; 0: the schedule's own
+	Buffer                  time.Duration // buffer of a schedule that has a buffer; 0: the schedule's default
 }
 
 // profiles has first the limits without a profile, then the values of --profile, all for a policy that

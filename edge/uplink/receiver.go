@@ -23,7 +23,7 @@ type receiver struct {
 	newest  wire.Header      // header of the last answer that was left for the tick
 
 	// Written here, read by the link's thread.
-	evicted   atomic.Uint32 // epoch of the last session that its server does not know, or drains
+	evicted   atomic.Uint32 // epoch of the last session that its server does not know, or whose server drains
 	moved     atomic.Uint32 // epoch of the last session whose server has another model for this robot
 	duplicate atomic.Bool   // answers to another robot of this name arrive
 }
@@ -149,9 +149,9 @@ func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
 	}
 }
 
-// ofSession reports whether the event in hand is about the open session, with the reason if it is
-// not: other servers of the service, and any client, may send this robot events, too. An old server
-// has no server id, and the header of its event may lack the epoch.
+// ofSession reports whether the event just parsed is about the open session, and the reason if it is not. Other servers
+// of the service, and any client, may send events to this robot, too. An old server has no server id, and the header of
+// its event may lack the epoch.
 func (r *receiver) ofSession(open *Session, epoch uint32) (reason int, ok bool) {
 	if open == nil {
 		open = &noSession
@@ -170,8 +170,9 @@ const (
 	stampNoise = 1<<20 - 1 // random bits of a stamp, about 1 ms, which distinguish robots with one id
 )
 
-// stamps remembers the stamps (`client_mono_ns`) of the last requests. A server echoes them, and
-// two robots of one name read the same key. The sender issues stamps, the receiver checks them.
+// stamps remembers the stamps (`client_mono_ns`) of the last requests. A server returns a request's stamp with its
+// answer. So a robot recognizes its own answers, although two robots of one name read the same key. The sender issues
+// stamps, the receiver checks them.
 type stamps struct{ slots [stampSlots]atomic.Int64 }
 
 //rt:noalloc

@@ -9,13 +9,13 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
-// refusalsMax is the number of refused handshakes in a row, at each endpoint, after which the run
-// ends: a server that exchanges its certificates refuses for a moment.
+// refusalsMax is the number of refused handshakes in a row, at each endpoint, after which the run ends: while a server
+// exchanges its certificates, it refuses handshakes for a moment.
 const refusalsMax = 3
 
-// Refusals counts the TLS handshakes that were refused for an identity or a certificate: retries do
-// not cure them. A certificate that is not valid at this time is no refusal, since a clock without a
-// battery is wrong until the network sets it.
+// Refusals counts the TLS handshakes that failed because of an identity or a certificate. Retries do not cure such a
+// failure. A certificate that is not valid at this time is no refusal, since a clock without a battery is wrong until
+// the network sets it.
 //
 // Any thread may use it.
 type Refusals struct {
@@ -24,10 +24,11 @@ type Refusals struct {
 
 	mu    sync.Mutex
 	inRow map[string]int // by endpoint
-	err   error          // of the last refusal, once every endpoint has refused
+	err   error          // error of the last refusal; nil until every endpoint has refused refusalsMax times
 }
 
-// NewRefusals returns a counter for this number of different endpoints, which calls final once.
+// NewRefusals returns a counter for this number of different endpoints. It calls final once, when every endpoint has
+// refused refusalsMax times in a row.
 func NewRefusals(endpoints int, final func()) *Refusals {
 	return &Refusals{endpoints: endpoints, final: final, inRow: map[string]int{}}
 }
@@ -54,7 +55,7 @@ func (r *Refusals) Note(e zenoh.LinkEvent) {
 	r.final()
 }
 
-// Err returns the refusal that ends the run, nil without one.
+// Err returns the refusal that ends the run, nil if there is no such refusal.
 func (r *Refusals) Err() error {
 	if r == nil {
 		return nil

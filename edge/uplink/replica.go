@@ -16,10 +16,10 @@ const maxServers = 256
 // at the same time see the same loads, and should not all choose one server.
 const loadStep = 0.1
 
-// rank sorts the servers by their status, the best for the robot with this uuid first. The
-// criteria are a bundle whose digest begins with model, a free place, a policy that has run, and low
-// load; among equals, each robot has its own order. Draining and gone servers are left out. Servers without
-// server_id come last, as one entry, since a request cannot name one of them.
+// rank sorts the servers by their status, the best for the robot with this uuid first. The criteria are a bundle whose
+// digest begins with model, a free place, a policy that has run, and low load; among equals, each robot has its own
+// order. Draining and gone servers are left out. One entry represents all servers without server_id, since a request
+// cannot name them; it comes after the named servers with such a bundle.
 func rank(said []wire.Status, model, uuid string, gone func(id string) bool) (best []wire.Status) {
 	unnamed := false
 	for _, s := range said {
@@ -77,7 +77,7 @@ type servers struct {
 
 type token struct {
 	up, went bool
-	beside   bool // the server was alive when the last session ended, so it has not replaced that session's
+	beside   bool // alive when the last session ended, so it has not replaced the session's server
 }
 
 // set notes a token that has appeared or disappeared. Owner: the transport's goroutines.
@@ -109,7 +109,7 @@ func (s *servers) forgetGone() {
 	}
 }
 
-// begin begins a handshake: every server that is alive now, or appears later, becomes alive.
+// begin begins a handshake. It forgets earlier disappearances: every server whose token exists now is alive.
 func (s *servers) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *servers) begin() {
 	}
 }
 
-// leave ends a session: the servers that are alive now were alive beside the session's server.
+// leave ends a session. It marks the servers that are alive now: they were alive beside the session's server.
 func (s *servers) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *servers) leave() {
 	}
 }
 
-// beside reports whether a server was alive beside that of the last session.
+// beside reports whether a server was alive beside the server of the last session.
 func (s *servers) beside(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,8 +57,8 @@ func refuse(text string, retry int) func(*server) {
 	}
 }
 
-// Goal: the robot queries all servers, opens at the best by its id, and tries the next after a
-// refusal.
+// Goal: the robot queries all servers, requests a session from the best server by its id, and tries the next server
+// after a refusal.
 func TestLinkChoosesAmongReplicas(t *testing.T) {
 	busy := func(r *server) { r.status.ActiveSessions, r.status.ServerLoad = 2, 0.5 }
 	for _, tt := range []struct {
@@ -122,7 +122,8 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 }
 
 // Goal: when the robot's server dies, the token that all servers declare alike (PREFIX/server/alive) stays. The robot
-// changes to the next server at once all the same, and never returns. The death of another server has no effect.
+// changes to the next server at once in spite of this token, and never returns. The death of another server has no
+// effect.
 func TestLinkLeavesADeadReplica(t *testing.T) {
 	router, all := replicas(t, "a", "b", "c")
 	all["b"].change(func(r *server) { r.status.ServerLoad = 0.5 })
@@ -133,7 +134,7 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	rttest.Do(t, l.connect(t.Context()))
 	maintain(t, l)
 	rttest.Do(t, all["c"].token.Undeclare())
-	time.Sleep(4 * restPoll) // a session that is not lost gives no sign
+	time.Sleep(4 * restPoll) // there is no event to wait for: the session is not lost
 	if id := l.server(); id != "a" || l.In.Sessions().Epoch() != 1 {
 		t.Errorf("the death of another server: at %q in epoch %d, want a, 1", id, l.In.Sessions().Epoch())
 	}
@@ -144,8 +145,8 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	rttest.Want(t, all["a"].asked(), 1, "requests to a")
 }
 
-// Goal: a server with another bundle that was present beside the robot's server is not that server
-// with new weights. The robot waits for a server with its bundle, and goes on there.
+// Goal: a server with another bundle that was alive beside the robot's server is not taken for the robot's server with
+// new weights. The robot waits for a server with its bundle, and goes on there.
 func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	router, all := replicas(t, "a", "b", "c")
 	digest := func(sha string, load float64) func(*server) {
@@ -220,8 +221,8 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	}
 }
 
-// Goal: a robot waits for the server at which it opens a session, even for a slow one, but not for
-// another server that has just stopped and never ends its query.
+// Goal: a robot waits for the server at which it opens a session, even if it is slow, but not for another server that
+// has just stopped and never ends its query.
 func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 	rttest.RealTime(t)
 	for _, tt := range []struct {

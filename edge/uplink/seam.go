@@ -30,8 +30,8 @@ type Outbox struct {
 	Task atomic.Pointer[string] // task of the arm, for policies that read it; operators write it
 }
 
-// Prepare allocates the snapshots for chunks of horizon rows and dof joints. With more than one
-// step it also allocates the history for a policy that looks at that many observations together.
+// Prepare allocates the snapshots for chunks of horizon rows and dof joints. If steps is more than 1, it also allocates
+// the history for a policy that looks at this many observations together.
 func (o *Outbox) Prepare(horizon, dof, steps int) {
 	o.Snapshots = rt.NewLatest(func(s *Snapshot) {
 		s.State, s.Ask = make([]float32, dof), chunk.NewAsk(horizon, dof)
@@ -84,7 +84,7 @@ type Inbox struct {
 	announced sharedPace
 	Refused   atomic.Bool            // the server refuses the contract with a final error
 	AliveAt   atomic.Int64           // instant of the last status reply while an answer was due
-	NoSession atomic.Pointer[string] // the longest reason for having no session, or the reason of the last loss; kept
+	NoSession atomic.Pointer[string] // longest-lasting reason for having no session, or reason of the last loss
 	// the server answered no query when its session was lost, and no session has opened since
 	Unheard atomic.Bool
 }
@@ -115,7 +115,7 @@ type Source struct {
 	At  rt.Instant // instant of the state or of the oldest picture, whichever is older
 }
 
-// pastSessions is the number of remembered sessions, whose late answers are accepted.
+// pastSessions is the largest number of remembered sessions. Late answers of remembered sessions are accepted.
 const pastSessions = 8
 
 // Session is one session with a server. It is immutable once it is published.
@@ -139,8 +139,8 @@ func (s *Session) policy() string {
 	return s.Model
 }
 
-// Sessions are the sessions of a run up to now. A value is immutable: each change publishes another
-// one, so that a reader never sees half of a change.
+// Sessions are the sessions of a run up to now. A value is immutable: each change publishes another value, so that a
+// reader never sees half of a change.
 type Sessions struct {
 	Open   *Session // nil: no session is open
 	Newest *Session // the open session, or the last one; nil: there was none
@@ -182,8 +182,8 @@ func (i *Inbox) Lose() {
 	i.sessions.Store(&now)
 }
 
-// end publishes that the link closes the open session, which it returns; nil without one. Owner: the
-// link's thread, or the goroutine that closes the link after it.
+// end publishes that no session is open any more. It returns the session that was open, nil if there was none; the
+// caller closes it. Owner: the link's thread, or the goroutine that closes the link after it.
 func (i *Inbox) end() (open *Session) {
 	now := *i.Sessions()
 	if open = now.Open; open != nil {
@@ -193,7 +193,7 @@ func (i *Inbox) end() (open *Session) {
 	return open
 }
 
-// Epoch returns the epoch of the open session, 0 without one.
+// Epoch returns the epoch of the open session, 0 if no session is open.
 //
 //rt:noalloc
 func (s *Sessions) Epoch() uint32 {
@@ -211,7 +211,8 @@ func (s *Sessions) ID() string {
 	return s.Newest.ID
 }
 
-// Of returns the session of an epoch, nil when the run has had pastSessions newer ones.
+// Of returns the session of an epoch, nil if the run does not remember it: a later session may have taken its place in
+// past.
 //
 //rt:noalloc
 func (s *Sessions) Of(epoch uint32) *Session {
@@ -221,8 +222,7 @@ func (s *Sessions) Of(epoch uint32) *Session {
 	return nil
 }
 
-// Record returns the session of an epoch as the record names it, nil when the run has had
-// pastSessions newer ones.
+// Record returns the session of an epoch in the form of the record, nil if the run does not remember it.
 //
 //rt:noalloc
 func (s *Sessions) Record(epoch uint32) *record.Session {
@@ -232,9 +232,9 @@ func (s *Sessions) Record(epoch uint32) *record.Session {
 	return nil
 }
 
-// answering returns the session of an epoch if the run takes its chunks, else nil: it takes those of
-// the open session, and those of past sessions with the same policy, since the server may have
-// worked on them for long.
+// answering returns the session of an epoch if the run takes the chunks of this session, else nil. The run takes the
+// chunks of the open session, and of past sessions with the policy of the newest session, since a server may have
+// worked on such a chunk for long.
 //
 //rt:noalloc
 func (s *Sessions) answering(epoch uint32) *Session {

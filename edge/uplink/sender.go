@@ -125,8 +125,8 @@ func (s *Sender) updatePreviews() {
 	}
 }
 
-// send encodes and publishes one snapshot. It counts a snapshot that cannot be sent; the trigger
-// then asks again. The last good picture replaces a broken one.
+// send encodes and publishes one snapshot. It counts a snapshot that cannot be sent; the trigger then asks again. In
+// place of a broken picture it sends the last good picture.
 //
 //rt:noalloc
 func (s *Sender) send(snap *Snapshot) {
@@ -216,8 +216,8 @@ func (s *Sender) note(snap *Snapshot, observed, encoded rt.Instant, outcome stri
 	}
 }
 
-// picture puts a camera's newest picture, or that of the newest action step, into the observation
-// and returns the instant at which it was taken.
+// picture puts a camera's newest picture into the observation, or the picture of the newest action step if the policy
+// looks back. It returns the instant at which the picture was taken.
 //
 //rt:noalloc
 func (s *Sender) picture(camera int) (at rt.Instant) {

@@ -6,7 +6,7 @@ import "sync/atomic"
 const (
 	dropHeader  = iota // header missing, or of another protocol
 	dropBody           // message that does not decode or exceeds a limit
-	DropEpoch          // answer to a session of another policy, or to a session long over
+	DropEpoch          // answer in a session of another policy, or in a session that is no longer remembered
 	DropEpisode        // answer to an earlier episode
 	DropUnknown        // the request was never sent, has an answer already, or is forgotten
 	dropNewer          // a newer answer arrived before this one was merged

@@ -20,11 +20,11 @@ type actionStep struct {
 // run identifies the session and episode of a history, which ends when either changes.
 type run struct{ epoch, episode uint32 }
 
-// Steps carries action steps from the tick to the sender, for a policy that looks back, as
-// LeRobot's queue of n_obs_steps does: it holds every action step, and at the beginning the first
-// step fills the places of the missing ones. The tick wakes the sender, which adds the pictures of
-// that instant. A missing or badly measured step breaks the history, and the next good step begins it
-// anew. The tick marks that step, since the sender cannot notice the gap.
+// Steps carries action steps from the tick to the sender, for a policy that looks back. As in LeRobot's queue of
+// n_obs_steps, the history has every action step, and at its beginning the first step fills the places of the missing
+// steps. The tick wakes the sender, which adds the pictures of that instant. A missing or badly measured step breaks
+// the history, and the next good step begins it anew. The tick marks the step that begins the history, since the sender
+// cannot notice the gap.
 type Steps struct {
 	N    int // largest number of observations that belong together; constant
 	ring *rt.Ring[actionStep]
@@ -45,9 +45,9 @@ func newSteps(n, dof int) *Steps {
 	return s
 }
 
-// Put hands one action step to the sender and returns its key. whole reports that every joint
-// answered; otherwise this step begins the history, and so does the next one. If the queue is full,
-// the step is counted and left out. Owner: the tick thread.
+// Put hands one action step to the sender and returns its key. whole is whether every joint answered. If not, the
+// history begins anew with this step, and again with the next step. If the queue is full, Put leaves the step out and
+// counts it. Owner: the tick thread.
 //
 //rt:noalloc
 func (s *Steps) Put(at rt.Instant, epoch, episode uint32, state []float32, whole bool) (key int64) {
