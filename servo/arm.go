@@ -16,27 +16,27 @@ import (
 
 // ArmConfig describes the arm to open.
 type ArmConfig struct {
-	Path        string      // serial device, such as /dev/ttyACM0; with Port only a name for messages
+	Path        string      // serial device, such as /dev/ttyACM0; only a name in messages when Port is set
 	Robot       robot.Robot // from robot.ByName
 	Calibration Calibration // from LoadCalibration
 	File        string      // path of the file that LoadCalibration read, for messages; empty: no file
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // histogram for the durations of Read; nil: a new one
-	// OpenArm adds the joints that it finds restarted, also when it fails afterwards; nil: not
-	// reported
+	// OpenArm adds the joints whose motor it finds restarted, even if OpenArm fails afterwards;
+	// nil: it does not report them
 	Restarted *robot.Joints
 	// this process has opened the arm before: a motor without its marker has restarted, see
 	// Arm.Restarted
 	Reopened bool
-	// true ends OpenArm and MeasureCycles with ErrCanceled, within 0.2 s or when a motor has all
-	// its settings; nil: never
+	// when it returns true, OpenArm and Measure end with ErrCanceled within 0.2 s, or as soon as
+	// the motor whose settings are being written has all of them; nil: they are never canceled
 	Canceled func() bool
 }
 
-// Arm is the motors of one robot on their bus.
+// Arm is the motors of one robot and the bus that connects them.
 //
-// Owner: one thread at a time; the tick thread while it runs. Any thread may call Stats and
+// Owner: one thread at a time; the tick thread while the tick runs. Any thread may call Stats and
 // Extremes.
 type Arm struct {
 	armConst
@@ -98,7 +98,7 @@ type joint struct {
 	scale    scale
 	min, max int // raw: the calibrated range, narrowed by the robot's own limits
 	low, top int // raw: limits to which the servo itself restricts goals
-	turn     int // counts of a turn, on a servo that forgets its turns at power-up; 0: it counts no turns
+	turn     int // counts of a turn, on a servo that counts turns and forgets them at power-up; 0: it counts no turns
 	shift    int // raw position minus register value: whole turns
 }
 
@@ -244,7 +244,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 		return err
 	}
 	a.noteDriveModes(calibration)
-	// Nothing was written before: only now the identity of the arm is certain.
+	// Only now is it certain that this is the right arm, so nothing was written to it before.
 	steps := []func(int) error{a.answer, a.checkDriveable, a.configure, a.readCurrentLimit}
 	if reopened {
 		steps = slices.Insert(steps, 0, a.checkRestarted)
@@ -267,7 +267,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	return nil
 }
 
-// eachUnit runs the steps for one unit after the other, until the opening is canceled.
+// eachUnit runs all steps for one unit, then for the next one. It ends at the first error, or with ErrCanceled.
 func (a *Arm) eachUnit(steps ...func(u int) error) error {
 	for u := range a.units {
 		if a.bus.isCanceled() {
@@ -386,8 +386,8 @@ func (a *Arm) write(u unit, row table.Row, value int) error {
 	return a.wrap(u, err)
 }
 
-// setting returns the value with which a motor runs: that of the robot's description, otherwise
-// that of its register.
+// setting returns the value with which a motor runs: the value in the robot's description, or the
+// value in the motor's register when the description has none.
 func (a *Arm) setting(u unit, r table.Register) (int, error) {
 	if v, given := a.robot.Motors[u.joint].Setting(r); given {
 		return v, nil
@@ -395,18 +395,18 @@ func (a *Arm) setting(u unit, r table.Register) (int, error) {
 	return a.read(u, r)
 }
 
-// SetPause makes the arm's bus call pause for every wait; nil: it waits by itself.
+// SetPause makes the arm's bus call pause for every wait. With nil the bus itself waits.
 func (a *Arm) SetPause(pause rt.Pause) { a.bus.pause = pause }
 
 // Robot returns the name of the arm's description.
 func (a *Arm) Robot() string { return a.robot.Name }
 
-// Notes returns the findings of OpenArm that it has corrected or that a user should know, as
-// sentences.
+// Notes returns sentences for the user: the corrections that OpenArm has made, and findings that it
+// has left as they are.
 func (a *Arm) Notes() []string { return a.notes }
 
-// Limits returns per joint the largest travel of one tick, from its last goal and from its measured
-// position, in its unit; infinity where it has no limit.
+// Limits returns, for each joint and in its unit, by how much a new goal may differ from the last goal (step)
+// and from the measured position (fromPresent); infinity where the joint has no such limit.
 func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 	for i, m := range a.robot.Motors {
 		most := m.MaxVelocity

@@ -119,7 +119,7 @@ func TestOpenRetriesALostReply(t *testing.T) {
 	}
 }
 
-// A reply that comes after its transaction has ended looks like the answer to the repetition.
+// A reply that comes after its transaction has ended looks like the answer to the repeated request.
 func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 	a, l := openLine(t)
 	s := l.servos[2]
@@ -136,9 +136,10 @@ func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 	}
 }
 
-// Goal: one damaged reading of Phase, of which a bit is to be cleared, never reaches the EEPROM.
+// Goal: when OpenArm clears a bit of Phase and one reading of Phase is damaged, the damaged value
+// is never written into the EEPROM.
 func TestPhaseIsReadTwice(t *testing.T) {
-	const phase, wrong = 0x4C, 0x5D // the wrong one counts turns and drives in the other direction
+	const phase, wrong = 0x4C, 0x5D // with the wrong value a servo counts turns and drives in the other direction
 	refused := false
 	for nth := range 4 {
 		l := sixMotors()

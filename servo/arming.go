@@ -15,16 +15,16 @@ import (
 // ErrOutOfRange means that arming would move a joint that is outside its range.
 var ErrOutOfRange = errors.New("servo: joint outside its range")
 
-// Limits of the repeated writes to a motor that does not confirm: armTries, and more until armFor
-// is over, since ten tries take only milliseconds at 1 kHz.
+// Limits of the repeated writes to a motor that does not confirm: at least armTries, and more of
+// them until armFor is over, since ten tries take only milliseconds at 1 kHz.
 const (
 	armTries = 10
 	armFor   = 500 * time.Millisecond
 	armMost  = 100 // upper limit of the tries
 )
 
-// RangeSlack is the number of counts that a joint may be outside its range and still be armed: the
-// play of its gears and the rest against a stop.
+// RangeSlack is the number of counts by which an armed joint may be outside its range: its gears
+// have play, and it may rest against a stop.
 const RangeSlack = 16
 
 // stage is the progress of the arming.
@@ -36,8 +36,8 @@ const (
 	stageGoalCheck
 	stageSpin // the goal velocity of wheels := 0
 	stageSpinCheck
-	// write the markers of motors that were under torque when the arm was opened: only after
-	// their goals, since the marker lets an AX-12 that has shut down move again
+	// write the markers of motors that were under torque when the arm was opened; this follows the
+	// goals, since the marker lets an AX-12 that has shut down move again
 	stageMarker
 	stageMarkerCheck
 	stageTorque
@@ -52,7 +52,7 @@ type arming struct {
 	units       []int        // the unit of each id
 	goals       int          // ids that take goal positions
 	spins       int          // ids after them that take goal velocities
-	cycle       uint64       // cycle of the last step: arming continues only in the next one, otherwise it starts anew
+	cycle       uint64       // cycle of the last step; when a cycle has no step, arming starts anew
 	tries       int
 	since       rt.Instant // time of the first step
 	row         table.Row
@@ -61,18 +61,18 @@ type arming struct {
 	unconfirmed []int        // indices of ids whose value is not read back yet
 	bad         []int        // units with another value or without an answer
 	answered    bool         // at least one of the bad units has answered
-	moving      robot.Joints // joints that have left the goal they were given
+	moving      robot.Joints // joints that have left their goal
 }
 
-// ArmStep takes one step towards an arm that holds its position. First goal := present, because the
-// old goal in the register would make the arm jump, and 0 for the wheels of a base; then torque.
-// All values are read back. A step is one exchange on the bus. The arm is armed after about six
-// steps, more where a tick is too short to read back all motors. ArmStep follows the tick's Read;
-// BusWait includes its wait. Joints without a bit are left alone; another set of joints starts
-// anew.
+// ArmStep takes one step towards an arm that holds its position. The first steps set each goal to the present
+// position, because the old goal in the register would make the arm jump, and the goal velocity of a base's
+// wheels to 0. Later steps switch the torque on. All values are read back. A step is one exchange on the bus.
+// The arm is armed after about six steps, more where a tick is too short to read back all motors. The caller
+// calls ArmStep after the tick's Read; BusWait includes the wait of both. ArmStep leaves joints without a bit
+// alone, and starts anew when the set of joints differs from that of the call before.
 //
-// ErrOutOfRange: a joint is outside its range. ErrTorque: the named motors do not confirm; torque
-// may be on, and the caller must switch it off.
+// Errors: ErrOutOfRange when a joint is outside its range; ErrTorque when the named motors do not
+// confirm: their torque may be on, and the caller must switch it off.
 func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error) {
 	m := &a.arming
 	if cycle := a.counts.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
@@ -116,7 +116,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err
 		fallthrough
 	case stageTorque:
 		if m.moving = a.moved(); m.moving != 0 {
-			m.stage = stageGoal // a person moves a limp arm: with the old goals it would jump back
+			m.stage = stageGoal // a person has moved the limp arm, which would jump back to the old goals
 			return false, nil
 		}
 		return false, a.sendArming(a.rows.torque, 0, ones(len(m.ids)), stageTorqueCheck)
@@ -131,7 +131,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err
 		}
 		m.stage = stageGuard
 		if row := a.units[0].model.Row(table.Lock); row.Size != 0 {
-			// As LeRobot does, so that no write wears the EEPROM while the arm moves.
+			// LeRobot locks the EEPROM too, so that no write wears it while the arm moves.
 			return false, a.bus.syncWrite(row, a.all, ones(len(a.all)))
 		}
 		fallthrough
@@ -140,7 +140,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err
 	}
 }
 
-// armPositions is the step in which the goal positions become the present ones.
+// armPositions is the step that sets the goal positions to the present positions.
 func (a *Arm) armPositions() error {
 	m := &a.arming
 	words := make([]int, m.goals)
@@ -164,7 +164,7 @@ func (m *arming) afterGoals() stage {
 	return stageMarker
 }
 
-// guardArmed sets the bus watchdog. From now on the motors are expected to hold.
+// guardArmed ends the arming and sets the bus watchdog. From now on health expects the joints' torque to be on.
 func (a *Arm) guardArmed(joints robot.Joints) error {
 	a.arming = arming{}
 	a.health.expect(a.health.torque | joints)
@@ -177,7 +177,7 @@ func (a *Arm) guardArmed(joints robot.Joints) error {
 	}
 	patience := max(a.robot.Safety.BusWatchdog, watchdogPeriods*a.period)
 	if patience > watchdogMost*watchdogStep {
-		return nil // it would stop the arm between two such ticks
+		return nil // the longest timeout is shorter than three ticks and would stop the arm between them
 	}
 	ticks := int(min(watchdogMost, max(watchdogLeast, (patience+watchdogStep-1)/watchdogStep)))
 	a.health.watchdogTimeout = time.Duration(ticks)*watchdogStep - watchdogMargin
@@ -205,9 +205,9 @@ func (a *Arm) beginArming(joints robot.Joints) {
 // gets torque.
 const movedMost = 8
 
-// moved returns the limp joints being armed that have left their goals. Joints under torque are left
-// out: such a joint sinks a little when it gets its position for a goal, and would sink further with
-// each new goal.
+// moved returns the joints being armed that have no torque yet and have left their goals. A joint
+// under torque does not count: it sinks a little when its position becomes its goal, and would sink
+// further with each new goal.
 func (a *Arm) moved() (joints robot.Joints) {
 	for _, u := range a.arming.units[:a.arming.goals] {
 		i := a.units[u].joint
@@ -221,7 +221,7 @@ func (a *Arm) moved() (joints robot.Joints) {
 	return joints
 }
 
-// MovedWhileArming returns the joints whose motion stopped the last attempt to arm them.
+// MovedWhileArming returns the limp joints that have moved, so that their arming went back to the step of the goals.
 //
 //rt:noalloc
 func (a *Arm) MovedWhileArming() robot.Joints { return a.arming.moving }
@@ -255,7 +255,7 @@ func (a *Arm) Outside(slack int) (joints robot.Joints) {
 	return joints
 }
 
-// checkRange refuses joints that arming would move, except those of Rescue.
+// checkRange fails when a joint is outside its range, since arming would move it. Joints that Rescue permits pass.
 func (a *Arm) checkRange(joints robot.Joints) error {
 	joints &= a.OutOfRange() &^ a.rescue.joints
 	if joints == 0 {
@@ -279,8 +279,8 @@ func (a *Arm) checkRange(joints robot.Joints) error {
 		ErrOutOfRange, strings.Join(names, "; "), a.units[joints.First()].name)
 }
 
-// watchdogRow returns Dynamixel's bus watchdog, Size 0 on other servos. Any instruction on the bus
-// resets it; when it fires, the motor stops and keeps its torque.
+// watchdogRow returns the register of Dynamixel's bus watchdog; its Size is 0 on other servos. Any
+// instruction on the bus resets it; when it fires, the motor stops and keeps its torque.
 func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWatchdog) }
 
 const (
@@ -291,8 +291,8 @@ const (
 	watchdogMost    = 127                  // steps
 )
 
-// SetPeriod sets the time between ticks. A bus watchdog shorter than three ticks would stop the arm
-// between two of them, and the plausibility of a position depends on the travel of a tick.
+// SetPeriod sets the time between ticks. ArmStep sets the bus watchdog to at least three ticks, and
+// Read judges by the travel of a tick whether a position is plausible.
 //
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
@@ -314,7 +314,8 @@ func (a *Arm) Joints() robot.Joints { return robot.Joints(a.positions.all) }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// sendArming writes a register of the motors from index first of the ids on.
+// sendArming writes words into a register of the motors of the arming, beginning at index first of
+// their ids, and makes next the stage.
 func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error {
 	m := &a.arming
 	m.first, m.words = first, words
@@ -329,9 +330,9 @@ func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error 
 	return a.bus.syncWrite(r, m.ids[first:first+len(words)], words)
 }
 
-// confirmed reads back the last sync write, from as many motors as the deadline allows, at least
-// one. done: all motors have the value; otherwise the arming goes back to an earlier stage, or
-// ends.
+// confirmed reads back the last sync write, from as many motors as the deadline allows, at least one. done is
+// true when all motors have their values. When all were read and one has another value, the arming goes back
+// to the stage back, or fails after too many tries; why completes the error.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
 	n := len(m.unconfirmed)

@@ -54,13 +54,13 @@ func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus,
 	return bus, arm
 }
 
-// held returns the joints under a reaction that keeps them from their goals.
+// held returns the joints that do not follow their goals because of a reaction to a fault.
 func held(arm *servo.Arm) robot.Joints {
 	r := arm.Reactions()
 	return r.Hold | r.Overload | r.Limp
 }
 
-// readUntil ticks the arm until so returns true, which may take long on a busy host.
+// readUntil ticks the arm until so returns true. On a busy host that may take long.
 func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so func() bool) {
 	t.Helper()
 	clock, at := rt.KernelClock(), make([]float32, 2)

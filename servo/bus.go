@@ -11,14 +11,14 @@ import (
 
 const (
 	replyDelayMax = 2 * time.Millisecond    // upper limit of the measured reply delay
-	lossWait      = 2000 * time.Microsecond // beyond the computed end, for a reply that may be lost
+	lossWait      = 2000 * time.Microsecond // wait beyond the computed end for a reply that may be lost
 	lossMax       = 2400 * time.Microsecond // most that a lost reply may cost, its retry included
-	slotWait      = 300 * time.Microsecond  // for a reply after which later ones have come
-	ackTimeout    = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
+	slotWait      = 300 * time.Microsecond  // wait for a reply when the last servo's reply has come
+	ackTimeout    = 20 * time.Millisecond   // longest wait off the tick: EEPROM writes stall servos for milliseconds
 	quietTime     = 100 * time.Millisecond  // silence after which no late reply is expected any more
-	quietMax      = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
-	// exchanges that begin with a drain after an unclean exchange: late replies may come after the
-	// first of them
+	quietMax      = 500 * time.Millisecond  // longest wait for a silent line after a failed transaction
+	// number of exchanges after an unclean one that begin with a drain: late replies may come even
+	// after the first drain
 	drainCount  = 2
 	maxAttempts = 4   // for an acknowledged transaction
 	maxRead     = 200 // bytes of one reply
@@ -38,14 +38,14 @@ type Bus struct {
 	tx         []byte
 	data       []byte // data of a sync write
 	rx         [1024]byte
-	drainNext  int           // exchanges that still begin with a drain, because an earlier one may have left bytes
+	drainNext  int           // number of further exchanges that begin with a drain: bytes may be left over
 	gotBytes   bool          // the last exchange brought bytes
 	polled     bool          // the last exchange's replies were incomplete when its sleep ended
 	retried    bool          // a transaction was repeated since the caller cleared this
 	end        rt.Instant    // when the last request's replies were due
 	replyDelay time.Duration // time from the computed end until replies have arrived, see tuning
 	wasQuiet   bool          // the line was silent once since NewBus, see waitFirstQuiet
-	canceled   func() bool   // while an arm is opened: reports whether the opening is to end; nil: never
+	canceled   func() bool   // set while an arm is opened: reports whether OpenArm must end; nil: never
 
 	late, retries, refused atomic.Uint64
 }
@@ -82,7 +82,7 @@ func (b *Bus) Lost() bool { return b.lost }
 // Protocol returns the protocol of the servos on the bus.
 func (b *Bus) Protocol() table.Protocol { return b.protocol }
 
-// SetRetry gives later transactions that many attempts, each with that timeout.
+// SetRetry sets the number of attempts of later transactions, and the timeout of each attempt.
 func (b *Bus) SetRetry(attempts int, timeout time.Duration) {
 	b.retry = retry{attempts, timeout, timeout}
 }
@@ -97,14 +97,14 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 	return b.lineTime(request+replies*(b.format.Overhead()+params)) + time.Duration(replies)*replyGap
 }
 
-// uncleanExchange notes that late replies may still come.
+// uncleanExchange makes the next exchanges discard replies that come late, and voids the fence.
 //
 //rt:noalloc
 func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
 
-// gather sends the group's request and collects its replies, in any order, until all have arrived,
-// the line was silent for timeout, or the deadline has come. It returns the bits of the servos
-// without data.
+// gather sends the group's request and collects the replies, in any order, until all have arrived,
+// the line was silent for timeout, or the deadline has come. missing has the bits of the servos
+// that have sent no data.
 //
 //rt:noalloc
 func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (missing uint32) {
@@ -140,19 +140,19 @@ func (b *Bus) gatherEach(g *readGroup, timeout time.Duration, deadline rt.Instan
 	return g.missing()
 }
 
-// retryMissing repeats the request once to the servos that did not answer, within lossMax of the
-// end of the first exchange. It returns the bits of those still missing.
+// retryMissing repeats the request once to the servos in missing, within lossMax of the computed
+// end of the first exchange. It returns the bits of the servos that are still missing.
 //
 //rt:noalloc
 func (b *Bus) retryMissing(g *readGroup, missing uint32, deadline rt.Instant) uint32 {
 	if g.each != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
-		return missing // each had its own request, or no servo has answered
+		return missing // each servo had its own request, or no servo has answered
 	}
 	return b.readMissing(g, missing, min(deadline, b.end.Add(lossMax)))
 }
 
-// readMissing sends a plain sync read to the servos that did not answer, if its replies can arrive
-// before limit.
+// readMissing sends a plain sync read to the servos in missing if its replies can arrive before
+// limit. It returns the bits of the servos that are still missing.
 //
 //rt:noalloc
 func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32 {
@@ -176,14 +176,14 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 	return g.missing()
 }
 
-// exchange sends a request and collects its replies, which are due that long after the first byte
-// out.
+// exchange sends a request and collects its replies. due is the time from the first byte out until
+// all replies should have arrived.
 //
 // When several servos answered the last request and no byte comes now, this program or the adapter
 // is late: exchange then waits for the first byte until the deadline. It sleeps until the replies
 // are due, since a wake-up for each reply would cost more CPU time than it saves, and polls only
-// for the bytes that are missing then. After the reply of the last servo of the list the others
-// have missed their turn.
+// for the bytes that are missing then. Servos answer in the order of the request: after the last
+// servo's reply, exchange waits at most slotWait for the others.
 //
 //rt:noalloc
 func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration,
@@ -239,8 +239,8 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 	}
 }
 
-// parse stores the frames in the first have bytes, moves the incomplete rest to the front
-// and returns its size.
+// parse stores the frames in the first have bytes of b.rx, moves an incomplete frame at their end
+// to the front, and returns its size.
 //
 //rt:noalloc
 func (b *Bus) parse(g *readGroup, have int, fast bool) int {
@@ -286,8 +286,8 @@ func (b *Bus) parseFast(g *readGroup, have int) int {
 	return 0
 }
 
-// store keeps one reply. Of two replies of one servo the second is stored: bytes do not overtake
-// each other, so the first is a late answer to an earlier request.
+// store stores one reply in its group. A second reply of the same servo replaces the first: bytes
+// do not overtake each other, so the first is a late answer to an earlier request.
 //
 //rt:noalloc
 func (b *Bus) store(g *readGroup, r packet.Reply) {
@@ -318,9 +318,9 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 	copy(g.param(int(i)), r.Params)
 }
 
-// looksLikeEcho reports whether a frame has the same bytes as the request that it would answer: the echo of
-// a read of two bytes is a reply with a wrong value. DetectEcho may have missed the echo, and a byte of
-// noise keeps it from being removed. A true reply with these bytes is not used: it reports an encoder fault.
+// looksLikeEcho reports whether a frame has the same bytes as the request that it would answer: the echo of a request
+// to read two bytes has the form of a reply, with a wrong value. DetectEcho may have missed the echo, and a byte of
+// noise keeps it from being removed. A true reply with these bytes is not used either: it reports an encoder fault.
 //
 //rt:noalloc
 func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {

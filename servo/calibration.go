@@ -21,8 +21,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// MotorCalibration is one motor's entry in a calibration file. Its range is in raw positions after
-// the homing offset, which the servo applies itself.
+// MotorCalibration is one motor's entry in a calibration file. Its range is in raw positions as the
+// servo reports them, with the homing offset that the servo itself applies.
 type MotorCalibration struct {
 	ID           int
 	DriveMode    int // not 0: the unit decreases with the raw position
@@ -54,7 +54,7 @@ func LoadCalibration(path string) (Calibration, error) {
 	return c, nil
 }
 
-// otherFile is the cure of a calibration that cannot be this arm's.
+// otherFile is the advice when the calibration cannot be this arm's.
 const otherFile = "take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)"
 
 // maxCalibration is far above the size of any arm's file.
@@ -115,8 +115,8 @@ func parseMotor(text []byte) (c MotorCalibration, err error) {
 	return m.calibration()
 }
 
-// twice returns a motor, or a key of a motor, that occurs twice in valid JSON of objects in an
-// object.
+// twice returns the first key that one object of the file has twice: a motor's name, or a key of a
+// motor; "" without one. The data are valid JSON, objects in an object.
 func twice(data []byte) string {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var seen []map[string]bool // keys of each open object
@@ -181,8 +181,8 @@ func (m *motorJSON) calibration() (MotorCalibration, error) {
 	return c, c.check()
 }
 
-// check enforces the rules for every motor of every robot. fits compares the range with the turn of
-// the motor's model.
+// check enforces the rules that hold for every model of motor. The rules that depend on the model
+// are in fits.
 func (m MotorCalibration) check() error {
 	if m.RangeMin == m.RangeMax {
 		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was "+
@@ -198,7 +198,7 @@ func (m MotorCalibration) check() error {
 	return nil
 }
 
-// maxRaw is beyond the value of any register, and exact as a float32.
+// maxRaw is larger than the value of any register, and a float32 represents it exactly.
 const maxRaw = 1 << 20
 
 // fits enforces the rules that depend on the motor's model.
@@ -227,8 +227,8 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 	return nil
 }
 
-// narrowest is the least range of any joint, in degrees. A smaller range is noise of an encoder and
-// gives goals no meaning.
+// narrowest is the least range of a joint, in degrees. A smaller range is only noise of the
+// encoder, and goals in it would have no meaning.
 const narrowest = 2.0
 
 // wide refuses the range of a joint that was not moved while it was recorded.
@@ -344,9 +344,9 @@ func ParseCalibration(text string) (Calibration, error) {
 	return c, nil
 }
 
-// CalibrationPath returns the path of LeRobot's calibration file for the robot with that id (empty:
-// LeRobot's None), see calibrationRoots. Older releases of LeRobot used other names for some
-// robots; their file is used when no newer one exists.
+// CalibrationPath returns the path of LeRobot's calibration file for the robot with that id, in one
+// of calibrationRoots. An empty id becomes None, as in LeRobot. Older releases of LeRobot used
+// other names for some robots; their file is used when no newer one exists.
 func CalibrationPath(r robot.Robot, id string) string {
 	if id == "" {
 		id = "None"
@@ -361,9 +361,9 @@ func CalibrationPath(r robot.Robot, id string) string {
 	return folders[0] + "/" + id + ".json"
 }
 
-// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are
-// written into the first. LeRobot reads a variable that is set and empty as the working directory,
-// which is probably a mistake: here it is unset, and the second folder is LeRobot's.
+// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are written into the
+// first. A variable that is set and empty counts as unset in the first folder. To LeRobot it is the working
+// directory, which is probably a mistake; the second folder, where it differs, is LeRobot's.
 func calibrationRoots() []string {
 	roots := []string{calibrationRoot(func(name string) (string, bool) {
 		value := os.Getenv(name)
@@ -377,7 +377,7 @@ func calibrationRoots() []string {
 
 // calibrationRoot returns $HF_LEROBOT_CALIBRATION, else $HF_LEROBOT_HOME/calibration, else
 // $HF_HOME/lerobot/calibration, where HF_HOME is by default $XDG_CACHE_HOME/huggingface, else
-// ~/.cache/huggingface. A ~ is expanded in all of them, and $NAME in the last two.
+// ~/.cache/huggingface. A ~ is expanded in all four variables, and $NAME in HF_HOME and XDG_CACHE_HOME.
 //
 // Source: LeRobot utils/constants.py; huggingface_hub constants.py.
 func calibrationRoot(lookup func(name string) (value string, ok bool)) string {
@@ -428,7 +428,7 @@ func calibrationFolders(r robot.Robot) (folders []string) {
 const maxCalibrationFiles = 256
 
 // CalibrationFiles returns the calibration files of all arms of this kind in LeRobot's folders,
-// sorted by name. Of two files for one id it returns that of CalibrationPath.
+// sorted by name. Of two files for one id it returns the file that CalibrationPath returns.
 func CalibrationFiles(r robot.Robot) ([]string, error) {
 	var files []string
 	seen := map[string]bool{}

@@ -14,7 +14,7 @@ import (
 
 var placeVariables = []string{"HF_LEROBOT_CALIBRATION", "HF_LEROBOT_HOME", "HF_HOME", "XDG_CACHE_HOME"}
 
-// daemonHome is the home directory of a user that every Linux has.
+// daemonHome is the home directory of the user daemon, which exists on every Linux.
 var daemonHome = func() string {
 	u, err := user.Lookup("daemon")
 	if err != nil {
@@ -23,7 +23,7 @@ var daemonHome = func() string {
 	return u.HomeDir
 }()
 
-// places are values of the variables, with LeRobot's folder for them.
+// places are values of placeVariables, each with the folder that LeRobot uses for these values.
 // TestCalibrationPlaceIsLeRobots compares them with LeRobot itself.
 var places = []struct {
 	env  map[string]string
@@ -81,8 +81,8 @@ func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
 
 func TestCalibrationPlaceIsLeRobots(t *testing.T) {
 	python := rttest.Must(filepath.Abs("../.venv-export/bin/python"))(t)
-	// The stamp appears after the installation, python before it: `make export-env` may be
-	// installing LeRobot now.
+	// `make export-env` creates python at its beginning and the stamp at its end. Without the stamp
+	// it may be installing LeRobot now.
 	if _, err := os.Stat("../.venv-export/.edgert-export"); err != nil {
 		t.Skip("LeRobot is not installed here: make export-env")
 	}

@@ -20,8 +20,8 @@ const eepromSettle = 20 * time.Millisecond
 func (a *Arm) Unconfigured() []string { return a.unconfigured }
 
 // checkCalibration compares the servo's homing offset, position limits and direction with the
-// calibration. A servo with the factory's limits passes with any range; then only Write enforces
-// the range.
+// calibration. A servo with the factory's position limits passes whatever the calibration's range
+// is; then only Write enforces the range.
 func (a *Arm) checkCalibration(u unit, all Calibration) error {
 	if u.shadow {
 		return nil
@@ -65,10 +65,10 @@ func (a *Arm) checkCalibration(u unit, all Calibration) error {
 		"to %d; %s", offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax, cure)
 }
 
-// MatchCalibrations compares candidates with the arm's motors: ids, models and the registers that
-// OpenArm checks. It writes nothing but the status return level of a motor that answers only pings.
-// differs holds nil for each candidate that matches, otherwise the difference. It fails as OpenArm
-// does when the arm does not answer, is a different one, or cfg.Canceled ends the search.
+// MatchCalibrations compares candidates with the arm's motors: ids, models and the registers that OpenArm checks. It
+// writes nothing but the status return level of a motor that answers only pings. differs holds, for each candidate, nil
+// when it matches and an error with the difference when it does not. MatchCalibrations fails with OpenArm's errors when
+// a motor does not answer, a motor has another model, or cfg.Canceled returns true.
 func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error, err error) {
 	differs = make([]error, len(candidates))
 	var fit []int // candidates with the robot's motors
@@ -108,8 +108,8 @@ func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error
 	return differs, nil
 }
 
-// limited reports whether a servo limits its goals itself: an STS goes to the edge of its
-// range instead, a Dynamixel in position mode refuses the goal.
+// limited reports whether a servo itself limits its goals to its range: for a goal outside, an STS
+// goes to the edge of the range, and a Dynamixel in position mode refuses the goal.
 func limited(model *table.Model, m robot.Motor) bool {
 	if !model.Has(table.MinPositionLimit) {
 		return false
@@ -197,10 +197,11 @@ func (a *Arm) configure(i int) error {
 	return nil
 }
 
-// limpOnly are the registers that change the meaning of a goal: a motor under torque would move.
+// limpOnly are the registers that are written only while a motor is limp. They change the meaning
+// of its goal, so that a motor under torque would move.
 var limpOnly = []table.Register{table.OperatingMode, table.Phase, table.SecondaryID, table.DriveMode}
 
-// differing returns the settings that a motor does not have yet, followed by its repairs.
+// differing returns the wanted settings that a motor does not have yet, followed by the corrections of repairs.
 func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	var changes []robot.Setting
 	for _, s := range want {
@@ -216,8 +217,8 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	return a.gainsToo(want, append(changes, repairs...)), err
 }
 
-// repairs returns corrections of settings, left by other software, that change the meaning of
-// goals. Phase keeps its other bits, which differ between servos.
+// repairs returns corrections for registers in which other software has left a value that changes the meaning
+// of goals. A correction of Phase changes one bit, since the other bits differ between servos.
 func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 	m := a.robot.Motors[u.joint]
 	for _, r := range [...]table.Register{table.Phase, table.DriveMode, table.SecondaryID} {
@@ -249,9 +250,9 @@ func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 	return changes, nil
 }
 
-// SameAgain reads a register again and fails where it has another value than before. A value of which
-// only a bit is changed must not come from a damaged reply, one in 256 of which passes its checksum:
-// with other bits of Phase a motor runs away.
+// SameAgain reads a register again and fails when its value is not the value before. Before a caller
+// changes one bit of a register, the other bits must be certain: one damaged reply in 256 passes its
+// checksum, and with other bits of Phase a motor runs away.
 func SameAgain(b *Bus, id ID, row table.Row, before int) error {
 	again, _, err := b.ReadRegister(id, row)
 	if err == nil && again != before {
@@ -268,8 +269,8 @@ const (
 	noSecondary  = 255    // Secondary_ID of a servo that obeys only its own id
 )
 
-// gainsToo adds every later setting to a change of the operating mode, which resets the gains of a
-// Dynamixel.
+// gainsToo adds all wanted settings to changes that contain the operating mode of a Dynamixel,
+// because a change of the mode resets the gains.
 func (a *Arm) gainsToo(want, changes []robot.Setting) []robot.Setting {
 	if a.bus.protocol != table.Dynamixel2 || !slices.ContainsFunc(changes, func(s robot.Setting) bool {
 		return s.Register == table.OperatingMode
@@ -296,7 +297,7 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 	}
 	var failed error
 	if wear && lock.Size != 0 {
-		_, failed = b.WriteRegister(id, lock, 0) // without an acknowledgement it may be open all the same
+		_, failed = b.WriteRegister(id, lock, 0) // the lock may be open even if no acknowledgement has come
 	}
 	for _, s := range changes {
 		if failed != nil {
@@ -351,7 +352,7 @@ func EnableReplies(b *Bus, motors []robot.Motor) (changed []string, err error) {
 
 // AnswerReads changes motors that answer only pings, as a Dynamixel does at status return level 0,
 // so that they also answer reads. It returns the names of the changed motors. It writes nothing to
-// the others, to a silent motor or to a motor of another model.
+// a motor that answers reads, is silent or is of another model.
 func AnswerReads(b *Bus, motors []robot.Motor) (changed []string) {
 	if b.protocol != table.Dynamixel2 {
 		return nil // a Feetech answers reads at each of its levels, and an AX has its level in EEPROM
@@ -385,7 +386,7 @@ func enableReplies(b *Bus, m robot.Motor) (changed bool, err error) {
 		return false, nil
 	}
 	if err != nil && !b.pings(m) {
-		return false, err // no motor, or another model, whose registers have other addresses
+		return false, err // there is no motor, or it is another model, whose registers have other addresses
 	}
 	b.writeUnanswered(m.ID, m.Model, row, want)
 	if level, _, err = b.ReadRegister(m.ID, row); err != nil {
@@ -398,7 +399,8 @@ func enableReplies(b *Bus, m robot.Motor) (changed bool, err error) {
 	return true, nil
 }
 
-// writeUnanswered writes a register of a servo that does not acknowledge, with its lock open.
+// writeUnanswered writes a register of a servo that does not acknowledge writes. It opens the
+// servo's lock for a write to the EEPROM.
 func (b *Bus) writeUnanswered(id ID, model *table.Model, row table.Row, value int) {
 	b.SetRetry(1, ackTimeout)
 	defer b.ResetRetry()

@@ -16,19 +16,19 @@ type Stats struct {
 	Lost         uint64   // positions that were requested and did not come
 	Corrupt      uint64   // runs of bytes that were no frame, and frames of servos to which no request was sent
 	Late         uint64   // replies that came so late that the next cycle discarded them
-	Retries      uint64   // repeated transactions; on the tick at most one per cycle, inside its budget
+	Retries      uint64   // repeated transactions; a tick repeats at most one, and only if the reply can come in time
 	Refused      uint64   // requests that a motor refused in its answer
 	Alerts       uint64   // positions that came with a fault
-	Doubted      uint64   // positions that the joint cannot have reached since the reading before; they are not used
-	ClippedGoals uint64   // positions limited to the joint's range
+	Doubted      uint64   // unused positions: the joint cannot have reached them since the reading before
+	ClippedGoals uint64   // goals that Write limited to the joint's range or the wheels' speed
 	RefusedGoals uint64   // calls of Write that sent nothing because of a NaN or an infinity
-	FastReads    uint64   // cycles whose positions came complete in one merged reply
+	FastReads    uint64   // cycles in which one merged reply brought all positions
 	Fallbacks    uint64   // changes from fast sync reads to plain ones
 	FastTries    uint64   // later tries of a fast sync read
 	Cycle        *rt.Hist // durations of Read
 }
 
-// Add adds the counts of another arm and takes its Cycle.
+// Add adds the counts of another arm to s, and replaces s.Cycle by that of t.
 //
 //rt:noalloc
 func (s *Stats) Add(t Stats) {
@@ -76,12 +76,11 @@ func (a *Arm) Stats() Stats {
 	}
 }
 
-// Read writes all motors' present positions into dst, in the robot's order and units; a base's
-// velocities are in the places of its wheels. A motor that
-// does not answer in time, or whose reading is implausible (see sight), keeps its last position and
-// has its bit set in stale.
+// Read writes all motors' present positions into dst, in the robot's order and units; the places of
+// a base's wheels hold the base's velocities. A motor that does not answer in time, or whose
+// reading is implausible (see sight), keeps its last position in dst and has its bit set in stale.
 //
-// A lost reply adds at most lossMax, 2.4 ms. Read returns at the deadline, except when no tick has
+// A lost reply adds at most lossMax, 2.4 ms. Read returns by the deadline, except when no tick has
 // the time to read a health window, see windowDeadline.
 //
 //rt:noalloc
@@ -92,7 +91,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 	start := a.clock.Now()
 	a.bus.waited, a.bus.retried = rt.Wait{}, false
 	a.health.checkBusWatchdog(start)
-	// a motor may have restarted in the gap, without a reply missing
+	// a motor may have restarted in the gap although no reply is missing
 	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootMin {
 		since := start
 		if gap >= longGap {
@@ -127,17 +126,17 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 // with the newest settled position, within the travel that the joint can have made since: one
 // damaged reply in 256 passes its checksum, and a loose contact damages many.
 //
-// The travel is travelShare of the joint's velocity limit, at least travelLeast, times the time
-// between the two readings, plus travelNoise. The time is at most travelPeriods ticks: after a
-// silence a joint may be anywhere, so another position needs two readings. A settled position that is
-// more than jumpShare times the travel of the whole time away is a jump.
+// The travel is travelShare of the joint's velocity limit, at least travelLeast, times the time between the
+// two readings, plus travelNoise. A longer time counts as travelPeriods ticks: after a silence a joint may be
+// anywhere, so a distant position needs two readings. A settled position is a jump when its distance from the
+// settled position before is more than the travel in jumpShare times the time between the two.
 const (
 	travelShare   = 2.0                    // a servo that catches up runs at its own full speed, and a hand may push it
 	travelLeast   = 360.0                  // degrees per second: the fastest of these servos turn that fast under load
 	travelNoise   = 16                     // counts: noise and play
 	travelPeriods = 2                      // ticks: one reply may be lost
-	travelUnknown = 100 * time.Millisecond // limit of the time where no period is known
-	jumpShare     = 2                      // times that travel: some servos turn so fast without a load
+	travelUnknown = 100 * time.Millisecond // limit of the time when no period is set
+	jumpShare     = 2                      // some servos turn this many times faster without a load
 	sightReads    = 5                      // reads of OpenArm until two agree
 )
 
@@ -188,20 +187,20 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 	return s.settled
 }
 
-// Jumped returns the joints whose position is used since the newest Read, because two readings
-// agree, although no joint can have moved so far since the position before. A leader has none.
+// Jumped returns the joints whose position jumped in the newest Read: two readings agree on the position,
+// although the joint cannot have moved so far since the position before. A leader's joints never jump.
 //
 //rt:noalloc
 func (a *Arm) Jumped() robot.Joints { return a.jumped }
 
-// reaches reports whether the joint can have travelled that many counts in a time.
+// reaches reports whether the joint can have travelled way counts in the time in.
 //
 //rt:noalloc
 func (s *sight) reaches(way int, in time.Duration) bool {
 	return math.Abs(float64(way)) <= s.speed*in.Seconds()+travelNoise
 }
 
-// near reports whether joint i can have travelled that many counts since an instant.
+// near reports whether joint i can have travelled way counts from since to now.
 //
 //rt:noalloc
 func (a *Arm) near(i, way int, since, now rt.Instant) bool {
@@ -212,10 +211,10 @@ func (a *Arm) near(i, way int, since, now rt.Instant) bool {
 	return since != 0 && a.sights[i].reaches(way, min(most, now.Sub(since)))
 }
 
-// takePositions stores the positions of the motors that have answered, and returns the joints whose
-// reading is not settled and was not stored. Every reading is stored where no period is known,
-// because nothing is driven then, and on a leader, whose joints a hand moves faster than any servo.
-// Arming waits for a settled reading there too.
+// takePositions stores the settled readings of the motors that have answered. doubted has the
+// joints whose reading is not settled and was not stored. When no period is set, nothing is driven,
+// and every reading is stored; so is every reading of a leader, whose joints a hand moves faster
+// than any servo. Arming waits for a settled reading in these cases too.
 //
 //rt:noalloc
 func (a *Arm) takePositions(stale robot.Joints, now rt.Instant) (doubted robot.Joints) {
@@ -234,9 +233,9 @@ func (a *Arm) takePositions(stale robot.Joints, now rt.Instant) (doubted robot.J
 	return doubted
 }
 
-// takeTurns stores the positions of joints that have just been checked and have not restarted, in
-// their true turn. When that differs from the assumed turn, the joint has moved, and its next
-// reading can be settled.
+// takeTurns corrects the turn of joints that have just been checked and have not restarted. When the reading's true
+// turn is not the assumed one, the joint has moved: the next reading must then agree with the reading in its true
+// turn. A position that needs no settled reading (see takePositions) is stored at once.
 //
 //rt:noalloc
 func (a *Arm) takeTurns(joints robot.Joints, dst []float32) {
@@ -253,7 +252,7 @@ func (a *Arm) takeTurns(joints robot.Joints, dst []float32) {
 	}
 }
 
-// unsettled returns the joints whose newest reading is not settled, or that did not answer.
+// unsettled returns the joints whose newest reading is not settled, or whose motor did not answer.
 func (a *Arm) unsettled() (joints robot.Joints) {
 	for i := range a.sights {
 		if !a.sights[i].settled {
@@ -263,8 +262,8 @@ func (a *Arm) unsettled() (joints robot.Joints) {
 	return joints
 }
 
-// findPlaces reads until two readings of every joint agree. For an arm that keeps moving it stores
-// the newest readings.
+// findPlaces reads until two readings of every joint agree. When they do not, because the arm keeps
+// moving, it stores the newest readings.
 func (a *Arm) findPlaces() error {
 	for range sightReads {
 		if err := a.readPositions(); err != nil {
@@ -280,8 +279,8 @@ func (a *Arm) findPlaces() error {
 	return nil
 }
 
-// Range returns the calibrated range of motor i in its unit, low <= high; in place of a wheel, the
-// limits of a velocity of its base.
+// Range returns the calibrated range of joint i in its unit, with low <= high. For a wheel it
+// returns the limits of the base's velocity in the wheel's place.
 func (a *Arm) Range(i int) (low, high float64) {
 	if a.wheels.Has(i) {
 		most := a.robot.Base.Speed[i-a.wheels.First()]
@@ -307,7 +306,7 @@ func (a *Arm) place(i int) int {
 	j := &a.joints[i]
 	raw := a.rawPosition(i) + j.shift
 	if a.health.unchecked.Has(i) && outside(raw, j.min, j.max) > RangeSlack {
-		// Its motor may have restarted and forgotten its turns.
+		// The joint's motor may have restarted and forgotten its turns.
 		raw = InTurn(raw, a.raws[i]-j.turn/2, a.raws[i]+j.turn/2, j.turn)
 	}
 	return raw
@@ -330,7 +329,7 @@ func (a *Arm) Positions(dst []float32) {
 	a.fillBase(dst, a.raws)
 }
 
-// Goals writes the last goals of arming or Write into dst, in the joints' units.
+// Goals writes the joints' newest goals, from ArmStep or Write, into dst, in the joints' units.
 //
 //rt:noalloc
 func (a *Arm) Goals(dst []float32) {
@@ -342,9 +341,9 @@ func (a *Arm) Goals(dst []float32) {
 
 // Write sends goals, in the robot's units, to the joints whose bit is set. No servo acknowledges
 // it. A goal outside a joint's range is limited to the edge of the range, or to the joint's
-// position when that is outside too. The goals in the places of a base's wheels are its velocities.
-// With a NaN or an infinity it sends nothing. Limp joints must
-// have no bit: a goal switches the torque of some servos on.
+// position when the position is outside too. The goals in the places of a base's wheels are the
+// base's velocities. When a goal is NaN or infinite, Write sends nothing. The caller sets no bit
+// for a limp joint: a goal switches the torque of some servos on.
 //
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints robot.Joints) {
@@ -375,7 +374,7 @@ func (a *Arm) Write(goal []float32, joints robot.Joints) {
 	}
 }
 
-// sendGoals writes the goals of joints, which are in a.goals, into a register.
+// sendGoals writes a.goals.words, the goals of the joints, into a register of the servos a.goals.ids.
 //
 //rt:noalloc
 func (a *Arm) sendGoals(row table.Row, joints robot.Joints) {
@@ -391,8 +390,8 @@ func (a *Arm) sendGoals(row table.Row, joints robot.Joints) {
 	a.bus.send(a.bus.tx)
 }
 
-// inside returns the goal nearest to raw that joint i may get: inside its range, or no farther
-// outside than the joint is, and never beyond the servo's own limits.
+// inside returns the goal nearest to raw that is permitted for joint i: inside the joint's range,
+// or no farther outside than the joint is now, and never beyond the servo's own limits.
 //
 //rt:noalloc
 func (a *Arm) inside(i, raw int) int {
@@ -412,21 +411,22 @@ func (a *Arm) BusWait() rt.Wait { return a.bus.waited }
 //rt:noalloc
 func (a *Arm) Lost() bool { return a.bus.lost }
 
-// The wheels of a base are the last joints of an arm. Their motors are in velocity mode, and have no
-// watchdog of their own: a wheel turns at its last goal velocity until it gets another one, or loses
-// its torque. So every wheel gets 0 before its torque, at the end, and where its joint holds.
+// The wheels of a base are the last joints of an arm. Their motors are in velocity mode, and have no watchdog of their
+// own: a wheel turns at its last goal velocity until it gets another one, or loses its torque. So a wheel gets the goal
+// velocity 0 before its torque is switched on, when the arm is closed or made limp, and when its joint must hold.
 
 // wheelMost is the highest velocity that a wheel can have, in counts per second; a reading beyond it
 // is not used. The fastest STS has 110 rpm.
 const wheelMost = 8000
 
-// velocityAt returns the distance of the present velocity from the present position in the motors'
-// tables, which one read covers.
+// velocityAt returns the number of bytes from the present position to the present velocity in the
+// motors' tables; one read covers both.
 //
 //rt:noalloc
 func (a *armConst) velocityAt() int { return a.rows.velocity.Addr - a.rows.position.Addr }
 
-// fillBase writes the base's velocities at wheel velocities into the wheels' places of dst.
+// fillBase computes the base's velocities from the wheels' velocities in raws, and writes them into
+// the wheels' places in dst.
 //
 //rt:noalloc
 func (a *Arm) fillBase(dst []float32, raws []int) {
@@ -439,8 +439,8 @@ func (a *Arm) fillBase(dst []float32, raws []int) {
 	}
 }
 
-// spin writes the goal velocities of wheels. A base moves only with all of its wheels; with a part
-// of them, these get 0.
+// spin writes the goal velocities of wheels. A base moves only with all of its wheels: when joints
+// has only some of them, they get the goal 0.
 //
 //rt:noalloc
 func (a *Arm) spin(goal []float32, joints robot.Joints) {
@@ -464,7 +464,7 @@ func (a *Arm) spin(goal []float32, joints robot.Joints) {
 	a.sendGoals(a.rows.spin, joints)
 }
 
-// Wheel returns the goal and the present velocity of a joint that is a wheel, in counts per second.
+// Wheel returns the goal velocity and the present velocity of a joint that is a wheel, in counts per second.
 //
 //rt:noalloc
 func (a *Arm) Wheel(joint int) (goal, present int) { return a.goals.raw[joint], a.raws[joint] }

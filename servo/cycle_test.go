@@ -14,7 +14,7 @@ import (
 
 const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick
 
-// never is the due time for tests without health reads between their cycles.
+// never is the due time of the next health window in tests that read none.
 const never = rt.Instant(1<<63 - 1)
 
 func (l *line) deadline() rt.Instant { return l.clock.Now().Add(farAway) }
@@ -36,13 +36,14 @@ func TestCleanCycleIsOneWriteAndOneRead(t *testing.T) {
 	if l.writes != 1 || l.waits != 0 || l.reads != 1 {
 		t.Errorf("a clean cycle made %d writes, %d polls, %d reads, want 1, 0, 1", l.writes, l.waits, l.reads)
 	}
-	// 14 bytes out, 6 x 8 in, 6 gaps.
+	// The request has 14 bytes, each of the 6 replies has 8, and there is a gap before each reply.
 	if wire := 62*10*time.Microsecond + 6*replyGap; took != wire || a.BusWait().Meant != wire {
 		t.Errorf("a clean cycle took %v, waited %v, want %v", took, a.BusWait(), wire)
 	}
 }
 
-// A request after a sync write waits for the line. The driver waits too, but wakes up only once.
+// A request after a sync write waits until the line is free. The driver adds that wait to its sleep
+// and wakes up only once.
 func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	a, l := openLine(t)
 	start := l.clock.Now()
@@ -147,8 +148,8 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 	}
 }
 
-// A reply that is lost once costs time, not its value: the motor gets the request again within the
-// tick.
+// When a reply is lost once, its value is not: the driver repeats the request to the motor within
+// the tick.
 func TestLostReplyIsAskedForAgain(t *testing.T) {
 	for _, id := range []byte{1, 3, 6} { // the turn of the last motor ends later than the others'
 		a, l := openLine(t)
@@ -162,7 +163,7 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 		if took := l.clock.Now().Sub(start); stale != 0 || took > clean+lossMax {
 			t.Errorf("motor %d: stale %06b after %v, want it answered within lossMax beyond %v", id, stale, took, clean)
 		}
-		// After the last motor's answer the others have missed their turn.
+		// When the last motor has answered, the driver waits only slotWait for the missing reply.
 		if took := l.clock.Now().Sub(start); id != 6 && took > clean+slotWait+300*time.Microsecond {
 			t.Errorf("motor %d: asked again and answered after %v, want it soon after %v", id, took, clean+slotWait)
 		}
@@ -188,7 +189,7 @@ func onlyFor(id byte, change func([]byte) []byte) func([]byte) []byte {
 
 func reply9([]byte) []byte { return []byte{0xFF, 0xFF, 9, 4, 0, 0, 8, 0xEA} }
 
-// Goal: a reply that misses its tick must not be taken for the next tick's.
+// Goal: a reply that comes after its tick is never taken for a reply of the next tick.
 func TestLateBytesAreDrained(t *testing.T) {
 	a, l := openLine(t)
 	dst := make([]float32, 6)
@@ -243,13 +244,13 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 	l.clock.Advance(10 * time.Millisecond)
 	late := true
 	l.tamper = func(r []byte) []byte {
-		if late { // a late reply of the gripper with 1200, then that of motor 1
+		if late { // a late reply of the gripper with 1200, then the reply of motor 1
 			late = false
 			return append([]byte{0xFF, 0xFF, 6, 4, 0, 0xB0, 0x04, 0x41}, r...)
 		}
 		return r
 	}
-	a.Read(dst, l.deadline()) // takes the late reply and leaves the new one in the buffer
+	a.Read(dst, l.deadline()) // stores the gripper's late reply and leaves its new one in the buffer
 	for raw, want := range map[int]float32{1500: 25, 2000: 50, 3000: 100} {
 		l.servos[6].put(56, raw)
 		l.clock.Advance(10 * time.Millisecond)
@@ -399,7 +400,7 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 	}
 }
 
-// drowsy wakes up late, from a sleep and from a poll.
+// drowsy is a line and a clock whose sleeps and waits end late.
 type drowsy struct {
 	*line
 	*rttest.Clock
@@ -413,8 +414,8 @@ func (d *drowsy) Wait(timeout time.Duration) error {
 	return d.line.Wait(timeout)
 }
 
-// Goal: a read that sleeps is not later than a read that polls, however late sleeps end, except for
-// the part by which the sleep cannot be shortened.
+// Goal: however late sleeps end, a read that sleeps takes no longer than a read that polls, because its sleep is
+// shortened. A sleep cannot end before the line has carried all bytes, so beyond that a late sleep makes a read longer.
 func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 	const clean, behind = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond
 	sleepsLate(t, 40*time.Microsecond, behind, clean+behind)
@@ -444,7 +445,7 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	}
 }
 
-// Where each motor gets its own request, other reads expect the delay of the slowest.
+// When each motor gets its own request, the delay that other reads expect is the delay of the slowest motor.
 func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	const late = 20 * time.Microsecond
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)

@@ -12,7 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// withDriveMode writes elbow_flex's Drive_Mode and returns a calibration with a different value.
+// withDriveMode opens a bus on which elbow_flex's Drive_Mode is motor, and returns a configuration
+// whose calibration has file as its drive_mode.
 func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	t.Helper()
 	r := robotOf(t, name)
@@ -27,8 +28,8 @@ func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	return cfg
 }
 
-// Goal: an arm whose motor counts in the other direction than its calibration is refused. The error
-// names the motor, both values and a cure. Bits of Drive_Mode that are no direction are ignored.
+// Goal: an arm whose motor counts in the other direction than its calibration is refused. The error names the
+// motor, both values and a cure. Bits of Drive_Mode that do not set the direction are ignored.
 func TestDriveModeIsCompared(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// echoing is a line with an echo, from the request with number from on.
+// echoing is a line that echoes requests, beginning with request number from.
 type echoing struct {
 	*line
 	from, written int
@@ -37,7 +37,7 @@ func (e *echoing) Write(p []byte) (int, error) {
 	return e.line.Write(p)
 }
 
-// The host may be away when the first echo comes.
+// DetectEcho still finds the echo when the host is suspended while the first echo comes.
 func TestALateEchoIsFound(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -64,8 +64,8 @@ func TestALateEchoIsFound(t *testing.T) {
 	}
 }
 
-// The echo of a read of two bytes is a complete answer with a wrong value. Where DetectEcho has
-// missed the echo, the answer after it is used.
+// The echo of a request to read two bytes has the form of an answer, with a wrong value. When
+// DetectEcho has missed the echo, the true answer after it is used.
 func TestAnEchoIsNotTheAnswer(t *testing.T) {
 	clock := rttest.NewClock(0)
 	e := &echoing{line: newLine(clock, 1), from: 1 + echoTries}
@@ -84,8 +84,8 @@ func TestAnEchoIsNotTheAnswer(t *testing.T) {
 	}
 }
 
-// Where the answer is lost, its request's echo is no answer: whether the echo was found or not, and whether
-// bytes come before it.
+// When the answer is lost, the echo of its request is not taken for it, whether DetectEcho has found the
+// echo or not, and whether bytes come before the echo or not.
 func TestAnEchoOfALostAnswer(t *testing.T) {
 	r := so101().Motors[0].Model.Row(table.PresentPosition)
 	for _, glitch := range [][]byte{nil, {0}, {0xFF}, {0xFF, 0xFF}, {0xFF, 0xFF, 1}} {

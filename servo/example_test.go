@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// The example reads the position of the simulated SO-101's first joint and moves the joint to 45
+// The example reads the position of the first joint of a simulated SO-101 and moves the joint to 45
 // degrees.
 func Example() {
 	bus, err := servosim.Open(servosim.Config{})

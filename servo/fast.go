@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	fastTries   = 3                      // bring-up: attempts to get a complete answer to a fast sync read
-	fastTornMax = 3                      // replies in a row that may be torn: one silent motor tears all of them
-	fastWait    = time.Second            // time of complete plain reads before a fast one is tried again
+	fastTries   = 3                      // attempts of OpenArm to get a complete answer to a fast sync read
+	fastTornMax = 3                      // torn replies in a row that end fast reads: a silent motor tears them all
+	fastWait    = time.Second            // time of only complete plain reads, after which a fast read is tried
 	fastWaitMax = time.Minute            // largest fastWait after doublings
-	fastSlack   = 100 * time.Microsecond // for a reply that comes a little later than its tuning
+	fastSlack   = 100 * time.Microsecond // least wait for a reply that comes a little later than its tuning
 )
 
 // fastMode decides between the fast sync read, whose single reply ends at the first silent motor,
-// and the plain one. A late reply looks torn, as after a silent motor, so the fast read is tried
-// again when every plain read has been complete for wait.
+// and the plain sync read. A late reply looks torn, like the reply with a silent motor. So Read
+// tries the fast read again when all plain reads were complete for the time wait.
 type fastMode struct {
 	known bool          // the motors' firmware has the fast sync read
 	torn  int           // merged replies in a row that were not complete
-	since rt.Instant    // fast: start of fast reads; plain: since then all reads were complete
-	wait  time.Duration // doubles when fast reads have failed again within it
+	since rt.Instant    // with fast reads: their start; with plain reads: since then all were complete
+	wait  time.Duration // doubles when fast reads have failed again within this time
 
 	reads, fallbacks, tries atomic.Uint64 // any thread may read them
 }
@@ -52,7 +52,7 @@ func (a *Arm) probeFast() {
 	}
 }
 
-// readAll requests all positions, and those that did not come once more.
+// readAll requests all positions, and repeats the request once to the motors without an answer.
 //
 //rt:noalloc
 func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
@@ -80,8 +80,8 @@ func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
 	return stale
 }
 
-// retryFast tries the fast read once, and keeps enough time for a plain one before the deadline. A
-// tick that is too short for both may get no positions.
+// retryFast tries the fast read once, and keeps enough time for a plain read before the deadline.
+// In a tick that is too short for both reads it may get no positions.
 //
 //rt:noalloc
 func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {

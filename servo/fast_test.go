@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// chain is a Port in simulated time with Dynamixels that answer sync reads of positions. It follows
-// the frame pictures of the manual and does not allocate once its buffer has grown.
+// chain is a Port in simulated time with Dynamixels that answer sync reads of positions. Its frames
+// follow the pictures in the manual. It does not allocate once its buffer has grown.
 type chain struct {
 	clock  *rttest.Clock
 	value  int           // position of all motors
@@ -98,7 +98,7 @@ func link(t *testing.T, period time.Duration) *linked {
 	return l
 }
 
-// tick reads once and compares the positions with the true ones.
+// tick reads once and compares the positions with the true positions. It returns the stale joints.
 func (l *linked) tick() (stale uint32) {
 	l.clock.SleepUntil(l.next)
 	l.next = l.next.Add(l.period)
@@ -117,7 +117,7 @@ func (l *linked) tick() (stale uint32) {
 	return stale
 }
 
-// run ticks for d and fails when a value is missing, except those of wanted.
+// run ticks for d and fails unless the stale joints of each tick are those in wanted.
 func (l *linked) run(d time.Duration, wanted uint32) {
 	l.t.Helper()
 	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
@@ -127,7 +127,7 @@ func (l *linked) run(d time.Duration, wanted uint32) {
 	}
 }
 
-// bad makes the host late for three ticks, so that plain reads replace the fast ones.
+// bad tears the replies of fastTornMax ticks, as a late host does, so that plain reads replace the fast reads.
 func (l *linked) bad() {
 	l.t.Helper()
 	l.torn = true
@@ -142,7 +142,7 @@ func (l *linked) bad() {
 
 const sixtyHz = time.Second / 60
 
-// After a host was late for a moment, fast reads come back.
+// When a host was late for a moment, the arm returns to fast reads.
 func TestFastReadsComeBack(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.run(2*time.Second, 0)
@@ -160,7 +160,7 @@ func TestFastReadsComeBack(t *testing.T) {
 		t.Errorf("of %d cycles %d fast; %d fallbacks, %d tries; want all but a second's, 1, 1", s.Cycles, s.FastReads,
 			s.Fallbacks, s.FastTries)
 	}
-	// Fast reads have lasted for long: the next wait is short again.
+	// Fast reads have now lasted for longer than the wait, so the next wait is short again.
 	l.bad()
 	l.torn = false
 	l.run(2*time.Second, 0)
@@ -169,7 +169,7 @@ func TestFastReadsComeBack(t *testing.T) {
 	}
 }
 
-// Where merged replies stay torn, a try loses no values, and tries become rare.
+// When every merged reply is torn, a try of the fast read loses no values, and tries become rare.
 func TestFastTriesBecomeRareAndCostNoValues(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.run(2*time.Second, 0)
@@ -189,7 +189,7 @@ func TestFastTriesBecomeRareAndCostNoValues(t *testing.T) {
 	}
 }
 
-// A silent motor causes no tries: a fast read would end at it.
+// While a motor is silent, the fast read is not tried: its reply would end at that motor.
 func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.run(2*time.Second, 0)
@@ -210,10 +210,10 @@ func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 	}
 }
 
-// In a tick without the time for both reads, a try may lose the values, but never overruns the
-// deadline, and tries continue.
+// In a tick that is too short for a fast read and a plain read, a try of the fast read may lose the
+// values, but never overruns the deadline, and tries continue.
 func TestFastTriesInAShortTick(t *testing.T) {
-	// its deadline leaves 1.5 ms; the fast read needs 0.8, the plain one after it 1
+	// the deadline leaves 1.5 ms of it; the fast read needs 0.8 ms, and the plain read after it 1 ms
 	const period = 4500 * time.Microsecond
 	l := link(t, period)
 	l.run(2*time.Second, 0)
@@ -251,8 +251,8 @@ func TestFastTriesNoAlloc(t *testing.T) {
 	}
 }
 
-// On a tick that is too short for a fast read and a plain one, the fast one is tried all the same,
-// and may come a little later than the last time.
+// The fast read is tried even on a tick that is too short for a fast read and a plain one, and its
+// reply may come a little later than before.
 func TestAFastTryHasSlack(t *testing.T) {
 	l := link(t, 5*time.Millisecond)
 	l.arm.positions.startTuning()
@@ -266,7 +266,8 @@ func TestAFastTryHasSlack(t *testing.T) {
 	}
 }
 
-// A failed fast try costs at most as much as a lost reply, beside the plain read.
+// A failed try of the fast read makes a tick longer than the plain read alone, but at most by
+// lossMax, the cost of a lost reply.
 func TestAFastTryIsBounded(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.bad()

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	persistentReads = 3 // reads in a row with a fault before the reaction
-	// time without an encoder fault until the encoder is trusted again; faults closer together add
-	// up, as of a loose magnet
+	persistentReads = 3 // reads in a row with a fault that cause a reaction
+	// time without an encoder fault until the encoder is trusted again; faults that are closer
+	// together, as with a loose magnet, add up
 	encoderClear = time.Second
-	boundReads   = 2 // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
-	// degrees, or tenths of a volt, inside the bound until it is over: an arm that holds cools, and
-	// its supply recovers
+	boundReads   = 2 // readings in a row beyond a bound that count; one may be from a damaged reply whose checksum fits
+	// degrees, or tenths of a volt, by which a value must be inside the bound until the reaction
+	// ends: an arm that holds cools, and its supply recovers
 	boundRelief = 3
 )
 
@@ -38,7 +38,7 @@ type faults struct {
 // Reactions holds the joints under each reaction to a fault.
 type Reactions struct {
 	Hold     robot.Joints // keep their goal: supply or heat
-	Overload robot.Joints // push against an obstacle: follow only goals that relieve them
+	Overload robot.Joints // push against an obstacle: follow only goals that reduce the push
 	Encoder  robot.Joints // report a faulty encoder: are not driven
 	Limp     robot.Joints // have no torque for the rest of the run
 }
@@ -49,7 +49,7 @@ type encoder struct {
 	count int        // faults less than encoderClear apart
 }
 
-// checkFaults counts a joint's faults and reacts to persistent ones.
+// checkFaults counts the reads in a row in which joint i had a fault, and reacts to a persistent fault.
 //
 //rt:noalloc
 func (h *health) checkFaults(i int) {
@@ -88,7 +88,8 @@ func (h *health) checkFaults(i int) {
 	}
 }
 
-// checkEncoder distrusts an encoder for encoderClear after a fault, and reacts to repeated faults.
+// checkEncoder marks the encoder of joint i as faulty until encoderClear after its last fault, and
+// reacts to repeated faults.
 //
 //rt:noalloc
 func (h *health) checkEncoder(i int, faulty bool) {
@@ -177,8 +178,8 @@ func (b *bound) update(v int) {
 	}
 }
 
-// setBounds sets the bounds of a unit's motor. Those of the supply are negated, because they are
-// lower limits.
+// setBounds sets the bounds of a unit's motor. The bounds of the supply are negated, because they
+// are lower limits.
 func (u *unitHealth) setBounds(b robot.Bounds) {
 	for _, p := range [...]struct {
 		b  *bound
@@ -188,7 +189,7 @@ func (u *unitHealth) setBounds(b robot.Bounds) {
 	}
 }
 
-// updateExceeded collects the bounds that a joint's motors exceed.
+// updateExceeded computes from the joint's motors which bounds the joint exceeds.
 //
 //rt:noalloc
 func (h *health) updateExceeded(joint int) {
@@ -218,12 +219,13 @@ func (h *health) updateExceeded(joint int) {
 //rt:noalloc
 func (a *Arm) Reactions() Reactions { return a.health.reactions }
 
-// Complaint returns the heat or supply fault of joint i's motor, with the measured degrees Celsius
-// or tenths of a volt, 0 before the first reading. It returns 0, 0 without such a fault.
+// Complaint returns joint i's fault of heat or supply, FaultTemperature or FaultVoltage, and the
+// value that its motor has measured, in degrees Celsius or tenths of a volt, 0 before the first
+// reading. It returns 0, 0 when the joint has no such fault.
 //
 //rt:noalloc
 func (a *Arm) Complaint(i int) (fault Fault, value int) {
-	u := &a.health.readings[i] // the joint's first motor: its position carries the fault
+	u := &a.health.readings[i] // the joint's first motor: its fault comes with the joint's position
 	switch f := a.health.last[i]; {
 	case f&(FaultVoltage|FaultShock) != 0:
 		return FaultVoltage, u.voltage
@@ -233,8 +235,8 @@ func (a *Arm) Complaint(i int) (fault Fault, value int) {
 	return 0, 0
 }
 
-// Warned returns the joints with a motor that is hotter, or whose supply is lower, than the warning
-// bounds of the robot's description.
+// Warned returns the joints with a motor whose temperature or supply has reached a bound of the
+// robot's description.
 //
 //rt:noalloc
 func (a *Arm) Warned() robot.Joints { return a.health.warned }

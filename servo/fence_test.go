@@ -12,11 +12,11 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Goal: the rest of a late reply to an earlier request, its end alone or after an acknowledgement,
-// is never taken for a register.
+// Goal: the end of a late reply to an earlier request, alone or after an acknowledgement, is never
+// taken for a register's value.
 
-// remains returns replies of all lengths that any request has, with data bytes that look like a
-// header. The tests cut off their beginnings.
+// remains returns replies of every length that the driver requests, with data bytes that look like
+// a header. The tests cut off the beginnings of these replies.
 func remains(protocol table.Protocol) (all [][]byte) {
 	for _, data := range [][]byte{
 		nil, {0xD1}, {0xD1, 0x07}, {0xFF, 0xFF}, {0xFF, 0x01}, {0x01, 0x04}, {0xFF, 0xFF, 0xFD, 0x00},
@@ -39,14 +39,14 @@ func remains(protocol table.Protocol) (all [][]byte) {
 	return all
 }
 
-// The beginning of a reply came before; its end comes just before the answer to the fence, to the
-// register's own request, or to both.
+// The beginning of a late reply has come before. Its end comes just before the answer to one of the
+// requests: the fence or the read of the register.
 func TestALateReplyInPieces(t *testing.T) {
 	row := table.Row{Register: table.HomingOffset, Addr: 31, Size: 2}
 	for _, protocol := range []table.Protocol{table.Feetech, table.Dynamixel1, table.Dynamixel2} {
 		for _, late := range remains(protocol) {
 			for cut := 1; cut < len(late); cut++ {
-				for at := range 3 { // number of the request after which the end comes
+				for at := range 3 { // number of the request whose answer follows the end
 					for _, piece := range []int{0, 1, 3, 7} {
 						b, p, _ := stranger(protocol, false, 2)
 						b.fence.done, p.piece = false, piece
@@ -79,7 +79,7 @@ func TestALateReplyInPieces(t *testing.T) {
 	}
 }
 
-// A merged reply is parsed from its header on: the end of an earlier one is not taken for it.
+// A merged reply is parsed from its header on, so the end of an earlier merged reply is not taken for it.
 func TestALateMergedReplyInPieces(t *testing.T) {
 	for _, v := range [][]byte{{0, 1, 7, 7}, {0, 1, 0xFF, 0xFF}, {0, 1, 0xFD, 0}} {
 		late := mergedOf(2, v, []byte{0, 2, 0xFF, 0xFF})
@@ -105,15 +105,15 @@ func TestALateMergedReplyInPieces(t *testing.T) {
 	}
 }
 
-// The acknowledgement of a killed program's write, or the answer to its fence, may come after any
-// silence, and its readings after that.
+// After any silence, the acknowledgement of a killed program's write may come, or the answer to its
+// fence, and then the answers to its reads. None of them proves that later replies are ours.
 func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	first := [][]byte{packet.Feetech.AppendWrite(nil, 1, 48, []byte{0, 1}), packet.Feetech.Append(nil, 1, packet.Ping)}
 	for n := fenceMin; n <= fenceMax; n++ { // a different length than ours
 		first = append(first, packet.Feetech.AppendRead(nil, 1, fenceFrom, n))
 	}
 	row := so101().Motors[0].Model.Row(table.HomingOffset)
-	for i, request := range first { // the fence of the killed program has another length than that of count i
+	for i, request := range first { // the killed program's fence has another length than the fence of count i
 		for late := quietTime - time.Millisecond; late < quietTime+3*time.Millisecond; late += 10 * time.Microsecond {
 			l := left(late, append([][]byte{request}, ticks(3)...)...)
 			b := l.bus()
@@ -126,7 +126,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	}
 }
 
-// A late answer to one fence does not answer the next.
+// A late answer to one fence is not taken for the answer to the next fence.
 func TestFencesDiffer(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
 	b := l.bus()
@@ -146,8 +146,8 @@ func TestFencesDiffer(t *testing.T) {
 	}
 }
 
-// However often and however long the host is away, while registers are read and written and motors
-// are pinged, no register gets another's value.
+// However often and however long the host is suspended while registers are read and written and
+// motors are pinged, no register's value is taken for another register's.
 func TestReadsBesideStarvedWrites(t *testing.T) {
 	m := so101().Motors[0]
 	position := m.Model.Row(table.PresentPosition)

@@ -22,12 +22,12 @@ type Port interface {
 
 const (
 	replyGap = 50 * time.Microsecond // pause of a servo before its answer; 50 to 100 us were measured with delay 0
-	maxDrain = 4096                  // bytes discarded at once; more are noise of the line
+	maxDrain = 4096                  // bytes that one drain discards; more bytes are noise of the line
 	maxFrame = 512                   // bytes of one request
 )
 
-// halfDuplex is a port with the time that its bytes take on the wire, which one side uses at a
-// time.
+// halfDuplex is a port whose wire only one side uses at a time. It computes how long bytes are on
+// the wire.
 //
 // Owner: the thread that owns the bus.
 type halfDuplex struct {
@@ -89,8 +89,8 @@ func (l *halfDuplex) drain(buf []byte) {
 	l.echo.reset()
 }
 
-// sleepUntil and wait add the requested time to the bus's waits, as Meant; delays of the scheduler
-// are only in Took. The waits of a Pause are not the bus's.
+// sleepUntil and wait add to waited: the requested time as Meant, and the time with the scheduler's
+// delays as Took. When a Pause waits instead, they add nothing.
 //
 //rt:noalloc
 func (l *halfDuplex) sleepUntil(t rt.Instant) {
@@ -140,8 +140,8 @@ func (e *echo) expect(frame []byte) {
 	e.to += copy(e.sent[e.to:], frame)
 }
 
-// strip removes the echo from p and returns how many bytes remain at its front. wrong: the bytes
-// differ from those sent, as when two senders talk at once.
+// strip removes the echo from p. left is the number of bytes that remain, at the front of p. wrong
+// is true when the bytes differ from the sent ones, as when two senders use the line at once.
 //
 //rt:noalloc
 func (e *echo) strip(p []byte) (left int, wrong bool) {

@@ -12,13 +12,13 @@ import (
 
 const (
 	healthEvery = 50 * time.Millisecond // period between two windows
-	healthRoom  = 2 * time.Millisecond  // least time until the deadline for a window; with less it waits
+	healthRoom  = 2 * time.Millisecond  // least time before the deadline; with less, a window waits
 	healthLoss  = time.Millisecond      // beyond the computed end
-	healthLate  = 10 * healthEvery      // period of the windows while a motor is silent
+	healthLate  = 10 * healthEvery      // longest wait of a window while a motor is silent
 )
 
-// health holds the tick's readings of its motors besides their positions. Each tick reads a small
-// part.
+// health holds the readings of the motors other than their positions. Each tick reads a small part
+// of them.
 type health struct {
 	*armConst
 	bus      *Bus
@@ -52,8 +52,8 @@ type unitHealth struct {
 	effortAt             rt.Instant // time of that reading
 	currentMax           int        // unit of its present current; 0: not known
 	status               Fault
-	expected             []expectedRegister // values that its RAM holds unless it has restarted
-	unread               uint32             // windows, one bit each, to be read before the unit is checked
+	expected             []expectedRegister // values that the servo's RAM holds unless it has restarted
+	unread               uint32             // windows, one bit each, that must be read until the check is complete
 	mismatches           int                // checks in a row that found another value
 	goalMismatches       int                // checks in a row that found another goal
 	silentSince          rt.Instant         // 0: it answers
@@ -70,8 +70,8 @@ type window struct {
 	group    *readGroup
 }
 
-// windowSpec names the first and the last register of a window. For a model without the last
-// register it names another one.
+// windowSpec names the first and the last register of a window, and a second choice of the last
+// register for models that lack the first choice.
 type windowSpec struct {
 	from     table.Register
 	to       [2]table.Register
@@ -142,8 +142,8 @@ func (w *window) value(r table.Row) (v int, ok bool) {
 	return r.Decode(w.group.data[r.Addr-w.group.addr:]), true
 }
 
-// monitor handles the faults that came with the positions, then the silent motors, then one window
-// if the tick has the time.
+// monitor marks the silent motors for a check, handles the faults that came with the positions,
+// checks the motors that answer again, and reads one window if the tick has the time.
 //
 //rt:noalloc
 func (h *health) monitor(stale robot.Joints, deadline rt.Instant) {
@@ -163,7 +163,7 @@ func (h *health) monitor(stale robot.Joints, deadline rt.Instant) {
 	late := (stale != 0 || h.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough for replies
 	spare := healthLoss + healthRoom
 	if now.Sub(h.due) >= healthEvery {
-		spare = 0 // a tick that short never has more; the deadline limits the cost of a lost reply
+		spare = 0 // the window is overdue, so ticks never have more time; the deadline limits the cost of a lost reply
 	}
 	fits := h.fits(w, spare, deadline)
 	if late || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {
@@ -179,8 +179,8 @@ func (h *health) monitor(stale robot.Joints, deadline rt.Instant) {
 	}
 }
 
-// nextWindow returns a window of a prioritized joint every second time; otherwise the windows take
-// turns.
+// nextWindow returns the index of the window to read next: every second time a window of a
+// prioritized joint, if there is one, otherwise the next of all windows in turn.
 //
 //rt:noalloc
 func (h *health) nextWindow() int {
@@ -203,9 +203,9 @@ func (h *health) fits(w *window, spare time.Duration, deadline rt.Instant) bool 
 	return h.clock.Now().Add(w.group.wire+h.bus.replyDelay+spare) <= deadline
 }
 
-// windowDeadline returns the instant until which a window may be read. Where the position reads
-// leave no tick enough time, as at high rates or with a slow adapter, one window in healthEvery
-// overruns the deadline: otherwise a motor would never be checked and would be held for ever.
+// windowDeadline returns the instant until which a window may be read; ok is false when it must wait for a later tick.
+// When the position reads leave no tick enough time, as at high rates or with a slow adapter, one window per
+// healthEvery may overrun the deadline: otherwise a motor would never be checked and would be held for ever.
 //
 //rt:noalloc
 func (h *health) windowDeadline(w *window, deadline rt.Instant) (end rt.Instant, ok bool) {
@@ -252,7 +252,7 @@ func (h *health) recordWindow(w *window) {
 	h.publishExtremes()
 }
 
-// Prioritize makes the load of these joints' motors be read before the other windows, once.
+// Prioritize requests the load of these joints' motors. Each is read once, before the other windows.
 //
 //rt:noalloc
 func (a *Arm) Prioritize(joints robot.Joints) { a.health.prioritized |= joints }
@@ -284,12 +284,12 @@ func (h *health) recordEffort(w *window, u *unitHealth) {
 	}
 }
 
-// pushLeast is the effort above which a motor is pushing.
+// pushLeast is the effort from which on a motor counts as pushing.
 const pushLeast = 0.05
 
 // Push returns the direction in which joint i pushes, in its unit: 1, -1, or 0 when its motor has
-// no load. known is false when the load was not read since an instant. A joint that holds a weight
-// pushes against it. Feetech's Present_Load has its direction in bit 10; Dynamixel's
+// no load. known is false when the load was not read since the instant since. A joint that holds a
+// weight pushes against the weight. Feetech's Present_Load has its direction in bit 10; Dynamixel's
 // Present_Current and Present_Load are signed.
 //
 //rt:noalloc
@@ -306,8 +306,8 @@ func (a *Arm) Push(i int, since rt.Instant) (way float32, known bool) {
 	return -1, true
 }
 
-// RenewTorque switches the torque of joints off and on again: some servos report an overload until
-// then. The joints must be under torque, and their goals must be their present positions.
+// RenewTorque switches the torque of joints off and on again, because some servos report an overload until their torque
+// is switched off. The joints must be under torque, and their goals must be their present positions.
 //
 //rt:noalloc
 func (a *Arm) RenewTorque(joints robot.Joints) {
@@ -320,7 +320,7 @@ func (a *Arm) RenewTorque(joints robot.Joints) {
 	}
 }
 
-// fullLoad is the present load of a motor at full duty, in units of 0.1 %.
+// fullLoad is the value of Present_Load at full duty, in units of 0.1 %.
 const fullLoad = 1000
 
 // readCurrentLimit reads the current above which a motor protects itself.
@@ -339,8 +339,8 @@ func (a *Arm) readCurrentLimit(i int) error {
 	return nil
 }
 
-// Effort returns the load of joint i as a share of its limits; 0 when its motor does not report it,
-// or has not reported it since an instant.
+// Effort returns the load of joint i as a share of its motor's limits; 0 when the motor does not
+// report its load, or when the load was not read since the instant since.
 //
 //rt:noalloc
 func (a *Arm) Effort(i int, since rt.Instant) float64 {

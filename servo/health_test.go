@@ -17,7 +17,7 @@ func reads(a *Arm, l *line, n int) {
 	}
 }
 
-// A fault has its reaction when it persists, and loses it when it has gone.
+// A persistent fault causes its reaction, which ends when the fault has gone.
 func TestOverloadHoldsTheJoint(t *testing.T) {
 	a, l := armedLine(t)
 	l.servos[6].err = byte(FaultOverload)
@@ -69,7 +69,7 @@ func TestReactions(t *testing.T) {
 		if limp := l.servos[3].mem[40] == 0; limp != tt.limp || l.servos[2].mem[40] == 0 {
 			t.Errorf("%s: limp %v, want %v and the others under torque", tt.name, limp, tt.limp)
 		}
-		if tt.limp { // for good: the motor does not take the load up again by itself
+		if tt.limp { // the motor stays limp when its fault has gone
 			l.servos[3].err = 0
 			reads(a, l, 200)
 			if held(a) != tt.hold || a.TorqueLost() != 0 {
@@ -104,8 +104,8 @@ func TestLostTorqueIsDetected(t *testing.T) {
 	}
 }
 
-// bounded gives all motors bounds of the robot's own. The fake servos measure 35 C and 7.4 V and
-// report no fault themselves.
+// bounded returns an armed SO-101 whose motors have the bounds b; set may change the robot's
+// reactions. The fake servos measure 35 C and 7.4 V and report no fault themselves.
 func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line) {
 	t.Helper()
 	a, l := openLine(t)
@@ -124,7 +124,7 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 	return a, l
 }
 
-// look is the number of reads, at ten milliseconds each, until the windows of six motors are read.
+// look is the number of reads, one every ten milliseconds, in which the windows of six motors are read.
 const look = 6*int(healthEvery/(10*time.Millisecond)) + 1
 
 func TestBoundsOfHeat(t *testing.T) {
@@ -184,8 +184,8 @@ func TestBoundsOfTheSupply(t *testing.T) {
 	sag(72, 1, 0, 0)
 }
 
-// A bound switches the torque off like a motor's own fault, and the tick's reaction does not
-// allocate.
+// A motor beyond a bound loses its torque, as with a fault that it reports itself, and the tick's
+// reaction does not allocate.
 func TestBoundThatMakesLimp(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotWarn: 50, HotAct: 60}, func(s *robot.Safety) { s.Overheat = robot.Limp })
 	l.keep = false
@@ -214,7 +214,8 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	}
 }
 
-// A read with a repeated request has taken enough time: the health window waits for the next tick.
+// After a read with a repeated request, the health window waits for the next tick, since this tick
+// has waited long enough.
 func TestALostReplyPutsTheWatchOff(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = l.clock.Now()
@@ -272,8 +273,8 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 	}
 }
 
-// A joint that requests priority in every tick, like a joint that sags by some degrees, gets every
-// second window; the others get the rest.
+// A joint with priority in every tick, such as a joint that sags by some degrees, gets every second
+// window. The other windows are still read in turn.
 func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
 	l.servos[5].mem[63] = 61

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// A reply does not name its register. Whatever run of replies the host delivers late, bring-up ends
-// with an arm or with missing replies, never with a value of one register taken for another's.
+// A reply does not name its register. Whichever replies in a row come late, OpenArm succeeds or fails with
+// missing or garbled replies, and never takes the value of one register for the value of another.
 func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 	for _, late := range []time.Duration{15 * time.Millisecond, 25 * time.Millisecond, 45 * time.Millisecond,
 		quietTime + 25*time.Millisecond} {
@@ -47,8 +47,8 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 	}
 }
 
-// starved is a line whose host is away for a while. It then gets the bytes that have arrived
-// meanwhile in small pieces.
+// starved is a line whose host is suspended from from until until. Afterwards the host gets the
+// bytes that have arrived meanwhile in small pieces.
 type starved struct {
 	*line
 	from, until rt.Instant
@@ -81,8 +81,8 @@ func (s *starved) Wait(timeout time.Duration) error {
 	return s.line.Wait(timeout)
 }
 
-// However long the host was away, and however many attempts were answered at once afterwards, no
-// register gets another's value.
+// However long the host was suspended, and however many attempts were answered at once afterwards,
+// no register's value is taken for another register's.
 func TestAReadAfterAStarvedOne(t *testing.T) {
 	m := so101().Motors[0]
 	position, offset := m.Model.Row(table.PresentPosition), m.Model.Row(table.HomingOffset)

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: settings that other software left in a Dynamixel, and that hinder it or change the meaning
-// of a goal, are corrected and reported when the arm is opened.
+// Goal: OpenArm corrects and reports settings that other software left in a Dynamixel and that
+// hinder its motion or change the meaning of a goal.
 func TestLeftInADynamixel(t *testing.T) {
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{})
@@ -28,7 +28,7 @@ func TestLeftInADynamixel(t *testing.T) {
 		{1, table.ProfileVelocity, 300, 300}, // fast enough
 	}
 	onBus(t, bus, r, func(b *servo.Bus) {
-		for _, m := range r.Motors { // first the modes: a change would reset the values that are written below
+		for _, m := range r.Motors { // the modes come first: they reset the values that are written below
 			mode, _ := m.Setting(table.OperatingMode)
 			write(t, b, m, table.OperatingMode, mode)
 		}

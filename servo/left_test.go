@@ -21,8 +21,8 @@ func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {
 	return OpenArm(ArmConfig{Path: "fake", Robot: r, Calibration: c, Clock: l.clock, Port: l})
 }
 
-// Goal: values that other software left in RAM and that make a follower slow are corrected and
-// reported: at once in a limp motor, after the arming in a motor under torque.
+// Goal: values in RAM that other software left and that make a follower slow are corrected and
+// reported, in a limp motor at once and in a motor under torque after the arming.
 func TestLimitsThatWereLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
@@ -82,8 +82,8 @@ func TestLimitsThatWereLeft(t *testing.T) {
 	}
 }
 
-// Goal: a leader that boots with torque, or was left with it, is made limp when it is opened, and
-// gets all of its settings; a follower keeps its torque.
+// Goal: OpenArm makes a leader limp that boots with torque or was left under torque, and writes all
+// of its settings. A follower keeps its torque.
 func TestStiffLeaderIsLetGo(t *testing.T) {
 	for _, name := range []string{"so101_leader", "so101"} {
 		for _, torque := range []byte{1, 2} { // 2 is damping
@@ -105,7 +105,7 @@ func TestStiffLeaderIsLetGo(t *testing.T) {
 	}
 }
 
-// Goal: a weak motor is reported, a motor whose goals are no positions is refused.
+// Goal: OpenArm reports a motor with little torque, and refuses a motor whose goals are not positions in counts.
 func TestMotorsThatAreHardlyDriven(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -143,8 +143,8 @@ func TestMotorsThatAreHardlyDriven(t *testing.T) {
 	}
 }
 
-// Goal: a Feetech that answers pings and loses its reads has a bad cable: its EEPROM, which
-// contains the status return level, is not written before its model is known.
+// Goal: OpenArm does not write the EEPROM of a Feetech, which contains the status return level,
+// before it has read the model. A Feetech that answers pings but not reads has a bad cable.
 func TestFeetechThatAnswersPingsOnlyIsLeftAlone(t *testing.T) {
 	l := sixMotors()
 	l.tamper = func(reply []byte) []byte {

@@ -11,20 +11,20 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// line is a Port in simulated time with a chain of servos. Replies arrive byte by byte when a real
-// line would deliver them. It follows the frame picture of the datasheet, shares no code with the
+// line is a Port in simulated time with a chain of servos. Replies arrive byte by byte, at the
+// times of a real line. Its frames follow the picture in the datasheet. It shares no code with the
 // package, and does not allocate once its buffers have grown.
 type line struct {
 	clock    *rttest.Clock
 	byteTime time.Duration
 	gap      time.Duration
 	servos   [254]*fakeServo
-	order    []byte // servos answer a sync read in this order instead of the list's
+	order    []byte // ids in the order in which servos answer a sync read; nil: the request's order
 	tamper   func(reply []byte) []byte
 	dead     bool
 	narrow   bool // its servos do not answer reads of many bytes from address 0
 	refuses  bool // its servos refuse such reads
-	// The answers numbered lateFrom to lateTo, both included, come lateAll later.
+	// The answers with the numbers lateFrom to lateTo, both included, are late by lateAll.
 	answers, lateFrom, lateTo int
 	lateAll                   time.Duration
 
@@ -249,7 +249,7 @@ func arm(t testing.TB, a *Arm) {
 	rttest.Do(t, a.TorqueOn())
 }
 
-// mustOpen opens the arm and forgets the requests of the opening.
+// mustOpen opens the arm and clears the log of requests.
 func (l *line) mustOpen(t testing.TB) *Arm {
 	t.Helper()
 	a, err := l.open()
@@ -295,7 +295,8 @@ func (l *line) tick(a *Arm, dst []float32) (stale robot.Joints) {
 	return stale
 }
 
-// arming arms an arm tick by tick, and calls each before every read. It returns the first error.
+// arming arms an arm tick by tick, and calls each before every read. It returns the first error,
+// also when the arm is not armed after 500 ticks.
 func (l *line) arming(a *Arm, each func()) error {
 	dst := make([]float32, 6)
 	for range 500 {

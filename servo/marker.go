@@ -9,9 +9,9 @@ import (
 )
 
 // A restart marker is a value that we write into a register in RAM. At power-up the servo replaces
-// it by the value in its EEPROM. Torque_Enable alone does not reveal a restart: a goal write
-// switches some servos' torque on again, and some boot with torque. The marker costs a thousandth
-// of the torque.
+// the marker by the value in its EEPROM. Torque_Enable alone does not reveal a restart: a goal
+// write switches some servos' torque on again, and some boot with torque. The marker lowers the
+// limit of the torque by one or two thousandths.
 //
 // Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual, Goal PWM(100),
 // Torque Limit(34).
@@ -22,7 +22,7 @@ var markerRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
 }
 
 // markers holds the markers of motors that were under torque when the arm was opened. They are
-// written while the arm is armed.
+// written during the arming.
 type markers struct {
 	pending []expectedRegister
 	units   []int // the unit of each pending register
@@ -37,14 +37,14 @@ type expectedRegister struct {
 }
 
 // markerOf returns the marker of a unit. ok is false for a leader that gets no torque and counts no
-// turns, and for models without such a register.
+// turns, and for models without a marker register.
 func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	r, known := markerRegisters[a.bus.protocol]
 	needs := !a.robot.Leader || a.robot.Actuated || a.bus.protocol == table.Dynamixel2
 	if !known || !needs || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
 		return s, false, nil
 	}
-	boot, err := a.setting(u, r.boot) // the EEPROM will hold the value of the robot's settings
+	boot, err := a.setting(u, r.boot) // where the robot's settings have a value, the EEPROM will hold it
 	if err != nil {
 		return s, false, err
 	}
@@ -75,8 +75,8 @@ func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	return append(want, marker), nil
 }
 
-// expectSettings notes the values that the unit's registers in RAM must hold from now on, for
-// registers inside a health window whose change is not deferred.
+// expectSettings notes which values the unit's registers in RAM must hold from now on. It leaves
+// out registers outside all health windows, and deferred changes.
 func (a *Arm) expectSettings(u int, want, deferred []robot.Setting) {
 	h, model := a.health, a.units[u].model
 	for _, s := range want {
@@ -91,7 +91,8 @@ func (a *Arm) expectSettings(u int, want, deferred []robot.Setting) {
 	}
 }
 
-// deferMarker removes the marker from the changes of a motor that is under torque.
+// deferMarker moves the marker from the changes of a motor that is under torque to markers.pending,
+// and returns the other changes.
 func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Setting) {
 	marker := markerRegisters[a.bus.protocol].ram
 	for _, s := range changes {
@@ -115,8 +116,9 @@ func (a *Arm) sendMarkers() error {
 
 const markerTries = 10
 
-// checkMarker reads back one marker a tick, and reports whether all were read. It writes a missing
-// marker again, markerTries times at most: without one a restart is detected less reliably.
+// checkMarker reads back one marker per call, and reports whether all pending markers were read in
+// this round. ArmStep then writes the missing markers again. After markerTries rounds checkMarker
+// gives up a missing marker: a restart of its motor is detected less reliably.
 func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	m := &a.markers
 	k, i := m.pending[m.next], m.units[m.next]
@@ -140,7 +142,8 @@ func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	return true
 }
 
-// checkRestarted checks the marker of a motor that this process has opened before.
+// checkRestarted notes the joint of a motor as restarted when the motor, which this process has
+// opened before, has lost its marker.
 func (a *Arm) checkRestarted(i int) error {
 	u := a.units[i]
 	marker, ok, err := a.markerOf(u)
@@ -157,16 +160,16 @@ func (a *Arm) checkRestarted(i int) error {
 	if !ok {
 		a.health.restarted |= 1 << u.joint
 		if a.restartedOut != nil {
-			// the settings are written anew now, so a later check cannot find the restart
+			// OpenArm now writes the settings anew, so a later check cannot find the restart
 			*a.restartedOut |= 1 << u.joint
 		}
 	}
 	return nil
 }
 
-// Restarted returns, once, the joints of which a motor has restarted since it got its marker: the
-// motor has lost the settings that are not in its EEPROM, and may have moved or slumped. For an arm
-// that was opened with ArmConfig.Reopened that includes the time before.
+// Restarted returns the joints with a motor that has restarted since it got its marker, and forgets them: the
+// motor has lost the settings that are not in its EEPROM, and may have moved or slumped. With
+// ArmConfig.Reopened, the first call also returns the joints whose motor had restarted before OpenArm.
 //
 //rt:noalloc
 func (a *Arm) Restarted() (joints robot.Joints) {

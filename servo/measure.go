@@ -10,23 +10,23 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// lossShareMax is the share of lost or spoilt replies up to which a bus may be driven: the tick
-// repeats the request once, so that a fifth of lost replies becomes a twenty-fifth.
+// lossShareMax is the largest share of lost or damaged replies with which an arm may be driven: the
+// tick repeats a request once, so that a fifth of lost replies becomes a twenty-fifth.
 const lossShareMax = 0.2
 
 // Measurement holds the duration of a bus's cycles and the number of lost replies.
 type Measurement struct {
 	Cycles  int           // reads of all positions
-	Clean   int           // cycles in which every motor's reply came, and no other bytes
-	P50     time.Duration // duration of half of the clean cycles: the read, and the goals' time on the line
+	Clean   int           // cycles in which every motor's reply came, and no further bytes
+	P50     time.Duration // median duration of a clean cycle: the read, and the goals' time on the line
 	P99     time.Duration // the same of 99 in 100
-	Lost    []int         // per joint: replies that did not come, or not complete
+	Lost    []int         // per joint: replies that did not come or were damaged
 	Silent  int           // cycles without any reply, which add no loss to any joint
 	Corrupt uint64        // runs of bytes that were no reply
 }
 
-// Add adds another measurement of the same bus and keeps the smaller durations: a temporary slowdown
-// is not caused by the bus.
+// Add adds the counts of another measurement of the same bus, and keeps the durations of the
+// measurement with the smaller P99: a temporary slowdown is not the bus's.
 func (m *Measurement) Add(o Measurement) {
 	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
 		m.P50, m.P99 = o.P50, o.P99
@@ -84,7 +84,7 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 }
 
 // lose counts the losses of a cycle. A merged reply ends at the first motor whose part is missing;
-// the parts after it are not losses of their motors.
+// the missing parts after it do not count as losses of their motors.
 func (m *Measurement) lose(missing uint32, g *readGroup) {
 	switch {
 	case missing == 0:
@@ -99,7 +99,7 @@ func (m *Measurement) lose(missing uint32, g *readGroup) {
 	}
 }
 
-// MeasureCycles is Measure followed by CheckLosses. It returns the P99.
+// MeasureCycles calls Measure and CheckLosses. It returns the measurement's P99, and the error of either.
 func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	m, err := a.Measure(n)
 	if err == nil {
@@ -108,8 +108,8 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	return m.P99, err
 }
 
-// CheckLosses fails when a bus loses more replies than lossShareMax. The error wraps ErrNoReply and
-// names the motors.
+// CheckLosses fails when one motor's share of lost replies, or the share of cycles without any
+// reply, is above lossShareMax. The error wraps ErrNoReply and names the motors.
 func (a *Arm) CheckLosses(m Measurement) error {
 	most := lossShareMax * float64(m.Cycles)
 	if bad := a.losers(m, most); bad != "" {
@@ -127,7 +127,7 @@ func (a *Arm) CheckLosses(m Measurement) error {
 const lossCure = "check these motors' plugs and cables (a loose plug also affects the motors after it), their " +
 	"supply, and the adapter's USB socket"
 
-// LossReport returns the motors whose replies were lost, and the advice; "" for up to one loss,
+// LossReport returns the motors with lost replies, and advice. Both are "" after at most one loss,
 // which may be chance.
 func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1

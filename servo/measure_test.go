@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// lossy makes a line lose a share drop of its replies and damage a share spoil.
+// lossy makes a line lose the share drop of the replies of ids, and damage the share spoil; nil: of all ids.
 func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	dice := rand.New(rand.NewPCG(16, 17))
 	l.tamper = func(r []byte) []byte {
@@ -28,8 +28,8 @@ func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	}
 }
 
-// Goal: losses on a cable are not taken for a slow adapter. The measured time is that of a clean
-// line, and so is the tuned delay, to its last step.
+// Goal: losses on a cable are not taken for a slow adapter. The measured time equals the time on a
+// clean line, and so does the tuned delay, to its last step.
 func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
@@ -55,7 +55,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 				m.losses(), m.Corrupt, m.Clean, want)
 		}
 	}
-	// Noise before a complete reply makes it late, but does not change the tuning.
+	// Noise before a complete reply delays the reply, but does not change the tuning.
 	noise, n := make([]byte, 100), 0
 	l.tamper = func(r []byte) []byte {
 		if n++; n%12 == 0 {
@@ -75,7 +75,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	}
 }
 
-// The limit applies to each motor. The error names the motors above it, and the cure.
+// The limit of losses applies to each motor. The error names the motors above the limit, and gives advice.
 func TestUnfitNamesTheMotors(t *testing.T) {
 	a, l := openLine(t)
 	l.lossy(0.15, 0.15, 3, 4)
@@ -105,7 +105,7 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 	}
 }
 
-// A cycle without any answer is no motor's loss: the host was away.
+// A cycle without any answer counts as a loss of no motor, because the host was late.
 func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
 	a, l := openLine(t)
 	n := 0
@@ -141,7 +141,7 @@ func TestMeasuredAddsUp(t *testing.T) {
 	}
 }
 
-// In a merged reply, the parts after the silent motor are not losses of their motors.
+// In a merged reply, the missing parts after the silent motor do not count as losses of their motors.
 func TestAMergedReplysLossIsTheFirstOnes(t *testing.T) {
 	m := Measurement{Lost: make([]int, 6)}
 	g := &readGroup{all: 0b111111, fast: true}

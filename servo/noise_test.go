@@ -17,7 +17,7 @@ import (
 // Goal: whatever bytes are on the line, a value is accepted only if a servo sent it for this
 // request, and no wait exceeds its deadline.
 
-// talker is a Port that answers a request with any bytes, a few at a time.
+// talker is a Port that answers a request with arbitrary bytes, piece by piece.
 type talker struct {
 	clock  *rttest.Clock
 	answer func(request []byte) []byte
@@ -55,7 +55,7 @@ func (p *talker) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Wait returns early without a reason, as after a signal.
+// Wait returns early, as a real Wait may do after a signal.
 func (p *talker) Wait(timeout time.Duration) error {
 	p.clock.Advance(min(timeout, 100*time.Microsecond))
 	return nil
@@ -81,7 +81,7 @@ func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *r
 	return b, p, g
 }
 
-// gatherInTime gathers once and compares the time with the deadline.
+// gatherInTime gathers once and fails when gather returns long after its deadline. It returns the missing servos.
 func gatherInTime(t *testing.T, b *Bus, g *readGroup) (missing uint32) {
 	t.Helper()
 	const late = 200 * time.Microsecond // the last poll
@@ -137,7 +137,7 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 		name     string
 		protocol table.Protocol
 		bytes    []byte
-		whole    bool // refused for certain only when all bytes come in one read
+		whole    bool // certain to be refused only when all bytes come in one read
 	}
 	tests := []hostile{
 		{"of an id that was not asked", table.Feetech, plainOf(9, 0, 0x10, 0x08), false},
@@ -185,7 +185,7 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 			}) {
 				t.Errorf("%s: missing %02b, data % X, want nothing taken", name, missing, g.data)
 			}
-			// The true replies after it are found all the same.
+			// gather still finds the true replies that follow the frame.
 			good := [2][]byte{plainOf(1, 0, 0x10, 0x08), plainOf(2, 0, 0x20, 0x08)}
 			if tt.protocol == table.Dynamixel2 {
 				good = [2][]byte{packetOf(1, 0x55, 0, 0x10, 0x08), packetOf(2, 0x55, 0, 0x20, 0x08)}
@@ -239,7 +239,7 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 				p.answer = func([]byte) []byte { return append(slices.Clone(tt.bytes), tail...) }
 				missing := gatherInTime(t, b, g)
 				if piece != 0 && tt.name == "behind one of an earlier request" {
-					continue // the first is complete before the second begins: the two cannot be distinguished
+					continue // the first reply is complete before the second begins: both are accepted
 				}
 				if missing != tt.want || string(g.data) != tt.data {
 					t.Errorf("%s, then % X, by %d: missing %02b, data % X, want %02b, % X", tt.name, tail, piece,
@@ -250,7 +250,7 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 	}
 }
 
-// A duplicate of a reply does not answer the next request.
+// A duplicate of a reply is not taken for the answer to the next request.
 func TestATransactionBeginsWithASilentLine(t *testing.T) {
 	b, p, _ := stranger(table.Feetech, false, 2)
 	p.in = plainOf(1, 0, 0x34, 0x12) // another register's reply, a duplicate
@@ -266,8 +266,8 @@ func TestATransactionBeginsWithASilentLine(t *testing.T) {
 	}
 }
 
-// Goal: torque is never switched on for a goal that was not confirmed. The position in a late reply
-// equals the goal while the arm is at rest.
+// Goal: torque is never switched on for a goal that was not confirmed. While the arm is at rest its
+// position equals the goal, so a late reply with a position looks like a confirmation.
 func TestALatePositionIsNoGoal(t *testing.T) {
 	a, l := openLine(t)
 	l.tamper = func(r []byte) []byte {
@@ -325,7 +325,7 @@ func TestBabblingLine(t *testing.T) {
 }
 
 // Property: whatever bytes come, gather ends by its deadline, and every frame that it accepts as a
-// servo's answer is an intact frame of that servo and of that length.
+// servo's answer is an intact frame of that servo with the requested length.
 func FuzzGather(f *testing.F) {
 	f.Add(plainOf(1, 0, 0x10, 0x08), byte(table.Feetech), false, 3)
 	f.Add(plainOf(2, 0, 0xFF, 0xFF), byte(table.Dynamixel1), false, 0)
@@ -340,7 +340,7 @@ func FuzzGather(f *testing.F) {
 		talk.piece = piece
 		talk.answer = func([]byte) []byte { return data }
 		missing := gatherInTime(t, b, g)
-		stream := slices.Concat(data, data) // one by one, the rest of the first answer comes before the second
+		stream := slices.Concat(data, data) // with single requests, the first answer's end comes before the second
 		for i := range g.ids {
 			said := saidPlain
 			if fast {
@@ -356,8 +356,8 @@ func FuzzGather(f *testing.F) {
 	})
 }
 
-// saidPlain, saidPacket and saidMerged search for an intact answer: they try every position and
-// every frame that would be one.
+// saidPlain, saidPacket and saidMerged report whether in contains an intact answer of servo id with
+// data, at any position.
 func saidPlain(in []byte, id byte, data []byte) bool {
 	for err := range 0x80 {
 		if bytes.Contains(in, plainOf(id, byte(err), data...)) {

@@ -26,7 +26,7 @@ func armsOn(t *testing.T, n int) (buses []*servosim.Bus, arms []*servo.Arm) {
 	return buses, arms
 }
 
-// overlapped returns an Overlap that reads arms, and the joints without a position in the last read.
+// overlapped returns an Overlap that reads arms, and a slice that holds each arm's stale joints of the last read.
 func overlapped(arms []*servo.Arm, patience time.Duration) (o *rt.Overlap, stale []robot.Joints) {
 	clock := rt.KernelClock()
 	o, stale = rt.NewOverlap(clock), make([]robot.Joints, len(arms))
@@ -37,7 +37,7 @@ func overlapped(arms []*servo.Arm, patience time.Duration) (o *rt.Overlap, stale
 	return o, stale
 }
 
-// Two buses are read in the time of one: at most 1.15 times.
+// Reading two buses at once takes at most 1.15 times as long as reading one.
 func TestOverlapCostsOneBus(t *testing.T) {
 	_, arms := armsOn(t, 3)
 	runtime.LockOSThread()
@@ -56,7 +56,7 @@ func TestOverlapCostsOneBus(t *testing.T) {
 				clock.SleepUntil(clock.Now().Add(2 * time.Millisecond))
 			}
 		}
-		const share = 4 // the first quarter: the rest shows the load of this machine, too
+		const share = 4 // the duration at the first quarter; longer ones also contain delays by this machine's load
 		slices.Sort(took[0])
 		slices.Sort(took[1])
 		single, double := took[0][len(took[0])/share], took[1][len(took[1])/share]
@@ -65,7 +65,7 @@ func TestOverlapCostsOneBus(t *testing.T) {
 	})
 }
 
-// A silent bus takes no time from the other, and a loss on each bus is repeated on each.
+// A silent bus takes no time from the other bus, and when each bus loses a reply, each repeats its request.
 func TestOverlapKeepsTimesApart(t *testing.T) {
 	buses, arms := armsOn(t, 2)
 	const patience = 8 * time.Millisecond

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These tests show the reasons why OpenPort is not go.bug.st/serial: they try the differences on
-// both. A newer version that fails these tests has become a candidate.
+// These tests show the reasons why OpenPort does not use go.bug.st/serial: they show the differences between
+// the two. When a newer version of the library fails these tests, OpenPort could use it.
 
 func libraryOpen(t testing.TB, path string) serial.Port {
 	t.Helper()
@@ -25,7 +25,8 @@ func libraryOpen(t testing.TB, path string) serial.Port {
 	return p
 }
 
-// A child process, such as the watchdog process, would keep the port open and claimed.
+// The library's port is inherited by child processes: the watchdog process, for example, would keep
+// the port open and claimed.
 func TestLibraryPortIsInheritedByChildren(t *testing.T) {
 	childHas := func(path string) bool {
 		out, err := exec.Command("sh", "-c", "ls -l /proc/self/fd").CombinedOutput()
@@ -47,7 +48,8 @@ func TestLibraryPortIsInheritedByChildren(t *testing.T) {
 	}
 }
 
-// TIOCEXCL does not stop root; only a lock keeps two programs from driving one arm.
+// The library sets only TIOCEXCL, which does not stop root. Only a lock keeps two programs of root
+// from driving one arm.
 func TestLibraryPortCanBeOpenedTwice(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("TIOCEXCL binds everybody but root")
@@ -67,7 +69,7 @@ func TestLibraryPortCanBeOpenedTwice(t *testing.T) {
 	}
 }
 
-// An adapter that hangs accepts no bytes: torque off and Ctrl-C must not hang too.
+// When an adapter hangs and accepts no bytes, the library's Write blocks, and with it torque off and Ctrl-C.
 func TestLibraryWriteBlocks(t *testing.T) {
 	master, path := openPty(t)
 	defer unix.Close(master)
@@ -86,7 +88,8 @@ func TestLibraryWriteBlocks(t *testing.T) {
 	}
 }
 
-// A pulled plug starts the search for the arm; our own Close must not.
+// The library's Read returns the same error for a pulled plug and after Close. Only a pulled plug
+// must start the search for the arm.
 func TestLibraryTellsNoUnplugFromClose(t *testing.T) {
 	master, path := openPty(t)
 	p := libraryOpen(t, path)
@@ -98,7 +101,7 @@ func TestLibraryTellsNoUnplugFromClose(t *testing.T) {
 	}
 }
 
-// select(2) is limited to 1024 descriptors; an edge with a page and many clients has more.
+// The library uses select(2), which is limited to 1024 descriptors. An edge with a page and many clients has more.
 func TestLibraryReadWithManyDescriptors(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Max < 1100 {

@@ -7,8 +7,8 @@ import "bytes"
 //	FF FF FD 00 | ID | LEN (2) | INST | parameters ... | CRC (2)
 //
 // LEN counts INST, parameters and CRC; a status has INST 55 and the error byte before its data.
-// Between INST and CRC an FD is inserted after every FF FF FD, so that no header can occur inside;
-// LEN and CRC include it.
+// From INST to the parameters' end, the sender inserts an FD after every FF FF FD, so that no
+// header can occur inside. LEN and CRC include the inserted bytes.
 type Dynamixel2 struct{}
 
 var dxlStart = []byte{0xFF, 0xFF, 0xFD, 0}
@@ -28,7 +28,7 @@ func dxlBegin(dst []byte, id byte, inst Instruction) []byte {
 	return append(dst, 0xFF, 0xFF, 0xFD, 0x00, id, 0, 0, byte(inst))
 }
 
-// dxlEnd stuffs the bytes after the header, fills in LEN and appends the CRC.
+// dxlEnd stuffs the bytes after the header of the frame at start, fills in LEN and appends the CRC.
 //
 //rt:noalloc
 func dxlEnd(dst []byte, start int) []byte {
@@ -76,8 +76,8 @@ func (Dynamixel2) AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte {
 	return appendSync(dst, SyncRead, addr, n, ids)
 }
 
-// AppendFastSyncRead requests the same data as AppendSyncRead; all servos answer in one frame,
-// which Fast parses.
+// AppendFastSyncRead appends a request for the same data as that of AppendSyncRead. All servos
+// answer in one frame, which Fast parses.
 //
 //rt:noalloc
 func (Dynamixel2) AppendFastSyncRead(dst []byte, addr, n int, ids []byte) []byte {
@@ -113,7 +113,7 @@ func (d Dynamixel2) Cut(in []byte, params int) (r Reply, skipped int, rest []byt
 			f := in[i : i+size]
 			body := f[dxlHeader : size-2]
 			if n := unstuffedLen(body); params >= 0 && n != params+2 && !(n == 2 && d.Refused(body[1])) {
-				continue // stuffing made the length fit; the frame answers another request
+				continue // the length fits only because of stuffed bytes: the frame answers another request
 			}
 			data := unstuff(body)
 			return Reply{f[4], data[1], data[2:]}, i, in[i+size:], true
@@ -164,10 +164,10 @@ func beginsWith(b, header []byte) bool {
 	return bytes.Equal(b[:n], header[:n])
 }
 
-// stuffing follows the input of a stuffed body. A removed FD is no part of the next match.
+// stuffing finds the inserted bytes in a stuffed body. An inserted FD is not part of the next FF FF FD.
 type stuffing int // matched bytes of FF FF FD
 
-// drop takes the next byte and reports whether stuffing inserted it.
+// drop takes the next byte of the body and reports whether it is an inserted FD.
 //
 //rt:noalloc
 func (run *stuffing) drop(v byte) bool {

@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Many more executions than a fuzzer manages, with mutations that are made for the formats: Cut
-// never panics or hangs, makes progress, and invents no frame. PARSER_RUNS is the number of
+// Property: Cut never panics or hangs, makes progress, and invents no frame. The test makes many
+// more executions than a fuzzer, with mutations that suit the formats. PARSER_RUNS is the number of
 // executions.
 func TestParsersUnderMutations(t *testing.T) {
 	runs := 300_000

@@ -1,15 +1,15 @@
 // Package packet encodes and decodes the frames of servo buses: the frame of Feetech and of
-// Dynamixel protocol 1.0 (plain.go) and that of Dynamixel protocol 2.0 (dynamixel.go). It is
-// independent of registers and keeps no state.
+// Dynamixel protocol 1.0 (plain.go) and the frame of Dynamixel protocol 2.0 (dynamixel.go). The
+// package is independent of registers and keeps no state.
 //
-// Appending never fails: data that do not fit a frame are a mistake of the program, and panic.
-// Cutting accepts any bytes, never panics, and drops one byte at a time, because a damaged frame
-// may hide the start of the next one.
+// The Append methods never fail: they panic when data do not fit a frame, which is a mistake of the
+// program. Cut accepts any bytes and never panics. Where no intact frame begins it skips one byte,
+// because a damaged frame may hide the start of the next one.
 //
 // Sources: Feetech STS protocol manual; ROBOTIS e-manual, protocols 1.0 and 2.0.
 package packet
 
-// Broadcast is the id that every servo obeys; a servo answers it only after a ping.
+// Broadcast is the id of all servos: every servo obeys a request to it, and answers it only when it is a ping.
 const Broadcast = 0xFE
 
 // Instruction is the command of a request.
@@ -27,11 +27,11 @@ const (
 	FastSyncRead Instruction = 0x8A // protocol 2.0
 )
 
-// maxIDInReply is the highest id in a reply; protocol 2.0 reserves it.
+// maxIDInReply is the highest id that Cut accepts in a reply; protocol 2.0 reserves this id.
 const maxIDInReply = 0xFD
 
-// Reply is one intact status frame. Params is borrowed from the input of Cut, in which Dynamixel
-// 2.0 unstuffs in place.
+// Reply is one intact status frame. Params is a part of the input of Cut, in which Cut of Dynamixel
+// 2.0 has removed the stuffing.
 type Reply struct {
 	ID     byte
 	Err    byte // as on the line: bits, or a code and the alert bit
@@ -51,10 +51,10 @@ type Format interface {
 	// AppendSyncWrite sets n bytes from addr of all ids; data holds n bytes for each id. No servo
 	// answers.
 	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
-	// Cut returns the first intact status frame in in that has params bytes of parameters, or none
-	// and an error byte that explains why; params < 0 accepts any number. ok is false without a
-	// frame; rest is then the start of a possible frame. skipped counts the bytes before the frame
-	// or rest that belong to neither.
+	// Cut returns the first intact status frame in in that has params bytes of parameters, or that has no
+	// parameters and an error byte for a refusal; with params < 0 any number is accepted. rest is the input
+	// after the frame. ok is false when there is no such frame; rest is then the start of a possible frame.
+	// skipped counts the bytes before the frame, or before rest without a frame.
 	Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool)
 	// Overhead is the size of a status frame without parameters.
 	Overhead() int

@@ -103,8 +103,8 @@ func TestDynamixelCut(t *testing.T) {
 	}
 }
 
-// Property: the bytes of any write have no header inside on the line, and the value that is read
-// back equals the written one.
+// Property: a frame with any data has no second header inside, and Cut returns the data that were
+// appended.
 func TestStuffingRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.SampledFrom([]byte{0xFF, 0xFF, 0xFD, 0xFD, 0x00, 0x55}), 0, 60).Draw(t, "data")
@@ -142,8 +142,8 @@ func TestNoAlloc(t *testing.T) {
 	}
 }
 
-// Property: for any bytes Cut makes progress, stays within them, and its rest is shorter than a
-// frame.
+// Property: for any input Cut makes progress and stays within the input, and the rest without a
+// frame is shorter than a frame.
 func FuzzCut(f *testing.F) {
 	for _, s := range []string{"FF FF FF 01 04 00 10 08 E2", "FF FF 01 04 00 10 FF FF 02 04 00 20 08 D1",
 		"FF FF 01 F4 00",
@@ -185,7 +185,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// overlaps reports whether an intact frame, of any length, begins in the noise and ends after it.
+// overlaps reports whether an intact frame, of any length, begins in the first noise bytes of in and ends after them.
 func overlaps(in []byte, noise int) bool {
 	for i := range noise {
 		if i+Feetech.frameSize(in[i:], -1) > noise {
@@ -217,7 +217,7 @@ func FuzzCutFindsReplyBehindNoise(f *testing.F) {
 					t.Fatalf("%T: Cut(% X) never found the reply behind %d bytes of noise", tt.format, in, len(noise))
 				}
 				if len(in)-len(next) > len(noise) {
-					break // the good reply, or a frame with some of its bytes: the two cannot be distinguished
+					break // the good reply, or a frame with some of its bytes, which Cut cannot distinguish from it
 				}
 				rest = next
 			}

@@ -7,8 +7,8 @@ package packet
 // LEN counts the parameters plus two. CHK is the inverted low byte of the sum of everything after
 // FF FF. Nothing is escaped: FF FF may also occur inside.
 //
-// refusals are the error bits with which a servo refuses a request: Feetech has no such bits,
-// because all of its bits are alerts.
+// refusals has the error bits with which a servo refuses a request. It is 0 for Feetech, whose
+// error bits are all alerts.
 type plain struct{ refusals byte }
 
 // The two protocols with this frame. A Dynamixel refuses a goal beyond its limits (angle), a value
@@ -79,8 +79,8 @@ func (p plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	return plainEnd(dst, start)
 }
 
-// Cut needs params to keep a damaged LEN from swallowing the next replies. It skips an intact frame
-// of another length as a whole: its parameters may look like a frame, since no bytes are escaped.
+// With params Cut recognizes a damaged LEN, which would otherwise swallow the next replies. Cut skips an intact frame
+// of another length as a whole: since no bytes are escaped, the parameters of that frame may look like a frame.
 //
 //rt:noalloc
 func (p plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool) {

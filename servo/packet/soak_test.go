@@ -11,8 +11,8 @@ import (
 )
 
 // Property: on a line that flips, loses, doubles and invents bytes, every reply that Cut returns
-// was sent, except for replies whose checksum collides: an 8-bit sum does once in some hundred
-// times and a CRC-16 hardly ever.
+// was sent, except for damaged replies whose checksum fits by chance: an 8-bit sum fits once in
+// some hundred times and a CRC-16 hardly ever.
 //
 // EDGERT_EXECUTIONS=100000000 runs that many damaged streams; a minute is enough for some ten
 // million.
@@ -25,7 +25,7 @@ func TestDamagedStreams(t *testing.T) {
 		name       string
 		format     Format
 		append     func(dst []byte, id byte, data []byte) []byte
-		collisions int // in a million replies that Cut returns with bytes missing
+		collisions int // most wrong replies in a million that Cut returns
 	}{
 		{"plain", Feetech, func(dst []byte, id byte, data []byte) []byte {
 			start := len(dst)
@@ -69,8 +69,8 @@ func TestDamagedStreams(t *testing.T) {
 	}
 }
 
-// value fills data that reveals whether it was sent: two random bytes and two that depend on them
-// and on the id.
+// value fills data with two random bytes and two bytes that depend on them and on the id, so that a
+// test recognizes data that were never sent.
 func value(data []byte, id byte, random uint32) {
 	data[0], data[1] = byte(random), byte(random>>8)
 	if random>>16&3 == 0 {

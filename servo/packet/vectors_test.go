@@ -296,7 +296,7 @@ func TestFastVectors(t *testing.T) {
 			t.Errorf("%d bytes hold %d blocks, want %d", cutOff, blocks, want)
 		}
 	}
-	in[30] ^= 1 // in the third block: the two before it are valid
+	in[30] ^= 1 // a byte in the third block: the two blocks before it are valid
 	var f Fast
 	for range 2 {
 		if _, ok, broken := f.Next(in, 6, 4); !ok || broken {
