@@ -141,8 +141,8 @@ func TestLibraryReadWithManyDescriptors(t *testing.T) {
 }
 
 // The library's enumerator opens every /dev/ttyS and sets it to 9600 baud, raw. That breaks a login
-// on a serial console, as many a Raspberry Pi and server has; so edge-rt ports does not use it, and
-// the test runs only on request.
+// on the serial console of many a Raspberry Pi or server, so edge-rt ports does not use the
+// enumerator, and this test runs only on request.
 func TestLibraryListingSetsSerialConsoles(t *testing.T) {
 	if os.Getenv("EDGERT_TRY_ENUMERATOR") == "" {
 		t.Skip("sets this machine's /dev/ttyS ports to 9600 baud; EDGERT_TRY_ENUMERATOR=1, as root, runs it")
@@ -163,7 +163,7 @@ func TestLibraryListingSetsSerialConsoles(t *testing.T) {
 	}
 }
 
-// An empty port, with one read without a wait and one with it.
+// The benchmark reads an empty port, at first without a wait and then with one.
 func BenchmarkPortRead(b *testing.B) {
 	master, path := openPty(b)
 	defer unix.Close(master)

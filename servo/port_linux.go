@@ -14,7 +14,7 @@ import (
 )
 
 // serialPort is a tty with its file descriptor. docs/lab/modules.md and port_library_linux_test.go
-// explain why it is not go.bug.st/serial.
+// explain why the package does not use go.bug.st/serial.
 type serialPort struct {
 	closed bool
 	fd     int
@@ -23,15 +23,15 @@ type serialPort struct {
 }
 
 const (
-	writeWait   = 5 // milliseconds for space in the tty's buffer, far more than a frame needs
+	writeWait   = 5 // milliseconds to wait for space in the tty's buffer, far longer than a frame takes
 	baudPercent = 2.5
 )
 
-// OpenPort opens a serial device raw, 8N1, at any baud rate of its driver, for this process alone.
-// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied or ErrPort.
+// OpenPort opens a serial device for this process alone, raw, 8N1, at any baud rate of the device's
+// driver. It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied or ErrPort.
 //
-// TIOCEXCL keeps other programs from opening the device, except those of root. flock also covers
-// root's programs that use it.
+// TIOCEXCL keeps other programs from opening the device, except programs of root. flock also keeps
+// out those programs of root that use flock.
 func OpenPort(path string, baud int) (Port, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func OpenPort(path string, baud int) (Port, error) {
 		return nil, err
 	}
 	lowLatency(fd, path)
-	// Bytes that a powering servo or a modem probe left in the buffer are no reply.
+	// This discards bytes that a servo at power-up or a modem probe has left in the buffer.
 	if err := unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIOFLUSH); err != nil {
 		_ = release(fd)
 		return nil, fmt.Errorf("servo: flush %s: %w", path, err)
@@ -87,9 +87,9 @@ func lock(fd int, path string) error {
 	return nil
 }
 
-// release unlocks and closes a port that lock has locked. A child process shares the open file from its fork to
-// its exec, which takes long on a busy machine, and the lock with it. Without TIOCNXCL a pty whose other side is
-// open would stay exclusive.
+// release unlocks and closes a port that lock has locked. Closing alone is not enough: from its fork to its
+// exec, which takes long on a busy machine, a child process shares the open file and its lock, and a pty whose
+// other side is open would stay exclusive without TIOCNXCL.
 func release(fd int) error {
 	_ = unix.IoctlSetInt(fd, unix.TIOCNXCL, 0)
 	_ = unix.Flock(fd, unix.LOCK_UN)
@@ -110,12 +110,13 @@ func setUp(fd int, path string, baud int) error {
 	// Without HUPCL the modem lines stay as they are: some boards reset on a change.
 	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER
 	t.Ispeed, t.Ospeed = uint32(baud), uint32(baud)
-	// With VMIN 1 an empty buffer reads as EAGAIN, so that 0 means only that the device has gone.
+	// With VMIN 1 a read of an empty buffer fails with EAGAIN, so that a read of 0 bytes means that
+	// the device has gone.
 	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
 	if err := unix.IoctlSetTermios(fd, unix.TCSETS2, t); err != nil {
 		return fmt.Errorf("servo: set %s to %d baud: %w", path, baud, err)
 	}
-	// Drivers round to a rate that their clock allows, without an error.
+	// A driver rounds the rate to one that its clock allows, without an error.
 	got, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
 	if err != nil {
 		return fmt.Errorf("servo: read back %s: %w", path, err)
@@ -128,8 +129,8 @@ func setUp(fd int, path string, baud int) error {
 }
 
 // unshared fails with ErrPortBusy while another process has the device open: LeRobot, like most programs,
-// does not lock its port. It finds the processes of this user, as root those of all users. It checks only
-// a tty: the pseudo-terminal of a simulator is always open in the simulator, too.
+// does not lock its port. It finds only processes of this user; for root it finds all processes. It
+// checks only ttys, since a simulator always has its own pseudo-terminal open.
 func unshared(path string) error {
 	device, err := filepath.EvalSymlinks(path)
 	if err != nil || !strings.HasPrefix(filepath.Base(device), "tty") {
@@ -172,8 +173,8 @@ type serialStruct struct {
 
 const asyncLowLatency = 1 << 13
 
-// lowLatency makes the driver deliver bytes at once. FTDI adapters collect them for 16 ms
-// otherwise; other drivers and ptys refuse the request, and do not need it.
+// lowLatency makes the driver deliver bytes at once. Otherwise an FTDI adapter collects bytes for
+// 16 ms. Other drivers and ptys refuse the request, and do not need it.
 func lowLatency(fd int, path string) {
 	var s serialStruct
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL,
@@ -225,9 +226,9 @@ func (p *serialPort) Read(b []byte) (int, error) {
 	}
 }
 
-// rawTransfer is read(2) or write(2) on a non-blocking descriptor, as a system call that Go's
-// scheduler does not see: its monitor could take the thread's P in those microseconds, and the
-// thread would have to wait for another one. The error is 0 or an errno.
+// rawTransfer is read(2) or write(2) on a non-blocking descriptor, as a system call without notice
+// to Go's scheduler: otherwise the runtime's monitor could take away the thread's P in these
+// microseconds, and the thread would have to wait for another P. The error is 0 or an errno.
 //
 //rt:noalloc
 func rawTransfer(trap uintptr, fd int, b []byte) (int, unix.Errno) {
@@ -238,8 +239,8 @@ func rawTransfer(trap uintptr, fd int, b []byte) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// Wait uses ppoll, whose timeout is not rounded to milliseconds. A signal ends it early; the caller
-// keeps the deadline and calls it again. A hang-up ends it too, and the next Read reports it.
+// Wait uses ppoll, whose timeout is not rounded to milliseconds. A signal ends the wait early; the caller has
+// the deadline and calls Wait again. A hang-up also ends the wait, and the next Read reports it.
 //
 //rt:noalloc
 func (p *serialPort) Wait(timeout time.Duration) error {
@@ -251,8 +252,8 @@ func (p *serialPort) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// Close closes the port. A second call does nothing: the number of the descriptor may be another file's by
-// then.
+// Close closes the port. A second call does nothing, because another file may have the descriptor's number
+// by then.
 func (p *serialPort) Close() error {
 	if p.closed {
 		return nil

@@ -56,16 +56,17 @@ func TestOpenPortRefuses(t *testing.T) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
 		}
 	}
-	// A child process between fork and exec holds such a copy, which must not keep the port
-	// locked.
+	// A child process has such a copy of the descriptor between its fork and its exec. The copy
+	// must not keep the port locked.
 	copied := rttest.Must(unix.Dup(p.(*serialPort).fd))(t)
 	defer unix.Close(copied)
 	rttest.Do(t, p.Close())
 	mustOpen(t, path, 1_000_000).Close()
 }
 
-// While a program that does not lock its port, such as LeRobot, has it open, an arm cannot be opened there,
-// but can be released. Here the port is a file, which OpenPort itself refuses with another error.
+// While a program that does not lock its port, such as LeRobot, has the port open, OpenPortAlone refuses
+// it, but OpenPortWait, with which torque is switched off, does not. Here the port is a file, which
+// OpenPort itself refuses with another error.
 func TestAPortThatAnotherProgramHasOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ttyACM0")
 	file := rttest.Must(os.Create(path))(t)

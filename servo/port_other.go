@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// OpenPort needs Linux: other systems lack arbitrary baud rates or ppoll.
+// OpenPort always fails on this system. It needs Linux, because other systems lack arbitrary baud rates or ppoll.
 func OpenPort(path string, baud int) (Port, error) {
 	return nil, fmt.Errorf("servo: open %s at %d baud: %w", path, baud, errors.ErrUnsupported)
 }

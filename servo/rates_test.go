@@ -7,9 +7,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A falling supply is known within two seconds at any rate that leaves time for the position reads.
-// Regression: above 130 Hz no tick had the time for a health window, and heat, supply and restarts
-// went unnoticed.
+// Goal: the arm detects a falling supply within two seconds at any rate that leaves time for the
+// position reads. Before, no tick above 130 Hz had the time for a health window, and heat, supply
+// and restarts went unnoticed.
 func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 	for _, hz := range []int{60, 120, 150, 200, 330} {
 		a, l := openLine(t)
@@ -42,9 +42,9 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 	}
 }
 
-// Goal: on servos or an adapter so slow that the position reads leave no time after them, although
-// the check of the bus passes, the health windows are read all the same, and a motor that was
-// silent for a moment is not held for ever.
+// Goal: when servos or the adapter are so slow that position reads leave no time in a tick,
+// although the measured cycle time is accepted, the health windows are still read, and a motor that
+// was silent for a moment is not held for ever.
 func TestNoTickHasRoom(t *testing.T) {
 	for _, tt := range []struct {
 		hz int

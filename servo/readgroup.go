@@ -11,14 +11,14 @@ type readGroup struct {
 	request   []byte
 	ids       []byte
 	addr      int
-	slot      [256]int8 // index by id, -1 for servos outside the group
+	slot      [256]int8 // index in ids by id, -1 for servos outside the group
 	params    int
 	last      int           // index of the servo that answers last
 	wire      time.Duration // computed time from the first byte out to the last byte in
 	all       uint32        // bit i is set for every index
 	answered  uint32        // bit i is set when index i has answered
 	refused   uint32        // bit i is set when the answer of index i was a refusal
-	maybeEcho bool          // the bytes that came equal the bytes that were sent
+	maybeEcho bool          // a received frame has the same bytes as the request
 	data      []byte        // params bytes per index
 	errs      []byte        // the error byte per index
 	tunings   [2]tuning     // for plain reads and for fast ones
@@ -26,7 +26,7 @@ type readGroup struct {
 	fast         bool // the reply is one merged frame
 	merged       packet.Fast
 	broken       bool   // the merged frame is damaged
-	retryRequest []byte // to the servos that did not answer, built anew each time
+	retryRequest []byte // request to the servos that did not answer, built anew each time
 	retryIDs     []byte
 	each         []*readGroup // one group per servo, for protocols without a sync read
 }
@@ -98,22 +98,22 @@ func (g *readGroup) expect(ids ...ID) {
 //rt:noalloc
 func (g *readGroup) param(i int) []byte { return g.data[i*g.params : (i+1)*g.params] }
 
-// missing returns the bits of the servos that gave no data.
+// missing returns the bits of the servos that did not answer or refused the request.
 //
 //rt:noalloc
 func (g *readGroup) missing() uint32 { return g.all&^g.answered | g.refused }
 
 // When all replies have arrived by the end of the sleep, the next sleep gets shorter. When the read
-// must poll, the next sleep gets longer, at most by the time that was missing. The step halves from
-// tuneFirst down to tuneLast.
+// must poll, the next sleep gets longer, at most by the time that the sleep was too short. The step
+// halves from tuneFirst down to tuneLast.
 const (
 	tuneFirst = 256 * time.Microsecond
 	tuneLast  = time.Microsecond
 	tuneEach  = 8 // reads of one step
-	// reads after which the tick begins, whose replies come a little earlier or later than those of
-	// MeasureCycles
+	// number of reads at which the tuning resumes on the tick, where replies come a little earlier
+	// or later than in MeasureCycles
 	tuneTick = 5 * tuneEach
-	tuneHits = 16 // complete reads in a row after which the step doubles: the adapter has become faster
+	tuneHits = 16 // complete reads in a row after which the step doubles, as the adapter is faster
 	tuneMost = 6  // doublings, at most
 )
 
@@ -121,14 +121,14 @@ const (
 // depends on the adapter, the servos and the traffic before: on the tick the line is silent between
 // reads, or carries goals right before the request.
 //
-// The sleep shrinks until one is too short. In the end two of three reads are complete when the
-// sleep ends, and the third waits for the last bytes, which takes half as much CPU time as all the
-// rest. A step is small however late a reply was, so that a stall moves the delay no more than
-// chance does.
+// The sleep shrinks until it is too short for one read. In the end two of three reads are complete
+// when the sleep ends, and the third read polls for the last bytes, which takes half as much CPU
+// time as the rest of the read. A step is small however late a reply was, so a stall changes the
+// delay no more than ordinary variation does.
 type tuning struct {
 	on    bool
 	reads int
-	hits  int // reads in a row that were complete at the end of their sleep
+	hits  int // number of reads in a row that were complete at the end of the sleep
 	delay time.Duration
 }
 
@@ -148,7 +148,7 @@ func (g *readGroup) startTuning() {
 }
 
 // continueTuning resumes with larger steps, because delays on the tick may differ a little. The
-// kind of read (plain or fast) that was not used yet begins with the delay of the other one.
+// kind of read (plain or fast) that was not used yet begins with the delay of the used kind.
 func (g *readGroup) continueTuning() {
 	used, unused := *g.tuning(), tuning{on: true, reads: tuneTick, delay: g.replyDelay()}
 	used.reads = min(used.reads, tuneTick)
@@ -167,7 +167,7 @@ func (g *readGroup) replyDelay() time.Duration {
 	return most
 }
 
-// due returns the time from the first byte out until all of the group's replies have arrived.
+// due returns the expected time from the first byte out until all of the group's replies have arrived.
 //
 //rt:noalloc
 func (b *Bus) due(g *readGroup) time.Duration {

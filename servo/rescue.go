@@ -9,11 +9,12 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// rescueSpeed is the speed of a servo outside its own range, which goes to the edge by itself.
+// rescueSpeed is the speed limit of a servo outside its own range, which moves to the edge of the
+// range as soon as it has torque.
 const rescueSpeed = 10.0 // degrees per second
 
-// Rescue permits the arming of joints that are outside their range, with a speed limit in the servo
-// itself, since an STS goes to the edge of its own range at once. EndRescue ends the permission.
+// Rescue permits the arming of joints that are outside their range. It sets a speed limit in their servos,
+// since an STS moves to the edge of its own range as soon as it has torque. EndRescue ends the permission.
 //
 // It fails with ErrOutOfRange when a motor of such a joint has no speed limit, or when the joint
 // may be on the other side of its range.
@@ -49,7 +50,7 @@ func (a *Arm) Rescue() error {
 // rescue is the state of joints that return from outside their range.
 type rescue struct {
 	joints   robot.Joints // joints that may be armed outside their range
-	before   []speed      // earlier speed limits of their servos
+	before   []speed      // speed limits that the servos of joints had before
 	leftover []speed      // limits that OpenArm found in servos under torque, see findLimits
 }
 
@@ -71,8 +72,8 @@ func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 	return row, max(1, int(counts/unit)), err
 }
 
-// speedUnit returns a servo's speed register, Size 0 where it has no such register, and the counts
-// per second of one step of that register.
+// speedUnit returns the register that limits a servo's speed, and the counts per second of one step
+// of that register. row.Size is 0 when the servo has no such register.
 func (a *Arm) speedUnit(u unit) (row table.Row, unit float64, err error) {
 	row, unit = u.model.Row(table.GoalVelocity), 1
 	switch {
@@ -96,7 +97,7 @@ func (a *Arm) speedUnit(u unit) (row table.Row, unit float64, err error) {
 // instead of 50 steps per second.
 const phaseSteps = 1 << 2
 
-// restoreSpeeds writes the values that findLimits has deferred, except for servos of a rescue.
+// restoreSpeeds writes the values that findLimits has deferred, except those that EndRescue will restore.
 func (a *Arm) restoreSpeeds() error {
 	for len(a.rescue.leftover) > 0 {
 		s := a.rescue.leftover[0]
@@ -113,8 +114,9 @@ func (a *Arm) restoreSpeeds() error {
 
 func (a *Arm) setSpeed(s speed) error { return a.write(a.units[s.unit], s.row, s.value) }
 
-// fullSpeed returns the value of a servo's speed limit that does not limit it. An STS may take 0
-// for a stop, so it gets its value after power-up; for the others 0 means no limit.
+// fullSpeed returns the value of a servo's speed register at which the servo has its full speed;
+// unit is the counts per second of one step. For an STS 0 may mean a stop, so it gets its value
+// after power-up. For other servos 0 means no limit.
 func (a *Arm) fullSpeed(unit float64) int {
 	const most = 3400 // counts per second, of an STS
 	if a.bus.protocol != table.Feetech {
@@ -123,7 +125,8 @@ func (a *Arm) fullSpeed(unit float64) int {
 	return int(most / unit)
 }
 
-// EndRescue restores the servos' own speed once every joint is inside its range.
+// EndRescue ends the permission of Rescue and restores the servos' earlier speed limits. The caller
+// calls it once every joint is inside its range.
 func (a *Arm) EndRescue() error {
 	for len(a.rescue.before) > 0 {
 		if err := a.setSpeed(a.rescue.before[0]); err != nil {
@@ -135,9 +138,9 @@ func (a *Arm) EndRescue() error {
 	return nil
 }
 
-// findLimits finds a servo that a killed run or other software left slow or weak, by values that a
-// power-up would reset. A limp servo gets the values of a power-up at once. A servo under torque,
-// which may be moving, gets them once it is armed and inside its range.
+// findLimits corrects registers in RAM with which a killed run or other software has left a servo
+// slow or weak. A limp servo gets its values after power-up at once. A servo under torque, which
+// may be moving, gets them when it is armed.
 func (a *Arm) findLimits(i int, stiff bool) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]
@@ -175,17 +178,17 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 	return nil
 }
 
-// limits are registers in RAM that make a servo slow or weak on its way to a goal. The limit of its
-// torque or PWM is missing here, because the marker sets it.
+// limits are the registers in RAM that can make a servo slow or weak on its way to a goal. The
+// limit of the torque or the PWM is not among them, because the marker sets it.
 var limits = [...]table.Register{
 	table.GoalVelocity, table.ProfileVelocity, table.GoalTime, table.Acceleration, table.ProfileAcceleration,
 	table.GoalCurrent,
 }
 
-// unlimited returns the value for one of limits: got, or the servo's value after power-up where got
-// hinders the joint.
+// unlimited returns the value that a register of limits should have: its present value got, or its
+// value after power-up when got hinders the joint.
 func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
-	const slower, slowStart = 0.5, 2.0 // share of its velocity; share of its velocity per second
+	const slower, slowStart = 0.5, 2.0 // shares of the joint's velocity limit: a speed; an acceleration per second
 	need := a.fastest(u.joint)         // counts per second
 	switch row.Register {
 	case table.GoalVelocity, table.ProfileVelocity:
@@ -216,8 +219,8 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 	return got, nil
 }
 
-// fastest returns the velocity limit of a joint in counts per second, at most the speed that any
-// servo reaches.
+// fastest returns the velocity limit of a joint in counts per second, but at most a speed that
+// every servo reaches.
 func (a *Arm) fastest(i int) float64 {
 	const any = 0.7 // turns per second
 	s, m := &a.joints[i].scale, a.robot.Motors[i]

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Goal: after an opening that fails once the markers are written, restarted motors are still
+// Goal: when OpenArm fails after it has written the markers, the restarted motors are still
 // reported.
 func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	l := sixMotors()
@@ -22,7 +22,7 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	}
 	cfg := l.config()
 	cfg.Reopened, cfg.Restarted = true, new(robot.Joints)
-	// an example of a later failure, like a loose plug, a lost reply or a failed measurement
+	// OpenArm fails after the marker is written, as with a loose plug or a lost reply
 	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark }
 	if _, err := OpenArm(cfg); err == nil {
 		t.Fatal("opened")
@@ -34,8 +34,8 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	}
 }
 
-// Goal: motors that were under torque when the arm was opened get their goal before the marker: on
-// an AX that has shut down the marker lets it move again.
+// Goal: motors that were under torque when the arm was opened get their goal before the marker,
+// because the marker lets an AX that has shut down move again.
 func TestGoalBeforeMarker(t *testing.T) {
 	l := sixMotors()
 	l.stiffen(1)
@@ -83,8 +83,8 @@ func TestLostMarker(t *testing.T) {
 	}
 }
 
-// narrowElbow returns an arm whose third motor has a range of 1500 to 2500, with eeprom also in its
-// EEPROM, and is at the position at; 0: at the fake's own position.
+// narrowElbow returns an arm whose third motor has a calibrated range of 1500 to 2500, when eeprom
+// is true also in its EEPROM. at is the motor's position; 0: the fake servo's own.
 func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	t.Helper()
 	l := sixMotors()
@@ -101,7 +101,7 @@ func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	return a, l
 }
 
-// Goal: an arm whose joint leaves its range during the arming is refused.
+// Goal: the arming fails when a joint leaves its range.
 func TestLeavesItsRangeWhileArming(t *testing.T) {
 	for _, eeprom := range []bool{false, true} {
 		a, l := narrowElbow(t, eeprom, 0)
@@ -115,8 +115,8 @@ func TestLeavesItsRangeWhileArming(t *testing.T) {
 	}
 }
 
-// Goal: a joint under torque that sinks when it gets its position for a goal is armed all the same, and a
-// limp one once it rests.
+// Goal: a joint under torque that sinks when its position becomes its goal is armed nevertheless; a limp
+// joint that sinks is armed once it rests.
 func TestArmsAJointThatSinks(t *testing.T) {
 	for _, stiff := range []byte{0, 1} {
 		l := sixMotors()
@@ -134,8 +134,8 @@ func TestArmsAJointThatSinks(t *testing.T) {
 	}
 }
 
-// Goal: a joint that rests 12 counts beyond the range in its EEPROM, less than RangeSlack, is
-// armed.
+// Goal: a joint that rests 12 counts (less than RangeSlack) beyond the range in its servo's EEPROM
+// is armed.
 func TestRestsAgainstItsStop(t *testing.T) {
 	a, l := narrowElbow(t, true, 2512)
 	if err := l.arming(a, func() {}); err != nil {

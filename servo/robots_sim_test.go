@@ -75,8 +75,8 @@ func write(t *testing.T, b *servo.Bus, m robot.Motor, register table.Register, v
 	rttest.Do(t, servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: register, Value: value}}))
 }
 
-// tick reads an arm, as a run does, and arms it again when this host was away for longer than the
-// bus watchdog tolerates.
+// tick reads an arm, as a run does, and arms it again when the bus watchdog has fired because this
+// host was late.
 func tick(t *testing.T, arm *servo.Arm, at []float32) (stale robot.Joints) {
 	t.Helper()
 	stale = arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
@@ -86,7 +86,7 @@ func tick(t *testing.T, arm *servo.Arm, at []float32) (stale robot.Joints) {
 	return stale
 }
 
-// checkTorque compares the torque of all servos with the wanted one.
+// checkTorque fails the test unless the torque of every servo is as wanted.
 func checkTorque(t *testing.T, bus *servosim.Bus, when string, want bool) {
 	t.Helper()
 	if on := bus.TorqueEnabled(); slices.Contains(on, !want) {
@@ -94,13 +94,13 @@ func checkTorque(t *testing.T, bus *servosim.Bus, when string, want bool) {
 	}
 }
 
-// strays is the number of frames of a clean run that may belong to no request: replies of the
-// health windows come late now and then, and are not counted as lost. A parser with an error would
+// strays is the number of frames without a request that a clean run may have: replies to reads of
+// health windows come late now and then, and do not count as lost. A parser with an error would
 // produce such frames in every cycle.
 const strays = 5
 
-// checkStrays fails when too many frames belonged to no request. A reply that this host delivers
-// too late is lost, and corrupt afterwards.
+// checkStrays fails the test when too many frames belonged to no request. It ignores them when replies were
+// lost: a reply that this host delivers too late counts as lost, and afterwards as corrupt.
 func checkStrays(t *testing.T, arm *servo.Arm) {
 	t.Helper()
 	if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 || s.ClippedGoals != 0 {
@@ -150,8 +150,8 @@ func robotOf(t *testing.T, name string) robot.Robot {
 	return r
 }
 
-// Goal: every family comes up, holds its position, follows its goals, keeps its settings and lets
-// go, on a simulator that shares no code with the driver.
+// Goal: an arm of every family of servos opens, holds its position, follows its goals, keeps its
+// settings and becomes limp, on a simulator that shares no code with the driver.
 func TestEveryFamilyOnSimulator(t *testing.T) {
 	for _, name := range []string{"so101", "so100", "koch", "omx", "generic", "ax", "xm"} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 				arm.Write(goal, arm.Joints())
 			})
 			checkStrays(t, arm)
-			// the health window of a late reply is ignored
+			// a window whose reply came late is read again later
 			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); tick(t, arm, at) {
 				if hot, volts := arm.Extremes(); hot != 0 && volts != 0 {
 					break
@@ -223,8 +223,8 @@ func follow(t *testing.T, arm *servo.Arm, joints int) {
 	}
 }
 
-// On a line with an echo, the echo of a read is a valid answer with a wrong position, which must
-// never be accepted.
+// On a line with an echo, the echo of a read request has the form of an answer with a wrong
+// position. The driver must never accept it.
 func TestEchoOnSimulator(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
@@ -239,7 +239,7 @@ func TestEchoOnSimulator(t *testing.T) {
 	}
 }
 
-// A fast sync read ends at the first silent motor; a plain one loses only that motor.
+// The reply to a fast sync read ends at the first silent motor. A plain sync read loses only that motor's position.
 func TestSilentMotorBehindFastReads(t *testing.T) {
 	t.Parallel()
 	for _, id := range []uint8{1, 2} { // the first silences all
@@ -261,8 +261,8 @@ func TestSilentMotorBehindFastReads(t *testing.T) {
 	}
 }
 
-// Opening the arm reboots a Dynamixel that has switched its torque off after an overload, and
-// clears a bus watchdog that has fired.
+// OpenArm reboots a Dynamixel that has switched its torque off after an overload. The arming clears
+// a bus watchdog that has fired.
 func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "koch")
@@ -289,8 +289,8 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	}
 }
 
-// An arm that is left holding has its bus watchdog off: once fired, it would make the motors refuse
-// the goals of the next program.
+// Close switches the bus watchdog off when the arm keeps its torque: a watchdog that has fired
+// would make the motors refuse the goals of the next program.
 func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "koch")

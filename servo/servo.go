@@ -1,23 +1,23 @@
 // Package servo drives a chain of Feetech or Dynamixel servos on one half-duplex serial line.
 //
-// A Bus sends one instruction frame at a time (package packet) and collects the status frames that
-// answer it. Every servo has an ID and a control table of registers (package table). Two
-// instructions matter in motion: one sync read requests the present position of all servos, one
-// sync write gives all of them a goal position. Everything else is bring-up.
+// A Bus sends one instruction frame at a time (package packet) and collects the status frames that answer it.
+// Every servo has an ID and a control table of registers (package table). In motion two instructions matter:
+// a sync read requests the present position of all servos, and a sync write gives all of them a goal
+// position. The other instructions are for bring-up and for the servos' health.
 //
 // An Arm is a Bus with the description of its robot: the motors (package robot), their ranges
 // (LeRobot's calibration file, calibration.go) and the units of a policy (degrees, or 0 to 100 for
 // a gripper, units.go). OpenArm finds and checks every motor and writes the settings that LeRobot
-// would write; it does not touch torque. From then on the tick thread calls Read and Write, which
-// never fail and never allocate: a motor that does not answer keeps its last position and is
-// reported as stale.
+// would write. It leaves a follower's torque as it is. From then on the tick thread calls Read and
+// Write, which never fail and never allocate: a motor that does not answer keeps its last position
+// and is reported as stale.
 //
 // Bytes go from the port (port_linux.go) through halfduplex.go (time on the wire, echo) to bus.go
 // (one exchange with the servos of a readgroup.go) or transaction.go (one instruction to one
 // servo). An arm is opened by arm.go, configure.go and marker.go, measured by measure.go, switched
-// on by arming.go (by rescue.go from outside its range) and off by torque.go. Each tick is
-// cycle.go: fast.go decides how positions are read; then health.go polls one motor, verify.go
-// compares the registers read with the expected values, and faults.go reacts.
+// on by arming.go (by rescue.go from outside its range) and off by torque.go. The tick is in
+// cycle.go: fast.go decides how positions are read; then health.go reads some registers of one
+// motor, verify.go compares them with the expected values, and faults.go reacts to faults.
 //
 // A register value before conversion is called raw: an encoder step for positions, 4096 to a turn.
 package servo
@@ -33,8 +33,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// The reasons why an arm does not open. Errors of this package wrap one of these and report the
-// value found, the value expected and the remedy.
+// The reasons why OpenArm fails. Errors of this package wrap one of them and name the value found,
+// the value expected and the remedy.
 var (
 	ErrPortAbsent   = errors.New("servo: no such port")
 	ErrPortBusy     = errors.New("servo: port is in use")
@@ -57,7 +57,7 @@ var (
 	ErrPortLost = errors.New("servo: port lost")
 )
 
-// ErrTorque means that a motor did not confirm that its torque is on, or that it is off.
+// ErrTorque means that a motor did not confirm that its torque was switched on or off.
 var ErrTorque = errors.New("servo: torque not confirmed")
 
 // ID is the address of one servo on the line, 0 to 252, or Broadcast.
@@ -68,11 +68,11 @@ const (
 	Broadcast ID = packet.Broadcast
 )
 
-// Fault is a set of a servo's error bits, 0 when healthy. It is an alert, not a failure: the data
-// in the same reply are valid.
+// Fault is a set of a servo's error bits, 0 when healthy. A fault is an alert, not a failure: the
+// data in the same reply are valid.
 //
 // The bits are those of Feetech's status byte and register 65. A reply of a Dynamixel of protocol
-// 2.0 has only FaultHardware; the register Hardware_Error_Status has the rest.
+// 2.0 has only FaultHardware; the register Hardware_Error_Status has the other bits.
 type Fault uint8
 
 const (
@@ -99,7 +99,7 @@ func (f Fault) Error() string {
 	return cmp.Or(strings.Join(texts, ", "), "no fault")
 }
 
-// Is reports whether f has any bit of the target fault, for errors.Is.
+// Is makes errors.Is(f, target) true when f has any bit of the fault target.
 func (f Fault) Is(target error) bool {
 	g, ok := target.(Fault)
 	return ok && f&g != 0
@@ -130,21 +130,21 @@ func StatusFault(p table.Protocol, status int) Fault {
 	return f
 }
 
-// A port that is in use may become free soon: its program was just killed, or another program
-// opened it only to switch the torque off.
+// A port in use may become free soon, when its program was just killed or has opened it only to
+// switch the torque off.
 const (
 	freeWait = time.Second
 	freePoll = 5 * time.Millisecond
 )
 
-// OpenPortWait is OpenPort, but waits up to a second for a port that is in use, or until canceled
-// returns true; nil: never.
+// OpenPortWait is OpenPort, but waits up to a second for a port that is in use. The wait ends early
+// when canceled returns true; canceled may be nil.
 func OpenPortWait(path string, baud int, clock rt.Clock, canceled func() bool) (port Port, err error) {
 	return openWait(path, baud, clock, canceled, func(string) error { return nil })
 }
 
-// OpenPortAlone is OpenPortWait for a port that no other process has open. Two programs would drive one arm,
-// and take each other's replies. Switching torque off does not wait for that.
+// OpenPortAlone is OpenPortWait, but fails with ErrPortBusy while any other process has the port open: two programs
+// would drive one arm, and take each other's replies. A caller that only switches torque off uses OpenPortWait.
 func OpenPortAlone(path string, baud int, clock rt.Clock, canceled func() bool) (Port, error) {
 	return openWait(path, baud, clock, canceled, unshared)
 }

@@ -17,7 +17,7 @@ func TestSightOfAJoint(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		reads []int // raw; 0: it is silent
-		want  []int // accepted raw position after each read; negative: stale in that tick
+		want  []int // accepted raw position after each read; negative: the joint is stale in that tick
 	}{
 		{"it rests", []int{2003, 2004}, []int{2003, 2004}},
 		{"it moves as fast as it can", []int{2130, 2258}, []int{2130, 2258}},
@@ -62,7 +62,7 @@ func TestSightOfAJoint(t *testing.T) {
 	}
 }
 
-// OpenArm repeats the read until two readings agree; a goal at a wrong position would be a jump.
+// OpenArm repeats the read until two readings agree, because the arm would jump to a goal at a wrong position.
 func TestSightAtOpening(t *testing.T) {
 	l := sixMotors()
 	n := 0
@@ -81,7 +81,7 @@ func TestSightAtOpening(t *testing.T) {
 	}
 }
 
-// In whatever tick of the arming a position is wrong, no goal is written for it.
+// Whichever tick of the arming reads a wrong position, the position does not become a goal.
 func TestArmingAtAWrongPosition(t *testing.T) {
 	for tick := range 16 {
 		a, l := openLine(t)
@@ -133,7 +133,7 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 	}
 }
 
-// The direction in which a motor pushes is the sign of its load, reversed when the unit is.
+// The direction in which a motor pushes is the sign of its load, reversed when the joint's unit counts in reverse.
 func TestPushHasTheLoadsSign(t *testing.T) {
 	const down = 1 << 10
 	for load, want := range map[int]float32{300: 1, 300 | down: -1, 20: 0, 20 | down: 0} {

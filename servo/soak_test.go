@@ -35,8 +35,8 @@ faults:
   - {kind: reorder, probability: 0.003}
 `
 
-// oracle is a plant that never reports the same value twice and remembers the times: joint j reads
-// j, j+6, j+12, ... so that a value of another joint, or of another cycle, is recognized.
+// oracle is a plant that reports each value only once in a long time and records when: joint j reads j, j+6,
+// j+12, ... so that the test recognizes a value of another joint, or of another cycle.
 type oracle struct {
 	said [soakJoints][1 << 12]atomic.Int64 // by joint and value: time of its last report
 	next [soakJoints]int                   // owned by the bus's goroutine
@@ -45,7 +45,7 @@ type oracle struct {
 const (
 	soakJoints = 6
 	soakValues = 4092            // a multiple of soakJoints
-	soakOld    = 3 * time.Second // a machine may suspend a thread for as long; a value comes again after 3.4 s
+	soakOld    = 3 * time.Second // a machine may suspend a thread as long; a value is repeated after 3.4 s
 	soakQuiet  = 2 * time.Second // time for opening the arm
 	soakOpens  = 10
 )
@@ -55,7 +55,7 @@ func (o *oracle) Torque(rt.Instant, int, bool) {}
 func (o *oracle) Present(_ rt.Instant, joint int) int {
 	v := (o.next[joint]*soakJoints + joint) % soakValues
 	o.next[joint]++
-	// Not the instant on the wire: it lags when the machine suspends the bus's thread for a while.
+	// The oracle does not record the instant on the wire, which lags when the machine suspends the bus's thread.
 	o.said[joint][v].Store(int64(rt.KernelClock().Now()))
 	return v
 }
@@ -72,7 +72,7 @@ func (o *oracle) last(joint, raw int) rt.Instant {
 // soakTally counts the results of the cycles.
 type soakTally struct {
 	cycles, values, stale uint64
-	old                   uint64 // true, but of an earlier cycle: its own reply was lost, and an earlier one came late
+	old                   uint64 // values of an earlier cycle, whose reply came late while the cycle's own was lost
 	undetectable          uint64 // wrong, in a cycle with a damaged reply whose checksum fits
 	wrong                 uint64
 	oldest, worst         time.Duration
@@ -118,13 +118,13 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	bus := simOf(t, r, cfg)
 	faults := rt.KernelClock().Now().Add(soakQuiet)
 	var arm *servo.Arm
-	for range soakOpens { // a busy machine can be late for longer than the driver waits
+	for range soakOpens { // a reply on a busy machine can come later than the driver waits
 		if arm, err = servo.OpenArm(config(bus, r)); err == nil {
 			break
 		}
 	}
 	rttest.Do(t, err)
-	rt.KernelClock().SleepUntil(faults) // the faults of the script begin at that time
+	rt.KernelClock().SleepUntil(faults) // the script's faults begin at this time
 	var heap runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&heap)
@@ -157,8 +157,8 @@ const (
 	soakBehind = 2 * time.Second // after a delay of the host up to this, every missed cycle still runs, without waiting
 )
 
-// cycleAll reads and writes at 200 Hz and compares every accepted value with the values that the
-// motor sent.
+// cycleAll reads and writes the arm at 200 Hz for length, and compares every accepted value with
+// the values that the motor sent.
 func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robot.Robot,
 	length time.Duration) *soakTally {
 	runtime.LockOSThread()

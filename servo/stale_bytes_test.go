@@ -12,11 +12,11 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Goal: a program that takes over a port never accepts an answer to the program before it, which
-// was killed at any point.
+// Goal: wherever a program was killed, the next program on its port never accepts an answer to the
+// killed program's requests.
 
-// left is a line of six motors at rest on which another program has just sent requests. Their
-// replies come late by that time.
+// left returns a line of six motors at rest on which another program has just sent requests. The
+// replies to them are late by late.
 func left(late time.Duration, requests ...[]byte) *line {
 	l := sixMotors()
 	l.lateFrom = 1
@@ -37,7 +37,7 @@ func ticks(n int) (all [][]byte) {
 	return all
 }
 
-// lateness returns delays that a wait for silence covers and, up to most, delays that it does not.
+// lateness returns delays from 0 to most. The wait for silence covers only the shorter ones.
 func lateness(most time.Duration) (all []time.Duration) {
 	for d := time.Duration(0); d < most; d += 3 * time.Millisecond {
 		all = append(all, d)
@@ -87,7 +87,7 @@ func TestOpeningAfterAKilledProgram(t *testing.T) {
 	}
 }
 
-// A late acknowledgement, or a late answer to a ping, is not accepted either.
+// The next program does not accept a late acknowledgement or a late answer to a ping either.
 func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 	row := so101().Motors[0].Model.Row(table.PCoefficient)
 	requests := map[string][]byte{
@@ -112,7 +112,7 @@ func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 	}
 }
 
-// An echo on the line of a killed program is detected all the same.
+// DetectEcho finds an echo even when replies to a killed program's requests come.
 func TestEchoAfterAKilledProgram(t *testing.T) {
 	for _, late := range lateness(quietTime) {
 		l := left(late, ticks(2)...)
@@ -127,7 +127,7 @@ func TestEchoAfterAKilledProgram(t *testing.T) {
 }
 
 // Release on the arm of a killed edge does not wait for the replies to that edge's requests, and
-// accepts no such reply: neither those to the tick nor those to a check of the torque.
+// accepts no reply to the edge's tick or to its check of the torque.
 func TestReleaseAfterAKilledProgram(t *testing.T) {
 	health := packet.Feetech.AppendRead(nil, 3, 40, 24)
 	checked := packet.Feetech.AppendSyncRead(nil, 40, 1+checkMore, []byte{1, 2, 3, 4, 5, 6})
@@ -162,7 +162,7 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 	}
 }
 
-// An attempt at one baud rate of a search waits only for its own, shorter silence.
+// A search that tries one baud rate after another waits at each for a shorter silence, set by SetRetry.
 func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	const wait = 20 * time.Millisecond
 	l := left(0)
@@ -182,8 +182,8 @@ func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	}
 }
 
-// On a Dynamixel the window of supply and temperature has the length of a ping's answer, so that a
-// late one of a killed program proves nothing.
+// On a Dynamixel the health window of supply and temperature has the length of a ping's answer, so
+// a late reply of that length to a killed program is no fence.
 func TestADynamixelsPingIsNoFence(t *testing.T) {
 	b, p, _ := stranger(table.Dynamixel2, false, 4)
 	b.fence.done = false
@@ -204,8 +204,8 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 	}
 }
 
-// A servo that does not answer such long reads from address 0, such as a clone's or another
-// simulator's, can be opened too, whether it refuses them or is silent.
+// OpenArm succeeds even when servos, such as clones or those of another simulator, refuse the long
+// read of a fence or do not answer it.
 func TestAServoThatAnswersNoFence(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		l := sixMotors()

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// times that the torque-off frame is sent to motors that have not confirmed it
+	// how often the torque-off frame is sent to all motors while a motor has not confirmed it
 	offRounds      = 3
 	offAttempts    = 2                    // attempts of each write to a single motor after that
-	confirmTimeout = 5 * time.Millisecond // for one confirmation: six silent motors take 0.2 s
+	confirmTimeout = 5 * time.Millisecond // limit of one confirmation: six silent motors take 0.2 s
 )
 
-// TorqueOff makes every motor limp: one frame to all, read back, and then each motor by itself as
-// often as needed. It ignores faults and continues after failures; the error, which wraps
-// ErrTorque, names the motors that may still be under torque. It works after bus errors. Six silent
-// motors take 0.2 s, a line that never falls silent up to a second; a motor that receives the first
-// frame, sent within 50 ms, is limp then.
+// TorqueOff makes every motor limp. It sends one frame to all motors, reads their torque back, and
+// repeats this a few times; then it writes to the motors one by one. It ignores faults, continues
+// after failures, and works after bus errors. The error, which wraps ErrTorque, names the motors
+// that may still be under torque. With six silent motors TorqueOff takes 0.2 s, and up to a second
+// on a line that never falls silent. It sends the first frame within 50 ms.
 //
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {
@@ -38,8 +38,8 @@ func (a *Arm) TorqueOff() error {
 	return nil
 }
 
-// letGo makes a leader's motor limp when it has booted with torque or was left stiff: a person
-// moves a leader.
+// letGo makes limp a leader's motor that has booted with torque or was left under torque, because a
+// person moves a leader.
 func (a *Arm) letGo(u unit) error {
 	if err := a.write(u, a.rows.torque, 0); err != nil {
 		return err
@@ -65,8 +65,8 @@ func (a *Arm) Triggers() (joints []int) {
 	return joints
 }
 
-// HoldTriggers gives a leader's triggers torque at their rest position, with the current of their
-// settings; no other joint of such a leader is ever under torque.
+// HoldTriggers switches on the torque of a leader's triggers, with their rest position as the goal and the
+// current of their settings. No other joint of a leader that is not Actuated is ever under torque.
 func (a *Arm) HoldTriggers() error {
 	for _, i := range a.Triggers() {
 		j := &a.joints[i]
@@ -76,7 +76,7 @@ func (a *Arm) HoldTriggers() error {
 			value int
 		}{{a.watchdogRow(), 0}, {a.rows.goal, raw - j.shift}, {a.rows.torque, 1}} {
 			if w.row.Size == 0 {
-				continue // no bus watchdog, which refuses goals once it has fired
+				continue // the servo has no bus watchdog, so none can refuse the goal
 			}
 			if err := a.write(a.units[i], w.row, w.value); err != nil {
 				return err
@@ -86,7 +86,7 @@ func (a *Arm) HoldTriggers() error {
 	return nil
 }
 
-// readPositions fills a.positions with an answer of every motor.
+// readPositions fills a.positions with an answer of every motor, in up to maxAttempts attempts.
 func (a *Arm) readPositions() error {
 	missing, patience := a.positions.all, ackTimeout
 	for attempt := range maxAttempts {
@@ -112,7 +112,8 @@ func (a *Arm) readPositions() error {
 	return fmt.Errorf("%w: %s gave no position; check its cable and power", ErrMotorMissing, a.motors(bad))
 }
 
-// checkMore extends a read to a length that no read of the tick has.
+// checkMore is the number of bytes by which a readback is longer than its register, so that no read
+// of the tick has the same length.
 const checkMore = 4
 
 // newReadback returns a group that reads more bytes than the register has, so that a late reply
@@ -121,7 +122,8 @@ func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 	return b.newGroup(r.Addr, r.Size+checkMore, ids)
 }
 
-// readBack returns the motors that have another word or do not answer, as indices of words.
+// readBack reads the register of the motors of check, and returns the indices of those that do not
+// answer or do not have their value in words.
 func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration,
 	deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)
@@ -133,8 +135,8 @@ func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time
 	return bad
 }
 
-// setAll writes one register of all motors, at first with one frame, and returns the indices of the
-// motors that do not have the value afterwards.
+// setAll writes words into one register of all motors, at first with one frame for all. It returns
+// the indices of the motors that have not confirmed their value.
 func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	if b.drainNext > 0 {
 		b.quietTime = confirmTimeout
@@ -154,7 +156,8 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	return setSingly(b, r, ids, words)
 }
 
-// setSingly is the fallback of setAll: acknowledged writes, one motor after the other.
+// setSingly is the fallback of setAll. It writes to one motor after the other, with
+// acknowledgements, and reads each back.
 func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	b.SetRetry(offAttempts, confirmTimeout)
 	defer b.ResetRetry()
@@ -177,8 +180,8 @@ func Release(b *Bus, r robot.Robot) error {
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string
 	for _, i := range setAll(b, row, ids, make([]int, len(ids))) {
-		// The time for slower attempts is available now: the adapter may be slow, or the motor may
-		// answer only pings.
+		// Every reachable motor is limp by now, so there is time for slower attempts: the adapter
+		// may be slow, or the motor may answer only pings.
 		AnswerReads(b, r.ServosOf(ids[i]))
 		if _, err := b.WriteRegister(ids[i], row, 0); err == nil {
 			if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
@@ -211,8 +214,8 @@ func (a *Arm) motors(index []int) string {
 	return fmt.Sprintf("motor %s on %s", strings.Join(names, ", "), a.path)
 }
 
-// checkDriveable refuses a motor whose goals would not be positions in counts. It notes a weak
-// motor: its limit is in the EEPROM, perhaps on purpose, so it is not changed.
+// checkDriveable fails when a motor's goals would not be positions in counts. It notes a weak
+// motor, but does not change the limit in its EEPROM, which may be on purpose.
 func (a *Arm) checkDriveable(i int) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]
@@ -277,7 +280,7 @@ const (
 	weakMA  = 200.0 // milliamperes with which an arm's joint hardly moves
 )
 
-// armWheels is the step of arming in which the goal velocities become 0.
+// armWheels is the step of arming that sets the wheels' goal velocities to 0.
 func (a *Arm) armWheels() error {
 	m := &a.arming
 	for _, u := range m.units[m.goals : m.goals+m.spins] {
@@ -286,8 +289,8 @@ func (a *Arm) armWheels() error {
 	return a.sendArming(a.rows.spin, m.goals, make([]int, m.spins), stageSpinCheck)
 }
 
-// stopLeft stops a wheel that a killed run or other software has left turning. A limp wheel gets 0
-// when it is armed: a goal may switch its torque on.
+// stopLeft stops a wheel that a killed run or other software has left turning under torque. It writes no goal
+// to a limp wheel, since a goal may switch its torque on; arming sets that goal to 0.
 func (a *Arm) stopLeft(u unit, stiff bool) error {
 	if !stiff {
 		return nil

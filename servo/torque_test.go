@@ -10,7 +10,7 @@ import (
 
 func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 	a, l := openLine(t)
-	l.servos[2].put(56, 0x8005) // five steps below zero, in the register's own encoding
+	l.servos[2].put(56, 0x8005) // a position five steps below zero, as the register encodes it
 	start := l.clock.Now()
 	arm(t, a)
 	took := l.clock.Now().Sub(start)

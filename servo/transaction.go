@@ -58,8 +58,8 @@ func (b *Bus) ping(id ID) (data []byte, fault Fault, err error) {
 	return b.transact(id, b.tx, b.pingParams())
 }
 
-// PingModel returns the model number from a Dynamixel's answer to a ping, which has it at each
-// status return level; 0: no answer, or the protocol's answer has no model number.
+// PingModel sends a ping and returns the model number in the answer, which a Dynamixel sends at each status
+// return level. It returns 0 when no answer comes, or when the protocol's answer has no model number.
 func (b *Bus) PingModel(id ID) int {
 	data, _, err := b.ping(id)
 	if err != nil || len(data) < 2 {
@@ -68,8 +68,8 @@ func (b *Bus) PingModel(id ID) int {
 	return int(data[0]) | int(data[1])<<8
 }
 
-// pings reports whether a motor of this model answers a ping. In protocols without a model number
-// in the answer any motor passes.
+// pings reports whether a motor with m's id and model answers a ping. In protocols whose answer has
+// no model number the model is not compared.
 func (b *Bus) pings(m robot.Motor) bool {
 	if b.protocol == table.Dynamixel2 {
 		return b.PingModel(m.ID) == m.Model.Number
@@ -96,7 +96,7 @@ func (b *Bus) ReadRegister(id ID, r table.Row) (int, Fault, error) {
 }
 
 // WriteRegister sets one register and waits for the acknowledgement; without one it repeats the
-// write. It refuses the broadcast id, because one such frame can give every servo the same id.
+// write. It refuses the broadcast id, because one broadcast write can give every servo the same id.
 func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	if err := r.Check(value); err != nil {
 		return 0, fmt.Errorf("servo: %w", err)
@@ -113,7 +113,8 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	return fault, nil
 }
 
-// instruct sends an instruction without parameters, once; most must not be repeated.
+// instruct sends an instruction without parameters. It never repeats the instruction, because most
+// instructions must be carried out only once.
 func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	b.tx = b.format.Append(b.tx[:0], id, inst)
 	b.waitFirstQuiet()
@@ -131,7 +132,7 @@ func (b *Bus) syncWrite(r table.Row, ids []ID, values []int) error {
 	if !b.send(b.tx) {
 		return ErrPortLost
 	}
-	// While the frame is on the line, the servos cannot receive another one.
+	// The servos cannot receive another frame while this one is on the line.
 	b.sleepUntil(b.clock.Now().Add(b.wireTime(len(b.tx), 0, 0) + replyGap))
 	return nil
 }
@@ -145,8 +146,8 @@ func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
 	b.tx = b.format.AppendSyncWrite(b.tx[:0], r.Addr, r.Size, ids, b.data)
 }
 
-// request sends b.tx to one servo. It returns the params bytes of the reply, which are borrowed
-// until the next transaction, and the servo's fault bits.
+// request sends b.tx to one servo, after a fence if params > 0. It returns the reply's params
+// bytes, which are valid until the next transaction, and the servo's fault bits.
 func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
 	b.waitFirstQuiet()
 	if params > 0 {
@@ -157,8 +158,8 @@ func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
 	return b.transact(id, b.tx, params)
 }
 
-// waitFirstQuiet waits, once for a bus, until the line is silent: a program that was killed, for
-// example, may have left requests whose replies are still to come.
+// waitFirstQuiet waits until the line is silent, only in its first call for a bus: replies to the
+// requests of a killed program, for example, may still come.
 func (b *Bus) waitFirstQuiet() {
 	if b.wasQuiet {
 		return
@@ -179,9 +180,9 @@ func (b *Bus) waitFirstQuiet() {
 // Two cases cannot be recognized in any protocol: a complete frame inside the data of a reply
 // whose beginning is lost, and the reply to a killed program's fence of the same length.
 type fence struct {
-	done    bool      // no reply older than the last one can come
+	done    bool      // no older reply can come after the last reply
 	count   uint      // fences sent; begins at an arbitrary number
-	refused [256]bool // by id: the servo has refused the read of a fence, so pings are its fences
+	refused [256]bool // by id: the servo has refused a fence's read, so its fence is a ping
 }
 
 const (
@@ -206,20 +207,21 @@ func (b *Bus) sendFence(id ID) error {
 			return err
 		}
 	}
-	// A servo that does not answer such a read, for example a clone, gets a ping instead, which
-	// keeps out all replies that are longer than its own.
+	// A servo that does not answer a fence's read, for example a clone, gets a ping instead. Its
+	// answer keeps out all replies that are longer than the answer to a ping.
 	err := b.transactOnce(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
 	f.done = err == nil
 	return err
 }
 
-// transact is request without its precautions: it may return a late reply to an earlier attempt.
+// transact is request without the wait for a silent line and the fence, so it may return a late
+// reply to an earlier request.
 func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error) {
 	g := b.single
 	g.expect(id)
 	g.request, g.params = request, params
 	g.wire = b.wireTime(len(request), 1, params)
-	b.drainNext = max(b.drainNext, 1) // a duplicate of the last reply would pass for the answer to this request
+	b.drainNext = max(b.drainNext, 1) // without a drain, a duplicate of the last reply could answer this request
 	before := b.corrupt.Load()
 	for attempt := range b.attempts {
 		if attempt > 0 {
@@ -253,8 +255,8 @@ func (b *Bus) transactOnce(id ID, request []byte, params int) error {
 	return err
 }
 
-// waitQuiet waits until the line has been silent for b.quietTime, but at most five times as long,
-// and at most quietMax.
+// waitQuiet waits until the line has been silent for b.quietTime, but at most five times
+// b.quietTime and at most quietMax. A cancellation ends the wait.
 func (b *Bus) waitQuiet() {
 	idle := b.clock.Now().Add(b.quietTime)
 	for end := b.clock.Now().Add(min(quietMax, 5*b.quietTime)); b.clock.Now() < min(idle, end) && !b.isCanceled(); {
@@ -269,7 +271,7 @@ func (b *Bus) waitQuiet() {
 	}
 }
 
-// AnyReply reports whether any byte comes within wait after a ping to all servos.
+// AnyReply sends a ping to all servos and reports whether any byte comes within the time wait.
 func (b *Bus) AnyReply(wait time.Duration) bool {
 	b.wasQuiet = true
 	b.waitQuiet()

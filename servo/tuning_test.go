@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Goal: on the tick replies come earlier or later than in MeasureCycles. Reads sleep until then:
-// some are complete at the end of the sleep, and no read waits long for nothing.
+// Goal: on the tick, replies come earlier or later than in MeasureCycles, and the sleep of reads adapts: at
+// least half of the reads are complete when the sleep ends, and no sleep is much too long.
 func TestReadsAreTunedToTheTick(t *testing.T) {
 	const learned, clean = 20 * time.Microsecond, 620*time.Microsecond + 6*replyGap
 	for _, behind := range []time.Duration{198 * time.Microsecond, 120 * time.Microsecond, 78 * time.Microsecond,
@@ -44,7 +44,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 	}
 }
 
-// A motor without an answer, or with a repeated request, does not change the tuning.
+// A read with a missing answer or a repeated request does not change the tuning.
 func TestLostRepliesDoNotTune(t *testing.T) {
 	a, l := openLine(t)
 	rttest.Must(a.MeasureCycles(20))(t)
@@ -65,7 +65,7 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 	}
 }
 
-// Motors with single requests are tuned one by one.
+// When each motor has its own request, each has its own tuning.
 func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 	for _, baud := range []int{1_000_000, 4_000_000} {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2)
@@ -83,7 +83,7 @@ func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 				t.Fatalf("%d baud: missing %b", baud, missing)
 			}
 		}
-		// than computed: the line has 1 Mbaud, 8 bytes go and come
+		// time by which the line of 1 Mbaud is slower than computed for 8 bytes out and 8 bytes in
 		slower := time.Duration(16*(10000-b.byteNs)) * time.Nanosecond
 		for i, want := range []time.Duration{slower, slower + 50*time.Microsecond} {
 			if got := g.each[i].tuning().delay; got < want-2*tuneLast || got > want+2*tuneLast {
@@ -126,7 +126,7 @@ func boundTuning() (*Bus, *readGroup) {
 	return b, g
 }
 
-// Goal: a change of the adapter's delay by a millisecond, downwards, is found within two seconds at
+// Goal: when the adapter's delay shrinks by a millisecond, the tuning follows within two seconds at
 // 60 Hz.
 func TestTuningComesDownFast(t *testing.T) {
 	b, g := boundTuning()
@@ -140,7 +140,7 @@ func TestTuningComesDownFast(t *testing.T) {
 	}
 }
 
-// Fast and plain reads have different gaps, so each has its own delay.
+// The replies to fast and plain reads have different gaps, so each kind of read has its own delay.
 func TestFastAndPlainReadsAreTunedApart(t *testing.T) {
 	b, g := boundTuning()
 	b.tune(g)

@@ -15,15 +15,15 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// shafts is a plant whose positions a hand or the servos set.
+// shafts is a plant whose shafts the test or the servos' goals move at once.
 type shafts struct{ raw [12]atomic.Int32 }
 
 func (s *shafts) Goal(_ rt.Instant, joint, raw int)   { s.raw[joint].Store(int32(raw)) }
 func (s *shafts) Torque(rt.Instant, int, bool)        {}
 func (s *shafts) Present(_ rt.Instant, joint int) int { return int(s.raw[joint].Load()) }
 
-// lostTurn opens a Koch, or its leader, whose shoulder_lift has a range of -306 to 2419 and rests
-// at a position that the servo, since its last power-up, reads a turn higher.
+// lostTurn opens the bus of a Koch, or of its leader, whose shoulder_lift has a calibrated range of -306 to
+// 2419 and rests at at. For at below 0 the servo has forgotten its turn and reads a position one turn higher.
 func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *servosim.Bus, s *shafts) {
 	t.Helper()
 	r := robotOf(t, name)
@@ -45,8 +45,8 @@ func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *serv
 	return cfg, bus, s
 }
 
-// Goal: a joint whose motor has forgotten its turn is reported at its true position, holds there
-// when it is armed, and moves to its goals.
+// Goal: when a joint's motor has forgotten its turn, the arm reports the joint's true position,
+// holds the joint there after arming, and moves it to its goals.
 func TestForgottenTurn(t *testing.T) {
 	t.Parallel()
 	cfg, _, s := lostTurn(t, "koch", -196)
@@ -89,8 +89,8 @@ func TestForgottenTurn(t *testing.T) {
 	}
 }
 
-// Goal: a restart during a run never shows a position that is off by a turn, and reports the motor,
-// also a leader's, as restarted.
+// Goal: when a motor restarts during a run, the arm never returns a position that is off by a turn,
+// and reports the restart, also on a leader.
 func TestForgetsItsTurnInARun(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"koch", "koch_leader"} {
@@ -119,7 +119,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 	}
 }
 
-// Goal: where two turns fit the range, the arm is refused instead of a guess.
+// Goal: when two turns fit the range, OpenArm fails instead of guessing.
 func TestTurnThatFitsTwice(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -141,7 +141,8 @@ func TestTurnThatFitsTwice(t *testing.T) {
 	}
 }
 
-// Goal: two motors of one joint that forgot different turns are not driven with one goal.
+// Goal: OpenArm fails when the two motors of one joint have forgotten different turns, so that they
+// never get the same goal.
 func TestShadowForgetsAnotherTurn(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "widowx")

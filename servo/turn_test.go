@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: a position that is known modulo one turn goes into the turn that fits the range.
+// Goal: InTurn moves a position that is known modulo one turn into the turn that fits the range.
 func TestInTurn(t *testing.T) {
 	for _, tt := range []struct {
 		why                  string
@@ -36,7 +36,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// Goal: no other turn is nearer to the range, for any numbers.
+// Property: for any numbers, no other turn than InTurn's is nearer to the range.
 func FuzzInTurn(f *testing.F) {
 	f.Add(3900, -306, 2419)
 	f.Fuzz(func(t *testing.T, raw, low, high int) {
@@ -56,8 +56,8 @@ func FuzzInTurn(f *testing.F) {
 	})
 }
 
-// Goal: a joint that may be on the other side of its range, over its encoder's seam, is not moved
-// under power, and the refusal recommends to move it by hand; other joints are moved in.
+// Goal: Rescue refuses a joint that may be beyond its encoder's seam, on the other side of its
+// range, and the error recommends to move the joint by hand. It permits other joints.
 func TestRescueOverTheSeam(t *testing.T) {
 	for _, tt := range []struct {
 		low, high, at int
@@ -67,7 +67,7 @@ func TestRescueOverTheSeam(t *testing.T) {
 		{2900, 4000, 2700, false}, // below
 		{100, 1500, 4050, true},
 		{100, 3900, 50, false},
-		{900, 3100, 20, true}, // in the middle of the gap: the side is not known
+		{900, 3100, 20, true}, // in the middle of the gap outside the range: either side is possible
 		{900, 3100, 600, false},
 		{900, 3100, 5000, true}, // no position of a servo of one turn
 	} {

@@ -8,15 +8,15 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// scale converts raw positions to a motor's unit and back, with LeRobot's exact results: a turn has
-// 4095 steps, not 4096, and the way back truncates toward zero. Products are wrapped in float64()
-// because Go may fuse them with a sum on arm64, which rounds differently.
+// scale converts raw positions to a motor's unit and back, with exactly LeRobot's results: a turn
+// has 4095 steps, not 4096, and the conversion back truncates toward zero. Products are wrapped in
+// float64() because on arm64 Go may fuse a product with a sum, which rounds differently.
 //
 // Source: LeRobot motors/motors_bus.py, _normalize and _unnormalize.
 type scale struct {
 	mode     robot.NormMode
 	min, max float64 // range_min and range_max, raw
-	flip     bool    // drive_mode applies here: a Dynamixel reverses its positions itself
+	flip     bool    // the position is reversed here by drive_mode; a Dynamixel itself does that
 	span     float64 // degrees of steps raw steps
 	steps    float64
 }
@@ -68,7 +68,7 @@ func (s *scale) unclamped(raw int) float64 {
 //
 //rt:noalloc
 func (s *scale) raw(v float64) int {
-	v = min(1e6, max(-1e6, v)) // beyond any register and still exact as an integer
+	v = min(1e6, max(-1e6, v)) // limits beyond any register, in which an int is exact
 	switch s.mode {
 	case robot.Degrees:
 		return int(float64(v*s.steps/s.span) + (s.min+s.max)/2)
@@ -94,9 +94,9 @@ func Normalize(m robot.Motor, c MotorCalibration, raw int) float64 {
 // reverse is the bit of a Dynamixel's Drive_Mode that reverses its positions.
 const reverse = 1
 
-// checkDriveMode compares the direction in which a Dynamixel counts: LeRobot leaves drive_mode to
-// the motor there. With the wrong direction homing offset and range still fit, but the joint runs
-// mirrored.
+// checkDriveMode fails when a Dynamixel does not count in the direction of the calibration's
+// drive_mode, which LeRobot leaves to the motor. With the wrong direction homing offset and range
+// still fit, but the joint moves mirrored.
 func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 	if !u.model.Has(table.DriveMode) {
 		return nil // Normalize reverses its positions
@@ -114,8 +114,8 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 		"again (edge-rt calibrate)", holder, got, c.DriveMode)
 }
 
-// noteDriveModes reports the entries of a calibration that have no effect: LeRobot does not reverse
-// a position in degrees.
+// noteDriveModes notes each drive_mode of the calibration that has no effect: like LeRobot, the
+// driver does not reverse a position in degrees.
 func (a *Arm) noteDriveModes(calibration Calibration) {
 	for i, m := range a.robot.Motors {
 		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
@@ -125,8 +125,8 @@ func (a *Arm) noteDriveModes(calibration Calibration) {
 	}
 }
 
-// findTurns finds the turn that fits the calibrated range, for each joint whose servos forget their
-// turns at power-up.
+// findTurns finds, for each joint whose servos forget their turns at power-up, the turn that fits
+// the calibrated range.
 func (a *Arm) findTurns() error {
 	for i := range a.units {
 		counts, err := a.countsTurns(a.units[i])
@@ -140,8 +140,8 @@ func (a *Arm) findTurns() error {
 	return nil
 }
 
-// countsTurns reports whether a servo counts turns since its power-up: a Dynamixel does in two of
-// its modes.
+// countsTurns reports whether a servo counts turns since its power-up, as a Dynamixel does in two
+// of its modes.
 func (a *Arm) countsTurns(u unit) (bool, error) {
 	if a.bus.protocol != table.Dynamixel2 {
 		return false, nil
@@ -150,7 +150,7 @@ func (a *Arm) countsTurns(u unit) (bool, error) {
 	return err == nil && CountsTurns(u.model, mode), err
 }
 
-// fit returns a raw position in the turn that fits the calibrated range.
+// fit returns the raw position moved by whole turns, each of turn counts, to fit the calibrated range.
 //
 //rt:noalloc
 func (s *scale) fit(raw, turn int) int {
@@ -196,8 +196,8 @@ func (a *Arm) findTurn(i int) error {
 	return nil
 }
 
-// checkShadowTurn refuses a shadow that is in another turn than its joint's first motor: it takes
-// the same goals, and would turn against that motor by a whole turn.
+// checkShadowTurn fails when a shadow is in another turn than its joint's first motor: both take
+// the same goals, and the shadow would turn against the first motor.
 func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	read, err := a.read(u, table.PresentPosition)
 	if err != nil {
@@ -212,8 +212,8 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	return nil
 }
 
-// checkSide refuses joints outside their range that may be on the other side of it: a servo knows
-// its position modulo one turn, and reads a joint beyond its encoder's seam at the far end.
+// checkSide fails when one of the joints, which are outside their range, may be on the other side of the range: a servo
+// knows its position modulo one turn, and reads a joint beyond its encoder's seam at the far end of the turn.
 func (a *Arm) checkSide(joints robot.Joints) error {
 	for i := range a.joints {
 		j, m := &a.joints[i], a.robot.Motors[i]
@@ -230,8 +230,8 @@ func (a *Arm) checkSide(joints robot.Joints) error {
 	return nil
 }
 
-// Turn returns the counts of one turn of a servo's encoder, after which it starts again at 0; 0 for
-// a potentiometer, which has an end.
+// Turn returns the counts of one turn of a servo's encoder, after which the encoder starts again at
+// 0. It returns 0 for a potentiometer, which has ends.
 func Turn(m *table.Model) int {
 	if m.Protocol != table.Feetech && m.Protocol != table.Dynamixel2 {
 		return 0
@@ -239,7 +239,7 @@ func Turn(m *table.Model) int {
 	return m.Resolution
 }
 
-// BeyondTurn reports whether a servo that counts no turns reads a position that no turn has.
+// BeyondTurn reports whether a servo that counts no turns reads a position outside the counts of one turn.
 func BeyondTurn(m *table.Model, raw int) bool {
 	return m.Protocol == table.Feetech && (raw < 0 || raw > m.MaxRaw())
 }
@@ -248,8 +248,8 @@ func BeyondTurn(m *table.Model, raw int) bool {
 const NoPosition = "a servo of one turn has 0 to 4095: it counts turns against its settings, or its encoder " +
 	"fails; switch its supply off and on, and replace it if it reads so again"
 
-// OtherSide reports whether a joint that reads raw, outside its range, may be on the other side of
-// the range: the position a whole turn away is nearer to it, or hardly farther from it.
+// OtherSide reports whether a joint that reads raw, outside its range, may be on the other side of the range:
+// the position a whole turn away from raw is nearer to the range than raw, or hardly farther from it.
 func OtherSide(m *table.Model, raw, low, high int) bool {
 	const hardly = 1.5 // times as far
 	off := outside(raw, low, high)
@@ -258,16 +258,16 @@ func OtherSide(m *table.Model, raw, low, high int) bool {
 	return turn > 0 && off > 0 && float64(other) < hardly*float64(off)
 }
 
-// InTurn returns a raw position moved by whole turns of that many counts to the place nearest to a
-// range, and of two such places the one nearest to raw. A servo that counts turns forgets them at
-// power-up: its position is then known modulo one turn, and the range determines the turn.
+// InTurn returns a raw position moved by whole turns, each of turn counts, to the place nearest to the range
+// low to high. Of two such places it returns the place nearer to raw. A servo that counts turns forgets them
+// at power-up: its position is then known modulo one turn, and the range determines the turn.
 //
 //rt:noalloc
 func InTurn(raw, low, high, turn int) int {
 	if turn <= 0 || raw >= low && raw <= high {
 		return raw
 	}
-	up := low - raw // below the range: to the first place at or above low, or the last below it
+	up := low - raw // way to the near edge of the range, below which raw is
 	if raw > high {
 		up = high - raw
 	}
@@ -282,7 +282,7 @@ func InTurn(raw, low, high, turn int) int {
 	return near
 }
 
-// outside returns how many counts raw is outside a range; 0: it is inside.
+// outside returns by how many counts raw is outside the range low to high; 0 when it is inside.
 //
 //rt:noalloc
 func outside(raw, low, high int) int { return max(low-raw, raw-high, 0) }
@@ -291,7 +291,7 @@ func outside(raw, low, high int) int { return max(low-raw, raw-high, 0) }
 type Difference struct {
 	Joint    string
 	Was, Is  MotorCalibration
-	Degrees  float64 // largest change of the joint's position for the same value in robot units
+	Degrees  float64 // largest change of the joint's position at the same value in its unit
 	Mirrored bool    // the motor turns in the opposite direction
 }
 
@@ -306,9 +306,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s, which is up to %.1f degrees elsewhere", text, d.Degrees)
 }
 
-// Compare returns the joints of a robot whose calibration has changed. same: both are of one arm,
-// so that their homing offsets are comparable; of two arms only the widths of the ranges are. A
-// motor that one of them lacks has a difference of a whole turn.
+// Compare returns the joints of a robot whose calibration has changed. same is true when both calibrations
+// are of one arm, so that their homing offsets can be compared; for two arms only the widths of the ranges
+// are compared. A motor that one calibration lacks has a difference of a whole turn.
 func Compare(r robot.Robot, was, is Calibration, same bool) (changed []Difference) {
 	for _, m := range r.Motors {
 		a, known := was[m.Name]

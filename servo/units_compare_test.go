@@ -37,8 +37,8 @@ func TestCalibrationTextComesBack(t *testing.T) {
 	}
 }
 
-// A value means the same shaft position where offset and range have moved together; otherwise the
-// difference is reported in degrees.
+// When offset and range have moved together, a value still means the same position of the shaft,
+// and Compare reports 0 degrees. Otherwise it reports the difference.
 func TestCompare(t *testing.T) {
 	const degree = 360. / 4095
 	for _, tt := range []struct {

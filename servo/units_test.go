@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// motorOf returns an STS3215, whose drive_mode the host applies.
+// motorOf returns an STS3215; the driver applies the drive_mode of this model.
 func motorOf(mode robot.NormMode) robot.Motor {
 	m := so101().Motors[0]
 	m.Norm = mode
@@ -44,8 +44,8 @@ func normRows(t *testing.T, path string) []normRow {
 
 const normGolden = "../testdata/golden/motor_norm.json"
 
-// Goal: the same numbers as LeRobot's Python, to the last bit and the last encoder step, also after
-// a conversion to float32 as policies make it.
+// Goal: units and positions equal those of LeRobot's Python, to the last bit and the last encoder
+// step, also after a conversion to float32, as in policies.
 func TestUnitsMatchLeRobot(t *testing.T) {
 	modes := map[string]robot.NormMode{"m100": robot.RangeM100, "p100": robot.Range0100, "deg": robot.Degrees}
 	for _, r := range normRows(t, normGolden) {
@@ -69,9 +69,9 @@ func TestUnitsGoldenIsUnchanged(t *testing.T) {
 	}
 }
 
-// Outside the range value stops at the edge, while unclamped and raw continue on the same line, so
-// that a joint outside can get its position as a goal. A range below zero, as a Dynamixel of
-// several turns has, truncates toward zero as Python does.
+// Outside the range the result of value stops at the edge, while unclamped and raw continue
+// linearly, so that a joint outside can get its position as a goal. In a range below zero, as on a
+// Dynamixel of several turns, raw truncates toward zero as Python does.
 func TestOutsideTheRange(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

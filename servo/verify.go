@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	// checks in a row with another value: one may be of a damaged reply whose checksum fits
+	// checks in a row with another value until it counts; one may be from a damaged reply whose checksum fits
 	mismatchReads = 2
-	// no servo boots in less: a servo without a marker that was silent for longer may have
-	// restarted
+	// least time of a boot: a servo without a marker that was silent for longer may have restarted
 	bootMin     = 100 * time.Millisecond
-	longGap     = 500 * time.Millisecond // without a read: a servo without a marker may have restarted
-	verifyFails = 2                      // failed reads in one tick, after which the rest waits for the next tick
+	longGap     = 500 * time.Millisecond // time without a Read in which a servo without a marker may restart
+	verifyFails = 2                      // failed reads in one tick, after which further reads wait for the next
 	goalSlack   = 2                      // counts by which a goal register may differ
 )
 
@@ -24,10 +23,10 @@ type checks struct {
 	torque          robot.Joints  // joints that were switched on
 	torqueLost      robot.Joints  // joints that have lost their torque by themselves
 	restarted       robot.Joints  // joints of which a motor has lost its marker
-	goalMismatch    robot.Joints  // joints whose goal register was not ours after a silence
-	unchecked       robot.Joints  // joints that were silent and have not been checked since
+	goalMismatch    robot.Joints  // joints whose goal register had another goal after a silence
+	unchecked       robot.Joints  // joints whose motors were silent and have not been checked since
 	nextCheck       int           // window with which verifyUnchecked begins
-	crowdedSince    rt.Instant    // start of the time in which no tick could make a check; 0: ticks can
+	crowdedSince    rt.Instant    // start of the time in which no tick had time for a window; 0: it had
 	watchdogFired   bool          // the bus watchdogs have stopped the motors
 	watchdogTimeout time.Duration // timeout of the bus watchdogs; 0: no watchdog
 }
@@ -43,8 +42,8 @@ func (h *health) expect(joints robot.Joints) {
 	}
 }
 
-// checkBusWatchdog notes that the bus watchdogs have fired. It is called before the request that
-// ends the gap.
+// checkBusWatchdog notes that the bus watchdogs have fired when the last request was longer ago
+// than their timeout. Read calls it before its request.
 //
 //rt:noalloc
 func (h *health) checkBusWatchdog(now rt.Instant) {
@@ -53,7 +52,7 @@ func (h *health) checkBusWatchdog(now rt.Instant) {
 	}
 }
 
-// verifyUnchecked reads the windows of motors that answer again, as many as the deadline allows.
+// verifyUnchecked reads windows of unchecked motors that answer again, as many as the deadline allows.
 //
 //rt:noalloc
 func (h *health) verifyUnchecked(stale robot.Joints, deadline rt.Instant) {
@@ -79,8 +78,8 @@ func (h *health) verifyUnchecked(stale robot.Joints, deadline rt.Instant) {
 	}
 }
 
-// verify compares a window with the motor's expected values. A difference is read once more before
-// the motor is reported.
+// verify compares a window with the motor's expected values. When they differ, the window is read
+// once more before the motor counts as restarted or limp.
 //
 //rt:noalloc
 func (h *health) verify(w *window, u *unitHealth) {
@@ -123,8 +122,8 @@ func (h *health) verify(w *window, u *unitHealth) {
 	}
 }
 
-// otherGoal notes a goal register that is not ours after a silence, and reports whether it must be
-// read once more before the joint is reported.
+// otherGoal notes the joint when its goal register has another goal than the driver's after a
+// silence. again is true when the register must be read once more before that counts.
 //
 //rt:noalloc
 func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
@@ -134,7 +133,7 @@ func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	if h.wheels.Has(joint) {
 		goal, ok = w.value(h.rows.spin)
 	}
-	if !ok || h.unchecked&h.torque&bit == 0 || h.units[w.unit].shadow { // the goal of a limp motor is not ours
+	if !ok || h.unchecked&h.torque&bit == 0 || h.units[w.unit].shadow { // a limp motor's goal may differ
 		return false
 	}
 	if d := goal + h.joints[joint].shift - h.goals.raw[joint]; d <= goalSlack && d >= -goalSlack {
@@ -150,8 +149,8 @@ func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	return false
 }
 
-// verified ends the check of a unit that has its expected values. A unit without a marker that was
-// silent for at least the time of a boot is restarted all the same.
+// verified ends the check of a unit that has its expected values. A unit without expected values
+// that was silent for at least the time of a boot counts as restarted nevertheless.
 //
 //rt:noalloc
 func (h *health) verified(i int) {
@@ -169,7 +168,7 @@ func (h *health) verified(i int) {
 	h.unchecked &^= bit
 }
 
-// recheckUnit requests a check of a unit that last answered at an instant.
+// recheckUnit requests a check of unit i, which has been silent since the instant at.
 //
 //rt:noalloc
 func (h *health) recheckUnit(i int, at rt.Instant) {
@@ -202,7 +201,8 @@ func (h *health) recheckSince(at rt.Instant) {
 //rt:noalloc
 func (a *Arm) Unchecked() robot.Joints { return a.health.unchecked }
 
-// GoalMismatch returns, once, the joints that hold another goal than ours after a silence.
+// GoalMismatch returns the joints whose goal register had another goal than the driver's after a
+// silence, and forgets them.
 //
 //rt:noalloc
 func (a *Arm) GoalMismatch() (joints robot.Joints) {
@@ -210,7 +210,7 @@ func (a *Arm) GoalMismatch() (joints robot.Joints) {
 	return joints
 }
 
-// TorqueLost returns the joints that are limp although they were switched on.
+// TorqueLost returns the joints that are limp although the driver has switched their torque on.
 //
 //rt:noalloc
 func (a *Arm) TorqueLost() robot.Joints { return a.health.torqueLost }

@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// spins keeps the goal velocities that the wheels of a bus had while under torque.
+// spins holds the present goal velocities of a bus's wheels, 0 for a limp wheel, and the highest one so far.
 type spins struct {
 	mu   sync.Mutex
 	now  [10]int // by id
@@ -45,7 +45,7 @@ func lekiwi(t *testing.T) (robot.Robot, *servosim.Bus, *spins) {
 	return r, simOf(t, r, servosim.Config{Wheels: 3, Watch: wheels.watch}), wheels
 }
 
-// drive sends the same goals for a time, and returns the last state.
+// drive sends the same goals for the time d, and returns the last state that it has read.
 func drive(t *testing.T, arm *servo.Arm, goal []float32, joints robot.Joints, d time.Duration) []float32 {
 	t.Helper()
 	clock, at := rt.KernelClock(), make([]float32, len(goal))
@@ -95,7 +95,7 @@ func TestABaseDrives(t *testing.T) {
 	}
 }
 
-// Goal: a base that a killed run has left turning stops when it is opened, and when it is let go.
+// Goal: a base that a killed run has left turning stops when OpenArm opens it, and when Release makes it limp.
 func TestABaseLeftTurning(t *testing.T) {
 	r, bus, wheels := lekiwi(t)
 	mustOpen(t, config(bus, r)).Close()

@@ -7,15 +7,15 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Base is a mobile base on three omniwheels, LeKiwi's: its motors turn at a velocity, and a state or
-// an action has the base's own velocities in their place. Its axes are x, forward, in metres per
-// second; y, to the left, in metres per second; and theta, counter-clockwise, in degrees per second.
+// Base is a mobile base on three omniwheels, like LeKiwi's: its motors turn at a velocity, and in the wheels'
+// places a state or an action has the velocities of the base. Its axes are x, forward, in metres per second;
+// y, to the left, in metres per second; and theta, counter-clockwise, in degrees per second.
 //
 // Source: LeRobot robots/lekiwi/lekiwi.py, _body_to_wheel_raw and _wheel_raw_to_body.
 type Base struct {
 	WheelRadius  float64 // metres
 	Radius       float64 // metres from the centre of rotation to each wheel
-	MaxRaw       int     // counts per second; where one wheel would be faster, all turn slower
+	MaxRaw       int     // counts per second; when a wheel would be faster, all wheels turn slower
 	Speed        [Axes]float64
 	Acceleration [Axes]float64 // in the axis's unit per second
 }
@@ -23,7 +23,8 @@ type Base struct {
 // Axes is the number of a base's axes, and of its wheels.
 const Axes = 3
 
-// axisNames and axisUnits are LeRobot's, in the order of the wheels left, back and right.
+// axisNames and axisUnits are LeRobot's names and units of the axes. An axis has the place of a
+// wheel: left, back and right.
 var (
 	axisNames = [Axes]string{"x.vel", "y.vel", "theta.vel"}
 	axisUnits = [Axes]string{"m/s", "m/s", "deg/s"}
@@ -34,7 +35,7 @@ var wheelAngles = [Axes]float64{240 - 90, 0 - 90, 120 - 90}
 
 // Kinematics converts a base's velocities. The zero value is not usable.
 type Kinematics struct {
-	toWheels     [Axes][Axes]float64 // metres per second of each wheel, from m/s, m/s, rad/s
+	toWheels     [Axes][Axes]float64 // each wheel's metres per second from m/s, m/s, rad/s
 	toBody       [Axes][Axes]float64
 	radius       float64
 	maxRaw       float64
@@ -59,8 +60,8 @@ func (b *Base) Kinematics(counts int) (k Kinematics) {
 	return k
 }
 
-// Wheels returns the goal velocities of the left, back and right wheel, in counts per second, for
-// finite velocities of the base. limited: a wheel would have been faster than MaxRaw.
+// Wheels returns the goal velocities of the left, back and right wheel, in counts per second, for finite velocities of
+// the base. limited is true when a wheel would have been faster than MaxRaw, and all wheels are slower.
 //
 //rt:noalloc
 func (k *Kinematics) Wheels(body [Axes]float64) (raw [Axes]int, limited bool) {
@@ -71,7 +72,7 @@ func (k *Kinematics) Wheels(body [Axes]float64) (raw [Axes]int, limited bool) {
 	return raw, share < 1
 }
 
-// Share returns the part of the velocities of a base that its wheels can reach; 1: all of them.
+// Share returns the factor, at most 1, on the velocities of a base with which no wheel is faster than MaxRaw.
 //
 //rt:noalloc
 func (k *Kinematics) Share(body [Axes]float64) float64 {
@@ -79,7 +80,7 @@ func (k *Kinematics) Share(body [Axes]float64) float64 {
 	return share
 }
 
-// turn returns the velocities of the wheels, in degrees per second, and Share.
+// turn returns the velocities of the wheels, in degrees per second and without a limit, and the factor of Share.
 //
 //rt:noalloc
 func (k *Kinematics) turn(body [Axes]float64) (degrees [Axes]float64, share float64) {
@@ -96,7 +97,7 @@ func (k *Kinematics) turn(body [Axes]float64) (degrees [Axes]float64, share floa
 	return degrees, 1
 }
 
-// Body returns the velocities of the base at wheel velocities in counts per second.
+// Body returns the velocities of the base whose wheels turn at raw counts per second.
 //
 //rt:noalloc
 func (k *Kinematics) Body(raw [Axes]int) (body [Axes]float64) {
@@ -109,8 +110,8 @@ func (k *Kinematics) Body(raw [Axes]int) (body [Axes]float64) {
 	return body
 }
 
-// inverse returns the inverse of a matrix by its adjugate. The wheels' directions differ, so its
-// determinant is not 0.
+// inverse returns the inverse of a matrix, computed from its adjugate. The wheels' directions
+// differ, so the determinant is not 0.
 func inverse(m [Axes][Axes]float64) (inv [Axes][Axes]float64) {
 	minor := func(r, c int) float64 {
 		r1, r2 := (r+1)%Axes, (r+2)%Axes
@@ -126,8 +127,8 @@ func inverse(m [Axes][Axes]float64) (inv [Axes][Axes]float64) {
 	return inv
 }
 
-// Wheels returns the joints that are wheels of the base; their elements of a state or an action are
-// the base's axes.
+// Wheels returns the joints that are wheels of the base. In a state or an action, their elements
+// hold the velocities of the base's axes.
 func (r Robot) Wheels() (joints Joints) {
 	for j, m := range r.Motors {
 		if m.Norm == Velocity {
@@ -137,8 +138,8 @@ func (r Robot) Wheels() (joints Joints) {
 	return joints
 }
 
-// axis returns the base's axis that joint j's element of a state is; ok is false for a joint of an
-// arm.
+// axis returns the index of the base's axis that is in joint j's place in a state; ok is false for
+// a joint of an arm.
 func (r Robot) axis(j int) (axis int, ok bool) {
 	wheels := r.Wheels()
 	if !wheels.Has(j) {
@@ -188,7 +189,7 @@ const maxWheelRaw = 1<<15 - 1
 
 func positive(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
 
-// checkWheel refuses a motor that cannot be a wheel, or has values of a joint.
+// checkWheel fails when the motor cannot be a wheel, or has a value that only a joint of an arm has.
 func (m Motor) checkWheel() error {
 	mode, given := m.Setting(table.OperatingMode)
 	switch {

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// Bounds are the measured values of a motor at which its robot begins to react, where the motor's
-// own limits are too lax: an STS3215 has the same limits at 7.4 V and at 12 V. 0 is no bound.
+// Bounds are measured values of a motor at which the robot reacts. They are for motors whose own
+// limits are too lax: an STS3215 has the same limits at 7.4 V and at 12 V. 0: no bound.
 type Bounds struct {
 	HotWarn, HotAct int // degrees Celsius: HotWarn and above warns, HotAct and above causes Safety.Overheat
 	LowWarn, LowAct int // tenths of a volt: LowWarn and below warns, LowAct and below causes Safety.Voltage
 }
 
-// The limits of a bound. The motors measure whole degrees and tenths of a volt.
+// The least and the largest value of a bound. The motors measure whole degrees and tenths of a volt.
 const (
 	minCelsius, maxCelsius = 30, 120
 	minTenths, maxTenths   = 30, 600
@@ -46,7 +46,7 @@ func (b *Bounds) fill(file map[string]string) error {
 	return nil
 }
 
-// fillOnly is fill for the block of a motor, in which only bounds are allowed.
+// fillOnly is fill for the safety block of a motor. It fails on a key that sets no bound.
 func (b *Bounds) fillOnly(file map[string]string) error {
 	for key := range file {
 		if b.place(key) == nil {

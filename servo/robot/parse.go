@@ -61,11 +61,12 @@ type motorFile struct {
 	Safety map[string]string `yaml:"safety"` // bounds
 }
 
-// Parse parses a description. source is its name in errors, which wrap ErrInvalid; the files of its
-// parts are relative to the folder of source.
+// Parse parses a description. source is the description's name in errors, which wrap ErrInvalid.
+// Paths of its parts' files are relative to the folder of source.
 func Parse(source string, data []byte) (Robot, error) { return parse(source, data, false) }
 
-// parse is Parse; a part must be one arm, so that no chain or ring of files can form.
+// parse is Parse. When part is true the description must be of one arm, so that files of parts
+// cannot form a chain or a ring.
 func parse(source string, data []byte, part bool) (Robot, error) {
 	r, err := parseFile(path.Dir(source), data, part)
 	if err != nil {
@@ -107,8 +108,8 @@ func decode(data []byte) (file robotFile, err error) {
 	return file, nil
 }
 
-// like returns the built-in arm with the defaults of another description. Its file must not have
-// like itself, so that descriptions form no chains or rings.
+// like returns the built-in arm from which another description takes its defaults. The built-in
+// arm's own file must not have the key like, so that descriptions form no chains or rings.
 func like(name string) (Robot, error) {
 	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
@@ -126,7 +127,7 @@ func like(name string) (Robot, error) {
 	return r, err
 }
 
-// fill sets the file's values in r, over the existing ones.
+// fill replaces values of r by the values that the file has.
 func (f *robotFile) fill(r *Robot) error {
 	r.Name, r.Baud = cmp.Or(f.Name, r.Name), cmp.Or(f.Baud, r.Baud)
 	r.Type = cmp.Or(f.Type, r.Type)
@@ -184,7 +185,7 @@ func (f *robotFile) fill(r *Robot) error {
 			return err
 		}
 		if len(f.Motors) == 0 {
-			*own = merge(*own, common) // this file's settings replace those of the built-in arm
+			*own = merge(*own, common) // this file's settings replace the built-in arm's
 			continue
 		}
 		*own = merge(common, *own)
@@ -233,7 +234,7 @@ func (f *motorFile) motor() (m Motor, err error) {
 	return m, err
 }
 
-// settings converts names to registers and keeps their order.
+// settings converts a file's settings, with names of registers as keys, in their order.
 func settings(file yaml.MapSlice) (out []Setting, err error) {
 	for _, item := range file {
 		name := fmt.Sprint(item.Key)
@@ -264,8 +265,8 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 	return out, nil
 }
 
-// barred are the registers that no description may set: a wrong value makes a motor unreachable,
-// run away, or move at once. Phase is included because its other bits differ between servos.
+// barred are the registers that no description may set, since a wrong value makes a motor unreachable, run
+// away, or move at once. Phase is among them because some of its bits differ between servos.
 var barred = []table.Register{
 	table.MotorID, table.BaudRate, table.ResponseStatusLevel, table.Phase, table.SecondaryID, table.ProtocolType,
 	table.HomingOffset,
@@ -273,7 +274,8 @@ var barred = []table.Register{
 	table.GoalVelocity, table.GoalPWM, table.BusWatchdog,
 }
 
-// merge replaces earlier settings by the later ones of the same register, and appends the rest.
+// merge returns earlier with the values of later. A setting of later replaces the earlier setting
+// of the same register, or is appended when there is none.
 func merge(earlier, later []Setting) []Setting {
 	out := slices.Clone(earlier)
 	for _, s := range later {
@@ -429,8 +431,7 @@ func (r *Robot) checkMotor(m Motor) error {
 	return nil
 }
 
-// notDriveable returns the reason why a motor of a joint cannot be driven with a setting, "" without
-// one.
+// notDriveable returns the reason why a motor cannot be driven with a setting; "" when it can.
 func (m Motor) notDriveable(s Setting) string {
 	positions := []int{0}
 	if m.Model.Protocol == table.Dynamixel2 {

@@ -20,18 +20,18 @@ import (
 // The limits of a robot of several parts.
 const (
 	maxParts  = 4
-	maxJoints = 24 // of all parts together, below the bits of Joints
+	maxJoints = 24 // of all parts together; fewer than the bits of Joints
 )
 
-// Part is one arm of a robot, on a bus of its own.
+// Part is one arm of a robot. Each part has its own bus.
 type Part struct {
 	Name  string // such as left; empty for the only part of a robot
 	First int    // index of its first joint in the robot's states and actions
 	Robot Robot  // the arm alone: its motors' names have no prefix
 }
 
-// Parts returns the robot's parts in the order of its states and actions. A robot of one arm is its
-// own only part, without a name.
+// Parts returns the robot's parts in the order of its states and actions. A robot of one arm has
+// itself as its only part, without a name.
 func (r Robot) Parts() []Part {
 	if r.parts == nil {
 		return []Part{{Robot: r}}
@@ -59,8 +59,8 @@ func (p Part) Prefix() string {
 // Joints returns the part's joints among the robot's.
 func (p Part) Joints() Joints { return (1<<len(p.Robot.Motors) - 1) << p.First }
 
-// ID returns the id of the part's calibration for the id of the robot: black_left for black, as
-// LeRobot's bimanual classes name it. An empty id stays empty.
+// ID returns the id of the part's calibration for the robot's id: for the robot black and the part
+// left it is black_left, as in LeRobot's bimanual classes. An empty id stays empty.
 func (p Part) ID(id string) string {
 	if p.Name == "" || id == "" {
 		return id
@@ -68,11 +68,11 @@ func (p Part) ID(id string) string {
 	return id + "_" + p.Name
 }
 
-// partName matches the name of a part: it is the beginning of joints' names, and of PART=PORT.
+// partName matches the name of a part, with which its joints' names and PART=PORT begin.
 var partName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// compose makes a robot of the file's parts, or of r's where the file is like another one. Values
-// of the file apply to all parts.
+// compose makes a robot of the file's parts, or of the parts of r when the file has none, because
+// it is like another robot of parts. Values of the file apply to all parts.
 func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	if own := f.armKeys(); own != "" {
 		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)
@@ -100,7 +100,8 @@ func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	return r.join(f.Rename)
 }
 
-// leadersOf returns the leaders of the parts of the robot that a file describes.
+// leadersOf returns the leader of the robot that a file describes: its parts are the leaders of the
+// robot's parts, without a base.
 func leadersOf(file string) (Robot, error) {
 	follower, err := byName(file, false)
 	if err != nil {
@@ -124,7 +125,7 @@ func leadersOf(file string) (Robot, error) {
 	return r.join(renameFile{})
 }
 
-// armKeys returns the first of the file's keys that only the file of an arm may have.
+// armKeys returns the first key of the file that only the file of one arm may have; "" without one.
 func (f *robotFile) armKeys() string {
 	given := []struct {
 		key string
@@ -166,7 +167,7 @@ func loadParts(file yaml.MapSlice, folder string) (parts []Part, err error) {
 	return parts, nil
 }
 
-// fill sets the values of the robot's safety block in the part.
+// fill sets the values of the robot's safety block in the part and its motors.
 func (p *Part) fill(safety map[string]string) error {
 	p.Robot.Motors = slices.Clone(p.Robot.Motors)
 	if err := p.Robot.Safety.fill(safety); err != nil {
@@ -180,7 +181,7 @@ func (p *Part) fill(safety map[string]string) error {
 	return p.Robot.check()
 }
 
-// join fills in the robot's motors and names from its parts.
+// join fills in the robot's motors, base and names from its parts.
 func (r Robot) join(file renameFile) (Robot, error) {
 	r.Motors, r.Actuated = nil, true
 	r.Leader = r.parts[0].Robot.Leader
@@ -222,7 +223,7 @@ func (r Robot) join(file renameFile) (Robot, error) {
 	return r, r.checkRename(names)
 }
 
-// prefix copies the part's names to those of the robot.
+// prefix copies the part's names from from to to, with the part's prefix before each.
 func (p *Part) prefix(to, from map[string]string) {
 	for old, name := range from {
 		to[p.Prefix()+old] = p.Prefix() + name
@@ -236,7 +237,7 @@ func (r Robot) kind() string {
 	return "follower"
 }
 
-// isName reports whether a name is a word for lists, terminals and files.
+// isName reports whether a name is a word that can be used in lists, on terminals and in paths.
 func isName(name string) bool {
 	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, "/, ") &&
 		!strings.ContainsFunc(name, unicode.IsControl)

@@ -46,7 +46,7 @@ func TestOneArmIsItsOnlyPart(t *testing.T) {
 	}
 }
 
-// A file composes built-in arms and the files of other arms; its values hold for all parts.
+// A file composes a robot of built-in arms and of the files of other arms. The file's own values apply to all parts.
 func TestFileComposesParts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -2,7 +2,7 @@
 // one, the register settings, the velocity limits and the reactions to a motor's faults.
 //
 // A description is a YAML file. The arms in robots/ are built in; any other arm is a path to a file
-// of the same form. A robot of several arms names the description of each in its file's parts.
+// of the same form. The file of a robot of several arms names each arm's description under parts.
 package robot
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// ErrUnknown means that no built-in arm has the name; ErrInvalid that a description has an error.
+// ErrUnknown means that no built-in arm has the name. ErrInvalid means that a description has an error.
 var (
 	ErrUnknown = errors.New("robot: unknown robot")
 	ErrInvalid = errors.New("robot: invalid description")
@@ -29,25 +29,25 @@ var (
 
 // The limits of a description.
 const (
-	maxMotors = 24 // in one arm, with shadows: a sync write must stay below Feetech's 250 bytes
+	maxMotors = 24 // servos of one arm, shadows included: a sync write has at most Feetech's 250 bytes
 	maxID     = 252
 	maxBytes  = 1 << 16
 )
 
-// Robot is an arm as data, or several arms with one state and one action. The fields that belong
-// to a bus (Calibration, Factory, Baud, and the ids of Motors) are those of an arm: code that uses
-// a bus takes them from Parts.
+// Robot is an arm as data, or several arms with one state and one action. The fields that belong to
+// a bus (Calibration, Factory, Baud, and the ids of Motors) are valid only for one arm: code that
+// uses a bus takes them from Parts.
 type Robot struct {
 	Name        string
 	Type        string   // LeRobot's robot_type in data sets; empty: Name
 	From        string   // the argument of ByName: a built-in arm's name, or a file
-	Leader      bool     // moved by hand: only its triggers get torque, or all joints where it is Actuated
+	Leader      bool     // a person moves it: only its triggers get torque, or all joints if it is Actuated
 	Actuated    bool     // a leader that a take-over moves to the follower's position
-	Calibration []string // LeRobot's folders for it in robots/ or teleoperators/, the newest first
-	Factory     bool     // calibrated by its maker: no joint must be moved by hand
+	Calibration []string // LeRobot's folders of its calibrations in robots/ or teleoperators/, the newest first
+	Factory     bool     // calibrated by its maker: a calibration moves no joint
 	Baud        int
-	Motors      []Motor // in the order of states and actions; of several parts with their prefixes
-	Base        *Base   // of the motors that are wheels; nil: no motor is a wheel
+	Motors      []Motor // in the order of states and actions; with the parts' prefixes
+	Base        *Base   // base whose wheels are motors of the arm; nil: no motor is a wheel
 	LeaderName  string  // default of --leader-robot; empty: DefaultLeader's
 	Rename      Rename
 	Safety      Safety
@@ -63,13 +63,13 @@ type Motor struct {
 	Norm        NormMode
 	MaxVelocity float64    // in its unit per second
 	MaxStep     float64    // largest distance of a goal from the measured position; 0: no such limit
-	Limits      [2]float64 // in its unit, inside the calibrated range; both 0: no own limits
-	FullTurn    bool       // has no end stops: its calibration is the whole turn, without moving it
-	MinTravel   float64    // least degrees of its calibrated range; 0: the usual
+	Limits      [2]float64 // of its position, in its unit, inside the calibrated range; both 0: none
+	FullTurn    bool       // has no end stops: it is calibrated to the whole turn without a motion
+	MinTravel   float64    // least degrees of its calibrated range; 0: the least of any joint
 	DriveMode   int        // drive_mode of a new calibration
 	Homing      int        // homing_offset of a factory calibration
-	// rest position of a leader's gripper, which is held there with little torque for a person to
-	// pull
+	// rest position of a leader's gripper, at which little torque holds it for a person to pull;
+	// nil: no trigger
 	Trigger  *float64
 	Settings []Setting // in the order of the writes
 	Bounds   Bounds    // of its temperature and supply, and its shadow's
@@ -81,7 +81,7 @@ type Setting struct {
 	Value    int
 }
 
-// Rename maps the names on this robot to the names in a policy's training.
+// Rename maps this robot's names of cameras and joints to the names with which a policy was trained.
 type Rename struct {
 	Cameras map[string]string
 	Joints  map[string]string
@@ -93,7 +93,7 @@ type Reaction string
 const (
 	Ignore Reaction = "ignore" // it is only counted and shown
 	// the joint keeps its goal until the fault is gone; a joint that pushes against an obstacle
-	// follows goals that relieve it
+	// follows goals that reduce the push
 	Hold Reaction = "hold"
 	Limp Reaction = "limp" // the joint's torque goes off for the rest of the run
 	Stop Reaction = "stop" // the run ends as set by --on-exit
@@ -103,7 +103,7 @@ const (
 type Return string
 
 const (
-	Resume   Return = "resume"   // it is armed at its position, with the next chunk
+	Resume   Return = "resume"   // the arm is armed at its position when the next chunk comes
 	Operator Return = "operator" // it waits for edge-rt ctl resume
 )
 
@@ -122,16 +122,16 @@ type Safety struct {
 	Overheat    Reaction      // over temperature
 	Voltage     Reaction      // supply out of range
 	Encoder     Reaction      // position sensor
-	Stall       Reaction      // high load without motion; hold follows only goals that relieve it
+	Stall       Reaction      // high load without motion; with hold it follows only goals that reduce the load
 	StallFor    time.Duration // duration of a stall before the reaction
-	AfterReplug Return        // the adapter was unplugged; the motors kept their torque
+	AfterReplug Return        // after the adapter was unplugged; the motors kept their torque
 	AfterReset  Return        // a servo has restarted: its supply was interrupted
-	BusWatchdog time.Duration // Dynamixel stops by itself after this long without a packet; 0: not armed
+	BusWatchdog time.Duration // a Dynamixel stops by itself after this time without a packet; 0: never
 	Slew        float64       // share of the velocity limit right after arming
 	SlewFor     time.Duration // time until the full velocity limit
 }
 
-// defaultSafety has the values that a description may leave out.
+// defaultSafety has the values for keys that a description leaves out.
 var defaultSafety = Safety{
 	Parts:       Together,
 	Overload:    Hold,
@@ -154,7 +154,7 @@ var builtIn embed.FS
 // .yml. It fails with ErrUnknown or ErrInvalid.
 func ByName(name string) (Robot, error) { return byName(name, false) }
 
-// byName is ByName; a part must be one arm.
+// byName is ByName. When part is true the robot must be one arm.
 func byName(name string, part bool) (Robot, error) {
 	if isFile(name) {
 		data, err := userfile.ReadYAML(name)
@@ -174,11 +174,12 @@ func byName(name string, part bool) (Robot, error) {
 	return from(name, name+".yaml", data, part)
 }
 
-// leaderSuffix ends the name of a robot's leader, where its description has no other one.
+// leaderSuffix follows the robot's name in its leader's name, unless the robot's description names
+// another leader.
 const leaderSuffix = "_leader"
 
-// DefaultLeader returns the name of the robot's leader; that of FILE.yaml with parts is
-// FILE.yaml_leader, the leaders of its parts.
+// DefaultLeader returns the name of the robot's leader, an argument of ByName. For FILE.yaml with
+// parts it is FILE.yaml_leader, which consists of the parts' leaders.
 func (r Robot) DefaultLeader() string { return cmp.Or(r.LeaderName, r.Flag()+leaderSuffix) }
 
 func isFile(name string) bool { return path.Ext(name) == ".yaml" || path.Ext(name) == ".yml" }
@@ -208,8 +209,8 @@ func Names() []string {
 	return names
 }
 
-// ActionNames returns the keys of a state or an action in their order, such as
-// shoulder_pan.pos, after renaming; a base's are x.vel, y.vel and theta.vel.
+// ActionNames returns the keys of a state or an action in their order, such as shoulder_pan.pos,
+// after renaming. The keys of a base are x.vel, y.vel and theta.vel.
 func (r Robot) ActionNames() []string {
 	names := make([]string, len(r.Motors))
 	for i, m := range r.Motors {
@@ -245,7 +246,7 @@ func (s Joints) Len() int { return bits.OnesCount32(uint32(s)) }
 // First returns the joint with the lowest index.
 func (s Joints) First() int { return bits.TrailingZeros32(uint32(s)) }
 
-// JointNames returns the names of the motors without the wheels of a base, which are the last.
+// JointNames returns the names of the motors, except those of a base's wheels, which are the last motors.
 func (r Robot) JointNames() (names []string) {
 	for _, m := range r.Motors[:len(r.Motors)-r.Wheels().Len()] {
 		names = append(names, m.Name)
@@ -272,7 +273,7 @@ func (r Robot) CameraName(name string) string {
 // Protocol returns the protocol of every motor of the arm.
 func (r Robot) Protocol() table.Protocol { return r.Motors[0].Model.Protocol }
 
-// IDs returns the ids of all servos: first the joints', then their shadows'.
+// IDs returns the ids of all servos: first the joints' first servos, then their shadows.
 func (r Robot) IDs() []uint8 {
 	var ids []uint8
 	for _, m := range r.Motors {
@@ -286,8 +287,8 @@ func (r Robot) IDs() []uint8 {
 	return ids
 }
 
-// ServosOf returns the motor with that id, or the motor whose shadow has it, as the servo of that
-// id; nil without one.
+// ServosOf returns the motor whose servo or shadow has that id, with that id as its ID; nil when
+// there is none.
 func (r Robot) ServosOf(id uint8) []Motor {
 	for _, m := range r.Motors {
 		if m.ID == id || m.Shadow != 0 && m.Shadow == id {
@@ -298,7 +299,7 @@ func (r Robot) ServosOf(id uint8) []Motor {
 	return nil
 }
 
-// Role returns the folder of LeRobot's calibrations: robots or teleoperators.
+// Role returns the folder of LeRobot that contains the robot's calibrations: robots, or teleoperators for a leader.
 func (r Robot) Role() string {
 	if r.Leader {
 		return "teleoperators"

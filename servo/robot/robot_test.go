@@ -196,8 +196,8 @@ func TestBadDescriptions(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(ByName("/nowhere/x.yaml")), ErrUnknown)
 }
 
-// Bounds are the robot's, or the motor's own where it has them. A file's bounds replace those of
-// the built-in arm that it is like.
+// A motor has the robot's bounds, unless its own block sets them. A file's bounds replace the
+// bounds of the built-in arm that it is like.
 func TestBounds(t *testing.T) {
 	bounds := func(text string) (all [2]Bounds) {
 		t.Helper()

@@ -47,7 +47,7 @@ var xRows = []Row{
 }
 
 // loadRow is the register at 126 of models without a current sensor. LeRobot calls it
-// Present_Current there too; here a setting may use that name.
+// Present_Current on these models too, and a setting may use that name.
 var loadRow = Row{PresentLoad, 126, 2, ReadOnly, Twos}
 
 // axRows is the table of the AX-12A, on protocol 1.0.
@@ -78,7 +78,7 @@ var axRows = []Row{
 	{PresentLoad, 40, 2, ReadOnly, 10},
 	{PresentVoltage, 42, 1, ReadOnly, Unsigned},
 	{PresentTemperature, 43, 1, ReadOnly, Unsigned},
-	// Lock is missing: an AX-12 can be unlocked only by a power cycle.
+	// Lock is left out, because only a power cycle unlocks an AX-12.
 	{"Punch", 48, 2, RAM, Unsigned},
 }
 

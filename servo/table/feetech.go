@@ -1,8 +1,8 @@
 package table
 
-// smsRows is the table of STS and SMS servos. Minimum_Startup_Force has one byte here, and so have
-// the registers of the factory block: LeRobot lists two for the first, but byte 25 is another
-// register.
+// smsRows is the table of STS and SMS servos. Minimum_Startup_Force has one byte here, although
+// LeRobot lists two: byte 25 is another register. The registers of the factory block have one byte,
+// too.
 var smsRows = []Row{
 	{ModelNumber, 3, 2, ReadOnly, Unsigned},
 	{MotorID, 5, 1, EEPROM, Unsigned},
@@ -55,5 +55,5 @@ var smsRows = []Row{
 const (
 	PhaseMultiTurn = 0x10 // bit 4 of Phase: positions count turns instead of 0 to 4095
 	ModeVelocity   = 1    // Operating_Mode of a wheel
-	FactoryBlock   = 80   // from this address on some Feetech firmware keeps its own values after a write
+	FactoryBlock   = 80   // first address at which some Feetech firmware ignores writes
 )

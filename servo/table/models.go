@@ -1,6 +1,6 @@
 package table
 
-// models lists every supported servo. Of models with the same number a scan reports the first.
+// models lists every supported servo. When two models have the same number, a scan reports the first of them.
 var models = []*Model{
 	sms("sts3215", 777),
 	sms("sts3250", 2825),
@@ -38,8 +38,8 @@ func sms(name string, number int) *Model {
 	}, smsRows)
 }
 
-// x returns an X series model with a current sensor; Present = Actual + Homing_Offset. The 330
-// sizes have no Acceleration_Limit, and neither has newer firmware of the others.
+// x returns an X series model with a current sensor; Present = Actual + Homing_Offset. The models
+// of size 330 have no Acceleration_Limit, nor does newer firmware of the other models.
 func x(name string, number int, currentMA float64) *Model {
 	return newModel(Model{
 		Name:       name,

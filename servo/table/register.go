@@ -2,8 +2,8 @@ package table
 
 import "strings"
 
-// Register is a register's name in LeRobot's spelling. Registers that only settings use are literals
-// in the lists of rows; read-only registers that no code uses are missing.
+// Register is a register's name in LeRobot's spelling. A register that only settings use is a
+// literal in the lists of rows. A read-only register that no code uses is left out.
 type Register string
 
 const (
@@ -50,7 +50,7 @@ const (
 	PositionPGain       Register = "Position_P_Gain"
 )
 
-// aliases maps names of single families to the common register.
+// aliases maps names that only one family of servos uses to the register's common name.
 var aliases = map[string]Register{
 	"Present_Input_Voltage": PresentVoltage,
 	"Temperature_Limit":     MaxTemperatureLimit,

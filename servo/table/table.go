@@ -1,9 +1,9 @@
 // Package table holds the control tables of the supported servos as data: the registers of a model,
 // their addresses and the encoding of their values.
 //
-// A Register is a name that all models share, LeRobot's; a Row is its address and form in one
-// model. A new model is one more entry of models, with a new list of rows only where no existing
-// list fits; sim/servosim simulates it (feetech.go, dynamixel.go).
+// A Register is LeRobot's name of a register, the same for all models. A Row is the address and
+// form of a register in one model. A new model needs an entry in models, a new list of rows when no
+// existing list fits, and an entry in sim/servosim (feetech.go, dynamixel.go), which simulates it.
 //
 // Sources: Feetech memory tables (STS3215), ROBOTIS e-manual (X series, AX-12A), LeRobot
 // motors/feetech/tables.py and motors/dynamixel/tables.py.
@@ -47,7 +47,7 @@ type Sign int8
 
 const (
 	Unsigned Sign = 0
-	Twos     Sign = -1 // a positive Sign is the number of the sign bit
+	Twos     Sign = -1 // a positive Sign is the number of the bit that holds the sign
 )
 
 // Row is one register of one model.
@@ -71,7 +71,7 @@ type Model struct {
 	rows       map[Register]Row
 }
 
-// newModel returns m with these rows, except those without. It panics on a row that occurs twice.
+// newModel returns m with the rows of all registers that are not in without. It panics on a row that occurs twice.
 func newModel(m Model, rows []Row, without ...Register) *Model {
 	m.rows = make(map[Register]Row, len(rows))
 	for _, r := range rows {
@@ -105,7 +105,7 @@ func ByName(name string) (*Model, error) {
 	return nil, fmt.Errorf("no servo model %q, want one of %s", name, strings.Join(Names(), ", "))
 }
 
-// ByNumber returns the first model of that number and protocol, or nil.
+// ByNumber returns the first model with that number and protocol; nil when there is none.
 func ByNumber(number int, p Protocol) *Model {
 	for _, m := range models {
 		if m.Number == number && m.Protocol == p {
@@ -129,8 +129,8 @@ type baud struct{ Rate, Code int }
 
 // bauds lists the rates of each protocol's servos, the usual ones first.
 //
-// Feetech's manual and LeRobot disagree on the meaning of codes 5 to 7; these are LeRobot's, and a
-// scan tries both.
+// Feetech's manual and LeRobot disagree on the rates of codes 5 to 7. Here the codes have LeRobot's
+// rates, and a scan tries the manual's rates too.
 var bauds = [...][]baud{
 	Feetech: {{1_000_000, 0}, {500_000, 1}, {250_000, 2}, {128_000, 3}, {115_200, 4}, {57_600, 5}, {38_400, 6},
 		{19_200, 7}},
