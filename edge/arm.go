@@ -320,8 +320,8 @@ func (e *Edge) easeIn(c *uplink.Contract) time.Duration {
 	return firstRun
 }
 
-// noteRun records that the bundle has run on this arm. Owner: a thread of its own, since a disk may
-// be slow.
+// noteRun records that the bundle has run on this arm. Owner: a thread that does only this, since a
+// disk may be slow.
 func (e *Edge) noteRun() error {
 	err := e.identity.NoteRun(e.arms.Calibration(e.robot).Text(), e.model.Load().SHA256)
 	if err != nil {

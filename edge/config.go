@@ -182,7 +182,7 @@ func (c *Config) checkLeader() error {
 		return err
 	}
 	if c.Leader.Bus != "" && c.Leader.Bus != device.JogLeader {
-		return device.CheckPorts(c.Leader.Bus, c.Bus) // of single arms; openLeader checks those of parts
+		return device.CheckPorts(c.Leader.Bus, c.Bus) // for single arms; openLeader checks the ports of parts
 	}
 	for _, f := range []struct{ flag, value string }{
 		{"--leader-robot", c.LeaderRobot}, {"--leader-id", c.Leader.ID}, {"--leader-calibration", c.Leader.Calibration},

@@ -99,7 +99,7 @@ type runState struct {
 	gaveUp       event.Lacks // lacks at the end of maxOffline
 	empty        int         // ticks in a row without an action
 	firstRequest rt.Instant  // first request since the last answer; 0: no request is open
-	resets       uint32      // operatorRequests.resets that were carried out
+	resets       uint32      // number of operatorRequests.resets that the tick has carried out
 }
 
 // sessionState identifies this tick's requests by session, episode and key. merge drops an answer

@@ -70,7 +70,7 @@ func TestMotorThatStopsTheRun(t *testing.T) {
 	}
 }
 
-// Goal: a motor that is too hot causes one warning, and the arm goes on.
+// Goal: a motor that is too hot causes one warning, and the arm keeps moving.
 func TestWarningIsSaidOnce(t *testing.T) {
 	r := newRig(t)
 	r.serve(20, 1, 50)

@@ -19,7 +19,7 @@ func (r *rig) wake(s *rt.Suspension) {
 
 // Goal: the clock of all ages stops while the machine is suspended. After a suspension no row from
 // before it runs, no answer to an earlier request is merged, and no earlier picture is sent. The
-// arm, which has sagged meanwhile, goes on from its measured position.
+// arm, which has sagged meanwhile, continues from its measured position.
 func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.5

@@ -232,7 +232,7 @@ func (r *rig) answerEpisode(key int64, value float32, episode uint32) {
 	r.in.Answers.Publish(key)
 }
 
-// told returns the reported events with these codes, without their instants.
+// told drains the queue of events, and returns the events with these codes, without their instants.
 func (r *rig) told(codes ...event.Code) (events []event.Event) {
 	r.events.Drain(func(e event.Event) {
 		if slices.Contains(codes, e.Code) {

@@ -316,7 +316,8 @@ func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
 	}
 }
 
-// Goal: a session of fewer steps gets that number of observations, and with one step no history.
+// Goal: a session of fewer steps gets as many observations as it has steps, and a session of one
+// step gets no history.
 func TestSessionsOfFewerSteps(t *testing.T) {
 	w := newWatcher(t, 4)
 	w.show(w.time.Now().Add(-testPeriod))

@@ -125,7 +125,7 @@ const (
 	policy
 	person // at the leader
 	home   // with --return: the pose of the first arming, once
-	park   // the same pose, then torque off
+	park   // the pose of the first arming, then torque off
 )
 
 // sources has the source of goals for each mode and phase of the arm. The arming begins only in two

@@ -97,7 +97,7 @@ func (e *Edge) pause(context.Context, string) (bool, error) {
 func (e *Edge) resumeRun(context.Context, string) (bool, error) {
 	corrected, paused := e.control.operator.correct.Swap(false), e.control.operator.pause.Swap(false)
 	if !corrected && !paused && e.episodes.Resting() {
-		e.control.operator.rest.Store(false) // the arm goes on without an episode
+		e.control.operator.rest.Store(false) // the arm moves on without an episode
 	}
 	return false, nil
 }

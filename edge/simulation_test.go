@@ -67,8 +67,8 @@ func TestWhichArmIsReal(t *testing.T) {
 	}
 }
 
-// Goal: a bundle that has run for long enough is remembered, on a thread of its own; a folder that
-// cannot be written only causes a log line.
+// Goal: a bundle that has run for firstRun is noted as known, by a separate thread. A folder that
+// cannot be written to only causes a log line.
 func TestAFirstRunIsRemembered(t *testing.T) {
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	port := filepath.Join(t.TempDir(), "arm")

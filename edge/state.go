@@ -16,7 +16,8 @@ const (
 	stateConnecting              // no chunk of this session yet
 	stateStreaming               // actions run, chunks arrive
 	stateDegraded                // actions run, chunks have stopped
-	// no action is fit to run, the bus is silent, or no joint may be driven: the arm holds
+	// the schedule has no usable action, the bus is silent, or no joint can be driven: the arm
+	// holds
 	stateStalled
 	stateReconnecting // the session is lost; the actions left in the schedule still run
 	numStates
@@ -33,7 +34,7 @@ const (
 	causeOpened    cause = iota // a session was opened
 	causeMerged                 // a chunk was merged
 	causeQuiet                  // no chunk for degraded_after
-	causeStarved                // an action was due and the schedule had no action fit to run
+	causeStarved                // an action was due, and the schedule had no usable action
 	causeBusSilent              // too many joints are silent; reported on every such tick
 	causeHeld                   // no joint is driven, since the motors complain; reported on every such tick
 	causeLinkLost               // the session or the server's token is gone

@@ -32,7 +32,7 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 	summary := jsonShapes(reflect.TypeFor[Summary]())
 	ctl := jsonShapes(reflect.TypeFor[operator.Reply]())
 	for key, shape := range live {
-		grows := key == "frames" || key == "parts" // the summary adds what is known only at the end
+		grows := key == "frames" || key == "parts" // the summary adds elements at the end
 		if want := summary[key]; want != nil && !grows && shape != want {
 			t.Errorf("%s is %v, in the summary %v", key, shape, want)
 		}

@@ -161,7 +161,7 @@ func (c *control) orderLeader(now rt.Instant) {
 	}
 }
 
-// shares reports whether the policy goes on with the parts that a person has not taken over.
+// shares reports whether the policy drives the parts that a person has not taken over.
 //
 //rt:noalloc
 func (c *control) shares() bool {
@@ -198,7 +198,7 @@ func (c *control) correct(now rt.Instant, row []float32) {
 		c.arm.StartArming()
 	case follow.Armed:
 		driven := k.led
-		clear(k.action) // a base stands
+		clear(k.action) // a base gets velocity 0
 		copy(k.action, pose.Joints)
 		c.arm.KeepGoals(k.action, k.held|^k.led)
 		if row != nil {
@@ -220,7 +220,7 @@ func (c *control) correct(now rt.Instant, row []float32) {
 }
 
 // reportHeld reports the joints of the leader that no longer lead, and the joints that lead again.
-// After the latter the follower starts slowly.
+// If joints lead again, the follower starts slowly.
 //
 //rt:noalloc
 func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {

@@ -417,7 +417,8 @@ func TestRestartDuringACorrection(t *testing.T) {
 	}
 }
 
-// Goal: a follower that was unplugged during a correction goes on at its measured position, slowly.
+// Goal: a follower that was unplugged during a correction continues slowly from its measured
+// position.
 func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
 	r, l := newLedRig(t, newSlowRig(t))
 	r.led(5, l)

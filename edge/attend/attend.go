@@ -44,13 +44,13 @@ type Config struct {
 	Arm        device.Place // the follower
 	Task       string       // of the recorded motion
 	Duration   time.Duration
-	Episodes   episode.Plan // Plan.Check has returned Record for it
+	Episodes   episode.Plan // Record is the mode that its Check returned
 	Seed       uint64       // of the simulated world
 	Cameras    []capture.Config
 	Encoding   capture.Encoding
 	Record     record.Mode // content of the record; empty: off
-	RecordDir  string      // folder of its files; empty: beside the robot's id
-	RecordSize int64       // maximum bytes of its files
+	RecordDir  string      // folder of the record's files; empty: beside the robot's id
+	RecordSize int64       // maximum bytes of the record's files
 	page.Flags             // of the page
 	RT         rt.Mode
 	CPU        int
@@ -89,17 +89,17 @@ type source interface {
 	// move advances the follower's phase and drives it.
 	move(t rt.Tick)
 
-	// settings are its part of the record's metadata.
+	// settings returns the source's part of the record's metadata.
 	settings() map[string]string
 
-	// greet tells the person how to begin.
+	// greet shows the person how to begin.
 	greet()
 
-	// summarize adds its part to the summary.
+	// summarize adds the source's part to the summary.
 	summarize(s *Summary)
 }
 
-// beside is the read of a leader's arm.
+// beside is an arm of a leader, with the function that reads it at the same time as the follower.
 type beside struct {
 	read func()
 	arm  *hotplug.Arm
@@ -237,7 +237,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 	return s.end(s.run.Loop(ctx, s.tick, nil))
 }
 
-// tick is one period.
+// tick runs one period.
 //
 //rt:noalloc
 func (s *session) tick(t rt.Tick) rt.Wait {

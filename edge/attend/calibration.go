@@ -9,7 +9,7 @@ import (
 )
 
 // Limits of the difference between two calibrations in a joint's position, in degrees. The ranges
-// of two arms always differ; those of one arm differ only after it was calibrated again.
+// of two arms always differ. The ranges of one arm change only when it is calibrated again.
 const (
 	sameArmDegrees  = 2.0
 	otherArmDegrees = 10.0

@@ -296,8 +296,8 @@ func (r *reader) choose(number uint32) (span, error) {
 	return span{}, exit.Errorf(exit.Usage, "the record has no episode %d: it has %s", number, text)
 }
 
-// fill computes an episode's rows on its own clock, from its first action to its last. On ticks
-// without a row in the record the arm got no goal, and keeps the previous one.
+// fill computes the rows of episode s, one for each tick from its first action to its last. On a
+// tick without a row in the record the arm got no goal, and keeps the previous goal.
 func (r *reader) fill(e *recordedEpisode, s span) error {
 	first, last := -1, -1
 	for i, f := range r.frames {

@@ -34,7 +34,7 @@ type LeadConfig struct {
 	Out      io.Writer
 	Clock    rt.Clock // nil: the kernel's
 
-	// OpenJSON opens the file of the summary as JSON. nil: it is not written.
+	// OpenJSON opens the file for the summary as JSON. nil: no file.
 	OpenJSON func() (io.WriteCloser, error)
 
 	// Listen calls key with the keys of a terminal until stop is called.

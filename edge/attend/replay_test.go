@@ -220,7 +220,7 @@ type stage struct {
 
 func (s *stage) String() string { return s.said.String() }
 
-// arms counts the arms: each has an id of its own, because they share the state's folder.
+// arms counts the arms. Each arm has another id, because all arms share the state's folder.
 var arms atomic.Int64
 
 func freshID() string { return fmt.Sprint("arm", arms.Add(1)) }
@@ -335,7 +335,8 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 	}
 }
 
-// A paused replay holds the arm on its way to the episode, and goes on when it is resumed.
+// A paused replay holds the arm on its way to the episode, and continues when an operator resumes
+// it.
 func TestAPausedReplayHolds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, wave(t))

@@ -101,7 +101,7 @@ func (s *steering) overrule(now rt.Instant, dst []float32) {
 	}
 }
 
-// greetBase tells the person the keys of a base.
+// greetBase shows the person the keys of a base.
 func (s *session) greetBase() {
 	if s.steering != nil && s.cfg.Listen != nil {
 		fmt.Fprintln(s.cfg.Out, steeringKeys+shiftedKeys)

@@ -201,7 +201,7 @@ func (s *teleop) summarize(sum *Summary) {
 func (s *teleop) read(t rt.Tick) {
 	reading := s.period - follow.Reserve(s.period)
 	s.now, s.leadBy = t.Woke, t.Deadline.Add(reading)
-	clear(s.base) // it stands, unless a key drives it
+	clear(s.base) // the base stands still, unless a key drives it
 	if !s.arm.Several() && s.leaders != nil {
 		s.leadBy = t.Deadline.Add(reading / 2)
 		s.readLeader(&s.parts[0])
@@ -233,10 +233,10 @@ func (s *teleop) read(t rt.Tick) {
 	}
 }
 
-// tell emits the event what about a leader at this machine. With silent true it does so only if the
-// leader was silent in the previous tick, and with silent false only if the leader was not. quiet
-// has the joints whose leaders were silent in the previous tick. Method watch reports leaders on
-// other machines.
+// tell emits an event with the code in what, about a leader at this machine. With silent true it
+// does so only if the leader was silent in the previous tick, and with silent false only if the
+// leader was not. quiet has the joints whose leaders were silent in the previous tick. Method watch
+// reports leaders on other machines.
 //
 //rt:noalloc
 func (s *teleop) tell(p *leadPart, quiet robot.Joints, what event.Code, silent bool) {

@@ -96,7 +96,7 @@ func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 }
 
 // Run captures until stop is set. The first picture lowers pending, the number of cameras without a
-// picture, by one. Owner: the camera's capture thread.
+// picture, by one, unless the picture must be decoded first. Owner: the camera's capture thread.
 func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 	last, any := uint64(0), false
 	for !stop.Load() {
@@ -194,7 +194,7 @@ type Stats struct {
 	Torn      uint64        // incomplete JPEG
 	Warned    uint64        // JPEG with stray bytes that was decoded here, used nevertheless
 	Undecoded uint64        // JPEG with complete markers that did not decode; the previous picture was used
-	Repeated  uint64        // live camera: repetitions of the previous picture, which was used
+	Repeated  uint64        // live camera: repetitions of earlier pictures; the newest new picture was used
 	Errors    uint64        // failed attempts to get a picture
 	Stale     uint64        // observations with a picture older than its bound
 	Lost      bool          // the device is away now

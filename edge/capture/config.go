@@ -2,7 +2,8 @@
 // flag (config.go), Open opens its device, file or simulation (open.go), a capture thread keeps its
 // newest frame (capture.go), the sender thread decodes it if it must (encode.go), crops, rotates,
 // scales (transform.go) and encodes it, and a browser may show the sent picture (preview.go). The
-// record's thread does the same with copies of its own (tap.go). snapshot.go serves edge-rt cameras.
+// record's thread decodes and encodes separate copies of the frames (tap.go). snapshot.go serves
+// edge-rt cameras.
 //
 // A camera's own JPEG is sent unchanged: one copy from the driver's buffer into the message,
 // without decoding and encoding, unless the configuration sets quality, size, crop or rotation.

@@ -25,7 +25,8 @@ const (
 // ErrNoPicture means that no picture is available now; one may arrive later.
 var ErrNoPicture = errors.New("no picture")
 
-// Preview shows people the pictures of observations; the sender copies requested ones.
+// Preview shows people the pictures of observations. The sender copies a picture when a reader has
+// requested one.
 type Preview struct {
 	Alone bool // no observations are sent: a requested picture is encoded at once
 

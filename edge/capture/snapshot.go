@@ -96,7 +96,7 @@ func MeasureRate(c *Config, span time.Duration) (fps float64, picked string, err
 	return float64(taken) / clock.Now().Sub(began).Seconds(), picked, nil
 }
 
-// warmUp captures snapshotFrames, the last of which is the snapshot.
+// warmUp captures snapshotFrames pictures. The last one is the snapshot.
 func (e *Camera) warmUp(clock rt.Clock) error {
 	var last error
 	taken := 0

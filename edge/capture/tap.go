@@ -11,7 +11,7 @@ import (
 // Tap copies a camera's frames for a second reader, which may be slow. A frame without room is
 // counted as missed.
 type Tap struct {
-	Frames *Camera // holds the newest copy after Next, for an Encoder of its own
+	Frames *Camera // holds the newest copy after Next, for the reader's Encoder
 	Every  time.Duration
 
 	queue  *rt.Ring[Frame]

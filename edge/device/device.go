@@ -144,8 +144,9 @@ func TorqueOff(bus string, r robot.Robot) string {
 	return "edge-rt torque off " + p.Command()
 }
 
-// Load reads the arm's calibration. Its errors are exit.Config. It returns nil when neither --id
-// nor --calibration is given and LeRobot's folder has files: then Open chooses by the motors.
+// Load reads the arm's calibration. Its errors have the code exit.Config. It returns nil when
+// neither --id nor --calibration is given and LeRobot's folder has files: Open then chooses the
+// file that matches the motors.
 func (p *Place) Load() (servo.Calibration, error) {
 	if p.ID == "" && p.Calibration == "" {
 		files, err := servo.CalibrationFiles(p.Robot)

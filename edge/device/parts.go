@@ -172,11 +172,11 @@ func checkTwice(flag string, r robot.Robot, buses []string) error {
 // Places are the flags that name the ports and calibrations of a robot's parts.
 type Places struct {
 	Bus, Calibration ByPart
-	ID               string // of the robot; a part's calibration has its name after it
-	Part             string // only this one; empty: all
+	ID               string // id of the robot; the id of a part's calibration has the part's name after it
+	Part             string // name of the only part to return; empty: all parts
 	Flags            string // prefix of the flags' names: "leader-", or ""
 	BusFlag          string // name of the flag of the ports: "bus" or "leader"
-	Some             bool   // parts without a port are left out, unless no part has one
+	Some             bool   // parts without a port are left out, unless no part has a port
 }
 
 // Of returns the place of every part of a robot, in their order. The places have no port when no
@@ -214,8 +214,8 @@ func (f Places) Of(r robot.Robot) ([]Place, error) {
 	return places, nil
 }
 
-// buses returns the ports. With Part only the port of that part must be given, with Some the port of
-// any part.
+// buses returns the ports. Unless Part or Some is set, it refuses a port that is missing while
+// another part has one.
 func (f Places) buses(r robot.Robot) ([]string, error) {
 	if f.Part == "" && !f.Some {
 		return f.Bus.Buses(f.BusFlag, r, nil)

@@ -90,7 +90,7 @@ func TestPlacesOfParts(t *testing.T) {
 	}
 }
 
-// Property: a flag's values are those that were given, one for each part, or the flag is refused.
+// Property: a flag yields the given values, one for each part, or is refused.
 func FuzzByPart(f *testing.F) {
 	two := rttest.Must(Robot("bi_so101"))(f)
 	for _, text := range []string{"left=/dev/a right=/dev/b", "left=a,right=b", "sim", "/dev/a", "left=",

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// OpenSim opens the simulated arm of a seed's world, on a bus of its own.
+// OpenSim opens the simulated arm of a seed's world, and the bus to this arm.
 func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Live, error) {
 	if n := len(r.Motors) - r.Wheels().Len(); n != sim.DOF {
 		return nil, nil, exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, r.Name, n)
@@ -21,7 +21,7 @@ func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Li
 	return bus, world, err
 }
 
-// Sims are the simulated arms of a run, each in a world of its own.
+// Sims are the simulated arms of a run. Each arm has its world.
 type Sims struct {
 	Seed  uint64 // seed of the first world; each further world has the next seed
 	Clock rt.Clock

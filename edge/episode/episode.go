@@ -76,7 +76,7 @@ type Episodes struct {
 	cfg           Config
 	length, reset time.Duration // 0: no limit
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the fields below
 	status  Status     // without Wanted, Seconds, Left and Open
 	since   rt.Instant // of the phase
 	until   rt.Instant // end of the phase; 0: no limit
@@ -396,7 +396,8 @@ func (e *Episodes) wait(now rt.Instant, why error) {
 }
 
 // Correct begins an episode when a person takes the arm over, and ends it when the person gives the
-// arm back: LeRobot's corrections. The outcome is a success, unless the person has given another.
+// arm back, as LeRobot does with corrections. The outcome is a success, unless the person has given
+// another outcome.
 func (e *Episodes) Correct(correcting bool) {
 	e.mu.Lock()
 	open := e.status.Phase == Recording
@@ -434,7 +435,7 @@ func (e *Episodes) warn(text string) {
 	e.cfg.Say(text, true)
 }
 
-// Close marks the end of the run. An episode in progress stays without an end.
+// Close marks the end of the run. In the record an episode in progress stays without an end.
 func (e *Episodes) Close() {
 	e.mu.Lock()
 	open, ended := e.status.Phase == Recording, e.ended

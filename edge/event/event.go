@@ -150,7 +150,7 @@ type Loss int64
 const (
 	LossToken      Loss = iota + 1 // the server's liveliness token disappeared
 	LossUnseen                     // the token never appeared
-	LossClosed                     // the server ended the session: it drains, or does not know it
+	LossClosed                     // the server ended the session, because it drains or has no such session
 	LossUnanswered                 // no chunk for --request-timeout
 	LossModel                      // the run takes another model of the service
 )
@@ -281,7 +281,7 @@ func (c Code) String() string {
 	return codes[c].message
 }
 
-// Event is an event of the tick, which does not log.
+// Event is an event of the tick, which leaves the logging to another thread.
 type Event struct {
 	At   rt.Instant
 	Code Code
@@ -289,7 +289,7 @@ type Event struct {
 }
 
 // Queue carries events from the tick to another thread. A full or nil queue drops them. Owner: one
-// goroutine emits, one drains.
+// goroutine emits events, and one goroutine drains the queue.
 type Queue struct{ ring *rt.Ring[Event] }
 
 // NewQueue returns a queue for n events, a power of two.
