@@ -108,12 +108,12 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	cfg.Arm = both("bi_so101", cfg.Arm.Bus, arm.Bus)
 	cfg.Leader = both("bi_so101_leader", one, "zenoh:white@"+at)
 	cfg.Leader.Flags = "leader-"
-	gone := func() {
+	silences := func() int { return strings.Count(cfg.Out.(*rttest.Output).String(), "the leader white is silent") }
+	gone := func(endLead func()) {
 		t.Helper()
-		rttest.Eventually(t, "the leader's silence", func() bool {
-			said := cfg.Out.(*rttest.Output).String()
-			return strings.LastIndex(said, "leader does not answer") > strings.LastIndex(said, "leader answers")
-		})
+		before := silences()
+		endLead()
+		rttest.Eventually(t, "the leader's silence", func() bool { return silences() > before })
 	}
 	endLead := offer(t, offered)
 	end := start(t, cfg)
@@ -122,8 +122,7 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	h.all(2200)
 	far.all(1900)
 	rttest.Eventually(t, "both follow", func() bool { return f.near(2200, 3) && g.near(1900, 3) })
-	endLead()
-	gone()
+	gone(endLead)
 	h.all(2100)
 	time.Sleep(200 * time.Millisecond) // some ticks
 	if !f.near(2200, 3) || !g.near(1900, 3) {
@@ -138,8 +137,7 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	awaitTorque(t, left)
 	awaitTorque(t, right)
 	rttest.Eventually(t, "both follow apart", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
-	endLead()
-	gone()
+	gone(endLead)
 	h.all(2200)
 	rttest.Eventually(t, "left follows alone", func() bool { return f.near(2200, 3) })
 	if !g.near(1900, 3) {
