@@ -33,15 +33,15 @@ type Config struct {
 	Out  io.Writer // for people
 	JSON io.Writer // results for programs; nil: no such output
 
-	Keyboard bool // In is a terminal: a person can be asked again
+	Keyboard bool // In is a terminal: a command can ask a person again
 	Screen   bool // Out is a terminal: Calibrate draws its table in place
 
 	Clock rt.Clock // nil: the kernel's
 
-	typed *typed // the operator's lines, which the commands of several parts share
+	typed *typed // the operator's lines; EachPart's commands share them
 }
 
-// typed are the lines that the operator types; its zero value reads nothing.
+// typed are the lines that the operator types; its zero value has not started to read them.
 type typed struct {
 	once  sync.Once
 	lines chan string // closed at the end of the input
@@ -55,7 +55,7 @@ type session struct {
 	writeErr error // the first failed write to Out; nil: no failure
 }
 
-// maxLine is the longest line of an operator, in bytes.
+// maxLine is the longest line that an operator can type, in bytes.
 const maxLine = 4096
 
 func newSession(cfg Config) *session {
@@ -80,7 +80,7 @@ func (c *Config) checkBus() error {
 	return nil
 }
 
-// open opens the port at the robot's baud rate.
+// open starts a session: it opens the port at the robot's baud rate.
 func open(cfg Config) (*session, error) {
 	if err := cfg.checkBus(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func open(cfg Config) (*session, error) {
 	return s, s.openBus(cfg.Robot.Baud, cfg.Robot.Protocol())
 }
 
-// openBus opens the port. Only the first call waits long for a silent line.
+// openBus opens the port. Only the first call of a session waits long where the line stays silent.
 func (s *session) openBus(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()

@@ -22,8 +22,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// TestMain runs many tests at once: they wait for simulated motors, 250 s together, and take 9 s of a
-// processor.
+// TestMain runs many tests at once: one after the other they would wait 250 s for simulated motors, and need only 9 s
+// of processor time.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	flag.Set("test.parallel", "8")
@@ -64,7 +64,7 @@ func named(t testing.TB, name string) robot.Robot {
 // simArm returns a robot's bus, and the configuration of a command on it.
 func simArm(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Config, *screen) {
 	t.Helper()
-	rttest.RealTime(t) // a simulated motor that gets no processor counts as missing
+	rttest.RealTime(t) // a simulated motor counts as missing while it has no processor
 	if cfg.Servos == nil {
 		for _, m := range r.Motors {
 			cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
@@ -106,7 +106,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// Motors that the named robot does not have are named, with the robot that has them.
+// Scan names the motors that the --robot does not have, and the robot that has all of them.
 func TestScanOfAnArmOnABase(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "lekiwi"), servosim.Config{Wheels: 3})
@@ -118,8 +118,8 @@ func TestScanOfAnArmOnABase(t *testing.T) {
 	}
 }
 
-// A motor of the named robot is not missing after its first answers were lost: here the answer to
-// the ping to all and both to the quick pings.
+// Scan does not report a motor of the robot as missing after its first answers were lost: here its answer to the ping
+// to all motors and its answers to both quick pings.
 func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	t.Parallel()
 	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))(t)
@@ -130,7 +130,7 @@ func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	}
 }
 
-// Motors as they come from the factory: another baud rate, another id.
+// Scan finds motors that still have another baud rate than the robot.
 func TestScanFindsAWrongSpeed(t *testing.T) {
 	t.Parallel()
 	r := named(t, "so101")
@@ -175,13 +175,13 @@ baud: 1000000
 motors: [{name: base, id: 5, model: MODEL, norm: degrees, max_velocity: 100}]
 `
 
-// single returns an arm of one motor of a model.
+// single returns the description of an arm with a single motor, of the given model.
 func single(t *testing.T, model string) robot.Robot {
 	t.Helper()
 	return rttest.Must(robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1))))(t)
 }
 
-// scans scans the ids of an arm for the named robot.
+// scans runs Scan over the ids of an arm, with --robot.
 func scans(t *testing.T, cfg Config) error {
 	t.Helper()
 	return Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
@@ -219,7 +219,7 @@ func TestSetupOrder(t *testing.T) {
 	}
 }
 
-// Two motors at once would both take the id.
+// SetupMotors refuses two motors at once, because both would take the id.
 func TestSetupMotorsWantsThemAlone(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, single(t, "sts3215"), servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"},
@@ -244,8 +244,8 @@ func TestFlagsNameTheRobot(t *testing.T) {
 	}
 }
 
-// Calibration as LeRobot does it: the middle becomes 2047, the ends become the range, and the file
-// has the values of the servos.
+// Calibrate does as LeRobot: the middle pose reads 2047, the ends become the range, and the file has the same values as
+// the servos.
 func TestCalibrate(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch", "so101_leader"} {
@@ -292,7 +292,7 @@ func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
 	}
 }
 
-// A base of its own has no joint that a person could move.
+// A base without an arm has no joint that a person could move.
 func TestCalibrateOfABase(t *testing.T) {
 	t.Parallel()
 	r := named(t, "lekiwi")
@@ -323,7 +323,7 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// whole writes a calibration with the motors' whole range to LeRobot's path.
+// whole writes a calibration, in which each motor's range is a whole turn, to LeRobot's path.
 func whole(t *testing.T, cfg Config) {
 	t.Helper()
 	c := servo.Calibration{}
@@ -333,7 +333,7 @@ func whole(t *testing.T, cfg Config) {
 	rttest.Do(t, c.Save(cfg.File()))
 }
 
-// moves moves a joint at a third of its speed.
+// moves runs Move for a joint, at 0.3 of the joint's velocity limit.
 func moves(t *testing.T, cfg Config, joint string, to float64) error {
 	t.Helper()
 	return Move(t.Context(), MoveConfig{
@@ -371,8 +371,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// A move has the requested speed, also above that of a slow start. Regression: with the slow
-// start's speed it gave up before a joint reached its goal at 75 degrees per second.
+// A move has the requested speed, also where it is higher than the speed of a slow start. Regression: the slow start
+// limited the move to 75 degrees per second, so Move gave up before the joint reached its goal.
 func TestMoveHasItsSpeed(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
@@ -400,7 +400,7 @@ func TestMoveInterrupted(t *testing.T) {
 	}
 }
 
-// An interrupt does not wait until all silent motors were pinged.
+// An interrupt ends Move before it has pinged all silent motors.
 func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
 	t.Parallel()
 	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})

@@ -81,7 +81,7 @@ type calibrator struct {
 	drawn    int            // lines of the table on the terminal
 }
 
-// writable refuses a place for the file before the operator has to do anything.
+// writable refuses a path that cannot be written, before the operator has to do anything.
 func writable(path string) error {
 	probe := servo.Calibration{}
 	if err := probe.Save(path + probeSuffix); err != nil {
@@ -130,8 +130,9 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	return true, k.save(c)
 }
 
-// question returns the question whether to write the calibration c of a file into the motors. other is the
-// file beside it, of another arm, whose calibration the motors have; empty: there is no such file.
+// question returns as text the question to the operator whether to write c, the calibration in a file, into the motors.
+// If the motors have the calibration of another arm, other is that arm's file, in the same folder; otherwise it is
+// empty.
 func (k *calibrator) question(file string, c servo.Calibration) (text, other string) {
 	text = "There is a calibration at " + file
 	all, names := []servo.Calibration{c}, []string{file}
@@ -162,8 +163,8 @@ func (k *calibrator) question(file string, c servo.Calibration) (text, other str
 	}
 }
 
-// moved reports whether a calibration has an offset: motors as the factory delivers them match any
-// other.
+// moved reports whether a calibration has an offset. A calibration without offsets would match any motors that are as
+// the factory delivers them.
 func moved(c servo.Calibration) bool {
 	for _, m := range c {
 		if m.HomingOffset != 0 {
@@ -198,8 +199,8 @@ func (s *session) factory() servo.Calibration {
 	return c
 }
 
-// home makes the middle pose half a turn. Until the operator's answer the motors keep their old
-// calibration.
+// home writes offsets with which every motor reads half a turn in the middle pose. Until the operator has pressed
+// Enter, the motors keep their old calibration.
 func (k *calibrator) home(ctx context.Context) error {
 	k.printf("%s", middlePose(k.Robot))
 	if _, err := k.ask(ctx, "Torque is off. Move every joint to the middle of its range, "+
@@ -208,7 +209,7 @@ func (k *calibrator) home(ctx context.Context) error {
 	}
 	k.offsets = map[string]int{}
 	var wrote []string
-	// Until the next OpenArm, shadow motors must not receive the writes to their motors' ids.
+	// Until the next OpenArm, a joint's second motor must not receive the writes to the id of its first motor.
 	for _, m := range k.shadows() {
 		if err := k.setDiffering(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
 			return k.halfWritten(err, nil, m.Name)
@@ -256,8 +257,8 @@ func (k *calibrator) halfWritten(err error, wrote []string, broken string) error
 	return fmt.Errorf("%w; %s; a run refuses the arm until this command has come to its end: run it again", err, text)
 }
 
-// homeMotor writes the settings of an uncalibrated motor, and makes its position half a turn.
-// Source: LeRobot.
+// homeMotor writes the settings of an uncalibrated motor, then the offset with which the motor's present position reads
+// half a turn, and returns the offset. Source: LeRobot.
 func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 	if err := k.setDiffering(m, bareSettings(m)); err != nil {
 		return 0, err
@@ -273,8 +274,8 @@ func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 	return offset, k.setDiffering(m, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
 }
 
-// bareSettings returns the settings of a motor without a calibration: no offset, no limits, and on
-// a Dynamixel the mode in which it counts turns.
+// bareSettings returns the settings of a motor without a calibration: no offset, no limits, and for a Dynamixel 2.0 the
+// mode in which it counts turns.
 func bareSettings(m robot.Motor) []robot.Setting {
 	mode := 0
 	switch {
@@ -292,7 +293,7 @@ func bareSettings(m robot.Motor) []robot.Setting {
 	})
 }
 
-// existing returns the settings of registers that the motor has.
+// existing returns those of the settings whose register the motor has.
 func existing(m robot.Motor, settings []robot.Setting) []robot.Setting {
 	return slices.DeleteFunc(settings, func(s robot.Setting) bool { return !m.Model.Has(s.Register) })
 }
@@ -324,8 +325,9 @@ func (s *session) moving() (all []robot.Motor) {
 	return all
 }
 
-// setDiffering writes only the settings that a limp motor does not have yet, because EEPROM wears,
-// and clears the multi-turn bit of a Feetech's Phase, with which its position would leave the turn.
+// setDiffering writes settings to a limp motor, but only those that differ from the motor's, because EEPROM wears. It
+// also clears a bit of the Phase register of a Feetech motor with which the motor's position would count beyond one
+// turn.
 func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 	if m.Model.Protocol == table.Feetech && m.Model.Has(table.Phase) {
 		phase, err := s.read(m, table.Phase)
@@ -358,7 +360,8 @@ func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 	return nil
 }
 
-// finish records the ranges, moves those over a seam away from it, and writes everything.
+// finish records the joints' ranges, changes the offset of each joint whose range is over its encoder's seam, and
+// writes the calibration.
 func (k *calibrator) finish(ctx context.Context) error {
 	if err := k.record(ctx); err != nil {
 		return err
@@ -410,9 +413,8 @@ func (k *calibrator) save(c servo.Calibration) error {
 	return nil
 }
 
-// calibrated returns a motor's settings for its calibration. A range that leaves one turn, which a
-// Dynamixel that counts turns may have, is only in the file: one limit without the other would be
-// wrong.
+// calibrated returns a motor's settings for its calibration. A Dynamixel that counts turns may have a range that leaves
+// one turn. Such a range is only in the file, and the motor gets no limits: one limit without the other would be wrong.
 func calibrated(m robot.Motor, c servo.MotorCalibration) []robot.Setting {
 	low, high := c.RangeMin, c.RangeMax
 	if low < 0 || high > m.Model.MaxRaw() {

@@ -33,7 +33,7 @@ type calibration struct {
 	done chan error
 }
 
-// inHands arranges an arm whose joints are at a position. No command runs yet.
+// inHands returns a simulated arm whose joints all read at. It starts no command.
 func inHands(t *testing.T, name string, at int, sim servosim.Config) *calibration {
 	t.Helper()
 	k := &calibration{h: new(led)}
@@ -59,7 +59,7 @@ func (k *calibration) start(t *testing.T, text string) {
 	k.out.await(t, text)
 }
 
-// begin starts the command, and answers at the middle pose.
+// begin starts the command, and presses Enter when it asks for the middle pose.
 func (k *calibration) begin(t *testing.T) {
 	t.Helper()
 	k.start(t, "middle of its range")
@@ -90,7 +90,7 @@ func (k *calibration) wait(t *testing.T) error {
 	}
 }
 
-// led are joints in hands that wait until each position was read.
+// led are joints in an operator's hands. They count the readings, for which lead waits.
 type led struct {
 	hands
 	reads [6]atomic.Int32
@@ -101,7 +101,7 @@ func (h *led) Present(now rt.Instant, joint int) int {
 	return h.hands.Present(now, joint)
 }
 
-// lead moves the joints in steps that a hand can do, each of which is read several times.
+// lead moves the joints from point to point in steps that a hand can make. The command reads each step several times.
 func (k *calibration) lead(t *testing.T, points ...int) {
 	t.Helper()
 	const step, looks = 300, 8
@@ -127,7 +127,7 @@ func (k *calibration) lead(t *testing.T, points ...int) {
 	}
 }
 
-// registers reads a motor's registers as another program does; write sets some of them first.
+// registers writes some registers of a motor, as another program would, and then reads others.
 func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
 	read ...table.Register) (values []int) {
 	t.Helper()
@@ -184,7 +184,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 	}
 }
 
-// A reading beyond one turn yields no offset that is wrong by a turn after a power-up.
+// A reading beyond one turn does not lead to an offset that is wrong by a turn after the next power-up.
 func TestCalibrateModuloOneTurn(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "koch", 4000, servosim.Config{})
@@ -196,7 +196,7 @@ func TestCalibrateModuloOneTurn(t *testing.T) {
 	}
 }
 
-// Other software has left the motors silent after writes, and one of them counting turns.
+// Calibrate also works with motors that other software has set to answer no writes, and one of them to count turns.
 func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, level := range map[string]int{"so101": 0, "koch": 1} {
@@ -218,7 +218,7 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	}
 }
 
-// One count of noise is no motion, and the error names the motors that were written.
+// Calibrate does not take one count of noise for a motion, and its error names the motors that it has written.
 func TestCalibrateRefusesNoise(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "so101", 1500, servosim.Config{Noise: 1})
@@ -244,8 +244,8 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	rttest.Ends(t, Calibrate(t.Context(), k.cfg), exit.Usage) // with no operator at the keyboard
 }
 
-// An operator at a terminal may continue to move the joints, and may accept a joint that was at its
-// end at the middle pose.
+// An operator at a terminal may continue to move the joints, and may accept a joint that was at its end during the
+// middle pose.
 func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "so101", 1500, servosim.Config{})
@@ -358,13 +358,13 @@ func TestCalibrateHalfWritten(t *testing.T) {
 		k.bus.Mute(id, false)
 	}
 	failsAt("middle of its range", 3, "written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex")
-	whole(t, k.cfg) // the same at the end, with a complete calibration
+	whole(t, k.cfg) // the same for the last writes, with a complete calibration
 	failsAt("There is a calibration", 5, "wrist_roll")
 	k.start(t, "There is a calibration")
 	opens(t, k.cfg, k.end(t))
 }
 
-// opens fails when the arm does not open with a calibration.
+// opens fails the test if the arm does not open with the calibration c.
 func opens(t *testing.T, cfg Config, c servo.Calibration) {
 	t.Helper()
 	arm, err := servo.OpenArm(servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: c})
@@ -374,9 +374,9 @@ func opens(t *testing.T, cfg Config, c servo.Calibration) {
 	arm.Close()
 }
 
-// Calibrations of other programs: a range that leaves the registers is only in the file, and the
-// next command accepts the values that calibrate has written; a range of more than a turn is
-// refused before any write.
+// Calibrate takes over calibrations of other programs. A range that exceeds the registers is only in the file, and the
+// next command accepts the values that calibrate has written. Calibrate refuses a range of more than a turn before any
+// write.
 func TestCalibrateWritesNeitherLimit(t *testing.T) {
 	t.Parallel()
 	r := named(t, "koch")
@@ -414,7 +414,7 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 	}
 }
 
-// A path that cannot be written is refused before the operator has done anything.
+// Calibrate refuses a path that cannot be written before the operator has done anything.
 func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
@@ -427,7 +427,7 @@ func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 	}
 }
 
-// Property: the calibration of any file that passes the check can be written.
+// Property: a progress file that passes the check has no empty or endless range.
 func FuzzProgress(f *testing.F) {
 	f.Add([]byte(`{"robot": "so101", "step": "moving", "joints": {"gripper": {"id": 6, "low": -1, "high": 4096}}}`))
 	f.Add([]byte(`{"robot": "so101", "step": "writing", "result": {"gripper": {"ID": 6}}}`))
@@ -447,7 +447,7 @@ func FuzzProgress(f *testing.F) {
 	})
 }
 
-// Enter does not write a file into the motors of another arm, whose calibration is beside it.
+// Enter alone does not write a calibration into the motors of another arm whose file is in the same folder.
 func TestCalibrateOfAnotherArm(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
@@ -480,7 +480,7 @@ func TestCalibrateOfAnotherArm(t *testing.T) {
 	}
 }
 
-// A shell takes the next command that a leader's calibration prints.
+// A shell can run the next command that the calibration of a leader prints.
 func TestTheNextCommandIsQuoted(t *testing.T) {
 	out := new(screen)
 	s := newSession(Config{Out: out, Place: device.Place{

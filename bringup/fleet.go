@@ -23,9 +23,9 @@ import (
 
 const (
 	maxRobots       = 4096     // further ones are counted and not shown
-	maxTelemetry    = 64 << 10 // bytes of a robot's telemetry; longer ones are counted and dropped
-	maxFleetText    = 128      // bytes of a text of it; one with a longer text is dropped, too
-	maxFigure       = 1e12     // no run counts so much, or lasts so long
+	maxTelemetry    = 64 << 10 // bytes of a telemetry message; longer messages are counted and dropped
+	maxFleetText    = 128      // bytes of a text in a message; a message with a longer text is dropped, too
+	maxFigure       = 1e12     // no run counts up to this figure, or lasts for as many seconds
 	fleetGone       = 10 * time.Second
 	fleetDial       = 3 * time.Second
 	fleetPoll       = 50 * time.Millisecond
@@ -97,7 +97,8 @@ type telemetry struct {
 	} `json:"edge_rt_round_trip_seconds"`
 }
 
-// plausible reports whether a run can have these metrics: any program may publish at such a key.
+// plausible reports whether a run can have these metrics. This is needed because any program may publish at a robot's
+// key.
 func (t *telemetry) plausible() bool {
 	figures := []float64{t.Runway, t.Starved, t.Overruns["own"], t.RTT.Count, t.RTT.Sum}
 	texts := []string{t.Info["robot"], first(t.State), first(t.Model)}
@@ -189,7 +190,7 @@ func (f *fleet) take(s wire.Sample) {
 	}
 }
 
-// list returns the robots, those in trouble first, and forgets those that have been gone for long.
+// list returns the robots, the robots in trouble first, and forgets each robot that has been gone for fleetGone.
 func (f *fleet) list(now rt.Instant) []FleetRobot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,7 +211,8 @@ func (f *fleet) list(now rt.Instant) []FleetRobot {
 	return robots
 }
 
-// shown returns the state for people: a paused robot streams, and its arm stands still.
+// shown returns the state that the view shows: PAUSED or WAITING for a robot that streams while its arm does not move,
+// otherwise State.
 func (r *FleetRobot) shown() string {
 	switch {
 	case r.State == streaming && r.Paused:

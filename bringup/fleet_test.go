@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A robot that lies about itself spoils neither the JSON of the fleet nor another robot's line.
+// A robot with false metrics spoils neither the JSON of the fleet nor another robot's line.
 func TestAFleetWithLiars(t *testing.T) {
 	clock := rttest.NewClock(1)
 	f := &fleet{clock: clock, robots: map[string]*reading{}}

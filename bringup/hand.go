@@ -19,10 +19,10 @@ import (
 // Times and speeds of the simulated hand.
 const (
 	handFirst = 5 * time.Second // in the middle pose, after the start
-	// in the middle pose, after a program has switched torque off and before it writes its homing
-	// offsets
+	// time that the hand holds the middle pose after a program has switched torque off, unless it writes homing offsets
+	// before
 	handWaits   = 15 * time.Second
-	handBegins  = time.Second            // in the middle pose, after the homing offsets were written
+	handBegins  = time.Second            // the same after a program has written homing offsets
 	handRests   = 3 * time.Second        // in the middle pose, between two rounds
 	handDwells  = 300 * time.Millisecond // at a stop
 	handReturns = 360.0                  // degrees a second, back to the middle pose
@@ -53,26 +53,27 @@ type hand struct {
 	moves  []handMove  // guarded by mu; the rest of a round
 }
 
-// handJoint is one shaft, in counts of its bare encoder.
+// handJoint is the shaft of one joint; its positions are counts of the encoder without an offset.
 type handJoint struct {
 	low, middle, high float64
 	perDegree         float64
 	place, goal       float64
 	speed             float64 // of the last motion, counts per second
 	torque            bool
-	turn              int  // counts of a turn, modulo which goals are given; 0: goals have no seam
-	still             bool // the hand does not move it: a joint without stops
+	turn              int  // counts of a turn; goals are modulo these; 0: goals have no seam
+	still             bool // the hand does not move this joint, which has no stops
 }
 
-// handMove is the motion of a joint to a position, in degrees per second, or a pause.
+// handMove is one move of a round: the motion of a joint to a position, at a speed in degrees per second, or a pause.
 type handMove struct {
 	joint     int
 	to, speed float64
 	pause     time.Duration
 }
 
-// newHand assembles an arm. Seed 0 follows the manual, with each middle near half a turn. Any other
-// seed mounts the horns at random, so that a range may lie over the encoder's seam.
+// newHand returns a hand with a simulated arm. With seed 0 the arm is assembled by the manual: each joint's middle is
+// near half a turn. With any other seed the horns are mounted at random angles, so that a range may lie over the
+// encoder's seam.
 func newHand(r robot.Robot, seed uint64, now rt.Instant) *hand {
 	h := &hand{dice: rand.New(rand.NewPCG(seed, 0x68616e64)), at: now, until: now.Add(handFirst)}
 	for _, m := range r.Motors {
@@ -179,7 +180,7 @@ func (h *hand) rest(end rt.Instant) {
 	h.at = end
 }
 
-// lead makes the next move, or its part until now.
+// lead makes the next move of the round, or as much of it as has happened by the instant now.
 func (h *hand) lead(now rt.Instant) {
 	m := &h.moves[0]
 	if m.pause > 0 {
@@ -203,7 +204,7 @@ func (h *hand) lead(now rt.Instant) {
 	}
 }
 
-// step moves towards a position, in degrees per second.
+// step moves the joint towards the position to, at speed degrees per second, for the time during.
 func (j *handJoint) step(to, speed float64, during time.Duration) {
 	reach := speed * j.perDegree * during.Seconds()
 	was := j.place
@@ -250,9 +251,9 @@ func (h *hand) Speed(now rt.Instant, joint int) float64 {
 	return h.joints[joint].speed
 }
 
-// watch returns a function that reports a program's writes to the hand: a program that switches
-// torque off is about to request the middle pose, and a program that writes homing offsets has got
-// it.
+// watch returns a function that gets a program's writes and makes the hand react to two of them: a program that
+// switches torque off is about to request the middle pose, and a program that writes homing offsets does not need the
+// pose any more.
 func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 	torque, homing := model.Row(table.TorqueEnable), model.Row(table.HomingOffset)
 	return func(e *servosim.Event) {
@@ -271,7 +272,7 @@ func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 	}
 }
 
-// rests makes the hand return to the middle pose, hold it, and then start a round.
+// rests makes the hand return to the middle pose, and start a round when the time during is over.
 func (h *hand) rests(now rt.Instant, during time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

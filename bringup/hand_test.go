@@ -94,7 +94,7 @@ func TestHandWaitsForItsProgram(t *testing.T) {
 	}
 }
 
-// Goal: some seeds assemble arms whose ranges lie over the seam, and their goals are reached.
+// Goal: some seeds assemble arms with ranges over the seam, and the joints of these arms reach their goals.
 func TestHandOverTheSeam(t *testing.T) {
 	r, over := named(t, "so101"), 0
 	for seed := range uint64(20) {

@@ -25,10 +25,10 @@ type MonitorConfig struct {
 	Config
 	Every    time.Duration // period of the tables
 	Count    int           // number of tables; 0: until ctx ends
-	Duration time.Duration // time from the first table on; 0: no end
+	Duration time.Duration // from the first table to the end; 0: no end
 	Live     bool          // draw each table over the last one instead of below it
 
-	Places []device.Place // of a robot of several parts, in place of Config's
+	Places []device.Place // the parts of a robot of several parts, instead of Config.Place
 }
 
 // MonitorReport is one table of edge-rt monitor --json.
@@ -55,7 +55,7 @@ type MotorReading struct {
 	State        string   `json:"state"`                  // ok, or the fault
 }
 
-// sayCalibration reports which calibration a monitor uses; err: why it uses no calibration.
+// sayCalibration prints which calibration monitor uses. If it uses none, err is the reason.
 func (s *session) sayCalibration(err error) {
 	switch {
 	case err != nil && s.ID == "" && s.Calibration == "":
@@ -76,9 +76,9 @@ type watched struct {
 	calibration servo.Calibration // nil: positions are raw
 }
 
-// Monitor prints the readings of every motor until it is interrupted or the reader of its output
-// ends. It writes nothing but the status return level of a motor that answers only pings, so it may
-// run before a calibration.
+// Monitor prints the readings of every motor until it is interrupted or the reader of its output ends. The only
+// register that it writes is the status return level of a motor that answers only pings, so an operator may use it
+// before a calibration.
 func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	places := cfg.Places
 	if places == nil {
@@ -195,7 +195,7 @@ func (w watched) readAll(report *MonitorReport) error {
 	return nil
 }
 
-// hearAll pings every motor, and makes motors that answer only pings answer reads.
+// hearAll pings every motor, and sets motors that answer only pings to answer reads, too.
 func (s *session) hearAll() error {
 	if err := s.pingAll(); err != nil {
 		return err
@@ -262,7 +262,8 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	return reading, nil
 }
 
-// oddValues names the values that no working motor measures: a register may hold anything.
+// oddValues names the values that no working motor measures. Other values are possible, because a register may contain
+// anything.
 func oddValues(m *table.Model, values map[table.Register]int) string {
 	var odd []string
 	for _, q := range [...]struct {
@@ -285,8 +286,8 @@ func oddValues(m *table.Model, values map[table.Register]int) string {
 	return ", implausible: " + strings.Join(odd, ", ") + ": replace the motor if it repeats that"
 }
 
-// inTurn returns the position that a run computes from a motor's reading: a motor that counts turns
-// has forgotten them at power-up. turned describes the change for the table.
+// inTurn returns as at the position that a run computes from a motor's reading raw. The two differ for a motor that
+// counts turns and has forgotten them at power-up; turned describes this difference for the table.
 func inTurn(m robot.Motor, c servo.MotorCalibration, raw, mode int) (at int, turned string) {
 	if given, ok := m.Setting(table.OperatingMode); ok {
 		mode = given // a run writes this mode
@@ -316,7 +317,7 @@ func (r *MotorReading) row(width int) string {
 		optional("%.0fmA", r.CurrentMA), r.State)
 }
 
-// stateOf describes a motor's torque and faults, and the reaction of a run to them.
+// stateOf describes a motor's torque, its faults, and how a run reacts to the faults.
 func stateOf(torque bool, fault servo.Fault) string {
 	state, life := "limp", follow.Torque|follow.Answering|follow.Verified
 	if torque {
@@ -339,7 +340,7 @@ func stateOf(torque bool, fault servo.Fault) string {
 	return state
 }
 
-// outside describes how far a joint of that name is outside its calibrated range.
+// outside describes how far the motor m is outside its calibrated range; name is the joint's name for edge-rt move.
 func outside(m robot.Motor, c servo.MotorCalibration, raw int, name string) string {
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
 	if off <= servo.RangeSlack {
@@ -357,7 +358,7 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int, name string) stri
 		"TO and the flags of this command", off, c.RangeMin, c.RangeMax, name)
 }
 
-// mirrored describes a motor that counts in the other direction than its calibration.
+// mirrored describes a motor whose direction of counting differs from its calibration's; "": the directions agree.
 func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
 	const reverse = 1 // a bit of Drive_Mode
 	if given, ok := m.Setting(table.DriveMode); ok {

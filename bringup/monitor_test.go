@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: monitor shows the position that a run uses, recommends to move a joint by hand where motion
-// under power may go the wrong way, and names a motor that counts in the other direction.
+// Goal: monitor shows the position that a run uses, recommends to move a joint by hand where motion under power may go
+// the wrong way, and names a motor that counts in the other direction than its calibration.
 func TestMonitorNamesThePlace(t *testing.T) {
 	koch, single := named(t, "koch"), named(t, "so101")
 	for _, tt := range []struct {
@@ -52,7 +52,7 @@ func TestMonitorNamesThePlace(t *testing.T) {
 	}
 }
 
-// The second motor of a joint has a row of its own, and is missed when it is silent.
+// Monitor shows the second motor of a joint in a separate row, and reports it when it is silent.
 func TestMonitorShowsSecondMotors(t *testing.T) {
 	t.Parallel()
 	r := named(t, "widowx")
@@ -89,7 +89,7 @@ func TestMonitorShowsSecondMotors(t *testing.T) {
 	rttest.Ends(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}), exit.Absent, other.Joint)
 }
 
-// Goal: monitor names the values that no working motor measures, and no others.
+// Goal: monitor names exactly the values that no working motor measures.
 func TestOddValues(t *testing.T) {
 	const says = ", implausible: "
 	m := named(t, "so101").Motors[2].Model

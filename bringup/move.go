@@ -30,9 +30,9 @@ type MoveConfig struct {
 
 const (
 	movePeriod  = 20 * time.Millisecond
-	moveSettle  = 300 * time.Millisecond // time at the goal until the move is done
+	moveSettle  = 300 * time.Millisecond // the move ends after this time at the goal
 	moveReach   = 2.0                    // in the joint's unit: distance within which the joint is at the goal
-	moveExtra   = 3 * time.Second        // added to the time of the way at that speed
+	moveExtra   = 3 * time.Second        // beyond the computed time of the move, or since the joint last came nearer
 	silentTicks = 50                     // a second without an answer of every joint
 )
 
@@ -119,7 +119,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	return nil
 }
 
-// mover moves one joint; it is the source of a drive.Run.
+// mover moves one joint. Its tick is the tick of the drive.Run in run.
 type mover struct {
 	*session
 	arm    *follow.Parts
@@ -134,14 +134,14 @@ type mover struct {
 	want   []float32  // empty: the way has not begun
 	giveUp rt.Instant // set when the way is known
 	best   float64    // least distance to the goal so far
-	silent int        // ticks in a row without an answer of every joint
+	silent int        // consecutive ticks in which some joint did not answer
 	there  int        // ticks in a row at the goal
 	why    string     // state of the joint in its last answer, for an error
 
 	outside atomic.Uint32 // joints that are moved into their range, one bit each
 }
 
-// letGo is the arm of a move at its end.
+// letGo is the arm of a move. If its torque cannot be switched off, the command ends with exit.Absent.
 type letGo struct{ *hotplug.Arm }
 
 func (l letGo) RetryTorqueOff(hurry func() bool) error {
@@ -196,8 +196,8 @@ func (m *mover) look(rt.Instant) {
 	}
 }
 
-// noteWhy stores the joint's state in a tick with an answer: a reply lost in the last tick is not
-// the reason of a move that took too long.
+// noteWhy stores the joint's state, but only in a tick with an answer: a reply lost in the last tick is not the reason
+// why a move took too long.
 func (m *mover) noteWhy() {
 	if m.arm.Stale()&(1<<m.joint) == 0 {
 		m.why = m.arm.Why(m.joint)
@@ -227,7 +227,7 @@ func (m *mover) tick(t rt.Tick) rt.Wait {
 	return m.bus.BusWait()
 }
 
-// fault returns the reason why the move cannot go on.
+// fault returns the reason why the move cannot continue; nil: it can.
 func (m *mover) fault(now rt.Instant) error {
 	present := m.arm.State[m.joint]
 	switch complaint := m.arm.Complains(m.joint); {
@@ -236,7 +236,7 @@ func (m *mover) fault(now rt.Instant) error {
 			"the arm does not answer any more: check its cables, and whether its motors have restarted")
 	case m.arm.Fatal() != nil:
 		return exit.With(exit.Fault, m.arm.Fatal())
-	case m.armed && m.arm.Phase == follow.Unarmed: // motors that a bus watchdog stopped are armed again
+	case m.armed && m.arm.Phase == follow.Unarmed: // in Arming, motors that a bus watchdog stopped are armed again
 		return exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
 	case m.giveUp == 0 || now <= m.giveUp:
 		return nil
@@ -249,7 +249,7 @@ func (m *mover) fault(now rt.Instant) error {
 	}
 }
 
-// drive moves the joint at its share of the velocity limit, until it has settled at the goal.
+// drive moves the joint at cfg.Speed of its velocity limit, and ends the move when the joint has settled at the goal.
 func (m *mover) drive(now rt.Instant) {
 	way := math.Abs(m.cfg.To - float64(m.arm.State[m.joint]))
 	if len(m.want) == 0 {
@@ -261,7 +261,7 @@ func (m *mover) drive(now rt.Instant) {
 		m.giveUp = now.Add(time.Duration(seconds*float64(time.Second)) + moveExtra)
 	}
 	m.arm.DriveAt(now, m.want, float32(m.cfg.Speed))
-	if way < m.best-moveReach { // it comes nearer, if late on a busy machine
+	if way < m.best-moveReach { // the joint comes nearer, perhaps slowly on a busy machine
 		m.best = way
 		m.giveUp = max(m.giveUp, now.Add(moveExtra))
 	}

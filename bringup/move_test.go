@@ -63,7 +63,7 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 			t.Errorf("phase %d of an arm that was armed: %v, want the move to go on: %v", phase, err, moves)
 		}
 	}
-	// A joint that has come nearer to its goal gets more time, however late it is; one that stays gets none.
+	// Move waits for a joint as long as it comes nearer, and gives up a joint that does not move.
 	now := open.Clock.Now()
 	m.want = append(m.want, m.arm.Goal...)
 	m.best = 60
@@ -101,7 +101,7 @@ func (p *tired) Present(now rt.Instant, joint int) int {
 	return p.hands.Present(now, joint)
 }
 
-// A move continues while the joint comes nearer, even below the speed that was asked for.
+// A move continues while the joint comes nearer, even at a lower speed than requested.
 func TestMoveOfATiredJoint(t *testing.T) {
 	t.Parallel()
 	plant := new(tired)

@@ -23,8 +23,7 @@ func mute(t *testing.T, cfg Config, level int) {
 	}
 }
 
-// Goal: motors that answer only pings, or reads but not writes, are usable in every command, and
-// reported.
+// Goal: every command works with motors that answer only pings, or reads but not writes, and reports them.
 func TestMotorsThatDoNotAnswer(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -75,7 +74,7 @@ func loaded(t *testing.T, place device.Place) servo.Calibration {
 	return rttest.Must(servo.LoadCalibration(place.File()))(t)
 }
 
-// Goal: a new motor that other software has left silent gets its id all the same.
+// Goal: setup-motors also gives an id to a motor that other software has left silent.
 func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -98,7 +97,7 @@ func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Goal: a motor of another model than the robot's gets no write although it answers only pings: its
+// Goal: no command writes to a motor of another model than the robot's, even if the motor answers only pings: its
 // registers may have other addresses.
 func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// EachPart runs a command for each part of a robot in turn, until it fails for one of them. It runs none if
-// their ports are swapped. next is the command that an operator runs afterwards, for the whole robot.
+// EachPart runs a command for each part of a robot in turn, and ends at the first part for which the command fails. If
+// the ports of the parts are swapped, it only returns an error. next is the command that it recommends afterwards, for
+// the whole robot.
 func EachPart(cfg Config, places []device.Place, next string, run func(Config) error) error {
 	cfg.typed = new(typed)
 	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
@@ -34,8 +35,8 @@ func blankAfter(i int) string {
 	return "\n"
 }
 
-// next returns the words before, followed by the name of the next command, which EachPart prints for several
-// parts.
+// next returns the text before, followed by the next command. For a part of a robot it returns only before, because
+// EachPart prints the next command.
 func (s *session) next(before, format string, args ...any) string {
 	if s.Part != "" {
 		return before
@@ -43,8 +44,7 @@ func (s *session) next(before, format string, args ...any) string {
 	return before + " Next: " + fmt.Sprintf(format, args...)
 }
 
-// ScanParts scans the bus of every part, also after a bus that fails, and reports all of them in one
-// object.
+// ScanParts scans the bus of every part, even if one of the buses fails, and reports all parts in one JSON object.
 func ScanParts(cfg Config, places []device.Place, next string, scan func(Config) (ScanReport, error)) error {
 	total := newScanReport()
 	var errs []error
@@ -84,8 +84,7 @@ func ScanParts(cfg Config, places []device.Place, next string, scan func(Config)
 	return errors.Join(err, s.report(total))
 }
 
-// checkID refuses a calibration of a part without a name: LeRobot would put those of all parts into
-// one file.
+// checkID refuses to calibrate a part without an --id: LeRobot would write the calibrations of all parts into one file.
 func (c *Config) checkID() error {
 	if c.Part == "" || c.ID != "" || c.Calibration != "" {
 		return nil

@@ -58,7 +58,7 @@ func TestScanOfTwoArms(t *testing.T) {
 	}
 }
 
-// Monitor shows both arms in one table, with LeRobot's names.
+// Monitor shows both arms in one table, with LeRobot's names of the joints.
 func TestMonitorOfTwoArms(t *testing.T) {
 	t.Parallel()
 	_, places, cfg, out := twoArms(t)
@@ -75,7 +75,7 @@ func TestMonitorOfTwoArms(t *testing.T) {
 	}
 }
 
-// Ports in each other's place are found by the calibrations in the motors.
+// A command recognises by the calibrations in the motors that two ports are swapped.
 func TestSwappedPorts(t *testing.T) {
 	t.Parallel()
 	buses, places, cfg, _ := twoArms(t)
@@ -114,8 +114,7 @@ func TestSwappedPorts(t *testing.T) {
 	}
 }
 
-// Ports in each other's place are recognised also where the arms have different protocols, so that none
-// of them answers.
+// A command recognises swapped ports also where the arms have different protocols, so that neither arm answers.
 func TestSwappedPortsOfMixedArms(t *testing.T) {
 	t.Parallel()
 	var places []device.Place
@@ -141,7 +140,7 @@ func TestSwappedPortsOfMixedArms(t *testing.T) {
 	rttest.Ends(t, device.Swapped(places, 0, open, servo.ErrNoReply), exit.Config, "give --bus koch="+places[0].Bus)
 }
 
-// A part's calibration needs an id: LeRobot would write both arms' into one file.
+// The calibration of a part needs an --id: LeRobot would write the calibrations of both arms into one file.
 func TestCalibrateOfAPartWantsAnID(t *testing.T) {
 	arm := named(t, "bi_so101").Parts()[0]
 	cfg := Config{Place: device.Place{Part: arm.Name, Robot: arm.Robot, Bus: "/dev/ttyNONE"}}

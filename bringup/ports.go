@@ -36,7 +36,7 @@ type SerialPort struct {
 	Why     string `json:"why"`     // why stable is not by serial number; empty otherwise
 }
 
-// Ports lists the serial ports, or finds the arm's while the operator unplugs it.
+// Ports lists the serial ports. With --unplug it finds the arm's port while the operator pulls the arm's cable.
 func Ports(ctx context.Context, cfg PortsConfig) error {
 	s := newSession(cfg.Config)
 	report := PortsReport{Ports: list(cfg.Dev, cfg.Sys), Unclaimed: append([]string{}, unclaimed(cfg.Sys, cfg.Proc)...)}
@@ -96,7 +96,7 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 	return gone, nil
 }
 
-// name returns the name of the port for a configuration.
+// name returns the best name of the port for a configuration: the stable link, or without it the node.
 func (p SerialPort) name() string { return cmp.Or(p.Stable, p.Node) }
 
 func bracket(text string) string {
@@ -106,8 +106,8 @@ func bracket(text string) string {
 	return " (" + text + ")"
 }
 
-// portPatterns are the nodes of serial adapters and of the UARTs of small computers: those of the
-// kernel's drivers, and of the drivers of WCH (CH341, CH343, CH9344), Exar and NVIDIA.
+// portPatterns are the nodes of serial adapters and of the UARTs of small computers: the names of the kernel's drivers,
+// and of the drivers of WCH (CH341, CH343, CH9344), Exar and NVIDIA.
 var portPatterns = []string{
 	"ttyACM*", "ttyUSB*", "ttyCH34[0-9]USB*", "ttyCH9344USB*", "ttyXRUSB*", "ttyAMA*", "ttyTHS*", "ttymxc*",
 }

@@ -60,9 +60,8 @@ func keepError(err error) error {
 	return exit.Errorf(exit.Config, "keep the progress of the calibration: %w", err)
 }
 
-// keeper writes the progress in a goroutine beside the readings of the joints, because a busy disk
-// may take seconds. A newer progress that comes during a write is dropped; the next offer replaces
-// it.
+// keeper writes the progress in a goroutine beside the readings of the joints, because a busy disk may take seconds. It
+// drops a progress that is offered during a write; a later offer makes up for this.
 type keeper struct {
 	texts chan []byte
 	done  chan error // the first failure, once texts is closed
@@ -82,7 +81,7 @@ func newKeeper(path string) *keeper {
 	return w
 }
 
-// offer passes a text on, unless the last one is still being written.
+// offer passes a text to the goroutine, unless the goroutine is still writing the last text.
 func (w *keeper) offer(text []byte) {
 	select {
 	case w.texts <- text:
@@ -90,7 +89,7 @@ func (w *keeper) offer(text []byte) {
 	}
 }
 
-// close waits for the last write and returns the first failure.
+// close waits for the end of the last write and returns the error of the first write that failed.
 func (w *keeper) close() error {
 	close(w.texts)
 	return keepError(<-w.done)
@@ -197,7 +196,7 @@ func parseProgress(data []byte) (p progress, err error) {
 	return p, nil
 }
 
-// check returns the reason why a progress does not fit a robot.
+// check returns the reason why the progress does not fit the robot; nil: it fits.
 func (p *progress) check(r robot.Robot) error {
 	switch {
 	case p.Robot != r.Name:
@@ -226,8 +225,8 @@ func (p *progress) check(r robot.Robot) error {
 // maxTurns is the largest plausible travel of a joint, in turns.
 const maxTurns = 4
 
-// matches returns why the motors differ from their state at the interruption: other software
-// has changed them, or they belong to another arm.
+// matches returns an error if the motors differ from their state at the interruption, because other software has
+// changed them or they belong to another arm.
 func (p *progress) matches(s *session) error {
 	for _, m := range s.Robot.Motors {
 		for _, want := range bareSettings(m) {

@@ -17,21 +17,20 @@ const (
 	gripperTravel = 15.0 // the same for a gripper or a trigger
 
 	seamMargin = 64  // least distance of a range from its encoder's seam, in counts: gear play, and a stop that gives
-	sideShare  = 0.1 // share of a range: with less on one side of the middle pose the joint was moved to one side only
+	sideShare  = 0.1 // of a range: with less on one side of the middle pose, the joint was moved to one side only
 	handSpeed  = 2.0 // turns a second: faster than any hand, so the reading is wrong or the motor was silent
 	handFast   = 1.0 // turns a second: faster than a hand moves a joint for long
 	readSlack  = 32  // counts that a reading may vary at rest
-	// of a turn: after a longer jump between two readings the joint may have moved the other way
-	// round
+	// share of a turn: after a longer jump between two readings the joint may have moved the other way round
 	jumpShare  = 0.37
 	longSilent = 500 * time.Millisecond
 )
 
-// jointRange follows one joint while a person moves it from end to end. Its positions do not start
-// again after a turn: readings are taken modulo one turn and followed over the encoder's seam.
+// jointRange follows one joint while a person moves it from end to end. Readings are modulo one turn. Positions are
+// not: they continue over the encoder's seam.
 type jointRange struct {
 	motor robot.Motor
-	turn  int // counts after which the encoder starts again; 0: never, as a potentiometer
+	turn  int // counts after which the encoder starts again; 0: it never does, like a potentiometer
 
 	at        int        // newest position; the middle pose is at half a turn
 	low, high int        // the range so far
@@ -39,10 +38,10 @@ type jointRange struct {
 	seen      rt.Instant // time of at
 	answered  rt.Instant // time of the newest reading
 
-	doubt    int // a reading that no hand can have caused, if doubted
+	doubt    int // if doubted: the position of a reading that no hand can have caused
 	doubted  bool
 	doubtAt  rt.Instant
-	restarts int // number of times that the range started anew, because the way between two readings was unknown
+	restarts int // times that the range started anew because the way between two readings was unknown
 }
 
 // newRange starts a range at a reading.
@@ -65,7 +64,7 @@ func resumeRange(m robot.Motor, low, high, raw int, now rt.Instant) *jointRange 
 	return w
 }
 
-// turnOf returns the counts of one turn of a model whose encoder has a seam; 0 without a seam.
+// turnOf returns the counts of one turn if the model's encoder has a seam, otherwise 0.
 func turnOf(model *table.Model) int {
 	if model.Offset == 0 {
 		return 0
@@ -73,9 +72,8 @@ func turnOf(model *table.Model) int {
 	return model.Resolution
 }
 
-// add takes the next reading and returns restarts. A reading that does not continue the motion so
-// far is accepted only when the next one agrees with it: one damaged reply in 256 passes its
-// checksum.
+// add takes the next reading and returns w.restarts. It accepts a reading that does not continue the motion so far only
+// when the next reading agrees with it, because one damaged reply in 256 passes its checksum.
 func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 	w.answered = now
 	to := w.nearest(w.at, raw)
@@ -95,12 +93,12 @@ func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 	return w.restarts
 }
 
-// goesOn reports whether a joint at its last speed can have moved that far.
+// goesOn reports whether the joint can have moved by way in the time since, if it moved at up to twice its last speed.
 func (w *jointRange) goesOn(way int, since time.Duration) bool {
 	return math.Abs(float64(way)) <= readSlack+2*w.speed*since.Seconds()
 }
 
-// nearest returns the reading plus the whole turns that bring it nearest to from.
+// nearest returns the position nearest to from that differs from the reading raw by whole turns.
 func (w *jointRange) nearest(from, raw int) int {
 	if w.turn == 0 {
 		return raw
@@ -137,15 +135,15 @@ func (w *jointRange) accept(to int, now rt.Instant) {
 	w.doubted = false
 }
 
-// lostWay explains to the operator why a range started anew: half a range may look complete.
+// lostWay returns the text from which the operator learns that the range started anew. Without it, half a range could
+// look complete.
 func (w *jointRange) lostWay() string {
 	return w.motor.Name + " gave no position while it moved far, perhaps round the other way: its range begins anew. " +
 		"Move it to both ends again."
 }
 
-// believe accepts a position on which the doubted reading and the newest one agree. When the way
-// from the position before is unknown, because the motor was silent or its readings were late, the
-// range starts anew.
+// believe accepts a position on which the doubted reading and the newest one agree. When the way from the position
+// before is ambiguous, because the motor was silent or its readings were late, the range starts anew.
 func (w *jointRange) believe(to int, now rt.Instant) {
 	if w.ambiguous(w.doubt-w.at, w.doubtAt.Sub(w.seen)) {
 		w.at = servo.InTurn(to, 0, w.motor.Model.MaxRaw(), w.turn)
@@ -161,8 +159,8 @@ func (w *jointRange) believe(to int, now rt.Instant) {
 	w.accept(to, now)
 }
 
-// finding is the reason why a range is implausible. When it is not sure, the range may be
-// right: the joint was perhaps not at its middle in the middle pose.
+// finding is the reason why a range is implausible. Without sure the range may still be right: perhaps the joint was
+// not at its middle in the middle pose.
 type finding struct {
 	text   string // empty: the range is plausible
 	advice string
@@ -204,7 +202,7 @@ func (w *jointRange) middle() int {
 	return w.motor.Model.MaxRaw() / 2
 }
 
-// minTravel returns the least range of a joint in degrees.
+// minTravel returns the least plausible range of a joint, in degrees.
 func minTravel(m robot.Motor) float64 {
 	switch {
 	case m.MinTravel > 0:
@@ -215,7 +213,7 @@ func minTravel(m robot.Motor) float64 {
 	return armTravel
 }
 
-// maxWidth returns the largest range of a joint with end stops in counts.
+// maxWidth returns the largest plausible range, in counts, of a joint that has end stops.
 func maxWidth(m robot.Motor) int {
 	if turnOf(m.Model) == 0 {
 		return m.Model.MaxRaw()
@@ -232,9 +230,9 @@ func travel(m robot.Motor, counts int) string {
 	return fmt.Sprintf("%.1f degrees (%d counts)", degreesOf(m, counts), counts)
 }
 
-// homing returns the offset that makes a shaft's reading half a turn, where at is its reading without an
-// offset, and the reading with that offset: half a turn, or one count beside it where the register ends.
-// Both are modulo one turn, because a servo knows no more after its next power-up.
+// homing returns the offset with which a shaft reads half a turn; at is the shaft's reading without an offset. reads is
+// the reading with the returned offset: half a turn, or one count beside it where the register's range ends. Both
+// results are modulo one turn, because a servo measures nothing more after its next power-up.
 func homing(model *table.Model, at int) (offset, reads int) {
 	turn, half := turnOf(model), model.MaxRaw()/2
 	if turn == 0 {
@@ -248,9 +246,9 @@ func homing(model *table.Model, at int) (offset, reads int) {
 	return offset, at + offset*model.Offset
 }
 
-// clearOfSeam moves a range away from the encoder's seam. It returns the homing offset that puts
-// the range's middle at half a turn, and the number of counts by which that moves every reading. A
-// range clear of the seam stays.
+// clearOfSeam moves a range away from the encoder's seam. It returns the homing offset that puts the range's middle at
+// half a turn, and the number of counts by which this offset moves every reading. For a range that is clear of the seam
+// it returns the old offset and 0.
 func clearOfSeam(m robot.Motor, offset, low, high int) (newOffset, shift int) {
 	model := m.Model
 	if turnOf(model) == 0 || low >= seamMargin && high <= model.MaxRaw()-seamMargin {

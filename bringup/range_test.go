@@ -25,8 +25,8 @@ func joint(t *testing.T, arm, name string) robot.Motor {
 
 const readEvery = 20 * time.Millisecond
 
-// byHand adds the readings of a hand's motion to a range. points are its turning points in counts,
-// not modulo a turn; seen converts each position to a reading.
+// byHand adds the readings of a hand's motion to a range. points are the positions in counts, not modulo a turn, at
+// which the hand turns back; seen converts each position to a reading.
 func byHand(w *jointRange, seen func(place int) int, points ...int) {
 	now, place := w.seen, points[0]
 	for _, to := range points[1:] {
@@ -67,7 +67,7 @@ func TestRangeFollowsTheSeam(t *testing.T) {
 	}
 }
 
-// One damaged reply in 256 passes its checksum: a single reading does not extend a range.
+// A single reading does not extend a range, because one damaged reply in 256 passes its checksum.
 func TestRangeDoubtsASingleReading(t *testing.T) {
 	for _, wrong := range []int{0, 100, 1000, 1900, 2200, 3000, 4095} {
 		for _, at := range []int{7, 25, 26, 60} { // at rest and in motion
@@ -215,7 +215,7 @@ func TestClearOfSeam(t *testing.T) {
 	}
 }
 
-// Property: for any bytes, readings like these can have made the range.
+// Property: whatever the readings are, the joint's position is within its range.
 func FuzzRange(f *testing.F) {
 	f.Add([]byte{0, 10, 8, 0, 20, 9, 200, 1, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {

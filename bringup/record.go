@@ -107,8 +107,8 @@ func (k *calibrator) sayFindings(bad string, sure bool) {
 	}
 }
 
-// findings names every joint whose range is implausible; sure: at least one of them cannot be
-// correct.
+// findings returns a text that names every joint with an implausible range. sure reports that at least one of these
+// ranges cannot be correct.
 func (k *calibrator) findings() (text string, sure bool) {
 	var parts, advice []string
 	for _, w := range k.ranges {
@@ -129,8 +129,7 @@ func (k *calibrator) findings() (text string, sure bool) {
 
 func (k *calibrator) silent(w *jointRange) bool { return k.Clock.Now().Sub(w.answered) > longSilent }
 
-// readAll reads every joint. It fails when the port has gone, or when no motor has answered for
-// silentMax.
+// readAll reads every joint's position. It fails when the port has gone, or when no motor has answered for silentMax.
 func (k *calibrator) readAll() error {
 	var last error
 	newest := rt.Instant(0)
@@ -188,12 +187,12 @@ func (k *calibrator) show(last bool) {
 	fmt.Fprint(k.Out, text)
 }
 
-// A line of a table that is drawn over another one: cut at the terminal's right edge, since a line that took two
-// would move the next table down, and without the rest of the line that was there.
+// show writes oneLine before and lineEnd after each line of a table. The terminal then cuts the line at its right edge,
+// since a wrapped line would move the next table down, and clears the rest of the old line.
 const oneLine, lineEnd = "\x1b[?7l", "\x1b[K\x1b[?7h"
 
-// table returns one line for each joint: a mark when it has moved enough, its position and range in
-// its unit, in degrees from the middle pose and in counts.
+// table returns a heading and one line for each joint: a mark if the joint has moved enough, its position in its unit,
+// and its range in degrees from the middle pose and in counts.
 func (k *calibrator) table(last bool) []string {
 	lines := []string{fmt.Sprintf("     %-16s %18s   %26s   %22s", "JOINT", "NOW", "FROM .. TO, OFF THE MIDDLE",
 		"COUNTS")}
@@ -243,7 +242,7 @@ func unitOf(norm robot.NormMode) string {
 	return "of -100..100"
 }
 
-// remarkOf returns the beginning of a finding, short enough for a line.
+// remarkOf returns the beginning of a finding's text, short enough for a line of the table.
 func remarkOf(f finding) string {
 	if f.advice == adviceCentre {
 		return "one side only so far"

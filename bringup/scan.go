@@ -25,13 +25,13 @@ type ScanConfig struct {
 
 const (
 	defaultLastID = 30 // arms number their motors from 1
-	// for one ping: an FTDI adapter takes 16 ms without permission to set its timer
+	// for the answer to one ping: an FTDI adapter delays it by 16 ms if we have no permission to set its timer
 	scanWait      = 20 * time.Millisecond
-	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all, in several transfers of an adapter
-	// before its answer to a ping to all a Dynamixel waits for those with lower ids
+	broadcastWait = 80 * time.Millisecond // for the answers to a ping to all motors, in several transfers of an adapter
+	// for each lower id, a Dynamixel delays its answer to a ping to all motors by this time
 	broadcastTurn = 3 * time.Millisecond
 	scanTries     = 2
-	strangeSpeeds = 2 // at which bytes come and no servo answers, after which the scan ends
+	strangeSpeeds = 2 // the scan ends after as many baud rates with bytes but no servo's answer
 )
 
 // found is one servo that answered.
@@ -91,7 +91,7 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 	return errors.Join(err, newSession(cfg.Config).report(report))
 }
 
-// ScanBus is Scan, but returns the report instead of printing it as JSON. The report has no Servos when the
+// ScanBus does the same as Scan, but returns the report instead of printing it as JSON. report.Servos is nil if the
 // scan itself failed.
 func ScanBus(ctx context.Context, cfg ScanConfig) (report ScanReport, err error) {
 	if err := cfg.checkBus(); err != nil {
@@ -216,8 +216,8 @@ func (s *session) adviseOthers(all []found) {
 	s.printf("\nA %s has no motor %s%s.", s.Robot.Name, strings.Join(others, ", "), known)
 }
 
-// adviseRobot prints the next scan, whose --robot is the arm to compare the motors with: an arm that has exactly these
-// motors, otherwise one of those that have a motor of the same model.
+// adviseRobot prints which --robot the operator should compare the motors with: the arm that has exactly these motors,
+// otherwise the arms with a motor of such a model.
 func (s *session) adviseRobot(all []found) {
 	switch arms, whole := kin(all); {
 	case whole:
@@ -232,8 +232,8 @@ func (s *session) adviseRobot(all []found) {
 	}
 }
 
-// kin returns the built-in arms with exactly the motors found, by ids and models; whole is true
-// then. Otherwise it returns the arms with a motor of one of the models.
+// kin returns the built-in arms that have exactly the motors in all, by ids and models, and whole is true. If no arm
+// has, it returns the arms with a motor of one of the models, and whole is false.
 func kin(all []found) (arms []string, whole bool) {
 	var some []string
 	for _, name := range robot.Names() {
@@ -260,8 +260,8 @@ func kin(all []found) (arms []string, whole bool) {
 	return some, false
 }
 
-// likelihood orders arms with the same motors: the default, followers, leaders, and last the
-// description that is only a pattern for others.
+// likelihood orders arms with the same motors; the lowest value comes first: the default arm, then followers, leaders,
+// and last the description that is only a pattern for other descriptions.
 func likelihood(arm string) int {
 	switch {
 	case arm == device.DefaultRobot:
@@ -274,7 +274,8 @@ func likelihood(arm string) int {
 	return 1
 }
 
-// compare describes the motors that are missing and those with a wrong model or baud rate.
+// compare returns descriptions of the robot's motors that are missing, and of the motors with a wrong model or baud
+// rate.
 func (s *session) compare(all []found) (missing, wrong []string) {
 	missing, wrong = []string{}, []string{}
 	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
@@ -296,7 +297,8 @@ func (s *session) compare(all []found) (missing, wrong []string) {
 	return missing, wrong
 }
 
-// scan searches at all baud rates, for servos of all protocols or of only one.
+// scan searches for servos at all baud rates, up to the id last, in all protocols or, if only is not nil, in that
+// protocol.
 func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (all []found, err error) {
 	strange := 0
 	for _, family := range []struct {
@@ -331,7 +333,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			if err != nil {
 				return all, err
 			}
-			if garbled(here) > int(last)*3/4 { // no bus has so many pairs of servos with one id
+			if garbled(here) > int(last)*3/4 { // more than any bus has pairs of servos with one id
 				here = nil
 			}
 			all = append(all, here...)
@@ -410,8 +412,8 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 	return all, nil
 }
 
-// identifyMute identifies a Dynamixel that answers only pings, whose answers have the model. Other software
-// may have left it so: its status return level is in RAM.
+// identifyMute identifies a Dynamixel that answers only pings. The answer to a ping has the model number. Other
+// software may have left the Dynamixel in this state: its status return level is in RAM.
 func (s *session) identifyMute(f found) found {
 	m := table.ByNumber(s.bus.PingModel(f.id), table.Dynamixel2)
 	if m == nil || len(servo.AnswerReads(s.bus, []robot.Motor{{ID: f.id, Name: m.Name, Model: m}})) == 0 {
@@ -444,7 +446,7 @@ func (s *session) identify(f found) (found, error) {
 	return s.known(f, number, table.Feetech)
 }
 
-// known adds the model and the readings that the model's table allows.
+// known adds to f the model, and the readings for which the model has registers.
 func (s *session) known(f found, number int, p table.Protocol) (found, error) {
 	f.number = number
 	f.protocol = p

@@ -18,7 +18,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// lineOf opens a line; answer writes to it, as an answer to what came.
+// lineOf opens a pseudo-terminal and returns its path. It calls answer with the bytes that came, and answer writes the
+// reply to line.
 func lineOf(t *testing.T, answer func(line *os.File, came []byte)) (path string) {
 	t.Helper()
 	line, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -31,7 +32,7 @@ func lineOf(t *testing.T, answer func(line *os.File, came []byte)) (path string)
 	}
 	rttest.Do(t, err)
 	path = fmt.Sprintf("/dev/pts/%d", n)
-	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0) // otherwise the line would end with its first client
+	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0) // keeps the line open after its first client
 	rttest.Do(t, err)
 	t.Cleanup(func() { line.Close(); unix.Close(open) })
 	go func() {
@@ -68,7 +69,7 @@ func pingOnly(t *testing.T) (path string) {
 	})
 }
 
-// A modem's answers are not those of servos without a supply.
+// Scan does not take the answers of a modem for the answers of servos without a supply.
 func TestScanOfAModem(t *testing.T) {
 	t.Parallel()
 	modem := lineOf(t, func(line *os.File, _ []byte) { line.WriteString("ERROR\r\n") })
@@ -127,7 +128,7 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 		"these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch")
 }
 
-// The second motor of a joint belongs to the arm.
+// Scan counts the second motor of a joint as a motor of the arm.
 func TestScanOfASecondMotor(t *testing.T) {
 	t.Parallel()
 	out := new(screen)
@@ -146,7 +147,7 @@ func TestScanOfASecondMotor(t *testing.T) {
 	}
 }
 
-// Two servos with one id are no whole arm.
+// Scan does not report a whole arm where two servos have one id.
 func TestScanOfADoubledID(t *testing.T) {
 	s := newSession(Config{Place: device.Place{Bus: "/dev/a", Robot: named(t, "so101")}, Out: new(screen)})
 	all := []found{{id: 1, duplicate: true}}
@@ -156,7 +157,7 @@ func TestScanOfADoubledID(t *testing.T) {
 	}
 }
 
-// A file that is no serial port is not taken for a port without servos.
+// Scan refuses a file that is no serial port, instead of finding no servos on it.
 func TestScanOfNoPort(t *testing.T) {
 	cfg := Config{Place: device.Place{Bus: "/dev/null", Robot: named(t, "so101")}, Out: io.Discard}
 	if err := scans(t, cfg); exit.Of(err) != exit.Config || !errors.Is(err, servo.ErrPort) {

@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// idWait is the wait for the reply to the write of a new id, which comes from the old one.
+// idWait is the time to wait for the reply to the write of a new id. The motor still replies with its old id.
 const idWait = 50 * time.Millisecond
 
 // SetupMotors gives every motor its id and baud rate.
@@ -97,8 +97,9 @@ func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) 
 	return all[0], nil
 }
 
-// writeID writes id and baud rate, with torque off and the EEPROM unlocked. The reply to a new rate
-// may come at the old or the new one, so the motor is read again at the new one.
+// writeID writes the new id and the robot's baud rate to the motor f, with torque off and the EEPROM unlocked. The
+// motor may reply to the write of the baud rate at the old or at the new rate, so writeID ends with a read at the new
+// rate.
 func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 	code, ok := m.Model.Protocol.BaudCode(s.Robot.Baud)
 	if !ok {
@@ -133,7 +134,7 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 			return err
 		}
 		s.bus.SetRetry(1, scanWait)
-		// answered at the old rate, at the new one, or not at all
+		// The motor may answer at the old rate, at the new rate, or not at all.
 		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code)
 	}
 	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
@@ -150,7 +151,8 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 	return err
 }
 
-// unlock writes Feetech's EEPROM lock; on other servos, which have no lock, it only sends a ping.
+// unlock writes the value lock to the EEPROM lock of a Feetech servo: 0 unlocks, 1 locks. To other servos, which have
+// no lock, it only sends a ping.
 func (s *session) unlock(id servo.ID, m *table.Model, lock int) error {
 	if !m.Has(table.Lock) {
 		_, err := s.bus.Ping(id)

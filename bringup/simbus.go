@@ -39,7 +39,7 @@ type SimBusConfig struct {
 	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
 	Latency time.Duration `range:"0ms..255ms;more than any adapter's latency timer can be set to" help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
 
-	// Behaviour that the data sheets leave open, and in which servos differ.
+	// Behaviour that the data sheets do not specify, and in which servos differ.
 	GoalLeavesTorque bool   `help:"Feetech motors: a goal that is written to a limp motor leaves it limp; by default it turns torque on, and sources disagree."`
 	BootTorque       string `help:"Motors whose torque is on after a power-up: all, or ids such as 2,3; by default no motor." placeholder:"IDS"`
 	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after a power-up; by default it is the joint's position."`
@@ -137,7 +137,8 @@ func sharePower(arms []armBus) {
 	}
 }
 
-// bus returns the simulated motors of the i-th part; an empty robot is single.
+// bus returns the simulated motors of the i-th part, which is the robot r. An r without motors stands for a single
+// motor.
 func (cfg SimBusConfig) bus(r robot.Robot, i uint64, faults string) (servosim.Config, error) {
 	bus := servosim.Config{
 		Servos:           []servosim.Servo{{ID: 1, Model: "sts3215"}},
@@ -289,7 +290,7 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	}
 }
 
-// sinkingJoints sink at sinkTurns turns a second (60 degrees) without torque.
+// sinkingJoints are the joints that sink without torque, at sinkTurns turns (60 degrees) a second.
 var sinkingJoints = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
 
 // bootTorque returns the ids of the servos whose torque is on after power-up.

@@ -18,7 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// The joints that gravity pulls sink without torque on every plant; a leader's and a shadow's too.
+// On each arm, the motors of the joints that gravity pulls sink without torque, second motors included.
 func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 	for _, name := range []string{"so101", "koch", "widowx"} {
 		r := named(t, name)
@@ -124,8 +124,8 @@ func TestWhoseTorqueIsOnAfterPowerUp(t *testing.T) {
 	}
 }
 
-// A robot of two arms has a bus and a world for each; with a shared supply a brown-out of one is the
-// other's too.
+// A robot of two arms has a bus and a world for each arm. With a shared supply a brown-out of one arm is also a
+// brown-out of the other arm.
 func TestSimulatedArmsOfARobot(t *testing.T) {
 	dir := t.TempDir()
 	faults := filepath.Join(dir, "faults.yaml")
@@ -175,7 +175,7 @@ func kinds(a armBus) string {
 	return strings.Join(all, " ")
 }
 
-// A description is found in the home folder, as by the other commands: no shell expands --robot=~/arm.yaml.
+// sim-bus finds a description in the home folder, like the other commands: no shell expands --robot=~/arm.yaml.
 func TestSimBusOfARobotAtHome(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	rttest.Do(t, os.WriteFile(filepath.Join(os.Getenv("HOME"), "arm.yaml"), []byte("like: koch\nname: arm\n"), 0o600))

@@ -8,12 +8,12 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 )
 
-// stableName is a link that leads to a device again after it was plugged in anew. udev makes a link
-// by the serial number and a link by the USB socket. The first is ambiguous for devices with the
-// same serial number, and names only the kind of a device without one.
+// stableName is a link that leads to a device again after it was plugged in anew. udev makes a link by the serial
+// number and a link by the USB socket. The link by serial number is ambiguous if several devices have the same number,
+// and names only the kind of device if the device has no number.
 type stableName struct {
 	link string // empty: no link is permanent
-	why  string // reason why the link is not by serial number; empty: it is
+	why  string // reason why the link is not by serial number; empty: it is by serial number
 }
 
 // reason describes the choice of the name.
@@ -27,7 +27,7 @@ func (n stableName) reason() string {
 	return ", by its USB socket: " + n.why
 }
 
-// usbDevices are the serial numbers of this machine's USB devices, by their folders.
+// usbDevices are the serial numbers of this machine's USB devices, by the devices' folders.
 type usbDevices map[string]string
 
 // classes are the classes of devices that get names here.

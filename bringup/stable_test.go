@@ -34,7 +34,7 @@ func (f tree) link(target, path string) {
 	rttest.PanicOn(os.Symlink(target, path))
 }
 
-// plug adds a USB device with one node; links are below serial or v4l. An empty id makes a node
+// plug adds a USB device with one node; links are the device's links, below serial or v4l. An empty id makes a node
 // without a USB device.
 func (f tree) plug(class, node, id, serial, socket string, links ...string) {
 	f.t.Helper()
@@ -59,7 +59,7 @@ func (f tree) plug(class, node, id, serial, socket string, links ...string) {
 	}
 }
 
-// A name by serial number is recommended only where the number exists and is unique.
+// Ports recommends a name by serial number only where the number exists and is unique.
 func TestPortsRecommendNamesThatStay(t *testing.T) {
 	f := newTree(t)
 	const ch340, ftdi = "serial/by-id/usb-1a86_USB_Serial-if00-port0", "serial/by-id/usb-FTDI_FT232R_0001-if00-port0"

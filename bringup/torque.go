@@ -30,9 +30,9 @@ type TorqueOffConfig struct {
 	LeaderRobot string        // empty: the robot's name with _leader
 }
 
-// TorqueOff sends the command to all motors at once, then asks each for a confirmation; the error
-// names those without one. It needs no calibration: systemd calls it after an edge was killed. A
-// leader, which a take-over may have left under torque, is never held on purpose.
+// TorqueOff sends the command to all motors at once, then asks each motor for a confirmation. Its error names the
+// motors that do not confirm. It needs no calibration, because systemd calls it after an edge was killed. It always
+// makes a leader limp, which a take-over may have left under torque: a run never holds a leader on purpose.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	r, err := device.Robot(cfg.Robot)
 	if err != nil {
@@ -81,12 +81,12 @@ func torqueOff(cfg TorqueOffConfig, r robot.Robot, out io.Writer) error {
 	return releaseAll(arms, out)
 }
 
-// releaseAll makes every arm limp, also where one fails.
+// releaseAll makes every arm limp, even if one of them fails.
 func releaseAll(arms []device.Place, out io.Writer) error {
 	errs := make([]error, len(arms))
 	lines := make([]bytes.Buffer, len(arms))
 	var all sync.WaitGroup
-	for i, arm := range arms { // at once: a bus that fails is tried for seconds
+	for i, arm := range arms { // in parallel, because the tries at a bus that fails take seconds
 		all.Go(func() {
 			if errs[i] = releaseNow(arm.Bus, arm.Robot, &lines[i]); errs[i] != nil && arm.Part != "" {
 				errs[i] = fmt.Errorf("part %s: %w", arm.Part, errs[i])
@@ -107,8 +107,8 @@ func releaseNow(bus string, r robot.Robot, out io.Writer) error {
 	return release(bus, r, out)
 }
 
-// afterService is the time of the retries of systemd's command; an operator's command does not
-// retry.
+// systemd's command repeats release for afterService, with a pause of releaseEvery; an operator's command does not
+// repeat it.
 const (
 	afterService = 3 * time.Second
 	releaseEvery = 50 * time.Millisecond
@@ -139,9 +139,9 @@ func release(bus string, r robot.Robot, out io.Writer) error {
 	return nil
 }
 
-// heldOnPurpose reports whether the run held the arm on purpose, from the environment of an
-// ExecStopPost= command: the run has ended with a code of exit.Held or exit.Untouched, and not by a
-// kill, a hang or a panic. A Go panic ends with code 2, exit.Usage, unless GOTRACEBACK makes it a signal.
+// heldOnPurpose reports whether the run left the arm under torque on purpose. It reads the environment of an
+// ExecStopPost= command: the run must have ended with a code of exit.Held or exit.Untouched, and not by a kill, a hang
+// or a panic. A Go panic ends with code 2, exit.Usage, unless GOTRACEBACK makes it a signal.
 //
 // Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
 func heldOnPurpose(onExit string) bool {

@@ -54,7 +54,7 @@ func TestTorqueOff(t *testing.T) {
 	}
 }
 
-// A silent motor does not keep the others under torque, and the error names it.
+// TorqueOff makes the other motors limp although one motor is silent, and its error names the silent motor.
 func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	t.Parallel()
 	b := torquedArm(t)
@@ -71,7 +71,7 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	}
 }
 
-// A Koch does not answer to the default robot's protocol, and the error names the flag.
+// A Koch does not answer in the default robot's protocol, and the error recommends the flag --robot.
 func TestTorqueOffOfAnotherArm(t *testing.T) {
 	t.Parallel()
 	b, cfg, _ := simArm(t, named(t, "koch"), servosim.Config{})
@@ -96,8 +96,8 @@ func TestTorqueOffAfterAService(t *testing.T) {
 	}
 }
 
-// The command goes to all motors at once, before the confirmations of silent ones, which take
-// seconds.
+// TorqueOff sends the command to all motors at once, before it asks for confirmations, which takes seconds for silent
+// motors.
 func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -149,8 +149,8 @@ func TestTorqueOffRefusals(t *testing.T) {
 	}
 }
 
-// After a clean end an arm that is to be held stays up; after a kill it does not, because a killed
-// edge may have done anything.
+// After a clean end of a run with --on-exit hold, the arm stays under torque. After a kill it does not, because a
+// killed edge may have done anything.
 func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	tests := []struct {
 		name, onExit, result, code, status string
@@ -205,7 +205,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	}
 }
 
-// One bus that fails keeps no other part under torque, and the error names its part.
+// TorqueOff makes the other parts limp although the bus of one part fails, and its error names that part.
 func TestTorqueOffOfAllParts(t *testing.T) {
 	t.Parallel()
 	left, right := torquedArm(t), torquedArm(t)

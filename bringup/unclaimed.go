@@ -34,7 +34,7 @@ func hasPort(dir string) bool {
 	return len(direct)+len(below) > 0
 }
 
-// explainUnclaimed names the program or driver that uses the device, and the cure.
+// explainUnclaimed returns a text with the program or driver that uses the device, and the remedy.
 func explainUnclaimed(dir, proc string) string {
 	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or " +
 		"apt remove brltty), then plug it in again"

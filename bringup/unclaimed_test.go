@@ -24,8 +24,8 @@ func usb(t *testing.T, sys, place, vendor, product, driver string, tty ...string
 	}
 }
 
-// An adapter that brltty has taken for a Braille display has no port: ports names the program that
-// uses it, and the cure.
+// An adapter that brltty has taken for a Braille display has no port. The command ports names the program that uses the
+// adapter, and the remedy.
 func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 	for _, tt := range []struct {
 		name, driver string

@@ -1,4 +1,5 @@
-// Package camera captures pictures off the tick and provides the newest with its true age.
+// Package camera defines the cameras of a run, which capture pictures outside the tick, each with the instant at which
+// it was taken.
 //
 // A Source delivers frames into slots that its caller lends from an rt.Latest, or lends its own
 // memory for as long as the slot holds it, so a picture is never copied on its way to the encoder.
@@ -59,7 +60,7 @@ type Format struct {
 	FPS           int
 	Stride        int  // bytes from one row to the next; 0: no padding
 	Full          bool // YUV levels span 0 to 255 instead of ITU-R 601's 16 to 235
-	Size          int  // most bytes of one frame; 0: computed from the fields above
+	Size          int  // largest size of one frame in bytes; 0: computed from the fields above
 }
 
 // FrameBytes returns the largest size of one frame in bytes.
@@ -86,8 +87,8 @@ func (f Format) String() string {
 // the source is a Lender, to the source until the Frame is lent to Grab again.
 type Frame struct {
 	Format
-	Sequence uint64     // grows by one for each picture the device took; a gap is dropped frames
-	At       rt.Instant // when the picture was taken, not when it arrived
+	Sequence uint64     // grows by one for each picture that the device took; in a gap, frames were dropped
+	At       rt.Instant // when the picture was taken, or in camera/pipe when its first byte arrived
 	Pix      []byte
 	Lent     int // the source's own mark of the lent buffer
 }
@@ -95,9 +96,9 @@ type Frame struct {
 // Source delivers frames at its own rate.
 type Source interface {
 	Format() Format
-	// Grab blocks until a frame newer than the last one is available, at most for the source's
-	// watchdog time, and fills dst, whose Pix must have room for Format().FrameBytes() unless the
-	// source is a Lender. In steady state it allocates nothing.
+	// Grab waits for a frame newer than the last one, at most for the source's watchdog time, and fills dst with it.
+	// dst.Pix must have room for Format().FrameBytes(), unless the source is a Lender. In steady state Grab allocates
+	// nothing.
 	//
 	// Owner: one capture thread.
 	Grab(dst *Frame) error
@@ -105,17 +106,18 @@ type Source interface {
 	Close() error
 }
 
-// Lender is a Source that points Frame.Pix at memory of its own. It lends for at
-// most LentMax frames at a time.
+// Lender is a Source whose Grab points Frame.Pix at the source's memory, instead of copying into the caller's. The
+// caller may hold at most LentMax frames at a time.
 type Lender interface{ Lends() }
 
-// Live is a Source whose pictures come from a sensor: because of its noise no two are equal.
+// Live is a Source whose pictures come from a sensor: because of the sensor's noise no two pictures are equal.
 type Live interface{ Live() }
 
 // LentMax is the largest number of frames that a caller may hold: the slots of one rt.Latest.
 const LentMax = 3
 
-// Counts explain the gaps in Frame.Sequence. Their sum is the gap.
+// Counts explain the gaps in Frame.Sequence: Missed, Skipped and Broken together are the sequence numbers that are
+// missing.
 type Counts struct {
 	Missed   uint64 // the driver had no room for them, or lost them
 	Skipped  uint64 // dequeued, but a newer one had arrived already
@@ -123,6 +125,6 @@ type Counts struct {
 	Restarts uint64 // times that the stream was set up again; frames lost meanwhile are in no sequence
 }
 
-// Counter is a Source with Counts: a camera with a driver; files and synthetic pictures lose no
-// frame. Any thread may call it.
+// Counter is a Source with Counts, such as a camera with a driver or a program; files and synthetic pictures lose no
+// frame. Any thread may call Counts.
 type Counter interface{ Counts() Counts }

@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Grid gives the instants of a camera's pictures: frame k at Origin + k/FPS seconds, rounded up to
-// the next nanosecond. It never drifts.
+// Grid has the instants of a camera's pictures: frame k is at Origin + k/FPS seconds, rounded up to the next
+// nanosecond. So rounding errors do not add up.
 type Grid struct {
 	Origin rt.Instant
 	FPS    int // at least 1
@@ -22,7 +22,8 @@ func (g Grid) Instant(k uint64) rt.Instant {
 	return g.Origin + rt.Instant(k/fps*uint64(time.Second)+part)
 }
 
-// Sleep waits for the first due frame that is not before next. A late reader skips frames.
+// Sleep waits until the first frame that is not before next and not yet past, and returns its number and instant. A
+// late reader skips frames.
 //
 //rt:noalloc
 func (g Grid) Sleep(clock rt.Clock, next uint64) (k uint64, at rt.Instant) {

@@ -38,8 +38,8 @@ const (
 	throttledBits   = underVoltageNow | throttledNow | underVoltageWas | throttledWas
 )
 
-// throttled reads get_throttled: the bits, and whether this board has the file; bad is the reason why it
-// gives no bits.
+// throttled returns the bits in the file get_throttled. here reports whether this board has the file, and bad is the
+// reason why it has no plausible bits; empty: it has.
 func (d *doctor) throttled() (bits uint64, here bool, bad string) {
 	for _, file := range d.glob("sys/devices/platform/soc*/soc*:firmware/get_throttled") {
 		here = true
@@ -57,7 +57,8 @@ func (d *doctor) throttled() (bits uint64, here bool, bad string) {
 	return bits, here, bad
 }
 
-// voltageAlarm reads the alarm of a Raspberry Pi's supply; here and bad are as those of throttled.
+// voltageAlarm returns the alarm of a Raspberry Pi's supply: 1 for under-voltage, otherwise 0. here reports whether
+// this board has the alarm, and bad is the reason why its value is not plausible.
 func (d *doctor) voltageAlarm() (alarm int64, here bool, bad string) {
 	for _, name := range d.glob("sys/class/hwmon/hwmon*/name") {
 		if dir := filepath.Dir(d.below(name)); d.text(dir, "name") == "rpi_volt" {
@@ -100,7 +101,7 @@ func (d *doctor) power() Finding {
 	return f
 }
 
-// heat examines the hottest sensor with a plausible value; boards have some without one.
+// heat examines the hottest sensor with a plausible value; a board may also have sensors without a plausible value.
 func (d *doctor) heat() Finding {
 	hottest := int64(math.MinInt64)
 	found := false
@@ -145,7 +146,7 @@ func disk(folder string, own bool) Finding {
 	return f
 }
 
-// timeSync examines whether the network sets the clock: records carry it, and certificates need it.
+// timeSync examines whether the network sets the clock: records have its time, and the check of a certificate needs it.
 func (d *doctor) timeSync() Finding {
 	f := Finding{Check: "time of day", Level: OK, Found: "set by the network"}
 	var state unix.Timex

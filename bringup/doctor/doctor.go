@@ -59,7 +59,7 @@ type Report struct {
 type Config struct {
 	Places   []device.Place   // arms to measure; empty: every port is examined, none is opened
 	Cameras  []capture.Config // cameras to measure
-	Connect  zenoh.Config     // endpoints of the server; without one the server is not examined
+	Connect  zenoh.Config     // the server's endpoints; without any, doctor does not examine it
 	Service  string           // name of the service; empty: any
 	FPS      float64          // rate that the bus must keep; 0: 60
 	For      time.Duration    // duration of the measurement of the link
@@ -72,7 +72,7 @@ type Config struct {
 	Progress func(text string)
 }
 
-// Run examines the machine and reports. Its error has exit code 3 while a problem is left.
+// Run examines the machine and reports the findings. While a problem is left it returns an error with exit code 3.
 func Run(ctx context.Context, cfg Config) error {
 	out := plain.Writer(cfg.Out) // names of devices and programs are foreign text
 	d := &doctor{Config: cfg}
@@ -121,8 +121,8 @@ func Run(ctx context.Context, cfg Config) error {
 // examine examines all that needs no measurement.
 func (d *doctor) examine() []Finding { return slices.Concat(d.machine(), d.ports(), d.board()) }
 
-// mended reports whether a finding is gone after its command has succeeded: a new group or limit takes
-// effect in a new session only.
+// mended examines the machine again after the command of a finding has succeeded, and reports whether the finding is
+// gone. A new group or limit, for example, takes effect only in a new session.
 func (d *doctor) mended(out io.Writer, f *Finding) bool {
 	gone := !slices.Contains(d.examine(), *f)
 	if !gone {

@@ -19,7 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
-// pi is the part of the file system of a well set up Raspberry Pi 5 that doctor reads.
+// pi has the files that doctor reads, as they are on a Raspberry Pi 5 without defects.
 var pi = map[string]string{
 	"proc/version": "Linux version 6.12.20+rpt-rpi-2712 (x) #1 " +
 		"SMP PREEMPT_RT",
@@ -48,7 +48,8 @@ var pi = map[string]string{
 	"sys/devices/system/clocksource/clocksource0/current_clocksource": "arch_sys_counter",
 }
 
-// machineOf makes a root with the files of pi, some of them changed; links name their targets.
+// machineOf returns a root folder with the files of pi, after changes. A text that begins with -> makes a link to the
+// rest of the text.
 func machineOf(t *testing.T, changes map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -105,7 +106,7 @@ func examine(t *testing.T, root string) (map[string]Finding, exit.Code) {
 	return found, exit.Of(err)
 }
 
-// A well set up machine has neither advice nor a problem, whatever this machine's clock is.
+// Doctor finds neither advice nor a problem on a machine without defects, whatever the clock of this machine is.
 func TestAGoodMachine(t *testing.T) {
 	found, code := examine(t, machineOf(t, nil))
 	for name, f := range found {
@@ -118,7 +119,7 @@ func TestAGoodMachine(t *testing.T) {
 	}
 }
 
-// Goal: each defect is named, with its remedy, and nothing else is.
+// Goal: doctor names each defect with its remedy, and nothing else.
 func TestDefects(t *testing.T) {
 	cpu := "sys/devices/system/cpu/"
 	for _, tt := range []struct {
@@ -181,8 +182,8 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// No file that is missing, empty, or without a plausible value makes a check good; a file with the line
-// ends of another system is as good as before.
+// A file that is missing, empty, or without a plausible value never makes a check good. A file with CRLF at the line
+// ends is as good as with LF.
 func TestImplausible(t *testing.T) {
 	cpu := "sys/devices/system/cpu/"
 	for file, check := range map[string]string{
@@ -208,7 +209,7 @@ func TestImplausible(t *testing.T) {
 		for _, text := range []string{"", "->none", "99999999999999999999", "7777777", "\x00\xff", "-99999",
 			"garbage: 1"} {
 			if check == "port daemons" && text != "" && text != "->none" || check == "USB tree" && text != "->none" {
-				continue // any name is a program's, and the tree is made of links
+				continue // a program may have any name, and the USB tree has only links
 			}
 			found, _ := examine(t, machineOf(t, map[string]string{file: text}))
 			if f := found[check]; f.Level == OK || f.Level == "" {
@@ -236,7 +237,7 @@ func TestFix(t *testing.T) {
 		{"y\n", "touch $MARK; false", true, false}, {"y\n", "sudo touch $MARK", true, true},
 	} {
 		if strings.HasPrefix(tt.command, "sudo") && os.Geteuid() != 0 {
-			continue // root runs it also where sudo is not installed
+			continue // only root can run it in a test: fix leaves out sudo then
 		}
 		mark := filepath.Join(t.TempDir(), "mark")
 		t.Setenv("MARK", mark)
@@ -248,7 +249,7 @@ func TestFix(t *testing.T) {
 	}
 }
 
-// The disk of a service's records is examined beside that of this user's.
+// Doctor examines the disk of each folder of records: this user's and a service's.
 func TestDisks(t *testing.T) {
 	root := t.TempDir()
 	d := &doctor{Config: Config{Root: root, Folders: []string{root, "/proc"}}}
@@ -258,7 +259,7 @@ func TestDisks(t *testing.T) {
 	}
 }
 
-// A finding is mended when it is found no more, not when its command has ended well.
+// A finding is mended when doctor does not find it any more, not when its command has succeeded.
 func TestMended(t *testing.T) {
 	governor := "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor"
 	root := machineOf(t, map[string]string{governor: "ondemand"})
@@ -273,7 +274,7 @@ func TestMended(t *testing.T) {
 	}
 }
 
-// A certificate that cannot be read is a problem, not left out.
+// Doctor reports a certificate that cannot be read as a problem, and does not leave it out.
 func TestCertificateThatIsNone(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "ca.pem")
 	rttest.Do(t, os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644))
@@ -290,7 +291,7 @@ func TestCertificateThatIsNone(t *testing.T) {
 	}
 }
 
-// A port that is not here is a problem of its own.
+// Doctor reports an absent port as a separate problem.
 func TestAPortThatIsAway(t *testing.T) {
 	d := &doctor{Config: Config{Places: []device.Place{{Bus: "/dev/ttyNONE9"}}, Root: machineOf(t, nil)}}
 	if f := d.ports()[0]; f.Level != Problem || f.Command != "edge-rt ports" {

@@ -15,7 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// maxFile bounds a file of /proc or /sys that is read, maxShown the bytes of it that a finding quotes.
+// maxFile is the number of bytes that doctor reads of a file in /proc or /sys, and maxShown the number of these bytes
+// that a finding quotes.
 const (
 	maxFile  = 1 << 20
 	maxShown = 40
@@ -25,7 +26,7 @@ const (
 	wantPriority  = 80      // of the tick, see docs/real-time.md
 	maxIdleExitUS = 100     // longest acceptable time to leave an idle state
 	deepestIdleUS = 1 << 20 // of any processor
-	fewCores      = 4       // from this number on, a core can be isolated for the tick
+	fewCores      = 4       // with this number or more, one core can be isolated for the tick
 	wantMemlock   = 64 << 20
 )
 
@@ -35,8 +36,8 @@ type doctor struct {
 	busP99 time.Duration // of the slowest bus; 0: none was measured
 }
 
-// read returns the text of a file below the root without surrounding space; ok is false if it cannot be
-// read.
+// read returns the text of a file below the root, without space at its beginning and end. ok is false if the file
+// cannot be opened.
 func (d *doctor) read(parts ...string) (text string, ok bool) {
 	f, err := os.Open(filepath.Join(append([]string{d.Root}, parts...)...))
 	if err != nil {
@@ -54,13 +55,14 @@ func (d *doctor) read(parts ...string) (text string, ok bool) {
 	return strings.TrimSpace(string(b[:n])), true
 }
 
-// text returns the text of a file, which may be empty or absent alike.
+// text returns the text of a file; "" if the file is empty or absent.
 func (d *doctor) text(parts ...string) string {
 	text, _ := d.read(parts...)
 	return text
 }
 
-// number reads a whole number; bad is the reason why the file gives none that is plausible.
+// number returns the whole number in a file. If the file has no number from least to most, bad is the reason; otherwise
+// it is empty.
 func (d *doctor) number(least, most int64, parts ...string) (n int64, bad string) {
 	text, ok := d.read(parts...)
 	if !ok {
@@ -106,7 +108,7 @@ func (d *doctor) glob(pattern string) []string {
 	return found
 }
 
-// below returns a path that glob has found, without the root.
+// below returns the part below the root of a path that glob has found.
 func (d *doctor) below(path string) string { return strings.TrimPrefix(path, d.Root) }
 
 // machine examines the kernel and the processors.
@@ -276,7 +278,8 @@ func (d *doctor) idle() Finding {
 // unlimited is a limit's value without one.
 const unlimited = "unlimited"
 
-// limit returns the soft limit of a row of /proc/self/limits; bad is the reason why there is none.
+// limit returns the soft limit in a row of /proc/self/limits, as text and, unless that is "unlimited", as the number n.
+// If the file has no such limit, bad is the reason; otherwise it is empty.
 func (d *doctor) limit(row string) (text string, n int64, bad string) {
 	const file = "proc/self/limits"
 	all, ok := d.read(file)
@@ -297,7 +300,7 @@ func (d *doctor) limit(row string) (text string, n int64, bad string) {
 	return "", 0, implausible(all, "a row "+row, file)
 }
 
-// capable reports whether this process has a capability, by the number of its bit.
+// capable reports whether this process has the capability with the number bit.
 func (d *doctor) capable(bit int) bool {
 	for line := range strings.SplitSeq(d.text("proc/self/status"), "\n") {
 		if mask, ok := strings.CutPrefix(line, "CapEff:"); ok {
@@ -376,7 +379,7 @@ func (d *doctor) throttling() Finding {
 	return f
 }
 
-// Clock sources by the time that a reading takes.
+// Clock sources, in groups by the time that a reading takes.
 var (
 	fastClocks = []string{"tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "riscv_clocksource"}
 	slowClocks = []string{"hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen", "pit"}

@@ -33,7 +33,7 @@ const (
 	maxInferenceMS = 600_000 // ms, that a server may name
 )
 
-// Link is the measurement of the way to the server.
+// Link is the measurement of the connection to the server.
 type Link struct {
 	Service     string  `json:"service"`              // beginning of the server's keys
 	Queries     int     `json:"queries"`              // status queries
@@ -299,7 +299,7 @@ func (d *doctor) judgeLink() []Finding {
 	return []Finding{server, trip}
 }
 
-// plausible reports whether a proposal may rest on the server's own figures.
+// plausible reports whether the figures that the server reports are plausible enough for a proposal.
 func (l *Link) plausible() bool {
 	return l.ChunkSize >= 1 && l.FPS >= 0 && l.FPS <= uplink.MaxFPS && l.InferenceMS >= 0 &&
 		l.InferenceMS <= maxInferenceMS

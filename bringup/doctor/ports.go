@@ -16,7 +16,7 @@ import (
 
 func keys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 
-// ports examines the serial ports: of the arms, else of all adapters.
+// ports examines the serial ports of the configured arms, or without such arms the ports of all adapters.
 func (d *doctor) ports() (all []Finding) {
 	var nodes []string
 	for _, p := range d.Places {
@@ -69,7 +69,7 @@ func (d *doctor) permission(node string) Finding {
 	return f
 }
 
-// holder examines whether another program has the port. Only root sees the files of other users.
+// holder examines whether another program has opened the port. Only root sees the files of other users.
 func (d *doctor) holder(node string) Finding {
 	f := Finding{Check: "port is free", Level: OK, Found: "no other program has " + node}
 	processes := d.glob("proc/[0-9]*")
@@ -91,7 +91,7 @@ func (d *doctor) holder(node string) Finding {
 	return f
 }
 
-// held is the finding for a port that a program has.
+// held returns the finding for a port that another program has opened.
 func held(node, pid, program string) Finding {
 	if program == "edge-rt" {
 		return Finding{

@@ -18,7 +18,7 @@ const (
 	wanMS          = 40 // round trip, p50, that only a far network exceeds
 )
 
-// network names the profile of edge-rt (--profile) for the measured link.
+// network returns the name of the edge-rt profile (--profile) that fits the measured link.
 func (l *Link) network() string {
 	switch {
 	case l.P50 > wanMS:
@@ -38,8 +38,8 @@ type Profile struct {
 	JPEGQuality int     `json:"jpeg_quality"`    // of pictures
 }
 
-// propose returns the setting for the measurements, nil without a server, and those of its flags that
-// differ from the defaults.
+// propose returns the profile that fits the measurements, nil without plausible ones of a server. flags are the flags
+// of a run that differ from their defaults.
 func (d *doctor) propose() (p *Profile, flags []string) {
 	most := d.rate()
 	if d.busP99 > 0 {
@@ -69,9 +69,9 @@ func (d *doctor) propose() (p *Profile, flags []string) {
 		p.JPEGQuality = farQuality
 	}
 	if steps >= l.ChunkSize {
-		return p, append(flags, "--schedule async") // no chunk lasts until the next: hold times are unavoidable
+		return p, append(flags, "--schedule async") // no chunk lasts until the next one: the arm has to hold at times
 	}
-	// The next chunk is requested early enough that its answer comes before the actions end.
+	// The run requests the next chunk so early that the answer comes before the actions of the present chunk end.
 	sMin := l.ChunkSize - steps - int(math.Ceil(float64(l.Lost)/float64(l.Queries)*float64(steps)))
 	p.SMin = max(min(sMin, chunk.DefaultSMin(l.ChunkSize)), 1)
 	if p.SMin < chunk.DefaultSMin(l.ChunkSize) {

@@ -17,7 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Watchdog is the driving process's side of a watchdog process; nil: no watchdog.
+// Watchdog is the handle of a watchdog process, in the process that drives the arm; nil: no watchdog runs.
 type Watchdog struct {
 	cmd      *exec.Cmd
 	pipe     io.WriteCloser
@@ -26,15 +26,15 @@ type Watchdog struct {
 	suspend  chan os.Signal // Ctrl-Z
 }
 
-// Start runs a watchdog process for the arm at a port. It returns nil for a simulated arm, and
-// after a warning if the process cannot start. The process has its own session, so a terminal's
-// signals do not reach it. Ctrl-Z would stop the process that drives the arm, so Start ignores it
-// and warns with a text that ends in instead; an empty instead suppresses the warning.
+// Start runs a watchdog process for the arm at a port. It returns nil for a simulated arm, and after a warning if the
+// process cannot start. The process has its own session, so a terminal's signals do not reach it. Ctrl-Z would stop the
+// process that drives the arm, so Start makes it have no effect, except a warning that ends in the text instead; if
+// instead is empty there is no warning.
 func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	if bus == "" || bus == device.Sim {
 		return nil
 	}
-	// The running program, even if its file was replaced.
+	// /proc/self/exe is the running program, even if its file was replaced.
 	cmd := exec.Command("/proc/self/exe", "torque", "off", "--orphan", "--bus="+bus, "--robot="+robotName)
 	cmd.Args[0] = "edge-rt"
 	// settings of the run
@@ -78,7 +78,7 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	return w
 }
 
-// Stop ends the watchdog process after the arm was let go, or is held on purpose.
+// Stop ends the watchdog process. The caller has switched torque off before, or holds the arm on purpose.
 func (w *Watchdog) Stop() {
 	if w == nil {
 		return

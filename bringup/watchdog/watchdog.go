@@ -1,10 +1,10 @@
-// Package watchdog takes an arm's torque when the process that drives it cannot, because it was
-// killed, has crashed, hangs or was stopped. For a service systemd does this (ExecStopPost= and
-// WatchdogSec=); for a run from a shell a second process does.
+// Package watchdog switches an arm's torque off when the process that drives the arm cannot, because this process was
+// killed, has crashed, hangs or was stopped. For a service systemd does this (ExecStopPost= and WatchdogSec=); for a
+// run from a shell a second process does.
 //
-// The driving process calls Start, which runs its own program again as edge-rt torque off --orphan
-// with a pipe and a heartbeat (client.go). That process calls Run: it waits for the end of the pipe
-// or of the heartbeat, kills a process that hangs, and takes the torque.
+// The driving process calls Start, which runs its own program again as edge-rt torque off --orphan with a pipe and a
+// heartbeat (client.go). The second process calls Run, which waits for the end of the pipe or of the heartbeat, kills
+// the driving process if it hangs, and switches the torque off.
 package watchdog
 
 import (
@@ -31,9 +31,8 @@ const (
 	torqueTimeout = 10 * time.Second      // for an arm that is silent or unplugged
 )
 
-// Run is the watchdog process. It returns when the process at the other end of stdin has stopped
-// it, or has ended or hung and the torque is off. text reports the events. It ignores a terminal's
-// signals.
+// Run is the watchdog process. It returns when the process at the other end of stdin has stopped it, or has ended or
+// hung and the torque is off. text reports the events. Run ignores a terminal's signals.
 func Run(stdin io.Reader, bus string, r robot.Robot) (text string, err error) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
 	orphaned := make(chan bool, 1)
@@ -54,7 +53,7 @@ func Run(stdin io.Reader, bus string, r robot.Robot) (text string, err error) {
 		defer cancel()
 		select {
 		case orphan = <-orphaned:
-		case <-wait.Done(): // the process is stuck in a driver, which may have closed the port nevertheless
+		case <-wait.Done(): // the process hangs in a driver, but its port may be closed
 			orphan = true
 		}
 	}
@@ -71,7 +70,8 @@ func Run(stdin io.Reader, bus string, r robot.Robot) (text string, err error) {
 	return said.String(), err
 }
 
-// killHung kills a parent without ticks, unless a debugger has stopped it, and sends the reason.
+// killHung starts a goroutine that kills the parent process when it makes no ticks, unless a debugger has stopped it.
+// The returned channel gets the reason.
 func killHung() <-chan string {
 	why := make(chan string, 1)
 	heartbeat, err := rt.OpenHeartbeat(os.NewFile(heartbeatFD, "heartbeat"))
@@ -81,7 +81,7 @@ func killHung() <-chan string {
 	clock := rt.KernelClock()
 	hang, parent := rt.NewHangDetector(heartbeat, pollInterval), heartbeat.PID()
 	go func() {
-		for os.Getppid() == parent { // otherwise it has ended, and this process has another parent
+		for os.Getppid() == parent { // if not, the parent has ended, and this process has another one
 			clock.SleepUntil(clock.Now().Add(pollInterval))
 			if !hang.Poll() {
 				continue
@@ -101,7 +101,7 @@ func killHung() <-chan string {
 	return why
 }
 
-// processStatus returns the reason why a process has no ticks, and whether it is traced. Source:
+// processStatus returns a text for why a process makes no ticks, and whether a debugger traces it. Source:
 // proc_pid_status(5).
 func processStatus(pid int) (status string, traced bool) {
 	status = "it hangs"

@@ -111,7 +111,7 @@ func playable(name string) bool {
 	return slices.Contains([]string{".jpg", ".jpeg", ".png"}, strings.ToLower(filepath.Ext(name)))
 }
 
-// read returns a picture in the form in which Grab delivers it.
+// read returns the picture in a file, in the form in which Grab delivers it, and its format.
 func read(name string) (pix []byte, f camera.Format, err error) {
 	bad := func(why any) ([]byte, camera.Format, error) {
 		return nil, f, fmt.Errorf("%w: %s: %v", errFiles, name, why)
@@ -149,7 +149,7 @@ func read(name string) (pix []byte, f camera.Format, err error) {
 // Format returns the format of the frames.
 func (s *Source) Format() camera.Format { return s.format }
 
-// Lends reports that frames point at the files in memory.
+// Lends makes Source a camera.Lender: frames point at the files in memory.
 func (s *Source) Lends() {}
 
 // Grab sleeps until the next frame's instant. A late reader skips files.

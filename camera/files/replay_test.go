@@ -107,8 +107,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A folder that is moved away counts as an unplugged camera, which returns with the folder; nothing
-// of it costs an allocation.
+// A camera whose folder is moved away counts as unplugged, and returns with the folder. Grab allocates nothing
+// meanwhile.
 func TestGoesAwayWithItsPath(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("a path is only looked after on Linux")

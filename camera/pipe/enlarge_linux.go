@@ -2,8 +2,9 @@ package pipe
 
 import "golang.org/x/sys/unix"
 
-// pipeSize is an unprivileged program's limit: raw pictures need few wake-ups then.
+// pipeSize is the largest size, in bytes, that an unprivileged program may set. With a large pipe, a raw picture needs
+// few wake-ups.
 const pipeSize = 1 << 20
 
-// enlarge makes a pipe larger; where the kernel refuses, it stays as it is.
+// enlarge makes a pipe larger; where the kernel refuses, the pipe keeps its size.
 func enlarge(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) }

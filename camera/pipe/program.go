@@ -16,9 +16,9 @@ import (
 	"github.com/edge-rt/edge-rt/internal/plain"
 )
 
-// guarded runs the command of $1. The process before it waits at descriptor 3, whose other end
-// edge-rt holds: whatever ends edge-rt ends the whole process group. SIGTERM does not end it, so that
-// the group's number stays taken until SIGKILL.
+// guarded is a shell script that runs the command in $1. Before, it starts a process that reads from descriptor 3,
+// whose other end edge-rt has open. When edge-rt ends, for whatever reason, this process ends the whole process group.
+// It ignores SIGTERM, so that the group's number stays in use until SIGKILL.
 const guarded = `(trap '' TERM; read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 & exec 3<&-; eval "$1"`
 
 // program is a running program.
@@ -31,7 +31,7 @@ type program struct {
 	err   error         // its result, after ended
 }
 
-// start runs a command in a shell, in a process group of its own, without standard input.
+// start runs a command in a shell, in a new process group, without standard input.
 func start(command string) (p *program, err error) {
 	fds := make([]int, 2)
 	if err := unix.Pipe2(fds, unix.O_CLOEXEC); err != nil {
@@ -65,8 +65,7 @@ func start(command string) (p *program, err error) {
 	return p, nil
 }
 
-// stop ends the process group: with SIGTERM, so that a camera's program can free it, then with
-// SIGKILL.
+// stop ends the process group: first with SIGTERM, so that the program can release the camera, then with SIGKILL.
 func (p *program) stop() {
 	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGTERM)
 	p.await()
@@ -76,7 +75,7 @@ func (p *program) stop() {
 	p.await() // it may hang in a driver
 }
 
-// await waits for the program's end, at most killAfter, and reports it.
+// await waits for the program's end, at most for killAfter, and reports whether the program has ended.
 func (p *program) await() bool {
 	limit, cancel := context.WithTimeout(context.Background(), killAfter)
 	defer cancel()
@@ -88,7 +87,7 @@ func (p *program) await() bool {
 	}
 }
 
-// result describes the end of a program that has closed its output.
+// result returns an error that describes the end of a program that has closed its output.
 func (p *program) result() error {
 	if !p.await() {
 		return fmt.Errorf("%w its output", errClosed)
@@ -124,10 +123,10 @@ func (w *words) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// shownLines is the number of lines of standard error in an error.
+// shownLines is the number of lines of standard error that an error quotes.
 const shownLines = 3
 
-// last returns the last lines for the end of an error, empty without any.
+// last returns the newest lines of standard error, to be added to an error; "" if there are none.
 func (w *words) last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // Config is the configuration of a program.
 type Config struct {
 	Command string        // for /bin/sh
-	Format  camera.Format // Width and Height 0, for MJPEG only: those of the first picture; FPS: the expected rate
+	Format  camera.Format // FPS: the expected rate; Width and Height may be 0 for MJPEG: Open sets them
 
 	// Canceled ends Open early; nil: never.
 	Canceled func() bool
@@ -32,13 +32,13 @@ type Source struct {
 	format  camera.Format
 	size    int           // of a raw picture in bytes, 0: JPEG
 	largest int           // bytes of one picture
-	pause   time.Duration // within the output, after which a raw picture has ended
+	pause   time.Duration // a raw picture has ended when no output comes for this time
 
 	program *program // nil: it is not running
 	poll    [1]unix.PollFd
 	in      []byte // read and not yet taken
 	split   splitter
-	stray   int        // bytes since the last picture that are in no picture
+	stray   int        // bytes dropped since the last picture
 	firstAt rt.Instant // arrival of the first byte in in
 	heardAt rt.Instant // the newest output, or the start
 	begunAt rt.Instant // the first picture since the start; 0: none
@@ -54,8 +54,8 @@ type Source struct {
 	closed                    atomic.Bool
 }
 
-// burst follows the pauses in raw output: a program pauses between two of its pictures, so the bytes
-// between two pauses show whether the declared size is the program's.
+// burst follows the pauses in raw output: a program pauses between two of its pictures, so the number of bytes between
+// two pauses shows whether the program's pictures have the declared size.
 type burst struct {
 	pictures int  // since the last pause
 	count    int  // bursts that have ended
@@ -106,7 +106,8 @@ func Open(cfg Config, clock rt.Clock) (*Source, error) {
 	return s, nil
 }
 
-// limit sets the size of the largest picture. The tables of a small JPEG exceed its pixels.
+// limit computes the size of the largest picture from the format. It is at least smallest for JPEG, because the tables
+// of a small JPEG need more bytes than its pixels.
 func (s *Source) limit() {
 	if s.format.Pixels == camera.MJPEG {
 		s.format.Size = max(s.format.FrameBytes(), smallest)
@@ -114,8 +115,8 @@ func (s *Source) limit() {
 	s.largest = s.format.FrameBytes()
 }
 
-// first waits for the first whole picture, which sets the size of JPEG, and compares the pauses in raw
-// output with the declared size.
+// first waits for the first whole picture. For JPEG it takes the size from that picture. For raw output it checks by
+// the pauses whether the declared size is right.
 func (s *Source) first(canceled func() bool) error {
 	f := camera.Frame{Pix: make([]byte, s.largest)}
 	limit := s.clock.Now().Add(firstWait)
@@ -140,7 +141,7 @@ func (s *Source) first(canceled func() bool) error {
 	return fmt.Errorf("%w: stopped before its first picture", ErrEnded)
 }
 
-// checkFirst takes over or compares the size of the first JPEG.
+// checkFirst compares the size of the first JPEG with the declared size, or takes it over where none is declared.
 func (s *Source) checkFirst(f *camera.Frame) error {
 	p, err := jpeg.Inspect(f.Pix)
 	switch {
@@ -187,8 +188,8 @@ func (s *Source) Counts() camera.Counts {
 	return camera.Counts{Skipped: s.skipped.Load(), Broken: s.broken.Load(), Restarts: s.restarts.Load()}
 }
 
-// Grab fills dst with the newest picture. While the program is not running each call takes at most
-// watchdog and returns the reason.
+// Grab fills dst with the newest picture. While the program is not running, each call waits at most for watchdog and
+// returns the reason why it is not.
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {
@@ -229,8 +230,8 @@ func (s *Source) silent() error {
 	return fmt.Errorf("%w for %v, and is started again%s", ErrSilent, silence, s.program.words.last())
 }
 
-// take fills dst with the newest picture that arrives until a limit. It returns camera.ErrStalled
-// without one, and another error when the output is useless or ends.
+// take fills dst with the newest picture that arrives until a limit. It returns camera.ErrStalled if no picture
+// arrives, and another error if the output is useless or ends.
 //
 //rt:noalloc
 func (s *Source) take(dst *camera.Frame, limit rt.Instant) error {
@@ -263,7 +264,7 @@ func (s *Source) take(dst *camera.Frame, limit rt.Instant) error {
 	}
 }
 
-// read waits for output and reads it; with atOnce it does not wait. ready: there was some.
+// read waits for output until limit, or with atOnce not at all, and reads it. ready reports whether there was output.
 //
 //rt:noalloc
 func (s *Source) read(now, limit rt.Instant, atOnce bool) (ready bool, err error) {
@@ -296,8 +297,8 @@ func (s *Source) read(now, limit rt.Instant, atOnce bool) (ready bool, err error
 	return true, nil
 }
 
-// slowDown pauses before reading when the program writes far more than its pictures have. The full
-// pipe then stops the program.
+// slowDown pauses before a read when the program writes far more bytes than its pictures need. The full pipe then makes
+// the program wait. It returns the time after the pause.
 //
 //rt:noalloc
 func (s *Source) slowDown(now rt.Instant) rt.Instant {
@@ -313,7 +314,7 @@ func (s *Source) slowDown(now rt.Instant) rt.Instant {
 	return now
 }
 
-// cutOne takes one picture out of what was read.
+// cutOne moves the first whole picture in s.in to dst. got reports whether there was one.
 //
 //rt:noalloc
 func (s *Source) cutOne(dst *camera.Frame) (got bool, err error) {
@@ -372,7 +373,7 @@ func (s *Source) deliver(dst *camera.Frame, size int) {
 	s.remove(size)
 }
 
-// remove takes bytes from the beginning of what was read. The others arrived with the last read.
+// remove drops the first n bytes of s.in. The bytes after them arrived with the last read.
 //
 //rt:noalloc
 func (s *Source) remove(n int) {
@@ -382,8 +383,8 @@ func (s *Source) remove(n int) {
 	}
 }
 
-// paused ends a burst. The rest of a torn, smaller or larger picture is dropped, so that the next
-// burst begins with a picture.
+// paused ends a burst. It drops an incomplete picture at the burst's end, so that the next burst begins with a picture.
+// It returns an error when such bursts show that the declared size is wrong.
 //
 //go:noinline
 func (s *Source) paused() error {
@@ -440,7 +441,7 @@ func (s *Source) fail(why error) {
 	s.backoff = min(2*s.backoff, backoffMax)
 }
 
-// restart starts the program again, when its pause is over.
+// restart starts the program again when the pause is over; until then it returns the reason why the program ended.
 //
 //go:noinline
 func (s *Source) restart() error {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain makes this program an edge with a camera if an environment variable has the camera's command.
+// TestMain makes the test program act as an edge with a camera, if an environment variable has the camera's command.
 func TestMain(m *testing.M) {
 	command := os.Getenv("PIPE_TEST_COMMAND")
 	if command == "" {
@@ -41,7 +41,7 @@ var (
 	} // 96 bytes
 )
 
-// folder returns a folder with the pictures a and b, and many: 3000 times a.
+// folder returns a folder with the files a and b, each with one picture, and many, with a's picture 3000 times.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestTheNewestPictureIsTaken(t *testing.T) {
 	}
 }
 
-// A program that ends is started again, and the error has its last words.
+// Grab starts a program that ends again, and its error has the program's last lines.
 func TestAProgramThatEndsIsStartedAgain(t *testing.T) {
 	s := open(t, folder(t), `cat a; echo 'the lens fell off' >&2; exit 7`, mjpeg)
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
@@ -134,7 +134,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 	_, err := Open(Config{Command: "sleep 600", Format: mjpeg}, hasty{rt.KernelClock()})
 	// a silent program
 	rttest.FailsAs(t, err, ErrSilent)
-	part := "printf %050d 0; sleep 600" // of a picture of 96 bytes, and a pause
+	part := "printf %050d 0; sleep 600" // 50 bytes of a picture of 96, then a pause
 	if _, err = Open(Config{Command: part, Format: tiny}, hasty{rt.KernelClock()}); !errors.Is(err, ErrPictures) ||
 		!rttest.Says(err, "50 bytes in") {
 		t.Errorf("a program that writes too little: %v, want %v", err, ErrPictures)
@@ -145,7 +145,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 	}
 }
 
-// Raw pictures begin at a pause of the output: after a torn one the next is whole again.
+// A raw picture begins after a pause of the output, so the next picture after a torn one is whole again.
 func TestATornRawPictureShiftsNoOther(t *testing.T) {
 	s := open(t, t.TempDir(), `p() { sleep 0.06; printf "%0$1d" $2; }; p 96 1; p 50 2; p 96 3; sleep 600`, tiny)
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
@@ -162,7 +162,7 @@ func TestATornRawPictureShiftsNoOther(t *testing.T) {
 	}
 }
 
-// A program that writes without end is read at a bounded rate.
+// Grab reads the output of a program that writes without end at a bounded rate.
 func TestAFloodIsNotRead(t *testing.T) {
 	f := camera.Format{
 		Width:  64,
@@ -190,13 +190,13 @@ func TestGrabNoAlloc(t *testing.T) {
 	})
 }
 
-// alive reports whether a process runs that is no zombie.
+// alive reports whether the process pid exists and is no zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// The whole process group ends, with the camera and with a killed edge, also a process that ignores
+// The whole process group ends when the camera is closed or the edge is killed, including a process that ignores
 // SIGTERM and writes nothing.
 func TestNoProcessIsLeft(t *testing.T) {
 	const command = `(trap '' TERM; exec sleep 600) & echo $! > pid; cat a; wait`

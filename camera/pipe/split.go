@@ -28,8 +28,8 @@ type splitter struct {
 
 // cut is the splitter's result.
 type cut struct {
-	drop    int  // bytes at the beginning that are in no picture
-	picture int  // bytes of the picture after drop, 0: it is not complete
+	drop    int  // bytes at the beginning that belong to no picture
+	picture int  // bytes of the picture that follows them; 0: it is not complete
 	torn    bool // part of drop began as a picture, and another one followed
 }
 
