@@ -11,16 +11,16 @@ import (
 // aggregate is the rule for a step that the queue and a new chunk both predict: a weighted mean of
 // the two actions.
 //
-// Source: lerobot async_inference/configs.py; for temporal weights its ACTTemporalEnsembler, which counts
-// predictions from the oldest on: its coefficient is a decay of the other sign.
+// Source: lerobot async_inference/configs.py; for temporal weights LeRobot's ACTTemporalEnsembler, which numbers
+// predictions from the oldest: its coefficient is our decay with the other sign.
 type aggregate struct {
 	old, new float32
-	decay    float64 // of the weight from row to row; 0: old and new are the shares
+	decay    float64 // of the weight, per row; 0: old and new are the shares
 }
 
-// Aggregates lists the names among the values of Config.Aggregate, the default first. Beside them are
-// weighted:SHARE, where SHARE (0 to 1) is the share of the older action, and temporal:DECAY, where row
-// i of a chunk weighs exp(-DECAY*i): with a DECAY below 0 older predictions weigh more.
+// Aggregates lists the values of Config.Aggregate that are names, the default first. Other values are weighted:SHARE,
+// where SHARE (0 to 1) is the share of the older action, and temporal:DECAY, where row i of a chunk weighs
+// exp(-DECAY*i): with a DECAY below 0 older predictions weigh more.
 var Aggregates = []string{"weighted_average", "latest_only", "average", "conservative"}
 
 var shares = []float32{0.3, 0, 0.5, 0.7} // of the older action, for Aggregates
@@ -68,7 +68,7 @@ func parseAggregate(text string) (*aggregate, error) {
 		strings.Join(Aggregates, ", "), weighted, temporal)
 }
 
-// weight returns the weight of a row of a chunk with so many rows, at most 1; 0 when the rule ignores rows.
+// weight returns the weight, at most 1, of a row in a chunk of rows rows; 0 if the rule has no decay.
 //
 //rt:noalloc
 func (a *aggregate) weight(row, rows int) float32 {
@@ -81,8 +81,9 @@ func (a *aggregate) weight(row, rows int) float32 {
 	return float32(math.Exp(-a.decay * float64(row)))
 }
 
-// shares returns the shares of the queue's action, whose predictions weigh sum, and of the row of a
-// new chunk, and the weight of both.
+// shares returns the shares of the queue's action (old) and of a new chunk's action (fresh) in their mean. sum is the
+// total weight of the predictions in the queue's action, row the row in the new chunk, and both the total weight of the
+// mean.
 //
 //rt:noalloc
 func (a *aggregate) shares(sum float32, row, rows int) (old, fresh, both float32) {
@@ -96,7 +97,7 @@ func (a *aggregate) shares(sum float32, row, rows int) (old, fresh, both float32
 	return sum / both, w / both, both
 }
 
-// blendRow puts the weighted mean of two actions into old.
+// blendRow replaces old by share times old plus rest times fresh.
 //
 //rt:noalloc
 func blendRow(old, fresh []float32, share, rest float32) {

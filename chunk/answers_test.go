@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Goal: every discipline, original or not, refuses and counts a chunk that no arm may run; its
-// state is as if the chunk had never come.
+// Goal: every discipline, ours and the originals, refuses a chunk that no arm may run, with the right outcome. The
+// discipline's state is as if the chunk had never come.
 func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	for name, compat := range ways(Schedules...) {
@@ -47,8 +47,8 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	}
 }
 
-// Goal: the last action is identified by its request, session, episode and row, and by the number
-// of rows that had run, and were announced to run, when its chunk was merged.
+// Goal: the last action is identified by its request, session, episode and row, and by two numbers of rows: the rows
+// that had run when its chunk was merged, and the rows that the request had announced to run until then.
 func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 	for _, name := range Schedules {
 		b := newBench(t, Config{Schedule: name, Buffer: 100 * time.Millisecond}, 3)

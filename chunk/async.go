@@ -2,15 +2,14 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// async is SmolVLA's client: while at most a share Threshold of a chunk is left, an observation
-// leaves on every tick, unless the arm is where it was in the observation answered last. When no
-// action is left, one observation leaves per answer whether the arm has moved or not, and again
-// when the latency estimate has passed. Otherwise no step is asked for twice. A new chunk is
-// blended into the queue; actions after its end are dropped. An answer that is late, or older than
-// a previous one, changes nothing.
+// async is SmolVLA's client: while at most the share Threshold of a chunk is left, an observation leaves on every tick,
+// unless the arm is where it was in the observation answered last. When no action is left, one observation leaves after
+// each answer even if the arm has not moved, and another one when the latency estimate has passed. In all other cases
+// it does not request a step twice. async blends a new chunk into the queue and drops the queue's actions after the
+// chunk's end. An answer that is late, or older than a merged answer, changes nothing in the queue.
 //
-// Source: lerobot async_inference/{robot_client,policy_server}.py. Its server filters; our client
-// does not send the observations that an idle server would discard.
+// Source: lerobot async_inference/{robot_client,policy_server}.py. LeRobot's server discards some observations; our
+// client does not send those that an idle server would discard.
 type async struct {
 	queueBase
 	newest watermark

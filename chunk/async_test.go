@@ -2,8 +2,8 @@ package chunk
 
 import "testing"
 
-// Goal: row 0 of an answer is the step after the last one run at the capture of its observation.
-// With Compat drtc and async begin with that last step, as their originals do.
+// Goal: row 0 of an answer is the step after the last one run at the capture of its observation. With Compat, row 0 of
+// drtc and async is the last step itself, as in the original programs.
 func TestStepOfAnAnswer(t *testing.T) {
 	for name, compat := range ways(Schedules...) {
 		b := newBench(t, Config{Schedule: name, Compat: compat, Similarity: -1}, 3)
@@ -30,9 +30,9 @@ func TestStepOfAnAnswer(t *testing.T) {
 	}
 }
 
-// Goal: an observation is new when the arm has moved away from its position in the observation
-// answered last, however near it is to an observation under way. With Compat it is compared with
-// the newest observation sent.
+// Goal: an observation is new when the arm has moved away from its position in the observation answered last, even if
+// the arm is near its position in an observation under way. With Compat, async compares it with the newest observation
+// sent.
 func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := hand(t, Config{Schedule: scheduleAsync, Compat: compat, Threshold: 1}, 1)
@@ -65,12 +65,12 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	}
 }
 
-// Goal: when the requests under way can no longer be answered, as after a lost session, or when an
-// episode begins, every discipline and its original asks on the next tick for the same step again.
+// Goal: when the requests under way can no longer be answered, as after a lost session, or when an episode begins,
+// every discipline and its original request the same step again on the next tick.
 func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	for name, compat := range ways(Schedules...) {
 		if compat && name == scheduleDRTC {
-			continue // begins s_min + epsilon ticks later, as its program does
+			continue // asks s_min + epsilon ticks later, like the original program
 		}
 		for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow,
 			"Reset": Discipline.Reset} {
@@ -88,8 +88,8 @@ func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	}
 }
 
-// Goal: when a session is lost, so is the answer to the last observation, also while actions are
-// left and the arm is held on the same step.
+// Goal: after a lost session, async sends an observation again, even while actions are left and the arm is held on the
+// same step: the answer to the last observation is lost, too.
 func TestAsyncAsksAfterRearmOnTheSameStep(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)

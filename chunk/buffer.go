@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// buffer is the time that the actions left may last before the next request leaves.
+// buffer is a time: the next request leaves when the actions left last no longer than that.
 type buffer struct {
 	time  time.Duration
-	trips *jacobsonKarels // the round trips that time follows; nil: it is constant
+	trips *jacobsonKarels // the measured round trips, from which time follows; nil: time is constant
 	slack float64         // s, from a round trip's end to the repeated request
 }
 
@@ -33,7 +33,7 @@ func (b *buffer) observe(rtt time.Duration) {
 // autoBuffer is the text for AutoBuffer.
 const autoBuffer = "auto"
 
-// ParseBuffer reads a value of Config.Buffer: a time, or auto.
+// ParseBuffer converts the text of a time, or auto, to a value of Config.Buffer.
 func ParseBuffer(text string) (time.Duration, error) {
 	if text == autoBuffer {
 		return AutoBuffer, nil

@@ -40,7 +40,7 @@ type Provenance struct {
 	Episode uint32
 	Index   int32 // row within the chunk
 	Delay   int32 // rows of the chunk that had run before it was merged
-	Asked   int32 // rows that were announced to have run by then
+	Asked   int32 // rows that the request had announced to run until then
 }
 
 // Chunk is one answer of the policy, as the caller lends it to OnChunk.
@@ -51,20 +51,19 @@ type Chunk struct {
 
 	Robot []float32  // [Rows*DOF] in robot units, for the arm
 	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends no such rows
-	Prov  Provenance // Index, Delay and Asked are filled in by the discipline
+	Prov  Provenance // the discipline fills in Index, Delay and Asked
 
 	step   int64      // action step of row 0: the next step at the capture of its observation
-	source rt.Instant // older of the observation's state and its oldest picture
+	source rt.Instant // the earlier instant of the observation's state and its oldest picture
 }
 
-// Outcome is the result of merging a chunk. Its String is the reason under which summaries count
-// dropped chunks.
+// Outcome is the result of merging a chunk. Its String is the reason by which a summary counts dropped chunks.
 type Outcome uint8
 
 // The outcomes of OnChunk.
 const (
 	Joined    Outcome = iota // at least one row is still to run
-	late                     // every row had run already, or had lost to a newer one
+	late                     // every row has run already, or its step has a newer row
 	older                    // a newer request has been merged before
 	duplicate                // this request has been answered before
 	BadShape                 // rows, width or slice lengths are not as agreed on
@@ -93,8 +92,8 @@ type Result struct {
 	Delay   int           // rows that had run before the merge
 	RTT     time.Duration // capture to merge
 
-	// Rows of the chunk whose step already had an action, and the Euclidean distance
-	// of the two robot rows: the discontinuity that the merge causes.
+	// Overlap is the number of the chunk's rows whose step already had an action. MeanL2 and MaxL2 are the mean and the
+	// greatest Euclidean distance between the old and the new robot row: the discontinuity that the merge causes.
 	Overlap int
 	MeanL2  float64
 	MaxL2   float64
@@ -102,7 +101,7 @@ type Result struct {
 	stored int // rows that are now to run
 }
 
-// measureOverlap adds one pair of rows; MeanL2 is their sum until finishOverlap.
+// measureOverlap adds a pair of rows to r. Until finishOverlap, r.MeanL2 is the sum of the distances.
 //
 //rt:noalloc
 func (r *Result) measureOverlap(old, fresh []float32) {
@@ -143,7 +142,7 @@ func finite(v []float32) bool {
 	return true
 }
 
-// distance is the Euclidean distance of two rows, in float32 as LeRobot has it.
+// distance returns the Euclidean distance of two rows, computed in float32 as in LeRobot.
 //
 //rt:noalloc
 func distance(a, b []float32) float64 {

@@ -12,7 +12,7 @@ import (
 
 // The disciplines, the values of Config.Schedule.
 const (
-	scheduleDRTC   = "drtc"   // asks early and again without waiting; chunks join step by step
+	scheduleDRTC   = "drtc"   // asks early, and again before an answer; chunks join step by step
 	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, its answer replaces the queue
 	scheduleAppend = "append" // LeRobot's engine without RTC: the answer is appended to the queue
 	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends overlapping steps
@@ -26,23 +26,23 @@ var Schedules = []string{scheduleDRTC, scheduleRTC, scheduleAppend, scheduleAsyn
 
 // The conditioning of a chunk of drtc, the values of Config.Prefix.
 const (
-	prefixRows  = "rows"  // the rows that will run meanwhile, as the arm will run them
+	prefixRows  = "rows"  // the rows that will run before the answer, as the arm will run them
 	prefixSpans = "spans" // the place of these rows in the server's own answers
 	prefixNone  = "none"  // no prefix
 )
 
 var prefixes = []string{prefixRows, prefixSpans, prefixNone}
 
-// The length of drtc's cooldown, the values of Config.Cooldown. The DRTC program has the last
-// three; only the first of them recovers from a lost answer without a flood.
+// The length of drtc's cooldown, the values of Config.Cooldown. The DRTC program has the last three; of these, only
+// counts recovers from a lost answer without a flood of requests.
 //
-// The estimate stays high for many round trips after a spike; as a cooldown it would let one lost
-// answer cost most of the actions left. So the default asks again after half of them where that is
-// sooner, but never before a mean round trip has passed.
+// The estimate stays high for many round trips after a spike; as a cooldown it would let one lost answer cost most of
+// the actions left. So the default asks again after half of the actions left where that is sooner, but never before a
+// mean round trip has passed.
 const (
-	cooldownRunway = "runway" // counts down, and is no longer than half the actions left
+	cooldownRunway = "runway" // like counts, but at most half the actions left, or a mean round trip
 	cooldownCounts = "counts" // counts down with every tick
-	cooldownMerge  = "merge"  // ends when a chunk is merged, never by itself
+	cooldownMerge  = "merge"  // ends only when a chunk is merged
 	cooldownOff    = "off"    // no cooldown: every tick below the threshold asks
 )
 
@@ -64,10 +64,11 @@ const (
 // maxBuffer is longer than the actions of any chunk.
 const maxBuffer = time.Minute
 
-// AutoBuffer as Config.Buffer makes the buffer follow the measured round trip: defaultBuffer before
-// the first answer, then bufferTrips times the mean and defaultK deviations, so that an answer that
-// is lost once still comes in time. bufferLeast is a few actions; bufferMost is the usual greatest
-// age of an action, and the actions of a larger buffer would not run.
+// AutoBuffer as Config.Buffer makes the buffer follow the measured round trip: defaultBuffer before the first answer,
+// then bufferTrips times the mean and defaultK deviations, so that the answer to a repeated request still comes in time
+// when the first answer is lost. The buffer is from bufferLeast to bufferMost. bufferLeast is the time of a few
+// actions; bufferMost is the usual greatest age of an action: the last actions of a larger buffer would be too old to
+// run.
 const (
 	AutoBuffer  = time.Duration(-1)
 	bufferTrips = 2
@@ -75,15 +76,15 @@ const (
 	bufferMost  = 3 * time.Second
 )
 
-// Config selects a discipline and the size of its chunks. A zero field means its default, where it
-// has one.
+// Config selects a discipline and the size of its chunks. A field with the value zero stands for its default, if it has
+// a default.
 type Config struct {
 	Schedule  string  // one of Schedules
 	Horizon   int     // rows of a chunk
 	DOF       int     // joints
 	FPS       float64 // actions per second
 	PrefixEnd int     // row at which the bundle's conditioning ends; 0: no limit
-	Epsilon   int     // ticks of waiting for an answer beyond the latency estimate
+	Epsilon   int     // ticks to wait for an answer, beyond the latency estimate
 	Compat    bool    // run the original program's discipline, with its faults
 
 	Estimator      string        // see CheckEstimator; empty: the schedule's own
@@ -93,16 +94,16 @@ type Config struct {
 	SMin     int           // drtc: fewest actions to run from each chunk; 0: 0.4 of the horizon
 	Prefix   string        // drtc: rows (default), spans or none
 	Cooldown string        // drtc: one of Cooldowns; with Compat the default is counts
-	Buffer   time.Duration // rtc, append, v1: ask when the actions left last no longer; 0: 500 ms; or AutoBuffer
+	Buffer   time.Duration // rtc, append, v1: ask when the actions left last at most this; 0: 500 ms; or AutoBuffer
 
-	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
+	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: the default 0.5
 	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
 	Aggregate  string  // async, v1: the action of a step that is predicted twice, see Aggregates
 
 	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
 }
 
-// New returns the discipline that c selects, or one line with the defect of c.
+// New returns the discipline that c selects. If c has a defect, New returns an error of one line.
 func New(c Config) (Discipline, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func (c *Config) Buffered() bool {
 // DefaultSMin is the default of Config.SMin.
 func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
 
-// Conditioned reports whether the discipline sends the actions that will run meanwhile.
+// Conditioned reports whether the discipline's requests have the actions that will run before the answer.
 func (c *Config) Conditioned() bool {
 	return c.Schedule == scheduleRTC || c.Schedule == scheduleDRTC && c.Prefix != prefixNone
 }
@@ -218,8 +219,8 @@ func (c *Config) ownEstimator() string {
 
 func (c *Config) ticks(d time.Duration) int { return lerobotSteps(d.Seconds(), c.FPS) }
 
-// prefixEnd returns the row at which drtc's conditioning ends: the last max(s_min, delay) rows stay
-// free.
+// prefixEnd returns the row at which drtc's conditioning ends: the last max(s_min, delay) rows stay free, and the rows
+// from PrefixEnd on.
 //
 //rt:noalloc
 func (c *Config) prefixEnd(delay int) int {

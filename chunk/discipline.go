@@ -6,9 +6,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Discipline is one way to run an arm on chunks: it decides which action runs, how an answer joins
-// the remaining actions, when to ask for the next, and the content of the request. Instants are the
-// caller's. Each tick has this order:
+// Discipline is one way to run an arm on chunks: it decides which action runs, how an answer joins the remaining
+// actions, when to ask for the next chunk, and the content of the request. It reads no clock: the caller passes the
+// instants. On each tick the caller makes these calls in this order:
 //
 //	action, age, tooOld := d.Pop(now, maxAge) // when an action is due
 //	result := d.OnChunk(now, &chunk)          // at most one answer
@@ -16,33 +16,31 @@ import (
 //
 // Owner: the tick thread; it has no lock.
 type Discipline interface {
-	// Pop takes the action of this tick, [dof] in robot units, or nil without one; age is the time
-	// since the older of its state and pictures. The slice is lent until the next OnChunk. Actions
-	// older than maxAge (0: no limit) are dropped: tooOld is true.
+	// Pop takes the action of this tick, [dof] in robot units; nil: there is none. The slice is valid until the next
+	// OnChunk. age is the action's age, counted from its observation's state or oldest picture, whichever is older. If
+	// the action is older than maxAge (0: no limit), Pop drops it and returns tooOld.
 	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool)
 
-	// Peek lends the action that the next Pop would take, or nil without one: called before and
-	// after OnChunk it shows the jump that a merge causes.
+	// Peek returns the action that the next Pop would take, valid until then; nil: there is none. A caller that calls
+	// Peek before and after OnChunk can measure the jump that a merge causes.
 	Peek() []float32
 
-	// OnChunk merges the answer to the request c.Key. The rows are copied. The round trip ends at
-	// now.
+	// OnChunk merges the answer to the request c.Key. It copies the rows. now is the end of the round trip.
 	OnChunk(now rt.Instant, c *Chunk) Result
 
-	// OnTick decides whether an observation leaves now, and fills in its request. state was just
-	// read, [dof] in robot units. Call it once on each tick on which an observation could leave,
-	// otherwise call OnTickWithoutObservation.
+	// OnTick reports whether an observation leaves now, and fills a with its request. state is the arm's state at now,
+	// [dof] in robot units. Call it once on each tick on which an observation could leave, otherwise call
+	// OnTickWithoutObservation.
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnTickWithoutObservation()
 
-	// SetSource sets the instant of the oldest picture of request key, once the pictures were taken:
-	// if the picture is older than the state, the age of the answer's actions counts from it.
+	// SetSource sets source, the instant of the oldest picture in the request key. If the picture is older than the
+	// state, the age of the answer's actions counts from the picture.
 	SetSource(key int64, source rt.Instant)
 
-	// RequestNow reports that no request under way will be answered, such as after a lost session,
-	// so the next OnTick may ask. Resume does the same after a break in which no request could be
-	// sent; the originals ignore it. Reset begins an episode: it also drops every action that has
-	// not run.
+	// The caller calls RequestNow when no request under way will be answered, such as after a lost session; the next
+	// OnTick may then ask. Resume does the same after a break in which no request could be sent; the original programs'
+	// disciplines ignore it. Reset begins an episode: it does the same and drops every action that has not run.
 	RequestNow()
 	Resume()
 	Reset()
@@ -54,8 +52,8 @@ type Discipline interface {
 	View() View
 }
 
-// Ask is the request in an observation beside state and pictures. Robot, Model and Spans are the
-// caller's memory, from NewAsk.
+// Ask is the part of an observation that is neither state nor pictures: the request. The caller provides the memory of
+// Robot, Model and Spans, by NewAsk.
 type Ask struct {
 	Key       int64 // the request's number, from 1
 	Step      int64 // action step of row 0 of the answer
@@ -63,13 +61,13 @@ type Ask struct {
 	PrefixEnd int   // row at which conditioning ends
 	Runway    int   // actions left
 
-	// The actions that run next, beginning with row 0 of the answer: the first Rows
-	// rows of Robot in robot units and of Model in the policy's, or the same as Spans.
+	// The prefix: the actions that run next, beginning with row 0 of the answer. They are the first Rows rows of Robot
+	// in robot units, the first ModelRows rows of Model in the policy's units, or the same actions as Spans.
 	Rows         int
-	ModelRows    int       // valid rows of Model; fewer than Rows when answers came without model rows
+	ModelRows    int       // valid rows of Model; fewer than Rows if an answer had no model rows
 	BothRows     bool      // send Model too, even to a server that conditions on Robot
 	Robot, Model []float32 // [horizon*dof]
-	Spans        []Span    // not empty: sent instead, to a server that keeps its chunks
+	Spans        []Span    // if not empty, sent instead of rows, to a server that keeps its chunks
 }
 
 // NewAsk returns room for the prefix of a horizon.
@@ -90,19 +88,18 @@ func (a *Ask) unconditioned() {
 	a.Spans = a.Spans[:0]
 }
 
-// Span is a run of consecutive actions of one request's chunk: its rows
-// [Start, End).
+// Span is a series of consecutive actions from one chunk: rows [Start, End) of the answer to request Key.
 type Span struct {
 	Key        int64
 	Start, End int
 }
 
-// View is the state of a discipline in figures.
+// View has the figures that describe a discipline's state.
 type View struct {
 	N        int64         // action step that ran last, -1 before the first
 	Size     int           // actions left
 	Estimate int           // estimated round trip in ticks; 0: no estimate
 	Cooldown int           // ticks until a request may leave; 0: now
 	SMin     int           // fewest actions that run from each chunk; 0: the discipline has no such bound
-	Buffer   time.Duration // the next request leaves when the actions left last no longer; 0: no such rule
+	Buffer   time.Duration // the next request leaves when the actions left last at most this; 0: no such rule
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// bench drives a discipline as a robot does: an answer comes delay ticks after its request unless
-// lost is true for it; row i of every answer is its step plus key/1000.
+// bench drives a discipline as a robot does. An answer comes delay ticks after its request, unless lost returns true
+// for the request. The value in row i of an answer is the row's step plus key/1000.
 type bench struct {
 	Discipline
 	ask     Ask
@@ -56,7 +56,7 @@ func newBench(t *testing.T, c Config, delay int) *bench {
 	}
 }
 
-// ways are all schedules, each as ours and as the original.
+// ways iterates over the schedules, each with Compat false (ours) and true (the original).
 func ways(names ...string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for _, name := range names {

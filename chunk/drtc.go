@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// drtc is the default discipline: the schedule, refilled by the trigger. A chunk is conditioned on
-// the rows that will run meanwhile.
+// drtc is the default discipline: the schedule, refilled by the trigger. A chunk is conditioned on the rows that will
+// run before it comes.
 //
 // Source: Distributed Real-Time Chunking, algorithm 1.
 type drtc struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// goldens are recorded runs of the DRTC program (source in the file's _about), not of ours.
+// goldens is the file with recorded runs of the DRTC program, not of ours. Its _about names their source.
 const goldens = "../testdata/golden/drtc.json"
 
 // section decodes one section of the goldens.
@@ -32,7 +32,7 @@ func sectionOf[T any](t *testing.T, file, name string) []T {
 	return cases
 }
 
-// The copies in testdata must equal the recordings, where the recordings are present.
+// The copies in testdata equal the recordings, if the recordings are present.
 func TestGoldensEqualRecording(t *testing.T) {
 	for _, c := range []struct {
 		recording, file string
@@ -70,7 +70,7 @@ type lwwCase struct {
 	}
 }
 
-// A register consists of a writer's watermark with a value and a reader's watermark.
+// The recorded register consists of a value with the writer's watermark, and a reader's watermark.
 func TestWatermarkGolden(t *testing.T) {
 	for _, c := range section[lwwCase](t, "lww") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -242,9 +242,8 @@ func TestScheduleGolden(t *testing.T) {
 	}
 }
 
-// jump moves n as if the steps up to it had run. The recording passes n* with every call, because
-// the schedule of that program has no n* and keeps actions that were never popped; ours drops them
-// by index.
+// jump moves n as if the steps up to it had run. The DRTC program's schedule has no n: it keeps actions that were never
+// popped, and the recording has n* for every call. Our schedule drops such actions by their index.
 func jump(s *schedule, n int64) {
 	for s.n < n {
 		if s.holds(s.n + 1) {
@@ -255,7 +254,7 @@ func jump(s *schedule, n int64) {
 	s.extend()
 }
 
-// ramp is a chunk of one joint whose row i is value0 + i.
+// ramp returns a chunk of one joint whose row i has the value value0 + i.
 func ramp(key, step int64, rows int, value0 float32) *Chunk {
 	c := &Chunk{Key: key, step: step, Rows: rows, DOF: 1, Prov: Provenance{Seq: uint64(key)}}
 	for i := range rows {
@@ -264,7 +263,7 @@ func ramp(key, step int64, rows int, value0 float32) *Chunk {
 	return c
 }
 
-// merge joins a chunk with the newest-only rule of drtc.
+// merge merges a chunk into the schedule by drtc's rule that only the newest request may join.
 func merge(s *schedule, c *Chunk) Result { return s.merge(c, Result{}) }
 
 // pop takes the next action, of any age.
@@ -273,7 +272,7 @@ func pop(s *schedule) []float32 {
 	return action
 }
 
-// content lists the actions still to run: step, request, chunk start, value.
+// content returns the actions that have not run, each as its step, request, chunk start and value.
 func content(s *schedule) [][4]float64 {
 	rows := [][4]float64{}
 	for step := s.n + 1; step <= s.n+int64(len(s.slots)); step++ {

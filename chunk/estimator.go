@@ -13,12 +13,12 @@ import (
 type estimator interface {
 	// observe adds the sample of one round trip.
 	observe(seconds float64)
-	// seconds returns the prediction; before the first observe, the initial one.
+	// seconds returns the prediction. Before the first observe it is the initial prediction.
 	seconds() float64
 }
 
-// Estimators lists the values of Config.Estimator; n of max_last_n is a number,
-// and max_last_n itself is max_last_10, as in the DRTC program.
+// Estimators lists the values of Config.Estimator; in place of n in max_last_n a number may stand, and max_last_n
+// itself means max_last_10, as in the DRTC program.
 var Estimators = []string{"jk", "max_last_n", "fixed", "lerobot"}
 
 // The gains of the Jacobson-Karels estimator in the DRTC experiments, the prediction of fixed, and
@@ -44,9 +44,9 @@ func CheckEstimator(name string) error {
 	return err
 }
 
-// newEstimator returns the estimator of that name: jk, max_last_10, fixed or lerobot. initial is
-// the prediction of jk and max_last_n before the first sample, in seconds; k is for jk and constant
-// for fixed, 0 is their defaults.
+// newEstimator returns the estimator with the name, such as jk, max_last_10, fixed or lerobot. initial is the
+// prediction of jk and max_last_n before the first sample, in seconds. k is EstimatorK of jk, and constant the
+// prediction of fixed; 0 stands for their defaults.
 func newEstimator(name string, initial, k float64, constant time.Duration) (estimator, error) {
 	if k == 0 {
 		k = defaultK
@@ -89,8 +89,8 @@ func newEstimator(name string, initial, k float64, constant time.Duration) (esti
 	}
 }
 
-// steps quantises a latency to action steps: rounded up, at least 1, at most half
-// the horizon (0: no limit), since a longer delay leaves no room to execute.
+// steps converts a latency to action steps, rounded up: at least 1, and at most half the horizon (0: no limit), because
+// after a longer delay too few rows are left to run.
 //
 //rt:noalloc
 func steps(seconds, fps float64, horizon int) int {
@@ -104,16 +104,16 @@ func steps(seconds, fps float64, horizon int) int {
 // stepsMax bounds a quantised latency.
 const stepsMax = 1 << 20
 
-// lerobotSteps quantises a latency as LeRobot's engines do: rounded up, 0 for no latency. The order
-// of operations is theirs, because it determines the last bit.
+// lerobotSteps converts a latency to action steps as LeRobot's engines do: rounded up, 0 for no latency. The order of
+// operations is LeRobot's, because it determines the last bit.
 //
 //rt:noalloc
 func lerobotSteps(seconds, fps float64) int {
 	return int(min(math.Ceil(seconds/(1/fps)), stepsMax))
 }
 
-// jacobsonKarels predicts mean + K deviations, both exponentially forgotten. The
-// first sample is the mean; the first deviation is 0, not half the sample as in TCP.
+// jacobsonKarels predicts mean + K deviations, both of them exponential averages. The first sample is the mean; the
+// first deviation is 0, not half the sample as in TCP.
 type jacobsonKarels struct {
 	alpha, beta, k float64
 	initial        float64

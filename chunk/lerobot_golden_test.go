@@ -27,7 +27,8 @@ func TestLatencyTrackerGolden(t *testing.T) {
 	}
 }
 
-// ceil(latency / (1/fps)) in Python's order of operations: for k/fps the result may be k or k+1.
+// lerobotSteps computes ceil(latency / (1/fps)) in Python's order of operations: for a latency of k/fps the result may
+// be k or k+1.
 func TestLeRobotSteps(t *testing.T) {
 	for _, c := range []struct {
 		seconds, fps float64
@@ -117,7 +118,7 @@ func TestActionQueueGolden(t *testing.T) {
 	}
 }
 
-// queueChunk is a recorded chunk: the model's rows are the robot's, negated.
+// queueChunk returns a recorded chunk. Its model rows are the robot's rows, negated.
 func queueChunk(rows [][2]float32) *Chunk {
 	c := &Chunk{Rows: len(rows), DOF: 2}
 	for _, row := range rows {
@@ -145,8 +146,8 @@ type clientCase struct {
 	}
 }
 
-// The real client and server, tick by tick: the actions run, the actions left, and the requests,
-// with the answers at their recorded ticks.
+// async with Compat behaves like LeRobot's real client and server. With the answers at their recorded ticks, each tick
+// has the same action, number of actions left and requests.
 func TestAsyncClientGolden(t *testing.T) {
 	for _, c := range sectionOf[clientCase](t, lerobotTraces, "client") {
 		t.Run(c.Name, func(t *testing.T) { replayClient(t, c) })
@@ -213,7 +214,8 @@ func addLabel(labels []int64, label int64) []int64 {
 	return append(labels, label)
 }
 
-// Goal: an ACT that was trained for LeRobot's temporal ensemble moves as there, with the negative coefficient as DECAY.
+// Goal: an ACT policy moves the arm as with LeRobot's temporal ensemble, if DECAY is the negative of LeRobot's
+// coefficient.
 func TestTemporalEnsembleGolden(t *testing.T) {
 	type golden struct {
 		Coeff       float64

@@ -2,10 +2,10 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike ours, a chunk
-// begins with the last step run, so its first row is never used; a late chunk empties the queue;
-// chunks are accepted in any order; the filter compares with the observation in the server's hands;
-// and no step is asked for twice, so that one lost answer with an empty queue stops the arm for good.
+// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike ours, a chunk begins with the last step
+// run, so its first row is never used; a late chunk empties the queue; chunks are accepted in any order; the filter
+// compares with the observation that the server is processing; and it never requests a step twice, so that one lost
+// answer with an empty queue stops the arm for good.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py.
 type originalAsync struct {
@@ -14,8 +14,8 @@ type originalAsync struct {
 	actionChunkSize int         // longest chunk so far, -1 before the first
 	predicted       int64       // newest of the server's _predicted_timesteps, noStep before the first
 	lastProcessed   stateFilter // the server's last_processed_obs
-	serves          int         // ticks since the server has taken an observation; 0: it waits for one
-	queued          []float32   // state in the server's observation_queue, which it takes after the answer
+	serves          int         // ticks since the server took an observation; 0: it waits for the next
+	queued          []float32   // state in the server's observation_queue, which the server takes after its answer
 	full            bool        // queued is valid
 }
 
@@ -57,7 +57,7 @@ func (d *originalAsync) serveNext() {
 // originalTrips is the number of expected round trips after which an answer counts as lost.
 const originalTrips = 2
 
-// OnTick is control_loop_observation, and _enqueue_observation of the server.
+// OnTick does the work of control_loop_observation in the client, and of _enqueue_observation in the server.
 //
 //rt:noalloc
 func (d *originalAsync) OnTick(now rt.Instant, state []float32, a *Ask) bool {

@@ -6,10 +6,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// originalDRTC is the DRTC program's client. Unlike ours, a chunk starts at the last step run, so
-// that its first row is always late; an older chunk fills the steps that a newer one lacks;
-// executing jumps over gaps; spans pass over gaps and start one step after the chunk that they
-// condition; and the first request waits s_min + epsilon ticks.
+// originalDRTC is the DRTC program's client. It differs from ours: a chunk starts at the last step run, so that its
+// first row is always late; an older chunk fills the steps that a newer chunk lacks; Pop jumps over gaps; spans pass
+// over gaps and start one step after the chunk that they condition; and the first request waits s_min + epsilon ticks.
 //
 // Source: the DRTC program, robot_client_drtc.py at d20888c.
 type originalDRTC struct {
@@ -50,7 +49,7 @@ func (d *originalDRTC) Pop(now rt.Instant, maxAge time.Duration) ([]float32, tim
 //rt:noalloc
 func (d *originalDRTC) Peek() []float32 { return d.schedule.peek(d.first()) }
 
-// merge joins the answer to any request, in any order.
+// merge joins every answer, in any order of the requests.
 //
 //rt:noalloc
 func (d *originalDRTC) merge(c *Chunk, r Result) Result {
@@ -125,7 +124,7 @@ func (d *originalDRTC) OnTickWithoutObservation() {
 //rt:noalloc
 func (d *originalDRTC) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }
 
-// RequestNow starts over, as at the program's start.
+// RequestNow sets the cooldown as at the program's start.
 //
 //rt:noalloc
 func (d *originalDRTC) RequestNow() { d.cooldown = d.c.SMin + d.c.Epsilon }

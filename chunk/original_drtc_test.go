@@ -41,8 +41,8 @@ type controlCase struct {
 // lost is the delay of a reply that is never delivered.
 const lost = -1
 
-// deliveries returns the function that maps the k-th reply (from 0) of a recorded run to its delay
-// in ticks: its params.delivery, as code.
+// deliveries has, by the name of a recorded run, the function from the k-th reply (from 0) to its delay in ticks: the
+// run's params.delivery as code.
 var deliveries = map[string]func(k int) int{
 	"no_replies_cooldown_recovers":        func(int) int { return lost },
 	"steady_latency_6_ticks":              func(int) int { return 6 },
@@ -91,7 +91,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 		Estimator: p.Estimator, EstimatorK: p.K, Cooldown: cooldownOf(c), Compat: true,
 	}))(t)
 	d := made.(*originalDRTC)
-	if c.Name == "merge_reset_started_with_zero_cooldown" { // the recorded state: the program cannot reach it by itself
+	if c.Name == "merge_reset_started_with_zero_cooldown" { // set as recorded: no sequence of ticks reaches this state
 		d.cooldown = 0
 	}
 	ask := NewAsk(p.H, 1)
@@ -117,7 +117,8 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 				t.Fatalf("request %d: tick %d start %d n %d size %d steps %d, want %+v", fired, tick, ask.Step,
 					d.View().N, size, steps, want)
 			}
-			// The recording identifies a chunk by the tick of its request, we by its number.
+			// The recording identifies a chunk by the tick of its request; our code identifies it by the request's
+			// number.
 			if m := want.Meta; m != nil {
 				var spans [][3]int64
 				end := d.c.prefixEnd(steps)
@@ -143,8 +144,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 			number(newest != nil)}
 		var overlap *float64
 		if newest != nil {
-			// The capture is as long ago as in the recording; one nanosecond more would be another
-			// tick.
+			// took is the longest time that is not yet one more tick than in the recording.
 			took := time.Duration(math.Floor(float64(newest.ticks) / p.FPS * 1e9))
 			captured := d.requests[uint64(newest.key)%requestSlots].captured
 			o := float64(d.OnChunk(captured.Add(took), ramp(newest.key, 0, p.H, 0)).Overlap)

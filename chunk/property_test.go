@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// oracle is the schedule as defined in the paper: a map from step to register.
+// oracle is the schedule as the paper defines it: a map from step to register.
 type oracle struct {
 	n      int64
 	newest int64
@@ -50,12 +50,11 @@ func (o *oracle) size() (rows int) {
 
 const testHorizon = 6
 
-// ringOf returns the range of steps that the oracle may have: the fast schedule refuses steps
-// beyond its ring.
+// ringOf returns the number of steps above n that the schedule can have: it refuses steps beyond its ring, so the
+// oracle does, too.
 func ringOf(s *schedule) int64 { return int64(len(s.slots)) }
 
-// drawChunk draws a chunk as a confused or hostile server could send: short, far ahead, late, with
-// any key.
+// drawChunk draws a chunk that a faulty or hostile server could send: short, far ahead, late, with any key.
 func drawChunk(t *rapid.T, n int64) *Chunk {
 	key := rapid.Int64Range(1, 12).Draw(t, "key")
 	c := ramp(key, n+rapid.Int64Range(-8, 40).Draw(t, "step"), rapid.IntRange(1, testHorizon).Draw(t, "rows"),
@@ -163,9 +162,8 @@ func comparePrefix(t *rapid.T, s *schedule, o *oracle) {
 	}
 }
 
-// Property: the join is commutative, associative and idempotent: chunks with distinct keys give the
-// same schedule in any order and with any repetition. This is the compat schedule, which has no
-// watermark before the join.
+// Property: the join is commutative, associative and idempotent: chunks with distinct keys give the same schedule in
+// any order and with any repetition. The test joins without the watermark, as with Compat.
 func TestJoinIsALattice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(-1, 10).Draw(t, "n")
@@ -192,9 +190,9 @@ func TestJoinIsALattice(t *testing.T) {
 	})
 }
 
-// Property: for answers to real requests, in any order, with any loss and duplication, refusing
-// older requests does not change the actions that run: every action is from the newest answer that
-// had arrived, as in the plain join. Therefore merge may require the newest conditioning.
+// Property: for answers to real requests, in any order, with any loss and duplication, the actions that run are the
+// same whether merge refuses answers to older requests or not: every action is from the newest answer that had arrived.
+// Therefore merge may refuse them.
 func TestNewestOnlyEqualsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSchedule(testHorizon, 1)

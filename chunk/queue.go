@@ -6,9 +6,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// actionQueue is LeRobot's ActionQueue: actions in a row with a cursor. A chunk replaces the
-// actions left, is appended to them, or is blended into them. Positions are not steps: the caller
-// of replace gives the number of rows that have passed. Rows are copied.
+// actionQueue is LeRobot's ActionQueue: actions in a row with a cursor. A chunk replaces the actions left, is appended
+// to them, or is blended into them. A position in the queue is not a step: the caller of replace passes the number of
+// rows to leave out. The queue copies rows.
 //
 // Owner: the tick thread; it has no lock.
 //
@@ -17,7 +17,7 @@ type actionQueue struct {
 	dof          int
 	robot, model []float32
 	rows         []queued
-	index, end   int  // the actions left are rows [index, end); index were taken since the last chunk
+	index, end   int  // the actions left are rows [index, end); the rows before index were taken
 	filled       bool // in LeRobot's words: the queue is not None
 }
 
@@ -41,7 +41,7 @@ func newActionQueue(rows, dof int) *actionQueue {
 //rt:noalloc
 func (q *actionQueue) size() int { return q.end - q.index }
 
-// get takes the next action, [dof], or nil without one. Lent until the next chunk.
+// get takes the next action, [dof]; nil: there is none. The slice is valid until the next chunk.
 //
 //rt:noalloc
 func (q *actionQueue) get() []float32 {
@@ -61,8 +61,8 @@ func (q *actionQueue) peek() []float32 {
 	return q.robot[i : i+q.dof : i+q.dof]
 }
 
-// leftOver lends the actions left, in the robot's and in the model's units, [size*dof] each. ok is
-// false before the first chunk and after clear, but not for a queue whose actions have all run.
+// leftOver lends the actions left, in the robot's and in the model's units, [size*dof] each. ok is false before the
+// first chunk and after clear; it stays true when all actions have run.
 //
 //rt:noalloc
 func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
@@ -72,7 +72,7 @@ func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
 //rt:noalloc
 func (q *actionQueue) clear() { q.index, q.end, q.filled = 0, 0, false }
 
-// replace replaces the queue by the rows of c from delay on. A delay below 0 counts as 0; a delay
+// replace replaces the queue's actions by the rows of c from delay on. A delay below 0 counts as 0; a delay
 // beyond the chunk empties the queue.
 //
 //rt:noalloc
@@ -102,8 +102,8 @@ func (q *actionQueue) append(c *Chunk) bool {
 	return true
 }
 
-// blend replaces the queue by the rows of c from skip on, and aggregates with f the rows that the
-// queue had an action for. A blended action is as old as the older of the two.
+// blend replaces the queue's actions by the rows of c from skip on. Where the queue has an action for a row, f blends
+// the two, and the result is as old as the older of them.
 //
 //rt:noalloc
 func (q *actionQueue) blend(c *Chunk, skip int, f *aggregate) {
@@ -170,8 +170,8 @@ func (q *actionQueue) dropOlder(now rt.Instant, maxAge time.Duration) {
 	}
 }
 
-// copyLeft copies the actions left, at most rows, and returns their number and the number of them
-// with a model row.
+// copyLeft copies the actions left, at most rows of them. It returns the number of copied actions, and known, the
+// number of leading actions with a model row.
 //
 //rt:noalloc
 func (q *actionQueue) copyLeft(robot, model []float32, rows int) (copied, known int) {

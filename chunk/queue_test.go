@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rowsFrom returns a chunk of n rows of dof joints: joint j of row i is value + i + j/10, the
-// model's rows are negated.
+// rowsFrom returns a chunk of n rows of dof joints: joint j of row i has the value value + i + j/10. The model rows are
+// the negated robot rows.
 func rowsFrom(n, dof int, value float32, seq uint64) *Chunk {
 	c := &Chunk{Key: int64(seq), Rows: n, DOF: dof, Prov: Provenance{Seq: seq}}
 	for i := range n * dof {
@@ -34,7 +34,7 @@ func TestActionQueueRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// plain is the queue as arrays that only grow, like LeRobot's tensors.
+// plain is a queue of plain arrays, like LeRobot's tensors; the tests compare actionQueue with it.
 type plain struct {
 	robot, model []float32
 	source       []rt.Instant
@@ -115,7 +115,7 @@ func cut(c *Chunk, k int) (p plain) {
 	return p
 }
 
-// blend is the aggregation written out: new rows, mixed where both have one.
+// blend returns the new rows, each blended with the old row of the same position if there is one.
 func (o plain) blend(p plain, f *aggregate) plain {
 	for i := range min(len(o.robot), len(p.robot)) {
 		p.robot[i] = float32(f.old*o.robot[i]) + float32(f.new*p.robot[i])

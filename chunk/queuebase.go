@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// queueBase is the common part of the disciplines on an actionQueue, ours and the originals: the
-// queue, the requests under way, and the time to wait for the newest.
+// queueBase is the common part of all disciplines that use an actionQueue, ours and the originals: the queue, the
+// requests under way, and the time to wait for an answer to the newest request.
 type queueBase struct {
 	c         Config
 	queue     *actionQueue
@@ -20,13 +20,13 @@ type queueBase struct {
 	n       int64  // action step that ran last
 	merges  uint64 // answers merged
 	waited  int    // ticks since the newest request left
-	timeout int    // ticks after which it counts as lost; 0: no request is under way
+	timeout int    // ticks after which that request counts as lost; 0: none is under way
 	silent  int    // ticks since an answer was merged
 	last    Provenance
 }
 
-// newQueueBase makes room for the longest buffer, or a chunk, and in addition the longest answer, so
-// that no requested answer is refused. maxBuffer bounds it.
+// newQueueBase returns a queueBase whose queue has room for the actions of the longest buffer, or a chunk if that is
+// longer, and for one more chunk. So the queue refuses no requested answer.
 func newQueueBase(c Config, e estimator) (queueBase, error) {
 	f, err := parseAggregate(c.Aggregate)
 	longest := c.Buffer
@@ -52,7 +52,7 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 	head := b.queue.head()
 	age := now.Sub(head.source)
 	if maxAge > 0 && age > maxAge {
-		if b.c.Schedule == scheduleAppend { // after an old head the chunk of a later request may be young
+		if b.c.Schedule == scheduleAppend { // the queue may have a younger chunk after its old head
 			b.queue.dropOlder(now, maxAge)
 		} else {
 			b.queue.clear()
@@ -67,8 +67,8 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 //rt:noalloc
 func (b *queueBase) Peek() []float32 { return b.queue.peek() }
 
-// answer finds the request that c answers and refuses a chunk that was not asked for. Joined: c may
-// be merged, and executed rows of it have run since.
+// answer returns the request q that c answers. If r.Outcome is Joined, the caller may merge c, of which the first
+// executed rows have run since the request. Otherwise r.Outcome is the reason to refuse c.
 //
 //rt:noalloc
 func (b *queueBase) answer(now rt.Instant, c *Chunk) (q request, executed int, r Result) {
@@ -89,7 +89,7 @@ func (b *queueBase) merged(key int64, rtt time.Duration) {
 	}
 }
 
-// replace replaces the queue by an answer without its first executed rows.
+// replace replaces the queue's actions by the rows of c after the first executed rows.
 //
 //rt:noalloc
 func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {
@@ -99,8 +99,8 @@ func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// append appends a whole answer to the queue, and gives up the newest request: its answer would
-// repeat the motion.
+// append appends the whole chunk c to the queue. It also gives up the newest request, because its answer would repeat
+// the motion.
 //
 //rt:noalloc
 func (b *queueBase) append(c *Chunk, r Result) Result {
@@ -113,7 +113,7 @@ func (b *queueBase) append(c *Chunk, r Result) Result {
 	return r
 }
 
-// blend replaces the queue by an answer, aggregated where the queue had an action.
+// blend does the same as replace, but blends a row with the queue's action where the queue has one.
 //
 //rt:noalloc
 func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {
@@ -123,8 +123,8 @@ func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// blendUnlessLate blends, or, when all rows of c have run, only passes the round trip to the
-// estimator.
+// blendUnlessLate calls blend. If all rows of c have run, it leaves the queue unchanged, and only counts the answer and
+// its round trip.
 //
 //rt:noalloc
 func (b *queueBase) blendUnlessLate(c *Chunk, executed int, r Result) Result {
@@ -136,7 +136,8 @@ func (b *queueBase) blendUnlessLate(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// skip leaves out the executed rows of c and measures the jump of the others.
+// skip sets r.Delay to the number of executed rows of c, and measures how far the rows after them are from the queue's
+// actions.
 //
 //rt:noalloc
 func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
@@ -153,7 +154,7 @@ func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// waiting counts a tick; true while the newest request may still be answered.
+// waiting counts a tick, and reports whether the newest request is under way and does not count as lost yet.
 //
 //rt:noalloc
 func (b *queueBase) waiting() bool {
@@ -172,7 +173,7 @@ func (b *queueBase) due() bool {
 	return float64(b.queue.size())*(1/b.c.FPS) <= b.buffer.time.Seconds()
 }
 
-// ask fills in the next request, to be answered within timeout ticks.
+// ask fills a with the next request, for the step. The request counts as lost after timeout ticks.
 //
 //rt:noalloc
 func (b *queueBase) ask(now rt.Instant, a *Ask, step int64, timeout int) {
@@ -207,8 +208,9 @@ func (b *queueBase) conditionOnRest(a *Ask) {
 //rt:noalloc
 func (b *queueBase) estimate() int { return lerobotSteps(b.latency.seconds(), b.c.FPS) }
 
-// recovery returns how many ticks to wait for an answer before asking again: the estimate, but not
-// longer than the actions last; s_min without a sample.
+// recovery returns how many ticks to wait for an answer before the request is repeated: the estimate, or s_min before
+// the first sample, but at most the number of actions left or s_min, whichever is larger; and epsilon in addition.
+// After a long silence it is longer, see spread.
 //
 //rt:noalloc
 func (b *queueBase) recovery() int {

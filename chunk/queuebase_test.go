@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Without faults every discipline but sync feeds the arm without a gap, and every action is the
-// action of its step: no step is skipped or runs twice.
+// Without faults every discipline but sync has an action on every tick, and every action is the action of its step: no
+// step is skipped or runs twice.
 func TestDisciplinesRunInStep(t *testing.T) {
 	for _, name := range Schedules {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestDisciplinesRunInStep(t *testing.T) {
 				}
 			}
 			if name == scheduleAppend {
-				return // by design its rows are computed for other steps
+				return // append by design runs rows at other steps than theirs
 			}
 			for i, a := range b.actions {
 				if int(a+0.1) != i {
@@ -56,7 +56,7 @@ func TestOneLostAnswer(t *testing.T) {
 		scheduleAppend: {4, 101},
 		scheduleSync:   {4, 101},
 		scheduleV1:     {4, 1},
-		scheduleAsync:  {10, 10}, // it asks on every tick, unless an earlier answer filled the queue
+		scheduleAsync:  {10, 10}, // async asks on every tick, unless an earlier answer filled the queue
 	} {
 		for _, compat := range []bool{false, true} {
 			b := newBench(t, Config{
@@ -84,8 +84,8 @@ func TestOneLostAnswer(t *testing.T) {
 	}
 }
 
-// An idle start wastes no row: no action ran while the first answer was under way. LeRobot's
-// engine, and with Compat ours, drops ceil(round trip * fps) rows.
+// After an idle start no row of the first answer is dropped, because no action ran while the answer was under way.
+// LeRobot's engine, and ours with Compat, drop ceil(round trip * fps) rows.
 func TestIdleStart(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleRTC, Compat: compat}, 3)
@@ -101,8 +101,8 @@ func TestIdleStart(t *testing.T) {
 	}
 }
 
-// The prefix of rtc is at most the actions left; with Compat zeros fill it up to the end of
-// conditioning, and the delay may exceed it.
+// The prefix of rtc has at most the actions left. With Compat, zeros fill the prefix up to the end of conditioning, and
+// the announced delay may exceed the number of actions left.
 func TestRTCPrefix(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{
@@ -164,8 +164,8 @@ func TestAppendToAFullQueue(t *testing.T) {
 	}
 }
 
-// Every requested answer finds room, also with chunks that are short beside the buffer, and the arm
-// has an action on every tick that the round trip leaves; with Compat too, where a refused answer
+// The queue has room for every requested answer, even if chunks are short in comparison with the buffer, and the arm
+// has an action on every tick on which the round trip allows it. This holds also with Compat, where a refused answer
 // would cost the request time-out.
 func TestAppendOfShortChunks(t *testing.T) {
 	for _, c := range []struct {
@@ -203,8 +203,8 @@ func TestAppendOfShortChunks(t *testing.T) {
 	}
 }
 
-// An answer without actions costs LeRobot's client a round trip, not its time-out: it asks again at
-// once. Such an answer to a request that is not awaited changes nothing.
+// An answer without actions costs LeRobot's client a round trip, not its time-out: it asks again at once. If such an
+// answer is not to the request for which the client waits, it changes nothing.
 func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		b := hand(t, Config{Schedule: name, Compat: true, RequestTimeout: time.Second}, 3)
@@ -227,8 +227,8 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 	}
 }
 
-// A second answer that would repeat the motion is refused by append and sync; in rtc it replaces
-// the queue by its steps.
+// append and sync refuse a second answer, which would repeat the motion. In rtc the second answer replaces the queue,
+// aligned by its steps.
 func TestSupersededAnswers(t *testing.T) {
 	for name, want := range map[string][]Outcome{
 		scheduleAppend: {Joined, older, duplicate},
@@ -251,8 +251,8 @@ func TestSupersededAnswers(t *testing.T) {
 	}
 }
 
-// async repeats a request with an empty queue, so a lost answer does not stop the arm, as it does
-// with Compat (vectors, "a lost answer with nothing left stops it").
+// async repeats a request when the queue is empty, so a lost answer does not stop the arm for good. With Compat it does
+// (vectors, "a lost answer with nothing left stops it").
 func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleAsync, Compat: compat, Similarity: 1e6}, 3)
@@ -266,12 +266,12 @@ func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	}
 }
 
-// v1 trims an answer by the rows that ran, with Compat by the round trip; its first answer is never
-// trimmed.
+// v1 drops as many rows of an answer as actions ran, with Compat as many as the round trip has ticks. It never drops
+// rows of the first answer.
 func TestV1Trim(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleV1, Compat: compat, Buffer: time.Millisecond}, 7)
-		b.run(60) // the queue is empty: the next answer finds an idle arm
+		b.run(60) // until the queue is empty and the arm stands still
 		if first := b.merged[0]; first.Delay != 0 {
 			t.Errorf("compat %v: the first answer lost %d rows", compat, first.Delay)
 		}
@@ -375,7 +375,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 	})
 }
 
-// within reports whether the discipline asks within so many ticks.
+// within reports whether the discipline asks within the next ticks ticks.
 func within(d Discipline, b *bench, ticks int) bool {
 	for range ticks {
 		b.tick++
@@ -399,8 +399,8 @@ func (b *bench) deliver(key int64) Result {
 	return b.OnChunk(b.now(), &b.answer)
 }
 
-// A chunk whose rows have all run changes nothing; with Compat it empties the
-// queue of async and v1, as in the original, and rtc's by its round trip.
+// A chunk whose rows have all run changes nothing; with Compat it empties the queue of async and v1, as in the
+// originals, and the queue of rtc if its round trip is as long as the chunk.
 func TestLateAnswers(t *testing.T) {
 	for name, compat := range ways(scheduleAsync, scheduleV1, scheduleRTC) {
 		b := hand(t, Config{
@@ -454,7 +454,7 @@ func TestShortLateAnswer(t *testing.T) {
 	}
 }
 
-// An answer older than a merged one is refused.
+// Every discipline refuses an answer to an older request than that of a merged answer.
 func TestOlderAnswers(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleV1, scheduleAsync} {
 		b := hand(t, Config{Schedule: name}, 40)
@@ -464,7 +464,7 @@ func TestOlderAnswers(t *testing.T) {
 	}
 }
 
-// With Compat an answer must be to the newest request, and in time.
+// With Compat, rtc, append and sync accept only an answer to the newest request that comes in time.
 func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
@@ -480,7 +480,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// While an answer is awaited, its step is not asked for again.
+// While async waits for an answer, it does not request the same step again.
 func TestAsyncAsksOncePerStep(t *testing.T) {
 	b := hand(t, Config{
 		Schedule:       scheduleAsync,
@@ -519,8 +519,8 @@ func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 	}
 }
 
-// A request leaves when the actions left last exactly Buffer, and an estimate that
-// exceeds them does not make it wait longer than they last.
+// A request leaves when the actions left last exactly Buffer, and a repeated request waits no longer than the actions
+// left last, even if the estimate is longer.
 func TestBufferAndRunway(t *testing.T) {
 	b := hand(t, Config{
 		Schedule: scheduleRTC, SMin: 2, Buffer: 120 * time.Millisecond,
@@ -533,7 +533,7 @@ func TestBufferAndRunway(t *testing.T) {
 	}
 }
 
-// append keeps the young tail after a head that became too old.
+// append drops the actions at the queue's head that are too old, and keeps the younger actions after them.
 func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 1)
 	b.deliver(1)
@@ -548,8 +548,8 @@ func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	}
 }
 
-// A blended queue is dropped as a whole: the actions after an old head belong to later steps than
-// those at which the arm would run them.
+// A discipline that blends drops the whole queue when its head is too old: otherwise the arm would run the actions
+// after the head at earlier steps than theirs.
 func TestBlendedQueueIsDroppedWhole(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
@@ -561,8 +561,7 @@ func TestBlendedQueueIsDroppedWhole(t *testing.T) {
 	}
 }
 
-// Spans stop at a gap, so that row i of the prefix is step n+1+i; the DRTC program
-// passes over it.
+// Spans stop at a gap, so that row i of the prefix is step n+1+i. The DRTC program's spans pass over a gap.
 func TestSpansAndGaps(t *testing.T) {
 	d := newOriginalDRTC(Config{Horizon: 4, DOF: 1}, fixed(0))
 	merge(d.schedule, ramp(1, 0, 2, 0))
@@ -598,7 +597,8 @@ func TestDRTCPrefixes(t *testing.T) {
 	}
 }
 
-// The buffer follows the round trip, within its bounds, and lasts until a repeated request is answered.
+// With AutoBuffer the buffer follows the round trip, within its bounds, and lasts until the answer to a repeated
+// request.
 func TestAutoBuffer(t *testing.T) {
 	for _, schedule := range []string{scheduleRTC, scheduleAppend, scheduleV1} {
 		for _, tt := range []struct {

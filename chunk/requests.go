@@ -2,20 +2,20 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// requestSlots is the number of requests that are kept: over 4 s at 60 Hz when every tick asks. A
-// later answer has been superseded long before.
+// requestSlots is the number of requests that requests keeps. They cover more than 4 s at 60 Hz even if every tick
+// asks. An answer after that time would be useless, because newer answers have come long before.
 const requestSlots = 256
 
-// A request that has been under way for many ticks is repeated less and less often: each time after
-// this share of the time that has passed. So requestSlots of them cover the minutes that a slow
-// policy may need for its answer.
+// While no answer comes for more than repeatsOften ticks, a discipline repeats its request less and less often: each
+// time after 1/repeatShare of the time that has passed. So requestSlots requests cover the minutes that a slow policy
+// may need for its answer.
 const (
 	repeatsOften = requestSlots
 	repeatShare  = 16
 )
 
-// spread returns the least number of ticks until the next repeat of a request that has been under
-// way for so many.
+// spread returns the least number of ticks until a discipline repeats its request, when no answer has come for waited
+// ticks.
 //
 //rt:noalloc
 func spread(waited int) int {
@@ -41,7 +41,7 @@ type request struct {
 // Owner: the tick thread.
 type requests [requestSlots]request
 
-// put keeps r in the slot of the request with the key 256 lower.
+// put stores r in place of the request whose key is lower by requestSlots.
 //
 //rt:noalloc
 func (q *requests) put(r request) { q[uint64(r.key)%requestSlots] = r }
@@ -53,8 +53,8 @@ func (q *requests) setSource(key int64, source rt.Instant) {
 	}
 }
 
-// answer finds the request that c answers and sets c's step, source and provenance from it. The
-// outcome is Joined, Unknown (never sent or too long ago) or duplicate.
+// answer returns the request that c answers, and sets c's step, source and Prov.Asked from it. The result's Outcome is
+// Joined, Unknown (the request was never sent, or is too old) or duplicate.
 //
 //rt:noalloc
 func (q *requests) answer(now rt.Instant, c *Chunk) (r request, result Result) {

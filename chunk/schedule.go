@@ -7,15 +7,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// ringHorizons is the ring's size in chunks. Rows are at most one horizon ahead of n; the rest is
-// tolerance for a server that answers with later steps than requested, before such an answer is
-// refused.
+// ringHorizons is the ring's size in chunks. Requested rows are at most one horizon ahead of n. The other slots are
+// room for a server that answers with later steps than requested; merge refuses rows beyond them.
 const ringHorizons = 4
 
-// slot is the register of one action step. Its rows are in schedule.robot and schedule.model at the
-// same index.
+// slot is the register of one action step. The step's rows are in schedule.robot and schedule.model at the slot's
+// index.
 type slot struct {
-	step     int64 // noStep, or the step the rows belong to; stale when <= n
+	step     int64 // step of the rows, or noStep; at most n: the slot is stale
 	key      int64 // request that wrote the rows
 	start    int64 // first step of that request's chunk
 	source   rt.Instant
@@ -65,7 +64,7 @@ func newSchedule(horizon, dof int) *schedule {
 //rt:noalloc
 func (s *schedule) size() int { return int(s.end - s.n - 1) }
 
-// pop is Discipline.Pop for a step above n, and moves n to that step.
+// pop does the work of Discipline.Pop for a step above n. If it returns the action, it moves n to that step.
 //
 //rt:noalloc
 func (s *schedule) pop(step int64, now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration,
@@ -87,7 +86,7 @@ func (s *schedule) pop(step int64, now rt.Instant, maxAge time.Duration) (action
 	return action, age, false
 }
 
-// peek lends the action of a step above n, [dof], or nil without one.
+// peek returns the action of a step above n, [dof]; nil: the step has none. The slice is the schedule's memory.
 //
 //rt:noalloc
 func (s *schedule) peek(step int64) []float32 {
@@ -98,10 +97,9 @@ func (s *schedule) peek(step int64) []float32 {
 	return s.robot[i : i+s.dof : i+s.dof]
 }
 
-// merge joins a copy of a chunk: for every step above n the row of the newer request is kept. Only
-// a request newer than all before is accepted, so that a chunk was always conditioned on the
-// schedule that it is merged into. A chunk of the wrong shape, not finite, or with steps outside
-// the ring changes nothing.
+// merge joins a copy of a chunk: for every step above n, the schedule keeps the row of the newer request. merge accepts
+// only a chunk whose request is newer than the requests of all chunks before. A chunk of the wrong shape, with values
+// that are not finite, or with steps outside the ring changes nothing.
 //
 //rt:noalloc
 func (s *schedule) merge(c *Chunk, r Result) Result {
@@ -124,15 +122,15 @@ func (s *schedule) check(c *Chunk) Outcome {
 	if o := checkShape(c, s.horizon, s.dof); o != Joined {
 		return o
 	}
-	// All rows must fit above n; a chunk below n is late, not wrong.
+	// The last row must fit into the ring above n. A chunk with all steps up to n is late, not wrong.
 	if c.step < 0 || c.step > s.n+int64(len(s.slots)-c.Rows)+1 {
 		return ahead
 	}
 	return Joined
 }
 
-// join is the pointwise join for the steps above n: commutative, associative and idempotent in the
-// chunks; on a tie the existing row is kept.
+// join is the pointwise join for the steps above n: commutative, associative and idempotent in the chunks. If the keys
+// are equal, it keeps the existing row.
 //
 //rt:noalloc
 func (s *schedule) join(c *Chunk, r Result) Result {
@@ -178,8 +176,8 @@ func (s *schedule) store(step int64, row, delay int, c *Chunk) {
 	}
 }
 
-// copyPrefix copies the steps from n+1 up to the first gap, at most maxRows. modelRows is the
-// number of leading steps with a model row.
+// copyPrefix copies the rows of the steps from n+1 up to the first gap, at most maxRows of them, and returns their
+// number. modelRows is the number of leading steps with a model row.
 //
 //rt:noalloc
 func (s *schedule) copyPrefix(robot, model []float32, maxRows int) (rows, modelRows int) {
@@ -204,8 +202,8 @@ func (s *schedule) condition(a *Ask, c *Config, delay int) {
 	a.Delay = min(delay, a.Rows) // only rows that are sent can condition
 }
 
-// appendSpans describes the next actions up to the first gap, at most maxRows, by the chunks that
-// they belong to, for a server that keeps its raw chunks.
+// appendSpans appends spans to dst for the next actions up to the first gap, at most maxRows of them. They are for a
+// server that keeps its raw chunks.
 //
 //rt:noalloc
 func (s *schedule) appendSpans(dst []Span, maxRows int) []Span {
@@ -226,8 +224,8 @@ func (s *schedule) appendSpan(dst []Span, step int64) []Span {
 	return append(dst, Span{Key: c.key, Start: index, End: index + 1})
 }
 
-// clear drops every action that has not run. n stays: a step never runs twice,
-// not even across episodes, and an answer to an older request still loses.
+// clear drops every action that has not run. n stays: a step never runs twice, not even across episodes, and merge
+// still refuses an answer to an older request.
 //
 //rt:noalloc
 func (s *schedule) clear() {
@@ -241,7 +239,7 @@ func (s *schedule) clear() {
 //rt:noalloc
 func (s *schedule) holds(step int64) bool { return s.slots[step&s.mask].step == step }
 
-// extend restores end after n moved or slots were filled, in O(1) per action.
+// extend computes end again after n has moved or slots were filled, in O(1) per action.
 //
 //rt:noalloc
 func (s *schedule) extend() {
@@ -264,15 +262,15 @@ func (s *schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
 	s.extend()
 }
 
-// watermark is the key of a last-write-wins register: the newest one accepted. A register with a
-// reader has two: the writer's refuses a key that is not newer, the reader's reports whether it has
-// seen the newest.
+// watermark is the newest key that a last-write-wins register has accepted. A register with a reader has two
+// watermarks: the writer's refuses a key that is not newer, and the reader's reports whether the reader has got the
+// newest value.
 type watermark int64
 
-// noKey is below every request key, so that the first request always wins.
+// noKey is below every request key, so that accept accepts the first key.
 const noKey = math.MinInt64
 
-// accept reports whether key is newer than all before, and keeps it.
+// accept reports whether key is newer than all keys before, and if so stores it.
 //
 //rt:noalloc
 func (w *watermark) accept(key int64) bool {

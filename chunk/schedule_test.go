@@ -72,12 +72,12 @@ func TestCopyPrefix(t *testing.T) {
 	if rows, known := s.copyPrefix(robot, model, 1); rows != 1 || known != 1 {
 		t.Errorf("copyPrefix of at most 1 row = %d, %d, want 1, 1", rows, known)
 	}
-	// When a server sends no model chunk, the robot rows still condition.
+	// When a server sends no model rows, the robot rows still condition the next chunk.
 	merge(s, &Chunk{Key: 2, step: 3, Rows: 2, DOF: 2, Robot: []float32{1, 2, 3, 4}})
 	if rows, known := s.copyPrefix(robot, model, 4); rows != 4 || known != 2 {
 		t.Errorf("copyPrefix = %d robot rows, %d model rows, want 4, 2", rows, known)
 	}
-	// A model row after a missing one is not sent.
+	// copyPrefix does not copy a model row after a step without a model row.
 	merge(s, &Chunk{Key: 3, step: 4, Rows: 1, DOF: 2, Robot: []float32{5, 6}, Model: []float32{.5, .6}})
 	if rows, known := s.copyPrefix(robot, model, 4); rows != 4 || known != 2 {
 		t.Errorf("copyPrefix = %d robot rows, %d model rows with a gap, want 4, 2", rows, known)

@@ -1,9 +1,9 @@
 package chunk
 
-// trigger decides on which tick drtc asks for the next chunk, and which delay to announce. It fires
-// when at most H - s_min actions are left and the cooldown has run out; firing sets the cooldown to
-// the latency estimate plus epsilon, or less (cooldownRunway). It never waits for an answer: after
-// at most estimate + epsilon + 1 ticks a newer request supersedes a lost one.
+// trigger decides on which tick drtc asks for the next chunk, and which delay to announce. It fires when at most H -
+// s_min actions are left and the cooldown has run out; firing sets the cooldown to the latency estimate plus epsilon,
+// or less (cooldownRunway). It never waits for an answer: after at most estimate + epsilon + 1 ticks a newer request
+// replaces a lost request; after a long silence, later (spread).
 //
 // Owner: the tick thread.
 type trigger struct {
@@ -14,8 +14,8 @@ type trigger struct {
 	waited   int  // ticks since an answer joined, or since askNow
 }
 
-// onTick advances the cooldown and decides whether to ask now. size is the number of actions left
-// after Pop and OnChunk; delay the estimate, at most size. On a tick without an observation call
+// onTick advances the cooldown and reports whether to ask now. size is the number of actions left after Pop and
+// OnChunk. delay is the delay to announce: the estimate, but at most size. On a tick without an observation, call
 // onTickWithoutObservation instead.
 //
 //rt:noalloc
@@ -30,7 +30,7 @@ func (t *trigger) onTick(size int) (fire bool, delay int) {
 	return true, min(estimate, size)
 }
 
-// timeout returns the number of ticks after which a request without an answer is repeated.
+// timeout returns the number of ticks, without epsilon, after which drtc repeats a request without an answer.
 //
 //rt:noalloc
 func (t *trigger) timeout(estimate, size int) int {
@@ -55,8 +55,8 @@ func (t *trigger) answered(rtt float64) {
 	t.latency.observe(rtt)
 }
 
-// askNow makes the next tick fire: the request under way is lost, or the actions left are older
-// than their number suggests.
+// askNow makes the next tick fire, because the request under way is lost, or the actions left are older than their
+// number suggests.
 //
 //rt:noalloc
 func (t *trigger) askNow() { t.cooldown, t.waited, t.due = 0, 0, true }

@@ -26,8 +26,8 @@ func unseeded() *jacobsonKarels {
 	return &jacobsonKarels{initial: 20.0 / 60, alpha: defaultAlpha, beta: defaultBeta, k: defaultK}
 }
 
-// After a break the actions left are older than their number suggests, so the next tick asks even
-// with a full schedule, and only that tick. The original does not ask.
+// After a break the actions left are older than their number suggests, so the next tick, and only that tick, asks even
+// if the schedule is full. The original does not ask.
 func TestAskNowAsksWhateverIsLeft(t *testing.T) {
 	d := newTrigger(fixed(0.05))
 	if fire, _ := d.onTick(45); fire {
@@ -104,9 +104,9 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// After a spike the estimate stays high for long. With the default cooldown a lost answer then
-// costs half of the actions left, not most of them, and a link that is truly slow is not asked
-// twice; the DRTC program's cooldown is tested for comparison.
+// After a spike the estimate stays high for long. With the default cooldown a lost answer then costs half of the
+// actions left, not most of them, and over a link that is truly slow drtc does not ask twice. The test compares this
+// with the DRTC program's cooldown.
 func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -177,8 +177,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Goal: the answer of a policy that takes minutes finds its request, in every discipline and with
-// short chunks, since repeats become less and less frequent.
+// Goal: every discipline still has the request of an answer for which the policy took minutes, also with short chunks,
+// because it repeats requests less and less often.
 func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
 	for _, name := range Schedules {
 		for _, horizon := range []int{2, 16, 50} {

@@ -2,9 +2,9 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// v1 is the first remote proposal: while actions for at most Buffer are left an observation leaves;
-// its answer drops the rows that ran meanwhile and is blended into the rest, unless it is older
-// than a previous one. The next request waits for the last round trip + epsilon.
+// v1 is the first remote proposal: while actions for at most Buffer are left, it sends an observation. It drops the
+// rows of the answer that ran while the answer was under way, and blends the other rows with the actions left, unless
+// the answer is older than a merged answer. The next request waits for the last round trip + epsilon.
 //
 // Source: LeRobot's async proposal, version 1, sections 8 and 11.5.
 type v1 struct {

@@ -30,11 +30,11 @@ type splitter struct {
 type cut struct {
 	drop    int  // bytes at the beginning that belong to no picture
 	picture int  // bytes of the picture that follows them; 0: it is not complete
-	torn    bool // part of drop began as a picture, and another one followed
+	torn    bool // drop has the beginning of a picture that did not end
 }
 
-// next looks for the end of the first picture in b. The caller removes the dropped bytes and the
-// picture before it calls next again, with what remains and newer bytes.
+// next looks for the end of the first picture in b. Before the caller calls next again, it removes the dropped bytes
+// and the picture from b, and may append newer bytes.
 //
 //rt:noalloc
 func (s *splitter) next(b []byte) (c cut) {

@@ -24,7 +24,8 @@ func picture(t testing.TB, shade byte) []byte {
 	return bytes.Join([][]byte{b.Bytes()[:2], app1, b.Bytes()[2:]}, nil)
 }
 
-// cutAll cuts a stream that arrives in pieces of that size.
+// cutAll cuts a stream that arrives in pieces of piece bytes. It returns the pictures, the number of dropped bytes, and
+// the number of torn pictures.
 func cutAll(stream []byte, piece int) (pictures [][]byte, dropped, torn int) {
 	var s splitter
 	var in []byte
@@ -82,8 +83,8 @@ func TestPicturesAreCutOutOfAStream(t *testing.T) {
 	}
 }
 
-// Property: the pieces in which a stream arrives change nothing, pictures and dropped bytes are parts
-// of the stream in order, and a picture that jpeg.Inspect accepts is cut where it ends.
+// Property: the result does not depend on the pieces in which a stream arrives, the pictures are parts of the stream in
+// order, and a picture that jpeg.Inspect accepts is cut where it ends.
 func FuzzSplit(f *testing.F) {
 	a := picture(f, 0)
 	f.Add(a, 3)

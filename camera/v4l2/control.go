@@ -26,14 +26,14 @@ const (
 type alias struct {
 	name   string
 	auto   uint32
-	on     []int32 // values of the automatic control for auto; the first that the camera has is used
+	on     []int32 // values of the control auto for the setting auto, the preferred value first
 	off    int32
-	values []uint32 // controls for the value; the first existing one is used
-	also   uint32   // control that would override a value, so set to 0 with it
+	values []uint32 // controls that set a number, the preferred control first
+	also   uint32   // control that could override the number; set to 0 with it
 }
 
-// aliases are the controls that matter to a policy. An exposure that follows the light halves many
-// webcams' rate in the dark, so its priority is set to 0 too.
+// aliases are the controls that matter to a policy. With exposure priority, many webcams halve their rate in the dark,
+// so a number as exposure also sets the priority to 0.
 var aliases = []alias{
 	{"exposure", cidExposureAuto, []int32{3, 0, 2}, 1, []uint32{cidExposureAbsolute, cidExposure}, cidExposurePriority},
 	{"white-balance", cidAutoWhiteBalance, []int32{1}, 0, []uint32{cidTemperature}, 0},
@@ -115,7 +115,7 @@ func (c *Control) takes(v int32) bool {
 	return c.Kind != "menu" || int(v) < len(c.Menu) && c.Menu[v] != ""
 }
 
-// parse reads a value: a number, on or off, or a word of the menu.
+// parse returns the control's value for a text: a number, on or off, or a word of the menu.
 func (c *Control) parse(text string) (int32, error) {
 	v, err := strconv.ParseInt(text, 0, 32)
 	switch {

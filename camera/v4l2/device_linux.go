@@ -33,7 +33,7 @@ type device struct {
 	cap  capability
 }
 
-// openDevice opens a node, if it is a camera that streams.
+// openDevice opens a node. It returns an error if the node is no camera that can stream.
 func openDevice(path string) (*device, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
@@ -72,7 +72,7 @@ func openDevice(path string) (*device, error) {
 
 func (d *device) close() { unix.Close(d.fd) }
 
-// modes lists the camera's modes; of a range of sizes only the wanted ones.
+// modes lists the camera's modes. Of a range of sizes it lists only the sizes that w names.
 func (d *device) modes(w Want) (all []Mode) {
 	for i := range uint32(maxFormats) {
 		f := fmtdesc{index: i, kind: bufTypeCapture}
@@ -155,7 +155,7 @@ func (f fraction) rate() float64 {
 	return float64(f.den) / float64(f.num)
 }
 
-// setMode sets the mode and returns the driver's answer.
+// setMode sets the mode and returns the format that the driver has chosen.
 func (d *device) setMode(m Mode) (camera.Format, error) {
 	var code uint32
 	for c, p := range pixels {
@@ -286,7 +286,7 @@ func (d *device) control(id uint32) (int32, unix.Errno) {
 	return c.value, errno
 }
 
-// apply sets the controls in order and reads each back.
+// apply sets the controls in order and checks each of them by a read.
 func (d *device) apply(settings []Setting) error {
 	all := d.controls()
 	for _, s := range settings {

@@ -49,9 +49,8 @@ func fourcc(s string) uint32 {
 	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
 }
 
-// The structs below are the kernel's, on 64-bit machines with its usual ioctl numbers: amd64,
-// arm64, riscv64. layout_test.go compares them with the layout that the C compiler derives from the
-// kernel's header.
+// The structs below are the kernel's on the 64-bit machines that use its usual ioctl numbers: amd64, arm64, riscv64.
+// layout_test.go compares them with the layout that the C compiler derives from the kernel's header.
 
 type capability struct {
 	driver                            [16]byte
@@ -69,8 +68,7 @@ type fmtdesc struct {
 
 type frmsize struct {
 	index, pixelformat, kind uint32
-	// Discrete: width, height. Otherwise min, max and step of the width, then of
-	// the height.
+	// For a discrete size: width, height. For a range of sizes: min, max and step of the width, then of the height.
 	u [6]uint32
 	_ [2]uint32
 }
@@ -194,5 +192,5 @@ func ioctl(fd int, number uintptr, p unsafe.Pointer) unix.Errno {
 	}
 }
 
-// text reads a C string that may fill its field.
+// text returns the C string in b, which has no zero byte at its end if it fills b.
 func text(b []byte) string { return unix.ByteSliceToString(b) }

@@ -48,7 +48,7 @@ func TestIoctlNumbers(t *testing.T) {
 	}
 }
 
-// The compiler checks every architecture that has the assertions.
+// The package, with the assertions about its structs, compiles on amd64 and arm64.
 func TestLayoutOnEveryArchitecture(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
@@ -63,7 +63,7 @@ func TestLayoutOnEveryArchitecture(t *testing.T) {
 	}
 }
 
-// Offsets of fields, by the C expression for each.
+// offsets has the offsets of our fields, each with the C expression for the kernel's offset.
 var offsets = []struct {
 	field string
 	ours  uintptr
@@ -97,7 +97,7 @@ var offsets = []struct {
 	{"V4L2_CAP_VIDEO_CAPTURE_MPLANE", capCaptureMP},
 }
 
-// The C compiler reads the kernel's header for itself.
+// The C compiler computes the same sizes and offsets from the kernel's header.
 func TestLayoutIsTheKernelHeaders(t *testing.T) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {

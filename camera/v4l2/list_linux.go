@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// List returns the cameras of this machine by number, and the errors of nodes that may not be
-// opened.
+// List returns the cameras of this machine in the order of their numbers. denied has an error for each node that we may
+// not open.
 func List() (all []Info, denied []error) {
 	nodes, _ := filepath.Glob("/dev/video*")
 	slices.SortFunc(nodes, func(a, b string) int { return number(a) - number(b) })

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks reports leftovers of the tests, as an exit status.
+// leaks prints which resources the tests have not released, and returns an exit status.
 func leaks() int {
 	left := 0
 	fds, _ := os.ReadDir("/proc/self/fd")
@@ -80,7 +80,7 @@ func machine(t *testing.T) {
 	}
 }
 
-// small is a picture size that an emulated processor can paint at full rate.
+// small has a picture size that vivid can paint at full rate on an emulated processor.
 var small = Want{Width: 320, Height: 180, FPS: 25, Pixels: camera.YUYV}
 
 func open(t *testing.T, cfg Config) *Source {
@@ -97,7 +97,7 @@ func open(t *testing.T, cfg Config) *Source {
 	return s
 }
 
-// grab returns the next frame; stalls of the emulated processor are retried.
+// grab fills f with the next frame. It tries again when the emulated processor was too slow.
 func grab(t *testing.T, s *Source, f *camera.Frame) {
 	t.Helper()
 	for range 10 {
@@ -141,8 +141,7 @@ func TestMachineLists(t *testing.T) {
 	t.Logf("%d modes, %d controls", len(all[0].Modes), len(all[0].Controls))
 }
 
-// Every pixel format streams whole pictures, in order, with the driver's instants, and red is red
-// in each.
+// In every pixel format the source delivers whole pictures in order, with the driver's instants, and red is red.
 func TestMachineFormats(t *testing.T) {
 	machine(t)
 	set(t, "test-pattern", "100-red")
@@ -190,7 +189,7 @@ func middle(f *camera.Frame) []byte {
 	return row[160:][:1]
 }
 
-// colour is pure red by ITU-R BT.601, narrow range.
+// colour returns the bytes of a pure red pixel in a format, by ITU-R BT.601, narrow range.
 func colour(p camera.PixelFormat) []byte {
 	switch p {
 	case camera.YUYV:
@@ -321,7 +320,7 @@ func TestMachineErrorFramesAreNotDelivered(t *testing.T) {
 	}
 }
 
-// After a fatal error the stream is set up again by itself.
+// After a fatal error, Grab sets the stream up again.
 func TestMachineFatalErrorIsRepaired(t *testing.T) {
 	s := open(t, Config{Controls: []Setting{{"brightness", "99"}}})
 	var f camera.Frame
@@ -353,8 +352,8 @@ func until(s *Source, f *camera.Frame, want error) error {
 	return fmt.Errorf("Grab() never says %w", want)
 }
 
-// An unplugged camera is noticed at once, lent pictures stay unchanged although the device is
-// closed, and after plugging in the same source continues.
+// Grab reports an unplugged camera at once, lent pictures stay unchanged although the device is closed, and the same
+// source continues after the camera is plugged in again.
 func TestMachineUnplugAndReplug(t *testing.T) {
 	rttest.RealTime(t)
 	s := open(t, Config{})
@@ -380,7 +379,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 			t.Errorf("the picture lent as %d changed", i)
 		}
 	}
-	for i := range held { // vivid is plugged in again when its last user has closed it
+	for i := range held { // vivid returns when its last user has closed it
 		for range 40 {
 			if err := s.Grab(&held[i]); err == nil {
 				break
@@ -404,7 +403,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 	}
 }
 
-// A silent driver is given up after the watchdog's time.
+// Grab gives up a silent driver after the watchdog's time.
 func TestMachineWatchdog(t *testing.T) {
 	rttest.RealTime(t)
 	s := open(t, Config{})
@@ -439,7 +438,7 @@ func TestMachineBusy(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(Open(Config{Path: "/dev/null"}, rt.KernelClock())), ErrNoVideo)
 }
 
-// From dequeue to hand-over nothing is allocated, in three slots as rt.Latest has them.
+// Grab allocates nothing when it fills three slots in turn, as rt.Latest has them.
 func TestMachineGrabNoAlloc(t *testing.T) {
 	s := open(t, Config{})
 	var slots [camera.LentMax]camera.Frame
@@ -453,8 +452,8 @@ func TestMachineGrabNoAlloc(t *testing.T) {
 	}
 }
 
-// feed writes motion JPEG into the loopback's other side, every second picture without Huffman
-// tables and with padding at its end, until stop is closed.
+// feed writes motion JPEG into v4l2loopback until stop is closed. Every second picture has no Huffman tables, and
+// padding at its end.
 func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	t.Helper()
 	fd := rttest.Must(unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0))(t)

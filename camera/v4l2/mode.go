@@ -13,11 +13,11 @@ import (
 // Want holds the criteria for choosing a mode.
 type Want struct {
 	Width, Height int                // exactly; 0: any
-	NearW, NearH  int                // for any size: at least this, as little more as possible; 0: 640x480
-	FPS           int                // at least, as little more as possible; 0: 30
+	NearW, NearH  int                // where Width is 0: the smallest size from this on; 0: 640x480
+	FPS           int                // the lowest rate from this on; 0: 30
 	Pixels        camera.PixelFormat // exactly; 0: the best
-	// prefer formats that need no decoding, because pictures will be changed; otherwise MJPEG,
-	// which is sent unchanged
+	// prefer formats that need no decoding, because the caller changes the pictures; without Raw, prefer MJPEG, which
+	// the caller can send unchanged
 	Raw bool
 }
 
@@ -38,8 +38,8 @@ func (w *Want) preference() []camera.PixelFormat {
 	return []camera.PixelFormat{camera.MJPEG, camera.NV12, camera.YUYV, camera.RGB8, camera.Gray8}
 }
 
-// choose picks a camera's best mode: by size, then by a rate that suffices, then by
-// the pixels that cost least, then by the closest rate.
+// choose returns a camera's best mode. Size counts first, then whether the rate suffices, then the preference of pixel
+// formats, then the lower rate.
 func choose(modes []Mode, w Want) (Mode, error) {
 	if len(modes) == 0 {
 		return Mode{}, fmt.Errorf("%w: it offers none of mjpeg, yuyv, nv12, grey and rgb", ErrMode)
@@ -82,7 +82,7 @@ func worse(a bool) int {
 	return -1
 }
 
-// nearest returns the smallest size that contains the wanted one, else the largest.
+// nearest returns the smallest size that contains the wanted size, or the largest size if none does.
 func nearest(modes []Mode, w Want) (width, height int) {
 	nw, nh := w.NearW, w.NearH
 	if nw == 0 {

@@ -17,7 +17,7 @@ const (
 	minWatchdog    = time.Second
 	watchdogFrames = 4
 	retryInterval  = 250 * time.Millisecond // interval of the search for an absent camera
-	copies         = camera.LentMax + 1     // copies of pictures, where the driver's buffers cannot be lent
+	copies         = camera.LentMax + 1     // where the source cannot lend the driver's buffers, it lends these
 )
 
 // Source is an open camera.
@@ -100,10 +100,10 @@ func Open(cfg Config, clock rt.Clock) (*Source, error) {
 // Format returns the format of the frames.
 func (s *Source) Format() camera.Format { return s.format }
 
-// Lends reports that frames point at the source's memory.
+// Lends makes Source a camera.Lender: frames point at the source's memory.
 func (s *Source) Lends() {}
 
-// Live reports that the pictures come from a sensor.
+// Live makes Source a camera.Live: the pictures come from a sensor.
 func (s *Source) Live() {}
 
 // Describe returns the camera's name, its mode, and how the mode differs from the wanted one.
@@ -121,8 +121,8 @@ func (s *Source) Counts() camera.Counts {
 	}
 }
 
-// Grab lends the newest frame. Errors: camera.ErrStalled, ErrStream and ErrGone,
-// after which the next call sets the stream up again; camera.ErrClosed.
+// Grab lends the newest frame. It returns camera.ErrClosed after Close. After camera.ErrStalled, ErrStream and ErrGone
+// the next call sets the stream up again.
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {
@@ -156,8 +156,8 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	}
 }
 
-// newest dequeues all full buffers and keeps the newest good one, described by s.stream.dq; -1
-// without a good one. An errno ends the stream.
+// newest dequeues all full buffers and queues all again but the newest good one. It returns the index of this buffer,
+// which s.stream.dq describes, or -1 if no buffer is good. With an errno the stream has failed.
 //
 //rt:noalloc
 func (s *Source) newest() (index int, errno unix.Errno) {
@@ -208,7 +208,8 @@ func (s *Source) good(b *buffer) bool {
 	return int(b.bytesUsed) >= whole.FrameBytes()
 }
 
-// count follows the driver's sequence number, which may wrap, restart or stop.
+// count adds the step of the driver's sequence number to s.sequence, and the frames in between to s.missed. The
+// driver's number may wrap, restart or stand still.
 //
 //rt:noalloc
 func (s *Source) count(sequence uint32) {
@@ -245,8 +246,9 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 	st.queue(index) // the next dequeue returns its error
 }
 
-// takenAt returns the instant at which a picture was taken, or now where the driver has no time stamps. Once
-// they have not increased they are not used any more, because a run would wait for a newer picture forever.
+// takenAt returns the instant at which a picture was taken, or now if the driver has no time stamps. After the first
+// time stamp that is not newer than the one before, takenAt always returns now: otherwise a run could wait forever for
+// a newer picture.
 //
 //rt:noalloc
 func (s *Source) takenAt(b *buffer, now rt.Instant) rt.Instant {
@@ -315,7 +317,8 @@ func (s *Source) end() {
 	s.ended = kept
 }
 
-// reopen sets the camera up as before. While the camera is absent each call takes retryInterval.
+// reopen sets the camera up as before. While the camera is absent, each call waits for retryInterval and returns an
+// error.
 //
 //go:noinline
 func (s *Source) reopen() error {
@@ -350,7 +353,8 @@ func (s *Source) reopen() error {
 	return nil
 }
 
-// locate opens the node with the camera's name and socket; the kernel may have numbered it anew.
+// locate opens the node of the camera with the same name at the same socket. The kernel may have given the node another
+// number.
 func (s *Source) locate() *device {
 	nodes, _ := filepath.Glob("/dev/video*")
 	for _, path := range append([]string{s.cfg.Path}, nodes...) {
@@ -366,7 +370,7 @@ func (s *Source) locate() *device {
 	return nil
 }
 
-// Close stops the camera. Frames that are still lent must not be used any more.
+// Close stops the camera. The caller must not use lent frames afterwards.
 func (s *Source) Close() error {
 	if s.closed.Swap(true) {
 		return camera.ErrClosed

@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// A time stamp that stands still or goes back, as of a driver that converts its camera's own clock, does not make
-// later pictures older than earlier ones.
+// Time stamps may stand still or go back, for example where a driver converts the camera's clock. They do not make a
+// picture older than the picture before it.
 func TestTimeStampsThatGoBack(t *testing.T) {
 	var s Source
 	for i, tt := range []struct{ stamp, now, want int64 }{

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	wantBuffers = 8 // in the driver; LentMax of them may be lent
-	minQueued   = 3 // the driver needs two to stream at all, and one is dequeued
+	wantBuffers = 8 // in the driver; the caller may hold LentMax of them
+	minQueued   = 3 // the driver needs two to stream, and a third is dequeued
 	maxBuffers  = 32
 )
 
-// mapping is one of the driver's buffers, or the memory in its place.
+// mapping is one of the driver's buffers, or the memory that has replaced it.
 type mapping struct {
 	mem  []byte
 	lent bool
@@ -31,7 +31,7 @@ type stream struct {
 	dq, q   buffer
 }
 
-// startStream gets buffers, queues them and starts. An error closes the device.
+// startStream requests buffers, queues them and starts the stream. If it fails, it closes the device.
 func (d *device) startStream() (*stream, error) {
 	s := &stream{device: d}
 	s.poll[0] = unix.PollFd{Fd: int32(d.fd), Events: unix.POLLIN}
@@ -90,7 +90,7 @@ func (s *stream) dequeue() unix.Errno {
 	return ioctl(s.fd, vidiocDQBuf, unsafe.Pointer(&s.dq))
 }
 
-// wait waits for a full buffer. The events are those of poll; 0 after the timeout.
+// wait waits at most ms milliseconds for a full buffer. It returns poll's events; 0 after the time or a signal.
 //
 //rt:noalloc
 func (s *stream) wait(ms int) int16 {
@@ -101,8 +101,8 @@ func (s *stream) wait(ms int) int16 {
 	return s.poll[0].Revents
 }
 
-// stop frees everything but the lent pictures, which it returns. They keep their addresses but move
-// to anonymous memory: while one page of the driver's is mapped, an unplugged camera cannot return.
+// stop ends the stream and frees everything but the lent pictures, which it returns. It moves these to anonymous memory
+// at the same addresses, because an unplugged camera cannot return while a page of the driver's memory is mapped.
 func (s *stream) stop() (lent []mapping) {
 	off := int32(bufTypeCapture)
 	ioctl(s.fd, vidiocStreamOff, unsafe.Pointer(&off))
@@ -113,7 +113,7 @@ func (s *stream) stop() (lent []mapping) {
 			continue
 		}
 		lent[i] = b
-		moveAway(b.mem) // without memory for the copy the camera stays absent until the picture is returned
+		moveAway(b.mem) // if this fails, the camera stays absent until the caller returns the picture
 	}
 	s.buffers = nil
 	none := requestBuffers{kind: bufTypeCapture, memory: memoryMmap}
@@ -122,7 +122,8 @@ func (s *stream) stop() (lent []mapping) {
 	return lent
 }
 
-// moveAway replaces a mapping by a copy at the same address, atomically for readers.
+// moveAway replaces a mapping by a copy at the same address. A concurrent reader finds either of them, with the same
+// bytes.
 func moveAway(mem []byte) error {
 	size := uintptr(len(mem))
 	p, err := unix.MmapPtr(-1, 0, nil, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)

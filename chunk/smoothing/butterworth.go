@@ -10,7 +10,7 @@ import (
 // maxOrder is the highest order of a filter.
 const maxOrder = 4
 
-// The pass bands that a digital filter can have, as shares of half the rate.
+// The bounds of a filter's cutoff frequency, as shares of half the rate.
 const (
 	lowestBand  = 0.01
 	highestBand = 0.99
@@ -30,7 +30,7 @@ type butterworth struct {
 	ahead    memory // scratch of preview
 }
 
-// section is a second-order section with scipy's b and a, a[0] = 1.
+// section is a second-order section with scipy's coefficients b and a, where a[0] is 1.
 type section struct{ b0, b1, b2, a1, a2 float64 }
 
 // memory is the state of every joint: two values for each section, and the last
@@ -86,13 +86,14 @@ func design(cutoff, fps float64, order int) (s []section) {
 	if order%2 == 1 {
 		s = append(s, section{b0: 1, b1: 1, a1: -real(pole(math.Pi))})
 	}
-	// From the real axis outwards, where the damping is least.
+	// The pairs of poles are in order from the real axis outwards; the last pair has the least damping.
 	for k := order / 2; k >= 1; k-- {
 		p := pole(math.Pi/2 + math.Pi*float64(2*k-1)/float64(2*order))
 		s = append(s, section{1, 2, 1, -2 * real(p), real(p)*real(p) + imag(p)*imag(p)})
 	}
-	// Of an odd order's three zeros at -1 and one at 0, scipy assigns to the last pair of poles the
-	// nearest zero and one at -1, to the real pole the others.
+	// With an odd order there are three zeros at -1 and one at 0 for the last pair of poles and the real pole. scipy
+	// assigns the zero nearest to the last pair and a zero at -1 to this pair, and the two other zeros to the real
+	// pole.
 	if last := len(s) - 1; order%2 == 1 && last > 0 && -s[last].a1/2 > -0.5 {
 		s[0].b1, s[0].b2 = 2, 1
 		s[last].b1, s[last].b2 = 1, 0
@@ -115,7 +116,7 @@ func (f *butterworth) apply(row []float32) {
 	f.primed = true
 }
 
-// preview replaces rows, [n*dof], by the rows that apply would make if they came next.
+// preview replaces rows, [n*dof], by the rows that apply would make of them. It changes no state.
 //
 //rt:noalloc
 func (f *butterworth) preview(rows []float32) {
@@ -158,7 +159,8 @@ func (f *butterworth) settle(z [][2]float64, x float64) {
 	}
 }
 
-// step is direct form II transposed. The conversions keep arm64 from fusing.
+// step filters the value x of a joint in direct form II transposed. The conversions keep arm64 from fusing the products
+// into the sums.
 //
 //rt:noalloc
 func (f *butterworth) step(z [][2]float64, last, x float64) float64 {

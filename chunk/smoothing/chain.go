@@ -1,8 +1,8 @@
-// Package smoothing contains the optional stages between the schedule and the last gate before the bus:
-// a low-pass filter per joint (butterworth.go), LeRobot's action interpolator (interpolator.go),
-// limits of velocity and acceleration (rate.go). A Chain runs them in this order. A stage changes a
-// row in place and allocates nothing after it is made. It can preview its result for the rows that
-// run next, so that the policy is conditioned on the arm's real motion.
+// Package smoothing contains the optional stages between the schedule and the last gate before the bus: a low-pass
+// filter per joint (butterworth.go), LeRobot's action interpolator (interpolator.go), limits of velocity and
+// acceleration (rate.go). A Chain runs them in this order. A stage changes a row in place and allocates nothing after
+// its construction. It can preview its result for the rows that run next, so that the policy can be conditioned on the
+// arm's real motion.
 package smoothing
 
 import (
@@ -10,7 +10,8 @@ import (
 	"fmt"
 )
 
-// Config selects the stages: without a Cutoff, a Velocity or an Accel that stage is absent.
+// Config selects the stages: there is no filter if Cutoff is 0, and there are no limits if both Velocity and Accel are
+// 0.
 type Config struct {
 	Cutoff     float64 // Hz of the low-pass filter, where the amplitude has fallen to 0.71
 	Order      int     // the filter's order, 1 to 4; 0: 2
@@ -76,7 +77,7 @@ func (l *Chain) Add(action []float32) {
 	l.ticks.add(l.row)
 }
 
-// Next lends the row of this tick, [dof], or nil when the arm is held.
+// Next returns the row of this tick, [dof], valid until the next call; nil: there is none, and the arm is held.
 //
 //rt:noalloc
 func (l *Chain) Next() []float32 {
@@ -91,7 +92,8 @@ func (l *Chain) Next() []float32 {
 	return row
 }
 
-// Preview replaces rows, [n*dof], by the rows that Add and Next would make if they came next.
+// Preview replaces rows of actions, [n*dof], by the rows that the filter and the limits would make of them if they were
+// added next. It changes no state.
 //
 //rt:noalloc
 func (l *Chain) Preview(rows []float32) {

@@ -5,8 +5,8 @@ import "fmt"
 // maxMultiplier is the largest number of ticks per action.
 const maxMultiplier = 64
 
-// interpolator runs the arm at N ticks per action, on the line from one action to the next; the
-// last tick is exactly the action. The first action lasts one tick.
+// interpolator makes n ticks of each action, on the line from the last action to this one. The last of these ticks is
+// exactly the action. The first action lasts one tick.
 //
 // Source: lerobot utils/action_interpolator.py.
 type interpolator struct {
@@ -62,7 +62,7 @@ func (p *interpolator) next() []float32 {
 	return p.out
 }
 
-// reset drops the last action: there is no line to the next one.
+// reset drops the last action, so that the next action lasts one tick.
 //
 //rt:noalloc
 func (p *interpolator) reset() { p.index, p.count, p.started = 0, 0, false }

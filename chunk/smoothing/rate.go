@@ -17,7 +17,7 @@ type rateLimit struct {
 	started      bool
 }
 
-// newRateLimit returns limits for rows of dof joints, rate rows per second; a limit of 0 is no
+// newRateLimit returns a rateLimit for rows of dof joints at rate rows per second. A speed or accel of 0 means no
 // limit.
 func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
@@ -47,8 +47,8 @@ func (l *rateLimit) reset(row []float32) {
 //rt:noalloc
 func (l *rateLimit) rest() { clear(l.v) }
 
-// apply limits the row, [dof], in place. The first row passes unless reset was called before. A
-// value that is not finite is left for the last gate to refuse.
+// apply limits the row, [dof], in place. The first row passes unless reset was called before. It leaves a value that is
+// not finite unchanged, and the last gate before the bus refuses it.
 //
 //rt:noalloc
 func (l *rateLimit) apply(row []float32) {
@@ -64,7 +64,8 @@ func (l *rateLimit) apply(row []float32) {
 	}
 }
 
-// preview replaces rows, [n*dof], by the rows that apply would make with steps ticks for each.
+// preview replaces rows of actions, [n*dof], by the rows that apply would make if each action lasted steps ticks. It
+// changes no state.
 //
 //rt:noalloc
 func (l *rateLimit) preview(rows []float32, steps int) {
@@ -86,7 +87,8 @@ func (l *rateLimit) preview(rows []float32, steps int) {
 	}
 }
 
-// move takes one tick towards to; a joint whose goal is not finite stops.
+// move moves the position at and the velocity v of a joint by one tick towards to. If to is not finite, the joint
+// stops.
 //
 //rt:noalloc
 func (l *rateLimit) move(at, v *float64, to float64) {
@@ -96,8 +98,8 @@ func (l *rateLimit) move(at, v *float64, to float64) {
 	}
 	way := to - *at
 	want := way / l.dt
-	// The largest speed that still stops within the remaining distance, braking by accel*dt in
-	// every tick: v*v/(2*accel) + v*dt/2 <= |way|.
+	// stop is the largest speed v from which the joint still stops within the remaining distance, if it brakes by
+	// accel*dt in every tick: v*v/(2*accel) + v*dt/2 <= |way|.
 	if a := l.accel; !math.IsInf(a, 1) {
 		half := a * l.dt / 2
 		stop := math.Sqrt(half*half+2*a*math.Abs(way)) - half

@@ -54,8 +54,8 @@ type filterCase struct {
 	X, Y              [][]float64
 }
 
-// The DRTC program's filter around scipy's sosfilt, step by step, including the gains of 2 and
-// more, which newButterworth refuses.
+// The filter makes the same rows as the DRTC program's filter around scipy's sosfilt, also with the gains of 2 and more
+// that newButterworth refuses.
 func TestButterworthGolden(t *testing.T) {
 	for _, c := range goldens[filterCase](t, "drtc.json", "filter") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestInterpolatorGolden(t *testing.T) {
 	}
 }
 
-// follow lets limits follow a goal for so many ticks at 60 Hz, and checks that they hold.
+// follow applies limits to a goal for ticks ticks at 60 Hz, checks that they hold, and returns the positions.
 func follow(t *testing.T, speed, accel float64, ticks int, goal func(tick int) float64) (at []float64) {
 	t.Helper()
 	const rate = 60
@@ -212,7 +212,7 @@ func follow(t *testing.T, speed, accel float64, ticks int, goal func(tick int) f
 	return at
 }
 
-// A step of the goal is followed without overshoot, and ends exactly at the goal.
+// After a step of the goal the joint moves without overshoot, and ends exactly at the goal.
 func TestRateLimit(t *testing.T) {
 	for _, c := range []struct {
 		name         string

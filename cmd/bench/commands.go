@@ -21,8 +21,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// A command's flags are its measurement's Config, the outputs of its report, and the amount of
-// progress output.
+// The flags of a command are the Config of its measurement, the outputs of its report, and the amount of progress
+// output.
 
 // common are the flags of every command.
 type common struct {

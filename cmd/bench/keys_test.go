@@ -116,14 +116,14 @@ const labIntroduction = `# Keys of --json: commands that set up, check and measu
 Generated as [json.md](../json.md), which explains the notation.
 `
 
-// inLab reports that a section is in docs/lab/json.md: all but runs, their causes and ctl.
+// inLab reports whether a section is in docs/lab/json.md: all are, except the sections of runs, their causes and ctl.
 func inLab(title string) bool {
 	return !slices.Contains([]string{
 		"edge-rt", "edge-rt teleop and replay", "edge-rt why", "edge-rt ctl", "edge-rt leader", "lean-server",
 	}, title)
 }
 
-// linkTo links to a section from the page of another one.
+// linkTo returns a link to the section to, for the page with the section from.
 func linkTo(from, to string) string {
 	page := ""
 	switch {
@@ -135,10 +135,10 @@ func linkTo(from, to string) string {
 	return fmt.Sprintf("[%s](%s#%s)", to, page, strings.ReplaceAll(strings.ToLower(to), " ", "-"))
 }
 
-// TestJSONPage compares both pages with the types and the comments of their fields.
+// TestJSONPage compares docs/json.md and docs/lab/json.md with the types and the comments of their fields.
 func TestJSONPage(t *testing.T) {
 	pages := map[bool]string{false: introduction, true: labIntroduction}
-	var run []reflect.Type // the types in the summary of a run, which others repeat
+	var run []reflect.Type // the types in the summary of a run; other sections link to them
 	for _, s := range sections {
 		w := walker{t: t, links: map[reflect.Type]string{}}
 		for _, typ := range run {
@@ -209,11 +209,11 @@ var (
 		"unit of the joint")
 )
 
-// value adds the row of a key, or the rows of the struct below it.
+// value adds the row of the key path, or, if its type is a struct, the rows of the struct's keys.
 func (w *walker) value(path string, typ reflect.Type, comment string, optional bool) {
 	typ, path, comment = below(typ, path, comment)
 	kind := kindOf(typ)
-	if key := index.FindString(comment); key != "" { // a type that writes its own JSON: a histogram
+	if key := index.FindString(comment); key != "" { // a type with a MarshalJSON method, such as a histogram
 		path = path + "." + strings.ToUpper(strings.Trim(key, "[] "))
 		comment = comment[len(key):]
 		kind = "int"
@@ -247,8 +247,8 @@ func (w *walker) value(path string, typ reflect.Type, comment string, optional b
 	}
 }
 
-// below returns the type of the values in maps, lists and pointers, with its path. A comment of a
-// map begins with the name of its keys in brackets.
+// below returns the type of the values in maps, lists and pointers, with the path and the comment of these values. A
+// comment of a map begins with the name of its keys in brackets.
 func below(typ reflect.Type, path, comment string) (reflect.Type, string, string) {
 	for {
 		switch kind := typ.Kind(); {
@@ -265,7 +265,8 @@ func below(typ reflect.Type, path, comment string) (reflect.Type, string, string
 	}
 }
 
-// kindOf names the JSON of a type. It is empty for a container of values, which have their own kind.
+// kindOf returns the name of a type's kind of JSON value. It is empty for a container, whose values have their own
+// kinds.
 func kindOf(typ reflect.Type) string {
 	switch {
 	case typ == reflect.TypeFor[time.Time]():
@@ -295,7 +296,7 @@ func kindOf(typ reflect.Type) string {
 	return "int"
 }
 
-// figures names the figures of a distribution; it is empty for other types.
+// figures returns the names of the figures in a distribution; "" for other types.
 func figures(typ reflect.Type) string {
 	if typ.Kind() != reflect.Struct {
 		return ""

@@ -51,7 +51,7 @@ Build first (make build), and run jitter as root, or with ulimit -r 80: without 
 
 Exit codes: 0 measured, 1 broke while running, 2 wrong flag or program missing, 3 manifest, bundle or ONNX Runtime invalid, 5 real time refused.`
 
-// brief fits on a screen; a test compares its commands with the grammar.
+// brief is the short help, which fits on a screen. A test compares its commands with the grammar.
 const brief = `bench measures edge-rt and lean-server on this machine.
 
   bench jitter                                 two minutes: how late a tick wakes, beside cyclictest
@@ -133,7 +133,7 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	defer stop()
 	ctx := signals
 	if strings.HasPrefix(parsed.Command(), "part wire") {
-		stop() // the next signal ends the process at once: it has nothing to clean up
+		stop() // the next signal ends the process at once, without a clean-up
 		ctx = context.Background()
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))

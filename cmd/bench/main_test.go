@@ -20,7 +20,7 @@ var (
 	othersMissing error  // why edge-rt and lean-server could not be built
 )
 
-// TestMain builds the programs once: the tests run them as a user would.
+// TestMain builds the programs once. The tests run them as a user would.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "bench-test-")
 	if err != nil {
@@ -51,8 +51,8 @@ func benchCommand(t *testing.T, args ...string) *stagetest.Program {
 	return stagetest.Command(t, filepath.Join(programs, "bench"), args...)
 }
 
-// measured runs a measurement to its end and reads its report into v. The programs that it started
-// must have ended. It skips the test where the measurement needs something that is absent here.
+// measured runs a measurement to its end and reads its report into v. The programs that it started must have ended. It
+// skips the test if something that the measurement needs is absent on this machine.
 func measured(t *testing.T, v any, args ...string) {
 	t.Helper()
 	before := children(t)
@@ -177,8 +177,8 @@ func needs(t *testing.T) {
 	}
 }
 
-// The whole measurement runs in its shortest form. Two seconds give no meaningful figures; the test
-// checks that they are present and add up.
+// The whole jitter measurement, in its shortest form. Two seconds give no meaningful figures; the test only checks that
+// the figures are present and add up.
 func TestJitterOfLoopAndEdge(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
@@ -225,11 +225,11 @@ func TestJitterUnderLoad(t *testing.T) {
 	}
 }
 
-// marker names a variable of the environment that every program below this test has.
+// marker is the name of an environment variable that every program started by these tests has.
 const marker = "EDGERT_BENCH_TEST"
 
-// children counts the programs that these tests have started, orphans included. Other packages run
-// the same programs at the same time.
+// children counts the programs that these tests have started, orphans included. It recognises them by marker, because
+// the tests of other packages run the same programs at the same time.
 func children(t *testing.T) (n int) {
 	t.Helper()
 	ours := marker + "=" + os.Getenv(marker) + "\x00"

@@ -22,16 +22,16 @@ type streams struct {
 	args     []string
 }
 
-// output is one flag's rendering of the report R, written to the file name: - is standard output,
-// "" is no output.
+// output is the output of one flag: the report R in some form, written to the file name. The name - stands for standard
+// output, and "" for no output.
 type output[R any] struct {
 	flag, name string
 	render     func(R, io.Writer) error
 }
 
-// measure runs a measurement after it has checked that every output can be written. It shows the
-// report's table, on standard error where an output takes standard output, and writes the outputs,
-// JSON among them. env is the Env within cfg.
+// measure runs a measurement after it has checked that every output can be written. It prints the report's table, on
+// standard error if an output goes to standard output, and writes the outputs, one of which is JSON. env is the Env in
+// cfg.
 func measure[C any, R interface {
 	WriteTable(io.Writer) error
 }](ctx context.Context, s *streams, flags common, env *bench.Env, cfg *C,
@@ -67,7 +67,7 @@ func measure[C any, R interface {
 	return errors.Join(failed...)
 }
 
-// commandLine returns the command line as a shell takes it.
+// commandLine returns the command line, quoted for a shell.
 func commandLine(args []string) string {
 	words := []string{"bench"}
 	for _, arg := range args {
@@ -76,7 +76,7 @@ func commandLine(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// ready refuses outputs that cannot be delivered, before the measurement: two to one place, and a
+// ready refuses outputs that cannot be written, before the measurement begins: two outputs to the same place, and a
 // file that cannot be opened.
 func ready[R any](outputs ...output[R]) error {
 	taken := map[string]string{}

@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// One recipe in its shortest form: the real-time class, the garbage collector's setting and the
-// load take effect.
+// In a recipe, here in its shortest form, the real-time class, the garbage collector's setting and the load take
+// effect.
 func TestRecipeIsApplied(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)

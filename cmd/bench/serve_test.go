@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The report of a real server, with robots on links of their own, has every part. The quality of
-// the figures is for a quiet machine and a longer run.
+// The report on a real server, with one link for each robot, has every part. The test does not check the figures, which
+// need a quiet machine and a longer run.
 func TestServe(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)
@@ -58,8 +58,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// The real server, kept busy for seconds instead of minutes, batches and audit included, allocates
-// nothing and starts no garbage collection by itself; collections delay no request.
+// A real server with batches and audit, busy here for seconds instead of minutes, allocates nothing and starts no
+// garbage collection. Collections that the measurement starts delay no request.
 func TestServeSteadily(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// measureWire runs the whole measurement in its shortest form.
+// measureWire runs bench wire in its shortest form.
 func measureWire(t *testing.T, python string) (r wire.Report) {
 	t.Helper()
 	if testing.Short() {
@@ -57,15 +57,13 @@ func TestWireBesidePython(t *testing.T) {
 	if out, err := exec.Command(python, "-c", "import zenoh; zenoh.open").CombinedOutput(); err != nil {
 		t.Skipf("no official Zenoh: %v %s; run make test, or name an interpreter in EDGERT_PYTHON", err, out)
 	}
-	// TCP is direct only; our transport and the official one are measured directly and through the
-	// router.
+	// bench measures TCP only directly, and our transport and the official one directly and through the router.
 	if r := measureWire(t, python); len(r.Missing) != 1 || len(r.RoundTrips) != 10 || len(r.Floods) != 10 {
 		t.Errorf("missing %q, %d and %d results; want Rust, 10 and 10", r.Missing, len(r.RoundTrips), len(r.Floods))
 	}
 }
 
-// Child processes that are busy, here stopped, neither delay Ctrl-C nor outlive bench when it is
-// killed.
+// Child processes that do not react, here because they are stopped, neither delay Ctrl-C nor outlive a killed bench.
 func TestWireLeavesNobody(t *testing.T) {
 	rttest.RealTime(t)
 	const soon = 4 * time.Second // a child that is only asked to end may take 5 s

@@ -174,7 +174,7 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	}, flags.arms()...)
 }
 
-// attended returns the part of the configuration that teleop and replay share.
+// attended returns the part of the configuration that is the same for teleop and replay.
 func (r *runFlags) attended(screen *terminal.Terminal) (attend.Config, error) {
 	place, err := r.whole()
 	if err != nil {

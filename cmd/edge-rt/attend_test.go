@@ -69,7 +69,7 @@ func (a *attended) awaitState(state string) (live attend.Live) {
 	return live
 }
 
-// look compares the page with what both commands have in common.
+// look compares the page with the values that teleop and replay have in common.
 func (a *attended) look(schedule string) {
 	a.t.Helper()
 	live := a.awaitState("STREAMING")
@@ -102,7 +102,7 @@ func (a *attended) look(schedule string) {
 	}
 }
 
-// summary waits for the end, and returns the summary, whose text must have these parts.
+// summary waits for the end of the command and returns its summary. The summary's text must contain the parts.
 func (a *attended) summary(parts ...string) (s attend.Summary) {
 	a.t.Helper()
 	if err := a.cmd.Wait(); err != nil {
@@ -167,7 +167,7 @@ func TestTeleopAndReplayAreRuns(t *testing.T) {
 	}
 }
 
-// A teleoperation without its arm has a summary, too.
+// A teleoperation that does not find its arm also has a summary.
 func TestTeleopThatEndsBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	var s attend.Summary

@@ -17,8 +17,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// scene returns a valid JPEG, the same picture with the four stray bytes that a Logitech C270 sends
-// before the end marker, and the same picture with a part missing that the markers do not reveal.
+// scene returns a valid JPEG, the same picture with the four stray bytes that a Logitech C270 sends before the end
+// marker, and the same picture without some of its data, which its markers do not reveal.
 func scene(t *testing.T) (good, stray, half []byte) {
 	t.Helper()
 	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
@@ -37,7 +37,7 @@ func album(t *testing.T, pictures ...[]byte) string {
 	return dir
 }
 
-// photographed runs the program with a camera that plays the pictures of dir.
+// photographed runs edge-rt with a camera that plays the pictures in dir, to the end of the run.
 func photographed(t *testing.T, s *holdServer, dir string, args ...string) (sum edge.Summary, code, stiffAfter int,
 	log string) {
 	t.Helper()
@@ -130,8 +130,8 @@ func TestACameraThatGoesBad(t *testing.T) {
 	}
 }
 
-// A camera that has never delivered a usable picture is treated as absent: the arm is not touched,
-// and the error names the camera.
+// A run treats a camera that has never delivered a usable picture as absent: it does not touch the arm, and its error
+// names the camera.
 func TestACameraThatIsBadFromTheStart(t *testing.T) {
 	t.Parallel()
 	_, _, half := scene(t)
@@ -144,8 +144,8 @@ func TestACameraThatIsBadFromTheStart(t *testing.T) {
 	}
 }
 
-// A live camera that repeats one picture is reported by name, the picture ages, and the summary
-// counts the repetitions; live=yes makes files a live camera.
+// If a live camera repeats one picture, the run reports the camera's name, the picture ages, and the summary counts the
+// repetitions. With live=yes, files are a live camera.
 func TestACameraThatRepeatsAPictureIsNamed(t *testing.T) {
 	t.Parallel()
 	good, _, _ := scene(t)

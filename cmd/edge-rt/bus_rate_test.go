@@ -8,9 +8,9 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// Goal: a rate that passes the bus check at the start also works in the run: the arm is armed, the
-// motors' health is read, and replies have enough time. At 200 ticks a second arming once timed out
-// and blamed the motors; at 250 every reply was late, although the run ended well.
+// Goal: a rate that passes the bus check at the start also works in the run: the arm is armed, the motors' health is
+// read, and replies have enough time. Regression: at 200 ticks a second arming timed out, with an error about the
+// motors; at 250 every reply was late, but the run ended with success.
 func TestRatesThatTheBusKeeps(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -29,7 +29,7 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 	}
 }
 
-// A rate that the bus cannot keep is refused at the start, with an error that names the rate.
+// A run refuses a rate that the bus cannot keep at its start, with an error that names the rate.
 func TestARateThatTheBusCannotKeep(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

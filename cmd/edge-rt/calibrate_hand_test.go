@@ -30,8 +30,8 @@ func startCalibrate(t *testing.T, args ...string) *calibrator {
 	return c
 }
 
-// awaitRest waits until no range changes any more: the hand has moved every joint through its whole
-// range. On a busy machine a range may begin anew meanwhile; the hand's next round fills it again.
+// awaitRest waits until no range changes any more: the hand has moved every joint through its whole range. On a busy
+// machine a range may begin anew before that; the hand's next round completes it again.
 func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	t.Helper()
 	const same = 5 // lines, one every half second
@@ -51,8 +51,8 @@ func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	}
 }
 
-// A person sets up a new arm, here an arm in a simulated hand: calibrate is killed in the middle
-// and run again, and afterwards one joint is moved by the new calibration.
+// A person sets up a new arm, here an arm in a simulated hand: the test kills calibrate in the middle, runs it again,
+// and then moves one joint by the new calibration.
 func TestCalibrateInAHand(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -94,7 +94,7 @@ func TestCalibrateInAHand(t *testing.T) {
 	}
 }
 
-// checkHandsRanges compares a calibration with the joints' stops, docs/simulator.md.
+// checkHandsRanges compares the calibration in a file with the stops of the joints, which docs/simulator.md lists.
 func checkHandsRanges(t *testing.T, file string, joints int) {
 	t.Helper()
 	c := rttest.Must(servo.LoadCalibration(file))(t)

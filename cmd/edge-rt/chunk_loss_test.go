@@ -8,10 +8,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Every third chunk between the two real programs is lost, at 30 actions per second and with 50 ms
-// added to the policy: at most 5 of the ticks after the first action have no action. LeRobot's
-// draft had 550 of 895 in 30 s; the same discipline on our programs, under the same loss, proves
-// that the loss takes effect.
+// Every third chunk between the two real programs is lost, at 30 actions per second and with 50 ms added to the policy:
+// at most 5 of the ticks after the first action have no action. In LeRobot's draft, 550 of 895 ticks in 30 s had none.
+// The test also runs the draft's discipline on our programs, to prove that the loss takes effect.
 func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

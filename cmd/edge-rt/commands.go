@@ -28,8 +28,8 @@ import (
 	"github.com/edge-rt/edge-rt/record/timeline"
 )
 
-// commands are the operator's commands beside a run. The uses tags list the runFlags that each
-// command takes; the help and the refusals are made from them.
+// commands are the operator's commands beside a run. The uses tag of a command lists the runFlags that the command
+// accepts; the help and the refusals follow from it.
 type commands struct {
 	Ctl     ctlCmd     `cmd:"" uses:"id,task typed" help:"Pause, resume, take over or reset a running edge, begin and end episodes, or ask how it goes."`
 	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
@@ -60,14 +60,15 @@ type commands struct {
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
-// interruptible returns a context that a signal ends. A closed output pipe becomes an error instead
-// of SIGPIPE.
+// interruptible returns a context that ends at a signal. From then on a write to a closed pipe returns an error instead
+// of ending the process by SIGPIPE.
 func interruptible() (context.Context, context.CancelFunc) {
 	program.IgnoreSIGPIPE()
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// again calls hurry at the first signal after the end of ctx, until stop is called.
+// again waits in a goroutine for the end of ctx, then for a signal, and calls hurry. The caller calls stop to end the
+// wait.
 func again(ctx context.Context, hurry func()) (stop func()) {
 	next := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() { signal.Notify(next, syscall.SIGINT, syscall.SIGTERM) })
@@ -78,8 +79,8 @@ func again(ctx context.Context, hurry func()) (stop func()) {
 	return func() { signal.Stop(next) }
 }
 
-// bringup runs a command of package bringup for one arm or none, with the configuration that all of
-// them share.
+// bringup runs a command of package bringup, at one arm or at none, with the configuration that all these commands have
+// in common.
 func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) error {
 	place, err := r.place()
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) erro
 	return r.bringupAt(place, run)
 }
 
-// bringupAt runs a command at the arm of a place.
+// bringupAt runs a command of package bringup at the arm of a place.
 func (r *runFlags) bringupAt(place device.Place, run func(context.Context, bringup.Config) error) error {
 	return r.report(func(ctx context.Context, cfg bringup.Config) error {
 		cfg.Place = place
@@ -96,7 +97,7 @@ func (r *runFlags) bringupAt(place device.Place, run func(context.Context, bring
 	})
 }
 
-// report runs a command that writes text and, with --json, its result.
+// report runs a command of package bringup that writes text, or with --json its result.
 func (r *runFlags) report(run func(context.Context, bringup.Config) error) error {
 	interrupt, stop := interruptible()
 	defer stop()
@@ -175,7 +176,7 @@ type ctlCmd struct {
 	Text []string `arg:"" optional:"" help:"The task."`
 }
 
-// ctlHelp returns the grammar's descriptions of the ctl commands, from their one table.
+// ctlHelp returns the descriptions of the ctl commands for the grammar, from the same table as elsewhere.
 func ctlHelp() map[string]string {
 	var lines []string
 	for _, c := range operator.Commands {
@@ -457,7 +458,7 @@ func guard(w io.Writer, instead string, arms ...armAt) (dogs []*watchdog.Watchdo
 	return dogs
 }
 
-// withWatchdogs runs a command that drives arms, with a watchdog process for each of them.
+// withWatchdogs runs a command that drives arms, with a watchdog process for each arm that has a port.
 func withWatchdogs(run func() error, arms ...armAt) error {
 	dogs := guard(os.Stderr, "Ctrl-C ends it", arms...)
 	err := run()
