@@ -18,7 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// fpsTolerance is the largest difference, in Hz, of two rates that are taken as equal.
+// fpsTolerance is the largest difference, in Hz, at which two rates still count as equal.
 const fpsTolerance = 1e-6
 
 // conditioningOff is the manifest's conditioning.mode of a server whose chunks never continue the
@@ -48,8 +48,8 @@ const (
 	numRefused
 )
 
-// refusals holds each reason's name and the ms after which the robot may ask again; 0: never.
-// After "taken" it may, because its own process from before a crash may still hold the name.
+// refusals holds each reason's name and the ms after which the robot may ask again; 0: never. A robot may ask again
+// after "taken", because its own process from before a crash may still hold the name.
 var refusals = [numRefused]struct {
 	name       string
 	retryAfter int
@@ -73,8 +73,8 @@ var refusals = [numRefused]struct {
 
 func (r refusedReason) String() string { return refusals[r].name }
 
-// wire and policy must bound the observations that a policy takes together by the same number, else
-// one of these constants does not compile.
+// wire.MaxSteps and policy.MaxObserved both bound the observations that a policy takes together. They must be equal,
+// else one of these constants does not compile.
 const (
 	_ = uint(wire.MaxSteps - policy.MaxObserved)
 	_ = uint(policy.MaxObserved - wire.MaxSteps)
@@ -174,9 +174,9 @@ type admission struct {
 	opened     *task // task of the session
 }
 
-// check runs the checks of LeRobot's server in its order and with its texts, and this server's own
-// checks where LeRobot has no such check. The first failed check refuses the open; otherwise the
-// warnings are valid.
+// check runs the checks of LeRobot's server in its order and with its texts, and this server's own checks where LeRobot
+// has no such check. It returns the refusal of the first check that fails. When none fails, it returns nil and
+// a.warnings is complete.
 //
 // Source: LeRobot's remote-inference draft.
 func (a *admission) check() *refusal {
@@ -224,8 +224,8 @@ func (a *admission) schema() string {
 	return ""
 }
 
-// identity is a check that LeRobot's server lacks: that server admits any client, also under a
-// name with which no observation can arrive.
+// identity checks the client's name and returns why it is refused. LeRobot's server has no such check, and admits even
+// a client whose name keeps its observations from arriving.
 func (a *admission) identity() string {
 	if err := wire.CheckUUID(a.open.ClientUUID); err != nil {
 		return err.Error()
@@ -282,8 +282,8 @@ func (a *admission) pictures() string {
 	return errorText(wire.CheckRaw(a.raw(), min(max(a.open.Steps, 1), max(a.observed, 1))))
 }
 
-// raw returns the cameras whose pictures travel raw, with the sizes that are known: the client's,
-// else the policy's.
+// raw returns the cameras whose pictures travel raw and have a known size: the size in the client's open, else the
+// policy's.
 func (a *admission) raw() (shapes []wire.CameraShape) {
 	for _, known := range [][]wire.CameraShape{a.open.CameraShapes, a.caps.CameraShapes} {
 		for _, shape := range known {
@@ -296,7 +296,8 @@ func (a *admission) raw() (shapes []wire.CameraShape) {
 	return shapes
 }
 
-// tooLarge names the first camera whose JPEG is too large to be scaled; "" when all fit.
+// tooLarge returns an error text for the first camera whose JPEG is too large to be scaled; "" when there is no such
+// camera.
 func (a *admission) tooLarge() string {
 	for i, view := range a.cameras {
 		want := a.caps.CameraShapes[i]
@@ -314,8 +315,8 @@ func (a *admission) tooLarge() string {
 	return ""
 }
 
-// decoded returns the client's cameras. Those that can be scaled, and that the bundle allows to
-// be scaled, have their size after it.
+// decoded returns the client's cameras with the sizes of their decoded pictures. Where the server can scale a camera's
+// pictures, and the bundle allows it, that is the size that the policy takes.
 func (a *admission) decoded() []wire.CameraShape {
 	client := slices.Clone(a.open.CameraShapes)
 	for i, view := range a.cameras {
@@ -358,7 +359,7 @@ func sameShape(fromW, fromH, w, h int) bool {
 	return math.Abs(is-want) <= shapeTolerance*want
 }
 
-// crop returns the largest part of a picture that has the aspect ratio of another, as "WxH".
+// crop returns the size, as "WxH", of the largest part of a fromW x fromH picture that has the aspect ratio of w x h.
 func crop(fromW, fromH, w, h int) string {
 	return fmt.Sprintf("%dx%d", min(fromW, max(1, fromH*w/h)), min(fromH, max(1, fromW*h/w)))
 }
@@ -382,8 +383,8 @@ func (a *admission) rate() string {
 	return ""
 }
 
-// share runs the checks that concern the other robots: one link or host must not take all sessions,
-// and an admitted robot has memory for its observations whatever the other robots send.
+// share runs the checks that protect the robots from each other: one link or host must not take all sessions, and the
+// memory of the server must hold the observations of each admitted robot, whatever the other robots send.
 func (a *admission) share() *refusal {
 	if text := a.place.Refuse(a.own); text != "" {
 		return &refusal{refusedQuota, text}
@@ -428,9 +429,9 @@ func sessionNeed(m *policy.Meta, asked int) int64 {
 	return sessionMemory(m) + observationsHeld*int64(asked)
 }
 
-// observationBytes returns the size of a robot's observations, reckoned from its open: raw pictures
-// with their size, a JPEG with one byte for each pixel, which only noise exceeds. Cameras of
-// unknown size are taken as the policy's largest.
+// observationBytes returns the size of one of a robot's observations, computed from its open. It counts three bytes for
+// each pixel of a raw picture, and one for each pixel of a JPEG, which only a picture of noise exceeds. A camera of
+// unknown size counts as the policy's largest camera.
 func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOpen) int {
 	largest := 0
 	for _, c := range caps.CameraShapes {
@@ -460,8 +461,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// pyString, pyList and pyG print like Python's repr and %g, because peers and their tests compare
-// these texts.
+// pyString, pyList and pyG print as Python's repr and %g do, because LeRobot's clients and tests compare these texts.
 func pyString(s string) string {
 	quote := "'"
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
@@ -528,9 +528,9 @@ func (r *taskReader) read(text string) (*task, error) {
 }
 
 const (
-	// observationSlack is the size of an observation without its pictures: state, prefixes, names.
-	// A robot may also send cameras that the policy does not use, so the pictures are allowed four
-	// times their size, or the largest size that the policy scales down.
+	// observationSlack is the size of an observation without its pictures: state, prefixes, names. A robot may also
+	// send cameras that the policy does not use, so its pictures may take pictureAllowance times the size of the
+	// policy's, or the largest size that the server scales down to the policy's.
 	observationSlack = 1 << 20
 	pictureAllowance = 4
 )
@@ -544,9 +544,9 @@ func observationMax(m *policy.Meta) int {
 	return min(n, wire.MaxMessageBytes)
 }
 
-// observationLimit returns the largest observation that is accepted, in bytes. Where a camera's
-// pictures may have any size, it is at least the most that a link carries, because observations
-// wait in the same memory.
+// observationLimit returns the largest observation that is accepted, in bytes. Where a camera's pictures may have any
+// size, the limit is at least wire.MaxCarriedBytes, the largest message that a link carries, because observations wait
+// in the memory that the link has for messages.
 func observationLimit(m *policy.Meta) int {
 	n := observationMax(m)
 	if slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return !c.ExactSize }) {

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// happy is the accepted open that the draft's vectors change.
+// happy returns an admission that is accepted; each test vector of LeRobot's draft changes a part of it.
 func happy() *admission {
 	cfg := &manifest.Config{DefaultTask: "t", MaxSessions: 4}
 	return &admission{
@@ -167,8 +167,8 @@ func TestPyString(t *testing.T) {
 	}
 }
 
-// serving_mode and max_sessions resolve as in the draft. The choice of policies that may be shared
-// differs: the graph of any bundle keeps no state.
+// serving_mode and max_sessions resolve as in the draft. Unlike in the draft, robots may share any policy of a bundle,
+// because the graph of a bundle keeps no state.
 func TestServingModeGolden(t *testing.T) {
 	for _, row := range golden[struct {
 		Name    string
@@ -261,8 +261,8 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	}
 }
 
-// Raw pictures that no message can hold are refused at open, with their total size: those of the
-// policy's cameras, for all steps that the robot sends, and those of other cameras with a size.
+// An open whose raw pictures fit into no message is refused with their total size. It counts the policy's cameras, for
+// all steps that the robot sends, and other cameras whose size the open names.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	wide := wire.CameraShape{Name: frontCamera, H: 1080, W: 1920, C: 3}
 	side := wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}

@@ -74,7 +74,7 @@ func readAudit(t *testing.T, path string) (lines []auditLine) {
 	return lines
 }
 
-// Every request that had its turn has one line, in order, for each outcome.
+// Every request that had its turn has one line, whatever its outcome, and the lines are in the order of the requests.
 func TestAuditTellsEveryRequest(t *testing.T) {
 	dir := t.TempDir()
 	var w *audit.Writer

@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// newAuto returns a server that admits as many robots as inferences of that duration feed.
+// newAuto returns a server with max_sessions: auto whose inferences have the duration took.
 func newAuto(t *testing.T, took time.Duration) *bench {
 	t.Helper()
 	cfg := config()
@@ -23,7 +23,7 @@ func newAuto(t *testing.T, took time.Duration) *bench {
 	return b
 }
 
-// infer makes the server learn this duration of an inference.
+// infer makes the server learn took as the duration of an inference.
 func (b *bench) infer(took time.Duration) {
 	for range 100 {
 		b.server.worker.engine.sizes.Learn(1, took)
@@ -40,9 +40,8 @@ func (b *bench) fill(name string) (n int, last wire.SessionAck) {
 	return n, last
 }
 
-// With max_sessions: auto a robot is admitted as long as all robots are fed. The status reports
-// their number; a refusal gives the reason, is temporary, and carries the load. A closed session
-// makes room.
+// With max_sessions: auto a robot is admitted as long as all robots are fed. The status reports how many robots are
+// fed. A refusal has the reason and the load, and is temporary. A closed session makes room for another robot.
 func TestAutoLetsInWhoIsFed(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	before := b.shown()
@@ -81,8 +80,8 @@ func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
 	}
 }
 
-// A temporary slowness of the host does not exclude robots for ever: neither without robots, whose
-// requests would show its end, nor with robots that send no requests.
+// A temporary slowness of the host does not exclude robots for ever, even when no request shows the slowness's end:
+// there may be no robots, or only robots that send no requests.
 func TestASlowSpellPasses(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	usual := b.shown().MaxSessions
@@ -123,8 +122,8 @@ func TestASlowSpellPasses(t *testing.T) {
 	}
 }
 
-// An impossible rate, for which the duration of a chunk would be infinite, zero or negative, is
-// taken as no rate: it neither makes room nor ends the server, at the open and later.
+// An impossible rate, for which the duration of a chunk would be infinite, zero or negative, is treated as a missing
+// rate. It neither makes room for more robots nor ends the server, whether at the open or later.
 func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	rates := []float64{1e-10, 1.5e-9, 1.7e-10, 1e-300, math.SmallestNonzeroFloat64, -30, 1e300, math.Inf(1),
 		math.Inf(-1), math.NaN()}
@@ -143,8 +142,8 @@ func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	}
 }
 
-// A robot that never sends gives way under auto, too, to a robot that needs no more; a robot that
-// sends keeps its place.
+// With max_sessions: auto, too, a robot that never sends loses its session to a robot that needs no more of the device.
+// A robot that sends keeps its session.
 func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	n, _ := b.fill("arm")
@@ -173,7 +172,7 @@ func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	}
 }
 
-// The refusal of a robot that needs more than others is not applied to the others.
+// When a robot is refused because it needs more than usual robots, the server still admits a usual robot.
 func TestARefusalOfAFastRobotIsItsOwn(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	n, _ := b.fill("arm")

@@ -34,7 +34,8 @@ func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)
 	return b, robots
 }
 
-// holding returns a function for beforeRuns that holds a run as hold does, and makes the later ones return err.
+// holding returns a function for beforeRuns that holds each run until the test lets it go on, as hold does. The run
+// then returns err.
 func holding(b *bench, err error) func(run int) error {
 	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
 	return func(run int) error {
@@ -44,9 +45,9 @@ func holding(b *bench, err error) func(run int) error {
 	}
 }
 
-// heldBatch returns a server of batches whose run for the last robot is held, while the observations of four
-// others fill the next one; the first joint of robot i is at i+1. Where send returns true, it has sent
-// another observation for that robot.
+// heldBatch returns a server of batches and its five robots. It holds the run for the last robot while the observations
+// of the other four fill the next batch. The first joint of robot i is at i+1. Where send returns true, it has sent
+// another observation for robot i itself.
 func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int, r *robot) bool) (*bench, []*robot) {
 	t.Helper()
 	b, robots := batching(t, maxBatch, []string{"a", "b", "c", "d", "e"}, change)
@@ -67,7 +68,7 @@ func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int,
 	return b, robots
 }
 
-// wantOwnBut expects for each of heldBatch's requests its chunk, and for that of robot bad an
+// wantOwnBut expects that each of heldBatch's robots gets the chunk of its own request, except robot bad, which gets an
 // event with words.
 func wantOwnBut(robots []*robot, bad int, words string) {
 	for i, r := range robots {
@@ -88,7 +89,7 @@ func (r *robot) sendState(seq uint64, joint float32) {
 	r.send(obsHeader(1, seq), o)
 }
 
-// wantOwn expects the chunk of request seq, computed from this joint.
+// wantOwn expects the chunk of request seq, computed from an observation with the first joint at joint.
 func (r *robot) wantOwn(seq uint64, joint float32) {
 	r.b.t.Helper()
 	if got := r.wantChunk(seq); got.chunk.T != int64(seq) ||
@@ -97,8 +98,8 @@ func (r *robot) wantOwn(seq uint64, joint float32) {
 	}
 }
 
-// Goal: requests that wait while a run is under way are decoded meanwhile, share the next run, and
-// each gets its own chunk; the audit has their batch and row.
+// Goal: requests that wait while a run is under way are decoded meanwhile and share the next run, and each request gets
+// its own chunk. The audit has the batch and the row of each.
 func TestRobotsShareARun(t *testing.T) {
 	dir := t.TempDir()
 	var ran []int
@@ -126,8 +127,8 @@ func TestRobotsShareARun(t *testing.T) {
 	}
 }
 
-// Goal: an observation that cannot be decoded is refused alone, in any row; the others of its batch
-// get their chunks from one run.
+// Goal: an observation that cannot be decoded is refused alone, in any row; the other observations of its batch get
+// their chunks from one run.
 func TestABadObservationFailsAlone(t *testing.T) {
 	for bad := range 4 {
 		b, robots := heldBatch(t, 4, (*bench).hold, func(i int, r *robot) bool {
@@ -161,8 +162,8 @@ func TestAFailedBatchRunsOneByOne(t *testing.T) {
 	}
 }
 
-// Goal: a policy that panics when a batch is repeated ends the server with an error, and no
-// goroutine goes on waiting for it.
+// Goal: a policy that panics when a batch is repeated ends the server with an error, and no goroutine waits for the
+// policy for ever.
 func TestAPanicInARepeatedBatch(t *testing.T) {
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
 		b.server.worker.window = time.Hour
@@ -191,7 +192,7 @@ func TestBatchWindow(t *testing.T) {
 	blank := b.model.Filled.Load()
 	robots[0].sendState(1, 1)
 	rttest.Eventually(t, "the first row", func() bool { return b.model.Filled.Load() == blank+1 })
-	robots[1].sendState(1, 2) // the last of two robots: the batch begins although no time passes
+	robots[1].sendState(1, 2) // both robots' requests are here: the batch begins although no time passes
 	robots[0].wantOwn(1, 1)
 	robots[1].wantOwn(1, 2)
 	robots[0].sendState(2, 3)
@@ -304,8 +305,8 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 	}
 }
 
-// Goal: a robot's next request waits for the previous chunk, whose rows it may name, although the
-// other buffer is free.
+// Goal: a robot's next request waits until the robot's previous chunk is ready, even if a buffer is free, because the
+// request may name rows of that chunk.
 func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	b, robots := batching(t, 4, []string{"a"}, (*bench).hold)
 	robots[0].sendState(1, 1)
@@ -316,7 +317,7 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	o.InferenceDelaySteps = 2
 	o.Spans = []wire.Span{{Source: 1, Start: 1, End: 4}}
 	robots[0].send(obsHeader(1, 2), o)
-	for range 3 { // long enough for the worker to begin the request, if it did not wait
+	for range 3 { // long enough for a worker that does not wait to begin the request
 		rttest.Eventually(t, "the worker looks", func() bool { return len(b.server.worker.work) == 0 })
 		b.server.worker.work.Wake()
 	}

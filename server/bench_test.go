@@ -77,7 +77,7 @@ func newBench(t *testing.T, cfg manifest.Config, change ...func(*Deps)) *bench {
 	return b
 }
 
-// logTo has a bench's server write its log to w.
+// logTo returns a change of Deps that makes the server write its log to w.
 func logTo(w io.Writer) func(*Deps) {
 	return func(d *Deps) { d.Log = slog.New(slog.NewTextHandler(w, nil)) }
 }
@@ -124,8 +124,8 @@ func (b *bench) end() {
 	rttest.PanicOn(b.stop())
 }
 
-// hold makes each inference signal its start on entered and wait for leave, without a warm-up. It is used in
-// serve's options.
+// hold makes each inference signal its start on entered and then wait for leave, and switches the warm-up off. Tests
+// call it in serve's change.
 func (b *bench) hold() {
 	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
 	b.beforeRuns(func(int) error {
@@ -190,7 +190,7 @@ func serveOne(w *worker) bool {
 	return true
 }
 
-// pages returns the health pages of server s, or where s is nil, of a server that loads its
+// pages returns the health pages of server s. Where s is nil, they are the pages of a server that still loads its
 // policy.
 func pages(t *testing.T, s *Server) *health {
 	t.Helper()
@@ -221,7 +221,7 @@ func (b *bench) status() []byte {
 	return b.one(wire.StatusKey(fakePrefix), nil).Payload
 }
 
-// shown returns the status of a server that need not run.
+// shown returns the status of the bench's server, which need not run.
 func (b *bench) shown() (s wire.Status) {
 	b.t.Helper()
 	_, body := b.server.queries.status(nil)
@@ -269,8 +269,7 @@ func (b *bench) openAt(key string, o wire.SessionOpen) (ack wire.SessionAck) {
 	return ack
 }
 
-// openFrom opens a session from a link, or through a router when from has no name, also at a server that does
-// not run.
+// openFrom opens a session from the link from, or through a router when from has no name. The server need not run.
 func (b *bench) openFrom(from wire.Origin, o wire.SessionOpen) wire.SessionAck {
 	return b.server.opener.open(&o, from)
 }
@@ -321,7 +320,7 @@ func (b *bench) uuids() string {
 	return strings.Join(list, " ")
 }
 
-// show declares the token of a robot in one epoch; 0: its token without an epoch.
+// show declares the liveliness token of a robot for an epoch. With epoch 0 it declares the token without an epoch.
 func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
 	b.t.Helper()
 	key, err := wire.EpochAliveKey(fakePrefix, uuid, epoch)
@@ -358,8 +357,8 @@ func (l live) die() {
 	rttest.PanicOn(l.token.Undeclare())
 }
 
-// serveQueries returns a server that answers queries and sees tokens, without housekeeping, which
-// the test calls.
+// serveQueries returns a server that answers queries and sees tokens. It does no housekeeping by itself; the test calls
+// tick for it.
 func serveQueries(t *testing.T, cfg manifest.Config) *bench {
 	t.Helper()
 	b := newBench(t, cfg)
@@ -445,7 +444,7 @@ func (r *robot) put(body, attachment []byte) {
 	rttest.PanicOn(r.obs.Put(body, attachment))
 }
 
-// ask sends a good observation, of the epoch of the robot's session.
+// ask sends a valid observation as request seq, with the epoch of the robot's session.
 func (r *robot) ask(seq uint64) {
 	r.b.t.Helper()
 	epoch := uint32(0)
@@ -519,7 +518,7 @@ func fakeObs(t testing.TB) *wire.Observation {
 	return observation(wire.Image{Name: top, Data: picture(t, servertest.PictureW, servertest.PictureH)})
 }
 
-// prefixed returns an observation with three rows of a prefix.
+// prefixed returns an observation whose prefix has three rows.
 func prefixed(t testing.TB) *wire.Observation {
 	o := fakeObs(t)
 	o.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}

@@ -19,8 +19,8 @@ type shownNetwork struct {
 
 func (n *shownNetwork) Certificates(time.Time) []endpoint.Finding { return n.found }
 
-// Each finding is logged once, when it begins. Findings that exclude robots make the server not
-// ready; others do not.
+// Each finding is logged once, when it begins. A finding makes the server not ready when no robot can connect because
+// of it; other findings do not.
 func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

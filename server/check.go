@@ -26,15 +26,15 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
-// Examine times checkInferences inferences, but of a slow policy only as many as end within
-// checkLimit, at least checkLeast.
+// Examine times checkInferences inferences. Of a slow policy it times only as many as end within checkLimit, but at
+// least checkLeast.
 const (
 	checkInferences = 20
 	checkLeast      = 3
 	checkLimit      = 5 * time.Second
 )
 
-// progressEvery is how long a check may print nothing before it reports that it goes on.
+// progressEvery is how long a check may print nothing before it prints a line that the work continues.
 const progressEvery = 5 * time.Second
 
 // Report describes the service of a manifest.
@@ -97,8 +97,8 @@ type RolloutCheck struct {
 	ResidentMB  float64 `json:"resident_mb"`  // MiB, resident memory of the process with both models
 }
 
-// Examine loads all parts that Run would load, golden sets included, and reports on them without
-// joining the network. It calls show with its progress where the work takes long.
+// Examine loads all parts that Run would load, golden sets included, and reports on them without joining the network.
+// It calls show with a line about its progress where the work takes long.
 func Examine(cfg manifest.Config, show func(text string)) (report Report, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return report, err
@@ -263,7 +263,8 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	return report, nil
 }
 
-// slowerOf replaces the durations of the first model by those of a roll-out's new model where these are longer.
+// slowerOf replaces each duration in took, which the first model needs, by the duration of a roll-out's new model where
+// that is longer.
 func slowerOf(cfg *manifest.Config, first *loaded, took []capacity.Size) (err error) {
 	model, err := loadNew(cfg, first, nil)
 	if err != nil {
@@ -295,8 +296,8 @@ func medianMs(m Model, clock rt.Clock, show func(text string)) (median float64, 
 	return ms(h.Quantile(0.5)), n, nil
 }
 
-// answersTwice gives one observation to the policy twice, each time as the first of a session, and
-// reports whether both answers are equal to the byte; nil: a bundle.
+// answersTwice gives one observation to the policy twice, each time as the first of a session. It reports whether the
+// bytes of both answers are equal; nil for a bundle, which has golden sets instead.
 func answersTwice(p *loaded, task string) (same *bool, err error) {
 	if p.bundle != nil {
 		return nil, nil
@@ -381,7 +382,7 @@ func (r *Report) runtimeText() string {
 	return r.Runtime
 }
 
-// kind names the policy's form, in the width of the report's first column.
+// kind returns the name of the policy's form, padded to the width of the report's first column.
 func (r *Report) kind() string {
 	if r.Program == manifest.RuntimeONNX {
 		return "bundle    "
@@ -389,7 +390,7 @@ func (r *Report) kind() string {
 	return fmt.Sprintf("%-10s", "of")
 }
 
-// tested states the result of the golden sets, which only a bundle has.
+// tested returns a text on the result of the golden sets, which only a bundle has.
 func (r *Report) tested() string {
 	switch {
 	case r.Deterministic == nil:
@@ -411,7 +412,7 @@ func (r *Report) manifestText() string {
 	return text.String()
 }
 
-// simulationText notes that robots with a real arm refuse the bundle; empty where they do not.
+// simulationText notes that robots with a real arm refuse the bundle; empty where they accept it.
 func (r *Report) simulationText() string {
 	if !r.Simulation {
 		return ""
@@ -432,7 +433,7 @@ func (r *Report) unlistedText() string {
 		quotedNames(r.Unlisted), more)
 }
 
-// frontText has the addresses for clients of foreign protocols; empty without one.
+// frontText lists the addresses for clients of foreign protocols; empty when no front is on.
 func (r *Report) frontText() string {
 	var text strings.Builder
 	for _, protocol := range slices.Sorted(maps.Keys(r.Fronts)) {
@@ -500,19 +501,19 @@ func (r *Report) deviceText() string {
 	return fmt.Sprintf("%s (INSTEAD of a GPU: %s)", r.Device, r.Instead)
 }
 
-// tensorText is the memory of inputs and outputs, without the policy's own.
+// tensorText returns a text on the memory of inputs and outputs, which does not count the policy's own memory.
 func (r *Report) tensorText() string {
 	return fmt.Sprintf("%.1f MiB of inputs and outputs", float64(r.TensorBytes)/(1<<20))
 }
 
 func listText(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }
 
-// progress prints the lines of a long piece of work, and after a time without lines that the work
-// goes on: one inference may take a minute.
+// progress prints the lines of a long piece of work. After progressEvery without a line it prints that the work
+// continues, because one inference may take a minute.
 type progress struct {
 	begun time.Time
 
-	mu    sync.Mutex // guards the rest; held while a line is printed
+	mu    sync.Mutex // guards the fields below; held while a line is printed
 	print func(text string)
 	timer *time.Timer
 }
@@ -546,10 +547,10 @@ func (p *progress) end() {
 	p.print = nil
 }
 
-// RouterRules writes the access control of an official router for the manifest's service: its
-// clients are robots, the certificate that it dials with is the server, and its routers have all
-// rights. It needs neither keys nor ONNX Runtime, and the bundle only where the manifest has no
-// model.id.
+// RouterRules writes the access control of an official router for the manifest's service. In the rules, the manifest's
+// clients are the robots, the certificate that the server dials with is the server's, and the manifest's routers have
+// all rights. RouterRules needs neither private keys nor ONNX Runtime, and it needs the bundle only where the manifest
+// has no model.id.
 func RouterRules(cfg manifest.Config, w io.Writer) error {
 	prefix, err := namedPrefix(&cfg)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
-// docTable returns the rows of the first table below a heading of docs/server.md,
-// cells trimmed, without the table's own head.
+// docTable returns the rows of the first table below a heading of docs/server.md, without the table's head. The cells
+// are trimmed.
 func docTable(t *testing.T, heading, first string) (rows [][]string) {
 	t.Helper()
 	text := rttest.Must(os.ReadFile("../docs/server.md"))(t)
@@ -51,7 +51,7 @@ func docTable(t *testing.T, heading, first string) (rows [][]string) {
 	return rows
 }
 
-// manifestKeys walks the struct that the manifest is decoded into.
+// manifestKeys returns a row for each key of the manifest. It walks v, the struct that the manifest is decoded into.
 func manifestKeys(v reflect.Value, prefix string) (rows [][]string) {
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag.Get("yaml")

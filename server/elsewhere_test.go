@@ -40,8 +40,8 @@ func (m *elsewhere) SetRequest(_ int, r policy.Request) {
 	}
 }
 
-// A program that dies costs its robots a chunk and an event, not their session, and the server goes
-// on. The model knows whose request it computes, and the task that the observation names.
+// When the policy's program dies, each of its robots loses a chunk and gets an event, but keeps its session, and the
+// server does not end. The model gets the session of each request, and the task that the observation names.
 func TestAProgramThatIsAway(t *testing.T) {
 	m := &elsewhere{Model: servertest.NewModel()}
 	b := newBench(t, config(), func(d *Deps) { d.Model, d.ReadsTask = m, true })

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// finishTimeout is how long the run in hand may go on at the end before it is terminated, and
-	// finishMost the limit for a slow policy: it is less than TimeoutStopSec of the systemd unit.
+	// finishTimeout is how long the run in hand may go on at the end before it is terminated. finishMost is the longest
+	// such time, for a slow policy; it is less than TimeoutStopSec of the systemd unit.
 	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
-	// stuckAfter is the least time that one run may take before /healthz reports the worker as
-	// stuck; a longer limit is stuckTimes the longest expected run. A large policy on a CPU takes
-	// seconds, and several times as long beside other programs.
+	// A run that takes longer than stuckAfter and than stuckTimes the longest expected run is reported by /healthz as
+	// stuck. A large policy on a CPU takes seconds, and several times as long beside other programs.
 	stuckAfter = 10 * time.Second
 	stuckTimes = 5
 	// The rows of a batch are decoded while another batch runs. That may take decodeTimes as long as a run may take
 	// before it counts as stuck.
 	decodeTimes = 2
-	// failuresMax is the number of failed runs in a row after which the device is given up. All but
-	// the first are the server's own, so that no robot's request can bring the server down.
+	// The device is given up after at most failuresMax failed runs in a row. All runs but the first are the server's
+	// own, so that no robot's request can bring the server down.
 	failuresMax = 3
 	// terminateTimeout is how long a hanging run may take to end after it is terminated.
 	terminateTimeout = 3 * time.Second
 	// recoverTimeout is the same for a model in another program, whose processes may take seconds to
 	// end.
 	recoverTimeout = 15 * time.Second
-	// probeInterval is how long a device may be idle before the server runs an inference of its own
-	// to check it; it is longer where such a run takes more than 1/probeShare of it.
+	// probeInterval is how long a device may be idle before the server runs an inference of its own to check the
+	// device. The interval is longer where such a run would take more than 1/probeShare of it.
 	probeInterval = 10 * time.Second
 	probeShare    = 100
 )
@@ -44,12 +43,13 @@ const (
 // driver never returns ends with the old process.
 var ErrDevice = errors.New("server: the device failed")
 
-// errDiverged refuses a policy of another program, which has no golden sets.
+// errDiverged refuses a policy whose values are not finite. It is for policies in other programs, which have no golden
+// sets to check.
 var errDiverged = fmt.Errorf("%w: the policy answers with values that are not finite: are there NaN in its weights or "+
 	"statistics, as of a training that diverged?", policy.ErrBundle)
 
-// recovering is a Model that another program computes, and that is started or called again when it
-// fails: the server does not end then. Its runs fail with policy.ErrAway meanwhile.
+// recovering is a Model that another program computes. When that program fails, it is started or connected again, and
+// the server does not end. Until the program works again, runs fail with policy.ErrAway.
 type recovering interface {
 	Condition() remote.Condition
 	Fail(why error)
@@ -112,11 +112,11 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 	return e
 }
 
-// judge decides whether a failed run of the given rows of b is the fault of its requests or of the
-// device, which is then given up. Before any robot is informed, it repeats the run with blank
-// inputs, which are known to be valid, and overwrites the rows. It returns the error for the robots:
-// err, or where another program computes the model and fails blank inputs, too, an error that wraps
-// policy.ErrAway.
+// judge decides whether a failed run of the given rows of b is the fault of its requests or of the device, and in the
+// second case gives the device up. Before any robot is informed, it repeats the run with blank inputs, which are known
+// to be valid, and overwrites the rows. It returns the error for the robots. That is err, except where another program
+// computes the model and fails blank inputs, too: then the program is restarted instead of the device given up, and the
+// error wraps policy.ErrAway.
 //
 // Owner: worker, while nothing runs.
 //
@@ -158,7 +158,7 @@ func (e *engine) judge(err error, b *buffer, rows int) error {
 	return first
 }
 
-// probe runs rows of blank inputs, the server's own inference.
+// probe runs an inference of the server's own: the given number of rows of b, with blank inputs.
 func (e *engine) probe(b *buffer, rows int) (err error, panicked bool) {
 	for row := range rows {
 		e.tensors.blank(b.first+row, false, 0)
@@ -186,7 +186,7 @@ func (e *engine) finite(b *buffer, rows int) bool {
 	return true
 }
 
-// giveUp makes the server end; it is not ready from now on.
+// giveUp marks the device as failed. The server is not ready from then on, and ends.
 //
 //go:noinline
 func (e *engine) giveUp(why string, how failure) {
@@ -204,8 +204,8 @@ func (e *engine) failure() error {
 	return nil
 }
 
-// overdue returns the start of a run, or of the decoding of a batch, that exceeds its time limit,
-// and a text for people; "" when both are in time.
+// overdue looks for a run, or the decoding of a batch, that exceeds its time limit. It returns the start of that work
+// and a text for people; 0 and "" when there is none.
 //
 // Owner: any goroutine.
 func (e *engine) overdue(now rt.Instant) (since rt.Instant, why string) {
@@ -223,9 +223,9 @@ func (e *engine) overdue(now rt.Instant) (since rt.Instant, why string) {
 	return 0, ""
 }
 
-// endHang gives up a device whose run exceeds its time limit. It terminates the run, and closes
-// lost when the run does not end even then. A batch whose decoding hangs is treated alike. It acts
-// only at the second check that finds the same run, because the process itself may have been
+// endHang terminates a run that exceeds its time limit, and gives the device up, or restarts the program that computes
+// the model. It closes lost when the run does not end even then. It treats a batch whose decoding hangs in the same
+// way. It acts only when a second call finds the same run, because at the first call the whole process may have been
 // stopped for that time.
 //
 // Owner: housekeeping.
@@ -278,7 +278,7 @@ func (e *engine) terminate() {
 
 // runNow runs the first rows of b and waits for the end. No other run may be under way.
 func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
-	e.busySince.Store(int64(e.clock.Now())) // so that this run gets a whole time limit
+	e.busySince.Store(int64(e.clock.Now())) // so that the time limit of this run begins now
 	ended := e.device.Do(b.index, rows)
 	e.past.Add(batch.Run{
 		Begun:    ended.Begun,
@@ -294,7 +294,7 @@ func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
 // each larger size, so that their durations are known.
 func (e *engine) warmUp(n int) error {
 	for row := range e.model.Buffers() * e.model.MaxBatch() {
-		e.tensors.blank(row, false, 0) // a row that no request fills may run beside a filled one
+		e.tensors.blank(row, false, 0) // a row that no request fills may run in a batch with filled rows
 	}
 	warm := func(size int) error {
 		ended := e.device.Do(0, size)

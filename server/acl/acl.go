@@ -20,9 +20,9 @@ type Service struct {
 	Denied access.Counters // messages that the listener denied
 }
 
-// Rights returns the rights of a link whose certificate has these names: those of each robot whose
-// id is one of the names. nil means all rights: one name is a router's. A certificate without an
-// id may query the status and see the servers.
+// Rights returns the rights of a link whose certificate has these names: the rights of each robot whose id is among the
+// names. nil means all rights, which a link has when one of its names is a router's. A certificate without a robot's id
+// may query the status and see the servers.
 func (s *Service) Rights(names []string) *access.Rights {
 	var ids []string
 	for _, name := range names {
@@ -61,8 +61,8 @@ func (s *Service) public() (k keys) {
 	return k
 }
 
-// robot returns the further rights of the robot called id, as far as keys can express them. id has
-// passed wire.CheckUUID, or is "*".
+// robot returns the rights that the robot called id has in addition to public's, as far as key expressions can state
+// them. id has passed wire.CheckUUID, or is "*".
 func (s *Service) robot(id string) (k keys) {
 	own := func(leaf string) string { return s.Prefix + "/" + id + leaf }
 	tokens := []string{own("/alive"), own("/*/alive")}
@@ -71,7 +71,7 @@ func (s *Service) robot(id string) (k keys) {
 	k[access.Query] = []string{own("/session"), own("/reset")}
 	k[access.LivelinessToken] = tokens
 	k[access.LivelinessQuery] = tokens
-	// id may be the robot that uses a leader arm on another machine, or that leader
+	// id may be a robot that uses a leader arm on another machine, or it may be the leader arm itself
 	k[access.Put] = append(k[access.Put], wire.LeaderUseKey("*", id), wire.LeaderPoseKey(id))
 	k[access.DeclareSubscriber] = append(k[access.DeclareSubscriber], wire.LeaderPoseKey("*"),
 		wire.LeaderUseKey(id, "*"))
@@ -80,8 +80,8 @@ func (s *Service) robot(id string) (k keys) {
 	return k
 }
 
-// checkSession returns an error for a query at the common session key that names a robot outside
-// ids. Only a listener can check it: a router checks keys only.
+// checkSession returns an error for a query at the common session key that names a robot outside ids. Only this
+// server's listener can check the query's payload, because a router checks keys only.
 func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	if key != wire.SessionKey(s.Prefix) {
 		return nil

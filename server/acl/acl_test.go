@@ -53,7 +53,7 @@ func (f *fleet) open(cfg zenoh.Config) wire.Session {
 	return s
 }
 
-// robot dials with a certificate of that common name, or of those DNS names.
+// robot dials the fleet with a certificate whose common name is name, and whose DNS names are dns.
 func (f *fleet) robot(name string, dns ...string) wire.Session {
 	f.t.Helper()
 	cert, key := f.ca.Issue(name, dns...)
@@ -77,7 +77,8 @@ func (f *fleet) ask(s wire.Session, key string, payload []byte) (text string, fa
 	return string(replies[0].Payload), replies[0].Err
 }
 
-// A certificate's name bounds its link's rights, and denied messages are counted and logged once.
+// A certificate's name bounds the rights of its link. The listener counts each denied message, and logs the denial
+// once.
 func TestACertificateIsOneRobot(t *testing.T) {
 	f := newFleet(t)
 	var heard, stolen atomic.Int32

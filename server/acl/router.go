@@ -42,9 +42,9 @@ type policy struct {
 	Subjects []string `json:"subjects"`
 }
 
-// A node with the right to send a kind of message sends the router the messages in ingress, and
-// gets the messages in egress from it: a node that may query gets replies, a subscriber gets
-// samples.
+// For each kind of message that a node has the right to send, ingress lists the messages that the router accepts from
+// the node, and egress the messages that it sends to the node. For example, a node that may query gets replies, and a
+// subscriber gets samples.
 var (
 	ingress = [access.NumMessages][]string{
 		access.Put:               {"put", "delete"},
@@ -60,8 +60,8 @@ var (
 		access.DeclareQueryable:  {"query"},
 		access.LivelinessQuery:   {"liveliness_token"},
 	}
-	// The declarations of other nodes that the router passes on to the node. An official publisher
-	// sends nothing until it knows of a subscriber.
+	// shown lists the declarations of other nodes that the router passes on to the node. An official publisher sends
+	// nothing until it knows of a subscriber.
 	shown = [access.NumMessages][]string{
 		access.Put:   {"declare_subscriber"},
 		access.Query: {"declare_queryable"},
@@ -72,7 +72,7 @@ var (
 	}
 )
 
-// everything matches all keys: in Zenoh ** matches no chunk that begins with @.
+// everything matches all keys. ** alone does not, because in Zenoh it matches no chunk that begins with @.
 var everything = []string{"**", wire.KeyRoot + "/**", "@/**"}
 
 const (
@@ -152,8 +152,8 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-// rulesOf returns the rules for the rights k: for messages on k's keys, and for declarations on these
-// keys and on those in all, since a server declares its keys for all robots.
+// rulesOf returns the rules for the rights k. They allow messages on the keys in k, and declarations on the keys in k
+// and in all, because a server declares its keys for all robots.
 func rulesOf(id string, k, all keys) (rules []rule) {
 	add := func(flow string, messages, exprs []string) {
 		if len(messages) > 0 && len(exprs) > 0 {

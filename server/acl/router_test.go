@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
-// rulebook is the access_control of an official router, read back.
+// rulebook is the access_control of an official router, as the test decodes it from RouterRules' output.
 type rulebook struct {
 	Enabled  bool
 	Default  string `json:"default_permission"`

@@ -1,8 +1,8 @@
 // Package audit keeps the worker's actions on disk: one JSON line for each request (line.go), and a
 // ring of the newest requests with their answers, to be answered again later (capture.go).
 //
-// The worker copies a Record into a preallocated slot and goes on; one goroutine formats and
-// writes. A record that finds no free slot is counted, never waited for.
+// The worker copies a Record into a preallocated slot and does not wait for the disk; another goroutine formats and
+// writes. When no slot is free, the worker counts the record as dropped.
 package audit
 
 import (
@@ -35,8 +35,7 @@ const (
 	// flushBytes is the size from which the collected lines are written.
 	flushBytes = 32 << 10
 
-	// endTimeout is how long the waiting records have at the end while some of them are still being
-	// written.
+	// endTimeout is how long stop lets the goroutine write the waiting records, as long as it makes progress.
 	endTimeout = 5 * time.Second
 )
 
@@ -60,7 +59,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // Record is the result of one request, in a fixed size.
 type Record struct {
 	ClientUUID, SessionID, Task string
-	Model                       string // digest of the policy that answered; empty: that of Start's origin
+	Model                       string // digest of the policy that answered; empty: the policy of Start's origin
 	Tags                        string // as Tags encodes them
 	RTC                         bool   // the session's chunks are conditioned
 	Header                      wire.Header
@@ -69,10 +68,10 @@ type Record struct {
 	Decode                      time.Duration
 	Inference                   time.Duration // the graph alone
 	Service                     time.Duration // from arrival to the hand-over to the transport
-	Batch, Row                  int           // size of its batch, 0: no batch; and its row there
+	Batch, Row                  int           // size of the request's batch, 0: no batch; and its row in the batch
 	Superseded                  uint64        // as reported in the chunk
 	Controls                    policy.Controls
-	First                       int64              // action step of row 0, when there is a chunk
+	First                       int64              // action step of the chunk's row 0; valid when there is a chunk
 	Rows                        int                // rows of the chunk; 0: no chunk
 	Stale                       uint32             // bit i: the picture of Cameras[i] was older than the robot allows
 	Cameras                     []wire.CameraShape // constant
@@ -84,7 +83,7 @@ type Record struct {
 type Writer struct {
 	// Constant after Open.
 	lines    io.Writer      // nil: no lines are written
-	file     *os.File       // to be closed at the end, when lines is a file
+	file     *os.File       // the file that lines writes to, for Close; nil: lines is no file
 	captures *ring          // nil: no captures are kept
 	traces   *otlp.Exporter // nil: no traces are sent
 	clock    rt.Clock
@@ -93,8 +92,8 @@ type Writer struct {
 	records  *rt.Ring[Record]
 	requests *rt.Ring[request]
 	memory   *memory.Bound // for captures
-	adding   sync.Mutex    // held while a worker copies: in a roll-out there are two workers
-	largest  int           // largest capture so far, which is assembled in memory of its own. Guarded by adding
+	adding   sync.Mutex    // held while a worker copies a record: a roll-out has two workers
+	largest  int           // bytes of the largest capture so far: the ring's text grows to it; guarded by adding
 
 	Counts Counts
 
@@ -105,10 +104,11 @@ type Writer struct {
 	failing failing
 	torn    bool // the last write ended within a line: the next begins with a newline
 
-	stalled bool // the goroutine was left running. Owner: the caller of stop and Close
+	stalled bool // the goroutine hung and still runs. Owner: the caller of stop and Close
 }
 
-// failing marks failed writes that were logged: one disk may be full and the other not.
+// failing reports, for lines and for captures, that the last writes failed and that this was logged. Lines and captures
+// may be on different disks.
 type failing struct{ lines, captures bool }
 
 // Counts counts the written and the dropped records.
@@ -119,7 +119,7 @@ type Counts struct {
 	Captures, CapturesDropped atomic.Uint64
 }
 
-// Counted returns the counts of a writer; those of a nil Writer are zeros.
+// Counted returns the counts of a writer. For a nil Writer, all counts are zero.
 func (w *Writer) Counted() *Counts {
 	if w == nil {
 		return new(Counts)
@@ -131,8 +131,8 @@ func (c *Counts) sum() uint64 {
 	return c.Lines.Load() + c.LinesDropped.Load() + c.Captures.Load() + c.CapturesDropped.Load()
 }
 
-// Open opens the files that cfg names; nil when it names no file. It is called before any slow
-// work, and allocates all memory for the run. Its errors wrap manifest.ErrInvalid.
+// Open opens the files that cfg names, and returns nil when cfg asks for no lines, captures or traces. The caller calls
+// it before any slow work. It allocates all memory for the run. Its errors wrap manifest.ErrInvalid.
 func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, error) {
 	if cfg.Audit == "" && cfg.Debug.CaptureDir == "" && cfg.Traces == "" {
 		return nil, nil
@@ -175,8 +175,7 @@ func (w *Writer) openFile(name string) error {
 	return err
 }
 
-// deleted reports whether an open file has no name any more: the disk still accepts data that no
-// reader can find.
+// deleted reports whether an open file was deleted. The disk still accepts writes to it, but no reader can find them.
 //
 //rt:noalloc
 func deleted(file *os.File) bool {
@@ -184,7 +183,7 @@ func deleted(file *os.File) bool {
 	return unix.Fstat(int(file.Fd()), &is) == nil && is.Nlink == 0
 }
 
-// endsTorn reports whether a file of lines ends within a line, as after a full disk or a power
+// endsTorn reports whether a file of lines ends in the middle of a line, as it may after a full disk or a power
 // failure.
 func endsTorn(name string) bool {
 	info, err := os.Stat(name)
@@ -212,16 +211,16 @@ func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	}
 }
 
-// Bind counts the captures that wait for the disk against a bound, of which they leave a part to
-// the robots. Captures that do not fit are dropped and counted.
+// Bind makes m bound the memory of the captures that wait for the disk. They take only memory that m can spare from the
+// robots. Captures that do not fit are dropped and counted.
 func (w *Writer) Bind(m *memory.Bound) {
 	if w != nil {
 		w.memory = m
 	}
 }
 
-// Add copies a record, and for captures the observation and the chunk's body, which is empty
-// without a chunk.
+// Add copies a record for the line. For the capture it also copies the observation and reply, which is the chunk's
+// body, or empty without a chunk.
 //
 // Owner: workers.
 //
@@ -251,7 +250,7 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 	w.wake.Wake()
 }
 
-// errStalled marks lines or captures that were given up at the end.
+// errStalled marks the end of a writer that gave up lines or captures because the disk took no data.
 var errStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() +
 	": the last lines or captures are lost (standard output is not read, or the disk hangs)")
 
@@ -314,7 +313,7 @@ func closeFile(f *os.File) error {
 }
 
 func (w *Writer) drain() {
-	// The wall clock is read once; a record's time is reckoned back from it by its age.
+	// The wall clock is read once. A record's wall time is this reading less the record's age.
 	wall, now := time.Now().UTC(), w.clock.Now()
 	for r := w.records.Peek(); r != nil; r = w.records.Peek() {
 		at := wall.Add(-now.Sub(r.At))
@@ -364,8 +363,8 @@ func (w *Writer) flush() {
 	w.text, w.count = w.text[:0], 0
 }
 
-// counted counts n records. Of a series of failures it logs only the first, and later the end of
-// the series: a full disk must not fill the log as well.
+// counted counts n records as written or dropped. Of a series of failures it logs only the first, and later the end of
+// the series, so that a full disk does not fill the log as well.
 func (w *Writer) counted(what string, err error, n uint64, failing *bool, written, dropped *atomic.Uint64) {
 	if err == nil {
 		written.Add(n)

@@ -46,7 +46,7 @@ func sampleRecord() *Record {
 	}
 }
 
-// The lines are an interface: scripts and dashboards read them.
+// The format of the lines is an interface, because users' scripts and dashboards read it.
 func TestAuditLine(t *testing.T) {
 	ts := time.Date(2026, 11, 22, 14, 3, 0, 123456789, time.UTC)
 	old := sampleRecord()
@@ -138,7 +138,7 @@ func (s stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A disk that hangs costs lines, which are counted, and never a robot's time.
+// While the disk hangs, Add drops and counts lines, and never delays a robot.
 func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	disk := stuck{make(chan struct{}), make(chan struct{})}
 	w := linesTo(disk, slog.New(slog.DiscardHandler))
@@ -177,7 +177,7 @@ type full struct{ err error }
 
 func (f *full) Write(p []byte) (int, error) { return len(p), f.err }
 
-// A full disk is logged once, not once per line, and again after it had room.
+// A full disk is logged once, not once per line. When it had room in between, it is logged again.
 func TestAuditOnAFullDisk(t *testing.T) {
 	var log bytes.Buffer
 	disk := &full{errors.New("no space left")}
@@ -246,8 +246,8 @@ func TestNoWriterUnlessConfigured(t *testing.T) {
 	}
 }
 
-// With audit and captures on, neither the worker nor the writer's goroutine
-// allocates: the collector is off, so every object would stay.
+// With audit and captures on, neither the worker nor the writer's goroutine allocates. An allocated object would never
+// be freed, because the server runs with the garbage collector off.
 func TestWriterNoAlloc(t *testing.T) {
 	w := open(t, t.TempDir(), 4)
 	defer w.Close()
@@ -270,8 +270,8 @@ func TestWriterNoAlloc(t *testing.T) {
 	rttest.NoAllocs(t, "a request's audit line and capture allocate %v times, want 0", 200, cycle)
 }
 
-// Goal: half a line, from an earlier run or from a disk that was full for a moment, does not damage
-// the next line; and other users may not read the file.
+// Goal: half a line, which an earlier run or a disk that was full for a moment left, does not damage the next line.
+// Other users may not read the file.
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "audit.jsonl")

@@ -44,8 +44,8 @@ type request struct {
 	attachment, observation, reply []byte
 }
 
-// fits makes the buffers of a slot large enough, which allocates only for a request larger than all
-// earlier ones in that slot, and reports whether the bound has the memory.
+// fits makes the buffers of a slot large enough for the sizes observation and reply, and reports whether the bound on
+// memory allows it. It allocates only for a request that is larger than all earlier requests in that slot.
 //
 //go:noinline
 func (w *Writer) fits(r *request, observation, reply int) bool {
@@ -82,9 +82,9 @@ type Origin struct {
 	Device      string // device that computed the answers, in the form of policy.Device
 }
 
-// ring is the bounded ring of captured requests: file count mod max holds the count-th request. The
-// files stay open, so that writing one allocates nothing. The numbers continue those of the last
-// run, so that a restart does not overwrite the requests that led to it.
+// ring is the bounded ring of captured requests: request number count is in file number count mod max. The files stay
+// open, so that a write allocates nothing. The count continues from the last run, so that a restart does not overwrite
+// the requests that came before it.
 //
 // Owner: the writer's goroutine.
 type ring struct {
@@ -129,7 +129,7 @@ func openRing(dir string, max int) (*ring, error) {
 	return g, nil
 }
 
-// close removes the files that were never written and closes the others.
+// close closes all files, and removes the files that were never written.
 func (g *ring) close() (err error) {
 	if g == nil {
 		return nil
@@ -143,8 +143,8 @@ func (g *ring) close() (err error) {
 	return errors.Join(err, child.Unlock(g.dir))
 }
 
-// write writes one request into its file, in one write, and then truncates the file. Before the
-// truncation, the rest of an earlier request makes the checksum fail.
+// write writes one request into its file, in one write, and then truncates the file. If the server dies before the
+// truncation, the rest of an earlier, longer request makes the checksum fail.
 func (g *ring) write(r *request, ts time.Time) error {
 	file := g.files[g.count%uint64(len(g.files))]
 	r.attachment = wire.AppendHeader(r.attachment[:0], r.Header)
@@ -162,8 +162,8 @@ func (g *ring) write(r *request, ts time.Time) error {
 	return nil
 }
 
-// appendCapture appends r as a safetensors file: `header`, `observation` and `reply` are bytes as
-// they crossed the wire, the metadata holds the rest.
+// appendCapture appends r as a safetensors file: its tensors `header`, `observation` and `reply` are the bytes that
+// crossed the wire, and its metadata holds all other fields.
 //
 //rt:noalloc
 func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time.Time) []byte {
@@ -218,8 +218,8 @@ func appendControls(dst []byte, c *policy.Controls) []byte {
 	return strconv.AppendFloat(append(dst, `","sigma_d":"`...), float64(c.SigmaD), 'g', -1, 32)
 }
 
-// parseControls reads the output of appendControls; nil for captures of older servers, which have
-// no conditioning.
+// parseControls reads the output of appendControls. It returns nil for the captures of older servers, which did not
+// record the conditioning.
 func parseControls(meta map[string]string) (*policy.Controls, error) {
 	name, ok := meta["conditioning"]
 	if !ok {
@@ -273,7 +273,7 @@ type Capture struct {
 	Reply       []byte // empty when Outcome is neither ok nor unsent
 	ClientUUID  string
 	Origin
-	Batch, Row int              // size of its batch, 0: no batch or unknown; and its row there
+	Batch, Row int              // size of the request's batch, 0: no batch or unknown; and its row in the batch
 	Controls   *policy.Controls // conditioning of the chunk; nil: unknown
 	Outcome    string
 	Why        string // defect of a file that cannot be read
@@ -281,8 +281,8 @@ type Capture struct {
 	Task       string // of the chunk
 }
 
-// ReadCaptures reads all capture files of dir in the order of their requests. The elements of
-// unreadable have only a File and a Why.
+// ReadCaptures reads all capture files of dir in the order of their requests. Only File and Why are set in the elements
+// of unreadable.
 func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
 	if err != nil {
@@ -306,7 +306,7 @@ func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 	return captures, unreadable, nil
 }
 
-// readCapture reads a capture file; the error of an empty one wraps errEmpty.
+// readCapture reads a capture file. The error for an empty file wraps errEmpty.
 func readCapture(path string) (c Capture, err error) {
 	data, err := os.ReadFile(path)
 	switch {

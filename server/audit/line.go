@@ -12,8 +12,8 @@ const (
 	// lineMax is the longest audit line: names and texts whose size wire bounds, each byte escaped,
 	// the tags and the numbers.
 	lineMax = 4096 + tagsMax
-	// tagsMax bounds the tags in a line: a robot may send a megabyte of tags, and each of its
-	// requests has a line.
+	// tagsMax bounds the bytes of the tags in a line, because a robot may send a megabyte of tags, and each of its
+	// requests has a line with them.
 	tagsMax = 1024
 
 	timeLayout = "2006-01-02T15:04:05.000000Z07:00"
@@ -73,8 +73,8 @@ func appendLine(dst []byte, r *Record, model string, ts time.Time) []byte {
 	return append(dst, "}\n"...)
 }
 
-// Tags returns a robot's tags as the JSON object of its audit lines, "" without tags, and the
-// number of tags that fit.
+// Tags returns text, a robot's tags as the JSON object for its audit lines, "" without tags, and kept, the number of
+// tags that fit into tagsMax bytes.
 func Tags(tags []wire.Tag) (text string, kept int) {
 	out := []byte{'{'}
 	for _, t := range tags {

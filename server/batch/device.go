@@ -29,7 +29,7 @@ type Ended struct {
 	Panicked     bool // Err is a panic: the policy's state is undefined
 }
 
-// NewDevice returns a device whose thread Start starts. run computes the first size rows of a
+// NewDevice returns a device without a thread, which Start starts. run is called to compute the first size rows of a
 // buffer.
 func NewDevice(run func(buffer, size int) error, clock rt.Clock) *Device {
 	return &Device{
@@ -41,7 +41,7 @@ func NewDevice(run func(buffer, size int) error, clock rt.Clock) *Device {
 	}
 }
 
-// Start starts the thread. Close ends it after the run in hand; Begin must not be called after
+// Start starts the thread. Close ends the thread after the last run that was begun; Begin must not be called after
 // Close.
 func (d *Device) Start() {
 	go func() {
@@ -59,8 +59,8 @@ func (d *Device) Close() { close(d.begin) }
 // Done is closed when the thread has ended.
 func (d *Device) Done() <-chan struct{} { return d.done }
 
-// Begin starts a run of the first size rows of a buffer and returns at once. One more run may be
-// started before the caller has taken the previous one from Ended: it begins right after that.
+// Begin starts a run of the first size rows of a buffer and returns at once. The caller may begin one more run before
+// it has taken the previous run from Ended. The second run starts as soon as the first ends.
 //
 //rt:noalloc
 func (d *Device) Begin(buffer, size int) { d.begin <- job{buffer, size} }
@@ -76,7 +76,7 @@ func (d *Device) Do(buffer, size int) Ended {
 	return <-d.ended
 }
 
-// do turns a panic into an error: Go's exit code for a panic would mean "do not restart" to the
+// do runs a job and turns a panic into an error, because Go's exit code for a panic would mean "do not restart" to the
 // supervisor.
 //
 //rt:noalloc

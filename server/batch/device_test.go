@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A run comes back with its buffer, size, instants and error; nothing allocates.
+// A device returns each run with its buffer, size, instants and error, and does not allocate.
 func TestDeviceRunsOneAfterTheOther(t *testing.T) {
 	clock, failure := rttest.NewClock(1), errors.New("no")
 	d := NewDevice(func(buffer, size int) error {

@@ -21,14 +21,14 @@ type Run struct {
 
 // Past keeps the last runs, and the total time for which the device was busy.
 //
-// Owner: one goroutine adds; any goroutine may read meanwhile without delaying it.
+// Owner: one goroutine adds; any goroutine may read meanwhile without delaying the first.
 type Past struct {
 	slots [PastMax]struct{ begun, rest atomic.Uint64 }
 	count atomic.Uint64 // runs so far
 	busy  atomic.Int64  // ns
 }
 
-// Add stores a run in the place of the oldest.
+// Add stores a run, and overwrites the oldest when PastMax runs are stored.
 //
 //rt:noalloc
 func (p *Past) Add(r Run) {

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: Read returns the last runs as they were added, oldest first: at most PastMax less the one
-// that Add may be overwriting.
+// Goal: Read returns the last runs as they were added, oldest first: at most PastMax-1 runs, because Add may be
+// overwriting one.
 func TestPastKeepsTheLastRuns(t *testing.T) {
 	p := new(Past)
 	if got := p.Read(nil); len(got) != 0 {

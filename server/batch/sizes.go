@@ -10,21 +10,20 @@ import (
 	"time"
 )
 
-// gain is the share of each row's time that a larger batch must save: with a smaller saving it only
-// delays its chunks.
+// gain is the part of each row's time that a larger batch must save. With a smaller saving, a larger batch would do
+// little more than delay its chunks.
 const gain = 0.05
 
-// learning is the divisor of a new duration's weight: with an eighth, a single run that was held up
-// changes little.
+// 1/learning is the weight of a new duration in the average. With an eighth, a single run that was held up changes the
+// average little.
 const learning = 8
 
-// When runs of other sizes have taken again times the duration of a size, that size is tried once
-// more, even if it was not worthwhile: the cause of its slowness may be over. The trials cost at
-// most half a percent of the device's time.
+// A size that was not worthwhile is tried once more when runs of other sizes have taken, in total, again times its
+// duration, because the cause of its slowness may be over. These trials cost at most 1/again of the device's time.
 const again = 200
 
-// Sizes are the sizes of batches that run, and their durations. Other batches are padded to the
-// next size, because a shape that never ran would have to be planned by the runtime first.
+// Sizes holds the sizes of batches that run, and their durations. A batch of another size is padded to the next of
+// these sizes, because the runtime would first have to plan a shape that never ran.
 //
 // Owner: one goroutine; any may read the durations.
 type Sizes struct {
@@ -41,7 +40,7 @@ func NewSizes(rows []int) *Sizes {
 // All lends the sizes, ascending.
 func (s *Sizes) All() []int { return s.rows }
 
-// Fit returns the smallest size that holds that number of rows, or the largest size.
+// Fit returns the smallest size that holds the given number of rows, or the largest size when none holds them.
 //
 //rt:noalloc
 func (s *Sizes) Fit(rows int) int { return s.rows[s.index(rows)] }
@@ -56,7 +55,7 @@ func (s *Sizes) index(rows int) int {
 	return len(s.rows) - 1
 }
 
-// Took returns the expected duration of a run of that size; 0: unknown.
+// Took returns the expected duration of a run of size; 0: unknown.
 //
 //rt:noalloc
 func (s *Sizes) Took(size int) time.Duration { return s.known(s.index(size)) }
@@ -74,7 +73,7 @@ func (s *Sizes) Longest() (took time.Duration) {
 //rt:noalloc
 func (s *Sizes) known(i int) time.Duration { return time.Duration(s.took[i].Load()) }
 
-// Learn records the duration of a run of that size.
+// Learn records that a run of size took this duration.
 //
 //rt:noalloc
 func (s *Sizes) Learn(size int, took time.Duration) {
@@ -89,8 +88,8 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 	s.took[at].Store(int64(took))
 }
 
-// Choose returns how many of n requests, at least 1, share the next run: the number with the least
-// time per request. Among sizes that are about equal it is the smallest, whose chunks are ready
+// Choose returns how many of n requests, of which there is at least one, share the next run. It chooses the size of
+// batch with the least time per request and, among sizes that are about equal, the smallest, whose chunks are ready
 // first. A size whose duration is unknown, or was learned long ago, is taken as worthwhile.
 //
 //rt:noalloc
@@ -111,8 +110,8 @@ func (s *Sizes) Choose(n int) (rows int) {
 	return rows
 }
 
-// Wait returns the longest time that a request waits for its turn when that number of others arrive
-// at the same moment; 0: unknown.
+// Wait returns the longest time that a request waits for its turn when others is the number of other requests that
+// arrive at the same moment; 0: unknown.
 //
 //rt:noalloc
 func (s *Sizes) Wait(others int) (wait time.Duration) {

@@ -17,7 +17,7 @@ func TestFit(t *testing.T) {
 // The number of requests that share a run depends on the durations of earlier runs.
 func TestChoose(t *testing.T) {
 	const ms = time.Millisecond
-	free := []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms}   // as on a GPU that one row leaves idle
+	free := []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms}   // as on a GPU, of which one row uses only a part
 	linear := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms} // as on a CPU
 	half := []time.Duration{10 * ms, 15 * ms, 20 * ms, 40 * ms}   // pays up to 4
 	for _, tt := range []struct {
@@ -53,7 +53,7 @@ func TestLearnForgetsSlowly(t *testing.T) {
 	}
 }
 
-// A size that was slow for a while is not given up for ever, and trying it again costs little.
+// Choose tries a size again that was slow for a while, and these trials cost little time.
 func TestASlowSizeIsTriedAgain(t *testing.T) {
 	const ms = time.Millisecond
 	s := NewSizes([]int{1, 2})

@@ -2,16 +2,15 @@ package batch
 
 import "sync"
 
-// Threads are a fixed number of threads that prepare rows: those of a server decode
-// pictures (rows.go of package server).
+// Threads are a fixed number of threads that prepare rows. In a server they decode pictures (rows.go of package
+// server).
 type Threads[Job any] struct {
 	jobs chan Job
 	work []func(Job) // of each thread
 	wait sync.WaitGroup
 }
 
-// NewThreads returns one thread for each element of work, which Start starts, and room for so many
-// waiting jobs.
+// NewThreads returns threads that Start starts, one for each element of work. Up to room jobs may wait for a thread.
 func NewThreads[Job any](room int, work []func(Job)) *Threads[Job] {
 	return &Threads[Job]{jobs: make(chan Job, room), work: work}
 }

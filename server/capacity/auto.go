@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// verdictTime is how long a refusal is valid for the same sessions: a simulation of robots
-	// takes some 10 ms, and any client may open.
+	// verdictTime is how long a refusal stays valid while the sessions are the same. Without it, any client could keep
+	// the server simulating by its opens: a simulation of robots takes some 10 ms.
 	verdictTime = 100 * time.Millisecond
-	// idleMeasures is the number of measures, one per second, without a request after which the
-	// measured inference times are too old. Then the times of the warm-up are used where they are
-	// shorter, so that a slowness whose end no request can show does not exclude robots for ever.
+	// idleMeasures is the number of seconds without a request after which the measured inference times are too old;
+	// Measure is called once a second. From then on Auto uses the times of the warm-up where they are shorter, so that
+	// a past slowness does not exclude robots for ever.
 	idleMeasures = 10
-	// askingMost is the most time that opens may spend on simulations in a burst, and 1/askingShare
-	// the share of the time afterwards. A simulation of a hundred robots takes some 10 ms, and a
-	// client that opens and closes in a loop must not take a core from the policy.
+	// askingMost is the most time that opens may spend on simulations in a burst. After a burst, simulations may take
+	// 1/askingShare of the time. A simulation of a hundred robots takes some 10 ms, and a client that opens and closes
+	// in a loop must not take a core from the policy.
 	askingMost  = time.Second
 	askingShare = 10
 )
@@ -39,10 +39,10 @@ type Auto struct {
 	sizes *batch.Sizes // present durations of inferences
 	warm  []Size       // durations in the warm-up; set by Begin
 
-	// last verdict on a robot of at most the policy's rate, and on a faster one, whose refusal does
-	// not concern other robots
+	// the last verdict on a robot with at most the policy's rate, and the last verdict on a faster robot, whose refusal
+	// does not concern usual robots
 	usual, faster verdict
-	asking        time.Duration // time of simulations, less 1/askingShare of the time since
+	asking        time.Duration // time of simulations so far, less 1/askingShare of the time that has passed since
 	asked         rt.Instant    // time of the last update of asking
 	answered      uint64        // requests at the last measure
 	change        uint64        // state of the sessions at the last measure
@@ -50,7 +50,7 @@ type Auto struct {
 	idle          int           // measures since the last request
 }
 
-// verdict is the decision on a robot beside the sessions of that time.
+// verdict is the decision whether to admit a robot in addition to the sessions that were open at the time.
 type verdict struct {
 	change uint64 // state of the sessions that it considered
 	at     rt.Instant
@@ -68,9 +68,9 @@ func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Cloc
 	}
 }
 
-// Robot describes a robot by its control steps per second, or the policy's where fps is missing or
-// impossible, and by the time between its requests, 0: unknown. A robot that requests chunks less
-// often than edge-rt's default is planned with the default, which it may use tomorrow.
+// Robot returns the demand of a robot. fps is its control steps per second; where fps is missing or impossible, the
+// policy's rate counts. every is the time between its requests, 0: unknown. A robot that requests chunks less often
+// than edge-rt does by default counts as one with the default, because its setting may change at any time.
 func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	if !playable(fps) {
 		fps = a.meta.FPS
@@ -84,9 +84,9 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	return r
 }
 
-// Refuse returns why some robots would get no chunks with one more robot, "" when all are fed.
-// change identifies the state of the sessions and differs for another state. others is called
-// when there is no recent verdict for this state.
+// Refuse returns why some robots would not be fed if robot were admitted, "" when all would be. change identifies the
+// set of open sessions: it is a different number for each set. Refuse calls others, which returns the robots with a
+// session, when there is no recent verdict for this set.
 func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {
@@ -104,17 +104,17 @@ func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot
 	return v.whyNot
 }
 
-// Begin records the inference times of the warm-up, and returns how many robots with the policy's
-// own rate they feed.
+// Begin records the inference times of the warm-up. It returns how many robots with the policy's own rate the server
+// feeds at these times.
 func (a *Auto) Begin() (fed int) {
 	a.warm = a.took()
 	a.gate.learn(a.warm)
 	return a.gate.most(a.Robot(0, 0))
 }
 
-// Measure takes the present duration of inferences, once a second, and returns the number of
-// sessions that it feeds: the present robots, and further ones with the policy's own rate. fed is
-// its last result; answered counts all requests so far.
+// Measure takes the present duration of inferences and returns how many sessions the server feeds at it: the present
+// robots, and as many more with the policy's own rate as fit. The caller calls it once a second. fed is the last result
+// of Measure or Begin; answered is the number of all requests so far; change is as in Refuse.
 func (a *Auto) Measure(answered, change uint64, fed int, robots func() []Robot) int {
 	if a.idle++; answered != a.answered {
 		a.answered, a.idle = answered, 0

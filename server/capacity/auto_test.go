@@ -30,7 +30,7 @@ func newTrial(took time.Duration) *trial {
 	return s
 }
 
-// infer makes the Auto learn this duration of an inference.
+// infer makes the Auto learn took as the duration of an inference.
 func (s *trial) infer(took time.Duration) {
 	for range 100 {
 		s.sizes.Learn(1, took)
@@ -54,8 +54,8 @@ func (s *trial) fill() {
 	}
 }
 
-// As many robots are admitted as Begin returns, and Measure goes on returning that number; the
-// refusal names the duration of an inference.
+// Auto admits as many robots as Begin returned, and Measure then returns the same number. The refusal names the
+// duration of an inference.
 func TestAsManyAsAreFed(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.fill()
@@ -72,8 +72,8 @@ func TestAsManyAsAreFed(t *testing.T) {
 	}
 }
 
-// A robot that is refused again does not make the server simulate robots for each try: the refusal
-// is valid for a moment, for the same sessions and robots of no higher rate.
+// A robot that tries again after a refusal does not start a simulation at each try. A refusal stays valid for
+// verdictTime, while the sessions are the same, and for robots with no higher rate.
 func TestARefusalStandsForAMoment(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.fill()
@@ -139,8 +139,8 @@ func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	}
 }
 
-// A client that opens and closes in a loop does not keep the server simulating: it takes one second
-// in a burst, then a tenth of the time. The others get their answer, and a session soon.
+// The simulations for a client that opens and closes in a loop take at most askingMost in a burst, and then
+// 1/askingShare of the time. Other clients get an answer meanwhile, and soon a session.
 func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.plays = 10 * time.Millisecond

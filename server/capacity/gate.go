@@ -14,11 +14,11 @@ const (
 	gatePlayed    = 10 * time.Second
 	gatePlayedMin = 3 * time.Second
 	gateRobots    = 100
-	// roundTrip is the assumed round trip of a robot without a measurement, and ownTime the time of its
-	// request without waits and inference. `lean-server plan` assumes the same.
+	// roundTrip is the assumed round trip of a robot whose round trip is not measured. ownTime is the assumed time of a
+	// request in the server, without waits and inference. `lean-server plan` assumes the same times.
 	roundTrip = 40 * time.Millisecond
 	ownTime   = time.Millisecond
-	// noticed is the least relative change of inference times that is taken into account.
+	// noticed is the least relative change of an inference time at which the gate uses the new time.
 	noticed = 0.05
 )
 
@@ -37,8 +37,8 @@ func newGate(m *policy.Meta, scheduler string) *gate {
 	return &gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: ownTime}}, step: 1}
 }
 
-// learn takes the present inference times of each size, smallest first, and reports whether they
-// differ enough from the previous ones.
+// learn takes the present inference time of each size of batch, smallest size first. It reports whether the gate uses
+// them, because they differ enough from the previous times.
 func (g *gate) learn(took []Size) (changed bool) {
 	if changed = len(took) != len(g.o.Took); !changed {
 		for i, s := range took {
@@ -53,7 +53,7 @@ func (g *gate) learn(took []Size) (changed bool) {
 	return changed
 }
 
-// sizeOf returns the Size of an inference with that number of rows.
+// sizeOf returns the Size for inferences of this number of rows that take this time.
 func sizeOf(rows int, took time.Duration) Size {
 	return Size{rows, took.Seconds() * 1e3, float64(rows) / took.Seconds()}
 }
@@ -87,14 +87,14 @@ func (g *gate) whyNot(robots []Robot) (whyNot string) {
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }
 
-// most returns how many robots like one are fed. It is at least one, because an inference that never
+// most returns how many robots that are all like robot are fed. It is at least one, because an inference that never
 // runs is never measured.
 func (g *gate) most(robot Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(nil, robot, n) }))
 }
 
-// feeds reports whether n robots are fed: the first n of robots, or all of them and further ones
-// like another.
+// feeds reports whether n robots are fed: the first n of robots or, where n is larger, all of robots and as many robots
+// like another as are missing.
 func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
 	for len(fleet) < n {
@@ -103,8 +103,9 @@ func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	return g.whyNot(fleet) == ""
 }
 
-// approach moves from n towards the largest number that is fed in steps that grow as long as they succeed; each call
-// simulates at most twice. settled reports that n is that number.
+// approach makes one step from n towards the largest number of robots that is fed, and returns the new number as next.
+// The steps grow as long as they succeed, and each call simulates at most twice. settled reports that n is the largest
+// number.
 func (g *gate) approach(robots []Robot, another Robot, n int) (next int, settled bool) {
 	switch {
 	case n+g.step <= mostRobots && g.feeds(robots, another, n+g.step):

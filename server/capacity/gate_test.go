@@ -67,8 +67,8 @@ func TestApproachFindsTheMost(t *testing.T) {
 	}
 }
 
-// Robots that request chunks more often, or have a longer round trip than the policy can be
-// conditioned for, leave room for fewer.
+// Robots that request chunks more often, or have a longer round trip than the policy can be conditioned for, leave room
+// for fewer robots.
 func TestAGateKnowsItsRobots(t *testing.T) {
 	m := gatePolicy()
 	g := newGate(m, "runway")

@@ -30,12 +30,11 @@ const mostRobots = 1000
 const (
 	// played is the simulated time.
 	played = time.Minute
-	// loadMost is the share of the device's capacity that is planned for: the rest is for slower
-	// moments.
+	// loadMost is the share of the device's capacity that a plan uses. The other part is kept for slower moments.
 	loadMost = 0.95
 	// executeShare is the share of a chunk that edge-rt runs before it requests the next.
 	executeShare = 0.4
-	// Each size of batch runs measured times, for at most measureLimit.
+	// Measure runs each size of batch as often as measured states, but for at most measureLimit.
 	measured, measureLimit = 15, 5 * time.Second
 )
 
@@ -48,7 +47,7 @@ type Options struct {
 	Threads   int
 }
 
-// Size is the duration of inferences with that number of rows.
+// Size is a size of batch and the duration of its inferences.
 type Size struct {
 	Batch int     `json:"batch"`        // rows of an inference
 	Ms    float64 `json:"ms"`           // ms, median time
@@ -87,13 +86,13 @@ type Row struct {
 }
 
 const (
-	// fpsMost is the highest simulated rate of a robot, Hz, and fpsLeast the lowest: below it, the
-	// duration of a chunk would overflow.
+	// fpsMost and fpsLeast are the highest and lowest simulated rate of a robot, Hz. Below fpsLeast, the duration of a
+	// chunk would overflow.
 	fpsMost  = 1000
 	fpsLeast = 0.001
 )
 
-// playable reports whether robots with that number of control steps per second can be simulated.
+// playable reports whether robots with hz control steps per second can be simulated.
 func playable(hz float64) bool { return hz >= fpsLeast && hz <= fpsMost }
 
 // Check refuses impossible values.
@@ -117,8 +116,8 @@ func (f *Fleet) Check(m *policy.Meta) error {
 	return nil
 }
 
-// delayMax returns how many steps may run while a chunk is under way: the number that the policy
-// can be conditioned for, 0 where it is not conditioned.
+// delayMax returns how many steps a robot may run while its chunk is under way, which is the number that the policy can
+// be conditioned for; 0 where the policy is not conditioned, and any number may run.
 func delayMax(m *policy.Meta, execute int) int {
 	switch {
 	case m.Guided():
@@ -132,8 +131,8 @@ func delayMax(m *policy.Meta, execute int) int {
 // execute returns how many actions of a chunk edge-rt runs by default before it requests the next.
 func execute(m *policy.Meta) int { return max(1, int(executeShare*float64(m.ChunkSize))) }
 
-// New simulates more and more robots until some run out of actions, or get chunks too late for the
-// policy to be conditioned; from there it halves the step.
+// New simulates more and more robots until some run out of actions, or get chunks too late for the policy to be
+// conditioned; from there it halves the step, and finds the largest number of robots that are fed.
 func New(o Options) (*Report, error) {
 	if err := o.Check(o.Meta); err != nil {
 		return nil, err
@@ -178,8 +177,8 @@ func New(o Options) (*Report, error) {
 	return r, nil
 }
 
-// search returns the largest number up to mostRobots that fits, 0 when not even one fits: it
-// doubles, and halves the step from there.
+// search returns the largest number up to mostRobots for which fits returns true, 0 when there is none. It doubles the
+// number until fits returns false, and halves the step from there.
 func search(fits func(n int) bool) int {
 	n := 1
 	for n <= mostRobots && fits(n) {
@@ -227,7 +226,7 @@ func Measure(m Model) ([]Size, error) {
 	return list, nil
 }
 
-// sizes returns the durations of batches in the form that a server learns.
+// sizes returns the durations in o.Took as a batch.Sizes, as a server would have learned them.
 func (o *Options) sizes() *batch.Sizes {
 	var rows []int
 	for _, s := range o.Took {

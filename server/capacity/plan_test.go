@@ -14,7 +14,7 @@ func meta() *policy.Meta {
 	return &policy.Meta{FPS: 50, ChunkSize: 50, ActionDim: 6, RTC: "none"}
 }
 
-// options returns options for one row per inference of so many ms.
+// options returns options of a device on which an inference of 1<<i rows takes ms[i].
 func options(ms ...float64) Options {
 	o := Options{Meta: meta(), Scheduler: "runway", Threads: 1}
 	for i, t := range ms {
@@ -23,8 +23,8 @@ func options(ms ...float64) Options {
 	return o
 }
 
-// Robots request a chunk every 20 steps of 20 ms, so that an inference of 10 ms feeds 38 of them at
-// 95 % of its time, and one of 300 ms feeds one; where batches are free, many more.
+// Robots request a chunk every 20 steps of 20 ms, so that an inference of 10 ms feeds 38 of them at 95 % of its time,
+// and an inference of 300 ms feeds one. Where a larger batch takes no longer, inferences feed many more robots.
 func TestHowManyRobots(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -82,8 +82,8 @@ func TestDelaysBoundTheFleet(t *testing.T) {
 	}
 }
 
-// Robots that request a chunk when few actions are left run out of actions when their requests
-// coincide, before the device is full; robots that request it earlier do not.
+// Robots that request a chunk when few actions are left run out of actions when their requests coincide, before the
+// device is full; robots that request the next chunk earlier do not.
 func TestRobotsThatAskLate(t *testing.T) {
 	o := options(30)
 	o.Execute = []int{45} // 100 ms are left: three inferences

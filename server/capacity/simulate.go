@@ -11,16 +11,16 @@ import (
 	"github.com/edge-rt/edge-rt/server/queue"
 )
 
-// robot runs actions and requests more, in virtual time.
+// robot is a simulated robot, which runs actions and requests chunks in virtual time.
 type robot struct {
 	step      time.Duration // of its control loop
 	chunk     time.Duration // duration of a chunk's actions
 	execute   time.Duration // how long it runs a chunk before it requests the next
 	roundTrip time.Duration
-	delayMax  int // steps that may run while a chunk is under way; 0: any
+	delayMax  int // steps that may run while a chunk is under way; 0: any number
 
 	seen    rt.Instant // capture of the observation under way
-	arrives rt.Instant // arrival of that observation at the server; before its capture, in the future
+	arrives rt.Instant // arrival of that observation at the server; it may lie in the future
 	ends    rt.Instant // end of its actions
 }
 
@@ -61,8 +61,8 @@ func (o *Options) begin(fleet []Robot) []robot {
 	return list
 }
 
-// get hands the robot the chunk of its observation, at an instant, and returns how long it had no
-// actions, and how many steps it had run since the capture.
+// get hands the robot the chunk of its observation at the instant at. It returns for how long the robot had no actions,
+// and how many steps it had run since it captured the observation.
 func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
 	ran := min(at, r.ends).Sub(r.seen) // an arm without actions runs no step
 	starved = max(0, at.Sub(r.ends))
@@ -73,8 +73,8 @@ func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
 	return starved, steps
 }
 
-// simulate simulates robots for a time, and returns the result and the most robots that shared an
-// inference.
+// simulate simulates the robots of fleet for the virtual time played. It returns the result, and as shared the largest
+// number of robots that shared an inference.
 func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared int) {
 	scheduler, err := queue.New(o.Scheduler)
 	if err != nil {
@@ -136,7 +136,7 @@ func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared
 	return row, shared
 }
 
-// fastest returns the most chunks per second of any size.
+// fastest returns the chunks per second of the size of batch that computes the most.
 func (o *Options) fastest() (perS float64) {
 	for _, s := range o.Took {
 		perS = max(perS, s.PerS)

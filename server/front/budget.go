@@ -8,16 +8,16 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 )
 
-// MemoryFraction is the divisor of the part of a server's memory for robots that is the budget of its fronts.
+// The budget of a server's fronts is 1/MemoryFraction of the server's memory for robots.
 const MemoryFraction = 4
 
 // ErrNoMemory marks an observation that the budget of the fronts has no room for.
 var ErrNoMemory = errors.New("no memory for the observation")
 
 // Budget bounds the bytes of observations that the clients of all fronts hold together, from an observation's first
-// byte until it is answered or dropped. Half of it is shared equally among the places of the server, and no client
-// can take the share of another. The other half is for clients that need more than their share, first come, first
-// served.
+// byte until it is answered or dropped. Half of it is divided equally among the server's max_sessions clients, and no
+// client can take the share of another. The other half is for clients that need more than their share, first come,
+// first served.
 //
 // Owner: any goroutine.
 type Budget struct {

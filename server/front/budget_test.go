@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/front"
 )
 
-// Property: whatever the clients take and give back, the budget holds, counts exactly, and refuses no client its
-// share.
+// Property: whatever the clients take and release, they never hold more than the budget, the counts are exact, and no
+// client is refused its share.
 func TestBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const places, share = 5, 100

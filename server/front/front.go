@@ -1,7 +1,7 @@
-// Package front lets programs that speak a foreign protocol use the server. A front listens on its
-// own address; for each of its clients it is a robot of this server (Robot), over the bus of
-// wire/local. So a foreign client passes the same admission, quotas, scheduler, audit and metrics as
-// a robot that speaks docs/wire.md, and the server knows nothing of its protocol.
+// Package front lets programs that speak a foreign protocol use the server. A front listens on its own address. For
+// each of its clients it acts as a robot of this server (Robot), over the bus of wire/local. So the same admission,
+// quotas, scheduler, audit and metrics apply to a foreign client as to a robot that speaks docs/wire.md, and package
+// server contains nothing of the client's protocol.
 package front
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/edge-rt/edge-rt/wire/local"
 )
 
-// ImagePrefix begins LeRobot's name of a camera's feature, which is the camera's name on the wire.
+// ImagePrefix is the prefix of LeRobot's name of a camera's feature. That whole name is the camera's name on the wire.
 const ImagePrefix = "observation.images."
 
-// ImageName returns the name on the wire of a policy's camera.
+// ImageName returns the name that a camera of the policy has on the wire.
 func ImageName(camera string) string {
 	if strings.HasPrefix(camera, "observation.") {
 		return camera
@@ -31,8 +31,8 @@ func ImageName(camera string) string {
 
 // Front speaks one foreign protocol on its own address, which it has bound already.
 type Front interface {
-	// Serve answers clients until ctx is done, ends their sessions, and returns nil; an error ends
-	// the server. It is called once, when the server gives chunks.
+	// Serve answers clients until ctx is done, then ends their sessions and returns nil. When it returns an error, the
+	// server ends. The server calls it once, when it is ready to compute chunks.
 	Serve(ctx context.Context, to *Gateway) error
 	// Close releases the address.
 	Close() error
@@ -53,10 +53,10 @@ type Gateway struct {
 	names map[string]bool // taken, guarded by mu
 
 	sending sync.Mutex
-	body    []byte // of the observation that is handed over, guarded by sending
+	body    []byte // encoded observation that is being sent; guarded by sending
 }
 
-// origin returns the origin of a client at addr, by which its sessions are counted.
+// origin returns the origin of a client at addr. The quotas of links and hosts count the client's sessions by it.
 func origin(kind, addr string) wire.Origin {
 	o := wire.Origin{Name: kind + " " + addr}
 	if host, _, err := net.SplitHostPort(addr); err == nil && !net.ParseIP(host).IsLoopback() {
@@ -65,8 +65,8 @@ func origin(kind, addr string) wire.Origin {
 	return o
 }
 
-// name reserves a robot's name for a client: KIND-HOST, with a number where that is taken. The
-// manifest's list of clients may contain it. release gives it back.
+// name reserves a robot's name for a client: KIND-HOST, followed by a number where KIND-HOST is taken. The manifest's
+// list of clients may contain such a name. release makes the name free again.
 func (g *Gateway) name(kind, addr string) (name string, release func()) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -20,7 +20,8 @@ const (
 	// similar is the distance of two states below which an observation is dropped, in the robot's
 	// units, as in the released server.
 	similar = 1.0
-	// predictedMax bounds the steps that are remembered as predicted; the client's steps only grow.
+	// predictedMax bounds how many steps are remembered as predicted. Old steps may be forgotten, because a client's
+	// steps only grow.
 	predictedMax = 4096
 )
 
@@ -30,7 +31,7 @@ type client struct {
 	address string
 	held    *front.Held // bytes of observations
 
-	calls sync.Mutex // held by GetActions, SendPolicyInstructions and the end, which use robot
+	calls sync.Mutex // held by GetActions, SendPolicyInstructions and end while they use robot
 
 	mu        sync.Mutex
 	view      *view              // nil before SendPolicyInstructions; guarded by mu, as all below
@@ -82,8 +83,8 @@ func (c *client) viewed() *view {
 	return c.view
 }
 
-// restart forgets the observations of the connection that has ended, which another client of the same
-// host may have sent.
+// restart forgets the observations of a connection that has ended, because another client of the same host may have
+// sent them.
 func (c *client) restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +94,7 @@ func (c *client) restart() {
 	clear(c.predicted)
 }
 
-// keep replaces the waiting observation. The caller holds mu.
+// keep makes o, or nil, the waiting observation, and releases the bytes of the previous one. The caller holds mu.
 func (c *client) keep(o *queued) {
 	if c.waiting != nil {
 		c.held.Release(c.waiting.bytes)
@@ -194,10 +195,10 @@ func (c *client) observe(next lerobot.Next) error {
 	return nil
 }
 
-// enqueue keeps an observation for the next GetActions, unless the released server would drop it: its step
-// was answered, or its state is near that of the observation answered last. An observation with must_go is
-// always kept, and so is the first one after an observation that was refused unread: it may have had the
-// flag, and the client then waits.
+// enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the observation where the
+// released server would: its step was answered, or its state is near the state of the observation answered last. It
+// always keeps an observation with must_go. It also keeps the first observation after one that was refused unread,
+// because the refused one may have had must_go, and the client waits for its answer.
 func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()
@@ -227,7 +228,7 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// take waits for an observation; nil: none came in time.
+// take waits for an observation and returns it; nil when none came in time.
 func (c *client) take(ctx context.Context) *queued {
 	timer := time.NewTimer(observationWait)
 	defer timer.Stop()
@@ -276,7 +277,8 @@ func (c *client) actions(ctx context.Context) ([]byte, error) {
 	return actions, err
 }
 
-// note remembers an observation as answered, while its inference runs, as the released server does.
+// note remembers the step and the state of an observation as answered. As in the released server, this happens when its
+// inference begins.
 func (c *client) note(step int64, state []float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,8 +289,8 @@ func (c *client) note(step int64, state []float64) {
 	c.processed = state
 }
 
-// forget makes an observation without an answer as if it had never come. The released server keeps it,
-// and then drops all that the waiting client sends.
+// forget removes the step of an observation that got no answer, as if the observation had never come. The released
+// server keeps the step, and then drops all that the waiting client sends.
 func (c *client) forget(step int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

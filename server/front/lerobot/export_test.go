@@ -8,7 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/front"
 )
 
-// The parts that tests read from outside, because package server imports this one.
+// These names let tests in package lerobot_test use internals. The tests are in another package because they import
+// package server, which imports this package.
 const (
 	Slack           = slack
 	ObservationWait = observationWait
@@ -41,7 +42,7 @@ func (f *Front) Names() (names []string) {
 	return names
 }
 
-// Call makes a call without an argument, and returns the number of clients with a connection.
+// Call answers a call without an argument, and returns how many clients have a connection afterwards.
 func (f *Front) Call(ctx context.Context, path string) int {
 	_, _ = f.call(ctx, path, nil)
 	f.mu.Lock()

@@ -1,5 +1,5 @@
-// Package lerobot is the front for LeRobot's released robot client: it answers as LeRobot's policy
-// server does, with the policy that this server serves.
+// Package lerobot is the front for LeRobot's released robot client: it answers as LeRobot's policy server does, but
+// with the one policy that this server serves.
 //
 // front.go listens and finds the client of a call, client.go keeps a client's session and answers its
 // calls, policy.go compares the policy that a client asks for with the one that is served.
@@ -28,13 +28,14 @@ import (
 const (
 	// messageTime bounds the time in which a message arrives.
 	messageTime = 30 * time.Second
-	// instructionsMost is the most bytes of a client's policy: some ten times those of a robot of two arms.
+	// instructionsMost is the most bytes of a SendPolicyInstructions message: some ten times the size of the message of
+	// a robot with two arms.
 	instructionsMost = 64 << 10
 	// returnTime is how long a client's session waits for a new connection after its old one has
 	// ended. gRPC reconnects by itself, after at most 2 s with the client's settings.
 	returnTime = 5 * time.Second
-	// refusalWait is the time after which a client without a session is refused actions: the released one asks again
-	// at once, and does so for ever after a restart of its server.
+	// refusalWait is how long the front waits before it refuses actions to a client without a session. The released
+	// client asks again at once after a refusal and, after a restart of the server, does so for ever.
 	refusalWait = time.Second
 )
 
@@ -168,9 +169,9 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 	return c
 }
 
-// returning returns the addresses of the clients on the host of address whose connections have ended,
-// and whether any of them may continue at address: a call does not identify its client among those of a
-// host, and clients of one view differ only in their names.
+// returning returns as old the addresses of the clients on the host of address whose connections have ended. A call
+// does not tell which of these clients made it, so a client may continue at address only when all of them have the same
+// view and differ in nothing but their names; alike reports this.
 func (f *Front) returning(address string) (old []string, alike bool) {
 	host, _, _ := net.SplitHostPort(address)
 	var first *view
@@ -215,16 +216,16 @@ func (f *Front) call(ctx context.Context, path string, next lerobot.Next) (out [
 	return out, f.answer(ctx, err)
 }
 
-// errMismatch marks a policy that is not the served one, errOrder a call that came before a call that
-// it requires.
+// errMismatch marks a client's policy that differs from the served policy. errOrder marks a call that a client without
+// a session may not make yet.
 var (
 	errMismatch = errors.New("another policy than this server's")
 	errOrder    = errors.New("call SendPolicyInstructions first: this server has no session of the client, which has " +
 		"to be started again after a restart of the server, or after 5 s without a connection")
 )
 
-// reasons are the errors that are counted here, with their codes. The client repeats no call that ends
-// with one of these codes.
+// reasons are the errors of calls, with the reason that each is counted under and its gRPC code. The gateway counts
+// errors whose reason is front.NumReasons. The client repeats no call that ends with one of these codes.
 var reasons = []struct {
 	err    error
 	reason front.Reason
@@ -245,7 +246,7 @@ var reasons = []struct {
 	{front.ErrUnanswered, front.NumReasons, codes.Aborted},
 }
 
-// answer turns an error into that of a call, counts and logs it.
+// answer counts and logs an error, and returns it as the error of a gRPC call.
 func (f *Front) answer(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err

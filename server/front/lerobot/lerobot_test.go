@@ -82,7 +82,7 @@ func (s *stand) refused(r front.Reason) uint64 {
 	return s.front.Counts().Refused[front.LeRobot][r].Load()
 }
 
-// released is LeRobot's client, as far as the wire shows it.
+// released makes the calls of LeRobot's released client, as they look on the wire.
 type released struct {
 	t    *testing.T
 	conn *grpc.ClientConn
@@ -179,7 +179,8 @@ func TestAClientGetsItsActions(t *testing.T) {
 	}
 }
 
-// The filter is the released server's: it drops a step that was answered, and a state within 1 of the last.
+// The filter is the released server's: it drops an observation whose step was answered, or whose state is within 1 of
+// the state answered last.
 func TestFilter(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)
@@ -314,7 +315,7 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// A full server refuses with this reason, and a session is free again once its client has gone.
+// A full server refuses a client and gives the reason. When a client has gone, its session is free again.
 func TestSessionsOfClients(t *testing.T) {
 	s := start(t)
 	one := s.dial(t)
@@ -334,7 +335,7 @@ func TestSessionsOfClients(t *testing.T) {
 	}
 }
 
-// A client whose connection broke goes on with its next one.
+// A client whose connection broke continues its session on the next connection.
 func TestAClientReconnects(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)
@@ -351,8 +352,8 @@ func TestAClientReconnects(t *testing.T) {
 	}
 }
 
-// Two clients of one host whose connections break together go on, each with a session of its own, and
-// never with an observation of the other.
+// When the connections of two clients of one host break together, each client continues with a session, and neither
+// gets an answer to an observation of the other.
 func TestTwoClientsReconnect(t *testing.T) {
 	s := start(t)
 	lost := []*released{s.dial(t), s.dial(t)}
@@ -376,8 +377,8 @@ func TestTwoClientsReconnect(t *testing.T) {
 	}
 }
 
-// Clients of one host with different views, here of the actions per chunk, cannot be distinguished after
-// their connections have ended: neither goes on in the place of the other.
+// Clients of one host with different views, here of the actions per chunk, cannot be told apart after their connections
+// have ended, so neither may continue in the place of the other.
 func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	s := start(t)
 	lost := []*released{s.dial(t), s.dial(t)}
@@ -397,7 +398,7 @@ func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	}
 }
 
-// Clients without a session hold few bytes, and keep no other one out.
+// Clients without a session hold few bytes, and do not keep other clients out.
 func TestManyCallsWithoutASession(t *testing.T) {
 	s := start(t)
 	served := s.dial(t)
@@ -424,7 +425,8 @@ func TestManyCallsWithoutASession(t *testing.T) {
 	}
 }
 
-// Of a host that opens connections at a high rate few are served, and other hosts' are.
+// The front serves few of the connections of a host that opens them at a high rate, and still serves those of other
+// hosts.
 func TestConnectionsAtAHighRate(t *testing.T) {
 	s := start(t)
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
@@ -439,7 +441,7 @@ func TestConnectionsAtAHighRate(t *testing.T) {
 	}
 }
 
-// A call that is read after the end of its connection leaves no client.
+// A call that the front reads after the call's connection has ended leaves no client in the front's maps.
 func TestACallAfterTheEnd(t *testing.T) {
 	s := start(t)
 	s.dial(t).begin()
@@ -448,7 +450,7 @@ func TestACallAfterTheEnd(t *testing.T) {
 	rttest.Want(t, s.front.Call(ended, lerobot.PathReady), 1, "clients with a connection")
 }
 
-// Calls without a session that never end, as of a client that sends a byte a second, are ended.
+// The front ends calls without a session that would never end, such as a call of a client that sends a byte a second.
 func TestACallWithoutAnEnd(t *testing.T) {
 	s := start(t, func(f *foreign.Front) { f.ReceiveWithin(50 * time.Millisecond) })
 	c := s.dial(t)
@@ -462,8 +464,8 @@ func TestACallWithoutAnEnd(t *testing.T) {
 	rttest.Must(c.call(lerobot.PathReady, nil))(t)
 }
 
-// Clients that ask for actions without a session, as the released one does again and again after a restart of
-// the server, wait for each refusal, and keep no place from new clients meanwhile.
+// After a restart of the server, the released client asks for actions without a session again and again. Such a client
+// waits for each refusal, and takes no place from new clients meanwhile.
 func TestClientsOfAnEndedServer(t *testing.T) {
 	s := start(t)
 	began := time.Now()
@@ -484,8 +486,9 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 	}
 }
 
-// Clients that send observations and ask for no actions take a bounded memory together, and nothing from the client
-// that works. The manifest's memory bounds neither: the policy does not use their camera.
+// Clients that send observations and never ask for actions hold a bounded amount of memory together, and a client that
+// works loses nothing. The memory promised at the open does not bound them, because the policy does not use their
+// camera.
 func TestHostileSessionsShareABudget(t *testing.T) {
 	const hostile = 20
 	s := startFor(t, hostile+1)
@@ -525,8 +528,8 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 	rttest.Eventually(t, "the memory of the clients", func() bool { return budget.Used() == 0 })
 }
 
-// A client marks one observation with must_go and then waits: where that one is refused unread, the next one is
-// kept.
+// A client marks one observation with must_go and then waits for its answer. When that observation is refused unread,
+// the front keeps the next one, so that the client gets an answer.
 func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)

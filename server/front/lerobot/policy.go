@@ -13,7 +13,7 @@ import (
 
 const stateFeature = "observation.state"
 
-// view is how a client's observations become those of the policy.
+// view describes how a client's observations are converted to observations of the policy.
 type view struct {
 	state   []string // the client's names, in the policy's order
 	cameras []camera
@@ -27,11 +27,11 @@ type camera struct {
 	name string // on the wire
 }
 
-// slack is the size of a pickled observation beside its pictures.
+// slack is the most bytes that a pickled observation takes in addition to its pictures.
 const slack = 256 << 10
 
-// compare returns the view of a client, and the request for its session. A difference from the served
-// policy is an errMismatch that names it and the cure.
+// compare returns the view of a client, and the request that opens its session. When the client's policy differs from
+// the served policy, it returns an errMismatch that names the difference and how to remove it.
 func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen, err error) {
 	mismatch := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{errMismatch}, args...)...)
@@ -115,7 +115,7 @@ func pictures(features []lerobot.Feature) (n int) {
 	return min(n, wire.MaxMessageBytes-slack)
 }
 
-// list joins names for people, the first few of many.
+// list joins names into a text for people; of many names it takes only the first few.
 func list(names []string) string {
 	if len(names) == 0 {
 		return "none"

@@ -16,8 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
-// keys are the manifest's keys of an observation; empty: openpi's and LeRobot's published keys are
-// tried. A key such as images.top is the entry top of the map images, if the observation has no key
+// keys are the keys of an observation's parts that the manifest sets. For a part without a key, openpi's and LeRobot's
+// published keys are tried. A key such as images.top is the entry top of the map images, if the observation has no key
 // with a dot.
 type keys struct {
 	cameras map[string]string // of each picture, by the policy's name of the camera
@@ -25,8 +25,8 @@ type keys struct {
 	prompt  string            // of the task
 }
 
-// cameraForms are the keys that are tried for a camera without a key; %s is its name. They are
-// those of openpi's droid, aloha and libero, and LeRobot's.
+// cameraForms are the keys that are tried for a camera without a key; %s is its name. They are the keys of openpi's
+// droid, aloha and libero, and of LeRobot.
 var cameraForms = []string{"observation/%s", "observation/%s_image", "observation/%s_image_left", "images.%s",
 	"observation.images.%s", "observation/images/%s", "%s"}
 
@@ -42,11 +42,11 @@ var stateForms = [][]string{
 // promptForms are the keys that are tried for a task without a key.
 var promptForms = []string{"prompt", "task"}
 
-// errKeys marks an observation that lacks an input of the policy.
+// errKeys marks an observation that does not have all inputs of the policy.
 var errKeys = errors.New("the observation does not fit the served policy")
 
-// reader makes observations from a client's messages. Pictures are lent from the message where
-// they need no change.
+// reader makes observations from a client's messages. A picture that needs no change is not copied, but uses the memory
+// of the message.
 //
 // Owner: the client's goroutine.
 type reader struct {
@@ -78,7 +78,7 @@ func cameraNames(meta *policy.Meta) string {
 	return strings.Join(names, ", ")
 }
 
-// read returns a message's observation and task, both lent until the next call.
+// read returns a message's observation and task. Both are valid until the next call.
 func (r *reader) read(m ndarray.Map) (*wire.Observation, string, error) {
 	r.obs.Images = r.obs.Images[:0]
 	for i := range r.meta.Cameras {
@@ -152,7 +152,7 @@ func onlyPicture(m ndarray.Map) (only *ndarray.Array, at string) {
 	return only, at
 }
 
-// each calls do for the entries of m and of the maps in it.
+// each calls do for each entry of m, and of the maps in m.
 func each(m ndarray.Map, do func(key string, v any)) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if inner, ok := m[key].(ndarray.Map); ok {
@@ -182,8 +182,8 @@ func keysOf(m ndarray.Map) string {
 
 const channels = 3 // RGB
 
-// picture returns camera i's picture as bytes [height, width, 3]. It takes floating-point values from 0
-// to 1, and [3, height, width], as openpi's policies do.
+// picture returns camera i's picture as bytes [height, width, 3]. Like openpi's policies, it also accepts
+// floating-point values from 0 to 1, and the shape [3, height, width].
 func (r *reader) picture(m ndarray.Map, i int) (wire.Image, error) {
 	a, key, err := r.find(m, r.meta.Cameras[i].Name)
 	if err != nil {
@@ -225,7 +225,8 @@ func (r *reader) picture(m ndarray.Map, i int) (wire.Image, error) {
 	}, nil
 }
 
-// convert returns the bytes of a picture of floating-point values or with its channels first.
+// convert returns as bytes [height, width, 3] a picture that has floating-point values or, when first is true, its
+// channels first.
 func (r *reader) convert(a *ndarray.Array, i int, first bool) ([]byte, error) {
 	for len(r.buffers) <= i {
 		r.buffers = append(r.buffers, nil)
@@ -304,8 +305,8 @@ func (r *reader) state(m ndarray.Map) error {
 		"manifest", errKeys, keysOf(m))
 }
 
-// numbers appends a part of the state to dst: an array along one axis, a list of numbers, or a number,
-// as openpi's policies take them.
+// numbers appends a part of the state to dst: v is an array along one axis, a list of numbers, or a number, as openpi's
+// policies accept them. ok reports that v is one of these.
 func numbers(dst []float32, v any) (_ []float32, ok bool) {
 	switch v := v.(type) {
 	case *ndarray.Array:
