@@ -70,7 +70,7 @@ func (c *dialed) next() (websocket.MessageType, []byte) {
 	return kind, data
 }
 
-// ask returns the answer to an observation, or the text of an error.
+// ask sends an observation and returns the answer or, for an error, its text.
 func (c *dialed) ask(message []byte) (answer ndarray.Map, text string) {
 	c.Helper()
 	rttest.PanicOn(c.conn.Write(c.Context(), websocket.MessageBinary, message))
@@ -81,7 +81,7 @@ func (c *dialed) ask(message []byte) (answer ndarray.Map, text string) {
 	return rttest.OrPanic(ndarray.ParseMap(data)), ""
 }
 
-// entry is a key and its array of an observation.
+// entry is an array of an observation, with its key.
 type entry struct {
 	key, dtype string
 	shape      []int
@@ -156,7 +156,7 @@ func TestOpenPIClientsAreRobots(t *testing.T) {
 	if k := &b.server.stats.fronts; k.Answered[front.OpenPI].Load() != 4 || k.Clients[front.OpenPI].Load() != 1 {
 		t.Errorf("counts = %+v", k)
 	}
-	for range 2 { // the second one is sent before the first one's answer
+	for range 2 { // the second observation is sent before the answer to the first
 		rttest.PanicOn(c.conn.Write(t.Context(), websocket.MessageBinary, packed(statePart, hwc)))
 	}
 	for range 2 {
@@ -249,8 +249,8 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 	rttest.Want(t, b.server.stats.fronts.Refused[front.OpenPI][front.Session].Load(), 3, "refusals counted")
 }
 
-// A message for which no memory is left is answered with this reason, and its client goes on. After a client's end
-// its memory is free.
+// The front answers a message for which no memory is left with that reason, and its client stays connected. When a
+// client ends, its memory is free.
 func TestOpenPIBudget(t *testing.T) {
 	b, address := serveOpenPI(t, manifest.OpenPIFront{})
 	c, _ := dialOpenPI(t, address, "")
@@ -274,8 +274,8 @@ func TestOpenPIBudget(t *testing.T) {
 	rttest.Eventually(t, "the memory of the client", func() bool { return budget.Used() == 0 })
 }
 
-// At a full server, silent clients give way to a new one. A client whose session gave way gets a session again
-// with its next observation.
+// At a full server, a new client takes the session of a silent client. A client whose session gave way gets a session
+// again with its next observation.
 func TestOpenPIClientsThatNeverAsk(t *testing.T) {
 	b, address := serveOpenPI(t, manifest.OpenPIFront{})
 	first, _ := dialOpenPI(t, address, "")

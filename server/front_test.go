@@ -40,7 +40,7 @@ func foreignOpen() wire.SessionOpen {
 	return o
 }
 
-// A front's clients and the network's robots share one server: its sessions, its limits, its counters.
+// A front's clients and the network's robots share one server's sessions, limits and counters.
 func TestAFrontsClientsAreRobots(t *testing.T) {
 	b, gateway, f := serveFront(t)
 	if ack := b.open(fakeOpen("arm")); !ack.Accepted {
@@ -88,7 +88,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 	<-f.ended
 }
 
-// A client whose session the server has ended opens it again with its next observation.
+// When the server has ended the session of a front's client, the client's next observation opens a session again.
 func TestAFrontsClientOpensAgain(t *testing.T) {
 	b, gateway, _ := serveFront(t)
 	foreign := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)

@@ -60,8 +60,8 @@ func TestRoundRobinGolden(t *testing.T) {
 	}
 }
 
-// The trace of one session of the draft, event by event. Its episode starts at 0, which the draft's
-// server sets at open; this server starts at -1.
+// A session's state follows the trace of one session of the draft's server, event by event. There the episode starts at
+// 0, which the draft's server sets at open; here it starts at -1.
 func TestSessionGolden(t *testing.T) {
 	pool := queue.NewPool(memory.New(1 << 20))
 	s := newSession("robot", pool, 1<<20)

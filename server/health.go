@@ -17,9 +17,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
-// health is the HTTP server: /healthz reports whether the process must be restarted, /readyz
-// whether it takes robots, /metrics its counters, and / is a page for people. It listens before the
-// policy is loaded, so that a supervisor sees it start.
+// health is the HTTP server: /healthz reports whether the process must be restarted, /readyz reports whether the server
+// takes robots, /metrics has its counters, and / is a page for people. It listens before the policy is loaded, so that
+// a supervisor sees it start.
 type health struct {
 	*status.Server
 	server  atomic.Pointer[Server]
@@ -59,7 +59,7 @@ func (h *health) live(q status.Query) *Live {
 
 func (h *health) watch(s *Server) { h.server.Store(s) }
 
-// loads shows the progress of loading the policy; h may be nil: there are no pages.
+// loads shows text, the progress of loading the policy, on the pages. h is nil when there are no pages.
 func (h *health) loads(text string) {
 	if h != nil {
 		text = loadingText + ": " + text
@@ -89,16 +89,15 @@ func (h *health) ready() (ok bool, why string) {
 	return false, loadingText
 }
 
-// notifyInterval is the interval of the reports to the service manager; a change is reported with
-// at most that delay.
+// notifyInterval is the interval of the reports to the service manager, and so the largest delay with which it gets a
+// change.
 const notifyInterval = 200 * time.Millisecond
 
-// warmUpMargin is the time that a start may take in addition to the next inference of the
-// warm-up.
+// warmUpMargin is the time that a start may take in addition to the time limit of the next inference of the warm-up.
 const warmUpMargin = 30 * time.Second
 
-// notifier reports the server's condition to the service manager: ready when robots get chunks,
-// alive while worker and housekeeping make progress, and the number of robots.
+// notifier reports the server's condition to the service manager: that the server is ready, when robots get chunks;
+// that it is alive, while worker and housekeeping make progress; and the number of its sessions.
 type notifier struct {
 	*notify.Notifier
 	server    *Server
@@ -109,8 +108,8 @@ type notifier struct {
 	unhealthy string     // the reason at the last update, which has been logged
 }
 
-// startNotifier reports the condition of s to the service manager until ctx is done, and then that
-// the server leaves. The returned function ends it.
+// startNotifier reports the condition of s to the service manager until ctx is done, and then that the server stops.
+// end makes it do so earlier, and waits for that last report.
 func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end func()) {
 	n := &notifier{Notifier: to, server: s}
 	ctx, cancel := context.WithCancel(ctx)
@@ -133,7 +132,7 @@ func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end fun
 	return func() { cancel(); <-done }
 }
 
-// update allocates when the number of sessions has changed.
+// update reports the server's present condition. It allocates when the number of sessions has changed.
 func (n *notifier) update(now rt.Instant) {
 	if !n.state.Ready {
 		n.state.Ready, _ = n.server.ready()
@@ -157,10 +156,10 @@ func (n *notifier) update(now rt.Instant) {
 	n.Update(now, n.state)
 }
 
-// progress reports whether one of these is true: the worker has begun or ended a request since the
-// last update; its request in hand has not exceeded the limit of this policy's runs; or it is idle
-// and has taken the signal that each update leaves in work. A worker that is stuck in a request, or
-// has ended, makes no progress.
+// progress reports whether the worker makes progress. It does when it has begun or ended a request since the last
+// update, or when its request in hand has not exceeded the time limit of this policy's runs, or when it is idle and has
+// taken the signal that each update leaves in work. A worker that is stuck in a request, or has ended, makes no
+// progress.
 //
 //rt:noalloc
 func (n *notifier) progress(now rt.Instant) bool {

@@ -30,7 +30,7 @@ func getPage(t *testing.T, h *health, path string) (code int, body string) {
 	return r.StatusCode, strings.TrimSpace(string(text))
 }
 
-// The answers to an orchestrator over the life of a server.
+// The health pages give an orchestrator the right answers over the life of a server.
 func TestHealthPages(t *testing.T) {
 	h := pages(t, nil)
 	want := func(when, path string, code int, body string) {
@@ -82,7 +82,7 @@ func TestListenHealthNamesThePortThatIsTaken(t *testing.T) {
 	}
 }
 
-// Scripts read the summary: its keys are part of the interface.
+// The keys of the summary are an interface, because users' scripts read it.
 func TestSummaryKeys(t *testing.T) {
 	summary := newBench(t, config()).server.summary()
 	text := rttest.Must(json.Marshal(summary))(t)
@@ -105,8 +105,8 @@ func TestSummaryKeys(t *testing.T) {
 	}
 }
 
-// failingServer returns a server with a robot. before decides how the model fails from the first
-// request on.
+// failingServer returns a server with a robot. From the first request on, before runs at the start of each of the
+// model's runs, and decides whether and how it fails.
 func failingServer(t *testing.T, before func(b *bench, run int) error) (*bench, *robot) {
 	t.Helper()
 	b := serve(t, config(), func(b *bench) { b.beforeRuns(func(run int) error { return before(b, run) }) })
@@ -114,8 +114,8 @@ func failingServer(t *testing.T, before func(b *bench, run int) error) (*bench, 
 	return b, b.robot("arm")
 }
 
-// wantEnd expects that the robot is sent to another server, that the server ends with ErrDevice and
-// this reason, and that the metrics have counted it.
+// wantEnd expects that the robot is sent to another server, that the server ends with ErrDevice and this reason, and
+// that the metrics count failures failed runs of the kind how.
 func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why string) {
 	t.Helper()
 	if got := r.wantEvent(wire.EventDraining, failedText); got.event.RetryAfterMs <= 0 {
@@ -133,8 +133,8 @@ func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why
 	rttest.Want(t, b.server.stats.failures[how].Load(), failures, "messages counted as %s", how)
 }
 
-// Goal: a device on which every run fails ends the server at the first request. Its own runs fail,
-// too, so no robot gets a bad_observation, and all are sent to other servers.
+// Goal: a device on which every run fails ends the server at the first request. The server's own runs fail, too, so it
+// sends no robot a bad_observation, but sends all robots to other servers.
 func TestAFailingDeviceEndsTheServer(t *testing.T) {
 	b, r := failingServer(t, func(*bench, int) error { return fmt.Errorf("%w: CUDA failure 700", policy.ErrRun) })
 	r.ask(1)
@@ -152,8 +152,8 @@ func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
 	rttest.FailsAs(t, b.stop(), ErrDevice)
 }
 
-// Goal: requests that the policy cannot process, however many, do not end the server: its own run
-// succeeds.
+// Goal: requests that the policy cannot process, however many, do not end the server, because the server's own runs
+// succeed.
 func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 	b, r := failingServer(t, func(_ *bench, run int) error {
 		if run%2 == 1 { // every second run is the server's own
@@ -173,7 +173,7 @@ func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 	b.end()
 }
 
-// Goal: one success among the server's own runs keeps the device.
+// Goal: when one of the server's own runs succeeds, the device is not given up.
 func TestOneOfTwoProbesIsEnough(t *testing.T) {
 	b, r := failingServer(t, func(_ *bench, run int) error {
 		if run < failuresMax {
@@ -188,9 +188,8 @@ func TestOneOfTwoProbesIsEnough(t *testing.T) {
 	rttest.Want(t, b.server.stats.probes[probeFailed].Load(), 1, "failed runs of the server's own")
 }
 
-// Goal: a device without memory is given up after one run of the server's own: the memory will not
-// be free in a moment, because arenas do not shrink. A device that has the memory for the server's
-// own run keeps serving.
+// Goal: a device without memory is given up after one run of the server's own, because memory will not be free in a
+// moment: arenas do not shrink. A device that has the memory for the server's own run is kept.
 func TestShortMemoryEndsTheServer(t *testing.T) {
 	short := fmt.Errorf("%w: %w: 9 MB", policy.ErrRun, policy.ErrMemory)
 	b, r := failingServer(t, func(*bench, int) error { return short })
@@ -226,8 +225,8 @@ func TestNotANumber(t *testing.T) {
 	b.end()
 }
 
-// Goal: the last run of a server that leaves is checked like any other, and no robot gets a
-// bad_observation without a verdict on the run.
+// Goal: a server that is stopping checks its last run like any other, and sends no bad_observation before it has
+// decided whether the device failed.
 func TestTheLastRunIsLookedAt(t *testing.T) {
 	b, robots := batching(t, 1, []string{"a"}, func(b *bench) {
 		b.hold()
@@ -246,8 +245,8 @@ func TestTheLastRunIsLookedAt(t *testing.T) {
 	}
 }
 
-// Goal: an observation on which decoding panics costs its robot a chunk, on any thread, and the
-// server goes on.
+// Goal: when decoding an observation panics, on whichever thread, only its robot loses a chunk, and the server does not
+// end.
 func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
 	for _, names := range [][]string{{"a"}, {"a", "b"}} { // by the worker itself, and by another thread
 		b, robots := batching(t, 2, names, func(b *bench) {
@@ -272,8 +271,8 @@ func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
 	}
 }
 
-// Goal: an idle server whose device has died detects and reports that, and ends; with a working
-// device it goes on, and runs an inference of its own only once in a while.
+// Goal: an idle server whose device has died detects this, reports it and ends. With a working device it does not end,
+// and runs an inference of its own only once in probeInterval.
 func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker
@@ -286,7 +285,7 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	if !w.probeIdle(w.engine.worked.Add(probeInterval)) || probes() != 1 {
 		t.Errorf("after %v it has inferred %d times, want once", probeInterval, probes())
 	}
-	w.engine.sizes.Learn(1, time.Second) // a run takes so long that robots would wait for it
+	w.engine.sizes.Learn(1, time.Second) // now a run takes so long that robots would wait for the server's own
 	if w.engine.worked = w.clock.Now(); w.probeIdle(w.engine.worked.Add(probeShare*time.Second-1)) || probes() != 1 {
 		t.Errorf("a slow policy infers for itself more than a hundredth of the time")
 	}
@@ -308,8 +307,8 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	wantEnd(t, b, r, failureRun, 3, "own runs fail")
 }
 
-// Goal: a batch whose requests run again one by one, or a slow run of the server's own, is no hang
-// as long as each run ends in time.
+// Goal: when the requests of a batch run again one by one, or the server makes a slow run of its own, this does not
+// count as a hang as long as each run ends in time.
 func TestEachRunHasItsOwnTime(t *testing.T) {
 	var longest time.Duration
 	b, robots := heldBatch(t, 4, func(b *bench) {
@@ -364,8 +363,8 @@ type silent struct{ wire.Query }
 
 func (silent) Finish() {}
 
-// Goal: a stuck housekeeping, with which no session opens, makes the health page and the readiness
-// fail, although the worker goes on; both recover with it.
+// Goal: while housekeeping is stuck, and no session opens, the server is neither healthy nor ready, although the worker
+// still answers. When housekeeping continues, the server is healthy again.
 func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
 	b := serve(t, config())
 	b.untilReady()
@@ -392,8 +391,8 @@ func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
 	rttest.Eventually(t, "health", func() bool { ok, _ := b.server.healthy(); return ok })
 }
 
-// Goal: a run that hangs is terminated, and the server ends in order. A run that does not end even then is
-// abandoned; the error reports it, so that the model is not closed while it is in use.
+// Goal: a run that hangs is terminated, and the server ends in order. A run that does not end even then is abandoned.
+// The server's error reports this, so that the caller does not close the model while the run uses it.
 func TestHangEndsTheServer(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		entered, leave := make(chan struct{}, 1), make(chan struct{})
@@ -422,8 +421,8 @@ func TestHangEndsTheServer(t *testing.T) {
 	}
 }
 
-// Goal: a policy that takes seconds may take five times as long beside other programs, also where only the
-// self-test has measured it, and so may the first run of a larger batch.
+// Goal: a run of a policy that takes seconds may take five times as long beside other programs without counting as a
+// hang. This holds when only the self-test has measured the policy, and for the first run of a larger batch.
 func TestASlowPolicyIsNotAHang(t *testing.T) {
 	for _, took := range []time.Duration{4 * time.Second, 12 * time.Second} {
 		b := newBench(t, config(), func(d *Deps) { d.Tests = []policy.Test{{Rows: 1, Took: took}} })

@@ -27,22 +27,22 @@ const (
 	// Every trimEvery ticks the pool frees the buffers that no observation has needed meanwhile.
 	// In shorter intervals, it would free buffers that robots with a low rate need again.
 	trimEvery = 10
-	// tokenTimeout bounds the query for the tokens of the robots that seem lost.
+	// tokenTimeout bounds the query for the tokens of all robots, which housekeeping makes when some robots seem lost.
 	tokenTimeout = 500 * time.Millisecond
 	// housekeepingStuckAfter is how long one piece of housekeeping may take before housekeeping is reported as stuck.
 	// No piece takes longer than two queries to the network, tokenTimeout each.
 	housekeepingStuckAfter = 10 * time.Second
 
-	// idleGCObjects is the number of new heap objects after which an idle server collects by hand;
-	// the collector is off while it serves.
+	// idleGCObjects is the number of new heap objects after which an idle server collects garbage by hand, because Go's
+	// collector is off while it serves.
 	idleGCObjects = 200_000
-	// busyGCBytes is the number of new heap bytes, from links, queries and pages that come and
-	// leave, after which a server that is never idle collects between two requests.
+	// busyGCBytes is the number of new heap bytes after which a server that is never idle collects garbage between two
+	// requests. Links, queries and pages that come and go leave such garbage.
 	busyGCBytes = 16 << 20
 )
 
-// housekeeper is the goroutine for work that may take time and may allocate: queries, events, and
-// the sessions and the garbage that robots leave.
+// housekeeper is the goroutine for work that may take time and may allocate: it answers queries, sends events, closes
+// the sessions of lost robots, and has garbage collected.
 type housekeeper struct {
 	// Constant.
 	prefix  string             // beginning of the service's keys
@@ -59,7 +59,7 @@ type housekeeper struct {
 	certificates *certificates
 	engine       *engine
 	opener       *opener
-	counted      queue.Signal // the number of sessions has changed; nil: the first server announces the room
+	counted      queue.Signal // the number of sessions has changed; nil: in a roll-out's second server
 	work         *sync.Mutex  // held during each piece of work: servers of one process share quotas and limits
 	queries      *queries
 	events       *events
@@ -100,8 +100,8 @@ func (k *housekeeper) run(ctx context.Context) {
 	}
 }
 
-// healthy reports whether queries are answered and sessions opened. Robots that stream are not
-// affected by a stuck housekeeping.
+// healthy reports whether housekeeping still answers queries and opens sessions, and why not. When it is stuck, robots
+// that stream still get chunks.
 //
 // Owner: any goroutine.
 func (k *housekeeper) healthy() (ok bool, why string) {
@@ -158,10 +158,10 @@ func (k *housekeeper) logSqueezed(session *session) {
 	}
 }
 
-// closeLost closes the sessions of lost robots: the token vanished and stayed away, or nothing was
-// received for long. A session stays when another link still shows its token, or while this server
-// has lost the router that it dials. A server that only listens and has no link has not lost any
-// reachable robot.
+// closeLost closes the sessions of lost robots. A robot seems lost when its token vanished and did not come back, or
+// when nothing was received from it for long. Its session stays when another link still shows its token, and while this
+// server has lost the router that it dials. A server that only listens needs no such check: when it has no link, no
+// robot can reach it.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*session
 	patience := 2 * (k.engine.sizes.Wait(len(k.sessions.all())) + k.engine.tally.slowest())
@@ -212,11 +212,11 @@ type collector struct {
 
 	last   rt.HeapStat // after the last collection
 	served uint64      // requests at the last check
-	beside int64       // bytes that a second model may take of the heap
+	beside int64       // bytes of the heap that a roll-out's second model may take
 }
 
-// holdGC turns Go's collector off until the returned hold is released, unless the heap grows beyond
-// the needs of a server of this size.
+// holdGC turns Go's collector off until the returned hold is released, unless the heap grows beyond what a server of
+// this size needs.
 func (c *collector) holdGC() *rt.Hold {
 	c.hold = rt.HoldGC(rt.Headroom + c.links - zenoh.DefaultMemory)
 	c.last = rt.ReadHeap()
@@ -228,8 +228,8 @@ func (c *collector) raiseLimit() {
 	c.hold.Allow(c.memory.Used() + c.fronts.Used() + c.beside)
 }
 
-// check requests a collection when no robot was served since the last check, so that no robot waits
-// for it, and when much garbage has piled up; the worker then starts it between two requests.
+// check has the worker collect garbage between two requests when much garbage has piled up: idleGCObjects objects when
+// no robot was served since the last check, so that no robot waits, or busyGCBytes bytes in any case.
 func (c *collector) check() {
 	served := c.stats.outcomes[audit.Answered].Load()
 	idle := served == c.served
@@ -237,7 +237,7 @@ func (c *collector) check() {
 	c.raiseLimit() // or lowers it: sessions have ended
 	heap := rt.ReadHeap()
 	switch {
-	case heap.Cycles != c.last.Cycles: // a collection of the worker, the limit, or the transport
+	case heap.Cycles != c.last.Cycles: // the worker, the heap's limit or the transport has collected
 		c.last = heap
 	case idle && heap.Allocs-c.last.Allocs > idleGCObjects,
 		heap.Bytes-c.last.Bytes > busyGCBytes:
@@ -245,7 +245,7 @@ func (c *collector) check() {
 	}
 }
 
-// certified is a network that reports on its own certificates.
+// certified is a network session that can report findings on its own certificates.
 type certified interface {
 	Certificates(now time.Time) []endpoint.Finding
 }
@@ -300,7 +300,7 @@ func (c *certificates) texts() (texts []string) {
 	return texts
 }
 
-// usable reports whether robots can connect, and why not.
+// usable reports whether the certificates let robots connect, and why not.
 func (c *certificates) usable() (ok bool, why string) {
 	var texts []string
 	for _, f := range c.all() {

@@ -13,9 +13,9 @@ import (
 
 var garbage []byte
 
-// Goal: a server that is never idle collects the garbage of links, queries and pages by hand and
-// between two requests: the housekeeping only requests it, since between its check and a collection
-// the next request would begin.
+// Goal: a server that is never idle collects the garbage of links, queries and pages by hand, between two requests.
+// Housekeeping only requests the collection, because the next request could begin between its check and a collection of
+// its own.
 func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())
@@ -39,8 +39,8 @@ func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	}
 }
 
-// Goal: with a worker that always has a waiting request, garbage is collected once when it is
-// requested, by another goroutine: the worker does not wait for the end.
+// Goal: a worker that always has a waiting request starts one collection when one is requested. Another goroutine
+// collects, and the worker does not wait for the end.
 func TestSaturatedWorkerCollects(t *testing.T) {
 	const asked = 5
 	var r *robot
@@ -86,7 +86,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 	}
 }
 
-// Goal: the memory of a robot's mailbox belongs to the server, and is no reason to collect.
+// Goal: the memory of a robot's mailbox raises the heap's limit, and so is no reason to collect garbage.
 func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	b := newBench(t, config())
 	s := b.server

@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A close without a session id, and an open without an instance, are accepted only from the link
-// that opened the session. After a router the link is unknown, so the id is required.
+// A close without a session id, and an open without an instance, are accepted only from the link that opened the
+// session. When a router passes a query on, the server does not see the client's link, and so requires the id.
 func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 	b := serveQueries(t, config())
 	b.open(fakeOpen("arm"))
@@ -43,8 +43,8 @@ func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 	}
 }
 
-// At a robot's own session key the body must name that robot: a router admits a robot to its key
-// and does not parse the body.
+// The body of an open at a robot's own session key must name that robot, because a router only checks that the robot
+// may use the key, and does not parse the body.
 func TestARobotsKeyIsForItsOwnSession(t *testing.T) {
 	b := serveQueries(t, config())
 	b.session = b.network.Routed()

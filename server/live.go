@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// timelineMax is the length of the page's timeline of runs.
+	// timelineMax is the time that the page's timeline of runs covers.
 	timelineMax = 5 * time.Second
 	// quietAfter is how long a robot may send nothing before the page marks it as quiet.
 	quietAfter = 2 * time.Second
@@ -280,7 +280,7 @@ func (l *Live) describe(s *Server) {
 	}
 }
 
-// judge sets the server's state in words, and the warnings that need a person.
+// judge sets the server's state in words, and the warnings on which a person has to act.
 func (l *Live) judge(s *Server) {
 	healthy, why := s.healthy()
 	l.Ready, l.Why = s.ready()
@@ -345,7 +345,7 @@ func (l *Live) list(s *Server, q status.Query, now rt.Instant) {
 
 // compareSessions sorts the sessions that need attention to the top.
 func compareSessions(a, b *LiveSession, sort string) int {
-	runway := func(l *LiveSession) float64 { // the last runway of a robot that sends nothing is long over
+	runway := func(l *LiveSession) float64 { // the last runway of a robot that sends nothing means nothing now
 		if l.RunwayMs == nil || l.Why != "streams" {
 			return math.Inf(1)
 		}

@@ -24,8 +24,8 @@ func lookbackMeta() *policy.Meta {
 	return m
 }
 
-// lookbackObs returns an observation with the two before it, with raw pictures of the values 1, 5
-// and 5 again.
+// lookbackObs returns an observation that also holds the two steps before it. The pixels of its raw pictures have the
+// value 1 in the oldest step and 5 in the other two.
 func lookbackObs() *wire.Observation {
 	raw := func(value byte) wire.Image {
 		data := bytes.Repeat([]byte{value}, 3*servertest.PictureW*servertest.PictureH)
@@ -45,8 +45,8 @@ func lookbackObs() *wire.Observation {
 	}
 }
 
-// lookbackAnswer is the first joint in the first row of its chunk: states and pictures of each
-// step, weighted by their place, oldest first.
+// lookbackAnswer is the first joint in the first row of the chunk of lookbackObs. The fake policy adds the state and
+// the picture of each step, weighted by the step's place, oldest first.
 const lookbackAnswer = 1*(1+1) + 2*(4+5) + 3*(10+5) + 0.01
 
 func serveLookback(t *testing.T, change ...func(*bench)) *bench {
@@ -72,8 +72,8 @@ func TestStatusAndAckSayHowFarThePolicyLooksBack(t *testing.T) {
 	}
 }
 
-// A history that the policy cannot take costs its own request, with the reason in words, and not
-// the next one.
+// A request with a history that the policy cannot take gets an event with the reason in words, and the next request
+// gets its chunk.
 func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 	if d, err := jpeg.NewDecoder(); errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)

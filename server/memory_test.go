@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// One link, or one host with many links, gets only a limited number of sessions. The refusal names
-// the cure, is temporary, and carries the load; it is counted by its reason.
+// One link, or one host with many links, gets only a limited number of sessions. The refusal says how to get more
+// sessions, is temporary, has the load, and is counted by its reason.
 func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	cfg := roomy()
 	b := newBench(t, cfg)
@@ -58,8 +58,8 @@ func large(uuid string) wire.SessionOpen {
 	return o
 }
 
-// An admitted robot has its memory: the first robot without enough memory is refused in words, and
-// is admitted when another one has left.
+// Each admitted robot has memory for its observations. The first robot for which too little memory is left is refused
+// in words, and is admitted when another robot has left.
 func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	cfg := roomy()
 	cfg.Memory, cfg.SessionsPerHost = "64MiB", 500
@@ -103,9 +103,9 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// A robot whose observations are larger than its open announced gets the memory that others leave,
-// and an event when nothing is left. Robots that keep to their announcement always get a buffer,
-// and unneeded buffers are freed.
+// A robot whose observations are larger than its open announced gets memory that is not reserved for other robots, and
+// an event when none is left. Robots that keep to their announcement always get a buffer, and unneeded buffers are
+// freed.
 func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	cfg := roomy()
 	cfg.Memory = "64MiB"
@@ -157,8 +157,8 @@ func TestAClosedMailboxTakesNothing(t *testing.T) {
 	rttest.Want(t, b.server.pool.Bytes(), 0, "bytes that wait for a session that is over")
 }
 
-// When the server is full, a robot that sends keeps its place and a robot that never sent gives
-// way: not at once, and only to robots whose link and host have fewer sessions.
+// When the server is full, a robot that sends keeps its session. A robot that never sent loses its session to a new
+// robot, but not before idleGrace, and only where the new robot's link and host have fewer sessions than its own.
 func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	cfg := config() // two sessions
 	b := newBench(t, cfg)
@@ -200,8 +200,8 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	rttest.Want(t, b.server.stats.displaced.Load(), 1, "displaced sessions counted")
 }
 
-// Observations that cannot be answered keep no place, however often they arrive; an observation
-// that waits for its first answer does.
+// A robot that sends only observations that cannot be answered loses its session to a new robot, however often it
+// sends. A robot whose first observation waits for its answer keeps its session.
 func TestGarbageKeepsNoPlace(t *testing.T) {
 	b := newBench(t, config()) // two sessions
 	b.openFrom(link(1, "a"), fakeOpen("garbage"))
@@ -226,8 +226,8 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// When the server is full, a session whose process sent, never showed a token and is silent gives
-// way, too: many dead sessions must not exclude robots until they are closed.
+// When the server is full, a new robot also takes a session whose process sent observations, never showed a token and
+// is now silent, so that many dead sessions do not exclude robots until the sessions are closed.
 func TestWhoVanishedGivesWay(t *testing.T) {
 	b := newBench(t, config()) // two sessions
 	b.openFrom(link(1, "a"), fakeOpen("dead"))

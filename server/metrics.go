@@ -21,8 +21,8 @@ import (
 
 const metricPrefix = "lean_server_"
 
-// metrics exports a server's counters to Prometheus. It reads them when it is scraped: the request
-// path only adds to atomics, and no counter exists twice.
+// metrics exports a server's counters to Prometheus. It reads the counters when it is scraped. So the request path only
+// adds to atomics, and no counter exists twice.
 type metrics struct {
 	*metric.Set
 	server func() *Server // nil before the policy is loaded: all values are 0
@@ -182,8 +182,8 @@ func (m *metrics) addValues() {
 	}
 }
 
-// program returns the state of the program that computes the policy, which is ready where the
-// server is that program.
+// program returns the state of the program that computes the policy. Where the server itself computes it, the state is
+// ready.
 func (s *Server) program() remote.Condition {
 	if away := s.worker.engine.away; away != nil {
 		return away.Condition()

@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// The buckets are Prometheus's: each counts all durations up to its bound, the bound included, and
-// they agree with a plain count.
+// As in Prometheus, each bucket counts all durations up to its bound, the bound included. The buckets agree with a
+// plain count.
 func TestDurationsAreCumulative(t *testing.T) {
 	d := newDurations()
 	var all []time.Duration
@@ -66,7 +66,7 @@ func scrape(t *testing.T, h *health) map[string]float64 {
 	return series
 }
 
-// The values in /metrics after a run, and before the policy is loaded.
+// /metrics has the right values after a run, and before the policy is loaded.
 func TestMetrics(t *testing.T) {
 	h := pages(t, nil)
 	if before := scrape(t, h); before["lean_server_requests_total"] != 0 || len(before) < 50 {
@@ -157,7 +157,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// counting is a network with the losses that a test sets.
+// counting is a network session whose losses a test sets.
 type counting struct {
 	wire.Session
 	lost zenoh.Stats

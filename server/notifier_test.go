@@ -17,7 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
-// manager plays systemd: said returns the messages since its last call.
+// manager receives the messages for systemd. said returns the messages that have come since its last call.
 func manager(t *testing.T, watchdog string) (said func() []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -58,8 +58,8 @@ func idle() *Server {
 	}
 }
 
-// The test plays the worker step by step: its work between two updates decides whether the watchdog
-// is fed.
+// The test does the worker's work step by step. Whether the worker makes progress between two updates decides whether
+// the notifier feeds the watchdog.
 func TestNotifierSendsWhatIsNew(t *testing.T) {
 	said := manager(t, "30000000") // fed at a third: every 10 s
 	s := idle()

@@ -24,7 +24,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// phase is how far the server is in its life.
+// phase records which stages of its life the server has reached.
 //
 // Atomic.
 type phase struct {
@@ -46,7 +46,7 @@ type opener struct {
 	meta       *policy.Meta
 	tasks      *taskReader
 	statistics string // statistics of the training's observations, for robots
-	typical    int64  // bytes that a robot with the policy's cameras needs
+	typical    int64  // memory that a robot with the policy's cameras needs, in bytes
 
 	network  wire.Session
 	clock    rt.Clock
@@ -69,13 +69,13 @@ type opener struct {
 	room     wire.Declaration // token that announces room for a session; nil: it is not shown
 }
 
-// paceRequests is the number of requests after which a robot's rate is known.
+// paceRequests is the number of requests from which on the time between a robot's requests counts as known.
 const paceRequests = 10
 
-// feeds checks, for max_sessions: auto, whether the server can feed all robots with one more, or
-// with the new robot in the place of an idle robot that needs no less. idle is the session that
-// must give way according to the earlier checks, nil when no session must; loser is the final
-// choice. The first robot is always admitted, and so is a robot that opens again.
+// feeds checks, for max_sessions: auto, whether the server can feed all robots and the new one, or the new robot in the
+// place of an idle robot that needs no less. idle is the session that would be closed according to the earlier checks,
+// nil for none. loser is the session that has to be closed in the end. The first robot is always admitted, and so is a
+// robot that opens again.
 func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r *refusal, loser *session) {
 	if o.auto == nil || a.active == 0 || o.sessions.find(asked.ClientUUID) != nil {
 		return nil, idle
@@ -110,8 +110,7 @@ func (o *opener) robots(but string) (list []capacity.Robot) {
 	return list
 }
 
-// measure makes the decision of max_sessions: auto follow the present load: it measures again how
-// many sessions the server can feed.
+// measure finds again, for max_sessions: auto, how many sessions the server can feed at the present load.
 func (o *opener) measure() {
 	if o.auto == nil {
 		return
@@ -125,8 +124,8 @@ func (o *opener) measure() {
 	}
 }
 
-// open validates and registers a session. The robot's earlier session, if there is one, is replaced
-// and passes its publisher to the new one. from is the origin of the query, see wire.Query.
+// open validates and registers a session. It replaces the robot's earlier session, if there is one, whose publisher and
+// subscriber the new session uses. from is the origin of the query, see wire.Query.
 func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	ack := wire.SessionAck{
 		SchemaVersion: wire.SchemaVersion,
@@ -196,9 +195,8 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 	return ack
 }
 
-// otherModel refuses a robot for which the roll-out has the other model; the robot asks the server of that model
-// next. A run that is bound to a model stays with it, and a robot that names no server stays with the manifest's
-// model.
+// otherModel refuses a robot for which the roll-out has the other model; the robot asks the server of that model next.
+// It does not refuse a run that is bound to this server's model, nor a robot that names no server in its open.
 func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
 	r, bound := o.rollout.Report(), asked.ModelSHA256
 	switch {
@@ -228,7 +226,7 @@ func (o *opener) informOfModel(s *session, now rt.Instant) {
 	}
 }
 
-// trained returns the statistics of the training for a robot that knows the optional keys.
+// trained returns the statistics of the training for a robot whose client reads the optional keys; "" for other robots.
 func (o *opener) trained(s *session) string {
 	if s.extended {
 		return o.statistics
@@ -236,7 +234,7 @@ func (o *opener) trained(s *session) string {
 	return ""
 }
 
-// refuse counts and logs a refusal, and sets the answer to it.
+// refuse counts and logs a refusal, and sets ack to it.
 func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusal) {
 	o.stats.refused[r.reason].Add(1)
 	level := slog.LevelWarn
@@ -250,8 +248,8 @@ func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusa
 	ack.RetryAfterMs = refusals[r.reason].retryAfter
 }
 
-// admission returns the inputs of the checks of an open. idle is a session that would have to give
-// way, nil when no session has to or may.
+// admission returns the inputs of the checks of an open. idle is a session that would have to be closed to make room,
+// nil when there is room or when no session may be closed.
 func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admission, idle *session) {
 	a = admission{
 		caps:     o.caps,
@@ -283,10 +281,11 @@ func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admissi
 	return a, idle
 }
 
-// replaceable returns a session that may give way to a newcomer: its robot vanished without ever
-// showing a token; or it has not streamed since it opened, at least idleGrace ago, and its link and host
-// have at least as many sessions as the newcomer's would have then. Of several it takes one of the
-// link with the most sessions, the oldest of these. Robots with a rate below fps are left alone.
+// replaceable returns a session that may be closed for a newcomer, nil when there is none. A session may be closed when
+// its robot vanished without ever showing a token. It also may when it opened at least idleGrace ago and has not
+// streamed since, and its link and host have at least as many sessions as the newcomer's would have then. Of several
+// such sessions, replaceable takes the oldest of the link with the most sessions. It never takes the session of a robot
+// with a rate below fps.
 func (o *opener) replaceable(newcomer string, place quota.Place, fps float64) (idle *session) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.all() {
@@ -315,15 +314,15 @@ func tagText(tags []wire.Tag) string {
 	return strings.Join(all, ",")
 }
 
-// checkOwner refuses a second process under the name of a running one, and returns the host of the
-// running process. A client that names no instance is identified by its link or certificate; after
-// a router two such clients cannot be distinguished.
+// checkOwner refuses a second process that uses the name of a running robot, and returns the host of the running
+// process. A client that names no instance is identified by its link or certificate. When a router passes their queries
+// on, two such clients cannot be distinguished.
 func (o *opener) checkOwner(asked *wire.SessionOpen, from wire.Origin) (r *refusal, host string) {
 	owner := o.sessions.find(asked.ClientUUID)
 	if other, elsewhere := o.others.Holder(asked.ClientUUID); elsewhere && owner == nil && asked.Instance != "" &&
 		other.Mark != wire.HeldMark("", "") && other.Mark != wire.HeldMark(asked.ClientUUID, asked.Instance) {
-		// The server that holds the session knows whether that robot is still alive, and accepts
-		// the new one if it is not.
+		// The server that holds the session can check whether its robot is still alive, and accepts the new robot if it
+		// is not.
 		return &refusal{refusedTaken,
 			fmt.Sprintf("client %s is open at server %s: give one of the two robots another id",
 				pyString(asked.ClientUUID),
@@ -360,7 +359,7 @@ func (o *opener) register(session *session) {
 	}
 }
 
-// release gives back the memory and the place of a session.
+// release makes the memory and the quota place of a session free again.
 func (o *opener) release(s *session) {
 	s.mailbox.Close()
 	s.place.Leave()
@@ -409,8 +408,8 @@ func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*session, er
 	return session, nil
 }
 
-// listen declares the publisher of a robot's chunks and the subscriber of its observations. Only
-// the holder of the session subscribes, so that no other server infers, too.
+// listen declares the publisher of a robot's chunks and the subscriber of its observations. Only the server that holds
+// the session subscribes, so that no other server computes the same chunks.
 func (o *opener) listen(s *session) error {
 	action, err1 := wire.ActionKey(o.prefix, s.uuid)
 	obs, err2 := wire.ObsKey(o.prefix, s.uuid)
@@ -425,7 +424,7 @@ func (o *opener) listen(s *session) error {
 	return err
 }
 
-// token returns the session's token for the other servers.
+// token returns the token that announces the session to the other servers.
 func (o *opener) token(s *session) wire.Held {
 	return wire.Held{
 		UUID:   s.uuid,
@@ -446,8 +445,9 @@ func (o *opener) show(s *session) error {
 	return err
 }
 
-// dropMoved gives up the sessions of robots that another server holds, too. A robot that has moved
-// knows its new server; another robot of the same name is informed that it must open again.
+// dropMoved closes each session whose robot also has a session at another server, when this server is the one to give
+// it up. A robot that has moved needs no event. Where another robot of the same name has the other session, this
+// server's robot gets an event that its session has ended.
 func (o *opener) dropMoved() {
 	for _, session := range o.sessions.all() {
 		other, elsewhere := o.others.Holder(session.uuid)
@@ -464,8 +464,8 @@ func (o *opener) dropMoved() {
 	}
 }
 
-// announceRoom shows or withdraws the token by which replicas share out the robots that name no
-// server.
+// announceRoom declares or withdraws the token that announces room for a session. By these tokens, the servers of a
+// service divide the robots that name no server among themselves.
 func (o *opener) announceRoom() {
 	room := o.phase.serving.Load() && !o.phase.draining.Load() && o.sessions.count() < o.sessions.capacity() &&
 		o.sessions.promises("")+o.typical <= o.memory.Promisable()
@@ -506,9 +506,9 @@ func (o *opener) close(c *wire.SessionClose, from wire.Origin) error {
 	return nil
 }
 
-// evict drops a session whose robot may still take it for open, and informs the robot.
+// evict drops a session that its robot may still use, and informs the robot.
 func (o *opener) evict(session *session, why string) {
-	if session.extended { // a client of the draft takes any event for a lost chunk
+	if session.extended { // a client of the draft would treat the event as a lost chunk
 		o.events.writer.inform(session, wire.EventUnknownSession, why)
 	}
 	o.drop(session, why)
@@ -532,8 +532,8 @@ func (o *opener) drop(session *session, why string) {
 
 var errNoMemory = errors.New("no memory")
 
-// capabilities returns the announcement of the policy, with the expected times of a chunk while the
-// given number of other robots ask.
+// capabilities returns the announcement of the policy, with the times that a chunk is expected to take while others is
+// the number of other robots that send requests.
 func (o *opener) capabilities(others int) wire.Capabilities {
 	c := o.caps
 	c.WarmedUp = o.phase.warmed.Load()

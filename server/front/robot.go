@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// queryTimeout bounds an open, a reset and a close. The server is in this process.
+	// queryTimeout bounds an open and a reset. It can be short, because the server is in this process.
 	queryTimeout = 5 * time.Second
-	// patienceMin and patienceTimes bound the wait for a chunk, which the server may drop without an
-	// event when it has sent one a moment before: at least patienceMin, and patienceTimes the time
-	// that the server announces for its slowest answer.
+	// A robot waits for a chunk for patienceTimes the time that the server announces for its slowest answer, but at
+	// least for patienceMin. It must not wait for ever, because the server may drop an observation without an event
+	// when it has sent an event a moment before.
 	patienceMin   = 5 * time.Second
 	patienceTimes = 4
 )
 
 // Errors of a Robot.
 var (
-	// ErrRefused marks a session that the server did not open; the text has its reason.
+	// ErrRefused marks a session that the server did not open. The error's text has the reason.
 	ErrRefused = errors.New("the server opens no session")
-	// ErrTemporary marks an ErrRefused for want of room: a later attempt may succeed.
+	// ErrTemporary marks an ErrRefused that has a temporary reason, such as a full server. A later attempt may succeed.
 	ErrTemporary = errors.New("try again later")
 	// ErrUnanswered marks an observation without a chunk.
 	ErrUnanswered = errors.New("no chunk")
@@ -68,8 +68,8 @@ type answer struct {
 	full  bool
 }
 
-// Open opens a session for the client at addr. asked names the robot's joints, cameras, rate and
-// task; Open adds its name, which begins with the kind of the front and the client's host.
+// Open opens a session for the client at addr. asked has the robot's joints, cameras, rate and task. Open adds the
+// robot's name, which is made of the front's kind and the client's host.
 func (g *Gateway) Open(ctx context.Context, kind Kind, addr string, asked wire.SessionOpen) (*Robot, error) {
 	name, release := g.name(kind.String(), addr)
 	r := &Robot{
@@ -99,7 +99,7 @@ func randomHex() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Name is the robot's name in the server's log, page and audit.
+// Name returns the robot's name in the server's log, page and audit.
 func (r *Robot) Name() string { return r.open.ClientUUID }
 
 // Ack is the server's description of its policy.
@@ -204,10 +204,9 @@ func (r *Robot) deposit(s wire.Sample) {
 	}
 }
 
-// Infer sends an observation and returns its chunk, whose data is lent until the next call. It sets the keys of o by
-// which requests are distinguished. The connection of ctx keeps its place from its first chunk on, see
-// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the server has ended the session, Infer opens it
-// again.
+// Infer sends an observation and returns its chunk, whose data is valid until the next call. It sets o.T to the
+// request's number. After its first chunk, the connection of ctx need not give its place to a new connection; see
+// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the server has ended the session, Infer opens it again.
 func (r *Robot) Infer(ctx context.Context, o *wire.Observation) (*wire.ActionChunk, error) {
 	r.gateway.Counts.Received[r.kind].Add(1)
 	chunk, err := r.infer(ctx, o)
@@ -252,7 +251,8 @@ func (r *Robot) infer(ctx context.Context, o *wire.Observation) (*wire.ActionChu
 	return &r.box.chunk, r.box.err
 }
 
-// put hands an observation over to the server, which copies it. All robots share the memory of its body.
+// put sends an observation to the server, which copies it. All robots of the gateway share the memory in which put
+// encodes it.
 func (r *Robot) put(o *wire.Observation, h wire.Header) error {
 	g := r.gateway
 	g.sending.Lock()
@@ -281,10 +281,11 @@ func (r *Robot) next() wire.Header {
 	return r.header
 }
 
-// UnknownClient begins the answer to a reset of a robot without a session.
+// UnknownClient is the beginning of the server's answer to a reset of a robot without a session.
 const UnknownClient = "unknown client "
 
-// Reset begins an episode; an empty task keeps the task. Where the server has ended the session, Reset opens it again.
+// Reset begins an episode with the given task; an empty task leaves the task as it was. Where the server has ended the
+// session, Reset opens it again.
 func (r *Robot) Reset(ctx context.Context, task string) error {
 	key, err := wire.ResetKey(r.gateway.Prefix, r.open.ClientUUID)
 	if err != nil {
@@ -308,13 +309,13 @@ func (r *Robot) Reset(ctx context.Context, task string) error {
 	return err
 }
 
-// Close ends the session and gives the name back.
+// Close ends the session and makes the robot's name free again.
 func (r *Robot) Close() {
 	r.once.Do(func() {
 		if key, err := wire.RobotSessionKey(r.gateway.Prefix, r.open.ClientUUID); err == nil {
 			body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: r.open.ClientUUID,
 				SessionID: r.ack.SessionID})
-			// a server that leaves may not answer; the end of the token has the same effect
+			// a server that is ending may not answer, but it also closes the session when the robot's token vanishes
 			_, _ = r.session.Get(context.Background(), key, body, time.Second)
 		}
 		r.disconnect()

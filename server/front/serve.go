@@ -24,8 +24,8 @@ type Fronts struct {
 	failed chan error
 }
 
-// Join returns the session that a server with fronts uses in the place of network: without fronts
-// it is network. budget is that of the fronts.
+// Join returns the session that a server with the fronts in list uses in the place of network. Without fronts, that is
+// network itself. budget is the common budget of the fronts.
 func (f *Fronts) Join(list []Front, network wire.Session, budget *Budget) wire.Session {
 	if len(list) == 0 {
 		return network
@@ -36,7 +36,7 @@ func (f *Fronts) Join(list []Front, network wire.Session, budget *Budget) wire.S
 	return f.to.Bus.Server()
 }
 
-// Start serves the clients of all fronts, once the server gives chunks.
+// Start begins to serve the clients of all fronts. The server calls it when it is ready to compute chunks.
 func (f *Fronts) Start(prefix string, meta *policy.Meta, counts *Counts, log *slog.Logger) {
 	f.to.Prefix = prefix
 	f.to.Meta = meta
@@ -59,7 +59,7 @@ func (f *Fronts) Budget() *Budget { return f.to.Budget }
 // Failed returns a channel with the error of a front that ended; nil without fronts.
 func (f *Fronts) Failed() <-chan error { return f.failed }
 
-// Stop ends the clients' sessions and waits for it.
+// Stop ends the clients' sessions and waits until all have ended.
 func (f *Fronts) Stop() {
 	if f.cancel != nil {
 		f.cancel()
@@ -68,25 +68,27 @@ func (f *Fronts) Stop() {
 }
 
 const (
-	// connectionsMost bounds the connections of one front. At the bound, a connection that has got no chunk yet gives
-	// its place to a new one, as the session of a silent robot does at a full server.
+	// connectionsMost bounds the connections of one front. At the bound, a new connection takes the place of a
+	// connection that has got no chunk yet, as a new robot takes the session of a silent robot at a full server.
 	connectionsMost = 128
-	// receiveMost bounds the bytes of one connection that no call has read, which the budget does not count. All
-	// connections together have 32 MiB.
+	// receiveMost bounds the received bytes of one connection that no call has read yet. The budget does not count
+	// these bytes. All connections together have 32 MiB.
 	receiveMost = 256 << 10
 	// streamsMost bounds the calls of one connection that are under way; LeRobot's client has two.
 	streamsMost = 4
 	headerMost  = 16 << 10 // bytes of a request's header
 	headerTime  = 5 * time.Second
-	// idleTime bounds a connection without a call; a LeRobot client that runs always waits in GetActions.
+	// idleTime bounds how long a connection may have no call. A LeRobot client that runs always has one, GetActions.
 	idleTime = time.Minute
-	// aliveTime and aliveTimeout find a connection whose client is gone.
+	// A connection without traffic for aliveTime is pinged, and closed when no answer comes within aliveTimeout,
+	// because its client is gone.
 	aliveTime, aliveTimeout = 10 * time.Second, 5 * time.Second
 	// stopTime is how long calls in hand may take at the end.
 	stopTime = 500 * time.Millisecond
 )
 
-// Serve answers the clients of one front by s.Handler until ctx is done. A request's context ends then, too.
+// Serve answers the clients of one front by s.Handler until ctx is done. Then it ends the contexts of the requests,
+// too.
 func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.Server) error {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

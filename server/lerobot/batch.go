@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// endsWithin is how long a worker whose socket has ended may take to be gone by itself.
+// endsWithin is how long failed waits for a worker to end by itself before it kills it.
 const endsWithin = 100 * time.Millisecond
 
 // The counts of a frame done or failed.
@@ -20,7 +20,7 @@ const (
 	statusMemory
 )
 
-// Batch computes the chunks of the rows, which Allocate has returned.
+// Batch computes the chunks of rows, each of which Allocate has returned.
 func (w *worker) Batch(rows []*remote.Row) error {
 	w.mu.Lock()
 	p := w.process

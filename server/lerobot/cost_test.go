@@ -15,9 +15,10 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// BenchmarkWorker measures the worker beside the policy and processors that run in it, a small ACT of
-// LeRobot's with two pictures of each size: added-ms is a request's time less theirs, and policy-share
-// their part of the time in which 8 robots ask without a pause, in turn and 8 in a call.
+// BenchmarkWorker measures the worker beside the policy and processors that run in it, a small ACT of LeRobot's with
+// two pictures of each size. added-ms is the time of a request less the time of policy and processors. policy-share is
+// the part that these two take of the time in which 8 robots ask without a pause, once in turn and once all 8 in a
+// call.
 //
 //	EDGERT_LEROBOT=$PWD/.venv-export/bin/python go test ./server/lerobot -run '^$' -bench Worker -benchtime 200x
 func BenchmarkWorker(b *testing.B) {
@@ -67,7 +68,7 @@ func measureWorker(b *testing.B, python string, size [2]int, together int) {
 	report(b, ask)
 }
 
-// report calls ask until the benchmark ends, and reports the times of its calls.
+// report calls ask until the benchmark ends, and reports the times that ask returns.
 func report(b *testing.B, ask func(turn int) (whole, policies time.Duration)) {
 	var added []float64
 	var all, theirs time.Duration

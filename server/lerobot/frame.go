@@ -66,7 +66,8 @@ func parseHeader(src []byte) (h header, err error) {
 	return h, nil
 }
 
-// readFrame reads one frame; its payload is in buf, which it may replace by a larger one.
+// readFrame reads one frame into buf, or into a larger buffer where buf is too small. payload is a part of this buffer,
+// and larger is the buffer, for the next call.
 func readFrame(from io.Reader, buf []byte) (h header, payload, larger []byte, err error) {
 	if _, err = io.ReadFull(from, buf[:headerSize]); err != nil {
 		return h, nil, buf, err
@@ -88,8 +89,8 @@ const (
 	flagOwn
 )
 
-// appendRequest appends the request of a row. A session id of another length than 32 bytes is cut or
-// filled up with zeros.
+// appendRequest appends the request of row number slot. It cuts a session id that is longer than 32 bytes, and fills up
+// a shorter id with zeros.
 func appendRequest(dst []byte, slot int, r *remote.Row) []byte {
 	flags := uint32(0)
 	if r.Reset {

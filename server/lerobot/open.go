@@ -28,7 +28,7 @@ const (
 	filesMax = 10_000
 )
 
-// settings are the worker's, as JSON in its environment.
+// settings are the settings of the worker, which gets them as JSON in its environment.
 type settings struct {
 	Policy  string `json:"policy"`
 	Hub     string `json:"hub"` // revision of Policy on the hub; empty: Policy is a folder
@@ -57,9 +57,8 @@ type inputs struct {
 	ActionNames []string `json:"action_names"`
 }
 
-// Open starts the worker of a manifest and returns its policy when it is loaded; show gets the
-// progress, log the worker's output. Errors that the manifest's author corrects wrap
-// manifest.ErrInvalid.
+// Open starts the worker of a manifest and returns its policy when the worker has loaded it. It calls show with the
+// progress, and writes the worker's output to log. Errors that the manifest's author corrects wrap manifest.ErrInvalid.
 func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (p *remote.Policy,
 	err error) {
 	python, err := exec.LookPath(cfg.Model.Python)
@@ -122,24 +121,24 @@ func (w *worker) limitMemory(cfg *manifest.Config) error {
 	return nil
 }
 
-// mayShare reports whether the manifest's author states that a policy of an unknown family keeps no
-// state.
+// mayShare reports whether robots may share a policy of an unknown family, because the manifest has serving_mode:
+// shared, by which its author states that the policy keeps no state.
 func (w *worker) mayShare(cfg *manifest.Config) bool {
 	var d loaded
 	return json.Unmarshal(w.hello, &d) == nil && d.State == stateUnknown && cfg.ServingMode == "shared"
 }
 
-// The words of the worker for a family's state.
+// These are words by which the worker's description says what state a family keeps.
 const (
 	stateNone    = "none"
 	stateUnknown = "unknown"
 )
 
-// namedKey finds the manifest's key that an error of the worker names. Errors of LeRobot name files and weights that
-// also begin with "model.".
+// namedKey finds the manifest's key in an error of the worker. It lists the keys, because errors of LeRobot also name
+// files and weights that begin with "model.".
 var namedKey = regexp.MustCompile(`model\.(repo_or_path|python|device|dataset_info|memory_limit|inputs(\.[a-z_]+)?)\b`)
 
-// manifestError returns the error of a load with the manifest's key that most probably is at fault.
+// manifestError returns the error of a load as an error of the manifest's key that is most probably at fault.
 func (w *worker) manifestError(cfg *manifest.Config, err error) error {
 	text := err.Error()
 	switch key := namedKey.FindString(text); {
@@ -180,7 +179,7 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 		s.Policy = abs
 	}
 	if real, err := filepath.EvalSymlinks(s.Policy); err == nil {
-		s.Policy = real // lerobot-train moves its link checkpoints/last to the newest checkpoint
+		s.Policy = real // a later checkpoint of lerobot-train moves the link checkpoints/last
 	}
 	if hub := cfg.HubName(); hub != "" {
 		s.Policy, s.Hub = hub, m.Revision
@@ -214,7 +213,8 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 	return s, nil
 }
 
-// policy reads the worker's description; the units, which no checkpoint has, are the manifest's.
+// policy makes the policy from the worker's description. The units come from the manifest, because no checkpoint has
+// them.
 func (w *worker) policy(named string, in *manifest.Inputs, show func(text string)) (*remote.Policy, error) {
 	var d loaded
 	if err := json.Unmarshal(w.hello, &d); err != nil {
@@ -266,8 +266,8 @@ func (w *worker) policy(named string, in *manifest.Inputs, show func(text string
 	return p, err
 }
 
-// sourceName returns the name under which a checkpoint is served where the manifest has none: that of
-// the hub, or of the folders around pretrained_model.
+// sourceName returns the name under which a checkpoint is served when the manifest has no name: its name on the hub, or
+// a name from the folders around pretrained_model.
 func sourceName(named string) string {
 	if !filepath.IsAbs(named) {
 		return named
@@ -284,8 +284,8 @@ func sourceName(named string) string {
 	return ""
 }
 
-// digest identifies a checkpoint and its description: the SHA-256 of the lines that sha256sum prints
-// for the files of the folder, and of the description.
+// digest identifies a checkpoint and its description. It returns the SHA-256 of the lines that sha256sum prints for the
+// files of folder, followed by the description.
 func digest(folder string, description []byte) (string, error) {
 	whole, files := sha256.New(), 0
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {

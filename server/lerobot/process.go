@@ -25,8 +25,8 @@ import (
 var program []byte
 
 const (
-	// lineMax and linesKept bound the part of the worker's output that is kept; linesPerSecond
-	// bounds the lines for the log.
+	// lineMax bounds the bytes of a line of the worker's output, and linesKept the lines that are kept. linesPerSecond
+	// bounds the lines that are logged.
 	lineMax        = 2000
 	linesKept      = 40
 	linesPerSecond = 50
@@ -38,13 +38,13 @@ const (
 type process struct {
 	cmd     *exec.Cmd
 	control *net.UnixConn
-	life    *os.File // this side of the pipe by which the worker's guard notices this process's end
+	life    *os.File // this end of the pipe by which the worker's guard detects the end of this process
 	output  *output
 	done    chan struct{} // closed when the worker is gone; then why is valid
 	why     string
 }
 
-// startProcess starts the interpreter with the worker's program, in a process group of its own: the
+// startProcess starts the interpreter with the worker's program. The worker gets its own process group, so that the
 // terminal's signals do not reach it.
 func startProcess(python, settings string, rows *os.File, log *slog.Logger) (p *process, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -93,7 +93,7 @@ func startProcess(python, settings string, rows *os.File, log *slog.Logger) (p *
 	return p, nil
 }
 
-// codeFile returns an open file with the worker's program, which is in no folder.
+// codeFile returns an open file that holds the worker's program. The file is in no folder.
 func codeFile() (*os.File, error) {
 	fd, err := unix.MemfdCreate("lean_worker.py", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -104,7 +104,7 @@ func codeFile() (*os.File, error) {
 	return f, err
 }
 
-// wait waits for the worker's end, and then ends all processes that it has started.
+// wait waits for the worker's end, and then ends all processes in the worker's process group.
 func (p *process) wait(output io.Closer) {
 	_ = p.cmd.Wait() // the state holds everything that the error reports
 	p.kill()
@@ -166,8 +166,7 @@ func (p *process) memory() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// output reads the lines that the worker prints: it keeps the last ones, and logs a bounded
-// number.
+// output reads the lines that the worker prints. It keeps the last linesKept lines, and logs at most linesPerSecond.
 type output struct {
 	log *slog.Logger
 
@@ -222,7 +221,7 @@ func (o *output) add(line string) {
 	o.log.Info("worker", "prints", line)
 }
 
-// settle waits a moment for the lines that the worker has written before its end.
+// settle waits a moment, so that output reads the lines that the worker wrote just before its end.
 func (o *output) settle() {
 	for range 20 {
 		o.mu.Lock()

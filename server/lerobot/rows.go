@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// rowAlign and strideAlign are the multiples at which the parts of a row, and rows, begin.
+// Each part of a row begins at a multiple of rowAlign bytes, and each row at a multiple of strideAlign bytes.
 const (
 	rowAlign    = 64
 	strideAlign = 4096
@@ -19,7 +19,7 @@ const (
 	maxShared = 16 << 30
 )
 
-// shared is the memory of all rows, of this process and of the worker.
+// shared is the memory of all rows, which this process and the worker share.
 type shared struct {
 	memory []byte
 	rows   []*remote.Row
@@ -39,7 +39,7 @@ func newFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "rows"), nil
 }
 
-// newShared makes file the memory of that number of rows.
+// newShared makes file large enough for the given number of rows and maps it.
 func newShared(file *os.File, m *policy.Meta, rows int) (*shared, error) {
 	sizes := make([]int, 0, len(m.Cameras)+4)
 	for _, c := range m.Cameras {
@@ -71,7 +71,7 @@ func newShared(file *os.File, m *policy.Meta, rows int) (*shared, error) {
 	return s, nil
 }
 
-// add adds the row in memory, whose parts have these sizes.
+// add adds a row that lies in memory. sizes holds the bytes of the row's parts.
 func (s *shared) add(m *policy.Meta, memory []byte, sizes []int) {
 	parts := make([][]byte, 0, len(sizes))
 	for at := 0; len(parts) < len(sizes); {
@@ -91,8 +91,7 @@ func (s *shared) add(m *policy.Meta, memory []byte, sizes []int) {
 	s.chunks = append(s.chunks, [2][]float32{floats(parts[cameras+2]), floats(parts[cameras+3])})
 }
 
-// take copies the chunk of row i out of the shared memory: from then on no process of the policy can
-// change it.
+// take copies the chunk of row i out of the shared memory, so that no process of the policy can change it afterwards.
 func (s *shared) take(i int) {
 	copy(s.rows[i].ChunkModel, s.chunks[i][0])
 	copy(s.rows[i].ChunkRobot, s.chunks[i][1])
@@ -106,7 +105,7 @@ func (s *shared) close() error {
 	return unix.Munmap(s.memory)
 }
 
-// floats returns the numbers in memory, which begins at a multiple of 64 bytes.
+// floats returns memory as a slice of float32. memory must begin at a multiple of 64 bytes.
 func floats(memory []byte) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(memory))), len(memory)/4)
 }

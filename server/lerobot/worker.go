@@ -19,7 +19,7 @@ const (
 	// loadLimit is how long a worker may take to load: large checkpoints from a slow disk, and
 	// torch.compile.
 	loadLimit = 30 * time.Minute
-	// loadNews is how long a load may report nothing before it reports that it goes on.
+	// loadNews is how long a load may report nothing before start reports that it continues.
 	loadNews = 5 * time.Second
 	// The time limit of a batch is batchTimes the longest successful batch, at least batchLeast;
 	// before the first success it is batchFirst.
@@ -30,8 +30,8 @@ const (
 	leakTimes, leakSlack = 2, 4 << 30
 	// memoryEvery is the time between two checks of the worker's memory.
 	memoryEvery = time.Second
-	// restartLeast and restartMost bound the wait before a start. Each failure doubles it, until a
-	// worker has answered a batch.
+	// restartLeast and restartMost bound the wait before the worker is started again. Each failure doubles the wait,
+	// until a worker has answered a batch.
 	restartLeast, restartMost = 200 * time.Millisecond, 30 * time.Second
 )
 
@@ -43,7 +43,7 @@ type worker struct {
 	python   string
 	settings string // JSON
 	log      *slog.Logger
-	file     *os.File // the memory of the rows, of all runs of the worker
+	file     *os.File // the memory of the rows; each new process of the worker maps it again
 	hello    []byte   // the description, the same of all runs
 	folder   string   // of the checkpoint
 	sha256   string   // of folder and hello
@@ -73,7 +73,7 @@ type worker struct {
 	killing string // why this server kills process; empty: it does not
 }
 
-// loaded is the description of a policy, the worker's first frame.
+// loaded is the description of a policy, which the worker sends in its first frame.
 type loaded struct {
 	Version          int      `json:"version"`
 	PolicyType       string   `json:"policy_type"`
@@ -104,14 +104,15 @@ type camera struct {
 	Width  int    `json:"width"`
 }
 
-// errManifest marks a policy that does not load, as the worker found, because of the manifest;
-// errPython marks an interpreter that ended before the worker's program had sent anything.
+// errManifest marks a policy that does not load because of a fault in the manifest, which the worker reported.
+// errPython marks an interpreter that ended before the worker's program had sent a frame.
 var (
 	errManifest = errors.New("the policy does not load")
 	errPython   = errors.New("the interpreter does not run the worker")
 )
 
-// start starts the worker and returns once it has described itself.
+// start starts the worker and returns its process and its description, when the worker has loaded the policy and sent
+// it.
 func (w *worker) start(ctx context.Context, show func(text string)) (*process, []byte, error) {
 	p, err := startProcess(w.python, w.settings, w.file, w.log)
 	if err != nil {
@@ -165,7 +166,7 @@ func (w *worker) start(ctx context.Context, show func(text string)) (*process, [
 	}
 }
 
-// loadError describes the end of a worker that was loading.
+// loadError returns the error for a worker that ended while it was loading.
 func (w *worker) loadError(ctx context.Context, p *process, err error) error {
 	if ctx.Err() != nil {
 		return errors.Join(ctx.Err(), p.end())
@@ -320,8 +321,8 @@ func (w *worker) again() *process {
 	return p
 }
 
-// resume lets a loaded worker serve the rows, unless its policy is another one: robots were
-// promised the sha256 of the first.
+// resume lets a loaded worker serve the rows, unless its policy differs from the first worker's, whose sha256 the
+// robots got at their open.
 func (w *worker) resume(p *process, hello []byte) error {
 	sum := w.sha256
 	same := sameDescription(hello, w.hello)

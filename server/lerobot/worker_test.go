@@ -26,7 +26,7 @@ import (
 // released is worker.py without its main.
 var released []byte
 
-// TestMain puts the fake policy in the place of LeRobot's: the worker's frames, guard and loop are the
+// TestMain runs the tests with a fake policy in the place of LeRobot's. The worker's frames, guard and loop are the
 // real ones.
 func TestMain(m *testing.M) {
 	fake := rttest.OrPanic(os.ReadFile("testdata/fake.py"))
@@ -120,7 +120,8 @@ func TestSessionsDoNotMix(t *testing.T) {
 	}
 }
 
-// A family that computes robots together does so where the manifest has max_batch, and on a CPU only then.
+// A policy whose family can compute several robots in a batch does so when the manifest has max_batch. On a CPU it does
+// so only then.
 func TestTwoRobotsInABatch(t *testing.T) {
 	cfg := config(t)
 	discard := slog.New(slog.DiscardHandler)
@@ -289,8 +290,8 @@ func TestAPolicyThatDoesNotLoad(t *testing.T) {
 	})
 }
 
-// A policy that keeps state of one robot gets one session, unless its family is unknown and the
-// manifest states that it keeps no state.
+// A server has one session when its policy keeps state of one robot. It has more when the policy's family is unknown
+// and the manifest states that the policy keeps no state.
 func TestExclusive(t *testing.T) {
 	for _, tt := range []struct {
 		state, mode string
@@ -330,7 +331,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// A worker that starts again with other weights does not serve: robots were promised the first ones.
+// A worker that starts again with other weights does not serve, because robots got the sha256 of the first weights at
+// their open.
 func TestOtherWeightsAfterARestart(t *testing.T) {
 	m, w := open(t, io.Discard)
 	rttest.Do(t, os.WriteFile(filepath.Join(w.folder, "model.safetensors"), []byte("another step"), 0o600))
@@ -343,7 +345,7 @@ func TestOtherWeightsAfterARestart(t *testing.T) {
 	serves(t, m)
 }
 
-// The link checkpoints/last moves while a training goes on; the checkpoint that it named stays.
+// When a training moves its link checkpoints/last, the server still uses the checkpoint that the link named at first.
 func TestALinkedCheckpoint(t *testing.T) {
 	cfg := config(t)
 	link := filepath.Join(t.TempDir(), "last")

@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
-// draftKeys are keys of LeRobot's draft manifest that this manifest keeps elsewhere.
+// draftKeys lists the keys of LeRobot's draft manifest that have another place in this manifest.
 var draftKeys = map[string]string{
 	"service_name":                  "here it is service",
 	"trained_fps":                   "the bundle knows it (bundle.json, fps)",
@@ -28,8 +28,8 @@ var draftKeys = map[string]string{
 	"zenoh.tls_connect_private_key": "here it is zenoh.tls.connect_private_key",
 }
 
-// decodeStrict fills dst, a struct with yaml tags, and returns each key's line. Errors begin with
-// the line; that of an unknown key names the most similar known one.
+// decodeStrict fills dst, a struct with yaml tags, and returns each key's line. Errors begin with the line. The error
+// for an unknown key names the most similar known key.
 func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	file, err := userfile.ParseYAML(data)
 	if err != nil {
@@ -76,8 +76,8 @@ func yamlError(err error) error {
 	return fmt.Errorf("%d: not valid YAML: %s", line, strings.Join(strings.Fields(text), " "))
 }
 
-// decoder compares the syntax tree with the struct before anything is decoded: the tree has the
-// lines, the struct the names.
+// decoder compares the YAML syntax tree, which has the lines, with the struct, which has the keys' names and types,
+// before any value is decoded.
 type decoder struct {
 	paths map[string]string // last segment or whole path -> whole path
 	lines map[string]int
@@ -139,7 +139,7 @@ func (d *decoder) mapping(node ast.Node, t reflect.Type, prefix string) error {
 	return nil
 }
 
-// wanted describes the YAML form of a value of each Go kind.
+// wanted describes, for each Go kind, the YAML form of its values.
 var wanted = map[reflect.Kind]struct {
 	text  string
 	nodes []ast.NodeType
@@ -206,7 +206,7 @@ func (d *decoder) unknown(siblings []string, key, path string) string {
 	return fmt.Sprintf("unknown key %q, known here: %s", path, strings.Join(siblings, ", "))
 }
 
-// nearest returns the candidate with the smallest edit distance to name; ok when it is small enough
+// nearest returns the candidate with the smallest edit distance to name. ok reports that the distance is small enough
 // for a typing error.
 func nearest(name string, candidates []string) (best string, ok bool) {
 	limit := max(min(2, len(name)-1), len(name)/3)
@@ -220,7 +220,7 @@ func nearest(name string, candidates []string) (best string, ok bool) {
 	return best, ok
 }
 
-// distance is Levenshtein's: insertions, deletions and replacements from a to b.
+// distance returns Levenshtein's distance: the fewest insertions, deletions and replacements that turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

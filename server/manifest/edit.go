@@ -12,8 +12,8 @@ import (
 )
 
 // EditRollout changes the block rollout of a manifest's file and returns the manifest with the new block. The other
-// lines stay as they are; comments within the block are lost. A reader of the file sees the old or the new one. A
-// change that makes the manifest invalid is not written.
+// lines stay as they are; comments within the block are lost. A process that reads the file meanwhile gets either the
+// old content or the new. A change that makes the manifest invalid is not written.
 func EditRollout(file string, change func(*Rollout)) (Config, error) {
 	data, err := userfile.ReadYAML(file)
 	if err != nil {
@@ -44,8 +44,8 @@ func EditRollout(file string, change func(*Rollout)) (Config, error) {
 	return edited, nil
 }
 
-// withBlock returns a manifest's text in which block replaces the block that begins at line, or follows the
-// text where line is 0.
+// withBlock returns a manifest's text in which block replaces the block that begins at line. Where line is 0, it
+// appends block to the text.
 func withBlock(text string, line int, block string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if line == 0 {
@@ -65,11 +65,11 @@ func withBlock(text string, line int, block string) string {
 	return strings.Join(lines[:line-1], "") + block + strings.Join(lines[end:], "")
 }
 
-// text returns the block of a manifest, "" where it has no key.
+// text returns the block rollout as YAML; "" when no key is set.
 func (r *Rollout) text() string {
 	var b strings.Builder
 	put := func(key string, value any) {
-		text, _ := json.Marshal(value) // strings, lists of strings and a number are YAML, too
+		text, _ := json.Marshal(value) // the JSON of a string, a list of strings or a number is YAML, too
 		fmt.Fprintf(&b, "  %s: %s\n", key, text)
 	}
 	if r.Model.RepoOrPath != "" {

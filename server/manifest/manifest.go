@@ -36,8 +36,8 @@ const (
 	MaxBatch = 16
 )
 
-// Config is the manifest. The YAML keys are the field tags; an absent key keeps the default that
-// its comment gives.
+// Config is the manifest. The YAML keys are the field tags; an absent key has the default that its field's comment
+// gives.
 type Config struct {
 	Model       ModelConfig `yaml:"model"`
 	Service     string      `yaml:"service"`      // last segment of the key prefix; default: default_task, else "default"
@@ -90,7 +90,7 @@ type Conditioning struct {
 	Beta     float64 `yaml:"beta"`     // default 0: the policy's number of Euler steps
 }
 
-// Policy returns the same settings in the policy's terms.
+// Policy returns the same settings as package policy defines them.
 func (c *Conditioning) Policy() policy.Conditioning {
 	return policy.Conditioning{
 		Mode:     c.Mode,
@@ -107,7 +107,7 @@ type Zenoh struct {
 	TLS              TLS      `yaml:"tls"`
 }
 
-// Fronts let programs that speak a foreign protocol use the server. Each is off without its address.
+// Fronts let programs that speak a foreign protocol use the server. A front without an address is off.
 type Fronts struct {
 	LeRobot Front       `yaml:"lerobot"` // LeRobot's released robot_client (gRPC)
 	OpenPI  OpenPIFront `yaml:"openpi"`  // openpi-client (WebSocket)
@@ -118,8 +118,8 @@ type Front struct {
 	Listen string `yaml:"listen"` // HOST:PORT for its clients, such as 127.0.0.1:8080; default: off
 }
 
-// OpenPIFront is the address for openpi-client, and the keys of its observations. Where it has no
-// key, openpi's and LeRobot's published keys are tried.
+// OpenPIFront is the address for openpi-client, and the keys of its observations. For a part of an observation without
+// a key, openpi's and LeRobot's published keys are tried.
 type OpenPIFront struct {
 	Listen    string      `yaml:"listen"`     // HOST:PORT for its clients, such as 127.0.0.1:8000; default: off
 	APIKey    Secret      `yaml:"api_key"`    // that its clients have to show; default: none
@@ -128,7 +128,7 @@ type OpenPIFront struct {
 	PromptKey string      `yaml:"prompt_key"` // of the task
 }
 
-// CameraKey is the client's key of a camera's picture.
+// CameraKey sets the key under which the client sends a camera's picture.
 type CameraKey struct {
 	Name string `yaml:"name"` // as the policy names it
 	Key  string `yaml:"key"`
@@ -182,10 +182,10 @@ func Default() Config {
 	}
 }
 
-// Load reads a YAML file, adds the defaults and the command line's overrides, and makes paths
-// relative to its folder. Unknown keys, wrong types and impossible values are errors that name the
-// file, the line, the found and the expected value, and wrap ErrInvalid; an override that is no value
-// of its key is a wrong flag.
+// Load reads a YAML file, adds the defaults and the command line's overrides, and resolves the file's paths relative to
+// the file's folder. Unknown keys, wrong types and impossible values are errors that name the file, the line, the found
+// and the expected value, and wrap ErrInvalid. An override whose value its key cannot have is an error that names the
+// flag.
 func Load(file string, overrides ...Override) (Config, error) {
 	data, err := userfile.ReadYAML(file)
 	if err != nil {
@@ -238,8 +238,8 @@ func (c *Config) resolve(folder string) {
 	}
 }
 
-// Check reports the first impossible value. The order and, where the key is the same, the texts are
-// those of LeRobot's PolicyServerManifest.
+// Check reports the first impossible value. It checks the keys in the order of LeRobot's PolicyServerManifest and, for
+// keys that both have, returns the same texts.
 func (c *Config) Check() (err error) {
 	want := func(ok bool, key, format string, args ...any) {
 		if err == nil && !ok {
@@ -344,7 +344,7 @@ func (c *Config) Errorf(key, format string, args ...any) error {
 	return fmt.Errorf("%w: %s%w", ErrInvalid, where, fmt.Errorf(format, args...))
 }
 
-// flagIn returns the first flag that has set a key of a block, "" without one.
+// flagIn returns the first flag that has set a key of a block; "" when no flag has.
 func (c *Config) flagIn(block string) string {
 	for _, key := range slices.Sorted(maps.Keys(c.flags)) {
 		if strings.HasPrefix(key, block+".") {
@@ -354,7 +354,7 @@ func (c *Config) flagIn(block string) string {
 	return ""
 }
 
-// cutLast returns the path up to its last dot, "" without a dot.
+// cutLast returns the part of path before its last dot; "" when it has no dot.
 func cutLast(path string) string {
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
 		return path[:i]
@@ -365,7 +365,7 @@ func cutLast(path string) string {
 // Capacity is a number of sessions, or Auto.
 type Capacity int
 
-// Auto opens as many sessions as the server can feed, at most autoMost.
+// With Auto, the server opens as many sessions as it can feed, but at most autoMost.
 const (
 	Auto     Capacity = -1 << 31
 	autoMost          = 1000
@@ -378,7 +378,8 @@ func (c Capacity) String() string {
 	return strconv.Itoa(int(c))
 }
 
-// UnmarshalYAML reads a number or the word auto; the decoder has checked that it is one of them.
+// UnmarshalYAML reads a number or the word auto. The decoder has already checked that the value is a number or this
+// word.
 func (c *Capacity) UnmarshalYAML(read func(any) error) error {
 	var text string
 	if read(&text) == nil && text == Auto.String() {

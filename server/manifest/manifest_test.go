@@ -335,7 +335,7 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 	}
 }
 
-// One port for robots and HTTP is refused with that reason, and not as a port of another program.
+// When robots and HTTP have the same port, the error gives that reason, and does not blame another program.
 func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 	for _, tt := range []struct {
 		listen  []string
@@ -378,8 +378,8 @@ func FuzzDecodeStrict(f *testing.F) {
 	})
 }
 
-// Goal: a TLS setting without effect, or whose files cannot be used, is refused with its line, the
-// file and the cure; good ones are accepted.
+// Goal: a TLS setting without effect, or whose files cannot be used, is refused with the manifest's line, the file and
+// how to correct it. Good settings are accepted.
 func TestTLSIsCheckedBeforeServing(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")

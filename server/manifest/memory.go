@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// Bounds of memory, and the divisor of the transport's largest part.
+// memoryMin and memoryMax bound the key memory. The transport gets at most 1/transportFraction of it.
 const (
 	memoryMin         = 64 << 20
 	memoryMax         = 1 << 40
@@ -40,12 +40,13 @@ func (c *Config) WorkerMemory() (bytes int64, err error) {
 	return parseSize(c.Model.MemoryLimit)
 }
 
-// TransportMemory returns the links' part of memoryBytes: their buffers, and their remotes'
-// declarations.
+// TransportMemory returns the part of memoryBytes that the links may take, for their buffers and for the declarations
+// of the robots at their other ends.
 func (c *Config) TransportMemory() int64 {
 	limit, _ := c.Sessions()
 	return min(zenoh.DefaultMemory+int64(limit)*sessionMemory, c.memoryBytes()/transportFraction)
 }
 
-// RobotMemory returns the rest: for sessions, observations and captures.
+// RobotMemory returns the other part of memoryBytes, for sessions, observations, captures and the tokens of other
+// servers.
 func (c *Config) RobotMemory() int64 { return c.memoryBytes() - c.TransportMemory() }

@@ -47,7 +47,8 @@ type ModelConfig struct {
 	MemoryLimit string `yaml:"memory_limit"` // main memory that the worker may occupy, such as 8GiB; default: twice the loaded policy's and 4GiB
 }
 
-// Named returns model.repo_or_path as it is written, for a server that has files of its own.
+// Named returns model.repo_or_path as the manifest has it, without the manifest's folder, for a policy server of
+// another program, which has files of its own.
 func (c *Config) Named() string { return cmp.Or(c.named, c.Model.RepoOrPath) }
 
 // Inputs describes the inputs and outputs of a policy whose runtime does not describe them.
@@ -61,14 +62,14 @@ type Inputs struct {
 	ActionUnits []string      `yaml:"action_units"` // LeRobot's words, one for each name
 	Cameras     []CameraInput `yaml:"cameras"`
 
-	// For the runtimes openpi and gr00t; a preset contains these keys.
+	// These keys are for the runtimes openpi and gr00t. A preset contains them.
 	StateKeys  []PartInput `yaml:"state_keys"`  // the server's keys of the state's parts, in vector order
 	ActionKeys []PartInput `yaml:"action_keys"` // the server's keys of an action's parts, in vector order
 	PromptKey  string      `yaml:"prompt_key"`  // the server's key of the task
 	Nested     bool        `yaml:"nested"`      // a key such as images.top is the entry top of the map images
 }
 
-// PartInput is a part of the state or of an action that has a key of its own.
+// PartInput is a part of the state or of an action. At the policy's server, each part has a separate key.
 type PartInput struct {
 	Key  string `yaml:"key"`
 	Size int    `yaml:"size"` // elements; one entry of a list may leave it out
@@ -81,8 +82,8 @@ type CameraInput struct {
 	Height int    `yaml:"height"` // pixels that the server gets
 	Width  int    `yaml:"width"`  // pixels that the server gets
 
-	// For the runtimes openpi and gr00t. ResizeWithPad is height and width of the frame that the
-	// server gets: the picture of Height and Width is scaled and padded as openpi-client does.
+	// ResizeWithPad is for the runtimes openpi and gr00t. It is the height and width of the picture that the policy's
+	// server gets. lean-server scales and pads the robot's picture, of Height and Width, to it as openpi-client does.
 	ResizeWithPad []int `yaml:"resize_with_pad"`
 	ChannelsFirst bool  `yaml:"channels_first"` // the server gets [3, height, width]
 }
@@ -97,8 +98,7 @@ var defaultModel = ModelConfig{
 // Remote reports whether another process computes the policy.
 func (m *ModelConfig) Remote() bool { return m.Runtime != RuntimeONNX && m.Runtime != "" }
 
-// checkRuntime refuses an unknown runtime, and names the first key that the runtime needs or does
-// not read.
+// checkRuntime refuses an unknown runtime, an absent key that the runtime needs, and a key that it does not read.
 func (c *Config) checkRuntime() error {
 	m := &c.Model
 	if m.Runtime != "" && !slices.Contains(runtimes, m.Runtime) {
@@ -137,7 +137,8 @@ func (c *Config) checkRuntime() error {
 	return c.checkUnread()
 }
 
-// Exclude makes the server take one session at a time where the policy keeps state of one robot.
+// Exclude sets the exclusive mode, with one session at a time, when policy reports that the policy keeps state of one
+// robot. It returns an error where the manifest asks for more sessions.
 func (c *Config) Exclude(policy bool) error {
 	switch {
 	case !policy:
@@ -282,9 +283,9 @@ func (c *Config) checkDevice() (err error) {
 var hubName = regexp.MustCompile(
 	`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?(?:@([\w./-]+))?$`)
 
-// BundleError returns an error of loading the bundle. Where its folder is absent and its text may
-// be a name on the hub, the error explains how to make a bundle from there, because the server
-// fetches nothing.
+// BundleError returns err, an error of loading the bundle, as an error of the manifest. Where the bundle's folder is
+// absent and model.repo_or_path may be a name on the hub, the error explains how to make a bundle from the hub, because
+// the server fetches nothing.
 func (c *Config) BundleError(err error) error {
 	hub := hubName.FindStringSubmatch(c.named)
 	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
@@ -309,5 +310,5 @@ func (c *Config) HubName() string {
 	return hub[1]
 }
 
-// Stated reports whether the manifest or a flag has set a key.
+// Stated reports whether the manifest or a flag has set the key, which then has no default value.
 func (c *Config) Stated(key string) bool { return c.origin(key) != "default" }

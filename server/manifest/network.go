@@ -19,12 +19,12 @@ const (
 	// dial: only this machine can connect.
 	DefaultListen = "tcp/127.0.0.1:7447"
 
-	// linksPerSession leaves room for robots that come back before their old link is given up, and
-	// for those that are refused.
+	// linksPerSession is the number of links that the transport accepts for each session. It leaves room for robots
+	// that come back before their old link is given up, and for robots that are refused.
 	linksPerSession = 2
 	linksMin        = 128
-	// sessionMemory is the memory of a robot's link in the transport: its buffers, an observation
-	// that arrives in fragments and the next one.
+	// sessionMemory is the memory of a robot's link in the transport: the link's buffers, an observation that arrives
+	// in fragments, and the next observation.
 	sessionMemory = 512 << 10
 )
 
@@ -37,9 +37,9 @@ func (c *Config) Listen() []string {
 	return c.Zenoh.ListenEndpoints
 }
 
-// HealthAddress returns the address of the HTTP server, "" when it is off. It is reachable from the
-// same machines as the robots' endpoints: where only this machine can connect, only it can read the
-// metrics, and a server that robots reach by IPv4 alone listens on IPv4.
+// HealthAddress returns the address of the HTTP server, "" when it is off. The same machines can reach it as can reach
+// the robots' endpoints. So where only this machine can connect, only this machine can read the metrics, and where
+// robots use IPv4 alone, HTTP listens on IPv4 alone.
 func (c *Config) HealthAddress() string {
 	if c.HealthPort == 0 {
 		return ""
@@ -109,11 +109,11 @@ func (c *Config) checkFronts() error {
 	return nil
 }
 
-// place is an address HOST:PORT to listen on, and the key that names it.
+// place is an address HOST:PORT to listen on, and the manifest's key that sets it.
 type place struct{ key, address string }
 
-// checkPorts refuses an address that another key, or another endpoint, has taken: the system's error would blame
-// another program.
+// checkPorts refuses an address that another key, or another endpoint, has taken. Without this check, the system's
+// error would blame another program.
 func (c *Config) checkPorts() error {
 	all := []place{{"health_port", c.HealthAddress()}}
 	for _, e := range c.Listen() {
@@ -142,8 +142,8 @@ func overlap(a, b string) bool {
 	return port == otherPort && (host == other || every(host) || every(other))
 }
 
-// CheckTransport refuses bad endpoints, a port that two keys name, unusable certificates, and TLS keys without an
-// endpoint: a manifest that requests encryption must not get a server without it.
+// CheckTransport refuses bad endpoints, a port that two keys name, unusable certificates, and TLS keys without a tls/
+// endpoint, so that a manifest that requests encryption gets no server without encryption.
 func (c *Config) CheckTransport() error {
 	tls, z := c.Zenoh.TLS, c.Zenoh
 	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())
@@ -174,8 +174,7 @@ func (c *Config) CheckTransport() error {
 	return nil
 }
 
-// onHealthPort returns an endpoint to listen on that has HTTP's port; empty: there is no such
-// endpoint.
+// onHealthPort returns the first of Listen's endpoints that has HTTP's port; "" when there is none.
 func (c *Config) onHealthPort() string {
 	for _, e := range c.Listen() {
 		parsed, err := endpoint.Parse(e, endpoint.Security{})
@@ -215,8 +214,8 @@ func (c *Config) Transport() zenoh.Config {
 	}
 }
 
-// CheckListen reports an endpoint that is in use before the policy is loaded, which takes seconds;
-// the transport binds the endpoints afterwards.
+// CheckListen returns an error when an endpoint is already in use. The server calls it before it loads the policy,
+// which takes seconds; the transport binds the endpoints only afterwards.
 func (c *Config) CheckListen() error {
 	cfg := c.Transport()
 	for _, text := range cfg.Listen {

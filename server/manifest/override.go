@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Override is the value of one key from the command line, which wins over the file's.
+// Override is the value that the command line gives for one key. It replaces the file's value.
 type Override struct {
 	Key   string // path of the key, such as model.device
 	Value string // as written
 }
 
 // Overrides separates the arguments that set a key of the manifest, --model.device cuda or
-// --model.device=cuda, from the others. own reports whether the program has a flag of this name.
-// If a key is given twice, the last value counts; a list is YAML or has commas between its
-// values.
+// --model.device=cuda, from the others. It returns the values of the keys in found, and the other arguments in rest.
+// own reports whether the program itself has a flag of this name. If a key is given twice, the last value counts. A
+// list is YAML, or values with commas between them.
 func Overrides(args []string, own func(flag string) bool) (rest []string, found []Override, err error) {
 	keys := typesByPath()
 	for i := 0; i < len(args); i++ {
@@ -62,7 +62,7 @@ func typesByPath() map[string]reflect.Type {
 	return all
 }
 
-// override sets the keys from the command line. Their values have the checks of the file's.
+// override sets the keys from the command line. It checks their values as those of the file are checked.
 func (c *Config) override(overrides []Override) error {
 	types := typesByPath()
 	for _, o := range overrides {
@@ -89,7 +89,7 @@ func (o *Override) document(t reflect.Type) string {
 	return value
 }
 
-// yamlValue returns the YAML form of a value from the command line.
+// yamlValue returns the YAML of text, a value from the command line for a key of type t.
 func yamlValue(text string, t reflect.Type) string {
 	quoted, _ := json.Marshal(text) // a string in YAML, too
 	switch {
@@ -149,7 +149,7 @@ func (c *Config) origin(path string) string {
 	return "default"
 }
 
-// Given notes that a flag of the command line has set a key.
+// Given records that a flag of the command line has set a key.
 func (c *Config) Given(key, flag string) {
 	if c.flags == nil {
 		c.flags = map[string]string{}

@@ -41,7 +41,7 @@ func (r *Rollout) Active() bool {
 	return r.Model.RepoOrPath != "" && (r.Share > 0 || len(r.Robots) > 0)
 }
 
-// Takes reports whether a robot gets the new model. A larger share has all robots of a smaller one.
+// Takes reports whether a robot gets the new model. When the share grows, all robots that have the new model keep it.
 func (r *Rollout) Takes(robot string) bool {
 	const bits = 53 // the precision of a float64: with more, a hash could be rounded up to 1
 	switch {
@@ -53,7 +53,7 @@ func (r *Rollout) Takes(robot string) bool {
 	return float64(wire.Rendezvous("rollout", robot)>>(64-bits)) < r.Share*(1<<bits)
 }
 
-// digest is a digest of a bundle, or its first digits.
+// digest matches the digest of a bundle, or at least its first eight digits.
 var digest = regexp.MustCompile(`^[0-9a-f]{8,64}$`)
 
 // checkRollout reports the first impossible value of the block rollout.
@@ -96,8 +96,8 @@ func (c *Config) File() string { return c.file }
 // Reload reads the manifest again, with the same keys from the command line.
 func (c *Config) Reload() (Config, error) { return Load(c.file, c.overrides...) }
 
-// NewModel returns the manifest that serves the new model of read, a later reading of the file. Its errors name the
-// lines of the block rollout in read.
+// NewModel returns c with the new model in the place of its model. The new model and the block rollout come from read,
+// a later reading of the file. Errors about the new model name the lines of the block rollout in read.
 func (c *Config) NewModel(read *Config) Config {
 	out := *c
 	out.Rollout = read.Rollout
@@ -112,7 +112,7 @@ func (c *Config) NewModel(read *Config) Config {
 	return out
 }
 
-// Changed returns the keys outside the block rollout whose values differ in two readings.
+// Changed returns the keys outside the block rollout whose values differ between c and to, two readings of the file.
 func (c *Config) Changed(to *Config) (keys []string) {
 	values := func(of *Config) map[string]any {
 		all := map[string]any{}

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// written writes a manifest with a bundle and more text.
+// written writes a manifest with a bundle, followed by the text more, and returns its path.
 func written(t *testing.T, more string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "server.yaml")
@@ -44,7 +44,7 @@ func TestRolloutBlock(t *testing.T) {
 	}
 }
 
-// A share contains about its part of all robots, and every robot of a smaller share.
+// About the share of all robots gets the new model, and a larger share includes every robot of a smaller share.
 func TestShares(t *testing.T) {
 	const robots = 10_000
 	var before []string

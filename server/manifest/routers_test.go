@@ -13,7 +13,7 @@ func TestRoutersNeedCertificates(t *testing.T) {
 	rttest.FailsAs(t, c.CheckTransport(), ErrInvalid, "enable_mtls") // routers without enable_mtls
 }
 
-// Two keys with one port are both named: the system's error would blame another program.
+// When two keys have the same port, the error names both. Without it, the system's error would blame another program.
 func TestFrontsOnAPortOfAnotherKey(t *testing.T) {
 	for _, tt := range []struct{ lerobot, openpi, says string }{
 		{"127.0.0.1:8000", "0.0.0.0:8000", "fronts.openpi.listen is 0.0.0.0:8000, and fronts.lerobot.listen"},

@@ -1,8 +1,7 @@
-// Package memory is the one bound on the memory that robots can make a server keep: their sessions,
-// their observations until they are answered, the captures that wait for the disk, and the tokens
-// of other servers. Code that needs such memory takes it here first, and works without it when the
-// bound is reached. The transport's links have a bound of their own, which the manifest subtracts
-// from this one.
+// Package memory is the one bound on the memory that robots can make a server keep: it counts their sessions, the
+// buffers of their observations, the captures that wait for the disk, and the tokens of other servers. Code that needs
+// such memory takes it here first, and does without it when the bound is reached. The transport's links have a separate
+// bound, which the manifest subtracts from this one.
 package memory
 
 import (
@@ -10,8 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// spareFraction is the divisor of the bound's part that is reserved for robots that stay within the
-// sizes of their open.
+// 1/spareFraction of the bound is reserved for robots that stay within the sizes of their open.
 const spareFraction = 4
 
 // Part is a use of memory.
@@ -45,13 +43,13 @@ type Bound struct {
 // New returns an unused bound of limit bytes.
 func New(limit int64) *Bound { return &Bound{limit: limit} }
 
-// Take counts n bytes and returns true, or returns false when fewer are left.
+// Take counts n more bytes as used by p and returns true, or returns false when fewer than n bytes are left.
 //
 //rt:noalloc
 func (b *Bound) Take(p Part, n int64) bool { return b.take(p, n, b.limit) }
 
-// TakeSpare is Take for memory that no robot was promised: captures, and observations larger than a
-// robot's open announced. It leaves 1/spareFraction of the bound to the robots.
+// TakeSpare is Take for memory that no robot was promised: captures, and observations larger than a robot's open
+// announced. It leaves 1/spareFraction of the bound to promised memory.
 //
 //rt:noalloc
 func (b *Bound) TakeSpare(p Part, n int64) bool { return b.take(p, n, b.limit-b.limit/spareFraction) }

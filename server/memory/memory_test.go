@@ -25,7 +25,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Many goroutines take and give at once: never more than the limit is taken, and nothing is lost.
+// When many goroutines take and release memory at once, they never hold more than the limit, and no byte is lost from
+// the count.
 func TestBoundIsExactForMany(t *testing.T) {
 	b := New(1000)
 	var wg sync.WaitGroup

@@ -1,5 +1,5 @@
-// Package openpi is the front for openpi-client: WebSocket with MessagePack arrays. Each connection is
-// a robot of the server. openpi.go serves connections, observation.go reads observations.
+// Package openpi is the front for openpi-client: WebSocket with MessagePack arrays. The server treats each connection
+// as a robot. openpi.go serves connections, observation.go reads observations.
 package openpi
 
 import (
@@ -30,8 +30,8 @@ import (
 
 const (
 	messageMost = 32 << 20 // of an observation: eight pictures of 640x480 as float32
-	// messageTime bounds the time in which a message arrives once it has begun, and keptMost the memory that a
-	// client keeps for its next one.
+	// messageTime bounds the time from a message's first byte to its last. keptMost bounds the memory that stays with a
+	// client between two messages.
 	messageTime = 30 * time.Second
 	keptMost    = 8 << 20
 	// messageLeast is the first size of the buffer for messages.
@@ -49,7 +49,7 @@ type Front struct {
 	patience time.Duration  // messageTime, but in tests
 }
 
-// Open binds address for clients with the keys of the manifest.
+// Open returns a front that is bound to address. It reads observations by the keys in settings.
 func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
 	l, err := listen.TCP(address)
 	if err != nil {
@@ -97,7 +97,7 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusUnauthorized)
 		return
 	}
-	r.Host = "a client's page" // Accept would admit pages from r.Host, as after DNS rebinding
+	r.Host = "a client's page" // else Accept would admit a web page from r.Host, as after DNS rebinding
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil { // Accept has answered
 		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
@@ -123,21 +123,21 @@ type client struct {
 	task     string
 	incoming chan incoming
 	answered chan struct{} // holds an element once buf is free for the next message
-	buf      []byte        // the newest message; owner: its reader, from answered until it is passed on
+	buf      []byte        // the newest message; owner: read, from answered until it sends on incoming
 	held     *front.Held   // the memory of buf and of reader
 	answer   []byte
 	previous time.Duration // of the answer before, with its way out
 	logged   string        // the reason that was logged last
 }
 
-// incoming is a message of the client, or the connection's end.
+// incoming is a message of the client, or the error that ended the connection.
 type incoming struct {
 	kind websocket.MessageType
 	data []byte
 	err  error
 }
 
-// log returns the log with the keys of the client's session, once it has one.
+// log returns the front's log. Once the client has a session, it adds the session's keys.
 func (c *client) log() *slog.Logger {
 	if c.robot == nil {
 		return c.front.to.Log
@@ -145,7 +145,7 @@ func (c *client) log() *slog.Logger {
 	return c.front.to.Log.With("robot", c.robot.Name(), "session", c.robot.Ack().SessionID)
 }
 
-// serve opens a session and answers until the connection or ctx ends.
+// serve opens a session and answers messages until the connection or ctx ends.
 func (c *client) serve(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.conn.CloseNow()
@@ -206,7 +206,8 @@ func (c *client) serve(ctx context.Context) (err error) {
 	}
 }
 
-// ended returns nil for the end of a connection that its client closed, or lost.
+// ended returns the error to report for a connection that ended with err: nil when the client closed or lost it, an
+// error when a message was too large or too slow.
 func (c *client) ended(err error) error {
 	if errors.Is(err, errLate) {
 		c.front.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
@@ -220,8 +221,8 @@ func (c *client) ended(err error) error {
 	return nil
 }
 
-// read passes on messages, one at a time. While the policy computes it waits for the next message, so that
-// pings are answered, but receives that message only after the previous one was answered.
+// read passes messages on to incoming, one at a time. While the policy computes, read already waits for the next
+// message, so that pings are answered, but it receives that message only after the previous one was answered.
 func (c *client) read(ctx context.Context) {
 	for {
 		kind, r, err := c.conn.Reader(ctx)
@@ -260,7 +261,7 @@ func (c *client) fill(r io.Reader) error {
 	c.buf = c.buf[:0]
 	for {
 		if len(c.buf) == cap(c.buf) {
-			size := max(messageLeast, min(2*cap(c.buf), messageMost+1)) // 1 more to read the end of the largest
+			size := max(messageLeast, min(2*cap(c.buf), messageMost+1)) // +1 to find its end
 			if err := c.held.Take(size - cap(c.buf)); err != nil {
 				c.drop()
 				_, lost := io.Copy(io.Discard, r)
@@ -279,7 +280,7 @@ func (c *client) fill(r io.Reader) error {
 	}
 }
 
-// drop gives the memory of messages and pictures back.
+// drop frees the memory of messages and pictures, and releases it from the client's account.
 func (c *client) drop() {
 	c.held.Release(cap(c.buf) + c.reader.kept())
 	c.buf = nil
@@ -288,8 +289,8 @@ func (c *client) drop() {
 
 var errLate = fmt.Errorf("an observation arrived for more than %v", messageTime)
 
-// take answers one message. An observation that the policy cannot take, or that gets no chunk, is
-// answered with text, from which openpi-client raises an error, and the connection stays.
+// take answers one message. An observation that the policy cannot take, or that gets no chunk, is answered with a text
+// message, for which openpi-client raises an error. The connection stays open.
 func (c *client) take(ctx context.Context, m incoming) error {
 	began := time.Now()
 	if m.err != nil {
@@ -318,7 +319,8 @@ func (c *client) take(ctx context.Context, m incoming) error {
 	return nil
 }
 
-// unanswered counts and reports why an observation gets no chunk; a repeated reason is not logged again.
+// unanswered counts an observation without a chunk and reports the reason to the client. It logs the reason unless it
+// is the same as the last.
 func (c *client) unanswered(ctx context.Context, why error) error {
 	switch counts := &c.front.to.Counts.Refused[front.OpenPI]; {
 	case errors.Is(why, front.ErrNoMemory):
@@ -361,8 +363,8 @@ func (c *client) infer(ctx context.Context, m ndarray.Map, began time.Time) erro
 	return nil
 }
 
-// pack writes the answer as openpi's server does. policy is the time from the request to its
-// chunk, server the time for the whole message.
+// pack writes the answer as openpi's server does. policy is the time from the request to its chunk; server is the time
+// for the whole message.
 func (c *client) pack(chunk *wire.Matrix, policy, server time.Duration) {
 	b := msgp.AppendMapHeader(c.answer[:0], 3)
 	data := make([]byte, 0, 4*len(chunk.Data))
@@ -413,12 +415,12 @@ func (c *client) write(ctx context.Context, kind websocket.MessageType, b []byte
 	return c.conn.Write(ctx, kind, b)
 }
 
-// report sends an error as openpi's server does, as text.
+// report sends an error to the client in a text message, as openpi's server does.
 func (c *client) report(ctx context.Context, err error) error {
 	return c.write(ctx, websocket.MessageText, []byte(plain.Text("lean-server: "+err.Error())))
 }
 
-// close ends the connection with a reason, whose length a control frame bounds.
+// close ends the connection with a reason, which it cuts to the length that a control frame can hold.
 func (c *client) close(code websocket.StatusCode, reason string) {
 	const most = 120
 	reason = plain.Text(reason)

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/front"
 )
 
-// A message whose end does not come ends the connection.
+// A message that does not end within the time limit ends the connection.
 func TestAMessageThatDrips(t *testing.T) {
 	ended := make(chan error, 2)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
