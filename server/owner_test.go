@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Whether another process gets a name that process one of left-pi had opened, by the fate of
-// process one. The epochs of two hosts are independent.
+// Process one of host left-pi has opened a name. Whether another process then gets the name depends on what has
+// happened to process one. The epochs of two hosts are independent.
 func TestANameHasOneOwner(t *testing.T) {
 	gone := func(b *bench, token wire.Declaration) {
 		rttest.Do(t, token.Undeclare())
@@ -71,8 +71,8 @@ func TestANameHasOneOwner(t *testing.T) {
 	}
 }
 
-// A process that opened and died before it showed a token, or whose token has not arrived yet, is
-// taken as running for a while, not for ever.
+// A process that opened a session and whose token has not arrived counts as running for a while, but not for ever,
+// because it may have died before it showed the token.
 func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	b := serveQueries(t, config())
 	b.open(process("arm", "one", "", 1))
@@ -86,7 +86,7 @@ func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	}
 }
 
-// Chunks repeat the nonce of their session, for robots that got one.
+// Where a robot's open had a nonce, each chunk of its session repeats the nonce.
 func TestChunksRepeatTheNonce(t *testing.T) {
 	b := serve(t, config())
 	ack := b.open(process("arm", "one", "left-pi", 1))

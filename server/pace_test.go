@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Goal: the ack of an open has the duration of a chunk, also from a server that did not warm up,
-// and the longest wait for a turn among the other robots.
+// Goal: the ack of an open has the time that a chunk takes, even if the server did not warm up, and the longest wait
+// for a turn among the other robots.
 func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 8
@@ -40,8 +40,8 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	}
 }
 
-// Goal: the service manager's watchdog does not end a server that infers for longer than its
-// period, but ends one whose run takes too long even for this policy.
+// Goal: the service manager's watchdog does not end a server because an inference takes longer than the watchdog's
+// period, but ends a server whose run takes too long even for its policy.
 func TestASlowRunFeedsTheWatchdog(t *testing.T) {
 	s := idle()
 	s.worker.engine.sizes.Learn(1, 40*time.Second)
@@ -82,8 +82,8 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	}
 }
 
-// Goal: the first inference, which takes a minute on a GPU, is not announced to robots as the
-// duration of an inference.
+// Goal: the time of the first inference, which may take a minute on a GPU, is not announced to robots as the duration
+// of an inference.
 func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 	for _, tt := range []struct {
 		took []time.Duration
@@ -102,8 +102,7 @@ func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 	}
 }
 
-// Goal: a check with long inferences reports every few seconds that it goes on, but not beside the
-// lines that it writes anyway.
+// Goal: a check with long inferences reports every few seconds that it continues, except while it writes other lines.
 func TestACheckReportsThatItGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
@@ -121,7 +120,7 @@ func TestACheckReportsThatItGoesOn(t *testing.T) {
 	})
 }
 
-// Goal: a draining server lets the run of a slow policy end, within a bound.
+// Goal: a draining server waits for the end of a slow policy's run, for a bounded time.
 func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b := newBench(t, config())
 	e := b.server.worker.engine
@@ -136,8 +135,8 @@ func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	}
 }
 
-// Goal: a robot that repeated its request while its chunk was under way does not cost a second
-// inference for the same steps; a later request, or one in another episode, does.
+// Goal: a robot that repeated its request while its chunk was under way causes no second inference for the same steps.
+// A request for later steps, or in another episode, does cause one.
 func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 	b := serve(t, config(), (*bench).hold)
 	b.open(fakeOpen("arm"))
@@ -171,8 +170,8 @@ func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 	}
 }
 
-// Goal: a client of the draft, which replaces its queue by each chunk where the ack has
-// supports_rtc, learns that this server does not condition chunks.
+// Goal: a client of the draft, which replaces its queue by each chunk where the ack has supports_rtc, gets an ack
+// without it from a server that does not condition chunks.
 func TestConditioningOffIsAnnounced(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Mode = "off"

@@ -109,8 +109,8 @@ func browse(t *testing.T, address string, lasts time.Duration, size, picture str
 	return string(out)
 }
 
-// Goal: Debian's Chromium runs the page under its own policy: it shows the sessions, their waits,
-// the inferences and the refusals, and reports when the server leaves.
+// Goal: Debian's Chromium runs the page under its own policy: it shows the sessions, their waits, the inferences and
+// the refusals, and shows when the server stops.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	h := pages(t, nil)
@@ -148,7 +148,7 @@ func TestThePageInChromium(t *testing.T) {
 	}
 }
 
-// takePictures renews the screenshots of the documents:
+// takePictures takes the screenshots in the documents again:
 //
 //	EDGERT_CHROMIUM=1 EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./server
 func takePictures(t *testing.T, h *health, dir string) {
@@ -161,8 +161,8 @@ func takePictures(t *testing.T, h *health, dir string) {
 	}
 }
 
-// Goal: 300 sessions are sorted by their need for attention, cut to the requested number and
-// searched; the refusal of an invalid query lists the valid values.
+// Goal: 300 sessions can be sorted by their need for attention, cut to the requested number and searched. The refusal
+// of an invalid query lists the valid values.
 func TestTheStatusOf300Sessions(t *testing.T) {
 	const n = 300
 	s := fleet(t, n)
@@ -221,7 +221,7 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 	}
 }
 
-// Goal: the page describes the server's state and the problems that need a person.
+// Goal: the page describes the server's state and the problems on which a person has to act.
 func TestThePageSaysHowTheServerIs(t *testing.T) {
 	b := newBench(t, config(), func(d *Deps) {
 		d.LogMissing.Lost = func() uint64 { return 3 }

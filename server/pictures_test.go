@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Only the policy's own cameras are counted, each once, among all names that a robot sends.
+// Of all camera names that a robot sends, only the policy's cameras are counted, and each is counted once.
 func TestCamerasNamed(t *testing.T) {
 	cameras := []wire.CameraShape{{Name: "top"}, {Name: "side"}, {Name: "wrist"}}
 	for _, tt := range []struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// after returns the sessions that the server holds after two checks, the second one after the
-// grace.
+// after has housekeeping check the sessions twice, the second time after grace, and returns the sessions that the
+// server then holds.
 func (b *bench) after(grace time.Duration) (ids []string) {
 	b.tick()
 	b.clock.Advance(grace)
@@ -21,8 +21,8 @@ func (b *bench) after(grace time.Duration) (ids []string) {
 	return ids
 }
 
-// Which robots keep their session, by their fate. The server's own housekeeping does not run: the
-// test calls it.
+// Whether a robot keeps its session depends on what happens to the robot and its tokens. The test itself calls the
+// housekeeping, which does not run otherwise.
 func TestPresenceByEpoch(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -87,8 +87,8 @@ func TestPresenceByEpoch(t *testing.T) {
 	}
 }
 
-// A robot that restarts replaces its session, with a new id and an empty mailbox: its request
-// numbers may begin again.
+// A robot that restarts replaces its session, with a new id and an empty mailbox, so that its request numbers may begin
+// again.
 func TestRestartReplacesTheSession(t *testing.T) {
 	b := serve(t, config())
 	first := b.live("arm", 1)
@@ -107,7 +107,7 @@ func TestRestartReplacesTheSession(t *testing.T) {
 	rttest.Want(t, len(b.server.sessions.all()), 1, "sessions")
 }
 
-// A late observation of an earlier epoch does not exclude those of the new one.
+// A late observation with an earlier epoch does not exclude observations with the new epoch.
 func TestObservationOfAnOldEpochIsLate(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm", 2)
@@ -122,8 +122,9 @@ func TestObservationOfAnOldEpochIsLate(t *testing.T) {
 	r.wantChunk(2)
 }
 
-// Only overtaken observations are answered with a late event. The answer to a duplicate is on its
-// way, and an old client takes any event for the answer to its newest request.
+// Only a client with the optional keys gets a late event, and only for an overtaken observation. A duplicate gets none,
+// because its answer is on the way. A client of LeRobot's draft would treat any event as the answer to its newest
+// request.
 func TestLateEvent(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm", 1)
@@ -149,8 +150,8 @@ func TestLateEvent(t *testing.T) {
 	}
 }
 
-// Every robot gets the draining event while the server's token is still shown, so that it queries
-// another server before it takes this one for dead.
+// Every robot gets the draining event while the server's token is still shown, so that the robot queries another server
+// before it finds this server dead.
 func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	b := serve(t, config())
 	b.live("a", 3)
@@ -177,7 +178,7 @@ func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	}
 }
 
-// A robot that opens while the events are sent gets one as well.
+// A robot that opens while the server sends the draining events gets one, too.
 func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")

@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// away is a model that another program computes, in a given state.
+// away is a model that another program computes. The test sets the program's state.
 type away struct {
 	*servertest.Model
 	now    remote.Condition
@@ -26,8 +26,8 @@ type away struct {
 func (a *away) Condition() remote.Condition { return a.now }
 func (a *away) Fail(why error)              { a.failed.Store(&why) }
 
-// openpi's server closes the connection after an error, so that the server's own run finds it away: the
-// program recovers by itself, and is not ended for a robot's observation.
+// openpi's server closes the connection after an error, so that lean-server's own run fails with policy.ErrAway. The
+// connection recovers by itself, and lean-server does not call Fail because of a robot's observation.
 func TestAnErrorThatEndsTheConnection(t *testing.T) {
 	runs, m := 0, &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
 	m.Before = func() error {
@@ -74,7 +74,7 @@ func TestAProgramThatFailsAlways(t *testing.T) {
 	}
 }
 
-// A policy whose blank answer is not finite has NaN in its weights: it does not serve.
+// A server does not serve a policy whose answer to blank inputs is not finite, because its weights have NaN.
 func TestAPolicyThatDiverged(t *testing.T) {
 	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
 	m.NotFinite.Store(true)
@@ -84,7 +84,7 @@ func TestAPolicyThatDiverged(t *testing.T) {
 	}
 }
 
-// A worker that was killed may take seconds to be gone, on a busy machine: the server does not end meanwhile.
+// On a busy machine, a worker that was killed may take seconds to end. The server does not end meanwhile.
 func TestAProgramMayTakeItsTimeToEnd(t *testing.T) {
 	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
 	e := newBench(t, config(), func(d *Deps) { d.Model = m }).server.worker.engine

@@ -14,9 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A robot that has repeated its request may do so again while the answer is on the way. For
-// 1/echoShare of the inference's duration, at most echoMost, the same request is not answered
-// again.
+// A robot that has repeated its request may do so again while the answer is on the way. So the same request is not
+// answered again for 1/echoShare of the inference's duration, at most echoMost.
 const (
 	echoShare = 10
 	echoMost  = 200 * time.Millisecond
@@ -50,7 +49,7 @@ type publisher struct {
 	events     eventWriter
 }
 
-// answer closes the slots of a run that is over.
+// answer ends the requests in the slots of a run that has ended.
 //
 //rt:noalloc
 func (p *publisher) answer(b *buffer, e batch.Ended) {
@@ -61,7 +60,7 @@ func (p *publisher) answer(b *buffer, e batch.Ended) {
 	}
 }
 
-// answerOne closes the slot of a row that ran.
+// answerOne ends the request of a slot whose row has run.
 //
 //rt:noalloc
 func (p *publisher) answerOne(t *slot, e *batch.Ended) {
@@ -94,7 +93,8 @@ func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 	p.close(t, err)
 }
 
-// close ends the request of a slot, with the chunk in its row or the reason why there is no chunk.
+// close ends the request of a slot: it sends the chunk in the slot's row or, where err is not nil, an event with the
+// reason why there is no chunk.
 //
 //rt:noalloc
 func (p *publisher) close(t *slot, err error) {
@@ -145,9 +145,9 @@ func (p *publisher) stopped() bool {
 	}
 }
 
-// publish sends the chunk in out's row of the slot and lends its body until the next call. It
-// replaces a chunk that has not begun to leave: a robot that reads slowly gets the newest chunk,
-// not the oldest.
+// publish sends the chunk in the slot's row of out, and returns its encoded body, which is valid until the next call.
+// The chunk replaces an earlier chunk of the robot that the link has not begun to send, so that a robot that reads
+// slowly gets the newest chunk.
 //
 //rt:noalloc
 func (p *publisher) publish(t *slot, out *tensors) (payload []byte) {
@@ -179,9 +179,9 @@ func (p *publisher) publish(t *slot, out *tensors) (payload []byte) {
 	return p.payload
 }
 
-// refuse sends the robot an event with the reason why there is no chunk, and logs it. The event is
-// bad_observation, also after a failure of the model, because a repeat would fail as well; while the
-// policy's program is away it is unavailable.
+// refuse sends the robot an event with the reason why there is no chunk, and logs the reason. When the robot got such
+// an event a moment before, refuse only counts it. The event's code is unavailable while the policy's program is away.
+// Otherwise it is bad_observation, even after a failure of the model, because a repeat would fail as well.
 //
 //go:noinline
 func (p *publisher) refuse(t *slot, err error) {
@@ -205,7 +205,7 @@ const quotaInterval = time.Second
 //
 //rt:noalloc
 func (p *publisher) hold(s *session, k quota.Kind, now rt.Instant) {
-	// a client of the draft takes any event for a lost chunk
+	// a client of the draft would treat the event as a lost chunk
 	if s.extended && (s.heldTold == 0 || now.Sub(s.heldTold) >= quotaInterval) {
 		s.heldTold = now
 		p.informQuota(s, k)
@@ -217,8 +217,8 @@ func (p *publisher) informQuota(s *session, k quota.Kind) {
 	p.events.inform(s, wire.EventQuota, s.meter.Says(k))
 }
 
-// passOver informs a robot that other robots are served first, because its actions end before its
-// chunk could come.
+// passOver informs a robot, once for each observation, that other robots are served first because the robot's actions
+// end before its chunk could come.
 //
 //rt:noalloc
 func (p *publisher) passOver(s *session) {
@@ -229,7 +229,7 @@ func (p *publisher) passOver(s *session) {
 	p.stats.passedOver.Add(1)
 	s.shown.passedOver.Add(1)
 	switch {
-	case !s.extended: // a client of the draft takes any event for a lost chunk
+	case !s.extended: // a client of the draft would treat the event as a lost chunk
 	case s.refusals.allow(p.clock.Now()):
 		p.events.put(s, &h, wire.EventLate, lateText)
 	default:

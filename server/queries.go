@@ -11,18 +11,17 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// queriesWaiting bounds the status, session and reset queries that wait for the housekeeping; a
-// further one is refused at once.
+// queriesWaiting bounds the status, session and reset queries that wait for the housekeeping. A query beyond the bound
+// is refused at once.
 const queriesWaiting = 256
 
-// query is a query with the function that answers it: a nil body sends no reply.
+// query is a query with the function that answers it. When that function returns a nil body, no reply is sent.
 type query struct {
 	wire.Query
 	reply func(wire.Query) (key string, body []byte)
 }
 
-// queries answers the queries for the server's status and those that open, close and reset
-// sessions.
+// queries answers the queries that ask for the server's status, and the queries that open, close and reset sessions.
 //
 // Owner: housekeeping.
 type queries struct {
@@ -39,8 +38,8 @@ type queries struct {
 	waiting  chan query
 }
 
-// enqueue returns a handler that leaves queries to housekeeping: a callback must not declare
-// anything.
+// enqueue returns a handler that passes queries on to housekeeping, because a callback of the transport must not
+// declare anything, as an open does.
 //
 // Owner: the transport's receiving goroutines.
 func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Query) {
@@ -56,8 +55,8 @@ func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Que
 	}
 }
 
-// answerWaiting answers the queries that still wait after the last one has arrived: a robot that
-// queries all servers waits for the answer of each.
+// answerWaiting answers the queries that still wait when the server no longer accepts queries, because a robot that
+// queries all servers waits until each has answered.
 func (q *queries) answerWaiting() {
 	for {
 		select {
@@ -97,14 +96,14 @@ func (q *queries) status(wire.Query) (key string, body []byte) {
 	})
 }
 
-// answers reports whether this server answers for a robot that names no server: the holder of the
-// robot's session answers, else exactly one of all servers, also for a query without a robot's id.
+// answers reports whether this server answers for a robot that names no server: the server that holds the robot's
+// session answers. Without a session, exactly one of all servers answers, even when the query names no robot.
 func (q *queries) answers(uuid string) bool {
 	return q.sessions.find(uuid) != nil || q.others.Answers(uuid)
 }
 
-// session answers an open or a close. An open that names another server is not answered. Of several
-// replicas one answers an open that names no server.
+// session answers an open or a close. It does not answer an open that names another server. When an open names no
+// server, one of all servers answers it.
 func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	key, body := wire.SessionKey(q.prefix), asked.Payload()
 	op, err := wire.ParseOp(body)
@@ -131,7 +130,7 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	return key, wire.AppendSessionAck(nil, &ack)
 }
 
-// robotSession is session at the key of one robot. Access rules may let only that robot use the
+// robotSession answers, as session does, a query at the key of one robot. Access rules may let only that robot use the
 // key, so the body must name the same robot.
 func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	key = asked.Key()
@@ -174,8 +173,7 @@ func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	return wire.AppendResetAck(nil, &ack)
 }
 
-// reset starts an episode. Key and body must name the same robot: a router's access rules check the
-// key only.
+// reset starts an episode. Key and body must name the same robot, because a router's access rules check only the key.
 func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	key = asked.Key()
 	ack := wire.ResetAck{OK: true}
@@ -204,8 +202,8 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	return key, wire.AppendResetAck(nil, &ack)
 }
 
-// announce tokenises the task that a reset names, before the first observation with that task
-// arrives. A task that the policy cannot read changes nothing.
+// announce tokenises the task that a reset names, before the first observation with that task arrives. When the policy
+// cannot read the task, announce returns an error and the session's task stays as it was.
 func (q *queries) announce(s *session, text string) error {
 	if text == "" {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// The ack of an open marks a policy for simulation; that of another policy has no mark.
+// The ack of an open has a mark for a policy that is for simulation only, and none for other policies.
 func TestASessionSaysThatItsPolicyIsForSimulation(t *testing.T) {
 	for _, only := range []bool{false, true} {
 		meta := *servertest.Meta()

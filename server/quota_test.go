@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A robot that asks without a pause, and claims to be in a hurry, gets no more than its quota, also by
-// a new session. A good robot beside it gets every chunk at once.
+// A robot that asks without a pause, and claims to be in a hurry, gets no more than its quota, also by a new session.
+// Another robot, which does not exceed its quota, gets every chunk at once.
 func TestQuotaOfARobot(t *testing.T) {
 	const (
 		inference = 10 * time.Millisecond

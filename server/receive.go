@@ -16,7 +16,7 @@ var (
 	errLate     = errors.New("a newer observation was here already")
 )
 
-// receiver holds the transport's callbacks for what arrives.
+// receiver holds the transport's callbacks for observations, tokens and telemetry that arrive.
 //
 // Owner: the transport's receiving goroutines.
 type receiver struct {
@@ -65,7 +65,7 @@ func (r *receiver) onObservation(sample wire.Sample) {
 //rt:noalloc
 func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Instant) {
 	if session.epoch != 0 && h.SessionEpoch != session.epoch {
-		r.stats.late.Add(1) // of an earlier process, or of another robot: the robot would drop an event, too
+		r.stats.late.Add(1) // of an earlier process or another robot: this robot would drop an event
 		return
 	}
 	session.seen(now)
@@ -80,7 +80,7 @@ func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Inst
 	switch put {
 	case queue.Late:
 		r.stats.late.Add(1)
-		// A client of the draft takes an event for the answer to its newest request.
+		// A client of the draft would treat an event as the answer to its newest request.
 		if session.extended && session.mailbox.Overtaken(&h) {
 			r.events.queue(session.uuid, h, wire.EventLate, errLate)
 		}
@@ -98,7 +98,7 @@ func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Inst
 	r.work.Wake()
 }
 
-// noRoom returns the error of an observation of n bytes that finds no memory.
+// noRoom returns the error for an observation of n bytes for which there is no memory.
 //
 //go:noinline
 func (r *receiver) noRoom(s *session, n int) error {
@@ -107,7 +107,8 @@ func (r *receiver) noRoom(s *session, n int) error {
 		memory.Size(n), memory.Size(s.asked), r.memory)
 }
 
-// onToken is the subscriber to the robots' liveliness tokens, with and without an epoch.
+// onToken handles a change of a robot's liveliness token, with or without an epoch. alive reports whether the token was
+// declared or has vanished.
 func (r *receiver) onToken(key string, alive bool) {
 	now := r.clock.Now()
 	if _, _, err := wire.ParseReplicaKey(r.prefix, key); err == nil {
@@ -130,8 +131,8 @@ func (r *receiver) onToken(key string, alive bool) {
 
 const eventsWaiting = 64
 
-// events are the events to robots whose observations were refused in the transport's callback,
-// which may not publish: housekeeping sends them.
+// events holds the events for robots whose observations were refused in a callback of the transport. A callback may not
+// publish, so housekeeping sends them.
 type events struct {
 	clock    rt.Clock
 	sessions *registry
@@ -149,8 +150,8 @@ type event struct {
 	text   string
 }
 
-// queue hands an event for a robot over to housekeeping; uuid is only lent. When too many events
-// wait, it is dropped and counted.
+// queue passes an event for a robot on to housekeeping. It copies uuid. When too many events wait, it drops and counts
+// the event.
 //
 // Owner: any goroutine.
 //
@@ -187,8 +188,8 @@ type eventWriter struct {
 	body, header []byte
 }
 
-// put publishes an event with the header of the observation that it answers. The loss of an event
-// is no worse than that of a chunk.
+// put publishes an event with the header of the observation that it answers. It ignores errors, because a lost event is
+// no worse than a lost chunk.
 func (w *eventWriter) put(s *session, h *wire.Header, code wire.EventCode, text string) {
 	e := wire.Event{
 		Code:     code,

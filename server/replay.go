@@ -31,8 +31,8 @@ type Replayed struct {
 	Differences []Difference `json:"differences"`
 }
 
-// OtherModel is a bundle that answered some of the captured requests and differs from the
-// manifest's: these requests are not compared.
+// OtherModel is a bundle that answered some of the captured requests and differs from the manifest's: the answers to
+// these requests are not compared.
 type OtherModel struct {
 	SHA256   string `json:"sha256"`   // another bundle, which answered then
 	Requests int    `json:"requests"` // its captures, which are not compared
@@ -58,7 +58,7 @@ func (r *Replayed) otherBundle(sha256 string) {
 	r.Others[i].Requests++
 }
 
-// Otherwise returns how many requests are answered differently now.
+// Otherwise returns how many of the compared requests get another answer now, beyond the tolerance.
 func (r *Replayed) Otherwise() int {
 	n := r.Requests - r.Exact - r.Within
 	for _, o := range r.Others {
@@ -79,11 +79,10 @@ func (r *Replayed) otherText() string {
 // OK reports whether every captured request got its answer again.
 func (r *Replayed) OK() bool { return r.Exact+r.Within == r.Requests && r.Unreadable == 0 }
 
-// Replay answers the requests captured in dir again, oldest first and each alone, without a
-// network, and compares the answers. They are equal to the byte on the same processor and ONNX
-// Runtime, since noise is a function of the request; for answers from a batch that holds where
-// the bundle guarantees it. Otherwise a tolerance above 0, in the units of chunk_model, is the
-// largest accepted difference of a value.
+// Replay answers the requests captured in dir again, oldest first and each alone, without a network, and compares the
+// answers. On the same processor and ONNX Runtime, the answers are equal to the byte, because noise is a function of
+// the request. For an answer from a batch this holds only where the bundle guarantees it. For other cases, tolerance is
+// the largest difference of a value that counts as equal, in the units of chunk_model; 0 accepts only exact answers.
 func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
@@ -167,7 +166,7 @@ type sessionKey struct {
 	epoch uint32
 }
 
-// readTasks holds each task that a capture names, read once: at most one per request.
+// readTasks holds the tasks that captures name, so that each is read only once.
 type readTasks map[string]*task
 
 func (m readTasks) read(reader *taskReader, text string) (*task, error) {
@@ -181,8 +180,8 @@ func (m readTasks) read(reader *taskReader, text string) (*task, error) {
 	return read, err
 }
 
-// one answers one captured request again and returns the difference, "" when the answers are equal
-// or within the tolerance.
+// one answers one captured request again. exact reports that the answer equals the captured answer. why is the
+// difference, "" when the answers are equal or differ within the tolerance.
 func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, why string) {
 	t, session := p.tensors, newSession(c.ClientUUID, nil, 0)
 	opened, err := p.tasks.read(t.tasks, c.Task)
@@ -238,7 +237,8 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 	return false, p.compare(&was, &is, c)
 }
 
-// compare returns how much the values of a chunk differ, "" when that is within the tolerance.
+// compare returns a text on how the chunks was and is differ, "" when only values differ and these within the
+// tolerance.
 func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why string) {
 	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data),
 		maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)

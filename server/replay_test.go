@@ -36,7 +36,7 @@ func capture(t *testing.T) []audit.Capture {
 	return captured(t, dir)
 }
 
-// captured returns the captures of a server that was audited to dir.
+// captured returns the captures that a server's audit wrote to dir.
 func captured(t *testing.T, dir string) []audit.Capture {
 	t.Helper()
 	found, _, err := audit.ReadCaptures(filepath.Join(dir, "captures"))
@@ -50,7 +50,7 @@ func replayed(m *servertest.Model, tolerance float64, requests []audit.Capture) 
 	return p.replay(&loaded{Deps: Deps{Model: m}}, requests)
 }
 
-// With a tolerance, numbers may differ by so much, and nothing else may.
+// With a tolerance, the numbers of a chunk may differ by at most the tolerance, and nothing else may differ.
 func TestReplayWithinATolerance(t *testing.T) {
 	found := capture(t)
 	for _, tt := range []struct {
@@ -86,7 +86,8 @@ func TestReplayWithinATolerance(t *testing.T) {
 	}
 }
 
-// All captures are answered exactly, also one whose chunk the link refused: it was computed nevertheless.
+// All captures get exactly their answers again. This includes a capture whose chunk the link refused, because the chunk
+// had been computed.
 func TestReplayIsExact(t *testing.T) {
 	found := capture(t)
 	found[0].Outcome = audit.Unsent.String()
@@ -152,8 +153,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 	}
 }
 
-// Goal: captures of other bundles are reported in one line, whatever their number, and are no
-// differences.
+// Goal: captures of other bundles are reported in one line, whatever their number, and do not count as differences.
 func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 	found := capture(t)
 	found[0].ModelSHA256 = "0ther"
@@ -171,7 +171,7 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 	}
 }
 
-// A capture of a thousand requests names a task or two, and reading one tokenises it.
+// A capture of a thousand requests names few tasks, and a replay tokenises each of them once.
 func TestReplayReadsATaskOnce(t *testing.T) {
 	tasks, reader := readTasks{}, &taskReader{pinned: "pick"}
 	first := rttest.Must(tasks.read(reader, "pick"))(t)

@@ -18,7 +18,7 @@ func (b *bench) join(t *testing.T) *bench {
 	return other
 }
 
-// twins returns two servers that see each other, and room at both.
+// twins returns two servers, each of which has seen the other's tokens, with room for sessions at both.
 func twins(t *testing.T) (a, b *bench) {
 	t.Helper()
 	a = serve(t, config())
@@ -30,7 +30,8 @@ func twins(t *testing.T) (a, b *bench) {
 	return a, b
 }
 
-// wantRequests expects that both servers together answer n observations. They are counted once they have left.
+// wantRequests expects that both servers together answer n observations. An observation counts when its answer has been
+// sent.
 func wantRequests(a, b *bench, n uint64) {
 	a.t.Helper()
 	answered := func() uint64 { return a.server.summary().Requests + b.server.summary().Requests }
@@ -40,8 +41,8 @@ func wantRequests(a, b *bench, n uint64) {
 	}
 }
 
-// A robot that names no server is answered by one of two servers, until both are full, and the
-// other one receives nothing from it.
+// Of two servers, exactly one answers a robot that names no server, until both are full. The other server receives
+// nothing from the robot.
 func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 	a, b := twins(t)
 	for i := range 6 { // config's limit is two at each
@@ -68,8 +69,8 @@ func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 	a.one(wire.SessionKey(fakePrefix), []byte("junk"))
 }
 
-// A robot moves from server to server and is held by one; another process under its name is refused
-// while the first is held elsewhere. The end of an idle server affects no robot.
+// When a robot moves from server to server, only one server holds it. Another process that uses the robot's name is
+// refused while a server holds the robot. The end of a server without robots affects no robot.
 func TestARobotMovesBetweenReplicas(t *testing.T) {
 	a, b := twins(t)
 	o := fakeOpen("arm")
@@ -99,8 +100,7 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 	wantRequests(a, b, 5)
 }
 
-// A robot whose session is ended by the server, although the robot may take it for open, gets an
-// event.
+// When the server ends a session that its robot may still use, the robot gets an event.
 func TestTheEndOfASessionIsTold(t *testing.T) {
 	b := serve(t, config())
 	l := b.live("arm", 3)
@@ -135,9 +135,9 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 	}
 }
 
-// Robots that learn that their server leaves query all servers at once. The leaving server answers
-// them: otherwise each would wait for it until the query's time-out while its actions run out. A
-// query after its end does not wait either.
+// Robots that get the draining event of their server query all servers at once. The draining server answers, too,
+// because otherwise each robot would wait for its answer until the query's time-out, while the robot's actions run out.
+// A query after the server's end does not wait for it either.
 func TestAServerThatLeavesAnswers(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("arm"))
@@ -148,7 +148,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	rttest.Eventually(t, "no token of the server", func() bool {
 		return b.network.CountTokens(wire.ReplicaAliveKey(b.server.prefix, b.server.id)) == 0
 	})
-	time.Sleep(drainTime / 3) // for as long as a robot may take to send a query
+	time.Sleep(drainTime / 3) // a robot may take this long to send a query
 	var s wire.Status
 	if err := wire.ParseStatus(&s, b.status()); err != nil || !s.Draining {
 		t.Errorf("it says %+v, %v, want that it drains", s, err)
@@ -175,9 +175,9 @@ type unanswered struct {
 
 func (u unanswered) Finish() { u.finished <- struct{}{} }
 
-// Two servers that do not know each other's sessions yet both admit one robot, or two robots under
-// one name. As soon as the tokens arrive, one of them gives its session up, and its place is free.
-// The robot whose session ends is informed if it is not the one whose session stays.
+// Two servers that have not seen each other's tokens yet may both admit one robot, or two robots with one name. When
+// the tokens arrive, one of the servers gives its session up, whose place is then free. If the two sessions are of two
+// robots, the robot whose session has ended gets an event.
 func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 	for _, tt := range []struct {
 		name          string

@@ -38,15 +38,15 @@ func (b *buffer) requests() (n int) {
 	return n
 }
 
-// slot is the request in a row and its result. It belongs to the filler's thread while
-// that fills the row.
+// slot is the request in a row and its result. While a thread of the filler fills the row, only that thread may use the
+// slot.
 type slot struct {
 	session      *session // nil: the row is empty
 	request      *queue.Request
 	buffer       *buffer
 	row          int // of the model
 	filled       filled
-	err          error      // why the row cannot be used; nil: it can
+	err          error      // why the row cannot be used; nil: it can be used
 	begun, ready rt.Instant // start and end of filling
 	audit.Record
 }
@@ -82,18 +82,18 @@ func (b *buffer) assign(s *session, r *queue.Request, now rt.Instant) *slot {
 	return t
 }
 
-// filler fills rows from observations: with the worker's own thread, or with others.
+// filler fills rows from observations, in the worker's thread or in threads of its own.
 type filler struct {
 	clock   rt.Clock
 	log     *slog.Logger
 	own     *tensors   // of the worker's own thread
 	fills   []*tensors // of the other threads
 	threads *batch.Threads[*slot]
-	work    queue.Signal // to the worker: the threads have filled all rows of a buffer
+	work    queue.Signal // wakes the worker when the threads have filled all rows of a buffer
 }
 
-// newFiller returns a filler with one more thread for each of fills but the first, and room for
-// that number of rows.
+// newFiller returns a filler with a thread for each element of fills but the first, which is for the worker's thread.
+// Up to rows slots may wait for these threads.
 func newFiller(clock rt.Clock, log *slog.Logger, fills []*tensors, rows int) *filler {
 	f := &filler{
 		clock: clock,
@@ -121,7 +121,7 @@ func (f *filler) close() (err error) {
 
 // prepare decodes the request of a slot into its row.
 //
-// Owner: the goroutine that owns with.
+// Owner: the goroutine that owns the parameter with.
 //
 //rt:noalloc
 func (f *filler) prepare(with *tensors, t *slot) {
@@ -135,8 +135,8 @@ func (f *filler) prepare(with *tensors, t *slot) {
 	}
 }
 
-// fill fills the row of a slot, or sets the slot's error. A panic becomes an error, too: an
-// unforeseen observation costs its robot a chunk, but never stops the server.
+// fill fills the row of a slot, or sets the slot's error. A panic becomes the slot's error, too, so that an observation
+// that nobody foresaw costs its robot a chunk but never stops the server.
 //
 //rt:noalloc
 func (f *filler) fill(with *tensors, t *slot) {

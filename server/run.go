@@ -35,19 +35,19 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// servingBuffers is the number of a serving model's buffers: one is filled while the other runs.
+// servingBuffers is the number of buffers of a model that serves. One buffer is filled while the other runs.
 const servingBuffers = 2
 
 const (
-	// routerTimeout is how long a server that only dials waits for its router before it exits and
-	// leaves further attempts to the supervisor, which makes them slowly.
+	// routerTimeout is how long a server that only dials waits for its router before it exits. The supervisor then
+	// starts it again, at longer and longer intervals.
 	routerTimeout = 60 * time.Second
 )
 
 // ErrAbsent marks that no router answered in time.
 var ErrAbsent = errors.New("server: no router answers")
 
-// loaded is a policy that is ready to serve, with the parts of Deps that it determines.
+// loaded is a policy that is ready to serve, with those parts of Deps that depend on the policy.
 type loaded struct {
 	Deps
 	id          string         // where the manifest has none
@@ -58,7 +58,7 @@ type loaded struct {
 	close       func() error
 }
 
-// Close ends the policy. No inference may use it any more.
+// Close closes the policy, which no inference may use any more.
 func (l *loaded) Close() error { return l.close() }
 
 // MaxBatch returns the largest batch.
@@ -67,9 +67,9 @@ func (l *loaded) MaxBatch() int { return l.Model.MaxBatch() }
 // Run computes one batch.
 func (l *loaded) Run(batch int) error { return l.Model.RunBuffer(0, batch) }
 
-// load opens the manifest's policy with its runtime. It calls show, if not nil, with its progress
-// where that takes long. A program that computes the policy is reported to log. The errors wrap
-// policy's and the manifest's sentinels.
+// load opens the manifest's policy with its runtime. Where loading takes long, it calls show, if not nil, with the
+// progress. When another program computes the policy, messages about the program go to log. The errors wrap the
+// sentinel errors of packages policy and manifest.
 func load(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (*loaded, error) {
 	if show == nil {
 		show = func(string) {}
@@ -137,8 +137,8 @@ func openRemote(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
 	}
 }
 
-// loadBundle opens ONNX Runtime and the manifest's bundle, and replays its golden sets; progress is
-// called with each inference.
+// loadBundle opens ONNX Runtime and the manifest's bundle, and replays its golden sets; it calls progress after each
+// inference.
 func loadBundle(cfg *manifest.Config, progress func(policy.Test)) (*loaded, error) {
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
@@ -196,8 +196,7 @@ func cacheDir(named string) string {
 	return cmp.Or(named, os.Getenv("CACHE_DIRECTORY"), os.Getenv("STATE_DIRECTORY"), user, os.TempDir())
 }
 
-// logPlacement logs the device that the policy computes on, as a warning when it is not the one of
-// the manifest.
+// logPlacement logs the device that computes the policy. It logs a warning when that is not the manifest's device.
 func logPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 	if p.Instead == nil {
 		log.Info("device", "device", p.Device, "asked", cfg.Model.Device)
@@ -207,7 +206,7 @@ func logPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 		"why", p.Why())
 }
 
-// slowTest is the duration from which an inference of the self-test is worth a line.
+// An inference of the self-test that takes slowTest or longer gets a line about the progress.
 const slowTest = time.Second
 
 // slowTests returns a callback that reports the progress of a slow self-test.
@@ -243,15 +242,15 @@ func loadUntil(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show
 	}
 }
 
-// Run serves the manifest until ctx is done: it loads, joins the network, serves and leaves. The
-// summary's Service is empty when serving never began. The inference thread writes to log, too, so
-// log must not block; missing counts the lines that log lost.
+// Run serves the manifest until ctx is done: it loads, joins the network, serves and leaves. summary.Service is empty
+// when serving never began. log must not block, because the inference thread writes to it, too; missing counts the
+// lines that log lost.
 func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing LogMissing) (summary Summary, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
-	// each thread in ONNX Runtime or in the JPEG decoder holds a processor: the receiving
-	// goroutines must not wait for it
+	// a thread in ONNX Runtime or in the JPEG decoder occupies one of Go's processors; with two more, the receiving
+	// goroutines do not wait for it
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	manager, err := notify.Open()
 	if err != nil {
@@ -336,7 +335,7 @@ func newRolling(cfg manifest.Config, d Deps) (*Server, error) {
 	return first, err
 }
 
-// seconds opens the servers of roll-outs' new models beside the first server.
+// seconds opens the servers of roll-outs' new models in the process of the first server.
 type seconds struct {
 	// Constant once the first server serves.
 	cfg   manifest.Config
@@ -374,7 +373,7 @@ func (s *second) Stop() error {
 	return errors.Join(s.err, closeModel(s.model, s.modelInUse))
 }
 
-// open loads a new model, checks it as at a start, and serves it when it has the shapes of the first one.
+// open loads a new model, checks it as at a start, and serves it if it has the same shapes as the first model.
 func (f *seconds) open(ctx context.Context, read *manifest.Config) (rollout.Second, error) {
 	cfg := f.cfg.NewModel(read)
 	f.first.allowHeap(rt.Headroom)
@@ -419,11 +418,11 @@ func (f *seconds) open(ctx context.Context, read *manifest.Config) (rollout.Seco
 	return s, nil
 }
 
-// servingPoll is the interval at which a new model's server is asked whether it serves.
+// servingPoll is the interval at which open checks whether a new model's server serves.
 const servingPoll = 50 * time.Millisecond
 
-// suits refuses a model that robots of the first one could not take, and a model without the digest that the
-// manifest demands.
+// suits refuses a new model that the robots of the first model could not use, and a model whose digest is not the
+// digest that the manifest demands.
 func suits(cfg *manifest.Config, first *Deps, model *loaded) error {
 	refuse := func(format string, args ...any) error { return cfg.Errorf("rollout.model", format, args...) }
 	switch want := cfg.Rollout.Model.SHA256; {
@@ -471,15 +470,15 @@ func frontsOf(cfg *manifest.Config) []frontOf {
 	}
 }
 
-// frontOf opens a front at the address that the manifest gives it; empty: it is off.
+// frontOf opens a front at its address in the manifest; an empty address means that the front is off.
 type frontOf struct {
 	kind    front.Kind
 	address string
 	open    func(address string, log *slog.Logger) (front.Front, error)
 }
 
-// bind binds the addresses of the fronts and checks the endpoints, before the policy is loaded, which
-// takes seconds.
+// bind binds the addresses of the fronts and checks the endpoints. Run calls it before it loads the policy, which takes
+// seconds.
 func bind(cfg *manifest.Config, log *slog.Logger) (fronts []front.Front, err error) {
 	if err := cfg.CheckListen(); err != nil {
 		return nil, err
@@ -499,7 +498,7 @@ func bind(cfg *manifest.Config, log *slog.Logger) (fronts []front.Front, err err
 	return fronts, nil
 }
 
-// closeAll closes fronts; those that served are closed already.
+// closeAll closes fronts. For fronts that have served, this has no effect, because they are closed already.
 func closeAll(fronts []front.Front) {
 	for _, f := range fronts {
 		_ = f.Close() // the process goes on without it, or ends
@@ -517,7 +516,7 @@ func logModel(log *slog.Logger, cfg *manifest.Config, model *loaded) {
 		program, model.Runtime, "library", model.library)
 }
 
-// openHealth opens the health pages; nil: the manifest has no port for them.
+// openHealth opens the health pages, and returns nil when the manifest has no port for them.
 func openHealth(cfg *manifest.Config, log *slog.Logger) (*health, error) {
 	address := cfg.HealthAddress()
 	if address == "" {
@@ -530,7 +529,7 @@ func openHealth(cfg *manifest.Config, log *slog.Logger) (*health, error) {
 	return pages, err
 }
 
-// listenHosts returns the manifest's names of this machine: browsers may use them, too.
+// listenHosts returns the names of this machine in the manifest's endpoints, which browsers may use, too.
 func listenHosts(cfg *manifest.Config) (names []string) {
 	for _, e := range cfg.Listen() {
 		_, address, _ := strings.Cut(e, "/")
@@ -542,8 +541,8 @@ func listenHosts(cfg *manifest.Config) (names []string) {
 	return names
 }
 
-// closeModel closes a model unless an inference still uses it: closing would free the memory that
-// ONNX Runtime works on, so such a model ends with the process.
+// closeModel closes a model unless an inference still uses it. In that case closing would free memory that ONNX Runtime
+// uses, so the model stays open until the process ends.
 func closeModel(model io.Closer, inUse bool) error {
 	if inUse {
 		return nil

@@ -13,13 +13,13 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Bounds of the memory for other servers' tokens; tokens beyond them are counted.
+// These bound the tokens that are kept of other servers. Tokens beyond them are dropped and counted.
 const (
 	maxServers = 256
 	maxHeld    = 1 << 16
-	// The tokens take at most 1/memoryFraction of the bound on memory, the rest is the robots'.
+	// The tokens take at most 1/memoryFraction of the bound on memory. The other part is for robots.
 	memoryFraction = 16
-	// tokenBytes is the memory of a token beside its key.
+	// tokenBytes is the memory of a token in addition to its key.
 	tokenBytes = 256
 )
 
@@ -55,10 +55,11 @@ func New(prefix, self string, bound *memory.Bound) *Others {
 	}
 }
 
-// Changed signals that another server has taken a robot, see Holder.
+// Changed returns a channel that signals that another server holds another robot; see Holder.
 func (o *Others) Changed() <-chan struct{} { return o.changed }
 
-// OnToken is the subscriber to the servers' tokens: alive, room and held.
+// OnToken handles a change of a server's token, which may be its alive, room or held token. alive reports whether the
+// token was declared or has vanished.
 //
 // Owner: the transport's goroutines.
 func (o *Others) OnToken(key string, alive bool) {
@@ -97,7 +98,7 @@ func (o *Others) set(id, leaf string, up bool) {
 		s.room = up
 	} else {
 		s.alive = up
-		if up { // a token of a robot may have come before
+		if up { // tokens of robots that it holds may have arrived earlier
 			o.changed.Wake()
 		}
 	}
@@ -107,7 +108,7 @@ func (o *Others) set(id, leaf string, up bool) {
 	}
 }
 
-// sizeOf returns the memory of a token with these names in its key.
+// sizeOf returns the memory of a token whose key contains these names.
 func (o *Others) sizeOf(names ...string) int64 {
 	n := tokenBytes + len(o.prefix)
 	for _, name := range names {
@@ -116,7 +117,7 @@ func (o *Others) sizeOf(names ...string) int64 {
 	return int64(n)
 }
 
-// keep counts n bytes more, or fewer, and reports whether the bound allows them.
+// keep counts n more bytes, or fewer where n is negative, and reports whether the bound allows them.
 func (o *Others) keep(n int64) bool {
 	switch {
 	case n < 0:
@@ -148,8 +149,8 @@ func (o *Others) hold(h wire.Held, up bool) {
 	}
 }
 
-// Holder returns the session of a robot at another server that is alive, of several the one in the
-// newest epoch; ok is false without such a session.
+// Holder returns the session of a robot at another server that is alive, of several such sessions the session with the
+// newest epoch. ok is false when there is none.
 func (o *Others) Holder(uuid string) (h wire.Held, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -165,10 +166,9 @@ func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
 	return h, ok
 }
 
-// Answers reports whether this server must answer a robot that has no session here and names no
-// server: no other server holds the robot, and this server has the highest weight of the servers
-// with room, or of all servers where no server has room. The server of a roll-out's new model
-// never has to.
+// Answers reports whether this server must answer a robot that has no session here and names no server: that is, no
+// other server holds the robot, and this server has the highest weight for it among the servers with room, or among all
+// servers when none has room. The server of a roll-out's new model never has to answer.
 func (o *Others) Answers(uuid string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -194,10 +194,11 @@ func (o *Others) Answers(uuid string) bool {
 	return true
 }
 
-// Loses reports whether this server must give up a robot that another server holds, too. Of two
-// sessions of one process the one in the newest epoch stays; of two processes' sessions, and of
-// those without epochs, the one at the server with the higher weight. moved: it is the same robot,
-// which knows its new server. Of two servers exactly one gives up.
+// Loses reports whether this server must give up a robot that another server holds, too. Of two sessions of one
+// process, the session with the newer epoch stays. Of the sessions of two processes, or with equal epochs, the session
+// at the server with the higher weight for the robot stays. So exactly one of the two servers gives its session up.
+// moved reports that both sessions are of the same process, which needs no event because it opened the other session
+// itself.
 func (o *Others) Loses(own, other wire.Held) (loses, moved bool) {
 	moved = own.Mark == other.Mark
 	if moved && own.Epoch != other.Epoch {

@@ -42,8 +42,8 @@ func (f fleet) answering(uuid string) (ids []string) {
 	return ids
 }
 
-// For every state of three servers, a robot that names no server gets exactly one answer, from a
-// server that is alive, has room if any server has, and holds the robot if one does.
+// For every state of three servers, a robot that names no server gets exactly one answer, from a server that is alive.
+// This server has room if any server has, and holds the robot if any server does.
 func TestExactlyOneAnswers(t *testing.T) {
 	held := wire.Held{UUID: "arm-7", Server: "b", Mark: "0"}
 	heldKey := rttest.Must(wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch))(t)
@@ -78,7 +78,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 			uuid := fmt.Sprint("arm-", i)
 			ids := f.answering(uuid)
 			if uuid == held.UUID && tt.holder != "" {
-				ids = append(ids, tt.holder) // it has the session, and no other may answer
+				ids = append(ids, tt.holder) // it holds the session, so no other server may answer
 			}
 			alive := ids[:0]
 			for _, id := range ids {
@@ -109,7 +109,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 	}
 }
 
-// Of two servers with one robot exactly one gives it up: the one it left.
+// When two servers hold the same robot, exactly one gives it up: the server that the robot left.
 func TestOneGivesUp(t *testing.T) {
 	a, b := New(prefix, "a", memory.New(1<<30)), New(prefix, "b", memory.New(1<<30))
 	for _, tt := range []struct {
@@ -146,7 +146,7 @@ func TestOneGivesUp(t *testing.T) {
 	}
 }
 
-// Tokens beyond the bounds are counted, and an ended token leaves nothing in memory.
+// Tokens beyond the bounds are dropped and counted. After a token has vanished, it takes no memory.
 func TestBounds(t *testing.T) {
 	bound := memory.New(1 << 30)
 	o := New(prefix, "a", bound)
@@ -172,8 +172,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A node that may show tokens gets only a part of the memory; servers that are known by then stay,
-// and an ended token makes room.
+// The tokens of a node that declares very many get only a part of the memory. Servers whose tokens came before are
+// kept, and a token that vanishes makes room for another.
 func TestTokensAreCountedAsMemory(t *testing.T) {
 	const limit = 4 << 20
 	bound := memory.New(limit)

@@ -32,10 +32,10 @@ var machines = []struct {
 	}},
 }
 
-// stands simulates robots for a minute of virtual time, and returns the total time that they are
-// without actions, in ms per second, and the longest wait of an observation at the server. When a
-// robot's reported runway arrives, it is off by stale times the one-way time of its link. The server
-// expects inferences to take as long as the last ones.
+// stands simulates robots for a minute of virtual time. It returns as eachSecond for how many ms per second all robots
+// together have no actions, and as longest the longest wait of an observation at the server. When a robot's reported
+// runway arrives, it is wrong by stale times the one-way time of the robot's link. The server expects inferences to
+// take as long as the last inferences did.
 func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64,
 	seed uint64) (eachSecond float64, longest time.Duration) {
 	type robot struct {
@@ -103,10 +103,9 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 	return stood.Seconds() * 1e3 / 60, longest
 }
 
-// Goal: at every load and on every machine, arms are without actions for no longer under runway
-// than under round_robin, whether the reported runway is exact or as old as its way to the server;
-// near saturation the time is at most a tenth, and no observation waits for ever. The table of
-// docs/lab/serving.md is this test's log.
+// Goal: at every load and on every machine, arms have no actions for no longer under runway than under round_robin,
+// whether the reported runway is exact or as old as its way to the server. Near saturation the time under runway is at
+// most a tenth, and no observation waits for ever. The table of docs/lab/serving.md is this test's log.
 func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 	const seeds = 8
 	for _, stale := range []time.Duration{-1, 1} {

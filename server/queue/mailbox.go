@@ -8,8 +8,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Mailbox holds the newest observation of one robot, by (epoch, seq), until it is taken. A pool
-// lends its memory while an observation waits, so that a robot that does not send takes no memory.
+// Mailbox holds the newest observation of one robot, which is the observation with the largest (epoch, seq), until
+// Take. Its memory comes from a pool, only while an observation waits, so that a robot that does not send takes no
+// memory.
 type Mailbox struct {
 	// Constant.
 	pool  *Pool
@@ -25,13 +26,13 @@ type Mailbox struct {
 
 	answered Schedule // schedule of the request answered last
 	episode  uint32   // episode of the request answered last
-	// the same request is dropped if it arrives before this instant: it was sent before the answer
-	// arrived
+	// a repeat of the answered request is dropped if it arrives before this instant, because the robot sent it before
+	// the answer arrived
 	until rt.Instant
 }
 
-// NewMailbox returns an empty mailbox with buffers of the pool. asked is the size of one
-// observation in bytes, from the robot's open.
+// NewMailbox returns an empty mailbox that takes its buffers from the pool. asked is the size of one observation in
+// bytes, from the robot's open.
 func NewMailbox(pool *Pool, asked int) Mailbox { return Mailbox{pool: pool, asked: asked} }
 
 // Put is the result of putting an observation into a mailbox.
@@ -48,8 +49,7 @@ const (
 
 // Put copies an observation into the mailbox.
 //
-// Owner: the transport's receiving goroutines; a robot that moves to another link has two for a
-// moment.
+// Owner: the transport's receiving goroutines; while a robot moves to another link, two of them for a moment.
 //
 //rt:noalloc
 func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, schedule Schedule) Put {
@@ -97,8 +97,8 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, schedule Sched
 	return Replaced
 }
 
-// Overtaken reports whether a newer observation than h has arrived; it is false for a duplicate of
-// the newest.
+// Overtaken reports whether an observation that is newer than the one with header h has arrived. It is false for a
+// duplicate of the newest observation.
 //
 //rt:noalloc
 func (m *Mailbox) Overtaken(h *wire.Header) bool {
@@ -107,7 +107,7 @@ func (m *Mailbox) Overtaken(h *wire.Header) bool {
 	return m.sequence.newest.after(keyOf(h))
 }
 
-// Waiting returns since when the robot waits and when its actions end; ok is false when no
+// Waiting returns, as since, when the robot began to wait and, as deadline, when its actions end. ok is false when no
 // observation waits.
 //
 //rt:noalloc
@@ -123,8 +123,8 @@ func (m *Mailbox) Waiting() (since, deadline rt.Instant, ok bool) {
 	return m.waiting.Since, m.waiting.Deadline, true
 }
 
-// PassOver notes that the waiting observation is passed over for others and returns its header; ok
-// is false when no observation waits or when this was noted before.
+// PassOver marks the waiting observation as passed over for other robots and returns its header. ok is false when no
+// observation waits, or when it was already marked.
 //
 //rt:noalloc
 func (m *Mailbox) PassOver() (h wire.Header, ok bool) {
@@ -137,8 +137,7 @@ func (m *Mailbox) PassOver() (h wire.Header, ok bool) {
 	return m.waiting.Header, true
 }
 
-// Take hands over the waiting observation, nil when no observation waits. The caller returns it to
-// the pool.
+// Take removes and returns the waiting observation, nil when none waits. The caller must return it to the pool.
 //
 //rt:noalloc
 func (m *Mailbox) Take() *Request {
@@ -150,10 +149,9 @@ func (m *Mailbox) Take() *Request {
 	return r
 }
 
-// DropAnswered drops the waiting observation when it requests the same steps of the same episode as
-// the request that has just been answered, and likewise those that arrive before until: the robot
-// repeated its request because the answer took long. If the answer gets lost, the robot repeats the
-// request later.
+// DropAnswered drops the waiting observation when it repeats the request answered, that is, requests the same steps of
+// the same episode. Until the instant until, Put drops such a repeat, too. A robot repeats a request when its answer
+// takes long. If the answer gets lost, the robot repeats the request again, later than until.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {
@@ -184,7 +182,7 @@ func (m *Mailbox) asksAgain(schedule *Schedule, episode uint32) bool {
 	return m.answered.HasN && schedule.HasN && schedule.N == m.answered.N && episode == m.episode
 }
 
-// TakeSuperseded returns how many observations were replaced since the last call.
+// TakeSuperseded returns how many observations were replaced, or dropped as repeats, since the last call.
 //
 //rt:noalloc
 func (m *Mailbox) TakeSuperseded() uint64 {

@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// box is a mailbox with a pool of its own.
+// box is a mailbox with a pool that no other mailbox uses.
 type box struct{ Mailbox }
 
 func newBox() *box { return &box{NewMailbox(NewPool(memory.New(1<<20)), 1<<20)} }
@@ -22,7 +22,7 @@ func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
 	return b.Put(&h, body, 7, Schedule{Deadline: NoDeadline})
 }
 
-// The newest observation is the one with the largest (epoch, seq), in whatever order they arrive.
+// The mailbox keeps the observation with the largest (epoch, seq), in whatever order observations arrive.
 func TestMailboxKeepsNewestByKey(t *testing.T) {
 	type k = key
 	for _, tt := range []struct {
@@ -95,8 +95,8 @@ func TestMailboxLendsTheFrontWhileDeposited(t *testing.T) {
 	}
 }
 
-// Two links deliver the same robot's observations at once while the worker takes: no body is torn,
-// and the taken observations never go back in time.
+// While two links deliver the same robot's observations at once, the worker takes observations. No body is a mixture of
+// two, and each taken observation is newer than the last.
 func TestMailboxFromTwoLinks(t *testing.T) {
 	m := newBox()
 	var wg sync.WaitGroup
@@ -148,7 +148,7 @@ func TestMailboxNoAlloc(t *testing.T) {
 	rttest.NoAllocs(t, "deposit and take allocate %v times, want 0", 100, cycle)
 }
 
-// A newer observation keeps the place of the one it replaces.
+// A newer observation keeps the place in the queue of the observation that it replaces.
 func TestMailboxKeepsThePlace(t *testing.T) {
 	m := newBox()
 	h := wire.Header{SeqID: 1}
@@ -166,8 +166,8 @@ func TestMailboxKeepsThePlace(t *testing.T) {
 	}
 }
 
-// Goal: a request that crossed its answer on the way is not answered again; a request that is sent
-// because the answer got lost is.
+// Goal: a repeated request that the robot sent while the answer was on the way is not answered again. A request that it
+// repeats because the answer got lost is answered.
 func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 	put := func(b *box, seq uint64, episode uint32, n int64, at rt.Instant) Put {
 		h := wire.Header{

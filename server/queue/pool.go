@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 )
 
-// The classes of buffers: four sizes for each doubling, so that at most a fifth of a new buffer is
-// unused; powers of two would waste half.
+// The sizes of buffers form classes, with perDoubling classes between a power of two and the next. So at most a fifth
+// of a new buffer is unused; with powers of two alone it would be up to a half.
 const (
 	smallestBits = 12 // 4 KiB
 	largestBits  = 27 // above wire.MaxMessageBytes
@@ -17,8 +17,8 @@ const (
 	classes      = (largestBits-smallestBits)*perDoubling + 1
 )
 
-// Pool lends buffers for observations. It holds as many buffers as observations waited at the same
-// time, independent of the number of robots, within its bound on memory.
+// Pool lends buffers for observations. It makes only as many buffers as observations are in memory at the same time,
+// whatever the number of robots, and keeps within its bound on memory.
 //
 // Owner: any goroutine.
 type Pool struct {
@@ -36,7 +36,7 @@ type freeList struct {
 	least int // smallest count since the last Trim
 }
 
-// NewPool returns an empty pool that takes its buffers from a bound.
+// NewPool returns an empty pool that counts the memory of its buffers in bound.
 func NewPool(bound *memory.Bound) *Pool { return &Pool{bound: bound} }
 
 // Bytes returns the size of all buffers.
@@ -64,9 +64,9 @@ func sizeOf(class int) int {
 	return 1<<doubling + class%perDoubling<<(doubling-2)
 }
 
-// lend lends a buffer for n bytes, nil when there is no memory for it. asked is false for an
-// observation larger than its robot's open announced: it gets only memory that the other robots
-// leave. lend allocates only when more buffers are lent than ever before.
+// lend lends a buffer for n bytes, and returns nil when there is no memory for it. asked is false for an observation
+// that is larger than its robot's open announced. Such an observation gets only memory that is not reserved for robots.
+// lend allocates only when no free buffer fits.
 //
 //rt:noalloc
 func (p *Pool) lend(n int, asked bool) *Request {

@@ -7,7 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 )
 
-// Every size has the smallest class that holds it, which is at most a quarter larger.
+// classOf returns the smallest class that holds a size. Above the smallest buffers, the buffers of this class are at
+// most a quarter larger than the size.
 func TestPoolClasses(t *testing.T) {
 	for n := 1; n <= 1<<largestBits; n += 1 + n/97 {
 		class := classOf(n)
@@ -17,7 +18,7 @@ func TestPoolClasses(t *testing.T) {
 	}
 }
 
-// Robots that do not send take no memory, and the limit holds.
+// The mailboxes of robots that do not send take no memory, and the pool keeps its limit.
 func TestPoolIsBounded(t *testing.T) {
 	p := NewPool(memory.New(100 << 10))
 	var lent []*Request

@@ -1,9 +1,8 @@
-// Package queue holds the observations that wait for the policy: one mailbox for each robot, which
-// keeps the newest (mailbox.go), in buffers that are lent while they are used (pool.go), and the
-// schedulers that choose the next robots (scheduler.go, runway.go).
+// Package queue holds the observations that wait for the policy: one mailbox for each robot, which keeps its newest
+// observation (mailbox.go) in a buffer from a pool (pool.go), and the schedulers that choose the next robots
+// (scheduler.go, runway.go).
 //
-// It is independent of sessions, models and threads: a server, its simulation and the tests use the
-// same code.
+// It is independent of sessions, models and threads, so that a server, its simulation and the tests use the same code.
 package queue
 
 import (
@@ -18,8 +17,8 @@ import (
 // client of LeRobot's draft.
 const NoDeadline = rt.Instant(math.MaxInt64)
 
-// Request is one observation as it arrived: the header, the body still encoded, and the time. Its
-// memory belongs to the pool.
+// Request is one observation as it arrived: its header, its encoded body and the time of its arrival. Its memory
+// belongs to the pool.
 type Request struct {
 	Header wire.Header
 	Body   []byte
@@ -29,18 +28,18 @@ type Request struct {
 
 	passed bool     // its robot was informed that it gave way
 	class  int      // of the buffer
-	next   *Request // in the pool's list; nil while it is lent
+	next   *Request // next buffer in the pool's list; nil while this one is lent
 }
 
-// Schedule is an observation's report of its robot's schedule.
+// Schedule is what an observation reports about its robot's schedule.
 type Schedule struct {
 	Deadline rt.Instant // when the robot runs out of actions; NoDeadline: not reported
 	HasN     bool
 	N        int64 // step that the robot executed last
 }
 
-// Runway returns how long the robot's actions lasted when the observation arrived; ok is false when
-// it did not report that.
+// Runway returns how long the robot's actions would last from the observation's arrival. ok is false when the
+// observation did not report that.
 //
 //rt:noalloc
 func (r *Request) Runway() (d time.Duration, ok bool) {
@@ -50,9 +49,9 @@ func (r *Request) Runway() (d time.Duration, ok bool) {
 	return r.Deadline.Sub(r.At), true
 }
 
-// Deadline returns the end of the actions of a robot that reported at an instant that they last so
-// many milliseconds. Values below zero are taken as zero, values above a minute as a minute: a
-// scheduler treats both alike.
+// Deadline returns when the actions of a robot end, where at is the instant at which its report arrived that they last
+// for runwayMs milliseconds. said is false when the robot reported nothing. Values below zero count as zero and values
+// above a minute as a minute, which makes no difference to a scheduler.
 //
 //rt:noalloc
 func Deadline(at rt.Instant, runwayMs float64, said bool) rt.Instant {
@@ -63,8 +62,8 @@ func Deadline(at rt.Instant, runwayMs float64, said bool) rt.Instant {
 	return at.Add(time.Duration(min(max(runwayMs, 0), most) * float64(time.Millisecond)))
 }
 
-// key orders the observations of one robot: epochs count its reconnects, sequence
-// numbers its requests.
+// key orders the observations of one robot. Its epoch counts the robot's reconnects, and its sequence number the
+// robot's requests.
 type key struct {
 	Epoch uint32
 	Seq   uint64

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// starvationBound is how long a robot waits at most before its turn comes whatever the runways
-	// of the others: shorter than a pause that an operator takes for a fault, longer than the
-	// waits at a server that is merely busy.
+	// A robot that has waited for starvationBound precedes the robots that have not, whatever their runways. The bound
+	// is shorter than a pause that looks like a fault to an operator, and longer than the waits at a server that is
+	// merely busy.
 	starvationBound = time.Second
-	// neutralRunway is assumed for a robot that reports no runway: about the rest of a chunk when a
-	// client of LeRobot's draft requests the next.
+	// neutralRunway is assumed for a robot that reports no runway: about as long as the actions last that a client of
+	// LeRobot's draft still has when it requests a chunk.
 	neutralRunway = 250 * time.Millisecond
 )
 
-// Runway serves the robot first whose actions end first. A robot whose actions end before the end
-// of the next batch gives way to robots that can still be served in time. Only when no other robot
-// would run out of actions in that batch is it served first, because its arm has stopped. Robots
-// that have waited for starvationBound precede all others, the longest wait first.
+// Runway serves the robot first whose actions end first. A robot whose actions end before the next batch could end is
+// late, and is served after the robots that can still be served in time. Only when those robots can all wait for one
+// more batch is the late robot served first, because its arm stops. Robots that have waited for starvationBound precede
+// all others, the longest wait first.
 type Runway struct{}
 
 // rank is compared before the deadlines are.
@@ -78,8 +78,8 @@ func first(a, b Waiting) int {
 	return cmp.Compare(a.ID, b.ID)
 }
 
-// canWait reports whether all of these, in their order and in batches of n, are still served before
-// their actions end when one batch of others runs first.
+// canWait reports whether one batch of other robots can run first, and the robots in waiting, served in their order in
+// batches of n, still get their chunks before their actions end.
 //
 //rt:noalloc
 func canWait(waiting []Waiting, n int, end rt.Instant, batch time.Duration) bool {

@@ -9,16 +9,16 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Waiting is a robot whose observation waits, in a scheduler's terms.
+// Waiting describes a robot whose observation waits, for a scheduler.
 type Waiting struct {
 	ID       string     // of the robot
 	Robot    int        // the caller's index of the robot
 	Since    rt.Instant // when it began to wait
 	Deadline rt.Instant // when its actions end; NoDeadline: not reported
-	Group    *Group     // robots that it shares turns with; nil: it has turns of its own
+	Group    *Group     // robots that it shares turns with; nil: it shares its turns with none
 
-	// Late is set by a scheduler that uses deadlines: the actions end before the next batch could
-	// end.
+	// Late is set by a scheduler that uses deadlines. It reports that the robot's actions end before the next batch
+	// could end.
 	Late bool
 
 	rank rank
@@ -29,16 +29,16 @@ type Waiting struct {
 //
 // Owner: one goroutine at a time.
 type Scheduler interface {
-	// Order moves the robots of the next batch, at most n, to the front, in the order of service. A
-	// batch that begins at now ends at end, and each later one takes batch. waiting must be sorted
-	// by ID; the order after the first n is undefined.
+	// Order moves the robots of the next batch, at most n, to the front, in the order in which they are served. The
+	// next batch runs from now to end, and each later batch takes the time batch. waiting must be sorted by ID; the
+	// order after the first n is undefined.
 	Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration)
 }
 
 // Schedulers are the names that New accepts, the default first.
 var Schedulers = []string{"runway", "round_robin"}
 
-// New returns the scheduler of that name, wrapped in a fair.
+// New returns the scheduler of the given name. It limits the turns of groups, as fair does.
 func New(name string) (Scheduler, error) {
 	switch name {
 	case "runway":
@@ -49,8 +49,8 @@ func New(name string) (Scheduler, error) {
 	return nil, fmt.Errorf("queue: scheduler is %q, want one of %s", name, strings.Join(Schedulers, ", "))
 }
 
-// RoundRobin gives every waiting robot one inference per turn, in byte order of the ids: those
-// after the last one served, then from the beginning.
+// RoundRobin serves the waiting robots in the byte order of their ids. It begins after the robot served last, and after
+// the last id it continues with the first.
 //
 // Source: LeRobot's remote-inference draft.
 type RoundRobin struct{ last string }

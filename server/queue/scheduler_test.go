@@ -12,7 +12,8 @@ import (
 
 const ms = rt.Instant(time.Millisecond)
 
-// order returns the ids in a scheduler's order, n per batch, at 1000 ms with batches of 10 ms.
+// order returns the ids in the order in which a scheduler serves them at the instant 1000 ms, in batches of n robots
+// that take 10 ms.
 func order(s Scheduler, n int, waiting ...Waiting) string {
 	s.Order(waiting, n, 1000*ms, 1010*ms, 10*time.Millisecond)
 	var ids []string

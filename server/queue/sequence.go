@@ -1,18 +1,17 @@
 package queue
 
-// maxStep is the largest accepted distance in seq of two consecutive observations of a robot: the
-// requests of many seconds may get lost in between.
+// maxStep is the largest accepted distance in seq of two consecutive observations of a robot: the requests of many
+// seconds may get lost between the two.
 const maxStep = 4096
 
-// fewLost is the largest usual distance: a larger one may be that of a foreign header, and the robot goes on
-// from its own last number.
+// fewLost is the largest usual distance. A larger distance may come from a foreign header, and then the robot's next
+// number follows its own last number.
 const fewLost = 16
 
-// sequence decides which observations of a robot are new. Any client that may publish on the
-// robot's key can send one header with a number that the robot never reaches, and that header must
-// not make all later observations late. So a leap beyond maxStep is accepted only when the next
-// observation continues from there, and one beyond fewLost is taken back when the next two continue
-// from before it.
+// sequence decides which observations of a robot are new. Any client that may publish on the robot's key can send one
+// header with a number that the robot never reaches, and that header must not make all later observations late. So a
+// leap of more than maxStep is accepted only when the next observation continues from there. A leap of more than
+// fewLost is undone when the next two observations continue from before the leap.
 type sequence struct {
 	seen   bool // newest is valid
 	newest key
@@ -21,15 +20,15 @@ type sequence struct {
 	leap   key  // last key that was not near newest
 }
 
-// near reports whether a robot that sent a may send b soon, or has just sent it.
+// near reports whether b is close enough to a that one robot may send both within a short time, in either order.
 //
 //rt:noalloc
 func (a key) near(b key) bool {
 	return a.Epoch == b.Epoch && max(a.Seq, b.Seq)-min(a.Seq, b.Seq) <= maxStep
 }
 
-// take notes an observation and reports whether it is new. A robot that opened without an epoch may
-// begin a later epoch at any time.
+// take records an observation and reports whether it is new. A robot that opened without an epoch may begin a later
+// epoch at any time.
 //
 //rt:noalloc
 func (s *sequence) take(k key) bool {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// One header with numbers that the robot never reaches costs the robot two observations at most.
+// One header with numbers that the robot never reaches makes at most two of the robot's observations late.
 func TestSequence(t *testing.T) {
 	const far = math.MaxUint64
 	type step struct {

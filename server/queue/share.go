@@ -7,12 +7,12 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Group is a set of robots that share the turns of one robot while others wait: the robots of one
-// link, or all robots of one host where there are many.
+// Group is a set of robots: the robots of one link, or all robots of one host. When a group has more than Alone members
+// and robots outside it wait, its robots together get the turns of one robot.
 type Group struct {
 	// Constant.
-	Host  *Group // of the host that a link's group belongs to; nil: no host
-	Alone int    // up to this number of members, each has turns of its own; 0: one
+	Host  *Group // group of the host of a link's group; nil: there is none
+	Alone int    // up to this number of members do not share turns; 0: one
 
 	members atomic.Int32 // robots with a session
 
@@ -25,7 +25,7 @@ type Group struct {
 // Join counts one more robot in the group and in its host's group.
 func (g *Group) Join() { g.count(1) }
 
-// Leave counts one robot less, and reports whether it was the last.
+// Leave counts one robot less, and reports whether no robot is left.
 func (g *Group) Leave() (empty bool) {
 	g.count(-1)
 	return g.members.Load() == 0
@@ -42,20 +42,19 @@ func (g *Group) count(n int32) {
 //rt:noalloc
 func (g *Group) Members() int { return int(g.members.Load()) }
 
-// shares reports whether the robots of the group share the turns of one robot.
+// shares reports whether the robots of the group share the turns of one robot, because they are more than g.Alone.
 //
 //rt:noalloc
 func (g *Group) shares() bool { return g != nil && g.Members() > max(g.Alone, 1) }
 
-// fair limits the turns of groups and leaves the order to another scheduler. Each group that shares
-// turns has one candidate at a time, and after a turn the group waits until all other links, or
-// hosts, that waited then may have had a turn. All other robots are left to the scheduler, and so
-// are all robots while only one link or host waits.
+// fair limits the turns of groups and leaves the order to another scheduler. A group that shares turns has one
+// candidate at a time. After its turn, the group waits for as many turns as there were other waiting links, or hosts.
+// fair does not limit the turns of other robots, or of any robot while only one link or host waits.
 type fair struct {
 	Scheduler
 
 	turns, calls uint64
-	rest         []Waiting // robots without a turn, of the call in hand
+	rest         []Waiting // robots that may have no turn in this call of Order
 }
 
 // Order implements Scheduler.
@@ -82,8 +81,9 @@ func (f *fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 	}
 }
 
-// candidates finds the candidate of each group that shares turns, and counts the waiting robots as
-// links, where the robots of a link that shares are one, and as hosts.
+// candidates finds the candidate of each group that shares turns, and counts the waiting links and hosts. In links, the
+// robots of a link that shares turns count once, and each other robot counts. In hosts, the same holds for the robots
+// of a host.
 //
 //rt:noalloc
 func (f *fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) {
@@ -104,8 +104,8 @@ func (f *fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) 
 	return links, hosts
 }
 
-// nominate makes robot i the candidate of its group unless another robot's turn is earlier, and
-// reports whether it is the first of the group in this call.
+// nominate makes robot i the candidate of its group g, unless another robot of the group comes sooner. It reports
+// whether robot i is the first robot of the group that this call of Order considers.
 //
 //rt:noalloc
 func (f *fair) nominate(g *Group, waiting []Waiting, i int, now rt.Instant) (first bool) {
@@ -115,8 +115,8 @@ func (f *fair) nominate(g *Group, waiting []Waiting, i int, now rt.Instant) (fir
 	return first
 }
 
-// sooner reports whether a's turn is before b's in their group: first the robots that have waited
-// for starvationBound, then those whose actions end first.
+// sooner reports whether a comes before b in their group. Robots that have waited for starvationBound come first, the
+// longest wait first. Among other robots, the robot whose actions end first comes first.
 //
 //rt:noalloc
 func sooner(a, b *Waiting, now rt.Instant) bool {
@@ -130,8 +130,9 @@ func sooner(a, b *Waiting, now rt.Instant) bool {
 	return a.Since < b.Since
 }
 
-// part moves the robots that may have a turn to the front and returns their number. Both parts keep
-// their order. Turns for which only one link or host waits are not limited.
+// part moves the robots that may have a turn to the front and returns their number. The robots keep their order, and so
+// do the robots that may have none. links and hosts report whether more than one link, or host, waits; where they are
+// false, the turns of links, or of hosts, are not limited.
 //
 //rt:noalloc
 func (f *fair) part(waiting []Waiting, links, hosts bool) (ahead int) {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// line is a scheduler with robots that always wait, and how often each was served.
+// line holds robots that always wait, and counts how often each was served.
 type line struct {
 	robots []Waiting
 	served map[string]int
@@ -48,8 +48,8 @@ func (l *line) run(s Scheduler, batches, n int) {
 	}
 }
 
-// One link with very many robots, which report short runways, has about the turns of one robot; the
-// test also shows its turns without groups. The same holds for a host with many links.
+// One link with very many robots, which report short runways, has about the turns of one robot. The test also counts
+// the link's turns without groups. The same holds for a host with many links.
 func TestALinkHasTheTurnsOfOne(t *testing.T) {
 	for _, name := range Schedulers {
 		for _, n := range []int{1, 4} {
@@ -119,8 +119,8 @@ func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 	}
 }
 
-// Each of several arms of a station has turns of its own, up to a number: 8 of one host beside one
-// of another are served by their runways, and a ninth makes all share.
+// Up to hostAlone arms of one host do not share turns. With 8 robots of one host and a robot of another, all are served
+// by their runways. A ninth robot of the first host makes its robots share turns.
 func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	host := &Group{Alone: 8}
 	var waiting []Waiting
@@ -146,8 +146,8 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	}
 }
 
-// A crowd on one link is one robot among the nine of a host, which has nine turns of ten however
-// many robots the link has.
+// However many robots a link has, they have together the turns of one of the host's nine links or robots, when the host
+// has nine turns of ten.
 func TestALinkIsOneAmongHosts(t *testing.T) {
 	var l line
 	link, host := &Group{Alone: 1}, &Group{Alone: 8}
@@ -167,7 +167,7 @@ func TestALinkIsOneAmongHosts(t *testing.T) {
 	}
 }
 
-// A link whose other robots have left is treated like any other robot.
+// When all robots of a link but one have left, the last is treated like any other robot.
 func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
 	g := new(Group)
 	g.Join()

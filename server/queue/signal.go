@@ -1,10 +1,10 @@
 package queue
 
-// Signal wakes the goroutine that waits on it. It has a capacity of 1: signals that come before the
-// goroutine waits become one.
+// Signal wakes the goroutine that waits on it. It has a capacity of 1, so that several calls of Wake before the
+// goroutine waits wake it once.
 type Signal chan struct{}
 
-// NewSignal returns a signal that has not been given.
+// NewSignal returns a signal on which Wake has not been called.
 func NewSignal() Signal { return make(Signal, 1) }
 
 // Wake wakes the goroutine that waits on s, or the next one that will.

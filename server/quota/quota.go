@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// hostAlone is the number of robots of one host that have turns of their own: a station with
-// several arms. More robots share the turns of one.
+// Up to hostAlone robots of one host, such as a station with several arms, do not share turns. More robots share the
+// turns of one robot.
 const hostAlone = 8
 
 // Limits are the most sessions of one link and of one host, and the quotas of each robot.
@@ -40,9 +40,9 @@ func NewCounter(l Limits) *Counter {
 	return &Counter{limits: l, groups: map[string]*queue.Group{}, meters: map[string]*Meter{}}
 }
 
-// Beside returns the counter of a second server of this process, with the same limits: each counts the
-// sessions of both. Their robots have common meters, but groups of their own, since each server has a scheduler.
-// Part ends that.
+// Beside returns the counter of a second server of this process, with the same limits: each counts the sessions of
+// both. A robot has the same meter at both servers. Groups are separate, because each server has its own scheduler.
+// Part ends the common counting.
 func (b *Counter) Beside() *Counter {
 	b.beside = &Counter{
 		limits: b.limits,
@@ -63,8 +63,8 @@ type Place struct {
 	link, host string       // keys of Counter.groups; empty: unknown
 }
 
-// Place returns the place of a session that was opened from this origin. It changes nothing before
-// Enter.
+// Place returns the place of a session that was opened from this origin. The session is counted only when Enter is
+// called.
 func (b *Counter) Place(from wire.Origin) Place {
 	p := Place{counter: b, link: from.Name}
 	if from.Host != "" {
@@ -73,8 +73,7 @@ func (b *Counter) Place(from wire.Origin) Place {
 	return p
 }
 
-// members returns the number of sessions of the link and of the host of a place, 0 when it is
-// unknown.
+// members returns the number of sessions of the link and of the host of a place, 0 for a link or host that is unknown.
 func (p Place) members() (link, host int) {
 	link, host = p.counter.members(p.link), p.counter.members(p.host)
 	if other := p.counter.beside; other != nil {
@@ -90,8 +89,8 @@ func (b *Counter) members(key string) int {
 	return 0
 }
 
-// Refuse returns why there is no room for one more session, "" when there is. own is the place of
-// the robot's session that the new one replaces; zero: there is no such session.
+// Refuse returns why there is no room for one more session, "" when there is room. own is the place of the robot's
+// session that the new session replaces; zero: there is no such session.
 func (p Place) Refuse(own Place) string {
 	link, host := p.members()
 	if own.counter != nil && own.link == p.link {
@@ -112,15 +111,15 @@ func (p Place) Refuse(own Place) string {
 	return ""
 }
 
-// Above reports whether the link and the host have at least as many sessions as the other place's
-// would have with one more.
+// Above reports whether p's link and host each have at least as many sessions as o's link and host would have with one
+// more session.
 func (p Place) Above(o Place) bool {
 	link, host := p.members()
 	otherLink, otherHost := o.members()
 	return max(link, 1) > otherLink && max(host, 1) > otherHost
 }
 
-// Enter counts a session. Leave of the returned place must be called at the session's end.
+// Enter counts a session. The caller must call Leave on the returned place when the session ends.
 func (p Place) Enter() Place {
 	b := p.counter
 	if p.link == "" {
@@ -135,7 +134,8 @@ func (p Place) Enter() Place {
 	return p
 }
 
-// open returns the group of that key, or makes it; the scheduler may read it at once.
+// open returns the group with this key, and makes it if there is none. A new group is complete, because a scheduler may
+// read it at once.
 func (b *Counter) open(key string, alone int, host *queue.Group) *queue.Group {
 	g := b.groups[key]
 	if g == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// The number of sessions that a link and a host may have, by the known parts of their origin.
+// The bounds on the sessions of a link and of a host hold for the parts of a session's origin that are known.
 func TestPlaces(t *testing.T) {
 	link := func(name, host string) func(int) wire.Origin {
 		return func(int) wire.Origin { return wire.Origin{Name: name, Host: host} }
@@ -74,7 +74,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// The use of a robot is remembered after its session for as long as it has an effect.
+// What a robot used of its quotas is remembered after its session for as long as it still has an effect.
 func TestMeters(t *testing.T) {
 	b := NewCounter(Limits{Robot: RobotLimits{Rate: 2}})
 	m := b.Meter("arm")

@@ -8,10 +8,10 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// burst is how far a robot may run ahead of its quotas after a pause.
+// burst is the time whose quota a robot may use at once after a pause.
 const burst = time.Second
 
-// metersMost bounds the robots whose use is remembered after their sessions.
+// metersMost bounds the number of meters. Beyond it, the meters of robots without a session are dropped.
 const metersMost = 4096
 
 // RobotLimits are the quotas of one robot id; 0: no limit.
@@ -32,7 +32,7 @@ const (
 
 func (k Kind) String() string { return [...]string{"rate", "share"}[k] }
 
-// Meter measures the use of one robot id by all its sessions. A nil Meter has no limits.
+// Meter measures what all sessions of one robot id use of the robot's quotas. A nil Meter has no limits.
 //
 // Owner: Used the worker; the others any goroutine. When a robot has just moved to the other model, the workers of both
 // may lose the count of one inference.
@@ -42,7 +42,7 @@ type Meter struct {
 	sessions int                    // Owner: housekeeping
 }
 
-// Meter returns the meter of a robot, for one session; Release ends its use.
+// Meter returns the meter of a robot for one more session, which must call Release at its end.
 func (b *Counter) Meter(uuid string) *Meter {
 	if b.limits.Robot == (RobotLimits{}) {
 		return nil
@@ -56,8 +56,8 @@ func (b *Counter) Meter(uuid string) *Meter {
 	return m
 }
 
-// Release ends a session's use of its robot's meter. The use is remembered until it has no effect,
-// so that a new session does not begin with new quotas.
+// Release ends a session's use of its robot's meter. What the robot used is remembered until it has no effect any more,
+// so that a new session does not begin with unused quotas.
 func (b *Counter) Release(m *Meter, now rt.Instant) {
 	if m == nil {
 		return
@@ -70,8 +70,8 @@ func (b *Counter) Release(m *Meter, now rt.Instant) {
 	}
 }
 
-// Used adds an inference for this robot, which took that time. It reports which quota is used up
-// now.
+// Used counts an inference for this robot that took the time took. When a quota is now used up, held is true and k is
+// this quota.
 //
 //rt:noalloc
 func (m *Meter) Used(now rt.Instant, took time.Duration) (k Kind, held bool) {
@@ -94,8 +94,8 @@ func (m *Meter) add(k Kind, now rt.Instant, cost float64) {
 	m.ahead[k].Store(used + int64(cost))
 }
 
-// Held returns the quota for which the robot has to wait longest and the end of the waiting, 0 when
-// it has room.
+// Held returns the quota for which the robot has to wait longest, and when this wait ends; until is 0 when the robot
+// need not wait.
 //
 //rt:noalloc
 func (m *Meter) Held(now rt.Instant) (k Kind, until rt.Instant) {

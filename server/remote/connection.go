@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// answerTime bounds an inference, or answerTimes the longest so far if that is more.
+	// An inference may take answerTime or, if that is more, answerTimes the longest inference so far.
 	answerTime  = 10 * time.Second
 	answerTimes = 10
 	// The wait between two attempts to connect doubles from retryFirst to retryMost.
@@ -20,7 +20,7 @@ const (
 )
 
 var (
-	// ErrInterrupted is the cause of an inference's end by Interrupt.
+	// ErrInterrupted is the error of an inference that Interrupt has ended.
 	ErrInterrupted = errors.New("interrupted")
 	// ErrBlank marks an unusable answer to the blank inputs that test a connection.
 	ErrBlank = errors.New("a blank observation")
@@ -34,14 +34,14 @@ type Away struct {
 
 func (e *Away) Error() string { return "no answer from " + e.Server + ": " + e.Err.Error() }
 
-// Unwrap returns the cause, and the sentinels of a run that fails with this error.
+// Unwrap returns the cause, and the sentinel errors of package policy for a run that fails because its program is away.
 func (e *Away) Unwrap() []error { return []error{policy.ErrRun, policy.ErrAway, e.Err} }
 
 // Link is one connection to a server.
 type Link interface {
 	comparable
-	// Ended returns a channel that is closed when the server ends the connection between two requests, and
-	// Why then returns the reason; nil: only the next request shows the end.
+	// Ended returns a channel that is closed when the server ends the connection between two requests; Why then returns
+	// the reason. A nil channel means that only the next request finds that the connection has ended.
 	Ended() <-chan struct{}
 	Why() error
 	Close() error
@@ -63,8 +63,8 @@ type Protocol[L Link] struct {
 	IsAnswer func(error) bool
 }
 
-// Connection is a Runtime that asks a server that runs already. It has a connection whose server has answered
-// blank inputs, or makes one.
+// Connection is a Runtime that asks a server that another program runs. While it has no connection, it tries to connect
+// again. It uses a connection only after the server has answered blank inputs over it.
 //
 // Owner: one thread calls Open and Batch, as for a Runtime; any goroutine may call the other
 // methods.
@@ -82,7 +82,8 @@ type Connection[L Link] struct {
 	link   L                  // guarded by mu; zero: none
 }
 
-// Open connects. Its error wraps ErrBlank where the server does not fit the policy.
+// Open connects to the server. Its error wraps ErrBlank when the server's answer to blank inputs does not fit the
+// policy.
 func Open[L Link](ctx context.Context, p Protocol[L]) (*Connection[L], error) {
 	c := &Connection[L]{Protocol: p, lost: make(chan struct{}, 1)}
 	l, err := c.connect(ctx)
@@ -97,7 +98,7 @@ func Open[L Link](ctx context.Context, p Protocol[L]) (*Connection[L], error) {
 
 // connect returns a connection whose server has answered blank inputs.
 //
-// Owner: Open, then the keeper.
+// Owner: Open, then the goroutine of keep.
 func (c *Connection[L]) connect(ctx context.Context) (none L, err error) {
 	c.update(func(now *Condition) { now.State = "connecting" })
 	l, err := c.Dial(ctx)
@@ -139,7 +140,7 @@ func (c *Connection[L]) update(change func(now *Condition)) {
 	change(&c.now)
 }
 
-// current returns the connection; ok is false without one.
+// current returns the connection. ok is false when there is none.
 func (c *Connection[L]) current() (l L, ok bool) {
 	var none L
 	c.update(func(*Condition) { l = c.link })
@@ -190,7 +191,8 @@ func (c *Connection[L]) reconnect() {
 	}
 }
 
-// drop closes l because of err, and wakes the keeper, unless another goroutine has done so.
+// drop closes l because of err and wakes the goroutine of keep, which connects again. It does nothing when another
+// goroutine has dropped l already.
 func (c *Connection[L]) drop(l L, err error) {
 	var none L
 	dropped := false
@@ -268,7 +270,8 @@ func (c *Connection[L]) Interrupt() {
 	}
 }
 
-// Fail implements Runtime: the next connection serves once its server has answered blank inputs.
+// Fail implements Runtime. It drops the connection; the next connection is used when its server has answered blank
+// inputs.
 func (c *Connection[L]) Fail(why error) {
 	if l, ok := c.current(); ok {
 		c.drop(l, why)

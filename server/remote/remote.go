@@ -1,8 +1,8 @@
-// Package remote has the common part of the policies that other programs compute: a worker process
-// in the user's Python, or a server that runs already.
+// Package remote has the common part of the policies that other programs compute: a worker process in the user's
+// Python, or a server that the user runs.
 //
-// A runtime opens such a program and returns a Policy: the description, and a Runtime that computes
-// batches. Serve makes it a Model, whose rows are preallocated and filled like those of a graph.
+// A runtime opens such a program and returns a Policy: the description, and a Runtime that computes batches. Serve
+// makes the Policy a Model, whose rows are preallocated and filled like the rows of a bundle's model.
 package remote
 
 import (
@@ -13,37 +13,38 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 )
 
-// Row is one request: inputs, and room for the chunk. Its slices are the Model's memory, and keep
-// their addresses.
+// Row is one request: inputs, and room for the chunk. Its slices are the Model's memory, and their addresses do not
+// change.
 //
 // Owner: the filler of the row; during Batch the runtime.
 type Row struct {
 	policy.Request
 	policy.Controls
-	// Reset is true in the first request of a session or episode that this runtime answers, and in
-	// repeats of it until one succeeds.
+	// Reset is true in a session's first request, in the first request of each episode, and in the requests after it
+	// until one succeeds.
 	Reset  bool
 	Images [][]byte  // [camera] RGB bytes [Steps][H][W][3], the oldest first
 	State  []float32 // [Steps][StateNames], robot units
 	Prefix []float32 // [ChunkSize][ActionDim], robot units; PrefixLen rows are valid
-	// The chunk, which Batch writes: ChunkRobot [ChunkSize][ActionDim] in robot units, and
-	// ChunkModel in the policy's own, or a copy of ChunkRobot where the runtime does not know them.
+	// Batch writes the chunk: ChunkRobot [ChunkSize][ActionDim] in robot units, and ChunkModel in the policy's own
+	// units. Where the runtime does not have the chunk in those units, ChunkModel is a copy of ChunkRobot.
 	ChunkModel, ChunkRobot []float32
 }
 
-// Runtime computes chunks. Its errors wrap policy.ErrRun; policy.ErrAway, too, while the program
-// does not answer, and policy.ErrMemory where memory was short.
+// Runtime computes chunks. Its errors wrap policy.ErrRun. They also wrap policy.ErrAway while the program does not
+// answer, and policy.ErrMemory when memory was short.
 type Runtime interface {
 	// Batch computes the chunks of the rows. It returns within the runtime's own time limit.
 	//
-	// Owner: one thread. rows is lent until it returns.
+	// Owner: one thread. Batch must not use rows after it has returned.
 	Batch(rows []*Row) error
 	// Interrupt ends the batch in hand with an error that wraps policy.ErrAway. The runtime
 	// recovers and answers later batches.
 	//
 	// Owner: any goroutine.
 	Interrupt()
-	// Fail ends the program, or the connection, because of why: it fails blank inputs, too. The runtime recovers.
+	// Fail ends the program, or the connection, because it fails blank inputs, too; why is the error. The runtime then
+	// recovers.
 	//
 	// Owner: any goroutine, while no batch is in hand.
 	Fail(why error)
@@ -51,12 +52,12 @@ type Runtime interface {
 	//
 	// Owner: any goroutine.
 	Condition() Condition
-	// Close ends the program, or the connection, and waits for that.
+	// Close ends the program, or the connection, and waits until it has ended.
 	Close() error
 }
 
-// allocator is a Runtime with its own memory for the rows. Its Batch gets rows of that memory. Allocate
-// is called once.
+// allocator is a Runtime that makes the rows in its own memory, and whose Batch accepts only these rows. Allocate is
+// called once.
 type allocator interface {
 	Allocate(rows int) ([]*Row, error)
 }
@@ -66,7 +67,7 @@ type Condition struct {
 	Ready    bool   // batches are answered
 	State    string // a word or two: serving, loading, waiting to restart
 	Why      string // reason of the last failure; empty: there was none
-	Failures uint64 // ends of the program or of its connection that nobody requested
+	Failures uint64 // how often the program or its connection ended unrequested
 	Restarts uint64 // starts, or connections, after the first that succeeded
 	Errors   uint64 // answers that are an error, or of another form than described
 	Timeouts uint64 // batches that exceeded their time limit
@@ -89,14 +90,14 @@ type Policy struct {
 	policy.Meta
 	Runtime Runtime
 
-	SHA256    string // identifies the policy: 64 hex digits, equal only for equal policies as far as is known
+	SHA256    string // 64 hex digits, a checksum of all that is known about the policy
 	Where     string // folder of the checkpoint, or URL of the server
 	Version   string // of the program, such as "lerobot 0.6.1"
 	Program   string // its file or address
 	Device    string // as policy.ParseDevice reads it
 	ReadsTask bool   // chunks depend on Request.Task
-	// Exclusive marks a policy that keeps state of one robot between requests: it gets one session
-	// at a time.
+	// Exclusive marks a policy that keeps state of one robot between requests. A server of it has one session at a
+	// time.
 	Exclusive bool
 	MaxBatch  int // most rows that Batch takes; 0: 1
 }
@@ -112,8 +113,8 @@ type Model struct {
 	blank             []float32 // no tokens, no noise
 }
 
-// Serve returns a Model, which then owns the policy, with so many buffers of at most maxBatch
-// rows; 0: the policy's MaxBatch.
+// Serve returns a Model with the given number of buffers, of maxBatch rows each; maxBatch 0 means the policy's
+// MaxBatch. The Model then owns the policy and closes it.
 func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", policy.ErrBundle, p.Where, err)
@@ -143,7 +144,7 @@ func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 	return m, nil
 }
 
-// newRow returns a row in this process's own memory.
+// newRow returns a row in the memory of this process, for a Runtime that is no allocator.
 func newRow(m *policy.Meta) *Row {
 	chunk := m.ChunkSize * m.ActionDim
 	r := &Row{
@@ -161,7 +162,7 @@ func newRow(m *policy.Meta) *Row {
 // errNotFinite marks an answer with NaN or infinities.
 var errNotFinite = errors.New("the answer has a value that is not finite")
 
-// checkFinite names the first value of the chunk that is not finite.
+// checkFinite returns an error that names the first value of the chunk that is not finite.
 func (r *Row) checkFinite(m *policy.Meta) error {
 	for i, v := range r.ChunkRobot {
 		if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
@@ -184,7 +185,7 @@ func (m *Model) Image(i, cam int) []byte { return m.rows[i].Images[cam] }
 // State lends row i's joint state.
 func (m *Model) State(i int) []float32 { return m.rows[i].State }
 
-// Tokens is empty: the runtime reads the task itself.
+// Tokens returns nil, because the runtime reads the text of the task itself.
 func (m *Model) Tokens(int) []int64 { return nil }
 
 // TokenMask is empty.
@@ -202,7 +203,7 @@ func (m *Model) SetControls(i int, c policy.Controls) { m.rows[i].Controls = c }
 // SetRequest sets whose request is in row i.
 func (m *Model) SetRequest(i int, r policy.Request) { m.rows[i].Request = r }
 
-// ChunkModel lends row i's chunk in the policy's units.
+// ChunkModel returns row i's chunk in the policy's units, which is valid until the next run.
 func (m *Model) ChunkModel(i int) []float32 { return m.rows[i].ChunkModel }
 
 // ChunkRobot lends row i's chunk in robot units.
@@ -259,7 +260,7 @@ func (m *Model) Close() error { return m.Runtime.Close() }
 // more.
 const sessionsMax = 20_000
 
-// sessions remembers the episode of each session that was answered last.
+// sessions remembers, for each session, the episode of its last answered request.
 //
 // Owner: the thread that runs.
 type sessions struct{ episodes map[string]int64 }

@@ -1,10 +1,11 @@
 // Package rollout gives a second model of a service to a part of its robots, as the manifest's block rollout demands,
 // and withdraws it.
 //
-// A Keeper reads the manifest again while the server serves. It loads the new model beside the first (Config.Open), and
-// unloads it when no robot has used it for a while. It decides which robots the new model is for; the servers of both
-// models ask it when a session opens, and inform the robots whose model has changed (wire.EventModel). A robot changes
-// when its run allows that, so both models are served until the last robot has left one.
+// A Keeper reads the manifest again while the server serves. It loads the new model while the first is served
+// (Config.Open). When the roll-out is withdrawn, it unloads the new model after no robot has used it for a while. It
+// decides which robots the new model is for; the servers of both models read its Report when a session opens, and
+// inform the robots that the other model is for (wire.EventModel). A robot changes to the other model when its run
+// allows that, so both models are served until no robot uses the withdrawn model.
 package rollout
 
 import (
@@ -24,8 +25,8 @@ import (
 const (
 	// Poll is the interval at which the manifest's file is checked for changes.
 	Poll = time.Second
-	// leaveTime is how long the new model stays without a robot before it is unloaded: a robot whose
-	// run is bound to it may have lost its session. edge-rt gives up after the same time by default.
+	// leaveTime is how long the new model stays loaded without a robot. A robot whose run is bound to the model may
+	// have lost its session, and by default edge-rt tries to get one for the same time.
 	leaveTime = time.Minute
 )
 
@@ -37,7 +38,7 @@ const (
 	Off     State = iota // there is one model
 	Loading              // the new model is loaded and checked
 	Serving              // both models are served
-	Leaving              // the new model gets no new robot, and is unloaded after the last
+	Leaving              // the new model gets no new robot; it is unloaded when its last robot has left
 	Failed               // the new model was refused, or it failed
 )
 
@@ -49,10 +50,10 @@ func (s State) String() string {
 type Report struct {
 	State    State
 	Why      string           // why it failed, or what it waits for
-	Edit     string           // why the manifest's newest content is not used; empty: it is
+	Edit     string           // why the manifest's newest content is not used; empty: it is used
 	Restart  []string         // keys that were edited beside the block and need a restart
 	Plan     manifest.Rollout // in effect
-	SHA256   string           // of the new model; empty: it is not loaded
+	SHA256   string           // of the new model; empty: the model is not loaded
 	ServerID string           // of the server that serves it
 }
 
@@ -76,14 +77,14 @@ type Second interface {
 // Config has the parts of a Keeper. All are required.
 type Config struct {
 	Manifest manifest.Config // of the start
-	// Open loads, checks and serves the new model of the manifest as it was read last. It returns when
-	// robots may use the model, or an error.
+	// Open loads, checks and serves the new model of read, the manifest as it was read last. It returns when robots may
+	// use the model, or an error.
 	Open  func(ctx context.Context, read *manifest.Config) (Second, error)
 	Clock rt.Clock
 	Log   *slog.Logger // never blocks
 }
 
-// Keeper carries out the roll-outs of one manifest. A nil Keeper has none.
+// Keeper carries out the roll-outs of one manifest. A nil Keeper never has a roll-out.
 type Keeper struct {
 	Config // constant after Run has begun
 	now    atomic.Pointer[Report]
@@ -97,7 +98,7 @@ type Keeper struct {
 	edits  int                   // contents of the manifest that were read
 	tried  int                   // value of edits when model was loaded
 	seen   os.FileInfo           // of the content that was read last
-	empty  rt.Instant            // since then second has had no robot; 0: it has some
+	empty  rt.Instant            // when second lost its last robot; 0: it has robots, or it is not waited for
 }
 
 // Counts counts what a keeper refused.
@@ -108,7 +109,7 @@ type Counts struct {
 	Manifests atomic.Uint64 // contents of the manifest
 }
 
-// Counted returns the counts of a keeper; those of a nil Keeper are zeros.
+// Counted returns the counts of a keeper. For a nil Keeper, all counts are zero.
 func (k *Keeper) Counted() *Counts {
 	if k == nil {
 		return new(Counts)
@@ -116,8 +117,7 @@ func (k *Keeper) Counted() *Counts {
 	return &k.counts
 }
 
-// New returns a keeper. Report is valid at once: its state is Loading where the manifest has an
-// active roll-out.
+// New returns a keeper. Its Report is valid at once, with the state Loading when the manifest has an active roll-out.
 func New(c Config) *Keeper {
 	k := &Keeper{Config: c, base: c.Manifest}
 	k.seen, _ = os.Stat(c.Manifest.File()) // an error is reported by reread
@@ -176,7 +176,8 @@ func (k *Keeper) change(f func(*Report)) {
 	k.now.Store(&r)
 }
 
-// reread reads a manifest whose file has changed. A broken one is reported, and the last good one stays in effect.
+// reread reads the manifest again if its file has changed. When the new content is invalid, it reports that, and the
+// last valid content stays in effect.
 func (k *Keeper) reread() {
 	info, err := os.Stat(k.Manifest.File())
 	if err == nil && k.seen != nil && os.SameFile(info, k.seen) && info.Size() == k.seen.Size() &&
@@ -201,7 +202,7 @@ func (k *Keeper) reread() {
 	k.read = read
 	plan, restart := read.Rollout, k.base.Changed(&read)
 	if now := k.Report().Plan; !plan.Active() && k.second != nil && read.Model.RepoOrPath == k.model.RepoOrPath {
-		plan = now // the new model is the manifest's: it is served until the restart
+		plan = now // the manifest now has the new model as its model: it is served until the restart
 	}
 	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
 	k.Log.Info("roll-out: the manifest was read again", "model", plan.Model.RepoOrPath, "share", plan.Share,
@@ -248,7 +249,8 @@ func (k *Keeper) enter(s State, why string) {
 	}
 }
 
-// leave waits for the last robot of the new model, and unloads it.
+// leave unloads the new model when it has had no robot for leaveTime. next reports that another new model is loaded
+// afterwards.
 func (k *Keeper) leave(next bool) {
 	robots, now := k.second.Robots(), k.Clock.Now()
 	why := fmt.Sprintf("the new model is unloaded a minute after its last robot; it has %d", robots)
@@ -286,7 +288,7 @@ func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
 	}
 }
 
-// fail ends a roll-out whose model cannot be served. Its robots go back to the first model.
+// fail ends a roll-out whose model cannot be served. The first model then serves all robots.
 func (k *Keeper) fail(err error) {
 	k.counts.Models.Add(1)
 	k.forget()

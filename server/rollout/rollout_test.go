@@ -27,13 +27,13 @@ func (f *fake) Robots() int           { return f.robots }
 func (f *fake) Done() <-chan struct{} { return f.done }
 func (f *fake) Stop() error           { f.stopped = true; return nil }
 
-// The steps of roll-outs: each edit of the manifest, or change of the second server, and the state after it.
+// After each edit of the manifest, and after each change of the second server, the roll-out has the right state.
 func TestSteps(t *testing.T) {
 	clock := rttest.NewClock(1)
 	file := filepath.Join(t.TempDir(), "server.yaml")
 	size := 0
 	write := func(text string) {
-		size++ // an edit within the resolution of the file's time
+		size++ // the size shows an edit that is too soon after the last to change the file's time
 		rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+text+strings.Repeat("\n", size)), 0o600))
 	}
 	write("rollout: {model: new, share: 0.5}\n")

@@ -1,6 +1,6 @@
-// Package policyserver runs a policy in LeRobot's released policy_server: lean-server is its only
-// client. The server does not describe its policy, so the manifest does. Its answers are pickles, which
-// wire/pickle reads by a closed table.
+// Package policyserver runs a policy in LeRobot's released policy_server: lean-server is that server's only client. The
+// server does not describe its policy, so the manifest does. Its answers are pickles. wire/pickle reads them, and
+// accepts only opcodes and names from a fixed table.
 package policyserver
 
 import (
@@ -30,17 +30,18 @@ import (
 )
 
 const (
-	// loadTime bounds loading the policy, which the server does when a client comes.
+	// loadTime bounds the time in which the server loads the policy, which it does when a client connects.
 	loadTime = 10 * time.Minute
-	// firstTime bounds the first inference of a connection, of blank inputs.
+	// firstTime bounds the first inference of a connection, which is an inference of blank inputs.
 	firstTime = 2 * time.Minute
-	// answersMost is the number of answers to earlier observations that one inference passes over.
+	// answersMost is the number of answers that one inference reads in search of its own. The others are to earlier
+	// observations.
 	answersMost = 4
-	// actionsMost bounds an answer: each action may hold the whole chunk.
+	// actionsMost bounds the bytes of an answer, in which each action may contain the whole chunk.
 	actionsMost = 64 << 20
 )
 
-// server is a policy_server with the policy that it is to load.
+// server describes a policy_server and the policy that lean-server has it load.
 type server struct {
 	url          string
 	meta         policy.Meta
@@ -110,7 +111,7 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 
 func (s *server) name() string { return "the policy_server at " + s.url }
 
-// checkKeys names the first key that is missing, or an address of another form.
+// checkKeys returns an error for the first missing key, or for an address of another form.
 func checkKeys(cfg *manifest.Config) error {
 	model, in := &cfg.Model, &cfg.Model.Inputs
 	for _, key := range []struct {
@@ -154,7 +155,7 @@ func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys 
 		BundleVersion: policy.BundleVersion,
 		PolicyType:    model.PolicyType,
 		SourceRepo:    cmp.Or(model.ID, cfg.Named()),
-		RTC:           "none", // the protocol has no place for the actions that run meanwhile
+		RTC:           "none", // the protocol cannot carry the actions that run during the inference
 		FPS:           in.FPS,
 		ChunkSize:     in.ChunkSize,
 		NActionSteps:  in.ChunkSize,
@@ -225,7 +226,7 @@ func (s *server) dial(ctx context.Context) (*link, error) {
 	return nil, errors.Join(err, conn.Close())
 }
 
-// Errors of an answer: errAnswer marks one that does not fit the manifest, errNothing an empty one.
+// errAnswer marks an answer that does not fit the manifest, and errNothing an empty answer.
 var (
 	errAnswer  = errors.New("the policy_server's answer")
 	errNothing = errors.New("it answers without actions: it was restarted, or its log has the error of this policy")

@@ -37,7 +37,7 @@ const full = `model:
     cameras: [{name: top, key: front, height: 2, width: 3}]
 `
 
-// fake answers as LeRobot's policy_server: the state plus the row's number.
+// fake is a server like LeRobot's policy_server. The values of row i of its chunk are the state plus i.
 type fake struct {
 	policy atomic.Pointer[lerobot.Policy]
 	obs    chan *lerobot.Observation
@@ -167,7 +167,8 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	}
 }
 
-// A server whose answers are of no use, blank inputs included, is not ready until they are again.
+// A server whose answers have values that are not finite, to blank inputs, too, is not ready until its answers are
+// finite again.
 func TestAnswersThatAreNotFinite(t *testing.T) {
 	f := &fake{obs: make(chan *lerobot.Observation, 1)}
 	address, _ := f.serve(t, "127.0.0.1:0")
@@ -197,7 +198,7 @@ func TestInterrupt(t *testing.T) {
 	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{row()}), policy.ErrAway)
 }
 
-// A server whose answers have another size, or that gives none, is found at the start, by blank inputs.
+// Open detects, with blank inputs, a server whose answers have another size, or that gives no answers.
 func TestAPolicyThatDoesNotFit(t *testing.T) {
 	for cols, want := range map[int64]string{4: "1 actions of 4 values, want 2 of 2", -1: "answers without actions"} {
 		f := &fake{obs: make(chan *lerobot.Observation, 1)}
@@ -234,7 +235,7 @@ func TestMissingEntries(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(open(t, strings.Replace(full, "URL", "127.0.0.1:1", 1))), policy.ErrAway)
 }
 
-// A policy_server that cannot load the policy is running: the manifest is at fault.
+// When a policy_server runs but cannot load the policy, the error blames the manifest.
 func TestAPolicyThatTheServerRefuses(t *testing.T) {
 	// grpcio reports an exception of the server so
 	address, _ := serve(t, "127.0.0.1:0", func(_ context.Context, path string, _ lerobot.Next) ([]byte, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// BenchmarkBesidePython measures a request with two pictures of 640x480 beside the server's own Python
-// client, in turns of 20 requests: go test ./server/remote/upstream -bench BesidePython -benchtime 20x
+// BenchmarkBesidePython measures a request with two pictures of 640x480, and the same request of the server's own
+// Python client, in turns of 20 requests each: go test ./server/remote/upstream -bench BesidePython -benchtime 20x
 func BenchmarkBesidePython(b *testing.B) {
 	for kind := range kinds {
 		b.Run(kind, func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkBesidePython(b *testing.B) {
 	}
 }
 
-// pythonClient returns a function that has the Python client ask n times, and returns the times in ms.
+// pythonClient returns a function that has the Python client make n requests, and that returns their times in ms.
 func pythonClient(b *testing.B, kind, port string) func(n int) []float64 {
 	b.Helper()
 	name := os.Getenv("EDGERT_PYTHON")

@@ -43,7 +43,7 @@ func dialGR00T(ctx context.Context, url, token string) (link, error) {
 	return g, nil
 }
 
-// endpoint returns the request of an endpoint without data.
+// endpoint returns a request without data to the endpoint called name.
 func endpoint(name, token string) []byte {
 	b := msgp.AppendMapHeader(nil, 1)
 	if token != "" {
@@ -68,7 +68,7 @@ func (g *groot) Ended() <-chan struct{} { return nil }
 func (g *groot) Why() error             { return nil }
 func (g *groot) Close() error           { return g.conn.Close() }
 
-// modality is the part of a modality configuration that a client has to fit.
+// modality is the part of a server's modality configuration that the spec has to fit.
 type modality struct {
 	keys  []string
 	steps int

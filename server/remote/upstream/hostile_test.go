@@ -87,8 +87,8 @@ func TestHostileServers(t *testing.T) {
 	}
 }
 
-// TestUnaskedMessage has a server send two answers to one observation: the second would be taken for
-// the answer to the next observation.
+// TestUnaskedMessage has a server send two answers to one observation. The client must not use the second as the answer
+// to the next observation.
 func TestUnaskedMessage(t *testing.T) {
 	c := configured(t, openPI, serveShared(t, openPI))
 	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))(t)
@@ -104,7 +104,8 @@ func TestUnaskedMessage(t *testing.T) {
 	rttest.Fails(t, rttest.Err(l.ask(t.Context(), b)), "without a request")
 }
 
-// Property: whatever bytes follow a server's handshake, the client ends or has metadata, within time.
+// Property: whatever bytes follow a server's handshake, the client returns an error or gets metadata, within a bounded
+// time.
 func FuzzWebSocket(f *testing.F) {
 	for _, frames := range []string{"\x82\x01\x80", "\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff", "\x02\x01\x80\x80\x00",
 		"\x89\x00\x82\x01\x80", "\x88\x02\x03\xf3", "\xc2\x01\x80", "\x82\x81\x00\x00\x00\x00\x80"} {

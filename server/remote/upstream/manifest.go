@@ -12,8 +12,8 @@ import (
 // defaultHeight and defaultWidth are the size of a camera's pictures where the manifest gives no size.
 const defaultHeight, defaultWidth = 480, 640
 
-// FromManifest returns the configuration of the manifest's server. A missing key is an error that
-// names it: neither protocol has the rate, the joints or their units.
+// FromManifest returns the configuration of the manifest's server. A missing key is an error that names the key. The
+// manifest must have the rate, the joints and their units, because neither protocol has them.
 func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) {
 	m, in := &cfg.Model, &cfg.Model.Inputs
 	if err := checkInputs(cfg); err != nil {
@@ -48,7 +48,7 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 		BundleVersion: policy.BundleVersion,
 		PolicyType:    m.Runtime,
 		SourceRepo:    cmp.Or(m.ID, m.Runtime+"/"+cmp.Or(in.Preset, "policy")),
-		RTC:           "none", // no place in either protocol for the actions that run meanwhile
+		RTC:           "none", // neither protocol can carry the actions that run during the inference
 		FPS:           in.FPS,
 		ChunkSize:     in.ChunkSize,
 		NActionSteps:  in.ChunkSize,
@@ -97,7 +97,7 @@ func checkInputs(cfg *manifest.Config) error {
 	return nil
 }
 
-// merge puts the manifest's mapping in the place of the preset's.
+// merge replaces those parts of the preset's mapping in spec that the manifest sets.
 func merge(cfg *manifest.Config, spec *Spec) error {
 	in := &cfg.Model.Inputs
 	preset := spec.Cameras

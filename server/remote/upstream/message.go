@@ -24,8 +24,8 @@ var errText = errors.New("the server reports an error")
 // textMost bounds the characters of a server's text in an error.
 const textMost = 400
 
-// reported returns an error with a server's text; of a traceback it has only the last line, which
-// is the reason.
+// reported returns an error with a server's text; of a traceback, the error has only the last line, which is the
+// reason.
 func reported(text string) error {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	text = plain.Text(lines[len(lines)-1])
@@ -37,10 +37,10 @@ func reported(text string) error {
 
 // field is one entry of the server's observation.
 type field struct {
-	key     string // without the name of the map that contains it
+	key     string // its key in the map that contains it
 	camera  int    // -1: none
 	first   int    // element of the state
-	size    int    // elements of the state; where camera is -1, 0 marks the task
+	size    int    // elements of the state; 0, where camera is -1: the field is the task
 	resizer *resizer
 }
 
@@ -94,8 +94,8 @@ func newMessages(kind string, spec *Spec, meta *policy.Meta) *messages {
 	return m
 }
 
-// add puts a field into the map that its key names, if maps are nested. GR00T's flat observations have
-// no map for the language, and its key has no prefix.
+// add adds a field to the observation. In a nested observation, it puts the field into the map that key names before
+// the dot. In a flat observation, GR00T's key of the language has no prefix.
 func (m *messages) add(key string, f field) {
 	outer, inner, dotted := strings.Cut(key, ".")
 	if !m.spec.Nested {
@@ -118,7 +118,7 @@ func (m *messages) add(key string, f field) {
 	m.groups = append(m.groups, group{key: outer, nested: true, fields: []field{f}})
 }
 
-// observation returns the message of a row, lent until the next call.
+// observation returns the message of a row, which is valid until the next call.
 func (m *messages) observation(row *remote.Row, token string) []byte {
 	b := m.buf[:0]
 	if m.kind == GR00T {
@@ -152,7 +152,7 @@ func (m *messages) observation(row *remote.Row, token string) []byte {
 	return b
 }
 
-// value appends the value of one field. GR00T's begin with the dimensions batch and time.
+// value appends the value of one field. The shapes of GR00T's values begin with the dimensions batch and time.
 func (m *messages) value(b []byte, f *field, row *remote.Row) []byte {
 	var shape []int
 	if m.kind == GR00T {
@@ -214,7 +214,7 @@ func (m *messages) answer(chunk []float32, v any) error {
 	return nil
 }
 
-// part returns the array of one part, [horizon][size], in GR00T's answers after a batch of one.
+// part returns the array of one part, [horizon][size]. In GR00T's answers, the shape begins with a batch of one.
 func (m *messages) part(all ndarray.Map, part *Part) (*ndarray.Array, error) {
 	v := all.At(part.Key)
 	if v == nil { // a nested answer of GR00T names no modality
@@ -242,7 +242,7 @@ func (m *messages) part(all ndarray.Map, part *Part) (*ndarray.Array, error) {
 	return a, nil
 }
 
-// horizonError is an answer with another number of actions.
+// horizonError is the error for an answer with another number of actions than the spec has.
 type horizonError struct{ got, want int }
 
 func (e *horizonError) Error() string {
@@ -251,7 +251,7 @@ func (e *horizonError) Error() string {
 }
 func (e *horizonError) Unwrap() error { return errAnswer }
 
-// keys returns the keys of a map for an error.
+// keys returns the keys of a map as a text for an error.
 func keys(m ndarray.Map) string {
 	const most = 12
 	var names []string

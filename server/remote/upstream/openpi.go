@@ -24,14 +24,14 @@ const messageMost = 16 << 20
 // handshakeTime bounds connecting, and the first message.
 const handshakeTime = 10 * time.Second
 
-// reasonTime is how long the reader may take to find the reason of a server that closed.
+// reasonTime is how long ask waits for the reader to find why the server closed the connection.
 const reasonTime = 200 * time.Millisecond
 
-// link is a connection to a server. After an error for which isAnswer is false it is of no use.
+// link is a connection to a server. After an error for which isAnswer is false, the connection must be closed.
 //
 // Owner: the thread of Batch.
 type link interface {
-	// ask sends a message and returns the parsed answer, whose data are lent until the next call.
+	// ask sends a message and returns the parsed answer, whose data are valid until the next call.
 	ask(ctx context.Context, message []byte) (any, error)
 	// metadata describes the policy as the server does.
 	metadata() ndarray.Map
@@ -52,7 +52,7 @@ type openpi struct {
 	stop     context.CancelFunc
 }
 
-// incoming is a message of the server, or the end of the connection.
+// incoming is a message of the server, or the error that ended the connection.
 type incoming struct {
 	kind websocket.MessageType
 	data []byte
@@ -115,7 +115,7 @@ func (o *openpi) read(ctx context.Context) {
 	}
 }
 
-// endOf returns the error of a connection that ended with err.
+// endOf returns the error to report for a connection that ended with err.
 func endOf(err error) error {
 	if closed := (websocket.CloseError{}); errors.As(err, &closed) {
 		return fmt.Errorf("%w: code %d %s", errEnded, closed.Code, plain.Text(closed.Reason))
@@ -175,7 +175,7 @@ func (o *openpi) Why() error             { return o.reason }
 
 func (o *openpi) Close() error {
 	o.stop()
-	_ = o.conn.CloseNow() // the connection has ended, so its error is of no interest
+	_ = o.conn.CloseNow() // the connection has ended, so an error does not matter
 	return nil
 }
 

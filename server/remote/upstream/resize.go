@@ -2,9 +2,9 @@ package upstream
 
 import "math"
 
-// resizer scales pictures of one size into a frame of another, keeps their shape and leaves the rest
-// of the frame black, with the result of openpi-client's image_tools.resize_with_pad, bit for bit. A
-// picture of the frame's size is copied.
+// resizer scales pictures of one size into a frame of another size. It keeps the pictures' shape and leaves the other
+// parts of the frame black. The result is equal, bit for bit, to that of openpi-client's image_tools.resize_with_pad. A
+// picture that has the frame's size is copied.
 //
 // Owner: one goroutine.
 //
@@ -18,7 +18,8 @@ type resizer struct {
 	sums                 []uint64 // of a row of the scaled picture
 }
 
-// taps are the source pixels of one pixel, from first on, and their weights.
+// taps are the weights of the source pixels that make one pixel of the result. The first weight belongs to source pixel
+// first.
 type taps struct {
 	first   int
 	weights []uint64
@@ -27,8 +28,8 @@ type taps struct {
 const (
 	channels   = 3 // RGB
 	weightBits = 32 - 8 - 2
-	// Two sums share a word: none is negative, and none reaches 32 bits, since the weights of a pixel
-	// add up to 1<<weightBits, apart from rounding.
+	// Two sums share a word. They do not disturb each other, because no sum is negative or reaches 32 bits: the weights
+	// of a pixel add up to 1<<weightBits, apart from rounding.
 	lane  = 32
 	round = 1<<(weightBits-1) | 1<<(weightBits-1+lane)
 )
@@ -53,13 +54,13 @@ func newResizer(h, w, frameH, frameW int) *resizer {
 	return r
 }
 
-// half returns the words of a row of the scaled picture: the bytes of its first half are the lower
-// sums, those of its second half the upper ones.
+// half returns the number of words for the sums of a row of the scaled picture. A word has the sum of a byte of the
+// row's first half in its lower bits, and that of a byte of the second half in its upper bits.
 func (r *resizer) half() int { return (r.inW*channels + 1) / 2 }
 
 func (r *resizer) same() bool { return r.w == r.frameW && r.h == r.frameH }
 
-// bilinear returns the weights that scale a side of from pixels to size.
+// bilinear returns the weights that scale a side of from pixels to a side of size pixels.
 func bilinear(from, size int) []taps {
 	scale := float64(from) / float64(size)
 	support := max(scale, 1)
@@ -82,7 +83,7 @@ func bilinear(from, size int) []taps {
 	return all
 }
 
-// resize writes the frame of src, both RGB bytes [height, width, 3], to dst.
+// resize writes to dst the frame that the picture src makes. Both are RGB bytes [height, width, 3].
 func (r *resizer) resize(dst, src []byte) {
 	if r.same() {
 		copy(dst, src)
@@ -98,8 +99,8 @@ func (r *resizer) resize(dst, src []byte) {
 	}
 }
 
-// scaleColumns scales the rows y and y+1. Of an odd number of rows the last is its own neighbour,
-// whose result nobody reads.
+// scaleColumns scales the rows y and y+1 in their width. When y is the last row, it is scaled in the place of row y+1,
+// too, and that result is not used.
 func (r *resizer) scaleColumns(src []byte, y int) {
 	stride, half := r.w*channels, r.half()
 	upper := src[y*stride:][:stride]

@@ -17,7 +17,7 @@ import (
 // firstTime bounds the first inference of a connection, in which JAX compiles.
 const firstTime = 10 * time.Minute
 
-// Config is a server and the policy that it computes.
+// Config describes a server and the policy that it computes.
 type Config struct {
 	Kind string // openPI or GR00T
 	URL  string // ws://HOST:PORT or tcp://HOST:PORT
@@ -31,7 +31,7 @@ type Config struct {
 // shown returns the address for messages, without a password.
 func (c *Config) shown() string { return shown(c.URL) }
 
-// connection is a link with the writer and reader of its messages.
+// connection is a link with its messages, which writes observations and reads answers.
 type connection struct {
 	link
 	*messages
@@ -90,14 +90,14 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	}, nil
 }
 
-// identity returns a checksum of all that is known about the policy.
+// identity returns a checksum of all that the manifest and the server describe of the policy.
 func (c *Config) identity(meta ndarray.Map) string {
 	known := fmt.Sprintf("%s\n%s\n%+v\n%+v\n%v", c.Kind, c.URL, c.Spec, c.Meta, meta)
 	sum := sha256.Sum256([]byte(known))
 	return hex.EncodeToString(sum[:])
 }
 
-// same compares metadata as texts: maps are printed in the order of their keys.
+// same compares metadata as texts. These are well-defined, because fmt prints maps in the order of their keys.
 func same(a, b ndarray.Map) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
 // dial connects and compares the server's description with the manifest.

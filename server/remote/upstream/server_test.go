@@ -21,7 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
-// serve starts one of the servers of testdata/servers.py and returns its port and process.
+// serve starts testdata/servers.py as the server that args choose, and returns its port and process.
 func serve(t testing.TB, args ...string) (port string, process *exec.Cmd) {
 	t.Helper()
 	python := os.Getenv("EDGERT_PYTHON")
@@ -54,7 +54,7 @@ func serve(t testing.TB, args ...string) (port string, process *exec.Cmd) {
 	return port, cmd
 }
 
-// shared are the servers that all tests may use, started at first use.
+// shared has the ports of the servers that all tests may use, by kind. A server is started at its first use.
 var shared = map[string]string{}
 
 // serveShared returns the port of the shared server of a kind.
@@ -78,7 +78,7 @@ func TestMain(m *testing.M) {
 // started are the processes to end.
 var started []*exec.Cmd
 
-// joints describes a policy with that number of joints.
+// joints returns the description of a policy with n joints.
 func joints(n, horizon int, cameras []Camera) (meta policy.Meta) {
 	meta = policy.Meta{FPS: 30, ChunkSize: horizon, ActionDim: n}
 	for i := range n {
@@ -225,7 +225,7 @@ func TestServersOfAnotherForm(t *testing.T) {
 	}
 }
 
-// TestFaults gives a running server one faulty request each, and a good one after it.
+// TestFaults sends a running server each faulty request, and a good request after each.
 func TestFaults(t *testing.T) {
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// good waits until the server answers; it may have closed the connection after an error.
+// good sends good requests until the server answers one, because it may have closed the connection after an error.
 func good(t testing.TB, p *remote.Policy, c *Config) {
 	t.Helper()
 	rttest.Eventually(t, "the server answers", func() bool {

@@ -1,9 +1,8 @@
 // Package upstream is a client of policy servers that already run: openpi's over WebSocket, GR00T's
 // over ZeroMQ. It makes such a server a runtime of lean-server.
 //
-// spec.go maps a robot's observation to the server's and the answer to joints, message.go writes and
-// reads the messages, resize.go scales pictures, openpi.go and gr00t.go connect, and server.go keeps
-// the connection.
+// spec.go maps a robot's observation to the server's form, and the server's answer to joints; message.go writes and
+// reads the messages, resize.go scales pictures, openpi.go and gr00t.go connect, and server.go keeps the connection.
 package upstream
 
 import (
@@ -24,7 +23,7 @@ type Spec struct {
 	State   []Part   // together the state
 	Actions []Part   // together an action
 	Prompt  string   // key of the task; empty: the server gets none
-	// Nested makes a key such as images.top the entry top of the map images. Otherwise it is a key
+	// Nested makes a key such as images.top the entry top of the map images. Without Nested, images.top is a single key
 	// with a dot.
 	Nested bool
 }
@@ -35,17 +34,17 @@ type Camera struct {
 	Key    string // in the server's observation
 	Height int    // pixels that the robot's picture has
 	Width  int
-	// Pad is height and width of the frame that the server gets: the picture is scaled and padded
-	// with black as openpi-client's resize_with_pad does. Zero: the server gets the picture.
+	// Pad is the height and width of the frame that the server gets. The picture is scaled and padded with black to it,
+	// as openpi-client's resize_with_pad does. Zero: the server gets the picture as it is.
 	Pad [2]int
-	// ChannelsFirst makes a picture [3, height, width] rather than [height, width, 3].
+	// ChannelsFirst gives a picture the shape [3, height, width] rather than [height, width, 3].
 	ChannelsFirst bool
 }
 
-// Part is a number of elements of the state or action that have a key of their own.
+// Part is a part of the state, or of the action, that has a key at the server.
 type Part struct {
 	Key  string
-	Size int // elements; 0, permitted for one part: all that the others leave
+	Size int // elements; one part may have 0: all elements of no other part
 }
 
 // The names of the presets.
@@ -56,7 +55,7 @@ const (
 	presetSO100  = "so100"
 )
 
-// presets are the observations of the published configurations.
+// presets has, by kind and name, the specs of published configurations.
 //
 // Source: openpi's policies of droid, aloha and libero, and their example clients;
 // Isaac-GR00T's example for SO100.
@@ -119,8 +118,8 @@ func presetNames(kind string) (names []string) {
 	return names
 }
 
-// presetOf returns a published configuration. Without a name it is the form that a server of the kind
-// has in general: one key for the state, one for the actions, no cameras.
+// presetOf returns a published configuration. Without a name, it returns the general form of the kind's servers, with
+// one key for the state, one key for the actions and no cameras.
 func presetOf(kind, name string) (Spec, error) {
 	switch spec, ok := presets[kind][name]; {
 	case ok:
@@ -134,7 +133,7 @@ func presetOf(kind, name string) (Spec, error) {
 	return Spec{State: []Part{{Key: "observation/state"}}, Actions: actions, Prompt: "prompt"}, nil
 }
 
-// Bounds of a spec; more is a mistake in the manifest.
+// These bound a spec. Larger numbers are mistakes in the manifest.
 const (
 	camerasMost = 16
 	sideMost    = 4096
@@ -181,7 +180,7 @@ func (s *Spec) resolve(stateDim, actionDim int) (err error) {
 	return nil
 }
 
-// resolve gives the one part without a size the elements that the others leave of total.
+// resolve sets the size of the one part without a size to the number of elements of total that belong to no other part.
 func resolve(key string, parts []Part, names string, total int) ([]Part, error) {
 	parts = slices.Clone(parts)
 	if len(parts) == 0 {
