@@ -125,7 +125,7 @@ type outcome struct {
 	scores  []sim.Score // of the simulated worlds, read before the arm parks
 }
 
-// heapWindow counts allocations from the end of the warm-up to the stop.
+// heapWindow counts allocations from the end of the warm-up until the run leaves.
 // Owner: the housekeeping goroutine.
 type heapWindow struct {
 	gc          *rt.Hold

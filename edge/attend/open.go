@@ -180,8 +180,8 @@ func (s *session) logTaken(a *device.Place) {
 	}
 }
 
-// openCameras opens every camera. A missing camera ends the start, since a record without its
-// pictures would be useless.
+// openCameras opens every camera, unless there is neither a record nor a page. A missing camera
+// ends the start, since a record without its pictures would be useless.
 func (s *session) openCameras(ctx context.Context) error {
 	if s.recording == nil && s.page == nil && len(s.cfg.Cameras) > 0 {
 		s.cfg.Log.Warn("nothing is recorded and there is no page, so the cameras stay closed")

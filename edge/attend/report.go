@@ -176,7 +176,8 @@ func (s *session) panel() *operator.Panel {
 	}
 }
 
-// changeTask sets the task. While an episode is recorded, its task stays.
+// changeTask sets the task. While an episode is recorded, Episodes.Do either begins the next
+// episode with the task or refuses the task.
 func (s *session) changeTask(ctx context.Context, text string) (bool, error) {
 	if p := s.episodes.Status(); p != nil && p.Phase == episode.Recording {
 		return false, s.episodes.Do(ctx, operator.Task, text)

@@ -39,8 +39,8 @@ func (e *Camera) Tap(every time.Duration, waiting int) *Tap {
 	return e.tap
 }
 
-// Missed returns the number of frames that found no room, or were replaced by another before they
-// were fetched. Any thread may call it.
+// Missed returns the number of frames for which the queue had no room, and of copies that a newer
+// copy replaced before the reader fetched them. Any thread may call it.
 func (t *Tap) Missed() uint64 { return t.missed.Load() + t.Frames.Newest.Replaced() }
 
 // Next makes the oldest waiting copy the newest of Frames, and reports whether there was one.

@@ -33,7 +33,7 @@ func USBFolder(sys, class, node string) string {
 	return ""
 }
 
-// Adapter returns the serial number of the USB adapter at a port, empty where it has none.
+// Adapter returns the serial number of the USB adapter at a port, empty if there is none.
 func Adapter(port string) string { return adapter(port, sysfs) }
 
 func (p *Place) adapter(sys string) string { return adapter(p.Bus, sys) }
@@ -47,8 +47,9 @@ func adapter(port, sys string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// adapterFile returns the file that remembers the adapter of a part, beside its calibration; empty
-// for a robot of one part, and where the motors alone choose the calibration.
+// adapterFile returns the file with the serial number of a part's adapter, beside the part's
+// calibration. It returns "" for a robot of one part, and if only the motors identify the
+// calibration.
 func (p *Place) adapterFile() string {
 	if p.Part == "" || p.ID == "" && p.Calibration == "" {
 		return ""

@@ -74,7 +74,7 @@ type Run struct {
 	loop    *rt.Loop
 	touched atomic.Bool   // torque may be on
 	leave   atomic.Bool   // end the run as --on-exit selects
-	cause   atomic.Uint32 // first Cause of leave
+	cause   atomic.Uint32 // first Cause of Leave other than Itself
 	limp    atomic.Bool   // take the torque without parking, whatever --on-exit selects
 	hurry   atomic.Bool   // do not park, and do not repeat an attempt to take the torque
 	stop    atomic.Bool   // the tick has ended, or ends now
