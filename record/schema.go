@@ -40,7 +40,7 @@ const (
 	CameraTopic  = "/camera/"
 )
 
-// channels are the topic and the message of each channel; the last one is for all cameras.
+// channels has the topic and the message of each channel. The last element is for all cameras.
 var channels = []struct {
 	topic, schema string
 	message       message

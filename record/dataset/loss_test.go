@@ -78,8 +78,7 @@ func TestAppendThroughALink(t *testing.T) {
 	}
 }
 
-// A person's files in a dataset survive --append with their modes, including files that arrived
-// during the export.
+// A person's files in a dataset survive --append with their modes, including files that appeared during the export.
 func TestAppendKeepsAPersonsFiles(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -256,7 +255,7 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 			t.Errorf("%s: it was\n%s, and is\n%s", what, before, after)
 		}
 	}
-	// An export continues an export's folder, and does not remove a person's file in it.
+	// An export continues in the folder of an earlier export, and does not remove a person's file in it.
 	cfg := plainRun("one", 1).config(t)
 	put(t, filepath.Join(partialOf(cfg.Out), marker, "new"), "half a file")
 	put(t, filepath.Join(partialOf(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
@@ -545,7 +544,7 @@ func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int
 	return path
 }
 
-// No frame shows a picture that does not decode, wherever it is. The report counts it with its
+// No frame shows a picture that does not decode, wherever in the record the picture is. The report counts it with its
 // camera and its time.
 func TestTornPictures(t *testing.T) {
 	needFFmpeg(t)

@@ -51,7 +51,7 @@ const (
 
 const testStart = rt.Instant(5_000_000_000)
 
-// at returns the instant so many seconds after the beginning of the scene.
+// at returns the instant at this number of seconds after the beginning of the scene.
 func (s *scene) at(second float64) rt.Instant {
 	return s.start + rt.Instant(math.Round(second*1e9))
 }
