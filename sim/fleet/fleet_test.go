@@ -271,7 +271,7 @@ type failing struct {
 
 func (f failing) Answer(*Observation) (Answer, error) { return Answer{}, f.err }
 
-// Duplicated messages, in both directions, change nothing.
+// Duplicated messages, in both directions, change nothing except the number of bytes sent.
 func TestDuplicatesChangeNothing(t *testing.T) {
 	run := func(text string) Result {
 		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 3, Ticks: 600, Faults: script(t, text)})
