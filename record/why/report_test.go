@@ -188,8 +188,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// The search for the newest record includes a service's folder. The report names a folder that this
-// user may not read, since "nothing went wrong" would be unfounded.
+// The search for the newest record includes a service's folder. The report names a folder that this user may not read,
+// since without its records edge-rt cannot know that nothing went wrong.
 func TestFoldersOfServices(t *testing.T) {
 	own, service := t.TempDir(), t.TempDir()
 	write(t, own, "black", begin)
@@ -308,7 +308,7 @@ func TestTornFiles(t *testing.T) {
 		}
 	}
 	broken := 0
-	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts from the end of the data, after the last message
+	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts begin at the end of the data, after the last message
 		rttest.Do(t, os.WriteFile(name, whole[:cut], 0o600))
 		r := rttest.Must(Run(Config{Path: name, Local: zone}))(t)
 		torn = r.Files[0].Torn
@@ -352,7 +352,7 @@ func load(t *testing.T, path string) []byte {
 	return rttest.Must(os.ReadFile(path))(t)
 }
 
-// A finding about motors names the parts of a robot of several, and no other finding does.
+// A finding about motors names the parts of a robot with several parts, and no other finding does.
 func TestFindingsNameTheirParts(t *testing.T) {
 	l := &Log{
 		Run: map[string]string{"parts": "left,right",
