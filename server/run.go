@@ -40,7 +40,7 @@ const servingBuffers = 2
 
 const (
 	// routerTimeout is how long a server that only dials waits for its router before it exits. The supervisor then
-	// starts it again, at longer and longer intervals.
+	// starts it again, so that later attempts are less frequent.
 	routerTimeout = 60 * time.Second
 )
 
