@@ -11,9 +11,9 @@
 //	repair.go    the next start repairs files that a power cut has torn
 //	read.go      reads the files
 //
-// Only the writing thread touches the disk. When the disk is full, folder.go deletes the oldest
-// records. While it still accepts no data, new messages displace old ones in memory; writer.go counts
-// the lost ones and tries again every two seconds.
+// Only the writing thread touches the disk. When the disk is full, folder.go deletes the oldest records. If the disk
+// still accepts no data, new messages displace old messages in memory; writer.go counts the lost messages and tries
+// again every two seconds.
 package record
 
 import (

@@ -413,7 +413,7 @@ func TestDiskThatFails(t *testing.T) {
 		len(infos) != 2 || !infos[0].Torn || infos[1].Torn {
 		t.Errorf("stats %+v, said %v, files %+v; want no error any more, and two files", s, said, infos)
 	}
-	// The messages that waited in memory are in the second file; those in the open chunk are lost.
+	// The messages that waited in memory are in the second file. The messages in the open chunk are lost.
 	if n := int(step) - len(steps); n < 1 || n > 25 {
 		t.Errorf("%d of %d ticks are missing, want those of the open chunk", n, step)
 	}
@@ -629,7 +629,7 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	}
 }
 
-// A disk that stays full does not get a new file at each try: those files would stay for ever.
+// The recorder does not make a new file on a full disk at each try, since these files would stay for ever.
 func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 	for _, place := range []string{"/dev/full", "gone"} {
 		r, _ := recorderAt(t, Config{Mode: All})

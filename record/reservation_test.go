@@ -179,8 +179,7 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 	write(r, r.cfg.Clock.Now(), true)
 }
 
-// A reservation holds only while its process lives, and no recorder removes one while it is being
-// made.
+// A reservation is valid only while its process runs, and no recorder removes a reservation while it is being made.
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
 	rttest.Do(t, os.Mkdir(d.dir, 0o700))

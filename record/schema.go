@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Channels of a file: these, and then one for each further camera.
+// Channels of a file. A channel for each further camera follows them.
 const (
 	channelTick uint16 = iota + 1
 	channelRequest

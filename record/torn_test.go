@@ -136,8 +136,8 @@ func repairIn(t *testing.T, dir string) Stats {
 	return r.Stats()
 }
 
-// A file that is cut anywhere is readable up to its last whole chunk, and the next start completes it. After a wrong
-// byte the data behind it may be lost, but no reader panics.
+// A file that is cut anywhere is readable up to its last whole chunk, and the next start completes it. A wrong byte may
+// cost the data that follow, but no reader panics.
 func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 	name, whole := writeChunks(t, 12)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -136,7 +136,7 @@ func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, o
 		b[entrySize(length):], true
 }
 
-// waits returns the number of entries that a reader has not read, including dropped ones.
+// waits returns the number of entries that a reader has not read, including dropped entries.
 func (w *window) waits(c *cursor) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	chunkRoom  = 2 * chunkBytes // largest size of a chunk in bytes: half a MiB, and a picture of half a MiB at its end
 	chunkTime  = time.Second    // a chunk also ends at this age: a power cut loses no more than one chunk
 	fileBytes  = 256 << 20      // of a file in mode All
-	fileShare  = 4              // and at most this part of the folder's size
+	fileShare  = 4              // a file has at most this part of the folder's size, too
 	zstdWindow = 256 << 10      // bytes of history that the compression uses
 	fileBuffer = 64 << 10
 	writePoll  = 50 * time.Millisecond

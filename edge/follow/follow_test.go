@@ -295,7 +295,7 @@ func TestARestartWaitsForConsent(t *testing.T) {
 	}
 }
 
-// Goal: a limp joint stays limp, after a replug too; the others are armed.
+// Goal: a limp joint stays limp, even after a replug. The other joints are armed.
 func TestLimpStaysLimp(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.says.Limp = 1

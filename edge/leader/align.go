@@ -22,7 +22,7 @@ const (
 	handLimit  = time.Minute            // longest wait for a hand: motors that hold get warm
 )
 
-// alignment is one motion of the leader to the follower.
+// alignment is one motion of the leader to the follower's pose.
 type alignment struct {
 	arm     *follow.Follower
 	by      rt.Instant

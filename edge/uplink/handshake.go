@@ -302,8 +302,8 @@ func (l *Link) conditioned(s *wire.Status) bool {
 	return false
 }
 
-// request requests a session from the server with this id, from any server when id is empty. With
-// conditioned set, the session's chunks continue the previous ones.
+// request requests a session from the server with this id, from any server when id is empty. If conditioned is set, the
+// chunks of the session continue the previous chunks.
 func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool) (*wire.SessionAck, error) {
 	open := wire.SessionOpen{
 		ClientUUID:    l.Identity.ID,

@@ -6,11 +6,11 @@
 // with the newest chunk, the ages of the pictures and the sessions. The sessions are one immutable
 // value at an atomic pointer, which the tick reads once per tick.
 //
-// The goroutine of Link.Maintain (link.go) opens sessions (handshake.go), checks the offers of
-// servers (contract.go), chooses among the servers of a service (replica.go), and replaces a lost session.
-// The Sender's thread (sender.go) adds pictures to snapshots, and past ones for a policy that looks
-// back (past.go). The receiver (receiver.go) checks chunks on the transport's goroutine. The limits
-// of the run, such as the greatest age of an action, follow the server's speed (patience.go, pace.go).
+// The goroutine of Link.Maintain (link.go) opens sessions (handshake.go), checks the offers of servers (contract.go),
+// chooses among the servers of a service (replica.go), and replaces a lost session. The Sender's thread (sender.go)
+// adds pictures to snapshots, and past pictures for a policy that looks back (past.go). The receiver (receiver.go)
+// checks chunks on the transport's goroutine. The limits of the run, such as the greatest age of an action, follow the
+// server's speed (patience.go, pace.go).
 package uplink
 
 import (

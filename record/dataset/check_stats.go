@@ -114,7 +114,7 @@ func (c *checker) differs(name string) func(format string, args ...any) {
 	}
 }
 
-// compare compares the statistics in the metadata (written) with computed ones (all).
+// compare compares the statistics in the metadata (written) with the computed statistics (all).
 func (c *checker) compare(where, name string, all measured, written map[string][]float64) {
 	tell := c.differs(name)
 	got := all.like(len(written["mean"]))

@@ -241,7 +241,7 @@ func (r *run) ring() string {
 	return ""
 }
 
-// setPictures sets a frame's pictures and returns the age of the oldest one.
+// setPictures sets a frame's pictures and returns the age of the oldest picture.
 func (r *run) setPictures(f *frame) (oldest time.Duration) {
 	f.pictures = make([]int, len(r.cams))
 	for k, name := range r.cams {

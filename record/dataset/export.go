@@ -216,7 +216,7 @@ func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done f
 	return unlock, nil
 }
 
-// takeUp continues an interrupted export, or begins a new one.
+// takeUp continues an interrupted export, or begins a new export.
 func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
 	var there []entry // episodes that out keeps
 	var old *journal

@@ -283,8 +283,8 @@ func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	}
 }
 
-// --append completes an episode whose run continued, removes a discarded one, and updates an
-// episode whose outcome an operator changed. All other episodes stay.
+// --append completes an episode whose run continued, removes a discarded episode, and updates an episode whose outcome
+// an operator changed. All other episodes stay.
 func TestAppendFollowsTheRecord(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -598,8 +598,7 @@ func TestTornPictures(t *testing.T) {
 		}
 		checked(t, cfg.Out)
 	}
-	// With so many torn pictures that frames have no picture, the export leaves out their episode
-	// and no other.
+	// If torn pictures leave frames without a picture, the export leaves out the episode of these frames and no other.
 	s := &scene{seconds: 4, cameras: []string{"top"}}
 	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1.9, record.Success), begin(s, 2, 2, "x"),
 		end(s, 2, 3.9, record.Success)}

@@ -409,7 +409,7 @@ func (f *folder) replace(out string, old *own) (kept string, err error) {
 	return kept, err
 }
 
-// renameChecked is renameNew in two steps, for systems that cannot do both in one.
+// renameChecked is renameNew in two steps, for systems that cannot check and rename in one step.
 func renameChecked(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("rename %s to %s: %w", from, to, fs.ErrExist)

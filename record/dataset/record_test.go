@@ -33,7 +33,7 @@ type scene struct {
 	start            rt.Instant
 	first            int          // the tick with the first action
 	lost             map[int]bool // ticks that the file lacks
-	late             int64        // lateness in ns of the tick before a lost one
+	late             int64        // lateness in ns of the tick before a lost tick
 	blind            [2]float64   // seconds without pictures
 	mode             string
 	slip             int    // tick from which on actions begin one tick later; 0: no slip

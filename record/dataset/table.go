@@ -26,7 +26,7 @@ const (
 // some damaged bytes.
 var compressions = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
 
-// column is one column of a table: numbers or texts, in depth nested lists.
+// column is one column of a table. Its values are numbers or texts, in lists that are nested depth times.
 type column struct {
 	name  string
 	kind  parquet.Kind // Boolean, Int64, Float, Double or ByteArray

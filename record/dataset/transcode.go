@@ -169,7 +169,7 @@ func (f *transcoder) frame(l *stream, m *record.Image, frames int) error {
 		return refuse("a picture of %dx%d among those of %dx%d: one dataset has one size", p.W, p.H, l.size.w, l.size.h)
 	}
 	if l.frame == 0 {
-		// The journal holds the episodes before those of f.all that are not complete.
+		// The journal holds the episodes before f.all, and the f.done complete episodes of f.all.
 		path, err := f.x.create(pathOf(imagePrefix+m.Camera, len(f.x.journal.entries)-f.done+l.episode))
 		if err != nil {
 			return err

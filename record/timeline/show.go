@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// viewers are the programs that open a record. Show takes the first installed one.
+// viewers are the programs that can open a record. Show uses the first program that is installed.
 var viewers = []string{"rerun", "foxglove-studio"}
 
 // ShowConfig configures edge-rt view.

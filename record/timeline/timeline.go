@@ -2,9 +2,9 @@
 // for its page (live.go), or a whole record, as a page of its own (view.go, show.go). Both come
 // from the messages of the record, and the same script draws both (draw.js).
 //
-// A Timeline consists of columns of one width. Each column keeps the extremes of its ticks: the
-// shortest runway, the oldest action, the slowest answer, the latest tick, and the last positions
-// of the joints. A single incident is a mark.
+// A Timeline consists of columns of one width. Each column keeps the extremes of its ticks: the shortest runway, the
+// oldest action, the slowest answer, the latest tick, and the last, least and largest positions of the joints. An
+// incident is a mark.
 package timeline
 
 import (

@@ -124,7 +124,7 @@ type Log struct {
 	period      rt.Instant
 
 	starved, pauses, idles []span
-	silents                []span // ticks without a due action on which so many motors were silent that nothing moved
+	silents                []span // ticks without a due action on which too many motors were silent, so nothing moved
 	skips                  []skip
 	own                    []overrun
 	counts                 []count

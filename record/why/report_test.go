@@ -189,7 +189,7 @@ func TestAt(t *testing.T) {
 }
 
 // The search for the newest record includes a service's folder. The report names a folder that this user may not read,
-// since without its records edge-rt cannot know that nothing went wrong.
+// since the records in it may contain faults.
 func TestFoldersOfServices(t *testing.T) {
 	own, service := t.TempDir(), t.TempDir()
 	write(t, own, "black", begin)
@@ -327,7 +327,7 @@ func TestTornFiles(t *testing.T) {
 	}
 }
 
-// Files of one run are read in the order of its own clock, even if the time of day was set back and
+// Files of one run are read in the order of the clock of the run's process, even if the time of day was set back and
 // their names are in another order.
 func TestFilesOfARunAreInOrder(t *testing.T) {
 	dir := t.TempDir()

@@ -23,7 +23,7 @@ const (
 // computing is the server's usual time for a chunk: for the inference, and in the queue before it.
 type computing struct{ inference, queue time.Duration }
 
-// usually returns the medians over all answers, including dropped ones.
+// usually returns the medians over all answers, including dropped answers.
 func (l *Log) usually() computing {
 	var inference, queue []time.Duration
 	for _, q := range l.requests {

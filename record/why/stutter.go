@@ -141,7 +141,7 @@ const (
 	prolongs = 250 * millisecond
 )
 
-// bus explains a stretch of ticks on which so many motors were silent that nothing moved.
+// bus explains a stretch of ticks on which too many motors were silent, so that nothing moved.
 func (x *explainer) bus(s *span, since rt.Instant) *reason {
 	if 2*s.busSilent <= s.ticks {
 		return nil
