@@ -125,8 +125,8 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 	}
 }
 
-// A picture of any size, JPEG or raw, becomes the result of full decoding and scaling, a picture of
-// the policy's own size is unchanged, and nothing is allocated for any of them.
+// A picture of any size, JPEG or raw, becomes the result of full decoding and scaling. A picture that has the policy's
+// size does not change. Nothing is allocated for any of these pictures.
 func TestPicturesOfAnySize(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h})

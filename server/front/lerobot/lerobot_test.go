@@ -377,8 +377,8 @@ func TestTwoClientsReconnect(t *testing.T) {
 	}
 }
 
-// Clients of one host with different views, here of the actions per chunk, cannot be told apart after their connections
-// have ended, so neither may continue in the place of the other.
+// Clients of one host with different views, here of the actions per chunk, cannot be distinguished after their
+// connections have ended, so neither may continue in the place of the other.
 func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	s := start(t)
 	lost := []*released{s.dial(t), s.dial(t)}
