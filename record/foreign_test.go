@@ -193,7 +193,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		if err != nil || len(names) < 2 {
 			t.Fatalf("%d files, %v; want one from before and one from after", len(names), err)
 		}
-		for _, name := range names { // for other readers, the picture's own stamp equals the message's
+		for _, name := range names { // for other readers, the picture's own stamp equals the time of its message
 			data := load(t, name)
 			rttest.Must(scan(bytes.NewReader(data), func(token mcap.TokenType, record []byte) error {
 				if token != mcap.TokenMessage {

@@ -111,7 +111,7 @@ type Session struct {
 	ServerID string // empty: the server sends no id
 	Model    string
 	Revision string
-	SHA256   string // of the model; empty if the server sends no hash
+	SHA256   string // hash of the model; empty if the server sends no hash
 }
 
 var noSession Session
@@ -157,7 +157,7 @@ type Tick struct {
 	Starved   bool   // an action was due, and no action ran
 	TooOld    bool   // the due action was older than --max-action-age
 	BusSilent bool   // too few joints answered, so nothing moved
-	Paused    bool   // by an operator, between two episodes, or while a leader moves to the follower before a takeover
+	Paused    bool   // paused by an operator, between two episodes, or while a leader moves to the follower
 	NoPicture bool   // a camera has not delivered its first picture
 	NoSession bool
 	Stale     uint32 // joints, one bit each, that did not answer on this tick
@@ -280,7 +280,7 @@ type Sent struct {
 	Observed rt.Instant // instant of its state or its oldest picture, whichever is older; 0: no picture
 	Bytes    int64
 	Outcome  string     // sent, no_session, no_picture, unlike_training, error
-	Encoded  rt.Instant // when the message was complete; 0: not on record, or not sent
+	Encoded  rt.Instant // instant at which the message was complete; 0: not on record, or not sent
 }
 
 //rt:noalloc
@@ -314,7 +314,7 @@ type Chunk struct {
 	Observed   rt.Instant // of the request
 	Jump       int64      // largest distance to an action that it replaced, in 10^-6 robot units
 	Session    *Session
-	Arrived    rt.Instant // when the message was read; 0: not on record
+	Arrived    rt.Instant // instant at which the message was read; 0: not on record
 }
 
 //rt:noalloc

@@ -93,7 +93,7 @@ func (m *motors) BusWait() rt.Wait               { return rt.Wait{} }
 func (m *motors) Wheel(int) (goal, present int)  { return 0, 0 }
 func (m *motors) Fatal() error                   { return m.fatal }
 
-// rig is a Follower that is ticked by hand.
+// rig is a Follower whose ticks the test runs one by one.
 type rig struct {
 	*Follower
 	bus *motors

@@ -155,7 +155,7 @@ func (a *Arm) adopt() {
 	a.restarted |= arm.Restarted() | a.restartedInit
 	a.restartedInit = 0
 	if a.restarted != 0 {
-		a.reconnected = Restarted // also if a motor restarted while the adapter was unplugged
+		a.reconnected = Restarted // even if the adapter was unplugged, too
 	}
 }
 
@@ -357,7 +357,7 @@ func (a *Arm) reopen() bool {
 	if err == nil {
 		var m servo.Measurement
 		if m, err = arm.Measure(warmUpCycles); err == nil && m.Clean == 0 {
-			err = arm.CheckLosses(m) // a line that loses some replies is good enough
+			err = arm.CheckLosses(m) // it accepts a line that loses some replies
 		}
 		if err == nil {
 			err = arm.HoldTriggers() // opening a leader takes the torque of its triggers

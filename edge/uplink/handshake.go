@@ -205,7 +205,7 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 		if id == "" && len(servers) > 1 {
 			id = wire.NoServer
 		}
-		l.epoch = l.Identity.NextEpoch() // a session that a lost answer left open has an older epoch
+		l.epoch = l.Identity.NextEpoch() // a session that is still open because its answer was lost has an older epoch
 		ack, err := l.request(ctx, prefix, id, l.conditioned(&servers[i]))
 		var t Contract
 		if err == nil {

@@ -15,7 +15,7 @@ import (
 const (
 	meanTolerance     = 1e-3
 	stdTolerance      = 1e-2 // relative to the deviation itself, or
-	varianceTolerance = 1e-5 // of the variance, relative to the largest value's square
+	varianceTolerance = 1e-5 // tolerance of the variance, relative to the square of the largest value
 	quantileTolerance = 2e-2
 )
 

@@ -177,7 +177,7 @@ func (s *story) lose() {
 // request sends a request with 200 ms of actions left, edited by change, without its observation.
 func (s *story) request(change func(*record.Request)) {
 	s.seq++
-	session := *s.session // as from a file: a copy for each message
+	session := *s.session // as in messages from a file: a copy for each message
 	q := &record.Request{
 		At:      s.now,
 		Seq:     s.seq,

@@ -312,7 +312,7 @@ func TestTornFiles(t *testing.T) {
 		rttest.Do(t, os.WriteFile(name, whole[:cut], 0o600))
 		r := rttest.Must(Run(Config{Path: name, Local: zone}))(t)
 		torn = r.Files[0].Torn
-		broken = cut - 12 // of the 13 bytes of the end of the data
+		broken = cut - 12 // offset of the first of the 13 bytes at the end of the data
 	}
 	rttest.Do(t, os.WriteFile(name, append(whole[:broken], mcap.Magic...), 0o600))
 	if r, text := run(t, Config{Path: name}); !r.Files[0].Damaged || slices.Contains(causesOf(r), Killed) ||
