@@ -86,8 +86,7 @@ func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	}
 }
 
-// Each chunk of a session repeats the nonce that the ack of the session's open had. For a robot that got no nonce,
-// chunks have none.
+// Where a robot's open had a nonce, each chunk of its session repeats the nonce.
 func TestChunksRepeatTheNonce(t *testing.T) {
 	b := serve(t, config())
 	ack := b.open(process("arm", "one", "left-pi", 1))

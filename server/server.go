@@ -60,8 +60,8 @@ type LogMissing struct {
 	LeftOut func() uint64 // similar lines had been written a moment before
 }
 
-// Deps holds the parts that a Server works with. All fields are required except LogMissing and the fields whose comment
-// explains a nil value.
+// Deps holds the parts that a Server works with. All fields are required except LogMissing and
+// those whose nil is explained.
 type Deps struct {
 	Meta    *policy.Meta
 	SHA256  string // of the bundle
@@ -88,7 +88,8 @@ type Deps struct {
 	LogMissing LogMissing
 
 	Rollout *rollout.Keeper // nil: there is one model
-	// the first server of this process, where this server serves Rollout's new model; nil: this server is the first
+	// the server of this process beside which this one serves Rollout's new model; nil: this one
+	// is the first
 	first *Server
 }
 
@@ -101,7 +102,7 @@ type Server struct {
 	caps      wire.Capabilities
 	placement policy.Placement
 	runtime   string    // version of the program that computes
-	transport transport // the network, if it counts what its links lose; else nil
+	transport transport // the network, if it counts its losses; else nil
 	network   wire.Session
 	fronts    front.Fronts // for foreign clients
 	clock     rt.Clock
@@ -117,7 +118,7 @@ type Server struct {
 
 	rollout *rollout.Keeper        // nil: there is one model
 	second  atomic.Pointer[Server] // server of this process with the new model of rollout; nil: there is none
-	first   *Server                // first server of this process; nil: this server is the first
+	first   *Server                // the server whose second this one is; nil: this one is the first
 	work    *sync.Mutex            // see housekeeper
 
 	events      *events
@@ -130,13 +131,12 @@ type Server struct {
 	phase        phase
 	certificates certificates // checked by housekeeping
 
-	pauses     *rt.Pauses                  // of garbage collections, since holdGC; nil before
+	pauses     *rt.Pauses                  // of garbage collections, since the worker was ready; nil before
 	baseline   atomic.Pointer[rt.HeapStat] // when the worker was ready
 	modelInUse bool                        // after Serve: an inference still runs, although it was terminated
 }
 
-// accepts returns the reader of the robots' tasks. It returns an error when the policy cannot use the manifest's
-// conditioning or default_task.
+// accepts refuses a conditioning or a default_task that the policy does not take.
 func (d *Deps) accepts(cfg *manifest.Config) (*taskReader, error) {
 	if err := d.Meta.CheckConditioning(cfg.Conditioning.Policy()); err != nil {
 		return nil, cfg.Errorf("conditioning", "%w", err)
@@ -148,7 +148,7 @@ func (d *Deps) accepts(cfg *manifest.Config) (*taskReader, error) {
 	return tasks, nil
 }
 
-// New prepares a server. It declares nothing on the network; Serve does.
+// New prepares a server; nothing is declared before Serve.
 func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	return s, nil
 }
 
-// newServer returns a server with those parts that depend only on the manifest and on d.
+// newServer returns a server with the parts that depend on the manifest and on d only.
 func newServer(cfg manifest.Config, d Deps) *Server {
 	limit, mode := cfg.Sessions()
 	id, forRobots := serverID(), cfg.RobotMemory()
@@ -241,8 +241,7 @@ func orZero(count func() uint64) func() uint64 {
 	return count
 }
 
-// addWorker adds the worker with its engine. fills[0] fills rows in the worker's thread, and each other element in a
-// decoding thread.
+// addWorker adds the worker with its engine; fills are those of its own thread and of those that decode.
 func (s *Server) addWorker(d Deps, fills []*tensors) error {
 	order, err := queue.New(s.cfg.Scheduler)
 	if err != nil {
@@ -346,7 +345,7 @@ func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
 	}
 }
 
-// addLimits adds the quotas and the limits of the robots. A second server shares them with the first server.
+// addLimits adds the quotas and the limits of the robots. A second server has the first one's.
 func (s *Server) addLimits(m *policy.Meta) {
 	o := s.opener
 	if f := s.first; f != nil {
@@ -398,14 +397,14 @@ func (s *Server) addHousekeeper() {
 	}
 }
 
-// transport is a network that counts what its links lose and the memory that they hold. This module's network does
-// that; the C library's does not.
+// transport is a network that counts its losses and its memory: this module's network does, the C
+// library's does not.
 type transport interface {
 	Stats() zenoh.Stats
 	MemoryUsed() int
 }
 
-// transportStats returns the counts of the links' losses. They are zero when the transport does not count them.
+// transportStats returns the losses of the links, zeros where the transport does not report them.
 func (s *Server) transportStats() (t zenoh.Stats) {
 	if s.transport != nil {
 		t = s.transport.Stats()
@@ -413,7 +412,8 @@ func (s *Server) transportStats() (t zenoh.Stats) {
 	return t
 }
 
-// transportMemory returns the bytes that the links hold, 0 when the transport does not count them.
+// transportMemory returns the bytes that the links hold, 0 where the transport does not report
+// them.
 func (s *Server) transportMemory() int64 {
 	if s.transport == nil {
 		return 0

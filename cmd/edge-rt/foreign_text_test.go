@@ -14,7 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// evil clears a screen, sets its title and reverses letters, by every kind of control sequence on which terminals act.
+// evil clears a screen, sets its title and reverses letters, by every kind of control sequence that
+// terminals obey.
 const evil = "a\x1b[2J\x1b]0;owned\x07\u009b31m\u202eb\x00\x7f\rc"
 
 // The control sequences in foreign records and datasets do not reach the terminal.
@@ -78,7 +79,7 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	is(2, "dataset", "info", filepath.Join(dir, evil[:5]))
 }
 
-// rewrite changes the dataset at path: its robot and one of its features get evil as their names.
+// rewrite gives a dataset a robot and a feature with evil names.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
 	data := rttest.Must(os.ReadFile(path))(t)

@@ -63,7 +63,8 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 	}
 }
 
-// A run accepts a flag that has a meaning for the schedule, also with its default value or with a meaningful zero.
+// A flag with a meaning for the schedule is accepted, also with its default value or with a
+// meaningful zero.
 func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	zero := 0
 	two := 2
@@ -89,7 +90,7 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	}
 }
 
-// A profile sets the limits that no flag sets. It sets the buffer only if the schedule has a buffer.
+// A profile sets the limits that no flag sets, and a buffer only where the schedule has one.
 func TestProfile(t *testing.T) {
 	for _, tt := range []struct {
 		args     string

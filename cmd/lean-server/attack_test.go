@@ -11,13 +11,14 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// Goal: under each attack of hostile nodes, one after the other, the real server, whose collector is off, takes at most
-// 64 MiB above its idle size, and a robot that requests chunks during the attack gets them.
+// Goal: under each attack of hostile nodes, one after the other, the real server, whose collector
+// is off, takes at most 64 MiB above its idle size, and a robot that requests chunks meanwhile gets
+// them.
 func TestMemoryUnderAttack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	rttest.RealTime(t) // memory stays in its bound only if the collector has a processor
+	rttest.RealTime(t) // the collector keeps the bound only where it gets the processor
 	r, network, _ := serve(t, "--quiet")
 	arm := newArm(t, network)
 	for range 20 {

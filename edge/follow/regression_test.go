@@ -76,7 +76,7 @@ func TestPostponeOfAnArmedArm(t *testing.T) {
 	}
 }
 
-// Goal: when a blind joint recovers, the gripper keeps its grip.
+// Goal: the recovery of a blind joint does not make the gripper let go.
 func TestRearmDropsTheGrip(t *testing.T) {
 	r := newRig(nil)
 	r.bus.says.Encoder = 1

@@ -45,7 +45,7 @@ func opened(t *testing.T, cfg Config) *Recording {
 	return rttest.Must(Open(cfg))(t)
 }
 
-// written makes a record write its content, and reads the record's folder.
+// written lets a record write what it holds, and reads its folder.
 func written(t *testing.T, r *Recording, dir string, v record.Visitor) {
 	t.Helper()
 	var stop atomic.Bool

@@ -423,7 +423,8 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	rttest.Want(t, s.asked(), 2, "sessions asked for")
 }
 
-// Goal: the edge closes a session that it refuses, since an open session would occupy a place until its idle timeout.
+// Goal: the edge closes a session that it refuses: an open one would occupy a place until its idle
+// timeout.
 func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.StateDim = 7 })

@@ -39,7 +39,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		given        Given
 		age, quiet   time.Duration
 		hopeless     bool
-		notes, needs string // notes is a text in the notes, needs a text that must be missing
+		notes, needs string // notes: text in the notes; needs: text that must be missing
 	}{
 		{"a quick policy", Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second,
 			time.Second, false, "", "-"},
@@ -134,8 +134,8 @@ func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	}
 }
 
-// Goal: a slow inference from before this run, such as the first inference on a GPU, does not keep a run of quick
-// answers from being degraded.
+// Goal: a slow inference from before this run, such as the first one on a GPU, does not keep a run
+// of quick answers from being degraded.
 func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
 	said := Pace{20 * time.Millisecond, time.Minute, 0}
 	var a Inferences
@@ -347,8 +347,8 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	})
 }
 
-// Goal: a server on a slow link keeps its session: its status reply may take longer than the reply of a server on the
-// local network.
+// Goal: a server on a slow link keeps its session: its status reply may take longer than that of a
+// server on the local network.
 func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")

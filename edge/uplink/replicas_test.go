@@ -202,8 +202,8 @@ func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	rttest.Do(t, <-ended)
 }
 
-// Goal: when two servers with one id, such as a running machine and its copy, both take the robot, the robot keeps one
-// session and closes the other.
+// Goal: when two servers with one id, such as a running machine and its copy, both take the robot,
+// the robot stays at one and closes the session of the other.
 func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["b"].change(func(r *server) { r.status.ServerID, r.ack.ServerID, r.ack.SessionID = "a", "a", "copy" })

@@ -11,7 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The last outcome that the operator gave an episode is valid. An end without a beginning makes no episode.
+// The operator's last outcome of an episode is the valid one. An end without a beginning makes no
+// episode.
 func TestTheLastOutcomeCounts(t *testing.T) {
 	r := new(run)
 	var open *mark

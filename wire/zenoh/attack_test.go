@@ -22,8 +22,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// victimMain is a listener in a process of its own, so that its memory can be measured alone. It
-// serves a queryable and a subscriber until its standard input ends.
+// victimMain runs a listener as a separate process, so that the test can measure the memory of the listener alone. The
+// listener serves a queryable and a subscriber until its standard input ends.
 func victimMain(at string) {
 	s, err := Open(context.Background(), Config{Listen: []string{at}, TLS: endpoint.Security{
 		ListenCertificate: os.Getenv("EDGERT_CERTIFICATE"), ListenKey: os.Getenv("EDGERT_KEY")}})
@@ -32,7 +32,7 @@ func victimMain(at string) {
 		os.Exit(1)
 	}
 	s.Subscribe("@victim/**", func(wire.Sample) {})
-	var held []wire.Query // for ever: the worst that an application may do
+	var held []wire.Query // never finished: the worst that an application can do
 	s.Queryable(zenohtest.HeldKey, func(q wire.Query) { held = append(held, q) })
 	echo, _ := s.Publisher("@victim/echo", wire.ActionQoS)
 	s.Subscribe(zenohtest.PingKey, func(in wire.Sample) { echo.Put(in.Payload, nil) })
@@ -55,8 +55,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 	}
 }
 
-// Goal: the same over TLS, where each link needs a handshake and buffers of TLS besides its own,
-// and leaves garbage that the budget does not count: the forced collection must bound it.
+// Goal: the same bound holds over TLS. There each link also needs TLS's handshake and buffers and leaves garbage that
+// the budget does not count; the forced collection must bound this garbage.
 func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
@@ -71,7 +71,7 @@ func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	}
 }
 
-// survives runs the attack against a listener at the endpoint listen, which must survive it.
+// survives runs the attack against a listener at the endpoint listen, and checks that the listener survives it.
 func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Security) {
 	if runtime.GOOS != "linux" || testing.Short() {
 		t.Skip("reads /proc, and the race detector has memory of its own")
@@ -107,8 +107,7 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 	}
 }
 
-// Goal: silent links give their places to a new node when all places are taken; links in use do
-// not.
+// Goal: when all places are taken, a new node gets the place of a silent link, but not of a link in use.
 func TestIdleLinksGiveWay(t *testing.T) {
 	rttest.RealTime(t)
 	const idleGrace = time.Second
@@ -123,7 +122,7 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	if !errors.As(err, &closed) || closed.Reason != codec.CloseMaxSessions {
 		t.Errorf("a fourth link at once = %v, want MaxSessions", err)
 	}
-	// The test is about a silence of this length.
+	// The links must be silent for this long before they may lose their places.
 	time.Sleep(idleGrace + 50*time.Millisecond)
 	for range 2 {
 		a := mustAttack(t, at)
@@ -138,8 +137,8 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	}
 }
 
-// Goal: links that sent one message and then fell silent, or more links than one address may have,
-// do not keep other nodes out for ever; links in use stay.
+// Goal: neither links that fell silent after one message nor an address with too many links can keep other nodes out
+// for ever. Links in use stay.
 func TestSilentLinksGiveWay(t *testing.T) {
 	rttest.RealTime(t)
 	const silentGrace = 5 * time.Second
@@ -166,7 +165,7 @@ func TestSilentLinksGiveWay(t *testing.T) {
 	began := time.Now()
 	_, err = attack(t, at, newZID())
 	end := time.Now().Add(silentGrace + 10*time.Second)
-	// The test is about the silence of the others; the busy link keeps sending.
+	// The other links stay silent for the time of the test, while the busy link keeps sending.
 	for ; err != nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		pub.Put(nil, nil)
 		_, err = attack(t, at, newZID())

@@ -23,7 +23,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// chaosTime is the length of TestChaos; make soak OF=router sets ten minutes.
+// chaosTime returns how long TestChaos runs. make soak OF=router sets ten minutes.
 func chaosTime(t *testing.T) time.Duration {
 	d, err := time.ParseDuration(os.Getenv("CHAOS"))
 	if err != nil {
@@ -38,8 +38,8 @@ const (
 	foulEvery = 700 * time.Millisecond
 )
 
-// once notes numbered samples and counts repeated and overtaken ones: a number is sent once, so it
-// must not arrive twice.
+// once records the numbers of samples and counts the samples that arrive again or after a newer one. Each number is
+// sent once, so it must not arrive twice.
 type once struct {
 	mu    sync.Mutex
 	last  map[uint64]uint64 // publisher -> its newest number
@@ -67,7 +67,7 @@ func (o *once) repeated() int {
 	return o.old
 }
 
-// robot is one session with everything declared on it, put through a proxy.
+// robot is one session behind a proxy, with a declaration of every kind.
 type robot struct {
 	id   uint64
 	s    wire.Session
@@ -77,7 +77,7 @@ type robot struct {
 	seen once
 
 	mu    sync.Mutex
-	alive map[string]int // tokens, as the sum of changes; guarded by mu
+	alive map[string]int // how often each token appeared, minus how often it vanished; guarded by mu
 }
 
 func joinRobot(t *testing.T, id uint64, at string) *robot {
@@ -128,7 +128,7 @@ func (r *robot) talk(done <-chan struct{}) {
 	}
 }
 
-// sees returns the number of tokens that the watcher takes for alive.
+// sees returns the number of tokens that are alive according to the reports to the watcher.
 func (r *robot) sees() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,9 +160,9 @@ func heal(way *zenohtest.Proxy) {
 	way.Delay(0)
 }
 
-// Goal: through a router that is killed and started every few seconds, and networks that lose
-// connections, delay and stall, sessions reconnect by themselves with all their declarations, no
-// sample arrives twice or out of order, and neither goroutines nor descriptors nor memory grow.
+// Goal: a router is killed and restarted every few seconds, and the network cuts, delays and stalls connections. The
+// sessions reconnect without help, with all their declarations; no sample arrives twice or out of order; and
+// goroutines, descriptors and memory do not grow.
 func TestChaos(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds at least")
@@ -228,8 +228,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// hub is an official router in a process of its own, which restart kills and starts again on its
-// port; where the official router is not installed, a listener of ours.
+// hub starts an official router as a separate process, or a listener of ours where the official router is not
+// installed. restart ends it, the official router by a kill, and starts it again on the same port.
 func hub(t *testing.T) (at string, restart func()) {
 	python := zenohtest.Python{Path: os.Getenv("EDGERT_PYTHON")}
 	if _, err := python.Check(); err != nil {
@@ -255,7 +255,7 @@ func hub(t *testing.T) (at string, restart func()) {
 	return at, func() { n.Kill(); n = start() }
 }
 
-// whole waits until every robot receives from, answers and sees every other.
+// whole waits until every robot receives samples of, answers queries of and sees the token of every other robot.
 func whole(t *testing.T, robots []*robot, when string) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -289,7 +289,7 @@ func (o *once) received() map[uint64]uint64 {
 	return maps.Clone(o.last)
 }
 
-// weight is the resources of the process: a leak would show in one of them.
+// weight holds the resources that the process uses. A leak would increase one of them.
 type weight struct {
 	goroutines, files int
 	rss               int64

@@ -16,23 +16,23 @@ import (
 //
 // Endpoints are Zenoh's: tcp/host:port, tls/host:port or unixsock-stream/path.
 type Config struct {
-	Connect []string // endpoints of one network, of which one is dialled and kept
-	Listen  []string // endpoints to listen on; port 0 takes a free one
+	Connect []string // endpoints of one network; the session keeps a link to one of them
+	Listen  []string // endpoints to listen on; port 0 means a free port
 
 	TLS endpoint.Security // for tls/ endpoints without options of their own
 
 	Lease     time.Duration // peers end a link on which we are silent for this time; default 2 s
-	KeepAlive time.Duration // longest time between two messages of ours; default a quarter of Lease
+	KeepAlive time.Duration // longest time between two messages that we send; default a quarter of Lease
 
 	BackoffMin time.Duration // first pause when no endpoint answers; default 0.5 s
 	BackoffMax time.Duration // longest pause; default 4 s
 
-	MaxMessage  int // bytes of one message, both ways; default 16 MiB
+	MaxMessage  int // most bytes of one message, sent or received; default 16 MiB
 	MaxSessions int // accepted links; default 256
 
 	// Memory bounds the buffers of all links together, in bytes: messages that are being received
-	// or wait to be sent. A busy link takes about 300 KiB. When all is taken, the links that hold
-	// the most are ended. Default: one largest message and 4 MiB.
+	// or wait to be sent. A busy link takes about 300 KiB. When this memory is exhausted, the links that hold the most
+	// are ended. Default: one largest message and 4 MiB.
 	Memory int
 
 	// Rights returns the rights of an accepted link whose TLS certificate has these names: the DNS
@@ -43,8 +43,8 @@ type Config struct {
 	// Log gets one line for each link that begins or ends. It must not block. Default: no log.
 	Log func(line string)
 
-	// Links is called for every link that begins or ends and for every attempt that failed, with
-	// the reason as an error for errors.As and errors.Is. It must not block. Default: no calls.
+	// Links is called for every link that begins or ends and for every failed attempt. LinkEvent.Err is the reason, for
+	// errors.As and errors.Is. Links must not block. Default: no calls.
 	Links func(LinkEvent)
 
 	connect, listen []endpoint.Endpoint // parsed by check
@@ -55,7 +55,7 @@ type LinkEvent struct {
 	Endpoint string // the dialled endpoint, or the address of the node that dialled us
 	Dialled  bool
 	Up       bool
-	Err      error // the reason when not Up: of link, endpoint or the system
+	Err      error // the reason when Up is false: an error of package link, package endpoint or the system
 }
 
 // Defaults.
@@ -68,13 +68,13 @@ const (
 
 	maxEndpoints = 64 // in each list
 
-	memoryBeside = 4 << 20 // the part of the default of Config.Memory beside one largest message
+	memoryBeside = 4 << 20 // the default of Config.Memory is this and one largest message
 
 	DefaultMemory = defaultMaxMessage + memoryBeside
 )
 
-// Check refuses all values that Open would refuse without a network: malformed endpoints, unusable
-// certificate files, impossible numbers.
+// Check refuses all values that Open would refuse before it uses the network: malformed endpoints, unusable certificate
+// files and impossible numbers.
 func (c Config) Check() error { return c.check() }
 
 func (c *Config) check() error {
@@ -155,7 +155,7 @@ func (c *Config) parse(list []string, check func(endpoint.Endpoint) error) (all 
 }
 
 // Certificates lists the faults, present or soon to come, of the certificates that a session of
-// this configuration would show and require. Unusable files are reported by Check.
+// this configuration would show and require. Check reports unusable files.
 func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	for _, text := range c.Listen {
 		if e, err := endpoint.Parse(text, c.TLS); err == nil {
@@ -171,8 +171,8 @@ func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	return addFindings(found, dialling(connect, now))
 }
 
-// dialling returns the findings for the endpoints to dial. They keep no robot out by themselves: an
-// established link stays up.
+// dialling returns the findings for the endpoints to dial. It clears Refused in them, since these faults alone refuse
+// no robot: an established link stays up.
 func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Finding) {
 	for _, e := range connect {
 		for _, f := range e.Dialling(now) {
@@ -183,8 +183,8 @@ func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Find
 	return found
 }
 
-// dialEvery is the interval at which the files of the endpoints to dial are read for findings: each
-// attempt to dial reads them itself.
+// dialEvery is the interval at which the session reads the certificate files of the endpoints to dial for findings.
+// Each attempt to dial reads these files itself.
 const dialEvery = time.Minute
 
 // dialFindings are the findings of a session's endpoints to dial.
@@ -203,7 +203,8 @@ func (d *dialFindings) current(connect []endpoint.Endpoint, now time.Time) []end
 	return d.found
 }
 
-// addFindings adds each finding once: several endpoints show the same certificate.
+// addFindings appends to found the findings of more that are not yet in it. Several endpoints may show the same
+// certificate.
 func addFindings(found, more []endpoint.Finding) []endpoint.Finding {
 	for _, f := range more {
 		if !slices.Contains(found, f) {

@@ -48,7 +48,7 @@ func TestContractThroughTwoListeners(t *testing.T) {
 	})
 }
 
-// over opens a listener and a client of it, configured for one transport.
+// over opens a listener and a client of that listener, with the configurations for one transport.
 func over(t *testing.T, listen, dial Config) (server, client *Session) {
 	t.Helper()
 	listen.Lease = 20 * time.Second
@@ -58,8 +58,8 @@ func over(t *testing.T, listen, dial Config) (server, client *Session) {
 	return server, mustOpen(t, quiet)
 }
 
-// Goal: the promises that depend on the carrier hold over TLS, mutual TLS and a socket file, and
-// through a listener between two of these.
+// Goal: the promises that depend on a link's transport hold over TLS, mutual TLS and a socket file, and through a
+// listener between links of two transports.
 func TestContractOverEveryTransport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds for each transport")

@@ -24,8 +24,8 @@ type object struct {
 	closed   bool // guarded by Session.deliver
 }
 
-// entry holds the subscribers, queryables or tokens on one key, the session's own and those of
-// others. The session announces its own to the upstream once, whatever their number. Guarded by
+// entry holds the subscribers, queryables or tokens on one key: the session's own objects, and the number of tokens of
+// other nodes. The session announces the key to the upstream once, however many objects it has on the key. Guarded by
 // Session.mu.
 type entry struct {
 	kind   codec.DeclareKind
@@ -46,7 +46,7 @@ func (s *Session) entry(kind codec.DeclareKind, key string) *entry {
 	return e
 }
 
-// release drops an entry without objects. Called with mu held.
+// release removes an entry that holds nothing any more. Called with mu held.
 func (s *Session) release(e *entry) {
 	if len(e.own) == 0 && e.remote == 0 {
 		s.index.Tree(e.kind).Delete(e.key)
@@ -71,8 +71,7 @@ func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declarati
 	return s.announce(&object{kind: codec.DeclareQueryable, key: key, answer: answer})
 }
 
-// Token declares a liveliness token: others see its key as long as the session
-// reaches them.
+// Token declares a liveliness token. Other sessions see its key as alive as long as they can reach this session.
 func (s *Session) Token(key string) (wire.Declaration, error) {
 	return s.announce(&object{kind: codec.DeclareToken, key: key})
 }
@@ -121,8 +120,8 @@ func (s *Session) declare(e *entry) {
 	}.Message())
 }
 
-// Undeclare withdraws the object, and returns once its callback is not running and will not be
-// called. A second call does nothing.
+// Undeclare withdraws the object. When it returns, the object's callback is not running and will not be called again. A
+// second call does nothing.
 func (o *object) Undeclare() error {
 	o.withdraw()
 	o.s.deliver.Lock()

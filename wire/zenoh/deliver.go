@@ -2,8 +2,8 @@ package zenoh
 
 import "sync"
 
-// Bounds of the events that wait for the session's own goroutine. Beyond them, events that can be
-// refused are refused.
+// Bounds of the events that wait for the session's own goroutine. When a bound is reached, further events are refused,
+// except those that must not be lost.
 const (
 	maxEvents     = 1 << 15
 	maxEventBytes = 8 << 20
@@ -20,8 +20,8 @@ type event struct {
 	msg []byte
 }
 
-// deliveries carries events from their origin, where locks are held, to the one goroutine that acts
-// on them in order.
+// deliveries is a queue of events. Goroutines that hold locks add events, and the session's own goroutine acts on them
+// in order.
 type deliveries struct {
 	s  *Session
 	mu sync.Mutex
@@ -32,7 +32,7 @@ type deliveries struct {
 	bytes   int // size of its keys and messages
 	ended   bool
 
-	batch []event // the batch in work while the queue fills anew. Owner: run
+	batch []event // the events on which run acts while the queue fills again. Owner: run
 }
 
 func (e *deliveries) init(s *Session) {
@@ -49,7 +49,7 @@ func (e *deliveries) add(ev event) {
 	e.changed.Signal()
 }
 
-// full reports whether the queue has no room for a further event that can be refused.
+// full reports whether the queue has reached a bound, so that an event that may be refused must be refused.
 func (e *deliveries) full() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,7 +76,7 @@ func (e *deliveries) run() {
 	}
 }
 
-// take swaps the queue for the batch once an event waits; false ends the run.
+// take waits for an event and moves the queue into the batch. It returns false after close.
 func (e *deliveries) take() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,12 +14,11 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// attemptLimit is the longest time for an attempt at one of several endpoints: the next endpoint
-// may be quicker.
+// attemptLimit bounds an attempt at one of several endpoints, since the next endpoint may answer sooner.
 const attemptLimit = 5 * time.Second
 
-// dialer keeps the session linked to exactly one of its endpoints: over a second link to the same
-// network the session would receive every sample twice.
+// dialer keeps a link from the session to exactly one of its endpoints. Over a second link to the same network the
+// session would receive every sample twice.
 type dialer struct {
 	s         *Session
 	endpoints []endpoint.Endpoint
@@ -28,7 +27,7 @@ type dialer struct {
 	next  int       // index of the endpoint to try first
 	away  time.Time // start of the newest time without a link
 	lines repeats   // of the log
-	told  bool      // the log has a line about the time without a link
+	told  bool      // the log has a line about the present time without a link
 
 	mu   sync.Mutex
 	last []error // error of the last attempt at each endpoint, guarded by mu
@@ -45,7 +44,7 @@ func (d *dialer) run() {
 	for s.ctx.Err() == nil {
 		run := d.round(pause)
 		if run == nil {
-			// Half the pause is random, so that a fleet does not reconnect in step.
+			// Half the pause is random, so that the robots of a fleet do not all reconnect at the same moment.
 			s.sleep(pause/2 + rand.N(pause/2+1))
 			pause = retry.Next()
 			continue
@@ -78,8 +77,8 @@ func (d *dialer) run() {
 	}
 }
 
-// round tries every endpoint once. It returns the function that carries the first link, nil without
-// a link.
+// round tries every endpoint once. It returns the function that runs the first link that it gets, or nil when it gets
+// none.
 func (d *dialer) round(pause time.Duration) (run func() error) {
 	for i := range d.endpoints {
 		if i > 0 {
@@ -128,14 +127,14 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Every attempt has a node id of its own: the peer may still hold our last link, and would
-	// refuse the same node until the lease of that link has ended.
+	// Every attempt uses a new node id. The peer may still hold our last link, and it would refuse the same id until
+	// the lease of that link has ended.
 	role := codec.Client
 	zid := newZID()
 	join := s.join
 	if s.router != nil {
-		// A session with clients is a peer. It has one constant id, so that two peers never hold
-		// two links: samples would arrive twice, or circulate.
+		// A session with clients is a peer. It keeps its node id, so that two peers never have two links between them,
+		// over which samples would arrive twice or circulate.
 		role = codec.Peer
 		zid = s.zid
 		join = s.router.Join
@@ -152,16 +151,16 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 	return run, nil
 }
 
-// Reached reports whether an error of Open comes from a node that was reached but did not accept
-// the link, or that we did not accept. Its text gives the reason; a search for other nodes does not
-// help.
+// Reached reports whether Open failed although it reached a node: the node refused the link, or we refused the node.
+// The error's text gives the reason, and a search for other nodes is of no use.
 func Reached(err error) bool {
 	var trust *endpoint.AuthError
 	var plain *endpoint.PlainError
 	return errors.As(err, &trust) || errors.As(err, &plain) || errors.Is(err, link.ErrForeign)
 }
 
-// failures returns, on one line, why no endpoint has a link when ctx ended the wait for one.
+// failures returns the error of Open when ctx ended before any endpoint had a link: the last error of each endpoint, on
+// one line.
 func (d *dialer) failures(ctx context.Context) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// A server listens, a robot dials it, and one observation crosses.
+// A server listens, a robot dials the server and sends one observation.
 func Example() {
 	ctx := context.Background()
 	server := rttest.OrPanic(zenoh.Open(ctx, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}))

@@ -43,8 +43,8 @@ func (p *pending) finish() {
 	}
 }
 
-// add keeps a reply with its own copy of the bytes that m lends. It counts replies above the bound,
-// and replies whose key does not match the query. A deletion is not a reply. Called with s.mu held.
+// add keeps a reply, with a copy of the bytes that m lends. It drops and counts replies above the bound and replies
+// whose key does not match the query. A deletion is not a reply. Called with s.mu held.
 func (q *outQuery) add(key string, m *codec.Response) {
 	switch payload := m.Data.Payload; {
 	case m.Data.Delete:
@@ -65,8 +65,8 @@ func (s *Session) response(key string, m *codec.Response) {
 	}
 }
 
-// Get queries every matching queryable of other sessions and returns all replies, several on one
-// key included. When ctx ends first, its error is returned with the replies so far.
+// Get queries every matching queryable of other sessions and returns all replies, also several replies on one key. When
+// ctx ends first, Get returns the replies so far with the error of ctx.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	return q.replies, err
 }
 
-// await waits for done, the timeout or Close, neither of which is an error.
+// await waits for done, the timeout, Close or the end of ctx. Only the end of ctx is an error.
 func (s *Session) await(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

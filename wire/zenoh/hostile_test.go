@@ -76,7 +76,7 @@ func (a *attacker) receive(m *codec.Message) error {
 	return nil
 }
 
-// await returns the victim's next message for which is holds.
+// await returns the victim's next message for which the function is returns true.
 func (a *attacker) await(is func(codec.Message) bool) codec.Message {
 	a.t.Helper()
 	for {
@@ -111,8 +111,7 @@ func (a *attacker) declare(kind codec.DeclareKind, id uint32, key string) {
 	a.send(codec.Declare{Kind: kind, ID: id, Expr: codec.Key(key)})
 }
 
-// settle waits until the victim has processed all earlier messages: it answers a query that was
-// sent last.
+// settle sends a query and waits for the answer. By then the victim has processed all earlier messages.
 func (a *attacker) settle(id uint32) {
 	a.t.Helper()
 	a.send(codec.Request{ID: id, Expr: codec.Key("@nobody")})
@@ -130,8 +129,7 @@ func serves(t *testing.T, victim *Session, at string) {
 	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
 }
 
-// Goal: keys that crash the official router are refused one by one; the link stays, and so do all
-// other links.
+// Goal: a listener refuses each key that crashes the official router. It keeps the link, and all other links.
 func TestHostileKeys(t *testing.T) {
 	victim, at := listener(t, Config{})
 	a := mustAttack(t, at)
@@ -157,7 +155,7 @@ func TestHostileKeys(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: the memory for a link's declarations is bounded and counted, and freed with the link.
+// Goal: the memory for a link's declarations is bounded, is counted, and is freed when the link ends.
 func TestHostileCounts(t *testing.T) {
 	const maxDeclared, more = 16384, 500
 	victim, at := listener(t, Config{})
@@ -230,9 +228,8 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: the memory for long keys without a common prefix is bounded for all links together, and so
-// is that for routes. A link that declares little is not crowded out: the links that declared the
-// most are ended instead.
+// Goal: the memory for long keys without a common prefix, and the memory for routes, are bounded for all links
+// together. When they are exhausted, the links that declared the most are ended, never a link that declares little.
 func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	for n := range 3 {
@@ -264,8 +261,8 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: when links of one host each declare little but together too much, those links are ended,
-// and not a link of another host that declares more than any one of them.
+// Goal: when the links of one host each declare little but together too much, links of this host are ended. A link of
+// another host stays, although it declares more than any of them.
 func TestManyLinksThatDeclareLittle(t *testing.T) {
 	victim, at := listener(t, Config{})
 	good := rttest.Must(attackFrom(t, "127.0.0.2", at, newZID()))(t)
@@ -294,8 +291,8 @@ func TestManyLinksThatDeclareLittle(t *testing.T) {
 	}
 }
 
-// Goal: a querier that reads no replies delays only itself: a reply from the callback does not wait
-// for it.
+// Goal: a querier that reads no replies delays only itself, because a reply from the callback does not wait for the
+// querier's link.
 func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
@@ -346,7 +343,7 @@ func TestHostileWildcards(t *testing.T) {
 	}
 }
 
-// Goal: silent connections displace each other and do not keep a good client out.
+// Goal: silent connections displace only each other, so a good client gets its link.
 func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
@@ -372,7 +369,8 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	}
 }
 
-// Goal: of an address that opens connections at a high rate few get a handshake, and other addresses get theirs.
+// Goal: when an address opens connections at a high rate, few of them get a handshake, and connections from other
+// addresses still get theirs.
 func TestConnectionsAtAHighRate(t *testing.T) {
 	victim, at := listener(t, Config{MaxSessions: 4})
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
@@ -410,8 +408,8 @@ func TestAdmission(t *testing.T) {
 	rttest.Eventually(t, "a free place", func() bool { _, err := attack(t, at, zid); return err == nil })
 }
 
-// Goal: a push on a key of only wildcards costs time proportional to its length for each declared
-// chunk, not to the square: others do not wait.
+// Goal: for each declared chunk, a push on a key of only wildcards takes time proportional to the key's length, not to
+// its square, so that other links do not wait.
 func TestWildChunksAreCheap(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
@@ -426,7 +424,7 @@ func TestWildChunksAreCheap(t *testing.T) {
 			strings.Repeat("a$*", 300), i))})
 	}
 	a.settle(2)
-	// it is 30 s or more when each pair costs the product of its lengths
+	// it takes 30 s or more when each pair of chunks takes time proportional to the product of their lengths
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("20 keys took %v", took)
 	}

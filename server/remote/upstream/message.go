@@ -53,7 +53,7 @@ type group struct {
 
 // messages writes observations and reads answers.
 //
-// Owner: the goroutine that owns the connection.
+// Owner: the connection's.
 type messages struct {
 	spec    *Spec
 	kind    string

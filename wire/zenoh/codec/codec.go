@@ -4,20 +4,19 @@
 // A TCP stream carries batches: a little-endian uint16 length and as many bytes. A batch holds
 // transport messages back to back (Init and Open during the handshake, then Frame, Fragment,
 // KeepAlive, Close). A Frame opens a run of network messages (Push, Request, Response, Declare,
-// Interest), and a Push or a Request ends in a body (Put, Del, Query). Every message is one header
-// byte, its fields, and a list of optional extensions, each flagged with whether a reader that does
-// not know it may continue.
+// Interest), and a Push or a Request ends in a body (Put, Del, Query). Every message is one header byte, its fields,
+// and a list of optional extensions. A flag of each extension tells whether a reader that does not know the extension
+// may continue.
 //
-// Parsing borrows: all slices of a parsed message point into the batch. Every length is checked
-// against the bytes present before a slice is taken, and no allocation has an announced size.
+// Parsing borrows: all slices of a parsed message point into the batch. Every length is checked against the present
+// bytes before a slice is made, and the size of an allocation never comes from the sender.
 //
-// Source: the crate zenoh-codec of eclipse-zenoh/zenoh; checked against the official 1.7.2, 1.9.0
-// and 1.10.2.
+// Source: the crate zenoh-codec of eclipse-zenoh/zenoh; checked against the official versions 1.7.2, 1.9.0 and 1.10.2.
 package codec
 
 import "unicode/utf8"
 
-// version is the protocol version every 1.x release speaks.
+// version is the protocol version of every 1.x release.
 const version = 0x09
 
 // Limits of the values that a conforming sender can use. The codec refuses a larger number with
@@ -34,8 +33,7 @@ const (
 	maxU32 = 1<<32 - 1
 )
 
-// Error is the reason why bytes are not a message. It is one byte, so that returning it costs
-// nothing.
+// Error is the reason why bytes are not a message. It is one byte, so that returning it does not allocate.
 type Error uint8
 
 // The kinds of malformed input.
@@ -68,15 +66,14 @@ const (
 	idMask = 0x1f
 )
 
-// Cursor reads a batch from front to back, in place. The first malformed field makes it fail for
-// good: later reads return zero values and Err returns the cause, so that a parser may check once
-// at its end.
+// Cursor reads a batch from front to back, in place. After the first malformed field, all reads return zero values and
+// Err returns the cause, so a parser needs to check Err only once, at its end.
 type Cursor struct {
 	b   []byte
 	err Error
 }
 
-// NewCursor reads b, which stays borrowed by everything parsed from it.
+// NewCursor returns a cursor on b. Everything that is parsed with it refers to the memory of b.
 func NewCursor(b []byte) Cursor { return Cursor{b: b} }
 
 // Err returns the first failure, or nil.
@@ -94,14 +91,14 @@ func (c *Cursor) fail(e Error) {
 	c.b = nil
 }
 
-// check passes the error of a cursor on a part of c's bytes on to c.
+// check copies an error to c from part, a cursor on a part of c's bytes.
 func (c *Cursor) check(part *Cursor) {
 	if part.err != 0 {
 		c.fail(part.err)
 	}
 }
 
-// Peek returns the next byte without consuming it; ok is false at the end.
+// Peek returns the next byte without consuming it. At the end of the batch ok is false.
 func (c *Cursor) Peek() (b byte, ok bool) {
 	if len(c.b) == 0 {
 		return 0, false
@@ -126,8 +123,8 @@ func (c *Cursor) byte() byte {
 	return b
 }
 
-// vle reads Zenoh's variable-length integer: seven bits a byte, least significant first, but a
-// ninth byte has eight bits. In that it differs from encoding/binary's.
+// vle reads Zenoh's variable-length integer: seven bits in each byte, least significant first, except that a ninth byte
+// has eight bits. The varint of encoding/binary has no such exception.
 func (c *Cursor) vle() uint64 {
 	var v uint64
 	for i := range 8 {
@@ -173,7 +170,7 @@ func (c *Cursor) take(n int) []byte {
 	return b
 }
 
-// slice lends a length-prefixed run of at most limit bytes.
+// slice reads a length and lends that number of bytes, which is at most limit.
 func (c *Cursor) slice(limit uint64) []byte { return c.take(int(c.bounded(limit))) }
 
 func (c *Cursor) text(limit uint64) []byte {

@@ -46,8 +46,7 @@ func TestVLE(t *testing.T) {
 	}
 }
 
-// vectors are printed by the official codec crates, except those marked G, which
-// are golden values of another implementation.
+// vectors were printed by the official codec crates. The vectors marked G are golden values of another implementation.
 //
 // Source: bytes that the official 1.9.0 sent.
 var vectors = []struct{ name, hex string }{
@@ -180,7 +179,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Every proper prefix of a message is refused or is another valid message, without a panic.
+// Parsing any proper prefix of a message gives an error or another valid message, and never panics.
 func TestCutMessages(t *testing.T) {
 	for _, v := range vectors {
 		whole := unhex(t, v.hex)

@@ -5,7 +5,7 @@ import "unicode/utf8"
 // DeclareKind is the kind of object that a Declare declares or undeclares.
 type DeclareKind uint8
 
-// The declarations; an odd one withdraws the even one before it.
+// The kinds of declarations. An odd number withdraws a declaration of the even number before it.
 const (
 	DeclareExpr         DeclareKind = 0x00
 	UndeclareExpr       DeclareKind = 0x01
@@ -150,7 +150,7 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-// Mode is the part of the declarations that an Interest requests.
+// Mode tells which declarations an Interest requests: present ones, future ones or both.
 type Mode uint8
 
 // The modes: bit 0 requests the present declarations, bit 1 future changes.

@@ -58,23 +58,22 @@ func (x *extensions) next() bool {
 	return x.c.err == 0
 }
 
-// skip passes over an extension this reader does not know, which fails when the
-// sender marked it mandatory.
+// skip skips an extension that this reader does not know. It fails when the sender marked the extension as mandatory.
 func (x *extensions) skip() {
 	if x.id&extMust != 0 {
 		x.c.fail(ErrExtension)
 	}
 }
 
-// skipAll passes over a list of which no extension is known.
+// skipAll skips a list in which this reader knows no extension.
 func (c *Cursor) skipAll(header byte) {
 	for x := c.extensions(header); x.next(); {
 		x.skip()
 	}
 }
 
-// list appends extensions to a message whose header byte is dst[last] and sets each predecessor's
-// "more follow" bit as it goes.
+// list appends extensions to a message. dst[last] is the header byte of the message or of the last extension; adding an
+// extension sets its bit "more follow".
 type list struct {
 	dst  []byte
 	last int
@@ -96,7 +95,7 @@ func (l *list) addBuf(id byte, b []byte) {
 	l.dst = appendSlice(l.dst, b)
 }
 
-// begin adds an extension of bytes, which the caller appends to l.dst and ends.
+// begin begins an extension with bytes. The caller appends the bytes to l.dst and then calls end.
 func (l *list) begin(id byte) (body int) {
 	l.add(id)
 	return len(l.dst)

@@ -115,9 +115,9 @@ func liveVectors(t *testing.T) []liveVector {
 	return file.Vectors
 }
 
-// exceptions are the recorded batches that we do not write byte for byte, each with the reason, the
-// number of such batches, and a function that turns the batch into our encoding. Every other batch
-// is equal.
+// exceptions lists the recorded batches that our encoder does not write byte for byte: each kind with its reason, the
+// number of its batches, and a function that turns a batch into our encoding. We write every other batch with the same
+// bytes.
 var exceptions = []struct {
 	reason string
 	count  int
@@ -173,8 +173,8 @@ var exceptions = []struct {
 		}},
 }
 
-// silences are the vectors without bytes: an official router ends a link without a Close.
-// TestEndWithoutClose of package link tests our reaction.
+// silences are the vectors without bytes, in which an official router ends a link without a Close. TestEndWithoutClose
+// of package link tests our reaction.
 var silences = []string{"1.9.0/close/lease-expired", "1.9.0/close/decode-error", "1.9.0/close/unresponsive"}
 
 func vleLen(b []byte) int {
@@ -185,8 +185,8 @@ func vleLen(b []byte) int {
 	return n
 }
 
-// keepExtensions returns the batch with those of the extensions after its first end bytes whose ids
-// are in known. It walks the list by itself, without the code under test.
+// keepExtensions returns the batch, of the extensions after its first end bytes only those whose ids are in known. It
+// reads the list of extensions without the code under test.
 func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped bool) {
 	kept = append(kept, batch[:end]...)
 	kept[0] &^= flagZ
@@ -214,8 +214,8 @@ func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped b
 	return kept, dropped
 }
 
-// Goal: every message between official programs parses, and our encoder writes it with the same
-// bytes, apart from the exceptions, each of which differs only for the given reason.
+// Goal: every message between official programs parses, and our encoder writes it with the same bytes. The exceptions
+// differ only for the given reasons.
 func TestLiveBatches(t *testing.T) {
 	vectors := liveVectors(t)
 	var silent []string

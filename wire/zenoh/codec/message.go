@@ -3,8 +3,8 @@ package codec
 // Kind is a network message's id.
 type Kind uint8
 
-// The network messages. Their ids are KindInterest or higher; those of transport messages are
-// lower, which marks the end of a Frame.
+// The network messages. Their ids are KindInterest or higher. Transport messages have lower ids, so the first lower id
+// marks the end of a Frame.
 const (
 	KindInterest Kind = 0x19
 	KindFinal    Kind = 0x1a
@@ -19,7 +19,7 @@ const (
 // keeps one Message and parses into it again and again.
 type Message struct {
 	Kind     Kind
-	Reliable bool // reliable lane; a property of the frame, not of the message's bytes
+	Reliable bool // sent on the reliable lane; this is in the frame's header, not in the message's bytes
 	Push     Push
 	Request  Request
 	Response Response
@@ -28,7 +28,7 @@ type Message struct {
 	Interest Interest
 }
 
-// Part is the one field of a Message that is set.
+// Part is the content of a Message: a Push, Request, Response, Final, Declare or Interest.
 type Part interface{ Message() *Message }
 
 func (m Push) Message() *Message     { return &Message{Kind: KindPush, Push: m} }
@@ -36,13 +36,13 @@ func (m Request) Message() *Message  { return &Message{Kind: KindRequest, Reques
 func (m Response) Message() *Message { return &Message{Kind: KindResponse, Response: m} }
 func (m Final) Message() *Message    { return &Message{Kind: KindFinal, Final: m} }
 
-// Message sends the declaration with the QoS of declarations.
+// Message returns a message with the declaration and ControlQoS.
 func (m Declare) Message() *Message {
 	m.QoS = ControlQoS
 	return &Message{Kind: KindDeclare, Declare: m}
 }
 
-// Message sends the interest with the QoS of declarations.
+// Message returns a message with the interest and ControlQoS.
 func (m Interest) Message() *Message {
 	m.QoS = ControlQoS
 	return &Message{Kind: KindInterest, Interest: m}
@@ -56,8 +56,8 @@ const (
 // IsNetwork reports whether a header byte begins a network message.
 func IsNetwork(header byte) bool { return Kind(ID(header)) >= KindInterest }
 
-// ParseMessage reads one network message. Fields that it does not set are stale; slices are lent by
-// the cursor's bytes.
+// ParseMessage reads one network message into m. Of m's contents only Kind and the field that it names are new; the
+// others are stale. Slices are parts of the cursor's bytes.
 //
 //rt:noalloc
 func ParseMessage(c *Cursor, m *Message) error {
@@ -131,7 +131,8 @@ func AppendPush(dst []byte, m *Push) []byte {
 	return appendData(l.dst, &m.Data)
 }
 
-// Size is an upper bound of the bytes that AppendPush writes, at most pushOverhead more.
+// Size returns an upper bound of the number of bytes that AppendPush writes. It exceeds this number by at most
+// pushOverhead.
 func (m *Push) Size() int {
 	return pushOverhead + len(m.Expr.Suffix) + len(m.Data.Payload) + len(m.Data.Attachment) +
 		len(m.Data.Encoding.Schema)

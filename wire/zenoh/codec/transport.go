@@ -13,7 +13,7 @@ const (
 	IDFragment     = 0x06
 )
 
-// ID is the message id of a header byte.
+// ID returns the message id in a header byte.
 func ID(header byte) byte { return header & idMask }
 
 // Role is the role of a node in its network.
@@ -45,7 +45,7 @@ type Resolution uint8
 // DefaultResolution is 32 bits for both.
 const DefaultResolution Resolution = 0x0a
 
-// Min returns the smaller value of each field, with which an acceptor answers.
+// Min returns the smaller value of each field. An acceptor answers an Init with this Resolution.
 func (r Resolution) Min(o Resolution) Resolution {
 	return min(r&3, o&3) | min(r&0xc, o&0xc)
 }
@@ -59,7 +59,7 @@ func (r Resolution) Mask() uint32 {
 // DefaultBatch is the batch size when Init does not carry one.
 const DefaultBatch = 65535
 
-// Init opens a handshake (Ack false) or answers one.
+// Init opens a handshake (Ack is false) or answers the opening.
 type Init struct {
 	Ack        bool
 	Role       Role
@@ -147,8 +147,7 @@ func AppendInit(dst []byte, m *Init) []byte {
 	return l.dst
 }
 
-// trimZID drops the most significant zero bytes, which come last: 11 22 33 00
-// names the same node as 11 22 33.
+// trimZID drops the zero bytes at the end, which are the most significant: 11 22 33 00 names the same node as 11 22 33.
 func trimZID(zid []byte) []byte {
 	for len(zid) > 0 && zid[len(zid)-1] == 0 {
 		zid = zid[:len(zid)-1]
@@ -156,10 +155,10 @@ func trimZID(zid []byte) []byte {
 	return zid
 }
 
-// Open ends a handshake (Ack false: with the acceptor's cookie) or confirms it.
+// Open ends a handshake (Ack is false; it carries the acceptor's cookie) or confirms its end.
 type Open struct {
 	Ack     bool
-	LeaseMS uint64 // a sender that is silent for this time is dead
+	LeaseMS uint64 // the receiver takes the sender for dead when it is silent for this time
 	SN      uint32 // first sequence number of the sender's lanes
 	Cookie  []byte // only without Ack
 }
@@ -179,7 +178,7 @@ func ParseOpen(c *Cursor) (Open, error) {
 	return m, c.Err()
 }
 
-// AppendOpen appends m, with its lease in seconds where that is exact.
+// AppendOpen appends m. It writes the lease in seconds when it is a whole number of seconds, else in milliseconds.
 func AppendOpen(dst []byte, m *Open) []byte {
 	head := len(dst)
 	dst = append(dst, IDOpen)
@@ -234,7 +233,7 @@ func AppendClose(dst []byte, r Reason) []byte { return append(dst, IDClose, byte
 // AppendKeepAlive appends a KeepAlive.
 func AppendKeepAlive(dst []byte) []byte { return append(dst, IDKeepAlive) }
 
-// SkipTransport passes over a KeepAlive or a transport OAM, header included.
+// SkipTransport skips a KeepAlive or a transport OAM, including its header.
 func SkipTransport(c *Cursor) error {
 	h := c.byte()
 	if ID(h) == IDTransportOAM {
@@ -258,7 +257,7 @@ func skipBody(c *Cursor, header byte) {
 	}
 }
 
-// Lane is the header of a Frame or of a Fragment. It names the sequence that the message continues.
+// Lane is the header of a Frame or of a Fragment. It tells which lane's sequence of messages it continues.
 type Lane struct {
 	Reliable bool
 	SN       uint32
@@ -270,7 +269,7 @@ type Lane struct {
 
 const dataPriority = 5
 
-// FrameHeader and FragmentHeader are the largest sizes of their headers, in bytes.
+// FrameHeader and FragmentHeader are the largest sizes, in bytes, of the headers of a Frame and a Fragment.
 const (
 	FrameHeader    = 1 + 5 + 2
 	FragmentHeader = 1 + 5 + 2 + 1

@@ -1,7 +1,7 @@
 package codec
 
-// Timestamp is the time at which a sample was made, as NTP64 since 1970, and the id of the clock's
-// node. It is absent when ID is empty.
+// Timestamp is the time at which a sample was made, as NTP64 since 1970, and the id of the node whose clock measured
+// it. It is absent when ID is empty.
 type Timestamp struct {
 	Time uint64
 	ID   []byte
@@ -85,15 +85,15 @@ func (l *list) addSource(s Source) {
 }
 
 // Expr is a key expression on the wire: the number of a declared prefix (0: no prefix) and the text
-// after it, plainly concatenated. Sender selects the table of numbers: the one of the node that
-// sent this message, or the one of the receiver.
+// after it, plainly concatenated. Sender selects the table of numbers: the table of the node that sent this message, or
+// the receiver's.
 type Expr struct {
 	Scope  uint16
 	Suffix []byte
 	Sender bool
 }
 
-// Key returns a whole key as an Expr, as all our messages carry it.
+// Key returns an Expr with the whole key as text. All our messages carry keys in this form.
 func Key[T string | []byte](key T) Expr { return Expr{Suffix: []byte(key), Sender: true} }
 
 func (c *Cursor) expr(suffix, sender bool) Expr {
@@ -123,7 +123,7 @@ func appendExpr(dst []byte, e Expr, head int, flagN, flagM byte) []byte {
 // (0x08), express (0x10), block the first only (0x20).
 type QoS byte
 
-// QoS of messages that do not choose their own.
+// The QoS of messages for which the caller chooses none.
 const (
 	DefaultQoS QoS = 0x05 // Data, drop
 	ControlQoS QoS = 0x08 // declarations and interests: Control, block
@@ -144,7 +144,7 @@ func (q QoS) Data() QoS {
 	return q
 }
 
-// Envelope holds the fields that every network message may have beside its own.
+// Envelope holds the optional fields that all kinds of network messages have in common.
 type Envelope struct {
 	QoS       QoS
 	Timestamp Timestamp
@@ -158,7 +158,7 @@ const (
 	extNode      = 0x03 | extMust | extNum
 )
 
-// take reports whether the extension belongs to the envelope, and keeps it.
+// take reports whether the extension belongs to the envelope, and if so stores its value.
 func (e *Envelope) take(x *extensions) bool {
 	switch x.id {
 	case extQoS:
@@ -178,7 +178,7 @@ func (e *Envelope) take(x *extensions) bool {
 	return true
 }
 
-// envelope reads the extensions of a message that has no others.
+// envelope reads the extensions of a message whose kind has no extensions except those of the envelope.
 func (c *Cursor) envelope(header byte, e *Envelope) {
 	for x := c.extensions(header); x.next(); {
 		if !e.take(&x) {
@@ -187,8 +187,8 @@ func (c *Cursor) envelope(header byte, e *Envelope) {
 	}
 }
 
-// addEnvelope appends the fields that differ from the defaults; messages with a node id write it
-// last.
+// addEnvelope appends the fields that differ from their defaults, except the node id, which a message writes after its
+// other extensions.
 func (l *list) addEnvelope(e *Envelope) {
 	if e.QoS != DefaultQoS {
 		l.addNum(extQoS, uint64(e.QoS))

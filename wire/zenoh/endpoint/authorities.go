@@ -22,7 +22,8 @@ type revocations struct {
 	*x509.RevocationList
 }
 
-// readAuthorities reads a root CA file, which must hold an authority; without a path it returns none.
+// readAuthorities reads a root CA file, which must contain at least one authority. Without a path it returns no
+// authorities.
 func readAuthorities(path string) (a authorities, err error) {
 	if path == "" {
 		return a, nil
@@ -65,7 +66,7 @@ func readAuthorities(path string) (a authorities, err error) {
 	return a, nil
 }
 
-// signer returns the authority that signed a list; nil: none of these.
+// signer returns the authority of a that signed the list, or nil when none of them did.
 func (a *authorities) signer(list *x509.RevocationList) *x509.Certificate {
 	for _, root := range a.roots {
 		if list.CheckSignatureFrom(root) == nil {
@@ -75,7 +76,8 @@ func (a *authorities) signer(list *x509.RevocationList) *x509.Certificate {
 	return nil
 }
 
-// pool returns the authorities for crypto/tls; nil, the system's, without a file.
+// pool returns the authorities for crypto/tls. Without a root CA file it returns nil, which means the system's
+// authorities.
 func (a *authorities) pool() *x509.CertPool {
 	if len(a.roots) == 0 {
 		return nil
@@ -87,7 +89,7 @@ func (a *authorities) pool() *x509.CertPool {
 	return pool
 }
 
-// verify refuses a connection each of whose chains has a revoked certificate.
+// verify refuses a connection when each of its verified chains contains a revoked certificate.
 func (a *authorities) verify(c tls.ConnectionState) (err error) {
 	for _, chain := range c.VerifiedChains {
 		if err = a.revokedIn(chain); err == nil {
@@ -116,7 +118,7 @@ func (a *authorities) revokedIn(chain []*x509.Certificate) error {
 	return nil
 }
 
-// findings lists the revocation lists that are out of date. They are in use all the same: with none, every
+// findings lists the revocation lists that are out of date. These lists stay in use, because without a list every
 // revoked certificate would be accepted.
 func (a *authorities) findings(file string, now time.Time) (found []Finding) {
 	for _, list := range a.revoked {
@@ -128,7 +130,7 @@ func (a *authorities) findings(file string, now time.Time) (found []Finding) {
 	return found
 }
 
-// revokedError is a certificate that its authority has revoked.
+// revokedError is the error for a certificate that its authority has revoked.
 type revokedError struct {
 	certificate *x509.Certificate
 	at          time.Time

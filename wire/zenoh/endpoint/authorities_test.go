@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
-// Goal: a certificate that its authority has revoked is refused on either side, also when the list is
-// out of date, and no other certificate is.
+// Goal: either side refuses a certificate that its authority has revoked, also when the revocation list is out of date.
+// It refuses no other certificate.
 func TestRevokedCertificates(t *testing.T) {
 	ca, now := endpointtest.New(t), time.Now()
 	server, serverKey := ca.Issue("server", "127.0.0.1")
@@ -67,7 +67,8 @@ func TestRevokedCertificates(t *testing.T) {
 	}
 }
 
-// Goal: a list of another authority revokes nothing, so that its file is refused.
+// Goal: a root CA file with a revocation list of an authority that is not in the file is refused, because such a list
+// would revoke nothing.
 func TestListOfAnotherAuthority(t *testing.T) {
 	ours, theirs := endpointtest.New(t), endpointtest.Make(t, func(c *x509.Certificate) {
 		c.Subject.CommonName = "other"

@@ -58,7 +58,7 @@ type Finding struct {
 	Refused bool   // links are refused because of it, by the other side or by us
 }
 
-// judge reports a certificate that is outside its dates, or will be soon.
+// judge returns a finding for a certificate that has ended, ends soon or is not valid yet.
 func judge(c *x509.Certificate, file, effect string, now time.Time) []Finding {
 	what := fmt.Sprintf("the certificate %s of %s", named(c), file)
 	left := c.NotAfter.Sub(now)
@@ -77,7 +77,8 @@ func judge(c *x509.Certificate, file, effect string, now time.Time) []Finding {
 	return nil
 }
 
-// openKey reports a private key that every user of this machine may read. A folder may protect it.
+// openKey returns a finding for a private key that every user of this machine can read, because neither the file's mode
+// nor the folder's prevents it.
 func openKey(file string) []Finding {
 	const others, enter = 0o004, 0o001
 	key, err := os.Stat(file)
@@ -100,12 +101,13 @@ func days(left time.Duration) string {
 	return "less than two hours"
 }
 
-// Ending lists, as sentences, the certificates whose validity has ended, ends soon, or has not
-// begun. It leaves out files that cannot be read: their users report them.
+// Ending lists, as sentences, the certificates whose validity has ended, ends soon, or has not begun, and the private
+// keys that every user of this machine can read. It leaves out files that cannot be read, since dialling and listening
+// report them.
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
-// Ends adds the end of the validity of each certificate file that is set and can be read: of the root CA,
-// of the certificate for dialling and of the one for listening.
+// Ends calls add with the end of the validity of each certificate file that is set and can be read: "ca" is the root
+// CA, "connect" the certificate for dialling, "listen" the certificate for listening.
 func (s *Security) Ends(add func(file string, end time.Time)) {
 	for _, f := range []struct{ name, path string }{
 		{"ca", s.RootCA}, {"connect", s.ConnectCertificate}, {"listen", s.ListenCertificate},
@@ -127,10 +129,10 @@ func (s *Security) ending(now time.Time) (warnings []string) {
 	return warnings
 }
 
-// DialFindings is Ending for the certificates by which we dial.
+// DialFindings returns the findings for the root CA, and for the certificate and the key with which we dial.
 func (s *Security) DialFindings() []Finding { return s.dialling(time.Now()) }
 
-// dialling returns the findings for the certificates by which we dial.
+// dialling is DialFindings at the instant now.
 func (s *Security) dialling(now time.Time) []Finding {
 	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now),
 		s.fileFindings(s.ConnectCertificate, "servers refuse it", now), openKey(s.ConnectKey))
@@ -155,8 +157,8 @@ func (e Endpoint) Listening(now time.Time) []Finding {
 	return (&certificates{security: e.Security}).findings(now)
 }
 
-// Dialling lists the faults of the certificates used to dial this endpoint, whose files are read
-// anew for every attempt.
+// Dialling lists the faults of the certificates used to dial this endpoint. Every attempt to dial reads their files
+// again.
 func (e Endpoint) Dialling(now time.Time) (found []Finding) {
 	if e.Protocol != TLS {
 		return nil

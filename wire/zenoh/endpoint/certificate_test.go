@@ -87,7 +87,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A file in DER, which is no text, gets the command that makes PEM of it.
+// The error for a file in DER, a binary format, contains the command that converts the file to PEM.
 func TestDERIsNamed(t *testing.T) {
 	cert, _ := endpointtest.New(t).Issue("arm")
 	block, _ := pem.Decode(rttest.Must(os.ReadFile(cert))(t))

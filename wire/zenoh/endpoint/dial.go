@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// connectTimeout is the longest time for which the system may try to connect before we begin anew:
-// it repeats a lost SYN after 1, 3 and 7 seconds, which is too slow for a network that has just
-// returned.
+// connectTimeout is the longest time for which the system may try to connect; then we begin a new attempt. The system
+// repeats a lost SYN 1, 3 and 7 seconds after the first, which is too slow when the network has just returned.
 const connectTimeout = 3 * time.Second
 
-// Dial connects, TLS handshake included. It ends early when ctx does. prepare, if not nil, is
-// called with the connection before TLS begins on it.
+// Dial connects, TLS handshake included. It gives up when ctx ends. If prepare is not nil, Dial calls it with the
+// connection before the TLS handshake.
 func (e Endpoint) Dial(ctx context.Context, prepare func(net.Conn)) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1, Timeout: connectTimeout}
 	if e.Protocol == Unix {
@@ -57,8 +56,8 @@ func (e Endpoint) dialResult(conn net.Conn, err error, prepare func(net.Conn)) (
 	return conn, nil
 }
 
-// Unreachable returns the error for an endpoint that does not answer, with the system's error
-// without its wrappers.
+// Unreachable returns the error for an endpoint that does not answer. It contains the system's error without the
+// wrappers of package net.
 func (e Endpoint) Unreachable(cause error) error {
 	var sys *os.SyscallError
 	var op *net.OpError

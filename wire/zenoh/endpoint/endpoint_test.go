@@ -84,8 +84,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// exchange listens and dials and sends a byte each way. It returns the errors of
-// both sides; the dialling side's is the first of handshake and read.
+// exchange listens at one endpoint, dials the other and sends a byte each way. It returns the errors of both sides.
+// dialled is the error of the handshake, else of the first read.
 func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	t.Helper()
 	l := rttest.Must(listen.Listen())(t)
@@ -135,7 +135,8 @@ func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	return <-side, err
 }
 
-// Goal: each side trusts the certificates that it should; TestEachFailureHasItsOwnCure has the others.
+// Goal: each side trusts the certificates that it should trust. TestEachFailureHasItsOwnCure tests the certificates
+// that a side must refuse.
 func TestTrust(t *testing.T) {
 	ours, foreign := endpointtest.New(t), endpointtest.New(t)
 	server, serverKey := ours.Issue("server", "localhost", "127.0.0.1", "::1")
@@ -212,8 +213,8 @@ type fix struct {
 	never             string
 }
 
-// Goal: each cause of a TLS failure is named exactly, with names and dates, and with its remedy;
-// "give the root CA" is the remedy of one cause only.
+// Goal: the error names each cause of a TLS failure exactly, with names, dates and the remedy. Only one cause has the
+// remedy "give the root CA".
 func TestEachFailureHasItsOwnCure(t *testing.T) {
 	const giveCA = "give the root CA"
 	hour := time.Hour
@@ -327,7 +328,7 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 	}
 }
 
-// A certificate that every client refuses is found before a robot dials.
+// The listener reports a certificate that every client would refuse before a robot dials.
 func TestListeningWithACertificateForClients(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) {
@@ -376,9 +377,8 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 	}
 }
 
-// A client without TLS at a tls/ listener learns the cause from the listener's answer, and the
-// listener's log names it, too: also when the length of the client's first message looks like a TLS
-// record type.
+// When a client without TLS dials a tls/ listener, the client's error and the listener's error both name the cause,
+// also when the length of the client's first message looks like a TLS record type.
 func TestPlainBytesAtATLSListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("gpu", "127.0.0.1")
@@ -413,8 +413,8 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 	}
 }
 
-// Goal: a listener reports at any time the faults of the certificates that it shows now, and that
-// newer files are not used.
+// Goal: at any time a listener can report the faults of the certificates that it shows now, and that it does not use
+// newer files.
 func TestCertificatesOfAListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	now := time.Now()
@@ -486,7 +486,7 @@ func TestCertificatesOfAListener(t *testing.T) {
 	check(now, false, own+": no such file", "are not used")
 }
 
-// Goal: wrong files are named, with the expected content, before anything is dialled.
+// Goal: before any dial, an error names a wrong file and its expected content.
 func TestFilesAreChecked(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("a", "127.0.0.1")
@@ -593,8 +593,8 @@ func copyFile(t *testing.T, from, to string) {
 	rttest.Do(t, os.WriteFile(to, b, 0o600))
 }
 
-// Goal: a dead process's socket file does not prevent a listener; a socket in use, or a file of
-// another kind, does.
+// Goal: Listen replaces the socket file of a dead process. It fails where a socket is in use or a file of another kind
+// exists.
 func TestSocketFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "z.sock")
 	at := Endpoint{Protocol: Unix, Address: path}

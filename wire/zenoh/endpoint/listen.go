@@ -64,8 +64,8 @@ func (e Endpoint) Listen() (*Listener, error) {
 	return l, nil
 }
 
-// lockSocket locks a socket file for this process, as the official implementation
-// does, with a file beside it, and removes an abandoned socket.
+// lockSocket locks a socket file for this process with a lock file beside it, as the official implementation does, and
+// removes the socket file of a dead process.
 func lockSocket(path string) (lock *os.File, err error) {
 	if lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func lockSocket(path string) (lock *os.File, err error) {
 // Endpoint returns the listener's endpoint with the real port.
 func (l *Listener) Endpoint() string { return l.endpoint.Protocol + "/" + l.Addr().String() }
 
-// Close ends the listener. It removes its socket file, and releases the lock last.
+// Close ends the listener. It removes its socket file, and then releases the lock.
 func (l *Listener) Close() (err error) {
 	if l.Listener != nil {
 		err = l.Listener.Close()
@@ -104,8 +104,8 @@ func (l *Listener) Close() (err error) {
 	return err
 }
 
-// Secure does the TLS handshake on an accepted connection of a tls/ endpoint. It ends at conn's
-// deadline at the latest.
+// Secure does the TLS handshake on an accepted connection of a tls/ endpoint. The handshake ends at conn's deadline at
+// the latest.
 func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 	if l.certificates == nil {
 		return conn, nil
@@ -118,16 +118,15 @@ func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 	secure := tls.Server(&greeted{Conn: conn}, cfg)
 	if err := secure.Handshake(); err != nil {
 		if speaksNoTLS(err) {
-			conn.Write(plainAlert) // by it our client without TLS recognises a TLS listener
+			conn.Write(plainAlert) // from this alert our client without TLS recognises a TLS listener
 		}
 		return nil, l.endpoint.Security.accepted(err, time.Now())
 	}
 	return secure, nil
 }
 
-// greeted is a connection whose first bytes must be those of a TLS handshake. crypto/tls checks
-// only the first byte and waits for the announced length, and Zenoh's first message may begin like
-// a record.
+// greeted is a connection whose first bytes must be those of a TLS handshake. crypto/tls checks only the first byte and
+// then waits for the announced length, and Zenoh's first message may begin with the same byte as a TLS record.
 type greeted struct {
 	net.Conn
 	seen int // number of first bytes seen
@@ -159,11 +158,11 @@ func speaksNoTLS(err error) bool {
 	return errors.Is(err, errNoTLS) || errors.As(err, &record)
 }
 
-// plainAlert is TLS's fatal alert for an unsupported version, unencrypted.
+// plainAlert is an unencrypted TLS record with the fatal alert for an unsupported version.
 var plainAlert = []byte{21, 3, 1, 0, 2, 2, alertVersion}
 
-// Certificates lists the faults, present or soon to come, of the certificates that the listener
-// shows and requires, after it has read changed files.
+// Certificates first reads changed files. Then it lists the faults, present or soon to come, of the certificates that
+// the listener shows and requires.
 func (l *Listener) Certificates(now time.Time) []Finding {
 	if l.certificates == nil {
 		return nil
@@ -171,15 +170,15 @@ func (l *Listener) Certificates(now time.Time) []Finding {
 	return l.certificates.findings(now)
 }
 
-// certificates are the certificates of a listener, read again when a file has changed. An unusable
-// set does not replace a usable one.
+// certificates are the certificates of a listener, read again when a file has changed. New files that are not usable do
+// not replace usable certificates.
 type certificates struct {
 	security Security
 
 	mu       sync.Mutex
 	cfg      *tls.Config    // guarded by mu
 	trusted  authorities    // that vouch for clients. Guarded by mu
-	failed   error          // why the present files are not used. Guarded by mu
+	failed   error          // the reason why the newest files are not used. Guarded by mu
 	versions [3]fileVersion // guarded by mu
 }
 
@@ -203,8 +202,8 @@ func (k *certificates) config() (*tls.Config, error) {
 	return k.read(time.Now())
 }
 
-// read does the work of config. Called with mu held. A set whose certificate has ended, or is not
-// valid yet, is not used while the previous one is valid.
+// read does the work of config. Called with mu held. As long as the previous certificate is valid, it does not use a
+// new certificate that has ended or is not valid yet.
 func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	s := &k.security
 	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}
@@ -231,7 +230,7 @@ func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	return k.cfg, nil
 }
 
-// validAt reports whether the certificate of a listener is valid at an instant.
+// validAt reports whether the listener's certificate in cfg is valid at the instant at.
 func validAt(cfg *tls.Config, at time.Time) bool {
 	leaf := cfg.Certificates[0].Leaf
 	return !at.Before(leaf.NotBefore) && !at.After(leaf.NotAfter)

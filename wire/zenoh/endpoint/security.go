@@ -16,12 +16,11 @@ import (
 // maxPEM is the largest size of a certificate or key file, in bytes.
 const maxPEM = 1 << 20
 
-// Security configures TLS by PEM files. They are read again for every dialled connection, and for
-// accepted connections when they have changed, so that certificates may be renewed while the
-// process runs.
+// Security configures TLS by PEM files. A dialler reads the files for every connection; a listener reads them again
+// when they have changed. So certificates may be renewed while the process runs.
 type Security struct {
 	// RootCA holds the authorities that vouch for the other side, and may hold their revocation lists.
-	// Empty: the system's when dialling; required when listening with MutualTLS.
+	// When it is empty, a dialler trusts the system's authorities. A listener with MutualTLS requires it.
 	RootCA string
 
 	ConnectCertificate string // shown when dialling, leaf first; empty: no certificate
@@ -33,8 +32,8 @@ type Security struct {
 	AnyName   bool // dialling: the certificate need not name the host
 }
 
-// options maps the settings that an endpoint may have after '#' to their fields. Zenoh's inline
-// variants (_base64, _raw) would put keys on command lines.
+// options maps the settings that an endpoint may have after '#' to their fields. Zenoh's options with the content
+// itself (_base64, _raw) are left out, because they would put keys on command lines.
 var options = map[string]func(s *Security, v string) error{
 	"root_ca_certificate_file": func(s *Security, v string) error { s.RootCA = v; return nil },
 	"connect_certificate_file": func(s *Security, v string) error { s.ConnectCertificate = v; return nil },
@@ -76,14 +75,14 @@ func (s *Security) set(text string) error {
 	return nil
 }
 
-// baseConfig is the configuration that both sides share. Records have their full size from the
-// start, because a batch is of no use before its last byte has arrived. Session tickets are off:
-// they would let a node return without showing its certificate again.
+// baseConfig is the configuration that both sides share. Records have their full size from the start, because the
+// receiver cannot use a batch before its last byte has arrived. Session tickets are off, because with a ticket a node
+// could return without showing its certificate again.
 func baseConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, SessionTicketsDisabled: true}
 }
 
-// clientConfig is the TLS side of a connection to host.
+// clientConfig returns the TLS configuration for dialling host.
 func (s *Security) clientConfig(host string) (*tls.Config, error) {
 	cfg := baseConfig()
 	host, _, _ = strings.Cut(host, "%") // an IPv6 zone is local, not in the certificate
@@ -106,7 +105,7 @@ func (s *Security) clientConfig(host string) (*tls.Config, error) {
 	}
 	cfg.VerifyConnection = trusted.verify
 	if s.AnyName {
-		// VerifyConnection repeats Go's own checks, except for the name.
+		// This switches Go's own checks off. VerifyConnection makes them all, except the check of the name.
 		cfg.InsecureSkipVerify = true
 		cfg.VerifyConnection = func(c tls.ConnectionState) (err error) {
 			if c.VerifiedChains, err = chainsOf(c.PeerCertificates, cfg.RootCAs); err != nil {
@@ -163,14 +162,14 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// allows reports whether a certificate may be used for a purpose: without extendedKeyUsage it may
-// be used for all.
+// allows reports whether a certificate may be used for a purpose. A certificate without extendedKeyUsage may be used
+// for every purpose.
 func allows(c *x509.Certificate, usage x509.ExtKeyUsage) bool {
 	return len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, usage) ||
 		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
-// loadCertificate loads a certificate and its key; side is the common prefix of their options.
+// loadCertificate loads a certificate and its key; side is the common prefix of the names of the two options.
 func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 	if certificate == "" || key == "" {
 		return tls.Certificate{}, fmt.Errorf("wire/zenoh: TLS %s certificate %q with key %q: they go together", side,
@@ -193,8 +192,8 @@ func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 	return p, nil
 }
 
-// readPEM reads a file whose PEM blocks are all whole: encoding/pem leaves out a damaged block, such as a
-// revocation list, without an error.
+// readPEM reads a file and refuses damaged PEM blocks. encoding/pem would skip a damaged block, such as a revocation
+// list, without an error.
 func readPEM(path string) ([]byte, error) {
 	text, err := userfile.Read(path, maxPEM)
 	if err != nil {

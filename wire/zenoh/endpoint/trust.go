@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// AuthError is a TLS handshake that one of the two sides refused.
+// AuthError is the error of a TLS handshake that one of the two sides refused.
 type AuthError struct {
 	Endpoint string
 	Fix      string
@@ -29,7 +29,7 @@ func (a *AuthError) Error() string {
 
 func (a *AuthError) Unwrap() error { return a.Err }
 
-// PlainError is a connection on which only one of the two sides uses TLS.
+// PlainError is the error of a connection on which only one of the two sides uses TLS.
 type PlainError struct {
 	Endpoint string
 	Fix      string
@@ -42,7 +42,7 @@ func (p *PlainError) Error() string {
 
 func (p *PlainError) Unwrap() error { return p.Err }
 
-// The alerts by which the other side refuses a handshake.
+// The alerts with which the other side refuses a handshake.
 //
 // Source: RFC 8446, section 6.
 const (
@@ -58,8 +58,8 @@ const (
 	alertRequired    = 116
 )
 
-// alertOf returns the alert by which the other side has ended TLS. Go's type of a received alert is
-// not exported; it is recognised by its text.
+// alertOf returns the alert with which the other side has ended TLS. Go does not export the type of a received alert,
+// so alertOf recognises the alert by its text.
 func alertOf(err error) (alert tls.AlertError, ok bool) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
@@ -76,13 +76,13 @@ func alertOf(err error) (alert tls.AlertError, ok bool) {
 	return 0, true
 }
 
-// who is one end of a connection, in the words of the messages.
+// who describes one end of a connection in the words that the errors use.
 type who struct {
 	whose string // "its" or "the robot's"
 	usage x509.ExtKeyUsage
 	role  string // that usage
 	key   string // extendedKeyUsage, as openssl writes it
-	roots string // file of the authorities that are to vouch for it; empty: the system's
+	roots string // file of the authorities that must vouch for this end; empty: the system's authorities
 	renew string // who has to renew it, for messages
 }
 
@@ -127,7 +127,7 @@ func issuer(c *x509.Certificate) string {
 	return fmt.Sprintf("%q", c.Issuer.String())
 }
 
-// hostsOf are the names and addresses that a certificate is for.
+// hostsOf lists the host names and addresses for which a certificate is valid.
 func hostsOf(c *x509.Certificate) string {
 	names := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -141,7 +141,8 @@ func hostsOf(c *x509.Certificate) string {
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// outside explains a certificate that has ended or is not valid yet.
+// outside returns the cause and the cure for a certificate that has ended or is not valid yet. is is false for a valid
+// certificate.
 func outside(c *x509.Certificate, now time.Time, what, renew string) (cause error, fix string, is bool) {
 	switch {
 	case now.After(c.NotAfter):
@@ -156,7 +157,7 @@ func outside(c *x509.Certificate, now time.Time, what, renew string) (cause erro
 	return nil, "", false
 }
 
-// unverified explains why the other side's certificate was refused.
+// unverified returns the cause and the cure when we refused the other side's certificate.
 func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (cause error, fix string) {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -196,7 +197,7 @@ func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (ca
 	return fmt.Errorf("%s: %w", what, err), "have it made anew " + w.renew
 }
 
-// unknown explains why no chain leads from a certificate to one of the roots.
+// unknown returns the cause and the cure when no chain leads from a certificate to one of the roots.
 func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause error, fix string) {
 	leaf, last := chain[0], chain[len(chain)-1]
 	what := fmt.Sprintf("%s certificate %s", w.whose, named(leaf))
@@ -246,7 +247,7 @@ func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause
 	return fmt.Errorf("%s was signed by %s, and %s", what, issuer(last), where), fix
 }
 
-// shown explains why the other side may have refused our certificate; file is empty when we show no
+// shown returns why the other side may have refused our certificate, and the cure. file is empty when we show no
 // certificate.
 func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix string) {
 	if file == "" {
@@ -280,8 +281,8 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 
 const oldTLS = "it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3"
 
-// Refused turns the error of a first read into an AuthError if it is the other
-// side's refusal of our certificate, which in TLS 1.3 arrives only then.
+// Refused turns the error of the first read into an AuthError when the other side has refused our certificate. In TLS
+// 1.3 this refusal arrives only after our side's handshake, with the first read.
 func (e Endpoint) Refused(err error) error {
 	alert, ok := alertOf(err)
 	if e.Protocol != TLS || !ok {
@@ -304,7 +305,7 @@ func (e Endpoint) Refused(err error) error {
 	}
 }
 
-// tlsError adds the remedy to the error of a failed TLS handshake.
+// tlsError turns the error of a TLS handshake in which we dialled into an error with the cause and the remedy.
 func (e Endpoint) tlsError(err error, now time.Time) error {
 	var record tls.RecordHeaderError
 	var unverified *tls.CertificateVerificationError
@@ -338,7 +339,7 @@ func (e Endpoint) tlsError(err error, now time.Time) error {
 	return e.Unreachable(err)
 }
 
-// accepted explains why a TLS handshake with a node that has dialled us failed.
+// accepted turns the error of a TLS handshake with a node that dialled us into an error with the cause and the remedy.
 func (s *Security) accepted(err error, now time.Time) error {
 	var unverified *tls.CertificateVerificationError
 	alert, alerted := alertOf(err)

@@ -49,7 +49,7 @@ type links struct {
 	up      bool
 	changed time.Time
 	lost    error
-	refused error // by a CloseError: the answer to an already known node id
+	refused error // the CloseError with which a router refuses a node id that it still knows
 }
 
 func (l *links) note(e zenoh.LinkEvent) {
@@ -77,9 +77,9 @@ func (l *links) are(t *testing.T, up bool, since time.Time) (after time.Duration
 	return l.changed.Sub(since), l.lost
 }
 
-// Goal: with an official router whose lease is the default of 10 s, our sessions notice a cut cable
-// long before that lease ends and reconnect by themselves when the cable is back. The router does
-// not refuse them although it still knows them, and everything works as before.
+// Goal: at an official router with the default lease of 10 s, our sessions detect a cut cable long before this lease
+// ends, and reconnect without help when the cable is back. The router does not refuse them although it still has their
+// old links, and all declarations work as before.
 func TestCableCutBehindARouter(t *testing.T) {
 	if os.Getenv(cableEnv) == "" {
 		inNamespace(t)
@@ -118,7 +118,7 @@ func TestCableCutBehindARouter(t *testing.T) {
 	})
 }
 
-// inNamespace runs the test in a process with a network of its own.
+// inNamespace runs the test in a process in a new network namespace.
 func inNamespace(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "3m")
@@ -142,8 +142,8 @@ func inNamespace(t *testing.T) {
 	}
 }
 
-// Goal: a connection that goes silent without ending, as through another proxy, is noticed at the
-// end of the router's lease, and not before: its system still confirms our bytes.
+// Goal: a connection may go silent without ending, for example through a proxy whose system still confirms our bytes.
+// Our session ends it at the end of the router's lease, and not before.
 func TestSilenceBehindARouter(t *testing.T) {
 	t.Parallel()
 	over(t, func(t *testing.T, v version) {

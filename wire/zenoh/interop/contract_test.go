@@ -9,11 +9,12 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// network makes the nets of one test; the processes that it starts stay up across the cases.
+// network starts the processes of one test, which stay up across the cases, and returns the function that opens the
+// sessions of a case.
 type network func(t *testing.T, v version) func(t *testing.T) sessiontest.Net
 
-// networks are all positions that our and the official implementation can have. Those marked once
-// are tested with the newest version only.
+// networks lists all positions in a network that our and the official implementation can have. Networks marked once are
+// tested with the newest version only.
 var networks = []struct {
 	name string
 	make network
@@ -72,17 +73,16 @@ var networks = []struct {
 		}, true},
 }
 
-// lacks lists the abilities that the official binding does not have. Its watchers take the end of
-// one holder of a token, itself or another, for the end of the token, and may show one token twice
-// to a later watcher.
+// lacks lists the abilities that the official binding does not have. When one of several holders of a token ends, the
+// binding's watchers report the end of the token; and they may report one token twice to a later watcher.
 var lacks = sessiontest.Lacks{Latest: true, SharedTokens: true}
 
 func connecting(p *zenohtest.Proxy) zenoh.Config {
 	return zenoh.Config{Connect: []string{p.Endpoint()}}
 }
 
-// through makes two sessions dial our listener, which relays: official sessions in the given mode,
-// or ours when the mode is empty.
+// through returns a network in which two sessions dial our listener, which relays between them. Each is an official
+// session in the given mode, or one of our sessions when the mode is empty.
 func through(left, right string) network {
 	return func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		hub := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})

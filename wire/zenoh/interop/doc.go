@@ -3,6 +3,6 @@
 // Python wheel (package zenohtest), a thin layer over the Rust implementation that routers are made
 // of.
 //
-// `make interop` runs them over two versions and names every case. Elsewhere they run over the
-// installed version, and are skipped where it is missing.
+// `make interop` runs these tests with two versions and names every case. Other runs use the installed version, and
+// skip the tests where none is installed.
 package interop

@@ -78,7 +78,7 @@ func (f *fleet) run(name string, args ...string) string {
 	return string(out)
 }
 
-// edit replaces a text in a file; the text must occur.
+// edit replaces a text in a file. It fails when the file does not contain the text.
 func (f *fleet) edit(file, old, new string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, file)
@@ -112,7 +112,7 @@ type program struct {
 	rttest.Output
 }
 
-// start starts a program in the fleet's folder, which the test ends.
+// start starts a program in the fleet's folder, and ends it when the test ends.
 func (f *fleet) start(name string, env []string, args ...string) *program {
 	f.t.Helper()
 	return f.startIn(f.dir, name, env, args...)
@@ -150,7 +150,7 @@ func (f *fleet) server(router string) {
 	rttest.Eventually(f.t, "the server", func() bool { return strings.Contains(log.String(), "serving") })
 }
 
-// arm starts a robot on a simulated arm with a certificate, which may be another robot's.
+// arm starts a robot with a simulated arm. Its certificate may be another robot's.
 func (f *fleet) arm(id, certificate, router, duration, offline string) *program {
 	f.t.Helper()
 	state := f.t.TempDir()
@@ -193,8 +193,8 @@ func (f *fleet) session(name, router string) wire.Session {
 		ConnectKey: file + ".key"}})
 }
 
-// Goal: the configurations of examples/router work with the real programs, and under lean-server's
-// rules a robot's certificate gives no rights over another robot, at one router and across three.
+// Goal: the configurations of examples/router work with the real programs, at a single router and across three. Under
+// lean-server's rules a robot's certificate gives no rights over another robot.
 func TestFleetBehindRouters(t *testing.T) {
 	if len(required) == 0 {
 		t.Skip("make interop runs it")
@@ -218,8 +218,8 @@ func TestFleetBehindRouters(t *testing.T) {
 	})
 }
 
-// holds runs two servers of one service and their robots at these routers, and one robot that tries
-// to act as another.
+// holds runs two servers of a service at the router server, robot arm-b at the router robots, and robot arm-a at the
+// router attacker. There a forger with arm-a's certificate tries to act as arm-b.
 func (f *fleet) holds(server, robots, attacker string) {
 	t := f.t
 	f.server(server)

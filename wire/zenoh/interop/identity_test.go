@@ -26,7 +26,7 @@ func identity(kind string) (blocks []string) {
 	return blocks
 }
 
-// try is a robot with a certificate, and how its run has to end.
+// try is a run of a robot with a certificate, and the expected end of this run.
 type try struct {
 	id, cert, ca, host string // cert: of PREFIX.pem and PREFIX.key
 	code               int
@@ -55,8 +55,8 @@ func (f *fleet) tries(all ...try) {
 	}
 }
 
-// Goal: the commands of docs/fleet.md make, renew and revoke certificates and change the authority, the
-// real programs accept and refuse robots by them, and a robot that streams meanwhile keeps its session.
+// Goal: with the commands of docs/fleet.md certificates are made, renewed and revoked, and the authority is changed.
+// The real programs accept and refuse robots accordingly, and a robot that streams meanwhile keeps its session.
 func TestIdentity(t *testing.T) {
 	if len(required) == 0 {
 		t.Skip("make interop runs it")
@@ -139,8 +139,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// ignoresLists checks that the official router accepts a certificate that the list in its root CA file has
-// revoked, as docs/fleet.md says.
+// ignoresLists checks that the official router accepts a certificate although the list in its root CA file has revoked
+// it, as docs/fleet.md states.
 func (f *fleet) ignoresLists(revoked string) {
 	f.t.Helper()
 	all, _ := versions()

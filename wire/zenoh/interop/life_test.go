@@ -16,8 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// Goal: the keep-alives of both sides hold an idle link for several leases; when the official
-// process is killed, only the end of its lease reveals that.
+// Goal: the keep-alives of both sides keep an idle link up for several leases. When the official process is killed, its
+// token vanishes.
 func TestLinkOutlivesItsLeases(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		var lines atomic.Int32
@@ -41,7 +41,7 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 	})
 }
 
-// everything holds one session's declarations of every kind, used from another session.
+// everything holds one session's declarations of every kind, and another session's means to use them.
 type everything struct {
 	samples, tokens diary
 	pub             wire.Publisher
@@ -75,8 +75,8 @@ func (e *everything) flows(t *testing.T, when string) {
 	})
 }
 
-// Goal: after the router was killed and started again on the same port, all declarations work by
-// themselves, and tokens vanished in between.
+// Goal: after the router was killed and started again on the same port, all declarations work without help. While it
+// was down, all tokens had vanished.
 func TestRouterKilledAndRestarted(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		router, at := v.router(t)
@@ -94,8 +94,8 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 	})
 }
 
-// Goal: an official watcher without history gets the end of an older token, at our listener as at
-// an official router.
+// Goal: an official watcher without history gets the end of a token that is older than the watcher, from our listener
+// as from an official router.
 func TestWatcherWithoutHistory(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, official := v.router(t)
@@ -123,8 +123,8 @@ func TestWatcherWithoutHistory(t *testing.T) {
 	})
 }
 
-// Goal: when an official client or peer is killed with SIGKILL, its token, its subscriber and its
-// queryable vanish, and a new one takes its place.
+// Goal: when an official client or peer is killed with SIGKILL, its token, its subscriber and its queryable vanish, and
+// a new client or peer can take its place.
 func TestTheirsKilled(t *testing.T) {
 	rttest.RealTime(t)
 	over(t, func(t *testing.T, v version) {
@@ -150,9 +150,8 @@ func TestTheirsKilled(t *testing.T) {
 	})
 }
 
-// Goal: for the official side, a session of ours that vanishes without a Close, as with SIGKILL,
-// ends with its connection; a session that goes silent, as when a cable is pulled, ends with its
-// lease.
+// Goal: the official side ends a session of ours that vanishes without a Close, as after SIGKILL, when its connection
+// ends. It ends a session that goes silent, as after a pulled cable, at the end of the session's lease.
 func TestOursVanishes(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, at := v.router(t)
@@ -183,8 +182,8 @@ func TestOursVanishes(t *testing.T) {
 	})
 }
 
-// Goal: a router that admits by certificate and common name lets a robot do exactly the things that
-// its rules allow, and recognises a wrong certificate.
+// Goal: a router with mutual TLS and rules by common name allows a robot exactly the messages in its rules, and refuses
+// a wrong certificate.
 func TestMutualTLSAndAccessControl(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		ca := endpointtest.New(t)
@@ -265,8 +264,7 @@ func foreign(t *testing.T, at, ca string) zenoh.Config {
 		ConnectKey: key}}
 }
 
-// fleetRules let r1 act below fleet/r1, the operator everywhere below fleet, and all other nodes
-// nowhere.
+// fleetRules allow r1 to use the keys below fleet/r1, the operator all keys below fleet, and all other nodes no key.
 var fleetRules = func() map[string]any {
 	every := []string{"put", "delete", "declare_subscriber", "query", "reply", "declare_queryable",
 		"liveliness_token", "liveliness_query", "declare_liveliness_subscriber"}
@@ -303,7 +301,7 @@ func allowed(t *testing.T, robot, boss wire.Session) {
 
 func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	var leaked diary
-	// The robot may not receive from others, and a stranger may not publish for it.
+	// The robot may not receive the samples of other robots, and a stranger may not publish on the robot's keys.
 	rttest.Must(robot.Subscribe("fleet/**", leaked.sample))(t)
 	rttest.Must(boss.Subscribe("fleet/r1/forged", leaked.sample))(t)
 	rttest.Must(stranger.Token("fleet/r1/false"))(t)
@@ -334,7 +332,7 @@ func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	if r, err := boss.Get(context.Background(), "fleet/r1/secret", nil, patience); len(r) != 0 || err != nil {
 		t.Errorf("a stranger's queryable answered %v, %v", r, err)
 	}
-	time.Sleep(200 * time.Millisecond) // the test is about the absence of a sample
+	time.Sleep(200 * time.Millisecond) // a sample that must not arrive would have arrived by then
 	if got := leaked.entries(); len(got) != 0 {
 		t.Errorf("passed though denied: %v", got)
 	}

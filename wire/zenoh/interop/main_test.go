@@ -26,15 +26,15 @@ type version struct {
 	zenohtest.Python
 }
 
-// later in EDGERT_INTEROP leaves these tests to the make interop that follows.
+// later is the value of EDGERT_INTEROP that skips these tests, because a later make interop runs them.
 const later = "later"
 
-// required are the versions in EDGERT_INTEROP, by which make interop requires them and forbids
-// skipping: EDGERT_INTEROP=1.9.0,1.10.2
+// required are the versions in EDGERT_INTEROP, such as EDGERT_INTEROP=1.9.0,1.10.2. make interop sets it, and the tests
+// then fail where a version is missing, instead of being skipped.
 var required = strings.FieldsFunc(os.Getenv("EDGERT_INTEROP"), func(r rune) bool { return r == ',' })
 
-// versions finds the wheels: that of the interpreter itself, and those in folders that
-// tools/setup.sh makes beside it.
+// versions finds the official wheels: the wheel of the interpreter itself, and the wheels in the folders that
+// tools/setup.sh makes beside the interpreter.
 var versions = sync.OnceValues(func() (all []version, missing string) {
 	python := os.Getenv("EDGERT_PYTHON")
 	if python == "" {
@@ -115,9 +115,9 @@ func proxy(t *testing.T, at string) *zenohtest.Proxy {
 	return p
 }
 
-// quick makes a session of ours reconnect soon. On a starved machine the official side keeps the
-// link, too: its reading task must run within the lease, our default of which is 2 s, or it ends
-// the link.
+// quick changes the configuration of a session so that it reconnects soon, and lengthens its lease. The official side
+// ends a link when its reading task does not run within the lease, and on a busy machine our default of 2 s is too
+// short for that.
 func quick(cfg zenoh.Config) zenoh.Config {
 	cfg.BackoffMin, cfg.BackoffMax = 20*time.Millisecond, 200*time.Millisecond
 	if cfg.Lease == 0 {
@@ -181,7 +181,7 @@ func (d *diary) entries() []string {
 	return slices.Clone(d.all)
 }
 
-// reads waits until the diary has exactly these entries.
+// reads waits until the diary contains exactly these entries.
 func (d *diary) reads(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string

@@ -1,13 +1,13 @@
-// Package keyexpr is Zenoh's key expressions: the keys of samples, and the patterns by which
-// subscribers, queryables and tokens are matched.
+// Package keyexpr implements Zenoh's key expressions: the keys of samples, and the patterns of subscribers, queryables
+// and queries for tokens.
 //
 // A key expression is UTF-8 text of non-empty chunks joined by '/'. The chunk * matches exactly one
 // chunk, ** any number of them, and $* inside a chunk any run of bytes. A chunk that begins with @
 // is verbatim: only the same bytes match it and no wildcard does, which is why `**` does not match
 // `@lerobot/…`. Every expression has one canonical form, and only that form may be sent.
 //
-// Matching neither recurses nor allocates, so a hostile chain of wildcards costs time in proportion
-// to the product of the lengths, no more.
+// Matching neither recurses nor allocates. So a hostile chain of wildcards takes time at most proportional to the
+// product of the two lengths.
 //
 // Source: the crate zenoh-keyexpr of eclipse-zenoh/zenoh, with which it agrees on 537,043 random
 // pairs.
@@ -19,7 +19,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits that the protocol does not set but a matcher needs.
+// Limits of an expression. The protocol does not set them, but a matcher needs them.
 const (
 	MaxBytes  = 1024
 	maxChunks = 64

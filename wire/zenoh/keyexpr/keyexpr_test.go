@@ -86,9 +86,9 @@ func keys() [][]string {
 	return all
 }
 
-// Property: a literal key matches an expression exactly when the oracle does; two expressions that
-// share a key intersect; an expression that includes another has all keys of the other, and
-// intersects and includes agree with each other.
+// Property: a literal key matches an expression exactly when the oracle reports a match. Two expressions intersect when
+// some key matches both. An expression that includes another matches all keys that the other matches. Intersects and
+// Includes agree with each other.
 func TestAgainstOracle(t *testing.T) {
 	all := keys()
 	shared, inside := 0, 0
@@ -132,8 +132,8 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// Goal: matching ends on chains of wildcards on which a backtracking matcher takes exponential
-// time. The test needs no clock: such a matcher would not return.
+// Goal: matching ends on chains of wildcards on which a backtracking matcher takes exponential time. The test needs no
+// clock, because a backtracking matcher would practically never return.
 func TestWildcardChainsEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name, a, b string
@@ -157,8 +157,8 @@ func TestMatchNoAlloc(t *testing.T) {
 	})
 }
 
-// Property: no panic; the result of canonical passes Check and is stable; an expression intersects
-// and includes itself.
+// Property: no function panics; the result of canonical passes Check and is canonical; an expression intersects and
+// includes itself.
 func FuzzMatch(f *testing.F) {
 	for _, tt := range table {
 		f.Add(tt.a, tt.b)
@@ -179,14 +179,13 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// canonical brings a valid key expression into canonical form, the oracle of
-// errCanonical.
+// canonical returns the canonical form of a valid key expression. Tests compare Check's errCanonical with it.
 func canonical(s string) (string, error) {
 	if err := Check(s); err != errCanonical {
 		return s, err
 	}
 	var out []string
-	pending := false // a ** that goes after the coming run of *
+	pending := false // a ** that belongs after the * chunks that follow
 	for _, chunk := range strings.Split(s, "/") {
 		for strings.Contains(chunk, "$*$*") {
 			chunk = strings.ReplaceAll(chunk, "$*$*", "$*")

@@ -21,13 +21,13 @@ func (c *chunks) cut(s string) bool {
 
 func isVerbatim(chunk string) bool { return len(chunk) > 0 && chunk[0] == '@' }
 
-// Intersects reports whether some key is matched by both a and b. Both must have passed Check; an
-// expression beyond its limits intersects no other.
+// Intersects reports whether some key matches both a and b. Both must have passed Check. An expression beyond the
+// limits of Check intersects no expression.
 //
 //rt:noalloc
 func Intersects(a, b string) bool { return match(a, b, false) }
 
-// Includes reports whether a matches every key that b matches, with the same demands on both.
+// Includes reports whether a matches every key that b matches. Both must have passed Check.
 //
 //rt:noalloc
 func Includes(a, b string) bool { return match(a, b, true) }
@@ -49,8 +49,8 @@ func match(a, b string, includes bool) bool {
 	return l.match(&r, includes)
 }
 
-// match evaluates the definitions of intersection and inclusion from the ends of both expressions;
-// row j holds whether l[i:] and r[j:] match.
+// match evaluates the definitions of intersection and inclusion from the ends of both expressions. For each i, element
+// j of the row tells whether l[i:] and r[j:] match.
 func (l *chunks) match(r *chunks, includes bool) bool {
 	var row, below [maxChunks + 1]bool
 	for i := l.n; i >= 0; i-- {
@@ -87,14 +87,14 @@ func chunkMatch(a, b string, includes bool) bool {
 	return tokensMatch(a, b, includes)
 }
 
-// tokensMatch reports whether two chunks match of which at least one has $*; with includes, a has
-// one. It is linear: a lookup calls it once for each chunk that it tries.
+// tokensMatch reports whether two chunks match, at least one of which contains $*. With includes, a contains it. It
+// takes linear time, because a lookup calls it once for each chunk that it tries.
 func tokensMatch(a, b string, includes bool) bool {
 	switch {
 	case !HasWildcard(b):
 		return globMatch(a, b)
 	case includes:
-		return globMatch(a, b) // only a $* in a includes the $* of b
+		return globMatch(a, b) // in this search only a $* in a can match a $* in b
 	case !HasWildcard(a):
 		return globMatch(b, a)
 	}
@@ -109,9 +109,9 @@ func tokensMatch(a, b string, includes bool) bool {
 	return headA[:n] == headB[:n] && tailA[len(tailA)-m:] == tailB[len(tailB)-m:]
 }
 
-// globMatch reports whether a pattern with at least one $* matches a text: the part before its
-// first $* begins the text, the part after its last ends it, and the parts in between are found in
-// order, each as early as can be.
+// globMatch reports whether a pattern with at least one $* matches a text. The text must begin with the part before the
+// first $*, end with the part after the last $*, and contain the parts in between in order; each is searched as early
+// as possible.
 func globMatch(pattern, text string) bool {
 	head, rest, ok := strings.Cut(pattern, "$*")
 	if !ok {

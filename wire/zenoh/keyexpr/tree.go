@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// Tree holds values by key expression and finds those that intersect another expression: the cost
-// of a lookup depends on its results, not on the size of the tree, except for chunks with $*, which
-// are tried one by one.
+// Tree holds values by key expression and finds the values whose expressions intersect a query. The time of a lookup
+// depends on its results, not on the size of the tree, except that chunks with $* are tried one by one.
 //
-// A lookup visits each pair of a node and a position in the query at most once, so hostile chains
-// of ** cost the product of the two sizes. Lookups share the tree's scratch space, so only one
-// may run at a time, under the lock that guards changes.
+// A lookup visits each pair of a node and a position in the query at most once, so hostile chains of ** take time at
+// most proportional to the product of the two sizes. Lookups share the tree's scratch space, so a lookup needs the same
+// lock as a change.
 type Tree[T any] struct {
 	root  node[T]
 	len   int
@@ -23,13 +22,13 @@ type Tree[T any] struct {
 	found  []T
 }
 
-// node is one chunk on the way to an expression.
+// node is one chunk of one or more stored expressions.
 type node[T any] struct {
 	parent *node[T]
 	chunk  string
 	place  int // index in the parent's plain or globs
 
-	plain []*node[T]          // children that match only themselves, wildcards of the query aside
+	plain []*node[T]          // children without wildcards
 	index map[string]*node[T] // the same by chunk, when they are many
 	globs []*node[T]          // children with $*
 	star  *node[T]            // child *
@@ -40,16 +39,16 @@ type node[T any] struct {
 	set   bool
 
 	lookup uint64    // last lookup that visited the node
-	seen   [2]uint64 // positions in the query at which it visited the node
+	seen   [2]uint64 // bit set of the positions in the query at which the present lookup has visited the node
 }
 
-// linearMax is the largest number of children that are searched one by one.
+// linearMax is the largest number of children that child searches one by one, without a map.
 const linearMax = 8
 
 // Len is the number of expressions with a value.
 func (t *Tree[T]) Len() int { return t.len }
 
-// Nodes is the number of stored chunks; expressions share the chunks of a common beginning.
+// Nodes is the number of stored chunks. Expressions with a common beginning share its chunks.
 func (t *Tree[T]) Nodes() int { return t.nodes }
 
 // Text is the size of the stored chunks together, in bytes.
@@ -145,8 +144,8 @@ func (t *Tree[T]) AppendMatches(dst []T, key string) []T {
 	return dst
 }
 
-// visit continues from a node to which the first i chunks of the query have led. It follows the
-// recurrence of match from the front.
+// visit continues a lookup at a node to which the first i chunks of the query have led. It evaluates the same
+// recurrence as match, but from the front.
 func (t *Tree[T]) visit(n *node[T], i int) {
 	if n.lookup != t.lookup {
 		n.lookup, n.seen = t.lookup, [2]uint64{}
@@ -196,7 +195,7 @@ func (t *Tree[T]) visit(n *node[T], i int) {
 	}
 }
 
-// visitWild visits the children that a chunk with a wildcard matches, with next as their position.
+// visitWild visits the children that match a chunk with a wildcard. The position in the query for these visits is next.
 func (t *Tree[T]) visitWild(n *node[T], chunk string, next int) {
 	everything := chunk == "**" || chunk == "*"
 	for _, c := range n.plain {
@@ -282,8 +281,8 @@ func (n *node[T]) removeChild(c *node[T]) {
 	}
 }
 
-// shrink frees memory when three quarters of the children have been deleted, which slices and maps
-// do not do by themselves.
+// shrink copies the children into smaller slices and maps when three quarters of them have been deleted, because slices
+// and maps never free memory themselves.
 func (n *node[T]) shrink() {
 	left := len(n.plain) + len(n.globs)
 	if n.peak < 8*linearMax || left > n.peak/4 {

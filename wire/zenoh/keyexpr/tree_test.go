@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// exprs draws canonical expressions over so few chunks that they often intersect.
+// exprs draws canonical expressions from a small set of chunks, so that they often intersect.
 var exprs = rapid.Custom(func(t *rapid.T) string {
 	chunk := rapid.SampledFrom([]string{"a", "b", "ab", "ba", "*", "**", "a$*", "$*b", "$*a$*", "@a", "@b", "@a$*"})
 	s, err := canonical(strings.Join(rapid.SliceOfN(chunk, 1, 6).Draw(t, "chunks"), "/"))
@@ -65,7 +65,7 @@ func TestTreeAgainstPairs(t *testing.T) {
 	})
 }
 
-// slowIntersects is the definition of intersection, as a recursion without tables.
+// slowIntersects implements the definition of intersection as a plain recursion.
 func slowIntersects(l, r []string) bool {
 	switch {
 	case len(l) > 0 && l[0] == "**":
@@ -105,7 +105,7 @@ func slowChunk(a, b string, includes bool) bool {
 	return slowBytes(tokens(a), tokens(b), includes)
 }
 
-// tokens cuts a chunk into bytes, with $* as one.
+// tokens cuts a chunk into its bytes; $* is a single token.
 func tokens(s string) (all []string) {
 	for len(s) > 0 {
 		n := 1
@@ -129,7 +129,7 @@ func slowBytes(a, b []string, includes bool) bool {
 	return len(a) == 0 && len(b) == 0
 }
 
-// Property: the tables agree with the recurrences that they implement.
+// Property: Intersects and Includes, which fill tables, agree with the plain recursions of their definitions.
 func TestMatchAgainstRecurrences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")
@@ -143,8 +143,8 @@ func TestMatchAgainstRecurrences(t *testing.T) {
 	})
 }
 
-// Property: canonical is idempotent and keeps the set of keys that the expression matches, and
-// equal sets of the same shape get equal forms.
+// Property: canonical is idempotent, its result matches the same keys as the expression, and expressions of the same
+// shape that match the same keys have the same canonical form.
 func TestCanonicalKeepsTheMeaning(t *testing.T) {
 	all := keys()
 	chunk := rapid.SampledFrom([]string{"a", "b", "*", "**", "$*", "a$*$*", "$*$*b", "@a"})
@@ -165,8 +165,8 @@ func TestCanonicalKeepsTheMeaning(t *testing.T) {
 	})
 }
 
-// Goal: lookups end on the wildcards that take 23 GB at the official router. The test needs no
-// clock: a search that branches at each of them would not return.
+// Goal: lookups end on the wildcards that take 23 GB at the official router. The test needs no clock, because a search
+// that branches at each wildcard would practically never return.
 func TestWildcardLookupsEnd(t *testing.T) {
 	var tree Tree[int]
 	for i := range 60 {

@@ -8,25 +8,24 @@ import (
 )
 
 const (
-	// 1/collectFraction of the limit may be garbage before it is collected.
+	// A collection starts when 1/collectFraction of the limit is garbage.
 	collectFraction = 4
-	// collectInterval is the shortest time between two collections, so that a remote that makes
-	// garbage waits for them instead of setting their rate.
+	// collectInterval is the shortest time between two forced collections. So a remote that causes garbage waits for a
+	// collection, and cannot increase the rate of the collections.
 	collectInterval = 100 * time.Millisecond
-	// 1/debtFraction of the limit may be garbage, or held by links that are ending, before
-	// readers wait until it has been freed: not much more than the garbage that starts a
-	// collection, because a busy machine runs the collection late.
+	// Readers wait while more than 1/debtFraction of the limit is garbage or held by links that are ending. This is not
+	// much more than the garbage that starts a collection, because a busy machine runs the collection late.
 	debtFraction = 3
-	// debtTimeout is the longest wait of readers for links that are ending: a callback may delay
-	// such a link.
+	// debtTimeout is the longest time for which readers wait for links that are ending, since a callback may delay the
+	// end of a link.
 	debtTimeout = time.Second
-	// maxIdleBytes is the largest buffer that stays allocated for the next message, as long as less
-	// than half of the budget is taken.
+	// maxIdleBytes is the size of the largest buffer that a link keeps for the next message while less than half of the
+	// budget is in use.
 	maxIdleBytes = 4 << 20
-	// tlsBytes estimates the memory that TLS keeps for a link: its state, and the buffers of the
-	// longest records.
+	// tlsBytes estimates the memory that TLS keeps for a link: the connection's state, and buffers for the longest
+	// records.
 	tlsBytes = 48 << 10
-	// classes is the number of sizes of shared buffers: powers of two.
+	// classes is the number of sizes that shared buffers may have. The sizes are powers of two.
 	classes = 32
 )
 
@@ -34,20 +33,20 @@ const (
 // that are being received or assembled, or wait to be sent. It counts allocated memory, used or
 // not.
 //
-// When it is exhausted, the links that hold the most are ended, first those of the host whose links
-// together hold the most, unless the link that needs memory is itself the largest one. So a flood
-// ends its own links and not others, however many links it uses.
+// When it is exhausted, the budget ends the largest link of the host whose links together hold the most, and repeats
+// this until there is room or the next link to end is the one that needs memory. So a flood ends its own links and no
+// others, however many links it uses.
 //
 // Freed memory stays in use until it is collected, and the memory of an ended link until its
-// goroutines have returned. Both are the budget's debt: readers that need more memory wait while
-// the debt is large.
+// goroutines have returned. This memory is the budget's debt. Readers that need more memory wait while the debt is
+// large.
 type Budget struct {
 	limit int
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	used    int
-	leaving int // bytes of links that were ended to free memory
+	leaving int // bytes that links still hold that were ended to free memory
 	holders map[*account]int
 	hosts   map[string]*host // with a link
 
@@ -67,8 +66,7 @@ func NewBudget(limit int) *Budget {
 	return b
 }
 
-// AddGarbage counts n bytes of garbage beside the buffers, which are collected
-// with them.
+// AddGarbage counts n bytes of garbage that is not in the buffers. The next collection frees it, too.
 func (b *Budget) AddGarbage(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,10 +109,10 @@ func (b *Budget) collect() {
 	})
 }
 
-// debt is the memory that is counted but no longer used. Called with mu held.
+// debt is the number of bytes that are counted but no longer used. Called with mu held.
 func (b *Budget) debt() int { return b.leaving + b.garbage }
 
-// lend returns an empty buffer of size bytes that are counted already.
+// lend returns an empty buffer with a capacity of size bytes. The caller has counted these bytes already.
 func (b *Budget) lend(size int) []byte {
 	if size&(size-1) != 0 {
 		return make([]byte, 0, size)
@@ -172,12 +170,12 @@ type host struct {
 // account is one link's part of the budget.
 type account struct {
 	budget *Budget
-	end    func() // ends the link; called with locks held, must not take one
+	end    func() // ends the link; it is called with locks held and must not take a lock
 
 	// Guarded by Budget.mu.
 	host    *host
 	ended   bool
-	leaving int // bytes that it held when it was ended to free memory
+	leaving int // bytes that the link held when it was ended to free memory
 }
 
 // join opens the account of a new link of the named host.
@@ -193,8 +191,9 @@ func (b *Budget) join(name string, end func()) account {
 	return account{budget: b, end: end, host: h}
 }
 
-// reserve counts n more bytes. When they do not fit, links are ended until they do, or until this
-// link is the next to end: the largest link of the host whose links hold the most.
+// reserve counts n more bytes and reports whether there is room. When there is none, it ends the largest link of the
+// host whose links together hold the most, and repeats this until there is room. It fails when the next link to end is
+// the account's own.
 func (a *account) reserve(n int) bool {
 	b := a.budget
 	b.mu.Lock()
@@ -217,7 +216,7 @@ func (a *account) reserve(n int) bool {
 		if most == a {
 			return false
 		}
-		// Its memory is soon free: its reader wakes up at once.
+		// The ended link's memory is free soon, because its reader wakes up at once.
 		most.leaving = b.holders[most]
 		b.leaving += most.leaving
 		most.uncount()
@@ -228,8 +227,8 @@ func (a *account) reserve(n int) bool {
 	return !a.ended
 }
 
-// force counts n bytes whether or not there is room; a negative n is garbage. The memory of an
-// ended link becomes garbage once, as a whole: see close.
+// force counts n bytes whether or not there is room. With a negative n it counts freed bytes as garbage, but not for an
+// ended link, whose memory becomes garbage as a whole in close.
 func (a *account) force(n int) {
 	b := a.budget
 	b.mu.Lock()
@@ -265,7 +264,7 @@ func (a *account) uncount() {
 	delete(a.budget.holders, a)
 }
 
-// close returns everything that the account holds. By then nothing may refer to the link's buffers.
+// close returns everything that the account holds. When it is called, nothing may refer to the link's buffers any more.
 func (a *account) close() {
 	b := a.budget
 	b.mu.Lock()
@@ -281,7 +280,7 @@ func (a *account) close() {
 	b.debtPaid.Broadcast()
 }
 
-// recycle gives a lent buffer back at the end of the link.
+// recycle returns a lent buffer to the budget at the end of the link.
 func (a *account) recycle(buf []byte) {
 	a.budget.mu.Lock()
 	part := min(a.leaving, cap(buf)) // when the link was ended to free memory
@@ -292,9 +291,9 @@ func (a *account) recycle(buf []byte) {
 	a.budget.recycle(buf)
 }
 
-// throttle delays a reader while the debt is large, so that the debt grows no further: until the
-// end of a collection that is due, however long that takes on a busy machine, and for links that
-// are ending at most debtTimeout.
+// throttle delays a reader while the debt is large, so that the debt grows no further. It waits for the end of a
+// collection that is due, however long a busy machine takes for it. For links that are ending it waits at most
+// debtTimeout.
 func (a *account) throttle() {
 	b := a.budget
 	b.mu.Lock()
@@ -330,9 +329,8 @@ func (a *account) keeps(buf []byte) bool {
 	return cap(buf) == 0 || cap(buf) <= maxIdleBytes && b.used <= b.limit/2
 }
 
-// grow makes capacity for n more bytes in buf: twice the need, so that messages of varying size
-// soon stop growing it. When the budget does not have enough left, ok is false and buf is
-// unchanged.
+// grow returns buf with capacity for n more bytes. A new buffer has twice the needed capacity, so that messages of
+// varying size soon need no larger one. When the budget has too little left, ok is false and buf is unchanged.
 func (a *account) grow(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
@@ -368,7 +366,7 @@ func (a *account) drop(buf []byte) []byte {
 	return nil
 }
 
-// lend is grow for shared buffers: buf must not be used afterwards.
+// lend is grow for shared buffers. buf must not be used afterwards.
 func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
@@ -390,7 +388,7 @@ func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	return larger, true
 }
 
-// giveBack returns a buffer of lend, unless it may be kept for the next message.
+// giveBack returns a buffer of lend to the budget, unless the link may keep it for the next message.
 func (a *account) giveBack(buf []byte) []byte {
 	if a.keeps(buf) {
 		return buf[:0]
@@ -400,12 +398,12 @@ func (a *account) giveBack(buf []byte) []byte {
 	return nil
 }
 
-// Throttle delays the link's reader while much garbage waits to be collected. All code that turns a
-// remote's messages into garbage calls it after each message, without holding a lock.
+// Throttle delays the link's reader while much garbage waits to be collected. Code that makes garbage for a remote's
+// message calls it after each message, without holding a lock.
 func (l *Link) Throttle() { l.mem.throttle() }
 
 // Charge counts n bytes that the session keeps for this link's remote beside its buffers; a
-// negative n frees them. It reports whether there is room; the end of the link frees everything.
+// negative n frees them. It reports whether there is room. The end of the link frees all these bytes.
 func (l *Link) Charge(n int) bool {
 	if n > 0 {
 		return l.mem.reserve(n)

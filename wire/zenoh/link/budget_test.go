@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Goal: an ended link's memory stays counted until its goroutines have released it and a collection
-// has freed it: otherwise, on a host that runs those goroutines late, one link after the other gets
-// the same bytes. A reader waits meanwhile, but not for ever.
+// Goal: an ended link's memory stays counted until its goroutines have released it and a collection has freed it.
+// Otherwise, on a machine that runs those goroutines late, one link after the other would be granted the same bytes. A
+// reader waits meanwhile, but not for ever.
 func TestEndedLinksStayCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1 << 20
@@ -45,7 +45,7 @@ func TestEndedLinksStayCounted(t *testing.T) {
 	})
 }
 
-// Goal: a link's buffers that are kept for the next message do not count as garbage.
+// Goal: buffers of an ended link that are kept for other links do not count as garbage.
 func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 	b := NewBudget(1 << 20)
 	for _, revoked := range []bool{false, true} {
@@ -70,8 +70,8 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 	}
 }
 
-// Goal: the links of one host are counted together: when a hundred small ones exhaust the budget,
-// they are ended, and a large link of a host that holds less stays.
+// Goal: the links of one host are counted together: when a hundred small links of one host exhaust the budget, links of
+// this host are ended. A large link of a host that holds less in all stays.
 func TestLinksOfOneHostCountTogether(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
@@ -105,8 +105,8 @@ func TestLinksOfOneHostCountTogether(t *testing.T) {
 	}
 }
 
-// Goal: collections are at least collectInterval apart at any rate of garbage, and the reader that
-// makes it waits.
+// Goal: collections are at least collectInterval apart at any rate of garbage, and the reader that causes the garbage
+// waits.
 func TestCollectionRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, intervals = 1 << 20, 5
@@ -143,9 +143,8 @@ func TestCollectionRate(t *testing.T) {
 	})
 }
 
-// Goal: on a busy machine, where a collection takes longer than the limit for links that are
-// ending, a reader waits for the collection all the same: otherwise it would make garbage
-// meanwhile.
+// Goal: on a busy machine, where a collection takes longer than debtTimeout, a reader still waits for the end of the
+// collection. Otherwise it would cause more garbage meanwhile.
 func TestSlowCollectionIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1 << 20)

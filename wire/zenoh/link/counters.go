@@ -2,8 +2,8 @@ package link
 
 import "sync/atomic"
 
-// Counters count the messages and links that a session's bounds, queues and router have given up,
-// and the messages that its router has passed on. Atomic.
+// Counters are atomic counters of the messages that were dropped and the links that were ended by a session's bounds,
+// queues and router, and of the messages that its router has relayed.
 type Counters counts[atomic.Uint64]
 
 // Stats are the counters at one time.
@@ -14,12 +14,12 @@ type counts[N any] struct {
 	Replaced    N // unsent samples that a newer one replaced
 	Malformed   N // links ended because of bytes that are not a message
 	StaleSN     N // frames and fragments that arrived twice or too late
-	Unassembled N // fragmented messages given up: a gap, too large, over the budget
-	Revoked     N // links ended because they held most of an exhausted memory
+	Unassembled N // fragmented messages dropped: with a gap, too large, or beyond the budget
+	Revoked     N // links ended because the budget was exhausted and they held the most
 	Stalled     N // links ended because the peer did not read
 
 	HalfOpen     N // connections displaced during their handshake
-	Handshakes   N // connections closed before it, because their address opens too many
+	Handshakes   N // connections closed before the handshake, because their address opens too many
 	Sessions     N // links refused at MaxSessions
 	Idle         N // silent links that were displaced by another
 	Keys         N // messages with a malformed or too long key
@@ -29,10 +29,10 @@ type counts[N any] struct {
 	Routes       N // times the cache of incoming keys overflowed
 	Denied       N // messages that a link's certificate does not allow
 
-	RelayedSamples N // samples passed on from one link to another, once per receiver
-	RelayedQueries N // queries passed on, each counted once for any number of links
+	RelayedSamples N // samples relayed from one link to another, counted for each receiver
+	RelayedQueries N // queries relayed, each counted once for any number of links
 	RelayedReplies N // replies passed on
-	RelayDropped   N // samples and replies that the other link did not take
+	RelayDropped   N // samples and replies dropped because the receiving link was congested
 }
 
 // Stats returns the counts so far.

@@ -16,8 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Largest handshake batches, in bytes: an initiator reads the acceptor's cookie, an acceptor only
-// its own.
+// Largest batches of a handshake, in bytes. An initiator may receive a large cookie from any acceptor; an acceptor
+// receives only its own cookie.
 const (
 	maxInitiatorBatch = 8 << 10
 	maxAcceptorBatch  = 1 << 10
@@ -25,7 +25,7 @@ const (
 	shownBytes        = 40 // of another protocol, in an error
 )
 
-// Dial opens a link as the initiator. It ends early when ctx does.
+// Dial opens a link as the initiator. It gives up when ctx ends.
 func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 	defer limitHandshake(ctx, conn)()
 	s := &stream{conn: conn, buf: make([]byte, 2+maxInitiatorBatch), limit: maxInitiatorBatch}
@@ -69,8 +69,7 @@ func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-// parseInitAck returns the acceptor's Init, with its own copies of the slices that outlive the
-// batch.
+// parseInitAck returns the acceptor's Init and cookie, with copies of the slices that are used after the batch.
 func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []byte, err error) {
 	c := codec.NewCursor(batch)
 	if err := expect(&c, codec.IDInit, "InitAck"); err != nil {
@@ -96,8 +95,8 @@ func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []b
 	return theirs, append([]byte(nil), theirs.Cookie...), err
 }
 
-// Accept opens a link as the acceptor. admit decides once the peer is known; the peer receives the
-// reason of a refusal.
+// Accept opens a link as the acceptor. When the peer is known, admit decides whether it may join. Accept sends the
+// reason of a refusal to the peer.
 func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason, ok bool)) (*Link, error) {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	defer conn.SetDeadline(time.Time{})
@@ -177,9 +176,8 @@ func (s *stream) acceptInit() (codec.Init, error) {
 // ErrForeign marks bytes of another protocol than Zenoh's.
 var ErrForeign = errors.New("zenoh: not Zenoh")
 
-// first is next for a connection's first batch. It refuses bytes that begin like TLS or HTTP at
-// once: read as a length they would announce a batch that never comes, and no first batch is that
-// long.
+// first is next for a connection's first batch. It refuses bytes that begin like TLS or HTTP at once. Read as a length
+// they would announce a batch that never arrives, and no first batch is that long.
 func (s *stream) first() ([]byte, error) {
 	if err := s.fill(2); err != nil {
 		return nil, err
@@ -222,7 +220,7 @@ func parseOpen(batch []byte, ack bool) (codec.Open, error) {
 	return m, nil
 }
 
-// expect turns a Close that arrives instead of a message id into its error.
+// expect checks that the next message has this id. When a Close arrives instead, expect returns the Close as an error.
 func expect(c *codec.Cursor, id byte, what string) error {
 	h, ok := c.Peek()
 	switch {
@@ -238,7 +236,7 @@ func expect(c *codec.Cursor, id byte, what string) error {
 	return fmt.Errorf("zenoh: got message %#x, want %s", h, what)
 }
 
-// limitHandshake bounds a handshake by ctx and the timeout until lift is called.
+// limitHandshake makes a handshake end when ctx ends or the timeout passes. lift removes both limits.
 func limitHandshake(ctx context.Context, conn net.Conn) (lift func()) {
 	deadline := time.Now().Add(handshakeTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -259,7 +257,7 @@ func randomSN(r codec.Resolution) uint32 {
 	return binary.LittleEndian.Uint32(b[:]) & r.Mask()
 }
 
-// prefix begins a batch with room for its length, which write fills in.
+// prefix returns the beginning of a batch: two bytes for its length, which write fills in.
 func prefix() []byte { return make([]byte, 2, 128) }
 
 func (s *stream) write(batch []byte) error {

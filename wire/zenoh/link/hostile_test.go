@@ -112,16 +112,16 @@ func TestDialRefuses(t *testing.T) {
 	})
 }
 
-// rawSession returns a link whose remote is played by raw bytes. Its sequence numbers begin at the
-// handshake's.
+// rawSession returns a link whose remote is played by raw bytes. sn is the first sequence number that the raw side
+// sends, as agreed in the handshake.
 func rawSession(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
 	t.Helper()
 	ours, theirs := anyPair(t)
 	return theirs, ours.conn, ours.out.sn[0]
 }
 
-// Goal: malformed bytes end the link with Close INVALID and never panic; messages that are merely
-// old or unknown are accepted.
+// Goal: malformed bytes end the link with Close INVALID and never cause a panic. Old or unknown messages do not end the
+// link.
 func TestInboundBytes(t *testing.T) {
 	frame := func(sn uint32, body string) []byte {
 		return append(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: sn, Priority: 5}), unhex(t, body)...)
@@ -196,8 +196,8 @@ func TestInboundBytes(t *testing.T) {
 	}
 }
 
-// Goal: fragments join to whole messages, or are given up and counted, and never take more memory
-// than the limits.
+// Goal: fragments are joined to whole messages, or dropped and counted, and never take more memory than the limits
+// allow.
 func TestReassembly(t *testing.T) {
 	msg := codec.AppendPush(nil, numbered(7, 5000))
 	third := len(msg) / 3
@@ -265,8 +265,8 @@ func repeat[T any](v T, n int) []T {
 	return all
 }
 
-// Goal: when the budget is exhausted, the link that holds the most is ended, the request at hand is
-// refused this once, and the freed memory can be taken again.
+// Goal: when the budget is exhausted, the link that holds the most is ended and the present request is refused. Later
+// requests can use the freed memory.
 func TestBudgetIsShared(t *testing.T) {
 	b := NewBudget(300 << 10)
 	var ended []string
@@ -309,7 +309,7 @@ func TestFragmentTimeout(t *testing.T) {
 	}
 }
 
-// Goal: a batch's length costs nothing until its bytes arrive.
+// Goal: the announced length of a batch allocates nothing before the batch's bytes arrive.
 func TestClaimedLengthCostsNothing(t *testing.T) {
 	l, raw, _ := rawSession(t)
 	raw.Write([]byte{0xff, 0xfe})
@@ -323,7 +323,7 @@ func TestClaimedLengthCostsNothing(t *testing.T) {
 	}
 }
 
-// Property: on any bytes, the reader of an open link neither panics nor hangs nor keeps any of the
+// Property: on any bytes, the reader of an open link neither panics nor hangs, and afterwards it holds nothing of the
 // budget.
 func FuzzInbox(f *testing.F) {
 	f.Add(append(codec.AppendFrame(nil, codec.Lane{Reliable: true, Priority: 5}),

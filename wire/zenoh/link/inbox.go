@@ -11,7 +11,8 @@ const (
 	lanes      = 2 * priorities
 )
 
-// lane numbers the sequences: one for each priority and reliability.
+// lane returns the number of the sequence for a priority and reliability. Each combination has its own sequence
+// numbers.
 func lane(priority uint8, reliable bool) int {
 	n := int(priority) * 2
 	if reliable {
@@ -28,7 +29,7 @@ type inbox struct {
 	partial [lanes]partial
 	msg     codec.Message
 
-	// Fields, because local variables would escape to the heap.
+	// These are fields because local variables would escape to the heap.
 	batch, whole codec.Cursor
 }
 
@@ -130,8 +131,8 @@ func (in *inbox) frame(c *codec.Cursor, handle func(*codec.Message) error) error
 	}
 }
 
-// advance checks a sequence number: fresh is false for a number seen before, next is true for the
-// direct successor.
+// advance checks and stores the sequence number of a frame or fragment. fresh is false when this or a later number has
+// arrived before; next is true when it is the direct successor of the last number.
 func (in *inbox) advance(m codec.Lane) (fresh, next bool, err error) {
 	mask := in.link.mask
 	if m.SN&^mask != 0 || !in.link.qos && m.Priority != dataPriority {
@@ -194,14 +195,14 @@ const fragmentTimeout = 30 * time.Second
 // partial is a message whose fragments are still arriving on one lane.
 type partial struct {
 	buf   []byte
-	open  bool      // a first fragment was received, and all fragments since
+	open  bool      // the first fragment and all fragments after it have arrived so far
 	since time.Time // when the first fragment arrived
 	limit int
 	mem   *account
 }
 
-// add joins one fragment. whole is the finished message, lent until clear; lost
-// is true when a message had to be given up.
+// add joins one fragment. whole is the complete message after its last fragment, lent until clear. lost is true when a
+// message had to be dropped.
 func (p *partial) add(piece []byte, m codec.Lane, next, patch bool) (whole []byte, lost bool) {
 	if p.open && (!next || m.First) {
 		lost = true

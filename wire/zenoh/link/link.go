@@ -1,11 +1,11 @@
-// Package link is one open Zenoh transport over one stream (link.go): the handshake (handshake.go),
-// a writer that owns the sending half, a reader that owns the receiving half, and the leases by
-// which either end detects the end of the other.
+// Package link is one open Zenoh transport over one stream (link.go): the handshake (handshake.go), a writer that owns
+// the sending half, a reader that owns the receiving half, and the leases by which each side detects that the other is
+// gone.
 //
 // Sending has a queue per priority (queue.go). Send and Push copy a message into its queue and
 // return; the writer (outbox.go) waits until the kernel has hardly any unsent bytes left
-// (socket_linux.go), packs the most urgent messages into one batch and writes it. A Slot's message
-// may be replaced until the writer picks it up, so that the newest is sent.
+// (socket_linux.go), packs the most urgent messages into one batch and writes it. The message in a Slot may be replaced
+// until the writer begins to send it, so that the newest message is sent.
 //
 // Receiving cuts the stream into batches (stream.go) and parses in place (inbox.go): a Message
 // lends slices of the read buffer, or of a reassembly buffer, until the handler returns. In steady
@@ -32,12 +32,12 @@ const (
 	minBatch         = 64 // bytes; the official acceptor panics below 11
 	minLease         = 100 * time.Millisecond
 	maxLease         = time.Hour
-	// DefaultStall is the longest time for which a batch, or a blocking send, waits for a peer that
-	// does not read. The official code has the same limit.
+	// DefaultStall is the longest time for which the writing of a batch, or a blocking send, waits for a peer that does
+	// not read. The official code has the same limit.
 	DefaultStall = 5 * time.Second
-	// A link ends when the peer's system has acknowledged no byte of ours for ackKeepAlives keep-alives,
-	// and at least for minAckTimeout: after a cut cable a new link recovers sooner than the old one, which
-	// still holds the messages that were under way at the cut.
+	// A link ends when the peer's system has acknowledged no byte of ours for ackKeepAlives keep-alives, and at least
+	// for minAckTimeout. After a cut cable a new link works sooner than the old link, which would first resend the
+	// messages that were under way at the cut.
 	ackKeepAlives = 3
 	minAckTimeout = time.Second
 )
@@ -70,7 +70,7 @@ type Config struct {
 	Budget     *Budget       // bounds the memory of all links of the session
 	Counters   *Counters     // shared by the session's links
 
-	small *codec.Init // sizes to offer instead of the largest, in tests
+	small *codec.Init // sizes that tests offer in the handshake instead of the largest
 }
 
 // offer is the first message of a handshake.
@@ -120,8 +120,7 @@ type Link struct {
 	endOnce sync.Once
 }
 
-// open finishes a Link after its handshake. txSN and rxSN are the first sequence numbers of the two
-// sides.
+// open returns the Link after its handshake. txSN is our first sequence number, rxSN the peer's.
 func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Duration, txSN, rxSN uint32) *Link {
 	cfg.Stall = cmp.Or(cfg.Stall, DefaultStall)
 	resolution := ours.Resolution.Min(theirs.Resolution)
@@ -151,8 +150,8 @@ func (l *Link) Remote() Remote { return l.remote }
 // Addr is the other end's address.
 func (l *Link) Addr() net.Addr { return l.conn.RemoteAddr() }
 
-// Run carries the link until it ends and returns the reason, never nil. handle gets every network
-// message, on this goroutine; its error ends the link.
+// Run carries the link until it ends and returns the reason, never nil. Run calls handle with every network message, on
+// this goroutine. An error of handle ends the link.
 func (l *Link) Run(handle func(*codec.Message) error) error {
 	go l.out.run()
 	err := l.in.run(handle)
@@ -183,8 +182,8 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 	return err
 }
 
-// Close sends the queued messages and a Close, for at most a second, and ends the link. It returns
-// at once; Run returns at the end.
+// Close returns at once. The writer then sends the queued messages and a Close, for at most a second, and ends the
+// link, after which Run returns.
 func (l *Link) Close(reason codec.Reason) { l.out.close(reason) }
 
 // end closes the socket and wakes the senders that wait for room.
@@ -207,7 +206,8 @@ func (l *Link) Revoke() {
 	l.closeSocket()
 }
 
-// closeSocket closes the socket at once. TLS would first wait for room for its alert.
+// closeSocket closes the socket at once, below TLS, because closing a TLS connection would first wait for room for an
+// alert.
 func (l *Link) closeSocket() { rawConn(l.conn).Close() }
 
 func reasonError(what string, reason codec.Reason) error {
@@ -220,8 +220,7 @@ func (l *Link) Discard() {
 	l.mem.close()
 }
 
-// releaseBuffers frees every buffer: timers and publishers may keep the link itself alive for a
-// while.
+// releaseBuffers frees every buffer. Timers and publishers may refer to the Link itself for a while longer.
 func (l *Link) releaseBuffers() {
 	l.in.stream.buf = nil
 	for i := range l.in.partial {

@@ -33,7 +33,7 @@ func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
 	return dialled, accepted
 }
 
-// linkPair opens a link over loopback and returns both ends, not running yet.
+// linkPair opens a link over loopback and returns both ends. Run has not been called on them yet.
 func linkPair(t testing.TB, client, server Config) (*Link, *Link) {
 	t.Helper()
 	a, b := tcpPair(t)
@@ -48,8 +48,7 @@ func ignore(*codec.Message) error { return nil }
 
 func anyone(Remote) (codec.Reason, bool) { return 0, true }
 
-// pipePair is linkPair in memory, for tests in virtual time. Nothing is buffered
-// between the ends.
+// pipePair is linkPair over a pipe in memory, which buffers nothing, for tests in virtual time.
 func pipePair(t testing.TB, client, server Config) (*Link, *Link) {
 	t.Helper()
 	a, b := net.Pipe()

@@ -4,8 +4,8 @@ package codectest
 
 import "github.com/edge-rt/edge-rt/wire/zenoh/codec"
 
-// Seeds returns one encoded message of each kind, as a remote node may send it, as seeds of fuzz
-// tests. Each call returns fresh slices.
+// Seeds returns the seeds of fuzz tests: one encoded message of each kind that a remote node may send. Each call
+// returns fresh slices.
 func Seeds() (all [][]byte) {
 	for _, part := range parts() {
 		all = append(all, codec.AppendMessage(nil, part.Message()))

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates into a folder of the test's own.
+// Authority signs certificates and writes them into a temporary folder of the test.
 type Authority struct {
 	CA string // file of its own certificate
 
@@ -32,7 +32,7 @@ func New(t testing.TB) *Authority {
 	return Make(t, func(*x509.Certificate) {})
 }
 
-// Make is New with a change of the authority's certificate.
+// Make is New, but calls change on the authority's certificate before it is signed.
 func Make(t testing.TB, change func(*x509.Certificate)) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
@@ -76,7 +76,7 @@ func (a *Authority) write(name, kind string, der []byte) string {
 }
 
 // Issue signs a certificate for a common name, valid for both sides, and returns the files of the
-// certificate and its key. hosts are the names and addresses in it.
+// certificate and its key. hosts are the host names and addresses for which the certificate is valid.
 func (a *Authority) Issue(name string, hosts ...string) (cert, key string) {
 	a.t.Helper()
 	return a.IssueUntil(time.Now().Add(time.Hour), name, hosts...)
@@ -88,7 +88,7 @@ func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cer
 	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = end }, hosts...)
 }
 
-// IssueAs is Issue with a change of the certificate.
+// IssueAs is Issue, but calls change on the certificate before it is signed.
 func (a *Authority) IssueAs(name string, change func(*x509.Certificate), hosts ...string) (cert, key string) {
 	a.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -117,8 +117,7 @@ func (a *Authority) IssueAs(name string, change func(*x509.Certificate), hosts .
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", raw)
 }
 
-// Revoke writes a root CA file with the authority and its list of revoked certificates, which ends at
-// an instant.
+// Revoke writes a root CA file with the authority and a list that revokes certs and is valid until end.
 func (a *Authority) Revoke(end time.Time, certs ...string) (ca string) {
 	a.t.Helper()
 	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: end}
