@@ -18,7 +18,7 @@ type publisher struct {
 	key string
 	how link.Delivery
 
-	// Guarded by mu, which is held while a Put copies, or waits when it blocks.
+	// Guarded by mu. A Put holds mu while it copies the sample and while it waits for room.
 	mu      sync.Mutex
 	push    codec.Push
 	closed  bool
@@ -28,15 +28,14 @@ type publisher struct {
 	links   []*link.Link // scratch of aim
 }
 
-// target is a link with a subscriber for a publisher's samples, and the slot for the newest sample
-// there.
+// target is a link with a subscriber for a publisher's samples, and the publisher's slot on this link.
 type target struct {
 	link *link.Link
 	slot *link.Slot
 }
 
-// Publisher declares a publisher. A router gets all its samples; links without a subscriber for the
-// key get no sample.
+// Publisher declares a publisher. When the session is linked to a router, the router gets all samples. When the session
+// listens, only links with a subscriber for the key get them.
 func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -76,8 +75,8 @@ func (p *publisher) Put(payload, attachment []byte) error {
 	return err
 }
 
-// PutLatest queues a sample in the publisher's own slot on every link with a subscriber for it,
-// where it replaces a sample whose first byte has not left.
+// PutLatest queues a sample in the publisher's own slot on every link with a subscriber for it. There it replaces a
+// sample that the writer has not begun to send.
 //
 //rt:noalloc
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
@@ -110,7 +109,7 @@ func (p *publisher) put(payload, attachment []byte, latest bool) (replaced bool,
 	return replaced, err
 }
 
-// prepare updates the targets and encodes the sample. Called with p.mu held.
+// prepare updates the targets and puts the sample into p.push. Called with p.mu held.
 func (p *publisher) prepare(payload, attachment []byte) error {
 	if p.closed {
 		return wire.ErrClosed
@@ -124,8 +123,8 @@ func (p *publisher) prepare(payload, attachment []byte) error {
 	return nil
 }
 
-// aim finds the links with a subscriber for the publisher's samples; slots of links that stay are
-// kept. Called with p.mu held.
+// aim finds the links with a subscriber for the publisher's samples. A link that was a target before keeps its slot.
+// Called with p.mu held.
 func (p *publisher) aim() error {
 	s := p.s
 	s.mu.Lock()

@@ -22,7 +22,7 @@ const (
 
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
 
-// inQuery is a query that our queryables answer, each by a wire.Query of its own.
+// inQuery is a query that several of our queryables may answer. Each of them gets its own wire.Query.
 type inQuery struct {
 	// Constant.
 	s        *Session
@@ -131,12 +131,11 @@ func (q *query) respond(key string, payload []byte, failed bool) error {
 		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number},
 		Data:      codec.Data{Payload: payload},
 	}.Message()
-	// A reply sent in the callback must not wait for the querier's link: that would delay all other
-	// callbacks.
+	// A reply that a callback sends must not wait for the querier's link, since this would delay all other callbacks.
 	return q.up.Send(m, link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.calling.Load()})
 }
 
-// Finish ends this queryable's part; the last one ends the query. A second call does nothing.
+// Finish ends this queryable's part of the query. The last part to end ends the query. A second call does nothing.
 func (q *query) Finish() {
 	if q.finished.Swap(true) {
 		return
@@ -149,7 +148,8 @@ func (q *query) Finish() {
 	}
 }
 
-// end reports, once, that no more replies will come. Called with s.mu held.
+// end ends the query and sends its querier the end of the replies, unless the query has already ended. Called with s.mu
+// held.
 func (q *inQuery) end() {
 	q.watchdog.Stop()
 	if q.s.inQueries[q.id] == q {
@@ -160,7 +160,7 @@ func (q *inQuery) end() {
 	}
 }
 
-// expire ends a query that its queryables did not finish.
+// expire ends a query that its queryables have not finished in time.
 func (q *inQuery) expire() {
 	q.s.mu.Lock()
 	defer q.s.mu.Unlock()

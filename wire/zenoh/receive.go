@@ -6,7 +6,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
-// maxRoutes bounds the incoming keys whose subscribers are cached.
+// maxRoutes bounds the number of incoming keys whose subscribers are cached.
 const maxRoutes = 4096
 
 // route caches the subscribers of one incoming key. Guarded by Session.deliver.
@@ -16,8 +16,7 @@ type route struct {
 	subscribers []*object
 }
 
-// push delivers one sample to the subscribers that match. They do not get deletions, which have no
-// payload.
+// push delivers one sample to the matching subscribers. It does not deliver deletions, which have no payload.
 //
 //rt:noalloc
 func (s *Session) push(key []byte, m *codec.Push) {
@@ -40,8 +39,7 @@ func (s *Session) push(key []byte, m *codec.Push) {
 	}
 }
 
-// match finds the subscribers of a key that is not cached, or whose subscribers have changed.
-// Called with deliver held.
+// match finds the subscribers of a key whose route is missing or out of date. Called with deliver held.
 func (s *Session) match(key []byte, r *route) *route {
 	if r == nil {
 		if len(key) > keyexpr.MaxBytes || keyexpr.Check(string(key)) != nil {

@@ -29,7 +29,7 @@ func cut(s *Session) {
 	}
 }
 
-// Goal: without a link a session refuses at once, and when the listener is back on the same port, its
+// Goal: without a link a session's calls fail at once. When the listener is back on the same port, the session's
 // declarations are there again.
 func TestListenerReturns(t *testing.T) {
 	server, at := listener(t, Config{})
@@ -48,8 +48,8 @@ func TestListenerReturns(t *testing.T) {
 	})
 }
 
-// Goal: the end of a subscriber reaches the other side, and the end of the last watcher frees the
-// tokens that it made the session keep.
+// Goal: the other side is informed of a subscriber's end, and the end of the last watcher frees the tokens that the
+// session kept for it.
 func TestUndeclareLeavesNothing(t *testing.T) {
 	server, at := listener(t, Config{})
 	edge := mustOpen(t, Config{Connect: []string{at}})
@@ -69,7 +69,7 @@ func TestUndeclareLeavesNothing(t *testing.T) {
 	}
 }
 
-// Goal: a Get ends with the link that it waits for, long before its timeout.
+// Goal: a Get ends when the link from which it awaits replies ends, long before its timeout.
 func TestLostLinkEndsGet(t *testing.T) {
 	server, at := listener(t, Config{})
 	rttest.Must(server.Queryable("@g", func(q wire.Query) { q.Reply("@g", []byte("one")) }))(t)
@@ -98,7 +98,7 @@ func TestLostLinkEndsGet(t *testing.T) {
 	}
 }
 
-// Goal: a queryable that never finishes keeps neither its querier nor its table entry beyond the
+// Goal: when a queryable never finishes a query, the querier's Get and the query's table entry still end after the
 // timeout and the grace.
 func TestUnfinishedQueryIsEnded(t *testing.T) {
 	server, at := listener(t, Config{})
@@ -121,8 +121,8 @@ func TestUnfinishedQueryIsEnded(t *testing.T) {
 	q.Finish()
 }
 
-// Goal: many edges at one server, each with its own action topic: every edge gets its own samples
-// and nothing else, and samples without a subscriber are not sent.
+// Goal: of many edges at one server, each with its own action topic, every edge gets exactly its own samples. Samples
+// without a subscriber are not sent.
 func TestManyEdges(t *testing.T) {
 	const n = 20
 	server, at := listener(t, Config{})
@@ -180,8 +180,8 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	rttest.Eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// Goal: the log of a time without a listener has few lines, however many attempts there are, and one
-// about its end with its length.
+// Goal: for a time without a listener the log has few lines, however many attempts there are, and at the end one line
+// with the length of this time.
 func TestFewLinesOfAnAbsence(t *testing.T) {
 	rttest.RealTime(t)
 	server, at := listener(t, Config{})

@@ -20,8 +20,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// settled waits until the listener has processed every declaration of a client: the end of a list
-// comes after them.
+// settled waits until the listener has processed every earlier declaration of the clients. Each client lists tokens,
+// and the listener processes this request after the declarations.
 func settled(t testing.TB, clients ...*Session) {
 	t.Helper()
 	for _, c := range clients {
@@ -34,8 +34,8 @@ func mustPublisher(t testing.TB, s *Session, key string, qos wire.QoS) wire.Publ
 	return rttest.Must(s.Publisher(key, qos))(t)
 }
 
-// Goal: samples between two clients cost the listener, and the clients, no
-// allocation, in one batch and in fragments.
+// Goal: for samples between two clients neither the listener nor the clients allocate, whether a sample fits into one
+// batch or needs fragments.
 func TestRelayAllocatesNothing(t *testing.T) {
 	_, at := listener(t, Config{})
 	from, to := mustOpen(t, patient(at)), mustOpen(t, patient(at))
@@ -62,8 +62,8 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: several subscribers that do not read delay no other: the others still get the samples of
-// the same publisher, with drop and with block, and so do those of another publisher.
+// Goal: subscribers that do not read delay no other subscriber. The other subscribers still get the samples of the same
+// publisher, dropping or blocking, and of another publisher.
 func TestStuckLinksBlockNobody(t *testing.T) {
 	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {
@@ -89,7 +89,7 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 			also := mustPublisher(t, other, "@s/other", wire.QoS{Priority: 4, Reliable: true, Block: block})
 			payload := make([]byte, 200_000)
 			began := time.Now()
-			const n = 100 // 20 MB for each stuck one, more than queues and sockets hold
+			const n = 100 // 20 MB for each stuck subscriber, more than queues and sockets hold
 			for range n {
 				bulk.Put(payload, nil)
 				fine.Put(payload[:8], nil)
@@ -120,8 +120,8 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 	}
 }
 
-// Goal: two listeners that dial each other hold one link, three in a ring relay the traffic of
-// their clients, and no sample arrives twice or circulates.
+// Goal: two listeners that dial each other keep one link. Three listeners in a ring relay the traffic of their clients.
+// No sample arrives twice or circulates.
 func TestNothingGoesRound(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d listeners in a ring", n), func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestNothingGoesRound(t *testing.T) {
 	}
 }
 
-// Goal: nothing is relayed between two peers, because they reach each other directly; between a
-// peer and a client everything is.
+// Goal: a listener relays nothing between two peers, because they reach each other directly. It relays everything
+// between a peer and a client.
 func TestPeersAreNotBridged(t *testing.T) {
 	_, at := listener(t, Config{})
 	asPeer := func() *Session {
@@ -231,8 +231,8 @@ func received(got *samples, key string) bool {
 	return slices.ContainsFunc(got.all, func(s wire.Sample) bool { return s.Key == key })
 }
 
-// Goal: the numbers that a client declared for keys are its own: a message that uses them reaches
-// others with the key written out.
+// Goal: the numbers that a client declares for keys are valid on its link only. When the client sends a message with
+// such a number, the others receive the message with the whole key.
 func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	_, at := listener(t, Config{})
 	other := mustOpen(t, patient(at))
@@ -275,16 +275,15 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	})
 }
 
-// Property: with any sequence of subscriptions and their ends by a few clients, each sample reaches
-// exactly the other clients that match at that time, each subscriber once. The listener's caches
-// are in use all the while.
+// Property: while a few clients subscribe and unsubscribe in any order, each sample reaches exactly the matching
+// subscribers of the other clients, each once. The listener uses its caches all the time.
 func TestRelayAgainstModel(t *testing.T) {
 	hub, at := listener(t, Config{Lease: time.Minute})
 	const n = 3
 	var clients []*Session
 	for range n {
 		cfg := patient(at)
-		cfg.Lease = time.Minute // a starved machine is not the subject of this test
+		cfg.Lease = time.Minute // a busy machine must not end the link
 		clients = append(clients, mustOpen(t, cfg))
 	}
 	sessions := append(clients, hub)
@@ -340,7 +339,7 @@ func TestRelayAgainstModel(t *testing.T) {
 			}
 			for got, sum := range want {
 				deadline := time.Now().Add(20 * time.Second)
-				// Polled here: Eventually takes a testing.TB, which a *rapid.T is not.
+				// The test polls here, because Eventually needs a testing.TB, and a *rapid.T is none.
 				for ; got.Load() != sum; time.Sleep(100 * time.Microsecond) {
 					if time.Now().After(deadline) {
 						t.Fatalf("a subscriber's sum is %#x, want %#x", got.Load(), sum)
@@ -359,8 +358,8 @@ func slowMatch(expr, key string) bool {
 	}[expr], key)
 }
 
-// answers makes the attacker a queryable on key, complete or not, that answers every query with one
-// reply on the key reply.
+// answers makes the attacker declare a queryable on key and answer every query with one reply on the key reply.
+// complete is the attribute of the queryable.
 func (a *attacker) answers(key, reply string, complete bool) {
 	a.t.Helper()
 	a.send(codec.Declare{
@@ -380,7 +379,7 @@ func (a *attacker) answers(key, reply string, complete bool) {
 	}()
 }
 
-// asks counts the replies to a query for a target.
+// asks sends a query with a target and returns the number of replies.
 func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int) {
 	a.t.Helper()
 	a.send(codec.Request{
@@ -399,7 +398,7 @@ func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int
 }
 
 // Goal: among the complete queryables of several clients, target "best" selects one and "all"
-// selects all; after the end of the best another is the best. Official queriers use these targets.
+// selects all; after the end of the best, "best" selects another. Official queriers use these targets.
 func TestTargetsAcrossClients(t *testing.T) {
 	hub, at := listener(t, Config{})
 	linked := func() int { return hub.router.Held().Links }
@@ -439,7 +438,8 @@ func TestTargetsAcrossClients(t *testing.T) {
 	}
 }
 
-// Goal: a client that ends in the middle of a query ends its part of it.
+// Goal: when a client's link ends in the middle of a query, the listener no longer waits for the client's part of the
+// replies.
 func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	rttest.RealTime(t)
 	_, at := listener(t, Config{})
@@ -466,8 +466,8 @@ func subscribeAt(t *testing.T, at, expr string) (next func() codec.Push) {
 	}
 }
 
-// Goal: a listener passes the fields beside a payload (encoding, time, attachment, QoS, a deletion)
-// between official nodes unchanged, and a subscriber of ours gets only samples with a payload.
+// Goal: a listener relays the other fields of a sample (encoding, time, attachment, QoS, deletion) between official
+// nodes unchanged. A subscriber of ours gets only samples with a payload, no deletions.
 func TestRelayPassesEverything(t *testing.T) {
 	hub, at := listener(t, Config{})
 	var own samples
@@ -495,7 +495,7 @@ func TestRelayPassesEverything(t *testing.T) {
 	}
 }
 
-// Goal: a publisher's QoS is sent as given, and its default priority is data.
+// Goal: samples carry the QoS that the publisher was declared with, and the default priority is data.
 func TestQoSOfPublishers(t *testing.T) {
 	server, at := listener(t, Config{})
 	next := subscribeAt(t, at, "@qos")

@@ -13,8 +13,8 @@ const (
 	maxTexts    = 16
 )
 
-// repeats bounds the log lines about an endpoint that is away for long: a new text is logged at once, a
-// repeated one after growing intervals.
+// repeats bounds the log lines about an endpoint that does not answer for long. A new text is logged at once, a
+// repeated text after growing intervals.
 type repeats map[string]*repeat
 
 type repeat struct {
@@ -22,8 +22,8 @@ type repeat struct {
 	next time.Time
 }
 
-// due reports whether to log an error of an endpoint now. Digits make no text new: they may be a port or
-// a time.
+// due reports whether to log an error of an endpoint now. Texts that differ only in digits count as the same text,
+// because the digits may be a port or a time.
 func (r repeats) due(at string, err error, now time.Time) bool {
 	text := at + strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' {

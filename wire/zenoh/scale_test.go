@@ -15,13 +15,12 @@ import (
 // many is the number of objects of each kind that the tests of scale declare.
 const many = 10_000
 
-// Goal: ten thousand subscribers, queryables and tokens of one client reach another through our
-// listener, are found one by one, and vanish with their client. The official router takes more than
-// 20 s for such a client.
+// Goal: our listener announces ten thousand subscribers, queryables and tokens of one client to another client. Each
+// can be found, and all vanish with their client. The official router takes more than 20 s for such a client.
 func TestTenThousandDeclarations(t *testing.T) {
 	hub, at := listener(t, Config{})
 	cfg := patient(at)
-	cfg.Lease = time.Minute // a starved machine is not the subject of this test
+	cfg.Lease = time.Minute // a busy machine must not end the link
 	holder, other := mustOpen(t, cfg), mustOpen(t, cfg)
 	var got atomic.Int64
 	deposit := func(wire.Sample) { got.Add(1) }
@@ -76,8 +75,8 @@ func TestTenThousandDeclarations(t *testing.T) {
 	t.Logf("forgotten in %v", time.Since(began))
 }
 
-// hubWith is a listener whose one client has n subscribers, queryables and tokens, and two clients
-// that exchange samples.
+// hubWith starts a listener with three clients. One has n subscribers, queryables and tokens; the returned two exchange
+// samples.
 func hubWith(b *testing.B, n int) (from, to *Session) {
 	hub := rttest.Must(Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}}))(b)
 	b.Cleanup(func() { hub.Close() })
@@ -96,8 +95,8 @@ func hubWith(b *testing.B, n int) (from, to *Session) {
 	return dial(), dial()
 }
 
-// BenchmarkRelay puts a sample from one client to another through our listener,
-// where n subscribers on other keys are known.
+// BenchmarkRelay sends a sample from one client to another through our listener, to which n subscribers on other keys
+// are declared.
 func BenchmarkRelay(b *testing.B) {
 	for _, n := range []int{0, many} {
 		for _, size := range []int{64, 4096, 100_000} {

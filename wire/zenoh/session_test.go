@@ -91,7 +91,7 @@ func hearing(t *testing.T, s *Session, key string) {
 }
 
 // Goal: a session neither receives its own publications nor answers its own queries, whether it
-// listens or dials. Another session gets both, which proves that they were sent.
+// listens or dials. Another session receives both, which proves that they were sent.
 func TestASessionDoesNotHearItself(t *testing.T) {
 	server, at := listener(t, Config{})
 	client := mustOpen(t, Config{Connect: []string{at}})

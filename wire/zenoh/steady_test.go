@@ -23,7 +23,8 @@ func counted() uint64 {
 	return m.Mallocs
 }
 
-// trip is a ping that the other end's callback answers, both of n bytes.
+// trip returns a function that sends a message of n bytes from a to b, whose callback answers with n bytes, and waits
+// for the answer.
 func trip(t *testing.T, a, b *Session, n int) func() {
 	t.Helper()
 	pong := rttest.Must(a.Publisher("@trip/pong", wire.ActionQoS))(t)
@@ -50,9 +51,9 @@ func trip(t *testing.T, a, b *Session, n int) func() {
 	}
 }
 
-// Goal: a message of any size allocates nothing, neither sent nor received, over every transport.
-// crypto/tls allocates 24 bytes per read from the socket, at most two reads for each of the 16 KiB
-// records of a message, which the standard library does not let us avoid.
+// Goal: over every transport, sending and receiving a message of any size allocates nothing, except for what the
+// standard library allocates over TLS: crypto/tls allocates 24 bytes for each read from the socket, and reads at most
+// twice for each record of 16 KiB.
 func TestEverySizeAllocatesNothing(t *testing.T) {
 	rttest.RealTime(t) // real time determines how far queues and buffers fill
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -71,8 +72,8 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 				for range 500 {
 					once()
 				}
-				// A goroutine of a session that has just ended may still allocate, so the best of
-				// three windows is taken.
+				// A goroutine of a session that has just ended may still allocate, so the test uses the best of three
+				// measurements.
 				const trips = 1000
 				mallocs := uint64(math.MaxUint64)
 				for i := 0; i < 3 && mallocs > 0; i++ {
@@ -97,8 +98,8 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// stream publishes samples of n bytes every pace until stop; those of a latest stream vary in size and
-// replace each other. It rests while quiet is set, and counts the arriving samples.
+// stream publishes a sample of n bytes at intervals of pace until stop, but none while quiet is set. With latest the
+// samples vary in size and replace each other. It counts the samples that arrive.
 type stream struct {
 	put      func(payload, attachment []byte) (replaced bool, err error)
 	n        int
@@ -148,7 +149,7 @@ func (st *stream) run(stop, quiet *atomic.Bool) {
 	}
 }
 
-// soakTime returns how long TestSoak measures: EDGERT_SOAK, such as 1m, else the limit for a test.
+// soakTime returns how long TestSoakAllocatesNothing measures: EDGERT_SOAK, such as 1m, else a time that suits a test.
 func soakTime(t *testing.T) time.Duration {
 	if text := os.Getenv("EDGERT_SOAK"); text != "" {
 		d, err := time.ParseDuration(text)
@@ -167,8 +168,8 @@ func soakTime(t *testing.T) time.Duration {
 // then with keep-alives only, the process allocates nothing in the given time.
 func TestSoakAllocatesNothing(t *testing.T) {
 	rttest.RealTime(t) // real time determines how far queues and buffers fill
-	// As on an armed edge, the collector is off: a collection would empty the runtime's own caches,
-	// which then allocate.
+	// The garbage collector is off, as on an armed edge. A collection would empty the runtime's own caches, and filling
+	// them again allocates.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	server, at := listener(t, Config{KeepAlive: 2 * time.Millisecond})
 	edge := mustOpen(t, Config{Connect: []string{at}, KeepAlive: 2 * time.Millisecond})

@@ -28,8 +28,8 @@ type remoteTokens struct {
 
 func (t *remoteTokens) cost(key string) int { return tokenBytes + 2*len(key) }
 
-// tokenDeclared notes a token, or adds it to the listing that it answers.
-// Called with mu held.
+// tokenDeclared stores a token of the upstream. When the declaration answers a listing, it adds the token to the
+// listing instead. Called with mu held.
 func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 	if m.Answers {
 		if l := s.lists[m.Interest]; l != nil {
@@ -47,7 +47,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 		}
 		s.dropToken(m.ID) // the new key is checked like any other
 	}
-	// A router in this process has applied its own limits already, per link.
+	// A router in this process has already applied its own limits to each link.
 	if s.router == nil && (len(t.byID) >= maxTokens || t.bytes+t.cost(key) > maxTokenBytes || s.events.full()) {
 		s.counters.Declarations.Add(1)
 		return
@@ -60,7 +60,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 	}
 }
 
-// tokenUndeclared removes a token by its number or, when that was never declared to us, by its key.
+// tokenUndeclared removes a token by its number or, when the upstream never declared this number to us, by its key.
 // Called with mu held.
 func (s *Session) tokenUndeclared(id uint32, key string) {
 	if e := s.tokens.byID[id]; e != nil && (key == "" || key == e.key) {
@@ -89,7 +89,7 @@ func (s *Session) dropToken(id uint32) {
 	}
 }
 
-// watcher is a subscriber of this session to tokens.
+// watcher is a subscription of this session to tokens.
 type watcher struct {
 	s       *Session
 	id      uint32 // its interest's number
@@ -98,7 +98,7 @@ type watcher struct {
 	closed  bool // guarded by Session.deliver
 }
 
-// interest requests the present and future tokens from the upstream.
+// interest returns the interest that requests the present and future tokens on the watcher's key from the upstream.
 func (w *watcher) interest() codec.Interest {
 	return codec.Interest{
 		ID:         w.id,
@@ -109,9 +109,8 @@ func (w *watcher) interest() codec.Interest {
 	}
 }
 
-// SubscribeTokens reports tokens that appear and vanish, beginning with the existing ones; a key
-// that several nodes hold appears once and vanishes with the last holder. deposit runs on a
-// goroutine of the session.
+// SubscribeTokens reports tokens that appear and vanish, beginning with the existing tokens. A token that several nodes
+// hold appears once and vanishes with its last holder. deposit runs on a goroutine of the session.
 func (s *Session) SubscribeTokens(key string, deposit func(key string, alive bool)) (wire.Declaration, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -144,7 +143,7 @@ func (w *watcher) report(key string, alive bool) {
 	}
 }
 
-// Undeclare returns once deposit is not running and will not be called.
+// Undeclare ends the subscription. When it returns, deposit is not running and will not be called again.
 func (w *watcher) Undeclare() error {
 	s := w.s
 	s.mu.Lock()
@@ -160,8 +159,8 @@ func (w *watcher) Undeclare() error {
 	return nil
 }
 
-// dropUnwatched removes the upstream's tokens on key, unless another watcher still covers them: the
-// upstream will not report their end. Called with mu held.
+// dropUnwatched removes the upstream's tokens that match key, except those that another watcher still covers. The
+// upstream would no longer report their end. Called with mu held.
 func (s *Session) dropUnwatched(key string) {
 	for id, e := range s.tokens.byID {
 		if keyexpr.Intersects(e.key, key) && !s.watched(e.key) {
@@ -179,7 +178,7 @@ func (s *Session) watched(key string) bool {
 	return false
 }
 
-// report calls the watchers of a token that appeared or vanished. Called with mu held.
+// report queues a report to each watcher of a token that appeared or vanished. Called with mu held.
 func (s *Session) report(key string, alive bool) {
 	for _, w := range s.watchers {
 		if keyexpr.Intersects(w.key, key) {
@@ -202,8 +201,8 @@ func (l *listing) add(key string) {
 	}
 }
 
-// Tokens lists the live tokens that match, sorted. A timeout is not an error: the tokens known by
-// then are returned.
+// Tokens lists the live tokens that match, sorted. A timeout is not an error: Tokens then returns the tokens that have
+// arrived so far.
 func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) ([]string, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

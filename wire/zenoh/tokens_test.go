@@ -8,9 +8,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Goal: a client's interests are answered as the official publishers, queriers and liveliness
-// subscribers expect: the existing declarations with the interest's number, their end, later
-// changes without the number, and nothing twice.
+// Goal: a listener answers a client's interests as official publishers, queriers and liveliness subscribers require. It
+// sends the existing declarations with the interest's number, the message that ends them, later changes without the
+// number, and nothing twice.
 func TestInterestsAreAnswered(t *testing.T) {
 	victim, at := listener(t, Config{})
 	sub := func(key string) wire.Declaration {
@@ -59,7 +59,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 	}
 }
 
-// declarations returns the victim's declarations before the first for which last is true.
+// declarations returns the victim's declarations before the first one for which last returns true.
 func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	a.t.Helper()
 	var all []codec.Declare
@@ -76,8 +76,8 @@ func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	return all
 }
 
-// Goal: a watcher that requested only changes gets the end of an older token once, under its key,
-// as at an official router; and that of a later token as usual.
+// Goal: a watcher that requested only changes gets the end of an older token once, with its key, as from an official
+// router. It gets the end of a later token as usual.
 func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	victim, at := listener(t, Config{})
 	before := rttest.Must(victim.Token("@b/old"))(t)

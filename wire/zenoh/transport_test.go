@@ -63,8 +63,8 @@ func (e *events) last(up bool) (ev LinkEvent, n int) {
 	return ev, n
 }
 
-// Goal: a session with several endpoints is linked to one; when that link ends, it dials the next,
-// makes all declarations there, and reports the reason.
+// Goal: a session with several endpoints has a link to one of them. When this link ends, the session dials the next
+// endpoint, makes all declarations there, and reports the reason.
 func TestFailover(t *testing.T) {
 	first, at1 := listener(t, Config{})
 	second, at2 := listener(t, Config{})
@@ -102,8 +102,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// Goal: an endpoint that accepts connections and then stays silent does not keep a session from the
-// next one.
+// Goal: when an endpoint accepts connections and then stays silent, the session dials the next endpoint.
 func TestFailoverFromSilence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the time of an attempt")
@@ -117,7 +116,7 @@ func TestFailoverFromSilence(t *testing.T) {
 	s.Close()
 }
 
-// Goal: a refused handshake gives its reason as a typed error, from Open too.
+// Goal: the reason of a refused handshake is a typed error, also in the error of Open.
 func TestRefusalsAreTyped(t *testing.T) {
 	full, at := listener(t, Config{MaxSessions: 1})
 	rttest.Must(full.Subscribe("@used", func(wire.Sample) {}))(t)
@@ -161,8 +160,8 @@ func TestUnixSocketComesBack(t *testing.T) {
 	rttest.Eventually(t, "the edge to be back", edge.Connected)
 }
 
-// freeEndpoint returns an endpoint without a listener, on a port below those that the kernel gives
-// to dialers: one of those may be taken before the test listens.
+// freeEndpoint returns an endpoint without a listener. Its port is below the ports that the kernel gives to dialling
+// sockets, since such a port may be in use before the test listens on it.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -9,12 +9,12 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
-// upstream is the other side of a session: a link that the session has dialled, or the router in
-// its own process.
+// upstream is the node that a session is a client of: the node at the other end of a dialled link, or the router in its
+// own process.
 type upstream interface {
 	// Send sends a message other than a sample.
 	Send(m *codec.Message, how link.Delivery) error
-	// Receivers appends the links that take samples on key.
+	// Receivers appends the links to which samples on key are sent.
 	Receivers(dst []*link.Link, key string) []*link.Link
 }
 
@@ -25,7 +25,7 @@ type dialled struct {
 	numbers remote.Numbers
 }
 
-// join makes a dialled link the upstream. run carries it until it ends, and returns the reason.
+// join makes a dialled link the upstream. run runs the link until it ends, and returns the reason.
 func (s *Session) join(l *link.Link) (run func() error, err error) {
 	d := &dialled{Link: l, s: s}
 	d.numbers.Hold, d.numbers.Counters = l.Charge, &s.counters
@@ -53,8 +53,8 @@ func (s *Session) join(l *link.Link) (run func() error, err error) {
 	return d.run, nil
 }
 
-// run carries the link until it ends. Then the remote's declarations are forgotten, and the queries
-// to it are answered.
+// run runs the link until it ends. Then it removes the remote's declarations and ends the queries that wait for the
+// remote.
 func (d *dialled) run() error {
 	err := d.Run(d.handle)
 	s := d.s
@@ -77,7 +77,8 @@ func (d *dialled) run() error {
 	return err
 }
 
-// Send queues a message. It closes a link whose remote lets megabytes of declarations pile up.
+// Send queues a message. When the queue of declarations is full, because the remote has not read megabytes of them, it
+// closes the link.
 func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	err := d.Link.Send(codec.AppendMessage(nil, m), how)
 	if how == link.Control && errors.Is(err, link.ErrCongested) {
@@ -86,8 +87,8 @@ func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	return err
 }
 
-// Receivers appends the link itself: an upstream gets every sample, because a router whose access
-// control hides subscribers from us would get no sample otherwise.
+// Receivers appends the link itself, whatever the key: an upstream gets every sample. A router's access control may
+// hide subscribers from us, and they would get no sample otherwise.
 func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
 
 // handle acts on one message. Owner: the link's reader.
@@ -146,8 +147,8 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 	case codec.KindDeclare:
 		s.declared(n, &m.Declare)
 	case codec.KindInterest:
-		// The upstream got all declarations when we joined it, but an interest always needs an
-		// answer: official nodes wait for its end.
+		// The upstream got all declarations when we joined it. But every interest needs the message that ends its
+		// answer, because official nodes wait for it.
 		if m.Interest.Mode != codec.InterestFinal {
 			s.mu.Lock()
 			s.send(codec.Declare{
@@ -160,8 +161,8 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 	}
 }
 
-// declared notes a token or a number for a key. It ignores subscribers and queryables, which only
-// the upstream needs.
+// declared stores a token or a number for a key. It ignores subscribers and queryables, because the upstream itself
+// selects the receivers.
 func (s *Session) declared(n *remote.Numbers, m *codec.Declare) {
 	if n.Declared(m) {
 		return
@@ -184,7 +185,7 @@ func (s *Session) declared(n *remote.Numbers, m *codec.Declare) {
 	}
 }
 
-// send sends a message that must not be lost, if there is a link. Called with mu held.
+// send sends the upstream a message that must not be lost. Without an upstream it does nothing. Called with mu held.
 func (s *Session) send(m *codec.Message) {
 	if s.up != nil {
 		s.up.Send(m, link.Control)

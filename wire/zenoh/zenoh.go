@@ -1,10 +1,9 @@
 // Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP, TLS and unix sockets.
 //
-// A Session is a client of one upstream. A session that only dials is a client of a router or
-// another listener. It has a link to one of its endpoints; when that link is lost, it dials the
-// endpoints in turn, with backoff while no endpoint answers, for ever. The session makes all its
-// declarations anew on the new link. The other side's declarations end with the link: its tokens
-// vanish, and appear again when the node returns.
+// A Session is a client of one upstream. A session that only dials is a client of a router or another listener. It has
+// a link to one of its endpoints. When this link is lost, it dials the endpoints in turn, without end, and with growing
+// pauses while none answers. The session makes all its declarations anew on the new link. The other side's declarations
+// end with the link: its tokens vanish, and appear again when the node returns.
 //
 // A session that listens is a client of a router in its own process (package router), which serves
 // the nodes that dial it; the nodes that it dials are the router's peers.
@@ -56,17 +55,16 @@ type Session struct {
 
 	tasks sync.WaitGroup // every goroutine of the session, without its router's
 
-	// epoch changes with every subscriber and every link; a cached list of receivers is
-	// valid for one epoch.
+	// epoch changes whenever a subscriber or a link begins or ends. A cached list of receivers is valid for one epoch.
 	epoch atomic.Uint64
 
 	// deliver is held while a callback runs, so that callbacks run one at a time and never after
-	// Undeclare. It may be held when taking mu, but not the reverse.
+	// Undeclare. A goroutine that holds deliver may lock mu; a goroutine that holds mu must not lock deliver.
 	deliver sync.Mutex
 	routes  map[string]*route // guarded by deliver
 
-	// Guarded by mu, which is never held across a blocking call or a callback. It may be held when
-	// sending, which takes the router's lock.
+	// Guarded by mu, which is never held across a blocking call or a callback. A goroutine that holds mu may send,
+	// which locks the router.
 	mu     sync.Mutex
 	closed bool
 	lastID uint32
@@ -89,10 +87,9 @@ type Session struct {
 
 var _ wire.Session = (*Session)(nil)
 
-// Open starts a session. With endpoints to listen on it returns once all of them listen, or an
-// error that names the endpoint that cannot be listened on. Without, it returns when the first link
-// is up, or when ctx ends, with an error that names an endpoint and the reason why it does not
-// answer.
+// Open starts a session. With endpoints to listen on, it returns as soon as the session listens on all of them, or an
+// error with the endpoint on which it cannot listen. Without such endpoints it returns when the first link is up. When
+// ctx ends before that, its error names the endpoints and why they do not answer.
 func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -198,8 +195,8 @@ func (s *Session) Endpoints() []string {
 	return all
 }
 
-// Certificates lists the faults, present or soon to come, of the certificates that the session's
-// listeners show and require now, and of those by which it dials.
+// Certificates lists the faults, present or soon to come, of the certificates that the session's listeners now show and
+// require, and of the certificates with which it dials.
 func (s *Session) Certificates(now time.Time) []endpoint.Finding {
 	found := slices.Clone(s.dialled.current(s.cfg.connect, now))
 	for _, l := range s.listeners {
@@ -221,7 +218,7 @@ func (s *Session) Connected() bool {
 // MemoryUsed is the number of bytes of Config.Memory in use.
 func (s *Session) MemoryUsed() int { return s.budget.Used() }
 
-// reachable returns the reason why no node can be reached, or nil. Called with mu held.
+// reachable returns the reason why the session can reach no node, or nil when it has an upstream. Called with mu held.
 func (s *Session) reachable() error {
 	switch {
 	case s.closed:
@@ -232,14 +229,13 @@ func (s *Session) reachable() error {
 	return nil
 }
 
-// id returns a number that no other declaration, interest or query of the session
-// has. Called with mu held.
+// id returns a new number, which no other declaration, interest or query of the session has. Called with mu held.
 func (s *Session) id() uint32 {
 	s.lastID++
 	return s.lastID
 }
 
-// newZID makes a node id that no peer shortens: its last byte is not zero.
+// newZID returns a random node id. Its last byte is not zero, because nodes drop zero bytes at the end of an id.
 func newZID() []byte {
 	zid := make([]byte, 16)
 	rand.Read(zid)

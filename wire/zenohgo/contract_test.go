@@ -44,7 +44,7 @@ func freeEndpoint(t *testing.T) string {
 	return "tcp/" + l.Addr().String()
 }
 
-// before starts a proxy in front of an endpoint, which tests use to cut the connection.
+// before starts a proxy for an endpoint. Tests cut the connection at the proxy.
 func before(t *testing.T, at string) *zenohtest.Proxy {
 	t.Helper()
 	p := rttest.Must(zenohtest.NewProxy(at))(t)
@@ -82,7 +82,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// Goal: the same with both sessions at an official router, like a fleet's robots.
+// Goal: the promises also hold when both sessions dial an official router, like a fleet's robots.
 func TestContractAtRouter(t *testing.T) {
 	python := zenohtest.Python{Path: os.Getenv("EDGERT_PYTHON")}
 	if _, err := python.Check(); err != nil {

@@ -4,8 +4,8 @@
 // needs no library.
 //
 // It obeys the same contract (wire/zenoh/sessiontest), except for the limits of the binding: PutLatest
-// is Put, because the queue is inside the library. It allocates: one object for a sent message, at
-// least two for a received one.
+// is Put, because the queue is inside the library. It allocates one object for each sent message, and at least two for
+// each received message.
 //
 // docs/zenoh.md explains how to build the library and run the contract.
 package zenohgo

@@ -102,7 +102,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 		_, err := s.session.Get(k, "", h, &opts)
 		return err
 	})
-	// The library reports the end of the timeout as an error reply.
+	// The library adds an error reply when the timeout has passed.
 	return slices.DeleteFunc(all, func(r wire.Reply) bool { return r.Err && string(r.Payload) == "Timeout" }), err
 }
 

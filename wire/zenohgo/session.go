@@ -23,7 +23,7 @@ import (
 
 const (
 	maxWaiting = 1024            // callbacks that wait for the running one
-	waitLimit  = 5 * time.Second // longest time for which they may block the library
+	waitLimit  = 5 * time.Second // longest time for which a full queue of callbacks may block the library
 )
 
 // Session implements wire.Session.
@@ -34,8 +34,7 @@ type Session struct {
 
 	deliver sync.Mutex // held while a callback runs
 
-	// Overflows is the number of callbacks that were given up because those before them took too
-	// long.
+	// Overflows is the number of callbacks that were dropped because earlier callbacks took too long.
 	Overflows atomic.Uint64
 
 	// mu is held for reading during every call of the library, and for writing by Close.
@@ -142,8 +141,8 @@ func (s *Session) run() {
 	}
 }
 
-// later runs f on the session's own goroutine, after the waiting callbacks. It is called on a
-// thread of the library, or within a callback that publishes to its own session.
+// later makes the session's own goroutine run f, after the callbacks that wait already. The caller is on a thread of
+// the library, or in a callback that publishes to its own session.
 func (s *Session) later(f func()) {
 	select {
 	case s.events <- f:
@@ -176,7 +175,7 @@ type declared struct {
 	once      sync.Once
 }
 
-// Undeclare returns once no callback of d runs or can start.
+// Undeclare ends d. When it returns, no callback of d runs or will run.
 func (d *declared) Undeclare() (err error) {
 	d.once.Do(func() { err = d.s.call(d.undeclare) })
 	d.s.deliver.Lock()

@@ -39,7 +39,7 @@ const (
 	flagsKnown  = flagMore | flagLong | flagCommand
 )
 
-// Bounds of what a peer may send beside the reply.
+// Bounds of the other frames that a peer may send.
 const (
 	commandMost   = 4 << 10
 	envelopeMost  = 16 // empty frames and commands before a reply
@@ -48,7 +48,7 @@ const (
 
 // Conn is one connection to a server.
 //
-// Owner: one goroutine; Close by any.
+// Owner: one goroutine. Any goroutine may call Close.
 type Conn struct {
 	net.Conn
 	limit int
@@ -56,8 +56,8 @@ type Conn struct {
 	out   net.Buffers
 }
 
-// Dial connects to address, such as tcp://127.0.0.1:5555, and greets. A reply may have at most
-// limit bytes.
+// Dial connects to address, such as tcp://127.0.0.1:5555, and exchanges the greetings. A reply may have at most limit
+// bytes.
 func Dial(ctx context.Context, address string, limit int) (*Conn, error) {
 	host, ok := strings.CutPrefix(address, "tcp://")
 	if !ok {
@@ -130,7 +130,7 @@ func property(dst []byte, name, value string) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
 }
 
-// cutCommand splits a command into its name and the rest, "" where it has none.
+// cutCommand splits a command into its name and the rest. The name is "" when the command is malformed.
 func cutCommand(b []byte) (name string, rest []byte) {
 	if len(b) == 0 || len(b) < 1+int(b[0]) {
 		return "", nil
@@ -139,7 +139,7 @@ func cutCommand(b []byte) (name string, rest []byte) {
 	return string(b[1:n]), b[n:]
 }
 
-// socketType returns the property Socket-Type of a READY, "" where it is missing.
+// socketType returns the property Socket-Type of a READY command, or "" when it is missing.
 func socketType(b []byte) string {
 	for len(b) > 0 {
 		name, rest := cutCommand(b)
@@ -158,8 +158,8 @@ func socketType(b []byte) string {
 	return ""
 }
 
-// Request sends body and returns the reply. After an error the connection is of no use: close it and
-// dial anew, as the state of a REQ socket is unknown to its peer. The end of ctx is an error.
+// Request sends body and returns the reply. When ctx ends first, it returns the error of ctx. After an error close the
+// connection and dial again, because the peer may be in another state of the request-reply pattern.
 func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
 	deadline, _ := ctx.Deadline() // the zero time is none
 	if err := c.SetDeadline(deadline); err != nil {
@@ -182,8 +182,8 @@ func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
 	return reply, reason(ctx, err)
 }
 
-// reason returns why ctx ended rather than the error of the deadline that it set, which may come a
-// moment earlier.
+// reason returns the error of ctx in place of err when the deadline of ctx, which is also the connection's, caused err.
+// The connection's deadline may pass a moment before ctx ends.
 func reason(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -215,10 +215,10 @@ func (c *Conn) reply() ([]byte, error) {
 	return nil, fmt.Errorf("%w: %d frames without a reply", ErrProtocol, envelopeMost)
 }
 
-// command answers a PING, and returns an error for an ERROR.
+// command answers a PING command, and returns an error for an ERROR command.
 func (c *Conn) command(body []byte) error {
 	switch name, rest := cutCommand(body); name {
-	case "PING": // a time to live of two bytes, then a context, which the PONG repeats
+	case "PING": // its body is a time to live of two bytes and a context, which the PONG repeats
 		pong := append([]byte("\x04PONG"), rest[min(2, len(rest)):min(2+16, len(rest))]...)
 		_, err := c.Write(append([]byte{flagCommand, byte(len(pong))}, pong...))
 		return err
@@ -228,7 +228,7 @@ func (c *Conn) command(body []byte) error {
 	return nil // others are to be ignored
 }
 
-// next reads a frame. It takes memory as bytes arrive, so that a length alone takes none.
+// next reads a frame. It allocates memory only as bytes arrive, so that an announced length alone allocates nothing.
 func (c *Conn) next() (flags byte, body []byte, err error) {
 	head := c.frame[:2]
 	if n, err := io.ReadFull(c, head); err != nil {
@@ -261,7 +261,7 @@ func (c *Conn) next() (flags byte, body []byte, err error) {
 	return flags, buf.Bytes(), cut(err, int(n), int(size), "a frame")
 }
 
-// cut names the place where the peer ended the connection.
+// cut returns an error with the place at which the peer ended the connection.
 func cut(err error, n, of int, part string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the peer ended the connection after %d of %d bytes of %s", n, of, part)

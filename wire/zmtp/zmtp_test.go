@@ -16,7 +16,7 @@ import (
 
 const replyMost = 1 << 20
 
-// scripted serves one connection with the given bytes, after which it reads until the end.
+// scripted serves one connection: it sends the given bytes, and then reads until the connection ends.
 func scripted(t testing.TB, bytes []byte) (address string) {
 	t.Helper()
 	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -83,7 +83,7 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// Wherever a peer ends the connection, the error names the place.
+// A peer may end the connection at any byte, and the error names the place.
 func TestCutAnywhere(t *testing.T) {
 	whole := join(greeting(null), ready("REP"), frame(flagMore, ""), frame(0, "reply"))
 	for n := range whole {
@@ -106,7 +106,7 @@ func TestRequestEndsWithItsContext(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(c.Request(ctx, []byte("x"))), context.DeadlineExceeded)
 }
 
-// repServer answers with the request and sends heartbeats. It needs pyzmq.
+// repServer is a Python program that answers each request with the request and sends heartbeats. It needs pyzmq.
 const repServer = `
 import sys, zmq
 s = zmq.Context().socket(zmq.REP)
@@ -118,7 +118,7 @@ while True:
     s.send(s.recv())
 `
 
-// TestPyzmq lets libzmq judge greeting, envelope, long frames and heartbeats.
+// TestPyzmq tests greeting, envelope, long frames and heartbeats with libzmq as the peer.
 func TestPyzmq(t *testing.T) {
 	python := os.Getenv("EDGERT_PYTHON")
 	if python == "" {
@@ -158,7 +158,7 @@ type pipe struct {
 func (p *pipe) Read(b []byte) (int, error)  { return p.r.Read(b) }
 func (p *pipe) Write(b []byte) (int, error) { return len(b), nil }
 
-// Property: whatever a peer sends, greeting and reply end, and a reply keeps its limit.
+// Property: on any bytes from a peer, reading the greeting and the reply ends, and a reply is no longer than its limit.
 func FuzzFrames(f *testing.F) {
 	f.Add(join(greeting(null), ready("REP"), frame(flagMore, ""), frame(0, "reply")))
 	f.Add(join(greeting(null), ready("ROUTER"), frame(flagCommand, "\x04PING\x00\x00x"), frame(0, "reply")))

@@ -98,14 +98,13 @@ var (
 	block = Delivery{QoS: codec.RequestQoS, Reliable: true}
 )
 
-// Goal: while the other end does not read, PutLatest keeps replacing; when it reads again, the
-// newest message arrives last, in order, and before it only messages that the kernel had already
-// taken.
+// Goal: while the other end does not read, each PushLatest replaces the waiting message. When the other end reads
+// again, the messages arrive in order: first those that the kernel had already accepted, and last the newest message.
 func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	const size, enough = 60_000, 100
 	a, b := config(1, codec.Client), config(2, codec.Peer)
 	for _, c := range []*Config{&a, &b} {
-		c.Lease, c.Stall = time.Minute, time.Minute // a slow host is not the subject of this test
+		c.Lease, c.Stall = time.Minute, time.Minute // a slow machine must not end the link
 	}
 	ours, theirs := linkPair(t, a, b)
 	go ours.Run(ignore)
@@ -246,8 +245,8 @@ func TestCloseFlushes(t *testing.T) {
 	rttest.Want(t, len(got.snapshot()), 50, "samples arrived before the end")
 }
 
-// Goal: every size of batch, sequence number and feature set carries messages of every size, in
-// order, also when sequence numbers wrap many times.
+// Goal: with every size of batches and sequence numbers and every set of features, a link carries messages of every
+// size in order, also when sequence numbers wrap many times.
 func TestSizesAndWraps(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -337,8 +336,8 @@ func TestLinkNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: the error of Run distinguishes a closed connection from a connection that ends without a
-// Close, as official nodes end it after malformed input, an expired lease or a stalled reader.
+// Goal: the error of Run distinguishes a link that ended with a Close from a connection that ends without one. Official
+// nodes end a connection without a Close after malformed input, an expired lease or a stalled reader.
 func TestEndWithoutClose(t *testing.T) {
 	for _, tt := range []struct {
 		name string

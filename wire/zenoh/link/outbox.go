@@ -14,7 +14,7 @@ import (
 const (
 	dataPriority = 5
 	closeTimeout = time.Second // to send the queued messages and the Close
-	initialBatch = 4 << 10     // the size of a batch until more bytes wait
+	initialBatch = 4 << 10     // the size of the batch buffer until more bytes wait
 )
 
 // outbox is the sending half: queues that any goroutine fills, and the writer that empties them.
@@ -30,7 +30,7 @@ type outbox struct {
 
 	// Guarded by mu, which is never held across a blocking call.
 	mu        sync.Mutex
-	drained   sync.Cond   // on mu: there is room, the link has ended, or a deadline passed
+	drained   sync.Cond   // on mu: signalled when there is room, the link has ended or a deadline has passed
 	waitTimer *time.Timer // wakes senders that wait for room; nil before the first
 	wakeAt    time.Time   // when waitTimer fires; zero: it is not set
 	queues    [priorities]queue
@@ -79,8 +79,8 @@ func (l *Link) Send(msg []byte, d Delivery) error {
 	return err
 }
 
-// begin waits for room for size bytes when the QoS blocks, and lends the queue's buffer to append
-// them to. Unless it returns an error, mu is held until commit.
+// begin lends the queue's buffer, to which the caller appends at most size bytes. When the QoS blocks, it first waits
+// for room. Unless it returns an error, it holds mu, and commit releases mu.
 func (o *outbox) begin(size int, d Delivery) (q *queue, buf []byte, err error) {
 	o.mu.Lock()
 	if q, err = o.admit(size, d); err != nil {
@@ -103,8 +103,8 @@ func (o *outbox) commit(q *queue, buf []byte, d Delivery) {
 	o.signal()
 }
 
-// PushLatest queues one sample in a slot, where it replaces a sample that has not begun to leave.
-// It never waits.
+// PushLatest queues one sample in a slot. It replaces the sample in the slot if the writer has not begun to send that
+// sample. It never waits.
 //
 //rt:noalloc
 func (l *Link) PushLatest(s *Slot, p *codec.Push, d Delivery) (replaced bool, err error) {
@@ -176,8 +176,8 @@ func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	return nil, ErrCongested
 }
 
-// waitForRoom is the slow path of admit. A message with maxWait waits longer as long as the queue
-// moves. Called with mu held.
+// waitForRoom is the slow path of admit. A message with maxWait waits up to maxWait again, Config.Stall in all, each
+// time that the queue has sent messages meanwhile. Called with mu held.
 func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue, error) {
 	stall := o.link.cfg.Stall
 	limit := stall
@@ -207,9 +207,9 @@ func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue,
 	}
 }
 
-// wakeBy wakes all senders that wait for room at t or before, for their timeouts. One timer serves
-// all of them, and it is not stopped when there is room: a timer for each wait would be garbage for
-// every message sent faster than the link carries. Called with mu held.
+// wakeBy makes sure that all senders that wait for room are woken at t or before, so that they can check their
+// timeouts. One timer serves all of them, and it is not stopped when there is room. A timer for each wait would be
+// garbage for each message that has to wait. Called with mu held.
 func (o *outbox) wakeBy(t time.Time) {
 	switch {
 	case !o.wakeAt.IsZero() && !t.Before(o.wakeAt):
@@ -270,8 +270,8 @@ func (o *outbox) cause() error {
 	return o.writeErr
 }
 
-// run is the writer: it waits for messages and for room in the kernel, writes the most urgent
-// messages, and keeps an idle link alive.
+// run is the writer. It waits for messages and for room in the kernel, writes the most urgent messages, and sends
+// keep-alives on an idle link.
 func (o *outbox) run() {
 	defer close(o.link.written)
 	keepAliveTimer := time.NewTimer(o.link.cfg.KeepAlive)
@@ -291,8 +291,8 @@ func (o *outbox) run() {
 			return
 		}
 		if done {
-			// The peer closes when it has read our Close; closing first could make the kernel
-			// discard bytes that the peer has not read yet.
+			// The peer closes the connection when it has read our Close. If we closed first, the kernel could discard
+			// bytes that the peer has not read yet.
 			time.AfterFunc(closeTimeout, o.link.closeSocket)
 			if secure, ok := o.link.conn.(*tls.Conn); ok && o.isClosing() {
 				secure.CloseWrite()
@@ -303,7 +303,7 @@ func (o *outbox) run() {
 	}
 }
 
-// step writes one batch, if a message waits.
+// step writes one batch if a message waits, else a keep-alive if keepAlive is set.
 //
 //rt:noalloc
 func (o *outbox) step(keepAlive bool) (done bool, err error) {
@@ -346,8 +346,7 @@ func (o *outbox) idle() bool {
 	return o.mostUrgent() < 0 && !o.closing && o.err == nil
 }
 
-// fail ends the link from the writer's side; the reader then sees a closed
-// connection.
+// fail ends the link from the writer's side. The reader's next read then fails.
 func (o *outbox) fail(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = ErrStalled
@@ -372,9 +371,9 @@ func (o *outbox) mostUrgent() int {
 	return -1
 }
 
-// fill packs the most urgent messages into one batch after two bytes for its length: as many as
-// fit, one Frame per run of messages on the same lane. A message that fits no batch is sent alone,
-// in fragments, between which more urgent lanes may pass. Called with mu held.
+// fill packs as many of the most urgent messages into one batch as fit, after two bytes for its length. Successive
+// messages on the same lane share a Frame. A message that is larger than a batch is sent alone, in fragments, between
+// which more urgent messages may be sent. Called with mu held.
 //
 //rt:noalloc
 func (o *outbox) fill() {

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// full reports whether the queue of p has no room for it.
+// full reports whether the queue for the message p has no room for p.
 func full(l *Link, p *codec.Push, d Delivery) bool {
 	l.out.mu.Lock()
 	defer l.out.mu.Unlock()
@@ -45,7 +45,8 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 				for !full(ours, p, tt.delivery) {
 					rttest.Do(t, ours.Push(p, tt.delivery))
 				}
-				// The writer makes room once for each message, when its sender waits.
+				// This goroutine takes the writer's place: each time that a sender waits, it makes room for one
+				// message.
 				ask, stopped := make(chan struct{}, 1), make(chan struct{})
 				go func() {
 					defer close(stopped)
@@ -73,8 +74,8 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: each of two senders that wait for room has its own timeout, also when the later sender's is
-// shorter.
+// Goal: each of two senders that wait for room has its own timeout, also when the sender that came later has the
+// shorter timeout.
 func TestWaitersTimeOutIndependently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config(1, codec.Client)

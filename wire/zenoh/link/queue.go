@@ -7,23 +7,23 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Bounds of one priority's queue. A message of a dropping publisher is refused when dropBytes or
-// dropMessages would wait; a blocking one waits at blockBytes or blockMessages. A larger message is
-// accepted by an empty queue. A queue of data has room for the first pair from its first use on, so
-// that no burst of a dropping publisher allocates.
+// Bounds of one priority's queue. A message of a dropping publisher is refused when with it more than dropBytes or
+// dropMessages would wait. A message of a blocking publisher then waits, with the bounds blockBytes and blockMessages.
+// An empty queue accepts a message of any size. A queue of data has room for dropBytes and dropMessages from its first
+// use on, so that no burst of a dropping publisher allocates.
 const (
 	dropBytes       = 128 << 10 // the size of the official queue: two batches
 	dropMessages    = 256
 	blockBytes      = 4 << 20
 	blockMessages   = 4096
 	controlMessages = 1 << 16  // declarations: small, and all at once when a link opens
-	alwaysBytes     = 64 << 10 // bytes of declarations that may always wait, also with an exhausted budget
+	alwaysBytes     = 64 << 10 // bytes of declarations that may wait even when the budget is exhausted
 	slotMessages    = 64       // initial room for waiting slots; only the number of publishers bounds them
 )
 
 // entry is one message of a queue.
 type entry struct {
-	n        int // bytes in the queue's buffer; 0 with a slot
+	n        int // bytes in the queue's buffer; 0 for a message in a slot
 	slot     *Slot
 	reliable bool
 	express  bool
@@ -53,7 +53,7 @@ type queue struct {
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
 func (q *queue) fragmenting() bool { return q.sent < len(q.fragments) }
 
-// messages is the number of waiting messages at which a blocking one waits.
+// messages returns the number of waiting messages at which a further blocking message has to wait.
 func (q *queue) messages() int {
 	if q.control {
 		return controlMessages
@@ -66,13 +66,13 @@ func (q *queue) fits(n, maxBytes, maxMessages int) bool {
 	return q.bytes == 0 || q.bytes+n <= maxBytes && len(q.entries)-q.first < maxMessages
 }
 
-// tail lends the buffer to append a message of at most n bytes to. ok is false when the budget has
-// no room for it.
+// tail lends the buffer, to which the caller may append a message of at most n bytes. ok is false when the budget has
+// no room for the message.
 func (q *queue) tail(n int) (buf []byte, ok bool) {
 	if q.buf == nil && n <= q.minBuf {
 		q.buf, _ = q.mem.resize(nil, q.minBuf)
 	}
-	// The waiting messages move to the front when they are few, or when that frees half.
+	// The waiting messages are moved to the front of the buffer when they are few, or when this frees half of it.
 	if len(q.buf)+n > cap(q.buf) && (len(q.buf)-q.head <= dropBytes || q.head > len(q.buf)/2) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
 		q.head = 0
@@ -138,36 +138,35 @@ func (q *queue) split() {
 	e, msg := q.pop()
 	q.sent, q.reliable = 0, e.reliable
 	if e.slot != nil {
-		e.slot.msg, q.fragments = q.fragments[:0], msg // the slot is free for the next at once
+		e.slot.msg, q.fragments = q.fragments[:0], msg // the slot can take the next message at once
 		return
 	}
 	if cap(q.fragments) < len(msg) {
-		// The bytes are counted already, so they may be copied even when the budget is exhausted.
+		// The budget counts these bytes already, so they may be copied even when it is exhausted.
 		q.mem.force(len(msg) - cap(q.fragments))
 		q.fragments = make([]byte, 0, len(msg))
 	}
 	q.fragments = append(q.fragments[:0], msg...)
 }
 
-// Slot is a place in a link's queue for one publisher's newest message: PushLatest
-// replaces a message that the writer has not picked up yet. Its zero value is
-// ready; it belongs to one link.
+// Slot is a place in a link's queue for one publisher's newest message. PushLatest replaces the message in it until the
+// writer begins to send that message. The zero value is ready for use. A Slot belongs to one link.
 type Slot struct {
 	msg     []byte // guarded by outbox.mu
 	waiting bool
 }
 
-// Delivery is the treatment of a message on a link.
+// Delivery tells how a link treats a message.
 type Delivery struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
-	// Unbounded joins a full queue, too. It is for the end of a query's replies: a few bytes, whose
-	// number is bounded elsewhere.
+	// Unbounded lets the message join a full queue, too. It is for the message that ends a query's replies, which has a
+	// few bytes; the number of queries is bounded elsewhere.
 	Unbounded bool
-	NoWait    bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
+	NoWait    bool // do not wait even when the QoS blocks; a full queue is ErrCongested
 
-	// MaxWait bounds the wait of a blocking message, instead of Config.Stall. There is no wait when
-	// another message has timed out since the queue last moved.
+	// MaxWait bounds the wait of a blocking message while the queue sends nothing, in addition to Config.Stall. The
+	// message does not wait at all when another message has timed out and the queue has sent nothing since.
 	MaxWait time.Duration
 }
 

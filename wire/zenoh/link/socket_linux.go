@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// unsentBytes is the number of bytes that the kernel may hold unsent: they can no longer be
-	// replaced by newer ones.
+	// unsentBytes bounds the unsent bytes in the kernel. Newer messages can no longer replace these bytes.
 	unsentBytes = 16 << 10
 
-	// unixBuffer is the send buffer of a unix socket, which has no unsent bytes: the kernel doubles
-	// it, includes its own bookkeeping, and polls as writable when less than a quarter is in use.
+	// unixBuffer is the size of a unix socket's send buffer, for which the kernel has no count of unsent bytes. The
+	// kernel doubles this size, counts its own bookkeeping in it, and reports the socket as writable when less than a
+	// quarter of it is in use.
 	unixBuffer = 4 * unsentBytes
 )
 
-// Tune configures a connection for messages of which the newest matters: no Nagle, little unsent in
-// the kernel, steady retransmission, and an end when the peer acknowledges no byte for too long.
-// Errors are ignored: an old kernel is only slower.
+// Tune configures a connection for messages of which only the newest matters. It switches Nagle's algorithm off, keeps
+// few unsent bytes in the kernel, makes retransmissions steady, and lets the connection end when the peer acknowledges
+// no byte for too long. It ignores errors, since the connection also works without these options, only more slowly.
 func Tune(conn net.Conn) {
 	switch c := rawConn(conn).(type) {
 	case *net.UnixConn:
@@ -40,8 +40,8 @@ func Tune(conn net.Conn) {
 	}
 }
 
-// sendSpace waits until the kernel holds fewer than unsentBytes unsent, within the
-// connection's write deadline. Owner: the writer.
+// sendSpace waits until the kernel holds fewer than unsentBytes unsent bytes, or until the connection's write deadline.
+// Owner: the writer.
 type sendSpace struct {
 	wait func(func(uintptr) bool) error
 	poll func(uintptr) bool
@@ -54,8 +54,8 @@ func (r *sendSpace) init(conn net.Conn) {
 		return
 	}
 	r.wait = raw.Write
-	// A negative answer of poll asks the kernel for an edge when there is room, on which the
-	// runtime's poller then sleeps.
+	// When poll reports no room, the kernel will signal the runtime's poller, which waits meanwhile, as soon as there
+	// is room.
 	r.poll = func(fd uintptr) bool {
 		r.set[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
 		n, err := unix.Poll(r.set[:], 0)
@@ -94,8 +94,8 @@ func (p *ackMonitor) init(conn net.Conn) {
 	}
 }
 
-// unackedFor returns for how long bytes have been under way without any acknowledgement: 0 when all
-// have arrived, and for a peer that answers but has no room.
+// unackedFor returns for how long bytes have been under way without any acknowledgement. It returns 0 when all bytes
+// have arrived, and for a peer that acknowledges but has no room.
 func (p *ackMonitor) unackedFor() time.Duration {
 	if p.control == nil || p.control(p.read) != nil || p.errno != 0 || p.info.Unacked == 0 || p.info.Probes > 0 {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Goal: a link whose bytes are not acknowledged ends long before the peer's lease; a link to a peer
-// that is slow, or that has no bytes left to acknowledge, does not.
+// Goal: a link whose bytes are not acknowledged ends long before the peer's lease. A link to a slow peer, or with no
+// unacknowledged bytes, does not.
 func TestUnconfirmedLinkEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -40,16 +40,15 @@ type stream struct {
 	mem    *account // the account from which buf grows
 	maxBuf int      // bytes of buf; 0: it does not grow
 
-	lease      time.Duration // longest silence of the peer; 0: the caller sets deadlines
-	ackTimeout time.Duration // longest time in which its system acknowledges no byte of ours
+	lease      time.Duration // longest silence of the peer; 0: the caller sets the connection's deadlines
+	ackTimeout time.Duration // longest time for which the peer's system may acknowledge no byte of ours
 	acks       ackMonitor
 
 	expire     func(now time.Time) // called now and then
 	lastExpire time.Time           // when expire was last called
 }
 
-// next lends the next batch, without its length, until the following call. An
-// empty batch is legal.
+// next lends the next batch, without its length, until the next call. An empty batch is legal.
 func (s *stream) next() ([]byte, error) {
 	if err := s.fill(2); err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func (s *stream) next() ([]byte, error) {
 	return b, nil
 }
 
-// fill reads until n unread bytes are in the buffer.
+// fill reads from the connection until the buffer has n bytes that were not yet consumed.
 func (s *stream) fill(n int) error {
 	if s.r == s.w {
 		s.r, s.w = 0, 0
@@ -76,7 +75,8 @@ func (s *stream) fill(n int) error {
 		s.r = 0
 	}
 	for s.w-s.r < n {
-		// The buffer grows when bytes have arrived, never for the number in a length field.
+		// The buffer grows only when it is full of bytes that have arrived, never because of the number in a length
+		// field.
 		if s.w == len(s.buf) && !s.grow() {
 			return errMemory
 		}
@@ -106,8 +106,8 @@ func (s *stream) grow() bool {
 	return true
 }
 
-// read waits for bytes until the lease is over, or until no byte of ours has been acknowledged for
-// ackTimeout: a peer's lease may be longer than a robot can wait.
+// read waits for bytes until the lease is over, or until the peer's system has acknowledged no byte of ours for
+// ackTimeout, because a peer's lease may be longer than a robot can wait.
 func (s *stream) read(p []byte) (int, error) {
 	if s.lease == 0 {
 		return s.conn.Read(p)
@@ -133,5 +133,5 @@ func (s *stream) read(p []byte) (int, error) {
 	}
 }
 
-// inherit takes over the bytes that the handshake's stream has read ahead.
+// inherit copies the bytes that the handshake's stream has read but not consumed.
 func (s *stream) inherit(from *stream) { s.w = copy(s.buf, from.buf[from.r:from.w]) }

@@ -1,6 +1,6 @@
-// Package remote holds, within bounds, the state that a remote node makes this one keep: the
-// numbers that it declares for keys (Numbers), declarations by their keys (Index), the time of its
-// queries, and maps that free their memory (Shrink). Client and router use all of them.
+// Package remote keeps the state that a remote node causes in this node, within bounds: the numbers that the remote
+// declares for keys (Numbers), declarations by their keys (Index), the time limit of its queries (QueryTime), and maps
+// that free their memory (Shrink). Both the session and the router use it.
 package remote
 
 import (
@@ -18,12 +18,11 @@ const (
 	numberBytes    = 64      // the memory of a key beside its text
 )
 
-// Numbers holds the keys that the remote of one link has given numbers.
+// Numbers holds the keys for which the remote of one link has declared numbers.
 //
 // Owner: the link's reader.
 type Numbers struct {
-	// Hold counts n more bytes for the remote, fewer for a negative n, and reports whether there is
-	// room.
+	// Hold counts n more bytes for the remote and reports whether there is room. A negative n frees bytes.
 	Hold     func(n int) bool
 	Counters *link.Counters // counts refused keys and numbers
 
@@ -33,8 +32,8 @@ type Numbers struct {
 	joined []byte
 }
 
-// Declared notes a number for a key, or its end, and reports whether the declaration is about a
-// number. Its own expression may use an earlier number.
+// Declared stores or removes a number for a key, and reports whether the declaration is about a number. The expression
+// of the key may use an earlier number.
 func (n *Numbers) Declared(m *codec.Declare) bool {
 	switch m.Kind {
 	case codec.DeclareExpr:
@@ -78,12 +77,12 @@ func (n *Numbers) undeclare(id uint16) {
 	}
 }
 
-// Expand returns the text of an expression, lent until the next call. ok is false, and counted, when
-// its number was never declared or the text is too long.
+// Expand returns the text of an expression, lent until the next call. When the expression's number was never declared
+// or the text is too long, Expand counts this in Counters.Keys and ok is false.
 //
 //rt:noalloc
 func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
-	// Only the remote's own numbers can occur: we declare no numbers.
+	// Only the remote's own numbers can occur, because we declare no numbers.
 	head := n.keys[e.Scope]
 	switch {
 	case e.Scope == 0 && len(e.Suffix) > 0:
@@ -96,7 +95,7 @@ func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
 	return n.joined, true
 }
 
-// Key is Expand for rare messages: it returns a checked string of its own.
+// Key is Expand for rare messages. It checks the key and returns a copy.
 func (n *Numbers) Key(e codec.Expr) (string, bool) {
 	b, ok := n.Expand(e)
 	if !ok {
@@ -109,7 +108,7 @@ func (n *Numbers) Key(e codec.Expr) (string, bool) {
 	return string(b), true
 }
 
-// OptionalKey is Key for an expression that may be absent; its text is "" then.
+// OptionalKey is Key for an expression that may be absent. For an absent expression it returns "" and true.
 func (n *Numbers) OptionalKey(e codec.Expr) (string, bool) {
 	if e.Scope == 0 && len(e.Suffix) == 0 {
 		return "", true
@@ -117,8 +116,8 @@ func (n *Numbers) OptionalKey(e codec.Expr) (string, bool) {
 	return n.Key(e)
 }
 
-// The time for queryables when the querier sets no limit, and the extra time beyond the querier's
-// own timeout before a query is ended.
+// Times of a query: the time for queryables when the querier sets no timeout, the longest timeout, and the extra time
+// after the timeout before the query is ended.
 const (
 	defaultQueryTime = 10 * time.Second
 	maxQueryTime     = time.Hour
@@ -133,7 +132,7 @@ func QueryTime(m *codec.Request) time.Duration {
 	return time.Duration(min(m.TimeoutMS, uint64(maxQueryTime.Milliseconds())))*time.Millisecond + queryGrace
 }
 
-// Kinds are those of an Index, in its order.
+// Kinds are the kinds of declarations in an Index, in the order of its trees.
 var Kinds = [...]codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken}
 
 // Index holds entries of each kind by their keys.
@@ -155,12 +154,12 @@ func (x *Index[E]) Matches(kind codec.DeclareKind, key string) []E {
 	return x.found
 }
 
-// shrinkFrom is the least length that a map must have had before shrinking it is worthwhile.
+// shrinkFrom is the number of entries that a map must once have had to be worth shrinking.
 const shrinkFrom = 64
 
-// Shrink is called after each delete from m. It returns m, or a copy when three quarters of its
-// largest number of entries are deleted: a map of Go never frees memory, and entries that a remote
-// undeclares are no longer counted. most is kept for the next call.
+// Shrink is called after each delete from m. It returns m, or a copy when m has at most a quarter of its largest number
+// of entries. A Go map never frees memory, and the budget no longer counts entries that a remote has undeclared. most
+// holds the largest number of entries between calls.
 func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
 	*most = max(*most, len(m)+1)
 	if *most < shrinkFrom || len(m) > *most/4 {

@@ -38,7 +38,8 @@ func TestShrink(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// Goal: numbers are bounded and counted, may refer to each other, and free their memory.
+// Goal: the memory for numbers is bounded, counted and freed. A number may be declared with the help of an earlier
+// number.
 func TestNumbers(t *testing.T) {
 	held := 0
 	n := Numbers{Hold: func(more int) bool { held += more; return true }, Counters: new(link.Counters)}

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// maxHalfOpen is the largest number of accepted connections in their handshake. One more
-	// displaces the oldest connection of the address that has the most, so that silent connections,
-	// or a flood of them, cannot keep others out.
+	// maxHalfOpen is the largest number of accepted connections in their handshake. A further connection displaces the
+	// oldest connection of the address with the most connections. So neither silent connections nor a flood can keep
+	// others out.
 	maxHalfOpen = 100
 
-	// plainGarbage and secureGarbage estimate the garbage of an accepted connection's handshakes,
-	// Zenoh's and that of TLS.
+	// plainGarbage estimates the garbage of Zenoh's handshake on an accepted connection, secureGarbage that of the TLS
+	// handshake.
 	plainGarbage  = 16 << 10
 	secureGarbage = 64 << 10
 
-	// idleGrace is the time for which a new link may have sent no message before a newer connection
-	// may take its place when all places are taken.
+	// idleGrace is the time that a new link has for its first message. When all places are taken, a newer node may take
+	// the place of a link that sent no message in this time.
 	idleGrace = time.Second
 
-	// silentGrace is the time for which a link that has sent messages may be silent before it may
-	// be displaced, counted from the first refusal of another node.
+	// silentGrace is the time for which a link that has sent messages may be silent before it may be displaced. It is
+	// counted from the first time that a new node found no free place.
 	silentGrace = 5 * time.Second
 )
 
@@ -54,7 +54,7 @@ func (h *halfOpen) enter(conn net.Conn) (evicted bool) {
 	return evicted
 }
 
-// busiest returns the oldest connection of the address that has the most. Called with mu held.
+// busiest returns the index of the oldest connection of the address with the most connections. Called with mu held.
 func (h *halfOpen) busiest() (oldest int) {
 	count, most := map[string]int{}, 0
 	for _, c := range h.conns {
@@ -93,7 +93,7 @@ func (r *Router) accept(l *endpoint.Listener) {
 		conn, err := paced.Accept()
 		if err != nil {
 			if r.ctx.Err() == nil {
-				// Usually the file descriptors are exhausted, which is temporary.
+				// Usually there are no free file descriptors, which is temporary.
 				r.cfg.Log(fmt.Sprintf("accept: %v", err))
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -132,8 +132,8 @@ func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), h
 	}
 }
 
-// handshake turns a connection into a link. v is the admitted visit, also when a later step failed;
-// 0: the node was not admitted.
+// handshake turns a connection into a link. v is the visit of an admitted node, also when a later step failed. It is 0
+// when the node was not admitted.
 func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, v visit, err error) {
 	plain := conn
 	host := listen.Host(conn.RemoteAddr())
@@ -159,7 +159,8 @@ func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error
 	return f, v, err
 }
 
-// visit identifies one stay of a node. The node may return before its last visit is over.
+// visit identifies one link of a node among all its links, since a node may return before its last link has been
+// removed.
 type visit uint64
 
 // guests are the nodes of accepted links. Guarded by Router.mu.
@@ -204,10 +205,9 @@ func (r *Router) evict(host string) bool {
 	return true
 }
 
-// expendable returns the link to end for a node of host when all places are taken: a link that
-// never sent a message; else a link of a host with half of all places that has been silent since a
-// node was refused some time ago; else, for a host with few links, the newest link of a host with
-// nearly all places. Called with mu held.
+// expendable returns the link to end for a node of host when all places are taken, or nil. It is the first of these: a
+// link that sent no message within idleGrace; a link of a host with half of all places or more that has been silent for
+// silentGrace; when host has few links, the newest link of a host with nearly all places. Called with mu held.
 func (r *Router) expendable(host string) *face {
 	now, links := time.Now(), map[string]int{}
 	var accepted []*face

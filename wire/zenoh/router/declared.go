@@ -39,8 +39,8 @@ func (f *face) declared(m *codec.Declare) {
 	}
 }
 
-// note keeps a declaration under its number, within the limits of the link and of the router. A
-// number that is declared again has changed. Called with r.mu held.
+// note keeps a declaration under its number, within the limits of the link and of the router. When the number is in
+// use, the new declaration replaces the old one. Called with r.mu held.
 func (f *face) note(m *codec.Declare, key string) {
 	r := f.r
 	table := f.table(m.Kind)
@@ -74,10 +74,10 @@ func (f *face) drop(kind codec.DeclareKind, id uint32) {
 	}
 }
 
-// table returns the declarations of one kind of a remote.
+// table returns the remote's declarations of one kind by their numbers.
 func (f *face) table(kind codec.DeclareKind) map[uint32]*entry { return f.declarations[kind/2-1] }
 
-// tokenUndeclared removes a token by its number or, when that was never declared to us, by its key.
+// tokenUndeclared removes a token by its number or, when the remote never declared this number to us, by its key.
 // Called with r.mu held.
 func (f *face) tokenUndeclared(id uint32, key string) {
 	table := f.table(codec.DeclareToken)
@@ -101,8 +101,8 @@ func (f *face) tokenUndeclared(id uint32, key string) {
 	}
 }
 
-// declaredAll handles the end of a peer's first declarations, or of the answers to our interest in
-// everything. Called with r.mu held.
+// declaredAll handles the message that ends a peer's first declarations or the answers to our interest in everything.
+// Called with r.mu held.
 func (f *face) declaredAll(m *codec.Declare) {
 	if (!m.Answers || m.Interest == f.all) && !f.isClient && !f.ready {
 		f.ready = true

@@ -13,17 +13,18 @@ const (
 	nodeBytes        = 160      // the memory of a chunk in a tree
 	entryBytes       = 160      // an entry and the pointers to it
 	holderBytes      = 96       // a link's declaration of it
-	numberedBytes    = 48       // each further number under which the link declares it
+	numberedBytes    = 48       // each further number under which the link declares the key
 	toldBytes        = 48       // the version that a link has seen
-	interestBytes    = 400      // an interest, and the set of those on one key
-	// subscribers and queryables, times the interests that join them: a change may visit all
+	interestBytes    = 400      // an interest, and the set of interests on its key
+	// largest product of the number of subscribers and queryables and the number of interests that aggregate them,
+	// since a change may visit all pairs
 	maxJoined       = 1 << 21
-	retractedAtOnce = 16 // entries that an interest's end visits before others have their turn
-	maxEverything   = 64 // one link's interests in everything: each change visits all of them
+	retractedAtOnce = 16 // entries that the end of an interest visits before it releases the lock for a moment
+	maxEverything   = 64 // most interests in everything of one link, since each change visits all of them
 )
 
-// entry is one key with the declarations of subscribers, queryables or tokens on it. The router
-// announces it to a link once, however many declared it. Guarded by Router.mu.
+// entry is one key with the declarations of subscribers, queryables or tokens on it. The router announces the key to a
+// link once, however many links declared it. Guarded by Router.mu.
 type entry struct {
 	// Constant.
 	kind codec.DeclareKind
@@ -47,8 +48,8 @@ type info struct {
 	distance uint16 // hops to a complete one
 }
 
-// better joins two queryables on one key, as routers do: the complete one wins, then the nearer
-// one.
+// better joins the attributes of two queryables on one key, as routers do. A complete queryable is better than an
+// incomplete one; of two equal ones the nearer is better.
 func (a info) better(b info) info {
 	if a.complete != b.complete {
 		if a.complete {
@@ -80,20 +81,19 @@ func (r *Router) memory() int {
 	return n + r.watchers.tree.Nodes()*nodeBytes + r.watchers.tree.Text()
 }
 
-// overCapacity reports whether all declarations take too much memory or time. Called with mu held.
+// overCapacity reports whether all declarations together take too much memory or time. Called with mu held.
 func (r *Router) overCapacity() bool {
 	joined := r.index.Tree(codec.DeclareSubscriber).Len() + r.index.Tree(codec.DeclareQueryable).Len()
 	return r.memory() > maxDeclaredBytes || r.aggregates*joined > maxJoined
 }
 
-// weight estimates the bytes of one declaration of a link; memory that links share is counted for
-// each.
+// weight estimates the bytes of one declaration of a link. Memory that several links share is counted for each of them.
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
 
-// ensureCapacity reports whether another declaration of f on key may be kept. While all
-// declarations together are too many it ends links: of the host whose links declared the most, the
-// link that declared the most. It is false when that link is f itself. So a flood ends its own
-// links and no others, however many it uses. Called with mu held.
+// ensureCapacity reports whether the router may keep another declaration of f on key. While all declarations together
+// are too many, it ends links, each time the link that declared the most of the host whose links declared the most.
+// When this link is f itself, it returns false. So a flood ends its own links and no others, however many links it
+// uses. Called with mu held.
 func (r *Router) ensureCapacity(f *face, key string) bool {
 	for r.overCapacity() {
 		more := weight(key)
@@ -131,10 +131,10 @@ func (e *entry) holder(f *face) *holder {
 	return nil
 }
 
-// visible reports whether the entry is announced to a link: when another link has declared it,
-// unless the remote reaches all its nodes without us. Peers and routers reach each other; only
-// clients need us in between. Tokens are shown to the client that holds them, as routers do since
-// 1.9. A link with a certificate sees only entries that its rights concern.
+// visible reports whether the router announces the entry to a link. It does when another link has declared the entry,
+// unless the remote reaches all declaring nodes without us: peers and routers reach each other, and only clients need
+// us in between. It also announces a token to the client that holds it, as routers do since 1.9. A link with a
+// certificate gets only entries that its rights concern.
 func (e *entry) visible(f *face) bool {
 	if !f.who.rights.Concerns(concerns[e.kind], e.key) {
 		return false
@@ -159,7 +159,7 @@ func (e *entry) infoFor(f *face) (best info) {
 	return best
 }
 
-// hold notes that a link declares an entry. Called with mu held.
+// hold records that a link declares an entry. Called with mu held.
 func (r *Router) hold(f *face, e *entry, i info) {
 	if h := e.holder(f); h != nil {
 		h.ids++
@@ -207,16 +207,15 @@ func (r *Router) release(f *face, e *entry) {
 	r.changed(e, len(e.holders)+1)
 }
 
-// changed acts on an entry that has one holder more or less than before: it announces the change to
-// the links that should know, voids cached routes, and drops an entry without holders. Called with
-// mu held.
+// changed acts on an entry that has one holder more or less than before. It announces the change to the links that it
+// concerns, voids cached routes, and removes an entry without holders. Called with mu held.
 func (r *Router) changed(e *entry, before int) {
 	now := len(e.holders)
 	if e.kind == codec.DeclareSubscriber {
 		r.reroute()
 	}
-	// With two holders left all other links know already, except for peers, which do not count each
-	// other, and for changed attributes of a queryable.
+	// When there were and are at least two holders, the entry is announced to all other links already. Exceptions are
+	// peers, to which only the holders that are clients count, and changed attributes of a queryable.
 	if before < 2 || now < 2 || e.kind == codec.DeclareQueryable || e.clients < 2 {
 		r.spread(e)
 	}
@@ -262,15 +261,15 @@ func (f *face) show(e *entry) {
 	}
 }
 
-// missed reports whether a token ends that a watching client has not seen, because the client
-// requested changes without the existing tokens: routers name the key then. Called with r.mu held.
+// missed reports whether a token ends that was not announced to a watching client, because the client requested changes
+// without the existing tokens. Routers then send the end with the key. Called with r.mu held.
 func (f *face) missed(e *entry) bool {
 	return e.kind == codec.DeclareToken && len(e.holders) == 0 && f.isClient && f.ended != e &&
 		f.who.rights.Concerns(concerns[e.kind], e.key)
 }
 
-// remember notes that an entry has been announced to the link. Without memory for that it closes
-// the link and returns false. Called with r.mu held.
+// remember records that an entry has been announced to the link. When the budget has no memory for the record, it
+// closes the link and returns false. Called with r.mu held.
 func (f *face) remember(e *entry, now info) bool {
 	if _, told := f.told[e]; !told && !f.hold(toldBytes) {
 		f.link.Close(codec.CloseUnresponsive)
@@ -280,7 +279,7 @@ func (f *face) remember(e *entry, now info) bool {
 	return true
 }
 
-// forget notes that an entry is no longer announced to the link. Called with r.mu held.
+// forget removes the record that an entry is announced to the link. Called with r.mu held.
 func (f *face) forget(e *entry) {
 	delete(f.told, e)
 	f.told = remote.Shrink(f.told, &f.most.told)

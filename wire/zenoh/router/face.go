@@ -47,16 +47,16 @@ type face struct {
 	declarations [len(remote.Kinds)]map[uint32]*entry // the remote's declarations, by its numbers
 	interests    map[uint32]*interest                 // a client's, by its numbers
 	told         map[*entry]info                      // the entries announced to the remote
-	// the entry whose end was announced last: several of its interests may name it
+	// the entry whose end was announced last, since several interests of the client may name this entry
 	ended      *entry
 	ready      bool              // a peer has sent all its first declarations
-	all        uint32            // the id of our interest in all that a router knows, 0: no interest
+	all        uint32            // the id of our interest in all declarations of the remote; 0: no interest
 	queries    map[uint32]*query // of the remote, by its numbers
 	found      uint64            // the last search that found it
 	weight     int               // estimated bytes of its declarations
 	everything int               // number of its interests without a key
 	gone       bool              // the link has ended and is forgotten
-	silent     time.Time         // since when expendable has seen no message; zero: it has not looked
+	silent     time.Time         // since when no message has come, as expendable saw; zero: not checked
 	most       struct {
 		told, interests int
 		declarations    [len(remote.Kinds)]int
@@ -82,8 +82,8 @@ func (r *Router) newFace() *face {
 
 var errSecondLink = errors.New("already connected to this node on another link")
 
-// Join adds a link to a peer or router that was dialled. run carries it until it ends, and returns
-// the reason.
+// Join adds a link to a peer or router that the session has dialled. run runs the link until it ends, and returns the
+// reason.
 func (r *Router) Join(l *link.Link) (run func() error, err error) {
 	f, err := r.join(l, false, identity{})
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *Router) reroute() {
 	r.port.client.Rerouted()
 }
 
-// introduce sends a peer the declarations that need no interest. Called with r.mu held.
+// introduce sends a peer the declarations that peers send each other without an interest. Called with r.mu held.
 func (f *face) introduce() {
 	if f.isClient {
 		return
@@ -140,11 +140,11 @@ func (f *face) introduce() {
 			f.show(e)
 		}
 	}
-	// Until a peer receives this it assumes that we are interested in everything.
+	// Until a peer receives this message, it sends us everything.
 	f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
 	if f.link.Remote().Role == codec.Router {
-		// A client announces only the declarations that interests ask for. Other nodes announce
-		// everything by themselves.
+		// A client announces only the declarations that our interest requests. Other nodes announce everything without
+		// an interest.
 		f.all = r.id()
 		f.send(codec.Interest{
 			ID:    f.all,
@@ -154,7 +154,7 @@ func (f *face) introduce() {
 	}
 }
 
-// run carries the link until it ends, and returns the reason.
+// run runs the link until it ends, and returns the reason.
 func (f *face) run() error {
 	err := f.link.Run(f.handle)
 	f.r.leave(f)
@@ -221,19 +221,18 @@ func (f *face) handle(m *codec.Message) error {
 	return nil
 }
 
-// await delays the reader so that the collector keeps up with the garbage of messages.
+// await delays the reader until the garbage collector has freed enough garbage of earlier messages.
 func (f *face) await() {
 	if f.link != nil {
 		f.link.Throttle()
 	}
 }
 
-// hold counts n more bytes that are kept for the remote; false: the budget has no capacity for
-// them.
+// hold counts n more bytes that are kept for the remote. It returns false when the budget has no room for them.
 func (f *face) hold(n int) bool { return f.link == nil || f.link.Charge(n) }
 
-// send queues, without waiting, a message that must not be lost. A remote that lets megabytes of
-// declarations pile up is closed. Callers may hold r.mu.
+// send queues, without waiting, a message that must not be lost. When the queue is full, because the remote has not
+// read megabytes of declarations, it closes the link. Callers may hold r.mu.
 func (f *face) send(m *codec.Message, how link.Delivery) {
 	msg := codec.AppendMessage(nil, m)
 	if f.link == nil {
@@ -250,8 +249,8 @@ func (f *face) declare(d codec.Declare) {
 	f.send(d.Message(), link.Control)
 }
 
-// relays reports whether messages of one link are passed on to the other: one of the two must be a
-// client of ours, because peers and routers reach each other without us.
+// relays reports whether the router relays messages from f to the other link. One of the two must be a client of ours,
+// because peers and routers reach each other without us.
 func (f *face) relays(to *face) bool {
 	return f != to && (f.isClient || to.isClient)
 }

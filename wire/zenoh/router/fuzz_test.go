@@ -58,7 +58,8 @@ var lastZID byte
 
 func zid(n byte) []byte { return []byte{n, 1} }
 
-// dial starts a node that dials the router over a pipe; the router's end is carried until ended.
+// dial starts a node that dials the router over a pipe. The router's end runs until the link ends, when ended is
+// closed.
 func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err error) {
 	a, b := net.Pipe()
 	ended = make(chan struct{})
@@ -93,7 +94,7 @@ func fuzzed(r *Router, msgs []byte, role uint8) {
 	<-ended
 }
 
-// forgotten checks that the router keeps no state of any link, only the session's.
+// forgotten checks that the router keeps no state of any link, only the state of the session.
 func forgotten(t *testing.T, r *Router, before Held) {
 	t.Helper()
 	rttest.Want(t, r.Held(), before, "left behind")
@@ -113,8 +114,8 @@ func forgotten(t *testing.T, r *Router, before Held) {
 	}
 }
 
-// FuzzLink sends network messages of any bytes to a router over a real link. Property: no panic,
-// and the router keeps nothing of the link.
+// FuzzLink sends network messages of any bytes to a router over a real link. Property: the router does not panic, and
+// after the link it keeps no state of the link.
 func FuzzLink(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
@@ -128,9 +129,9 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
-// FuzzRelay does the same beside a client that has a declaration of every kind and is interested in
-// everything, so that the messages are relayed. Property: that client is served to the end, and the
-// router keeps nothing of either.
+// FuzzRelay does the same as FuzzLink while another client has a declaration of every kind and an interest in
+// everything, so that the router relays the messages. Property: the router serves this client to the end, and
+// afterwards it keeps no state of either link.
 func FuzzRelay(f *testing.F) {
 	for i, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0xff-i%3))

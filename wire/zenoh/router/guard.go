@@ -13,14 +13,14 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// identity is the node at the other end of a link, with its rights there.
+// identity describes the node at the other end of a link, and its rights on this link.
 type identity struct {
 	origin wire.Origin    // of its queries
 	rights *access.Rights // nil: everything
 }
 
-// identify names the remote by its certificate where that limits its rights, else, when it is a
-// client, by its link. A node that may relay for others has no name.
+// identify names the remote by its certificate when rights are configured for this certificate. Otherwise it names a
+// client without such a certificate by its link. A node that may relay for other nodes gets no name.
 func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	names, certified := endpoint.CertificateNames(conn)
 	if certified && r.cfg.Rights != nil {
@@ -36,7 +36,7 @@ func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 		l.Addr()), Host: hostOf(l.Addr())}}
 }
 
-// hostOf returns listen.Host for people; it is empty for this machine's own processes.
+// hostOf returns the host of an address as text for people. It returns "" for processes of this machine.
 func hostOf(addr net.Addr) string {
 	h := listen.Host(addr)
 	if net.IP(h).IsLoopback() {
@@ -65,8 +65,8 @@ var concerns = map[codec.DeclareKind]access.Message{
 	codec.DeclareToken:      access.LivelinessQuery,
 }
 
-// may reports whether the remote may make a declaration on key. Owner: the link's reader, as for
-// the whole file.
+// may reports whether the remote may make a declaration on key. It counts a denial and logs the first. Owner: the
+// link's reader, as for the whole file.
 func (f *face) may(m access.Message, key string) bool {
 	if f.who.rights.Allows(m, key) {
 		return true
@@ -76,7 +76,7 @@ func (f *face) may(m access.Message, key string) bool {
 	return false
 }
 
-// mayWatch reports whether the remote may see the tokens that match key; "" is all tokens.
+// mayWatch reports whether the remote may see the tokens that match key; "" means all tokens.
 func (f *face) mayWatch(key string) bool {
 	if key == "" && f.who.rights != nil {
 		key = "**"
@@ -84,7 +84,7 @@ func (f *face) mayWatch(key string) bool {
 	return f.may(access.LivelinessQuery, key)
 }
 
-// mayAsk reports whether a query may pass. It answers a denied query.
+// mayAsk reports whether the remote may send a query. It answers a denied query with an error.
 func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 	err := f.who.rights.Check(key, payload)
 	if err == nil {

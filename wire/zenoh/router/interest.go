@@ -14,7 +14,7 @@ type interest struct {
 	face      *face
 	about     uint8
 	key       string // "" is everything
-	aggregate bool   // one declaration on key for all subscribers, one for all queryables
+	aggregate bool   // the client gets one declaration on key for all subscribers and one for all queryables
 
 	// Those declarations, while something matches.
 	aggregated map[codec.DeclareKind]aggregation
@@ -103,9 +103,9 @@ func (w *watchers) of(key string) iter.Seq[*interest] {
 	}
 }
 
-// asked answers a remote's interest with the existing declarations and their end; later changes
-// follow for a client's future interest. Every interest is answered, because the official
-// publishers, queriers and liveliness gets wait for that end. Owner: the link's reader.
+// asked answers a remote's interest with the existing declarations and a message that ends them. If the interest of a
+// client is also in the future, later changes follow. Every interest gets the end message, because official publishers,
+// queriers and liveliness gets wait for it. Owner: the link's reader.
 func (f *face) asked(m *codec.Interest) {
 	r := f.r
 	i := &interest{face: f, about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
@@ -152,10 +152,10 @@ func (f *face) asked(m *codec.Interest) {
 	f.declare(codec.Declare{Answers: true, Interest: m.ID, Kind: codec.DeclareFinal})
 }
 
-// takeBack ends an interest and undeclares the entries that the remote got for it alone, as routers
-// do: the official client remembers them, and would show a token that has ended meanwhile to its
-// next watcher. The search for another interest that names an entry may visit all interests, so
-// others have their turn in between. Owner: the link's reader.
+// takeBack ends an interest and undeclares the entries that were announced for this interest alone, as routers do. The
+// official client remembers them, and would report a token that has ended meanwhile to its next watcher. The search for
+// another interest in an entry may visit all interests, so takeBack releases the lock now and then. Owner: the link's
+// reader.
 func (f *face) takeBack(id uint32) {
 	r := f.r
 	r.mu.Lock()
@@ -205,7 +205,8 @@ func (f *face) disinterest(id uint32) *interest {
 	return i
 }
 
-// wants reports whether an interest of the remote names the entry itself. Called with r.mu held.
+// wants reports whether an interest of the remote requests the entry itself, not aggregated with others. Called with
+// r.mu held.
 func (f *face) wants(e *entry) bool {
 	r := f.r
 	for i := range r.watchers.of(e.key) {
@@ -216,7 +217,7 @@ func (f *face) wants(e *entry) bool {
 	return false
 }
 
-// answer declares the entries that match an interest now. Called with r.mu held.
+// answer declares the present entries that match an interest. Called with r.mu held.
 func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 	f := i.face
 	if i.aggregates(kind) {
@@ -254,8 +255,8 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 	}
 }
 
-// joined returns the combined attributes of all entries that match an interest; any is false when
-// there is no such entry.
+// joined returns the combined attributes of all entries that match an interest. any is false when there is no such
+// entry.
 func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
 	for _, e := range i.face.r.index.Matches(kind, i.key) {
 		if !e.visible(i.face) {

@@ -7,18 +7,18 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// Client is the router's view of the session in the same process: an interface, because the
-// session's package imports this one.
+// Client is the router's view of the session in the same process. It is an interface because the session's package
+// imports this package.
 type Client interface {
 	// Receive queues a message for the session. It is called with the router's lock held, so it
 	// neither blocks nor calls back.
 	Receive(msg []byte)
-	// Push takes a sample for which the session has a subscriber, Handle a query or a reply for it,
-	// both on the reader of the link that it came on; the lent bytes are valid until they return.
-	// from is the querier.
+	// Push gets each sample for which the session has a subscriber; Handle gets each query or reply for the session.
+	// Both are called on the reader of the link on which the message arrived. The lent bytes are valid until they
+	// return. from is the querier.
 	Push(key []byte, m *codec.Push)
 	Handle(m *codec.Message, from wire.Origin)
-	// Full reports whether the session has no room for a further message that can be refused.
+	// Full reports whether the session's queue is full, so that a message that may be refused must be refused.
 	Full() bool
 	// Rerouted is called when samples may have other receivers than before.
 	Rerouted()
@@ -30,8 +30,8 @@ type Port struct {
 	client Client
 }
 
-// Send processes a message of the session, like one from a link. It fails when a reply is not
-// taken.
+// Send processes a message of the session like a message from a link. It fails when the querier's link does not accept
+// a reply.
 func (p *Port) Send(m *codec.Message, how link.Delivery) error {
 	if m.Kind == codec.KindResponse {
 		return p.face.response(&m.Response, how.NoWait)

@@ -14,12 +14,12 @@ import (
 
 const (
 	queryBytes    = 1 << 10 // the memory of a waiting query
-	waitingBytes  = 48      // and that of each link it was passed on to
+	waitingBytes  = 48      // additional memory for each link to which it was relayed
 	maxQueryBytes = 4 << 20 // the largest memory of all waiting queries
 )
 
-// query is a query under way: a link sent it under its number, and it was passed on to others under
-// one of ours.
+// query is a query that is not finished. One link sent it, with its own number; the router relayed it to other links,
+// with a number of ours.
 type query struct {
 	// Constant.
 	asker    *face
@@ -27,13 +27,13 @@ type query struct {
 	number   uint32 // our number for it
 	qos      codec.QoS
 	watchdog *time.Timer
-	cost     int // its part of Router.queryBytes, and held for the asker
+	cost     int // its part of Router.queryBytes, which is also charged to the asker's link
 
 	waiting map[*face]bool // links that have not finished; guarded by Router.mu
 	over    bool           // finished, expired, or its asker is gone; guarded by Router.mu
 }
 
-// request passes a query on to the links with queryables that match.
+// request relays a query to the links with matching queryables.
 func (f *face) request(m *codec.Request) {
 	r := f.r
 	q := &query{
@@ -100,7 +100,7 @@ func (f *face) request(m *codec.Request) {
 	}
 }
 
-// queryables finds the links to query on key, except those that the asker reaches without us.
+// queryables finds the links to which a query on key is relayed. It leaves out links that the asker reaches without us.
 // Called with mu held.
 func (r *Router) queryables(key string, target codec.Target, asker *face) (to []*face) {
 	r.search++
@@ -152,8 +152,8 @@ func nearest(found []*entry, key string, asker *face) (best *face) {
 	return best
 }
 
-// response passes a reply on to the link that asked, its key written out. A reply that the link
-// does not take in time is dropped and counted; with try there is no wait for the link.
+// response relays a reply, with the whole key, to the link that sent the query. When this link has no room in time, the
+// reply is dropped and counted. With try it does not wait for room.
 func (f *face) response(m *codec.Response, try bool) error {
 	key, ok := f.numbers.OptionalKey(m.Expr)
 	if !ok {
@@ -195,7 +195,7 @@ func (f *face) response(m *codec.Response, try bool) error {
 	return err
 }
 
-// finished notes that a link has answered a query in full.
+// finished records that a link has sent all its replies to a query.
 func (r *Router) finished(f *face, number uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,7 +214,7 @@ func (q *query) finish(f *face) {
 	}
 }
 
-// expire ends a query that its queryables did not finish.
+// expire ends a query that its queryables have not finished in time.
 func (q *query) expire() {
 	r := q.asker.r
 	r.mu.Lock()
@@ -222,8 +222,8 @@ func (q *query) expire() {
 	q.end(true)
 }
 
-// end removes a query, and sends its asker the end of the replies unless the asker has vanished.
-// Called with Router.mu held.
+// end removes a query. With final it sends the asker the end of the replies; final is false when the asker has
+// vanished. Called with Router.mu held.
 func (q *query) end(final bool) {
 	if q.over {
 		return

@@ -16,9 +16,9 @@ const (
 	routeBytes    = 256 // the memory of a route beside its key
 	outletBytes   = 32  // the memory of each link in it
 
-	// relayPatience is the longest wait of a blocking message, relayed from link to link, for room
-	// in the queue of a link that takes nothing; the sender's next messages wait after it. After
-	// such a wait in vain there is no further wait for that link until it takes a message.
+	// relayPatience is the longest time for which a relayed blocking message waits for room in the queue of a link that
+	// sends nothing. The sender's next messages wait meanwhile. When the time has passed, no further message waits for
+	// this link until it has sent a message.
 	relayPatience = 500 * time.Millisecond
 )
 
@@ -29,14 +29,14 @@ type route struct {
 	session bool   // the session has a subscriber
 	denied  bool   // the link may not publish on it
 	links   []*outlet
-	cost    int64 // its part of Router.routeBytes; 0: it is not cached
+	cost    int64 // its part of Router.routeBytes; 0: the route is not cached
 }
 
-// outlet is a route's reference to a link. Routes of other links keep it after the link has ended,
-// until their key comes again, so the pointer is cleared at the end.
+// outlet is a route's reference to a link. The routes of other links keep it after the link has ended, until the next
+// sample on their key. So the end of the link clears the pointer.
 type outlet struct{ link atomic.Pointer[link.Link] }
 
-// push passes one sample to the session and to the links that have a subscriber for its key.
+// push delivers one sample to the session and relays it to the links, as far as they have a subscriber for its key.
 //
 //rt:noalloc
 func (f *face) push(m *codec.Push, reliable bool) {
@@ -62,8 +62,8 @@ func (f *face) push(m *codec.Push, reliable bool) {
 	}
 }
 
-// relay passes a sample on unchanged, its key written out. Each link takes it or drops it by the
-// sample's own QoS.
+// relay sends a sample to the links of a route, unchanged except that the key is written out. A congested link drops
+// the sample or makes it wait, as the sample's own QoS requires.
 //
 //rt:noalloc
 func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
@@ -80,13 +80,13 @@ func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 			f.r.counters.RelayedSamples.Add(1)
 		} else {
 			f.r.counters.RelayDropped.Add(1)
-			how.NoWait = true // one wait for each sample, not one for each link
+			how.NoWait = true // a sample waits for one link at most, not for each
 		}
 	}
 	*out = codec.Push{}
 }
 
-// match finds the receivers of a key that is not cached, or whose subscriptions have changed.
+// match finds the receivers of a key whose route is missing or out of date. It returns nil for an invalid key.
 func (f *face) match(key []byte, known *route) *route {
 	r := f.r
 	if known == nil {
@@ -139,8 +139,8 @@ func (f *face) match(key []byte, known *route) *route {
 	return known
 }
 
-// grow counts the memory of a cached route with more receivers than before. When all links together
-// cache too much, this link drops its routes, this one included.
+// grow counts the memory of a cached route with more receivers than before. When the routes of all links together take
+// too much memory, this link drops all its routes, including this route.
 func (f *face) grow(route *route, cost int64) {
 	r := f.r
 	if r.routeBytes.Add(cost-route.cost) <= maxRouteBytes {
@@ -152,7 +152,7 @@ func (f *face) grow(route *route, cost int64) {
 	route.cost = 0
 }
 
-// newRoute makes a route and caches it, unless all links together cache too much.
+// newRoute makes a route and caches it, unless the routes of all links together take too much memory.
 func (f *face) newRoute(key string) *route {
 	r := f.r
 	cost := int64(routeBytes + len(key))
@@ -170,7 +170,7 @@ func (f *face) newRoute(key string) *route {
 	return known
 }
 
-// forgetRoutes drops the link's routes and returns the number of bytes freed.
+// forgetRoutes drops the link's routes and returns how many bytes they took.
 func (f *face) forgetRoutes() (freed int64) {
 	for _, known := range f.routes {
 		freed += known.cost

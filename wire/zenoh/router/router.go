@@ -1,23 +1,23 @@
-// Package router is a listener's side of the links that dial it: a Zenoh router for its clients,
-// and a peer of other listeners and routers.
+// Package router is a listener's side of its links. It is a Zenoh router for the clients that dial it, and a peer of
+// other listeners and routers.
 //
-// It answers its clients' interests, and passes samples, queries with their replies, and tokens
-// between a client and all other nodes. Peers and routers declare to each other all declarations of
-// their own and of their clients, whichever side dialled. Nothing is passed from one of them to
-// another, because they reach each other by themselves: so no message arrives twice or circulates.
+// It answers its clients' interests, and relays samples, queries with their replies, and tokens between a client and
+// all other nodes. Peers and routers announce to each other all their own and their clients' declarations, whichever
+// side dialled. The router relays nothing between two peers or routers, because they reach each other directly. So no
+// message arrives twice or circulates.
 //
-// A relayed message keeps its QoS. When a link does not take it, it is dropped by that QoS: a
-// droppable sample at once, a blocking one when the link has taken nothing for half a second, and
-// then at once for as long as the link takes nothing. The traffic of other links does not wait.
+// A relayed message keeps its QoS. When a link has no room for it, the router drops a droppable sample at once, and a
+// blocking sample after the link has sent nothing for half a second. After that it also drops blocking samples at once,
+// until the link sends again. The traffic of other links does not wait.
 //
-// The session of the same process is one more client, at a Port instead of a link. It gets samples
-// by a call on the reader of the link that they came on, and sends its own straight to the links
-// with a subscriber (Port.Receivers).
+// The session of the same process is one more client, at a Port instead of a link. The reader of the link on which a
+// sample arrives calls the session with it. The session sends its own samples straight to the links with a subscriber
+// (Port.Receivers).
 //
 // Files in the order of the data: accept.go accepts connections and evicts links, face.go is one
-// link, guard.go its rights, declared.go its remote's declarations, entry.go everything declared on
-// one key and the links that know of it, interest.go the clients' interests, route.go samples,
-// query.go queries and replies, port.go the session.
+// link, guard.go its rights, declared.go its remote's declarations, entry.go all declarations on one key and the links
+// to which they are announced, interest.go the clients' interests, route.go samples, query.go queries and replies,
+// port.go the session.
 package router
 
 import (
@@ -35,16 +35,16 @@ import (
 
 // Config is the router's identity and its rules of admission.
 type Config struct {
-	Link        link.Config // for all links; its role is Peer, its Budget bounds all of them together
+	Link        link.Config // configuration of all links; its Role is Peer, its Budget bounds all links together
 	MaxSessions int         // accepted links
 
 	// Rights returns the rights of a link whose TLS certificate has these names (the DNS names of
-	// its subjectAltName, else its common name). A nil result allows everything, as does a link
-	// without a certificate.
+	// its subjectAltName, else its common name). A nil result allows everything. A link without a certificate may also
+	// do everything.
 	Rights func(names []string) *access.Rights
 
-	// Log gets one line for the start and the end of an accepted link, and Event the same: err is
-	// nil for a link that is up. Neither may block.
+	// Log gets one line for the start and one for the end of an accepted link. Event is called for the same events,
+	// with a nil err for the start. Neither may block.
 	Log   func(line string)
 	Event func(from string, err error)
 }
@@ -61,7 +61,7 @@ type Router struct {
 
 	counters *link.Counters // atomic, those of Config.Link
 
-	// epoch changes with every subscriber and every link; cached routes carry it.
+	// epoch changes whenever a subscriber or a link begins or ends. A cached route is valid for one epoch.
 	epoch      atomic.Uint64
 	routeBytes atomic.Int64 // the memory of all links' cached routes
 
@@ -78,7 +78,7 @@ type Router struct {
 	queries    map[uint32]*query
 	queryBytes int // the memory of queries
 
-	// All declarations, of any link, and the interests in their changes.
+	// All declarations of all links, and the interests in changes of declarations.
 	index         remote.Index[*entry]
 	declaredBytes int // the memory of entries and interests, without the trees
 	watchers      watchers
@@ -106,8 +106,8 @@ func (r *Router) Port() *Port { return r.port }
 // Serve accepts the connections of l until Close.
 func (r *Router) Serve(l *endpoint.Listener) { r.tasks.Go(func() { r.accept(l) }) }
 
-// Stop sends a Close on every link. Wait returns when all of the router's goroutines have ended,
-// for which the listeners must be closed.
+// Stop sends a Close on every link. Afterwards Wait returns when all goroutines of the router have ended; the caller
+// must close the listeners.
 func (r *Router) Stop() {
 	r.mu.Lock()
 	r.closed = true
@@ -132,8 +132,7 @@ func (r *Router) Connected() bool {
 	return len(r.faces) > 0
 }
 
-// id returns a number that no other entry, query or interest of the router has. Called with mu
-// held.
+// id returns a new number, which no other entry, query or interest of the router has. Called with mu held.
 func (r *Router) id() uint32 {
 	r.lastID++
 	return r.lastID
@@ -141,7 +140,8 @@ func (r *Router) id() uint32 {
 
 // Held is the size of the router's present state.
 type Held struct {
-	// accepted and joined; peers among them; of these those with complete declarations
+	// Links are the accepted and joined links, Peers the peers among them, Ready the peers whose first declarations are
+	// complete
 	Links, Peers, Ready             int
 	Subscribers, Queryables, Tokens int // declarations of links, without the session's
 	Interests, Queries              int

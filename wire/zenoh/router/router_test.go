@@ -21,7 +21,7 @@ type from struct {
 func (f *from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip)} }
 func (f *from) Close() error         { f.closed = true; return nil }
 
-// Goal: a flood from one address displaces its own connections, not those of others.
+// Goal: a flood from one address displaces its own connections, not the connections of other addresses.
 func TestFloodPushesOutItself(t *testing.T) {
 	var half halfOpen
 	good := &from{ip: "10.0.0.1"}
@@ -73,7 +73,7 @@ func (n *node) declare(kind codec.DeclareKind, id uint32, key string) {
 	n.send(codec.Declare{Kind: kind, ID: id, Expr: codec.Key(key)})
 }
 
-// settle waits until the router has processed everything before.
+// settle waits until the router has processed all earlier messages of the node.
 func (n *node) settle(id uint32) {
 	n.t.Helper()
 	n.send(codec.Request{ID: id, Expr: codec.Key("@nobody")})
@@ -81,8 +81,8 @@ func (n *node) settle(id uint32) {
 	}
 }
 
-// Goal: a link's memory is freed with it, even when another link's cached routes lead to it and
-// their keys never come again.
+// Goal: a link's memory is freed when the link ends, even when cached routes of another link lead to it and no further
+// sample has their keys.
 func TestRoutesLetGoOfLinks(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
@@ -106,7 +106,7 @@ func TestRoutesLetGoOfLinks(t *testing.T) {
 	})
 }
 
-// Goal: a key declared under many numbers is counted for each of them, until they are withdrawn.
+// Goal: a key that is declared under many numbers is counted once for each number, until the number is undeclared.
 func TestNumbersOfOneKeyCount(t *testing.T) {
 	const numbers = 10_000
 	r := newRouter()
@@ -129,7 +129,7 @@ func TestNumbersOfOneKeyCount(t *testing.T) {
 	}
 }
 
-// Goal: an answered query no longer takes memory of its asker's.
+// Goal: an answered query is no longer counted as memory of the asker's link.
 func TestAnsweredQueriesAreForgotten(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
@@ -168,7 +168,7 @@ func TestPushAllocatesNothing(t *testing.T) {
 	rttest.NoAllocs(t, "a sample costs %v allocations, want 0", 1000, func() { from.push(&m, true) })
 }
 
-// hostOf returns the name of a link's host by which sessions are counted.
+// Goal: hostOf returns the text of a link's host, by which a server counts sessions.
 func TestHostOf(t *testing.T) {
 	for want, addr := range map[string]net.Addr{
 		"10.0.0.7":          &net.TCPAddr{IP: net.ParseIP("10.0.0.7"), Port: 4242},

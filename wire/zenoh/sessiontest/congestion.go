@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// gate is a subscriber that blocks its receiver until release. It collects the beginnings of the
-// samples, which are their numbers.
+// gate is a subscriber whose callback blocks until release. It collects the numbers of the samples, with which they
+// begin.
 type gate struct {
 	basket
 	open    chan struct{}
@@ -45,7 +45,7 @@ func (g *gate) last() int {
 	return -1
 }
 
-// rising reports whether the numbers only grow: no sample arrived twice or overtook another.
+// rising reports whether each number is above the one before, that is, no sample arrived twice or overtook another.
 func rising(all []int) bool {
 	return slices.IsSorted(all) && len(slices.Compact(slices.Clone(all))) == len(all)
 }
@@ -64,7 +64,7 @@ var congestion = []testCase{
 	{"dropping never waits, and what arrives is in order", func(p pair) {
 		g := p.gate("@c/drop")
 		pub := p.matched(p.from, "@c/drop", wire.QoS{Priority: wire.Data})
-		// More than queues and socket buffers hold, so that some are dropped.
+		// These are more samples than queues and socket buffers hold, so that some samples are dropped.
 		const n = 400
 		payload := make([]byte, 100_000)
 		waited := longest(n, func(i int) {
@@ -137,7 +137,8 @@ var congestion = []testCase{
 		if all := g.numbers(); !rising(all) {
 			p.Errorf("numbers %v, want each once and in order", all)
 		}
-		// A sample that a node between the two has dropped is lost, but the next one must arrive.
+		// A node between the two may have dropped the newest sample, so the test sends further samples, one of which
+		// must arrive.
 		rttest.Eventually(p.T, "the newest", func() bool {
 			number(payload, n)
 			pub.PutLatest(payload, nil)
@@ -145,8 +146,8 @@ var congestion = []testCase{
 		})
 	}},
 	{"an urgent sample does not wait for bulk", func(p pair) {
-		// Bulk samples are put until the link is congested, then an urgent sample: it must arrive
-		// before the end of the bulk that was queued with it.
+		// The case puts bulk samples until the link is congested, and then an urgent sample. The urgent sample must
+		// arrive before the last bulk sample that was queued at that time.
 		var bulkSeen, bulkWhenUrgent atomic.Int64
 		bulkWhenUrgent.Store(-1)
 		p.subscribe(p.to, "@c/bulk", func(wire.Sample) { bulkSeen.Add(1); time.Sleep(200 * time.Microsecond) })

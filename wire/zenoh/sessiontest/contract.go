@@ -12,8 +12,8 @@
 // function should be cheap: keep routers running across calls and only open sessions. It registers
 // its own clean-up with t; closing a session a second time must be harmless there.
 //
-// The cases wait through the interface itself: for a Get's replies, or for Tokens. Only generous
-// bounds on calls that must not block are timed.
+// The cases wait through the interface itself: for a Get's replies, or for Tokens. Time is measured only for calls that
+// must not block, with generous bounds.
 //
 // Net lists the abilities that an implementation lacks; the cases that need one of them are skipped
 // with a message.
@@ -48,8 +48,8 @@ type Net struct {
 type Lacks struct {
 	Latest         bool // PutLatest replaces nothing: it is a Put
 	LongAttachment bool // an attachment sent in fragments is lost
-	SharedTokens   bool // it sees a token vanish that another still holds, or appear twice
-	EndedTokens    bool // a new watcher may be shown a token that has just ended
+	SharedTokens   bool // it reports the end of a token that another holds, or a token twice
+	EndedTokens    bool // a new watcher may report a token that has just ended
 }
 
 // pair is a Net seen in one direction.
@@ -65,15 +65,15 @@ type testCase struct {
 	run  func(p pair)
 }
 
-// Run runs the whole suite over sessions that open makes.
+// Run runs the whole suite with the sessions that open opens.
 func Run(t *testing.T, open func(t *testing.T) Net) {
 	for _, group := range [][]testCase{pubsub, congestion, queries, tokens, life} {
 		runCases(t, group, open)
 	}
 }
 
-// Carried runs the cases that depend on the carrier of a link: messages and replies of every size,
-// congestion, and the end and return of links.
+// Carried runs the cases that depend on the transport of a link: messages and replies of every size, congestion, and
+// lost and new links.
 func Carried(t *testing.T, open func(t *testing.T) Net) {
 	runCases(t, pubsub[:1], open)
 	runCases(t, congestion, open)
@@ -112,7 +112,7 @@ func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wi
 
 func (p pair) token(s wire.Session, key string) wire.Declaration { return rttest.OrPanic(s.Token(key)) }
 
-// matched returns a publisher on key once its subscribers are known to it.
+// matched returns a publisher on key as soon as the other side's subscribers are announced to its session.
 func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 	p.Helper()
 	pub := p.publisher(s, key, qos)
@@ -122,8 +122,7 @@ func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 
 var tokensMade atomic.Uint64
 
-// known waits until each end sees the declarations of the other: a token arrives after all earlier
-// declarations.
+// known waits until each end has the earlier declarations of the other. It uses a token, which arrives after them.
 func (p pair) known() {
 	p.Helper()
 	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {
@@ -174,7 +173,7 @@ func (b *basket) keys() []string {
 	return keys
 }
 
-// settled returns the number of samples once no more have arrived for a while.
+// settled waits until no sample has arrived for a while, and returns the number of samples.
 func (b *basket) settled() int {
 	n := -1
 	for n != b.count() {
@@ -184,7 +183,7 @@ func (b *basket) settled() int {
 	return n
 }
 
-// pattern returns n bytes that identify their position and their sample.
+// pattern returns n bytes, each of which depends on its position and on the sample's seed.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -45,7 +45,7 @@ var life = []testCase{
 				p.Errorf("entry %d is %s, want a %s", i, e, want)
 			}
 		}
-		// Two declarations of the same subscription deliver each sample once.
+		// Each of two declarations of the same subscription gets each sample once.
 		got.settled()
 		before := got.count()
 		rttest.PanicOn(pub.Put([]byte("once"), nil))

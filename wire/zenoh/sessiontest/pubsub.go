@@ -10,8 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// declareErrors are the errors of the calls that declare something on a key, by the names of the
-// calls.
+// declareErrors makes each call that declares something on a key, and returns the errors by the names of the calls.
 func declareErrors(s wire.Session, key string) map[string]error {
 	return map[string]error{
 		"Publisher": errorOf(s.Publisher(key, blocking)),
@@ -24,7 +23,7 @@ func declareErrors(s wire.Session, key string) map[string]error {
 func errorOf(_ any, err error) error { return err }
 
 var pubsub = []testCase{
-	// Put copies: the same buffers hold the next sample.
+	// Put copies the payload, so the same buffers can hold the next sample.
 	{"samples of 0 B to 5 MB arrive whole and in order, with their attachments", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/*/size", got.deposit)

@@ -26,7 +26,7 @@ func (p pair) get(s wire.Session, key string, payload []byte) []wire.Reply {
 	return rttest.OrPanic(s.Get(p.Context(), key, payload, rttest.Patience))
 }
 
-// texts lists the payloads of replies, sorted, errors with an exclamation mark.
+// texts lists the payloads of replies, sorted. An error has an exclamation mark before its text.
 func texts(replies []wire.Reply) []string {
 	all := []string{}
 	for _, r := range replies {
@@ -40,7 +40,7 @@ func texts(replies []wire.Reply) []string {
 	return all
 }
 
-// reached waits until a query gets n replies: then all queryables are known.
+// reached waits until a query gets n replies. Then all queryables are announced to the session.
 func (p pair) reached(s wire.Session, key string, n int) {
 	p.Helper()
 	rttest.Eventually(p.T, fmt.Sprintf("%d replies on %s", n, key), func() bool {
@@ -55,7 +55,7 @@ var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair
 		var n int
 		fmt.Sscan(string(q.Payload()), &n)
 		payload := pattern(n, n)
-		go func() { // not on the receiver's goroutine: the reply may have to wait for room
+		go func() { // not in the callback, because the reply may have to wait for room
 			q.Reply("@c/big", payload)
 			q.Finish()
 		}()

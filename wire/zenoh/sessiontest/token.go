@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// diary notes the tokens that appear and vanish as "+key" and "-key".
+// diary records a token that appears as "+key" and a token that vanishes as "-key".
 type diary struct {
 	mu  sync.Mutex
 	all []string
@@ -44,7 +44,7 @@ func (p pair) watch(s wire.Session, expr string) (*diary, wire.Declaration) {
 	return d, rttest.OrPanic(s.SubscribeTokens(expr, d.deposit))
 }
 
-// reads waits until a diary has exactly these entries, in any order.
+// reads waits until the diary has exactly the entries want, in any order.
 func (p pair) reads(d *diary, want ...string) {
 	p.Helper()
 	slices.Sort(want)
@@ -105,7 +105,7 @@ var tokens = []testCase{
 		a := p.token(p.to, "@c/s/k")
 		b := p.token(p.to, "@c/s/k")
 		c := p.token(p.from, "@c/s/k")
-		// It comes after the others' tokens, so that both ends know each other's.
+		// This token arrives after the earlier tokens, so that after it each end has the other's tokens.
 		p.token(p.to, "@c/s/ready")
 		p.token(p.from, "@c/s/ready2")
 		p.reads(d, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")

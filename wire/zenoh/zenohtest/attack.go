@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Churn is the duration of an attack that has no end of its own.
+// Churn is the usual duration of an attack that would otherwise continue without end.
 const Churn = 2 * time.Second
 
 const (
@@ -23,8 +23,8 @@ const (
 	largePiece   = 60_000
 	largePayload = 50_000
 
-	// HeldKey is queried by an attack: the attacker and, at best, the victim declare a queryable
-	// there that never answers.
+	// HeldKey is the key of an attack's queries. The attacker declares a queryable there that never answers, and the
+	// victim should declare one, too.
 	HeldKey = "@victim/held"
 	// PingKey is the key of an attack's publications.
 	PingKey = "@victim/ping"
@@ -32,11 +32,11 @@ const (
 	victimKeys = "@victim/**"
 )
 
-// Attack is an attack of hostile nodes on a listener over many links at once.
+// Attack describes an attack of hostile nodes on a listener over many links at once.
 type Attack struct {
 	Name  string
 	Links int
-	Churn bool // continues until its time is over; other attacks end when all messages are sent
+	Churn bool // the attack continues until its time is over; other attacks end when all messages are sent
 
 	link func(a *attacker, i int)
 }
@@ -152,8 +152,7 @@ type Run struct {
 	conns conns
 }
 
-// Start attacks the listener at tcp/host:port or tls/host:port; lasts is the duration of an attack
-// that churns.
+// Start attacks the listener at tcp/host:port or tls/host:port. lasts is the duration of an attack with Churn.
 func (a *Attack) Start(at string, lasts time.Duration) *Run {
 	x := &Run{at: at, until: time.Now().Add(lasts), over: make(chan struct{})}
 	for i := range a.Links {
@@ -167,7 +166,8 @@ func (a *Attack) Start(at string, lasts time.Duration) *Run {
 	return x
 }
 
-// Wait reports whether all messages were sent within limit. The links stay until Close.
+// Wait waits until all messages are sent, and reports whether that took less than limit. The links stay open until
+// Close.
 func (x *Run) Wait(limit time.Duration) bool {
 	select {
 	case <-x.over:

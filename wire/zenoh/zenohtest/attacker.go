@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
-// attacker is one handshaken link whose bytes the attacker writes itself.
+// attacker is one link after its handshake, on which the test writes arbitrary bytes.
 type attacker struct {
 	run     *Run
 	churn   bool
@@ -25,8 +25,7 @@ type attacker struct {
 	sn      [8]uint32
 }
 
-// more reports whether a churning attack has time left, and opens a new link when the victim has
-// ended the last.
+// more reports whether an attack with Churn has time left. When the victim has ended the link, more opens a new one.
 func (a *attacker) more() bool {
 	if a.broken {
 		return a.redial()
@@ -34,8 +33,7 @@ func (a *attacker) more() bool {
 	return time.Now().Before(a.run.until)
 }
 
-// redial ends the link and opens the next. A churning attack tries until its
-// time is over.
+// redial ends the link and opens the next. An attack with Churn tries again until its time is over.
 func (a *attacker) redial() bool {
 	for {
 		if a.conn != nil {
@@ -84,7 +82,7 @@ func (a *attacker) open() (net.Conn, error) {
 	return conn, nil
 }
 
-// secured is a TLS connection that ends without an alert, like a plain socket.
+// secured is a TLS connection whose Close sends no alert, like the Close of a plain socket.
 type secured struct {
 	*tls.Conn
 	socket net.Conn
@@ -140,8 +138,8 @@ func readBatch(conn net.Conn) ([]byte, error) {
 	return b, err
 }
 
-// send sends one message in a frame of its own, in order on its lane. It reports whether the link
-// is still open.
+// send sends one message in a separate frame, with the next sequence number of its lane. It reports whether the link is
+// still open.
 func (a *attacker) send(priority uint8, part codec.Part) bool {
 	b := codec.AppendMessage(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: a.sn[priority], Priority: priority}),
 		part.Message())

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// HostileRouter is a router that routes no messages. Once begun, it attacks every session that has
-// dialled it or dials it again.
+// HostileRouter is a router that routes no messages. After its start, it attacks every session that has dialled it or
+// dials it again.
 type HostileRouter struct {
 	Links atomic.Uint64 // number of opened links
 
@@ -44,7 +44,7 @@ func NewHostileRouter(a *Attack) (*HostileRouter, error) {
 // Endpoint returns the endpoint to dial.
 func (x *HostileRouter) Endpoint() string { return "tcp/" + x.listener.Addr().String() }
 
-// Sent is the number of batches that the victim's system has taken.
+// Sent is the number of batches that the router has written to the victims' connections.
 func (x *HostileRouter) Sent() uint64 { return x.run.Sent.Load() }
 
 // Begin attacks for the time given.
@@ -95,7 +95,7 @@ func (x *HostileRouter) receive(conn net.Conn) {
 	<-over
 }
 
-// acceptHandshake is the accepting side of the handshake, as a router.
+// acceptHandshake does the accepting side of the handshake, as a router.
 func acceptHandshake(conn net.Conn) error {
 	conn.SetDeadline(time.Now().Add(handshakes))
 	defer conn.SetDeadline(time.Time{})

@@ -14,7 +14,7 @@ import (
 // any attack.
 const MemoryBound = 64 << 20
 
-// Resident returns a process's resident memory in bytes, now and at its largest.
+// Resident returns a process's resident memory in bytes: the present size and the largest so far.
 func Resident(t testing.TB, pid int) (now, peak int) {
 	t.Helper()
 	text := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)

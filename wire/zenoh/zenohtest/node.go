@@ -34,7 +34,7 @@ type Python struct {
 	Packages string // a folder to search first; may be empty
 }
 
-// Check returns the version of the installed wheel, or an error without one.
+// Check returns the version of the installed wheel, or an error when no wheel is installed.
 func (p Python) Check() (version string, err error) {
 	cmd := p.command("-c", "import zenoh, importlib.metadata; zenoh.open; "+
 		"print(importlib.metadata.version('eclipse-zenoh'))")
@@ -58,8 +58,7 @@ func (p Python) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Node is an official node in a process of its own. It holds one session at a
-// time.
+// Node is an official node in a separate process. It has one session at a time.
 type Node struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -74,7 +73,7 @@ type Node struct {
 	session *Session             // guarded by mu
 }
 
-// head is the header of any frame from a node.
+// head is the header of a frame that a node sends, of any kind.
 type head struct {
 	Answer uint64
 	Failed string
@@ -239,7 +238,7 @@ func (n *Node) Kill() {
 // more). It is complete when the process has ended.
 func (n *Node) Output() string { return strings.TrimSpace(n.stderr.String()) }
 
-// Stop ends the process: by a command, then by a signal.
+// Stop ends the process by a command, and by a signal if the process does not end.
 func (n *Node) Stop() {
 	n.stdin.Close()
 	select {

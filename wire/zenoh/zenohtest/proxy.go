@@ -26,13 +26,13 @@ type Proxy struct {
 }
 
 const (
-	pieceBytes  = 4 << 10 // the most bytes that are delayed or slowed down at once
+	pieceBytes  = 4 << 10 // most bytes of a piece, which is delayed or slowed down as a whole
 	pieces      = 16      // under way at most, per direction
 	stallLook   = 5 * time.Millisecond
 	dialTimeout = 3 * time.Second
 )
 
-// NewProxy listens on a port of its own for connections to target, tcp/host:port.
+// NewProxy listens on a free port and forwards the connections to target, tcp/host:port.
 func NewProxy(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,7 +95,7 @@ type conns struct {
 	refused bool              // guarded by mu: new ones are closed
 }
 
-// keep notes a connection, or closes it and returns false.
+// keep records a connection. When the proxy refuses connections, it closes the connection and returns false.
 func (s *conns) keep(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *conns) each(do func(net.Conn)) {
 	}
 }
 
-// carry connects near to the target until either ends.
+// carry forwards bytes between near and the target until one of the two connections ends.
 func (p *Proxy) carry(near net.Conn) {
 	if !p.conns.keep(near) {
 		return
@@ -160,7 +160,7 @@ type piece struct {
 	due   time.Time
 }
 
-// pump passes bytes on in order, each piece when it is due.
+// pump forwards bytes in order, each piece when it is due.
 func (p *Proxy) pump(from, to net.Conn) {
 	way := make(chan piece, pieces)
 	ended := make(chan struct{})

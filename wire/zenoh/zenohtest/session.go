@@ -38,7 +38,7 @@ type Session struct {
 	asking  map[string]chan<- head // queries that wait for replies, guarded by mu
 }
 
-// object is a declaration in the node, under its name there.
+// object is a declaration in the node, identified by its name in the node.
 type object struct {
 	s       *Session
 	name    string
@@ -53,7 +53,7 @@ var (
 	names atomic.Uint64
 )
 
-// newName is a name that no object of any session has had.
+// newName returns a name that no object of any session has had.
 func newName() string { return strconv.FormatUint(names.Add(1), 10) }
 
 // Open opens the node's session, after closing the previous one.
@@ -180,7 +180,7 @@ func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.
 	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": true}))
 }
 
-// SubscribeNewTokens declares a watcher without history: it does not get the existing tokens.
+// SubscribeNewTokens declares a watcher without history, which does not get the existing tokens.
 func (s *Session) SubscribeNewTokens(key string, deposit func(string, bool)) (wire.Declaration, error) {
 	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": false}))
 }
@@ -242,7 +242,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
 	return false, p.Put(payload, attachment)
 }
 
-// orEmpty is a payload; the node takes nil for an absent one.
+// orEmpty returns a payload that is not nil, because the node takes nil for an absent payload.
 func orEmpty(payload []byte) []byte { return append([]byte{}, payload...) }
 
 // replied passes a reply to the Get that sent the query.
@@ -259,10 +259,10 @@ func (s *Session) replied(h head) {
 	}
 }
 
-// maxReplies is the largest number of replies that may wait in one query.
+// maxReplies is the largest number of replies of one query that may wait for ask.
 const maxReplies = 65536
 
-// ask runs a command that is answered by replies and their end.
+// ask runs a command that the node answers by replies and a message that ends them.
 func (s *Session) ask(ctx context.Context, command string, a args, payload []byte, timeout time.Duration) (all []head,
 	err error) {
 	if err := ctx.Err(); err != nil {
