@@ -349,7 +349,7 @@ func (r *reader) strings(dst []string, field string, limit int) []string {
 // string reads a text. It allocates: no hot path calls it.
 func (r *reader) string(field string, limit int) string { return string(r.text(field, limit)) }
 
-// These functions format errors, which allocates. So they are separate from the functions with the mark rt:noalloc.
+// These functions format errors, which allocates. So they are separate from the functions that may not allocate.
 
 //go:noinline
 func (r *reader) wrong(field, want string) {

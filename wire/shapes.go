@@ -19,7 +19,7 @@ type Shapes struct {
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
 	Cameras   []CameraShape // required pictures; H and W 0: any size
-	// number of steps before the newest. An observation has all of these steps or none of them. 0: a history is not
+	// number of steps before the newest. An observation has all of these steps or no history. 0: a history is not
 	// checked
 	Past int
 }
@@ -27,7 +27,7 @@ type Shapes struct {
 // CheckObservation refuses an observation that the policy cannot take: a state of another length, a
 // missing camera, a raw picture of another size (a JPEG's size is checked by its decoder), a
 // history with other steps, cameras or sizes, a prefix of another width or longer than the horizon,
-// or two prefixes of unequal length. It ignores cameras that the policy does not know.
+// or two prefixes of unequal length. It ignores cameras that the policy does not have.
 //
 //rt:noalloc
 func (s *Shapes) CheckObservation(o *Observation) error {

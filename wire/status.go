@@ -36,7 +36,7 @@ type Capabilities struct {
 }
 
 // Extended reports whether the server knows the optional keys. To an old server a robot sends both prefixes, of equal
-// length, and none of the keys that it may refuse.
+// length, and no key that it may refuse.
 func (c *Capabilities) Extended() bool { return c.T > 0 }
 
 func (c *Capabilities) required() []field {

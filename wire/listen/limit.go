@@ -67,7 +67,7 @@ func (l *limited) Accept() (net.Conn, error) {
 }
 
 // enter gives c a place if it can. It returns the connection that is left without a place, which may be c, or nil when
-// there is none.
+// every connection has a place.
 func (l *limited) enter(c *connection) (loser *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

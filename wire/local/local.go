@@ -1,6 +1,6 @@
 // Package local connects clients in this process to a server, in addition to the server's network. A front, which
 // speaks the protocol of foreign clients, opens such a client for each foreign client. The server receives these
-// clients' queries, tokens and samples like those of the network; other servers and robots receive none of them.
+// clients' queries, tokens and samples like those of the network; other servers and robots do not receive them.
 package local
 
 import (

@@ -137,7 +137,7 @@ func (d *decoder) take(n int) ([]byte, error) {
 	return b, nil
 }
 
-// counted reads a length of width bytes, and as many bytes as the length tells.
+// counted reads a length of width bytes, and then as many bytes as this length.
 func (d *decoder) counted(width int) ([]byte, error) {
 	b, err := d.take(width)
 	if err != nil {

@@ -2,7 +2,7 @@ package pickle
 
 import "fmt"
 
-// kind tells what a name of the table means.
+// kind is the meaning of a name of the table: what the opcodes can make from it.
 type kind uint8
 
 const (

@@ -67,7 +67,7 @@ func (o *once) repeated() int {
 	return o.old
 }
 
-// robot is one session behind a proxy, with a declaration of every kind.
+// robot is one session that dials through a proxy, with a declaration of every kind.
 type robot struct {
 	id   uint64
 	s    wire.Session

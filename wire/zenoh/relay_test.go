@@ -339,7 +339,7 @@ func TestRelayAgainstModel(t *testing.T) {
 			}
 			for got, sum := range want {
 				deadline := time.Now().Add(20 * time.Second)
-				// The test polls here, because Eventually needs a testing.TB, and a *rapid.T is none.
+				// The test polls here, because Eventually needs a testing.TB, which a *rapid.T does not implement.
 				for ; got.Load() != sum; time.Sleep(100 * time.Microsecond) {
 					if time.Now().After(deadline) {
 						t.Fatalf("a subscriber's sum is %#x, want %#x", got.Load(), sum)

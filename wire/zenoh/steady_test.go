@@ -98,7 +98,7 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// stream publishes a sample of n bytes at intervals of pace until stop, but none while quiet is set. With latest the
+// stream publishes a sample of n bytes at intervals of pace until stop, except while quiet is set. With latest the
 // samples vary in size and replace each other. It counts the samples that arrive.
 type stream struct {
 	put      func(payload, attachment []byte) (replaced bool, err error)

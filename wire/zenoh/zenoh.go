@@ -2,8 +2,8 @@
 //
 // A Session is a client of one upstream. A session that only dials is a client of a router or another listener. It has
 // a link to one of its endpoints. When this link is lost, it dials the endpoints in turn, without end, and with growing
-// pauses while none answers. The session makes all its declarations anew on the new link. The other side's declarations
-// end with the link: its tokens vanish, and appear again when the node returns.
+// pauses while no endpoint answers. The session makes all its declarations anew on the new link. The other side's
+// declarations end with the link: its tokens vanish, and appear again when the node returns.
 //
 // A session that listens is a client of a router in its own process (package router), which serves
 // the nodes that dial it; the nodes that it dials are the router's peers.

@@ -45,9 +45,8 @@ type Session struct {
 
 var _ wire.Session = (*Session)(nil)
 
-// Open starts a session of the library with the parts of cfg that the library knows: endpoints to
-// connect to and to listen on, TLS, lease and pauses. It accepts every endpoint that the library
-// was built for.
+// Open starts a session of the library with the parts of cfg that the library supports: endpoints to connect to and to
+// listen on, TLS, lease and pauses. It accepts every endpoint that the library was built for.
 func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) {
 	conf, err := configOf(cfg)
 	if err != nil {

@@ -5,8 +5,8 @@
 // transport messages back to back (Init and Open during the handshake, then Frame, Fragment,
 // KeepAlive, Close). A Frame opens a run of network messages (Push, Request, Response, Declare,
 // Interest), and a Push or a Request ends in a body (Put, Del, Query). Every message is one header byte, its fields,
-// and a list of optional extensions. A flag of each extension tells whether a reader that does not know the extension
-// may continue.
+// and a list of optional extensions. A flag in each extension allows or forbids a reader without support for it to
+// continue.
 //
 // Parsing borrows: all slices of a parsed message point into the batch. Every length is checked against the present
 // bytes before a slice is made, and the size of an allocation never comes from the sender.

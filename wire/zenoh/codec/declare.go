@@ -150,7 +150,7 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-// Mode tells which declarations an Interest requests: present ones, future ones or both.
+// Mode selects the declarations that an Interest requests: the present ones, future ones or both.
 type Mode uint8
 
 // The modes: bit 0 requests the present declarations, bit 1 future changes.

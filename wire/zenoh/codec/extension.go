@@ -58,14 +58,15 @@ func (x *extensions) next() bool {
 	return x.c.err == 0
 }
 
-// skip skips an extension that this reader does not know. It fails when the sender marked the extension as mandatory.
+// skip skips an extension that this reader does not support. It fails when the sender marked the extension as
+// mandatory.
 func (x *extensions) skip() {
 	if x.id&extMust != 0 {
 		x.c.fail(ErrExtension)
 	}
 }
 
-// skipAll skips a list in which this reader knows no extension.
+// skipAll skips a list of extensions in a message for which this reader supports no extension.
 func (c *Cursor) skipAll(header byte) {
 	for x := c.extensions(header); x.next(); {
 		x.skip()

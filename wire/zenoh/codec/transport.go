@@ -257,7 +257,7 @@ func skipBody(c *Cursor, header byte) {
 	}
 }
 
-// Lane is the header of a Frame or of a Fragment. It tells which lane's sequence of messages it continues.
+// Lane is the header of a Frame or of a Fragment. It names the lane whose sequence the message continues.
 type Lane struct {
 	Reliable bool
 	SN       uint32

@@ -123,7 +123,7 @@ func appendExpr(dst []byte, e Expr, head int, flagN, flagM byte) []byte {
 // (0x08), express (0x10), block the first only (0x20).
 type QoS byte
 
-// The QoS of messages for which the caller chooses none.
+// The QoS of messages for which the caller does not choose one.
 const (
 	DefaultQoS QoS = 0x05 // Data, drop
 	ControlQoS QoS = 0x08 // declarations and interests: Control, block

@@ -66,7 +66,7 @@ func readAuthorities(path string) (a authorities, err error) {
 	return a, nil
 }
 
-// signer returns the authority of a that signed the list, or nil when none of them did.
+// signer returns the authority of a that signed the list, or nil when no authority of a did.
 func (a *authorities) signer(list *x509.RevocationList) *x509.Certificate {
 	for _, root := range a.roots {
 		if list.CheckSignatureFrom(root) == nil {

@@ -49,7 +49,7 @@ type links struct {
 	up      bool
 	changed time.Time
 	lost    error
-	refused error // the CloseError with which a router refuses a node id that it still knows
+	refused error // the CloseError with which a router refuses a node id that it still has
 }
 
 func (l *links) note(e zenoh.LinkEvent) {

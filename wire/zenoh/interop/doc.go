@@ -4,5 +4,5 @@
 // of.
 //
 // `make interop` runs these tests with two versions and names every case. Other runs use the installed version, and
-// skip the tests where none is installed.
+// skip the tests where no version is installed.
 package interop

@@ -50,7 +50,7 @@ func match(a, b string, includes bool) bool {
 }
 
 // match evaluates the definitions of intersection and inclusion from the ends of both expressions. For each i, element
-// j of the row tells whether l[i:] and r[j:] match.
+// j of the row is true when l[i:] and r[j:] match.
 func (l *chunks) match(r *chunks, includes bool) bool {
 	var row, below [maxChunks + 1]bool
 	for i := l.n; i >= 0; i-- {

@@ -191,7 +191,7 @@ func (b *Budget) join(name string, end func()) account {
 	return account{budget: b, end: end, host: h}
 }
 
-// reserve counts n more bytes and reports whether there is room. When there is none, it ends the largest link of the
+// reserve counts n more bytes and reports whether there is room. When there is no room, it ends the largest link of the
 // host whose links together hold the most, and repeats this until there is room. It fails when the next link to end is
 // the account's own.
 func (a *account) reserve(n int) bool {

@@ -156,7 +156,7 @@ type Slot struct {
 	waiting bool
 }
 
-// Delivery tells how a link treats a message.
+// Delivery is the way in which a link sends or refuses a message.
 type Delivery struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
