@@ -39,8 +39,8 @@ const (
 	labelRepeated = 3
 )
 
-// coder turns a message into protobuf and back. Each message names its fields once, in the order of
-// their numbers; the encoder, the decoder and the schema in the file all follow that one list.
+// coder turns a message into protobuf and back. Each message lists its fields once, in the order of their numbers. The
+// encoder, the decoder and the schema in the file all use this list.
 type coder struct {
 	mode int
 	num  protowire.Number // of the field named last
@@ -116,8 +116,7 @@ func (c *coder) appendVarint(v uint64) {
 	}
 }
 
-// number codes a field that travels as a varint. Negative numbers take ten bytes, as in protobuf's
-// int64.
+// number codes a field that is encoded as a varint. Negative numbers take ten bytes, as in protobuf's int64.
 //
 //rt:noalloc
 func number[T ~int64 | int32 | uint64 | uint32](c *coder, name string, kind uint64, typeName string, v *T) {
@@ -296,7 +295,7 @@ func appendStamp(b []byte, num protowire.Number, time int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), ns%second)
 }
 
-// restamp appends a message whose first field is a time of day, with that field replaced.
+// restamp appends a message whose first field is a time of day, and replaces this field by time.
 func restamp(b, message []byte, time int64) []byte {
 	num, kind, n := protowire.ConsumeTag(message)
 	if n < 0 || kind != protowire.BytesType {
@@ -309,7 +308,7 @@ func restamp(b, message []byte, time int64) []byte {
 	return append(appendStamp(b, num, time), message[n+size:]...)
 }
 
-// bytes codes data in up to three parts; decoding returns one part.
+// bytes codes data that may consist of up to three parts. Decoded data have one part.
 //
 //rt:noalloc
 func (c *coder) bytes(name string, v *Bytes) {

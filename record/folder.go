@@ -30,15 +30,14 @@ const (
 	lastYear   = 9998 // last year with room for later names
 	probeBytes = 4096
 	spareShare = 32
-	listShare  = 64 // list the folder again after writing this part of its size: other recorders write to it too
+	listShare  = 64 // after writing this part of Size, list the folder again: other recorders write to it, too
 
-	// Part of the disk that stays free for other programs, which a full disk harms sooner than a
-	// record.
+	// Part of the disk that stays free for other programs. A full disk harms them sooner than it harms the recorder.
 	reserveShare = 20
 	reserveMax   = 1 << 30
 
-	// Only the owner and its group may read the files, as with the service's state: they show the
-	// robot's surroundings.
+	// Only the owner and its group may read the files, as with the service's state, since the files show the robot's
+	// surroundings.
 	folderMode = 0o750
 	fileMode   = 0o640
 
@@ -64,7 +63,7 @@ func diskOf(dir string) (free, size int64) {
 	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize
 }
 
-// room returns the maximum bytes of all our files, which have total bytes now.
+// room returns how many bytes all our files may have together; they have total bytes now.
 func (d folder) room(total int64) int64 {
 	free, size := d.disk(d.dir)
 	if size == 0 {
@@ -80,7 +79,7 @@ type entry struct {
 	size int64
 }
 
-// list returns the files named as ours, the oldest first.
+// list returns the files whose names have the form of our files' names, the oldest first.
 func (d folder) list() (entries []entry, total int64, err error) {
 	found, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -120,10 +119,10 @@ var (
 		"other programs (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
-// makeRoom deletes our oldest files if need more bytes do not fit. It then frees a little more than
-// needed, since listing thousands of small files for each chunk is too expensive. It spares files
-// that a process is writing, files of runs with a reservation, and files whose name keep accepts.
-// total is the size of the remaining files, and limit its maximum.
+// makeRoom deletes our oldest files if need more bytes do not fit. It then frees a little more than needed, since it
+// would be too expensive to list thousands of small files for each chunk. It spares files that a process is writing,
+// files of runs with a reservation, and files whose name keep accepts. total is the size of the remaining files, and
+// limit its maximum.
 func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit int64, deleted []string, err error) {
 	entries, total, err := d.list()
 	limit = d.room(total)
@@ -208,8 +207,8 @@ func ours(f io.ReaderAt) bool {
 		string(header[13:]) == Profile
 }
 
-// Ended reports whether a file ends as a complete file does. A file that Read calls torn is then
-// damaged before its end.
+// Ended reports whether a file ends as a complete file does. If it does although Read reports it as torn, it is damaged
+// before its end.
 func Ended(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < 2*int64(len(mcap.Magic)) {
@@ -220,9 +219,8 @@ func Ended(f *os.File) bool {
 	return err == nil && bytes.Equal(end, mcap.Magic)
 }
 
-// create makes a file for a run that begins at t, and locks it. Files are deleted in the order of
-// their names. A new name is therefore later than all existing ones, also after the clock was set
-// back; the exact time is in the file.
+// create makes a file for a run that begins at t, and locks it. Files are deleted in the order of their names. A new
+// name is therefore later than all existing names, even after the clock was set back; the exact time is in the file.
 func (d folder) create(id string, t time.Time) (*os.File, error) {
 	if err := os.MkdirAll(d.dir, folderMode); err != nil {
 		return nil, err
@@ -264,7 +262,7 @@ func (d folder) sync() error {
 	return nil
 }
 
-// Probe makes a folder and returns the reason why files cannot be written into it; nil: they can.
+// Probe makes a folder and returns the reason why files cannot be written into it, nil if they can be written.
 func Probe(dir string) error {
 	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return err

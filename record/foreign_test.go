@@ -175,7 +175,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		why := "a person asked"
 		r.Save(&why, true)
 		run(300 * time.Millisecond)
-		run(6 * time.Second) // the time of day is set during this run
+		run(6 * time.Second) // the time of day is set while this run records
 		r.Save(&why, true)
 		run(6 * time.Second)
 		write(r, clock.Now(), true)
@@ -193,7 +193,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		if err != nil || len(names) < 2 {
 			t.Fatalf("%d files, %v; want one from before and one from after", len(names), err)
 		}
-		for _, name := range names { // for other readers, the picture's own stamp equals the message's
+		for _, name := range names { // for other readers, the picture's own stamp equals the time of its message
 			data := load(t, name)
 			rttest.Must(scan(bytes.NewReader(data), func(token mcap.TokenType, record []byte) error {
 				if token != mcap.TokenMessage {
@@ -237,8 +237,8 @@ func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	}
 }
 
-// Names are in order of time also after the time of day was set back, so that the oldest files are
-// deleted first.
+// The names of files stay in order of time after the time of day was set back, so that the oldest files are deleted
+// first.
 func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := folder{dir: dir, size: 1 << 30, disk: func(string) (int64, int64) { return 0, 0 }}

@@ -12,7 +12,7 @@ const (
 	MaxCameras = 8
 	MaxTask    = 4096 // bytes of a task, as many as an observation carries
 
-	maxText = 240 // bytes of another text; a longer one is cut and ends in ellipsis
+	maxText = 240 // bytes of another text; a longer text is cut and ends in ellipsis
 )
 
 const ellipsis = "…"
@@ -62,23 +62,23 @@ func (t *Text) Is(text string) bool {
 type Task struct {
 	n   uint16
 	b   [MaxTask]byte
-	cut bool // the task may be the beginning of a longer one
+	cut bool // the task may be the beginning of a longer task
 }
 
 // oldTask is the length in bytes at which older versions of edge-rt cut a task, also within a
 // character.
 const oldTask = 240
 
-// Set copies a text. The programs refuse a task of more than MaxTask bytes at their input; here it
-// would end in an ellipsis.
+// Set copies a text. A text of more than MaxTask bytes ends in an ellipsis, but the programs already refuse such a task
+// at their input.
 //
 //rt:noalloc
 func (t *Task) Set(text string) { t.n, t.cut = uint16(fit(t.b[:], text)), false }
 
 func (t *Task) String() string { return string(t.b[:t.n]) }
 
-// Cut reports whether a task that was read may be the beginning of a longer one, which an older
-// edge-rt has cut.
+// Cut reports whether a task that was read from a file may be the beginning of a longer task, which an older edge-rt
+// has cut.
 func (t *Task) Cut() bool { return t.cut }
 
 // Text copies the task into the text of an event.
@@ -111,12 +111,12 @@ type Session struct {
 	ServerID string // empty: the server sends no id
 	Model    string
 	Revision string
-	SHA256   string // of the model; empty if the server sends no hash
+	SHA256   string // hash of the model; empty if the server sends no hash
 }
 
 var noSession Session
 
-// visit names the fields, in the order of their numbers.
+// visit codes the fields, in the order of their numbers.
 //
 //rt:noalloc
 func (s *Session) visit(c *coder) {
@@ -140,7 +140,7 @@ type Tick struct {
 
 	// Of the action that began on this tick.
 	Step         int64
-	Source       rt.Instant // older of the state and the oldest picture from which the action was computed
+	Source       rt.Instant // older of two instants: of the state and of the oldest picture for this action
 	Seq          uint64     // request that the action answers
 	Epoch        uint32     // session of that request
 	Episode      uint32
@@ -157,7 +157,7 @@ type Tick struct {
 	Starved   bool   // an action was due, and no action ran
 	TooOld    bool   // the due action was older than --max-action-age
 	BusSilent bool   // too few joints answered, so nothing moved
-	Paused    bool   // by an operator, between two episodes, or while a leader moves to the follower before a takeover
+	Paused    bool   // paused by an operator, between two episodes, or while a leader moves to the follower
 	NoPicture bool   // a camera has not delivered its first picture
 	NoSession bool
 	Stale     uint32 // joints, one bit each, that did not answer on this tick
@@ -230,7 +230,7 @@ type Request struct {
 	Episode uint32
 	Start   bool  // first of the episode
 	Step    int64 // of row 0 of the answer
-	Delay   int32 // rows that will have run at the answer's arrival
+	Delay   int32 // rows that are expected to have run when the answer arrives
 	Rows    int32 // of the prefix that conditions the answer
 	Runway  int64 // ns until the actions end
 	Session *Session
@@ -277,10 +277,10 @@ type Sent struct {
 	At       rt.Instant
 	Seq      uint64
 	Epoch    uint32
-	Observed rt.Instant // older of its state and its oldest picture; 0: no picture
+	Observed rt.Instant // instant of its state or its oldest picture, whichever is older; 0: no picture
 	Bytes    int64
 	Outcome  string     // sent, no_session, no_picture, unlike_training, error
-	Encoded  rt.Instant // when the message was complete; 0: not on record, or not sent
+	Encoded  rt.Instant // instant at which the message was complete; 0: not on record, or not sent
 }
 
 //rt:noalloc
@@ -314,7 +314,7 @@ type Chunk struct {
 	Observed   rt.Instant // of the request
 	Jump       int64      // largest distance to an action that it replaced, in 10^-6 robot units
 	Session    *Session
-	Arrived    rt.Instant // when the message was read; 0: not on record
+	Arrived    rt.Instant // instant at which the message was read; 0: not on record
 }
 
 //rt:noalloc
@@ -344,11 +344,11 @@ const (
 	Failure  = "failure"
 	Timeout  = "timeout"  // its time ran out before an operator gave an outcome
 	Discard  = "discard"  // to be left out of a dataset
-	Rerecord = "rerecord" // to be left out; the next episode takes its place
+	Rerecord = "rerecord" // a dataset leaves it out; the next episode takes its place
 )
 
-// Episode is the beginning or the end of an episode; the ticks between them are its frames. A
-// second end with the same number corrects the outcome; the first end limits the frames.
+// Episode is the beginning or the end of an episode; the ticks between them are its frames. A second end with the same
+// number corrects the outcome, but the first end still determines the last frame.
 type Episode struct {
 	At      rt.Instant
 	Number  uint32 // the first of a run is 1
@@ -416,7 +416,7 @@ func (l *logLine) visit(c *coder) {
 	}
 }
 
-// Bytes are data in up to three parts; data from a file are in A.
+// Bytes are data in up to three parts. Data that were read from a file are in A.
 type Bytes struct {
 	A []byte
 	B string
@@ -454,7 +454,7 @@ func parse(m message, data []byte, wall int64) error {
 	return c.err
 }
 
-// Append appends such a message in the encoding of the files.
+// Append appends a message of one of the types of parse, in the encoding of the files.
 func Append(to []byte, m message, wall int64) []byte {
 	c := coder{out: to, wall: wall}
 	m.visit(&c)

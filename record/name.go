@@ -12,9 +12,9 @@ import (
 // the name of a folder, which has at most 255 bytes.
 const maxCamera = 64
 
-// CheckCamera refuses a camera's name that is empty, too long, not printable or has a character of a
-// path or a list. Topics of a record, folders of a dataset and lines on a terminal contain the name,
-// and the record may come from any source.
+// CheckCamera returns an error for a camera's name that is empty, too long or not printable, or that has a character of
+// a path or a list. Topics of a record, folders of a dataset and lines on a terminal contain the name, and the record
+// may come from any source.
 func CheckCamera(name string) error {
 	switch {
 	case name == "":

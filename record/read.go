@@ -23,7 +23,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Open opens a record. It refuses all but a file: a pipe would block, beyond any signal, and a device may have no end.
+// Open opens a record. It accepts only a regular file: opening a pipe would block and ignore all signals, and a device
+// may have no end.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -49,7 +50,7 @@ var errTorn = errors.New("the file ends in the middle of a record")
 type Info struct {
 	Run  map[string]string // its metadata
 	Wall int64             // Unix time of instant 0, in ns
-	Torn bool              // the file has no end; Read has visited its readable part
+	Torn bool              // the file has no valid end; Read has visited its readable part
 
 	Repaired bool // the file had no end, and a later start has completed it
 }
@@ -62,9 +63,8 @@ func (e readError) Error() string { return "it cannot be read to its end: " + e.
 
 func (e readError) Unwrap() error { return e.err }
 
-// Visitor receives the messages of a file in the order in which they were written; their instants
-// are in this order to within a second. It skips messages whose func is nil. An argument is lent
-// until the func returns.
+// Visitor receives the messages of a file in the order in which they were written. Their instants may be out of order
+// by up to a second. Messages whose func is nil are skipped. An argument is lent until the func returns.
 type Visitor struct {
 	Tick    func(*Tick) error
 	Request func(*Request) error
@@ -187,7 +187,7 @@ func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
 			if err := CheckCamera(i.Camera); err != nil {
 				return err
 			}
-			i.At = rt.Instant(int64(m.LogTime) - wall) // its own time of day may date from before the clock was set
+			i.At = rt.Instant(int64(m.LogTime) - wall) // its own time of day may be from before the clock was set
 			return v.Image(i)
 		}, topic, data, wall)
 	}
@@ -204,8 +204,8 @@ func visit[M message](m M, f func(M) error, topic string, data []byte, wall int6
 	return f(m)
 }
 
-// Files lists the records in a folder that have any content, the oldest first: those of the robot id, or all
-// records if id is empty.
+// Files lists the records of the robot id in a folder, the oldest first, and all records if id is empty. It leaves out
+// empty files.
 func Files(dir, id string) (names []string, err error) {
 	entries, _, err := folder{dir: dir}.list()
 	for _, e := range entries {
@@ -263,7 +263,7 @@ func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
 	return infos, err
 }
 
-// honest keeps the cause of a read error. The library treats every error as the file's end.
+// honest is a reader that keeps the cause of a read error, since the library treats every error as the end of the file.
 type honest struct {
 	from io.Reader
 	err  error // nil: no error, or the end was reached
@@ -277,12 +277,12 @@ func (h *honest) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// noAttachments leaves out the attachments of a file, which other programs may have added: no reader
+// noAttachments is a reader that leaves out the attachments of a file, which other programs may have added. No reader
 // here uses them, and the library takes an attachment of more than maxRecord for damage.
 type noAttachments struct {
 	from   io.Reader   // from the first record on, through sum
 	sum    hash.Hash32 // of the bytes so far
-	data   uint32      // sum at the end of the data, once that was read
+	data   uint32      // checksum at the end of the data, after it was read
 	record io.Reader   // the current record
 }
 
@@ -310,10 +310,9 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 	}
 }
 
-// scan calls visit for each record, including the records in chunks whose CRC is right. ended
-// reports that the file has its end, and the right checksum of its data. The error is errTorn for a file
-// that breaks off or is damaged, a readError for a file that cannot be read to its end, and otherwise
-// visit's.
+// scan calls visit for each record, including the records in chunks whose CRC is right. ended reports whether the file
+// has its end, and the right checksum of its data. The error is errTorn for a file that breaks off or is damaged, a
+// readError for a file that cannot be read to its end, and otherwise the error of visit.
 func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, err error) {
 	r := &honest{from: from}
 	defer func() {
@@ -360,7 +359,8 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 			room = slices.Clip(record[:cap(record)])
 		}
 		if token == mcap.TokenDataEnd { // indexes follow
-			// A chunk with a wrong opcode has no wrong checksum of its own: the library skips it.
+			// The library skips a chunk with a wrong opcode, and no checksum of the chunk reveals that. The checksum of
+			// the data does.
 			end, err := mcap.ParseDataEnd(record)
 			if err != nil || end.DataSectionCRC != 0 && end.DataSectionCRC != records.data { // 0: no checksum
 				return false, errTorn

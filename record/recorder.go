@@ -11,9 +11,9 @@
 //	repair.go    the next start repairs files that a power cut has torn
 //	read.go      reads the files
 //
-// Only the writing thread touches the disk. When the disk is full, folder.go deletes the oldest
-// records. While it still accepts no data, new messages displace old ones in memory; writer.go counts
-// the lost ones and tries again every two seconds.
+// Only the writing thread touches the disk. When the disk is full, folder.go deletes the oldest records. If the disk
+// still accepts no data, new messages displace old messages in memory; writer.go counts the lost messages and tries
+// again every two seconds.
 package record
 
 import (
@@ -50,8 +50,8 @@ const (
 	wallStep     = 100 * time.Millisecond
 )
 
-// The rest is for the chunk being written: the entries that the writer has taken out, the library's
-// own copy and its compressed form.
+// The rest of maxMemory is for the chunk that is being written: the entries that the writer has taken out of a window,
+// the library's own copy of them, and their compressed form.
 const _ = uint(maxMemory - messageBytes - pictureBytes - scratchBytes - 4*chunkBytes)
 
 // Config configures one recorder.
@@ -64,22 +64,23 @@ type Config struct {
 	Clock   rt.Clock
 	Now     func() time.Time // the time of day; nil: time.Now
 
-	// Closed is called after each file, on the writing thread, when the memory of the file's writer
-	// has become garbage. May be nil.
+	// Closed is called on the writing thread after each file, when the memory that wrote the file has become garbage.
+	// May be nil.
 	Closed func()
 
-	// Report receives news of the files: of repaired ones on Repair's thread, of others on Write's. May be nil.
+	// Report receives news of the files, on Repair's thread for repaired files, and on Write's thread for other files.
+	// May be nil.
 	Report func(Report)
 }
 
 // Report is a piece of news about the files that a person should know.
 type Report struct {
 	File string
-	Why  string // why the file was begun; or Repaired, Deleted or Unreserved
+	Why  string // reason for beginning the file, or Repaired, Deleted or Unreserved
 	Err  error  // not nil: writing fails until the next report of a file
 }
 
-// Values of Report.Why for other news than a new file.
+// Values of Report.Why for news that are not about a new file.
 const (
 	Repaired = "repaired" // a torn file of an earlier run
 	Deleted  = "deleted"  // a file of this run, deleted because of Config.Size or a full disk
@@ -193,9 +194,9 @@ func New(cfg Config) (*Recorder, error) {
 // wallOffset returns the Unix time of instant 0, in ns.
 func (r *Recorder) wallOffset() int64 { return r.cfg.Now().UnixNano() - int64(r.cfg.Clock.Now()) }
 
-// setWall adopts a time of day that was set, for example after a machine without a real-time clock
-// has reached the network. Messages in memory keep their times. It ignores the drift between the
-// two clocks, so that all files of a run share one scale.
+// setWall adopts the time of day if it was set, for example after a machine without a real-time clock has reached the
+// network, and returns the Unix time of instant 0. Messages in memory keep their times. setWall ignores the drift
+// between the two clocks, so that all files of a run share one scale.
 func (r *Recorder) setWall() int64 {
 	if now := r.wallOffset(); time.Duration(now-r.wall.Load()).Abs() > wallStep {
 		r.wall.Store(now)
@@ -203,9 +204,9 @@ func (r *Recorder) setWall() int64 {
 	return r.wall.Load()
 }
 
-// Visit registers a visitor for each message except sessions and pictures that Collect takes in,
-// also in mode Off. The thread that calls Collect calls its funcs and ignores their errors; they
-// must not delay it. Call Visit before that thread starts.
+// Visit registers a visitor for the messages that Collect takes in, except sessions and pictures, also in mode Off. The
+// thread that calls Collect calls the visitor's funcs and ignores their errors; the funcs must not delay it. Call Visit
+// before this thread starts.
 func (r *Recorder) Visit(v Visitor) { r.visitor = r.visitor.and(v) }
 
 // Wall returns the Unix time of instant 0, in ns, as in the files.
@@ -244,7 +245,7 @@ func (r *Recorder) Note(at rt.Instant, kind string, level uint32, text string) {
 	note(r, Event{At: at, Kind: kind, Level: level}, text)
 }
 
-// NoteEvent is Note for an event that the tick has reported.
+// NoteEvent is Note for an event with a code and two numbers, a and b.
 func (r *Recorder) NoteEvent(at rt.Instant, kind string, level, code uint32, a, b int64, text []byte) {
 	note(r, Event{
 		At:    at,
@@ -299,12 +300,12 @@ func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome
 	}
 }
 
-// Keep protects all files of this run from deletion from now on. When they fill Config.Size, the
-// recorder loses and reports new messages instead. Any thread may call it.
+// Keep protects all files of this run from deletion from now on. When these files fill Config.Size, the recorder drops
+// new messages instead, and counts and reports them. Any thread may call it.
 func (r *Recorder) Keep() { r.keepOwn.Store(true) }
 
-// Save requests that the writer write the memory's content to disk; atOnce skips the pause after an
-// earlier save. *why must not change. Any thread may call it, also on a nil Recorder.
+// Save makes the writing thread write the memory's content to disk. atOnce skips the pause after an earlier save. why
+// is the reason in the file, and *why must not change. Any thread may call it, also on a nil Recorder.
 //
 //rt:noalloc
 func (r *Recorder) Save(why *string, atOnce bool) {

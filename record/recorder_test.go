@@ -105,7 +105,7 @@ func tick(r *Recorder, at rt.Instant, step int64) {
 	r.Collect()
 }
 
-// starve is tick for a tick without a due action.
+// starve is tick for a tick on which an action was due and no action ran.
 func starve(r *Recorder, at rt.Instant, step int64) {
 	m := r.Ticks.Put()
 	fillTick(m, at, step)
@@ -372,8 +372,8 @@ func TestRingNeverWritesSteadily(t *testing.T) {
 	}
 }
 
-// A disk that accepts no data costs counted messages, and nothing else. When it accepts data again,
-// the recorder continues in a new file.
+// If a disk accepts no data, the recorder loses and counts messages, and nothing else happens. When it accepts data
+// again, the recorder continues in a new file.
 func TestDiskThatFails(t *testing.T) {
 	var said []Report
 	r, clock := recorderAt(t, Config{Mode: All, Report: func(x Report) { said = append(said, x) }})
@@ -413,7 +413,7 @@ func TestDiskThatFails(t *testing.T) {
 		len(infos) != 2 || !infos[0].Torn || infos[1].Torn {
 		t.Errorf("stats %+v, said %v, files %+v; want no error any more, and two files", s, said, infos)
 	}
-	// The messages that waited in memory are in the second file; those in the open chunk are lost.
+	// The messages that waited in memory are in the second file. The messages in the open chunk are lost.
 	if n := int(step) - len(steps); n < 1 || n > 25 {
 		t.Errorf("%d of %d ticks are missing, want those of the open chunk", n, step)
 	}
@@ -449,7 +449,7 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
-// A full lane counts its lost messages, and so does a message that is too large.
+// A full lane counts its lost messages. A message that is too large is counted, too.
 func TestLanesNeverWait(t *testing.T) {
 	r, _ := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
 	for range tickSlots + 10 {
@@ -629,7 +629,7 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	}
 }
 
-// A disk that stays full does not get a new file at each try: those files would stay for ever.
+// The recorder does not make a new file on a full disk at each try, since these files would stay for ever.
 func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 	for _, place := range []string{"/dev/full", "gone"} {
 		r, _ := recorderAt(t, Config{Mode: All})
@@ -668,8 +668,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	}
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
-	// the needed file and a 32nd of the size in whole files; then no file until that room is used
-	// up
+	// makeRoom deletes as many files as needed and a 32nd of the size more; then no file until this room is used up
 	for try, want := range []int{3, 0, 3} {
 		total, _, deleted, err := d.makeRoom(one, none)
 		if err != nil || len(deleted) != want {
@@ -684,8 +683,8 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	}
 }
 
-// A record leaves the disk's reserve free: it shrinks below its size, deletes its own oldest files
-// for that, and reports when no such file remains.
+// A record leaves the disk's reserve free: it shrinks below its size by deleting its own oldest files, and reports when
+// no such file remains.
 func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	const disk, chunk = 64 << 20, chunkBytes
 	reserve := int64(disk / reserveShare)

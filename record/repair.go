@@ -17,9 +17,9 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// Repair completes torn files of earlier runs, and removes the remains of an earlier repair. A file
-// that it cannot repair stays as it is; for example, the copy of a file that the disk cannot read
-// to its end would be incomplete. It stops early when the run ends, which does not wait for it.
+// Repair completes torn files of earlier runs, and removes the remains of an earlier repair. A file that it cannot
+// repair stays as it is, such as a file that the disk cannot read to its end, whose copy would be incomplete. It stops
+// early when the run ends; the run does not wait for it.
 //
 // Owner: one thread, which may block on the disk. Write may run meanwhile: a large file takes longer to
 // repair than pictures stay in memory.
@@ -27,7 +27,7 @@ func (r *Recorder) Repair(stop *atomic.Bool) {
 	w := &r.writer
 	entries, _, err := w.folder.list()
 	if err != nil {
-		return // there is no folder yet, or open will report the cause
+		return // there is no folder yet, or writer.open will report the cause
 	}
 	w.folder.removeOrphans()
 	w.folder.reservations() // also removes those of dead processes
@@ -114,8 +114,8 @@ func (d folder) rebuild(torn *os.File) (err error) {
 var errDamaged = errors.New("it is damaged before its end: whole chunks follow the damage, and a repaired file would " +
 	"lack them")
 
-// onlyItsEnd returns errDamaged if whole chunks with messages follow the point at which reading has
-// ended.
+// onlyItsEnd returns errDamaged if not only the end of a file is missing: whole chunks with messages follow the point
+// at which reading has ended.
 func onlyItsEnd(f *os.File) error {
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {

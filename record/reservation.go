@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A run whose files must stay reserves them against the other recorders of the folder: it holds the
-// lock of a reservation file there, whose content is the name of the run's first file. However the
-// run ends, the lock is then free, and other recorders may delete its files.
+// A run whose files must stay protects them from the other recorders of the folder: it holds the lock of a reservation
+// file in the folder, whose content is the name of the run's first file. When the run ends for any reason, the lock is
+// free, and other recorders may delete the run's files.
 const (
 	reservationName  = ".reserved-"
 	unlockedName     = ".reserving-" // before its lock is taken
 	reservationBytes = 512           // enough for a file name and a newline
 )
 
-// reserve protects the files of a run from other recorders until release. Other recorders take an
-// unlocked reservation for that of a dead process, so the file gets its final name after its lock.
+// reserve protects the files of a run from other recorders until release. Other recorders take an unlocked reservation
+// for the reservation of a dead process, so reserve locks the file before it gives it its final name.
 func (d folder) reserve(first string) (*os.File, error) {
 	made, err := os.CreateTemp(d.dir, unlockedName+"*")
 	if err != nil {
@@ -49,7 +49,7 @@ func (d folder) reserve(first string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// exists reports whether the name of an open file still refers to it.
+// exists reports whether the name of an open file still refers to this file.
 func exists(f *os.File) bool {
 	mine, err := f.Stat()
 	if err != nil {
@@ -93,8 +93,8 @@ func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// ofRun reports whether a file is the run's first file or a later one of the same id. Names of one
-// id are in order of time.
+// ofRun reports whether a file is the run's first file or a later file of the same id. Names of one id are in order of
+// time.
 func ofRun(first, name string) bool {
 	a, b := ourName.FindStringSubmatch(first), ourName.FindStringSubmatch(name)
 	return a != nil && b != nil && a[1] == b[1] && a[2] <= b[2]

@@ -77,8 +77,8 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 	}
 }
 
-// The size is for all robots of a folder together. No robot relies on an old listing for the length
-// of a whole file.
+// All robots that record into a folder share its size. Each robot lists the folder again before it has written a whole
+// file.
 func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
 	const size = 64 << 20
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
 	}
 }
 
-// Protected files that fill the folder stay; the error reports the lack of room.
+// Protected files stay when they fill the folder, and the error reports the lack of room.
 func TestNoRoomBesideEpisodes(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
@@ -179,8 +179,7 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 	write(r, r.cfg.Clock.Now(), true)
 }
 
-// A reservation holds only while its process lives, and no recorder removes one while it is being
-// made.
+// A reservation is valid only while its process runs, and no recorder removes a reservation while it is being made.
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
 	rttest.Do(t, os.Mkdir(d.dir, 0o700))

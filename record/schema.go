@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Channels of a file: these, and then one for each further camera.
+// Channels of a file. A channel for each further camera follows them.
 const (
 	channelTick uint16 = iota + 1
 	channelRequest
@@ -40,7 +40,7 @@ const (
 	CameraTopic  = "/camera/"
 )
 
-// channels are the topic and the message of each channel; the last one is for all cameras.
+// channels has the topic and the message of each channel. The last element is for all cameras.
 var channels = []struct {
 	topic, schema string
 	message       message

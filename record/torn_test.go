@@ -34,7 +34,7 @@ func times(t *testing.T, few int) int {
 
 const perChunk = 50 // ticks in a chunk of writeChunks
 
-// writeChunks writes a file with so many chunks and returns it.
+// writeChunks writes a file with this number of chunks, and returns its name and its content.
 func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 	t.Helper()
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
@@ -57,8 +57,8 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 	return entries[0].name, load(t, filepath.Join(r.cfg.Dir, entries[0].name))
 }
 
-// Goal: an attachment that another program has added, however large, is no damage. A file that ends
-// in it is torn.
+// Goal: an attachment that another program has added does not count as damage, however large it is. A file that ends
+// within an attachment is torn.
 func TestAttachmentsAreNotRead(t *testing.T) {
 	_, whole := writeChunks(t, 2)
 	withoutSum(whole)
@@ -136,8 +136,8 @@ func repairIn(t *testing.T, dir string) Stats {
 	return r.Stats()
 }
 
-// A file that is cut anywhere is readable up to its last whole chunk, and the next start completes
-// it. A wrong byte costs the data after it, and causes no panic.
+// A file that is cut anywhere is readable up to its last whole chunk, and the next start completes it. A wrong byte may
+// cost the data that follow, but no reader panics.
 func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 	name, whole := writeChunks(t, 12)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -320,7 +320,7 @@ type judged struct {
 	Statistics map[string]int
 }
 
-// judge runs the official reader on a file, or skips the test without one.
+// judge runs the official reader on a file, or skips the test if this reader is not installed.
 func judge(t *testing.T, args ...string) (j judged) {
 	t.Helper()
 	for _, python := range []string{os.Getenv("EDGERT_PYTHON"), "../.venv/bin/python", "python3"} {

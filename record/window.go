@@ -8,13 +8,12 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// window keeps the newest messages in memory that is allocated once: within a number of bytes, and
-// within its span of time. New messages displace old ones, whether or not those were written to
-// disk.
+// window keeps the newest messages in memory that is allocated once. It keeps messages that fit into a number of bytes
+// and are not older than its span. New messages displace old messages, whether or not these were written to disk.
 type window struct {
 	span time.Duration
 
-	mu         sync.Mutex // between the thread that puts and the writing thread; held during a copy
+	mu         sync.Mutex // shared by the thread that calls put and the writing thread; held during a copy
 	buf        []byte     // entries one after the other, each contiguous
 	head, tail uint64     // positions of the next and of the oldest entry, in bytes put since the start
 	first      uint64     // number of the oldest entry
@@ -25,10 +24,10 @@ type window struct {
 const (
 	entryHeader = 16 // u32 length, u16 channel, u16 unused, i64 instant
 	entryAlign  = 8
-	skipRest    = 1<<32 - 1 // as a length: the next entry is at the start of buf
+	skipRest    = 1<<32 - 1 // in place of a length: the next entry is at the start of buf
 )
 
-// entrySize returns the bytes of a message's entry.
+// entrySize returns the size of a message's entry in bytes.
 //
 //rt:noalloc
 func entrySize(message int) int {
@@ -66,8 +65,8 @@ func (w *window) put(channel uint16, at rt.Instant, message []byte) bool {
 	return true
 }
 
-// evict drops the oldest entries: until the memory reaches up to head, and until no entry is older
-// than the span at now.
+// evict drops the oldest entries, until the memory has room for entries up to the position head, and until no entry is
+// older than the span at now.
 //
 //rt:noalloc
 func (w *window) evict(head uint64, now rt.Instant) {
@@ -94,8 +93,8 @@ type cursor struct {
 	lost  uint64 // entries dropped before they were read
 }
 
-// read copies as many whole entries as fit into room, and returns their length in bytes: 0 at the
-// end. It skips an entry that is larger than room and counts it as lost.
+// read copies as many whole entries as fit into room, and returns their length in bytes, 0 at the end. It skips an
+// entry that is larger than room and counts it as lost.
 func (w *window) read(c *cursor, room []byte) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +102,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 		c.lost += w.first - c.entry
 		c.entry = w.first
 	}
-	c.at = max(c.at, w.tail) // also without a loss: an entry may cover the rest that was skipped
+	c.at = max(c.at, w.tail) // even if no entry was lost, since a new entry may cover the skipped rest of buf
 	size := uint64(len(w.buf))
 	for c.at < w.head {
 		b := w.buf[c.at%size:]
@@ -127,7 +126,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 	return n
 }
 
-// nextEntry returns the first of the entries that read has copied; ok is false at their end.
+// nextEntry returns the first entry in b, which read has filled, and the rest of b. ok is false if b is empty.
 func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, ok bool) {
 	if len(b) < entryHeader {
 		return 0, 0, nil, nil, false
@@ -137,14 +136,14 @@ func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, o
 		b[entrySize(length):], true
 }
 
-// waits returns the number of entries that a reader has not read, including dropped ones.
+// waits returns the number of entries that a reader has not read, including dropped entries.
 func (w *window) waits(c *cursor) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.next - c.entry
 }
 
-// catchUp moves a reader to the oldest entry, unless it is already past it.
+// catchUp moves a reader to the oldest entry, unless the reader is already past this entry.
 func (w *window) catchUp(c *cursor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

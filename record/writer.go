@@ -21,22 +21,22 @@ import (
 
 const (
 	chunkBytes = 512 << 10      // a chunk ends with the message that makes it larger
-	chunkRoom  = 2 * chunkBytes // bytes that a chunk can take: half a MiB and a picture of half a MiB at its end
-	chunkTime  = time.Second    // a chunk also ends at this age: a power cut loses no more
+	chunkRoom  = 2 * chunkBytes // largest size of a chunk in bytes: half a MiB, and a picture of half a MiB at its end
+	chunkTime  = time.Second    // a chunk also ends at this age: a power cut loses no more than one chunk
 	fileBytes  = 256 << 20      // of a file in mode All
-	fileShare  = 4              // and at most this part of the folder's size
+	fileShare  = 4              // a file has at most this part of the folder's size, too
 	zstdWindow = 256 << 10      // bytes of history that the compression uses
 	fileBuffer = 64 << 10
 	writePoll  = 50 * time.Millisecond
 
-	afterSave   = 5 * time.Second  // a save covers this time after its last incident
-	longestSave = 30 * time.Second // but at most this time after its first incident
-	saveEvery   = time.Minute      // least time between saves, except at a person's request and at the end
-	rarestSave  = 8 * time.Minute  // a save that follows soon doubles the time to the next one, up to this
+	afterSave   = 5 * time.Second  // a save ends this time after its last incident
+	longestSave = 30 * time.Second // and at most this time after its first incident
+	saveEvery   = time.Minute      // shortest time between saves, except at a person's request and at the end
+	rarestSave  = 8 * time.Minute  // a save soon after the previous save doubles the time to the next save, up to this
 	retryEvery  = 2 * time.Second  // after a write has failed
 )
 
-// Messages between two saves are still in memory at the second one.
+// Messages from between two saves are still in memory at the second save.
 const _ = uint(messageSpan - rarestSave - longestSave)
 
 // recordAll is the reason (why) of a file in mode All.
@@ -48,7 +48,7 @@ type writer struct {
 	folder   folder
 	create   func(id string, t time.Time) (*os.File, error)
 	zstd     *zstd.Encoder // nil before the first file
-	room     []byte        // entries that it has taken out of a window
+	room     []byte        // entries that the writer has taken out of a window
 	buffer   *bufio.Writer // the open file's
 	stamped  []byte        // a message with a corrected time of day
 	messages cursor
@@ -74,8 +74,8 @@ func (w *writer) init(r *Recorder) {
 	w.create, w.every = w.folder.create, saveEvery
 }
 
-// Write writes the memory's content into files, as the mode requires, until stop is set; then it
-// writes the remaining content and returns.
+// Write writes the memory's content into files, as the mode requires, until stop is set. Then it writes the content
+// that remains and returns.
 //
 // Owner: one thread, which may block on the disk.
 func (r *Recorder) Write(stop *atomic.Bool) {
@@ -143,8 +143,8 @@ func (w *writer) waiting() uint64 {
 	return n
 }
 
-// open begins a file. In mode Ring it skips messages that memory had dropped before: they do not
-// count as lost, since no save was requested for them.
+// open begins a file. In mode Ring it skips messages that the memory had already dropped. They do not count as lost,
+// since no save was requested for them.
 func (w *writer) open(now rt.Instant, why string) error {
 	if w.room == nil {
 		w.room = make([]byte, scratchBytes+entryHeader+entryAlign)
@@ -211,7 +211,7 @@ func (w *writer) setPace(now rt.Instant) {
 	}
 }
 
-// catchUp skips entries that memory had dropped before the save was requested.
+// catchUp skips entries that the memory had dropped before the save began.
 func (w *writer) catchUp() {
 	w.r.messages.catchUp(&w.messages)
 	if w.r.pictures != nil {
@@ -276,7 +276,7 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	}
 	f := w.file
 	before := f.written
-	if channel >= channelCamera || channel == channelLog { // may have been encoded before the time of day was set
+	if channel >= channelCamera || channel == channelLog { // perhaps encoded before the time of day was set
 		w.stamped = restamp(w.stamped[:0], message, int64(at)+f.wall)
 		message = w.stamped
 	}
@@ -319,8 +319,8 @@ func (w *writer) clear() (err error) {
 // own reports whether this run has begun the file.
 func (w *writer) own(name string) bool { return w.first != "" && ofRun(w.first, name) }
 
-// reserve protects the run's files from the folder's other recorders, if Keep was called. If that
-// fails, the recorder continues to record and tries again later.
+// reserve protects the run's files from the folder's other recorders, if Keep was called. If it fails to reserve them,
+// the recorder continues to record and tries again later.
 func (w *writer) reserve(now rt.Instant) {
 	if w.reserved != nil || w.first == "" || !w.r.keepOwn.Load() || now < w.reserveAt {
 		return
@@ -345,9 +345,9 @@ func (w *writer) close(now rt.Instant) error {
 	return err
 }
 
-// fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair.
-// It removes a file without a chunk: that file holds nothing to repair, and a disk that stays full
-// would get a new one every two seconds.
+// fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. It removes a file
+// without a chunk: such a file holds nothing to repair, and a disk that stays full would get a new file every two
+// seconds.
 func (w *writer) fail(now rt.Instant, err error) {
 	if w.file != nil {
 		_ = child.Unlock(w.file.os)
@@ -369,7 +369,7 @@ func (w *writer) end() {
 	release(w.reserved)
 }
 
-// countUnwritten counts the messages that a failing disk has cost at the end of the run.
+// countUnwritten counts, at the end of the run, the messages that could not be written to a failing disk.
 func (w *writer) countUnwritten() {
 	if w.r.cfg.Mode == Ring {
 		if w.r.asked.Load() == nil {
@@ -449,9 +449,9 @@ func newCompressor() (*zstd.Encoder, error) {
 		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow))
 }
 
-// newMCAP returns the MCAP library's writer with the settings of all our files: chunks, indexes and
-// CRCs. The chunks are compressed with zstd, because half of the ticks' content repeats; for a
-// picture, which does not shrink, the compression costs less than the checksum.
+// newMCAP returns the MCAP library's writer with the settings of all our files: chunks, indexes and CRCs. The chunks
+// are compressed with zstd, because half of the ticks' content repeats; a picture does not shrink, but to compress it
+// costs less than its checksum.
 func newMCAP(to *bufio.Writer, compressor *zstd.Encoder) (*mcap.Writer, *mcap.WriterOptions, error) {
 	options := &mcap.WriterOptions{
 		IncludeCRC:  true,
@@ -474,7 +474,7 @@ func (f *file) write(channel uint16, at rt.Instant, message []byte, now rt.Insta
 	}
 	f.options.ChunkSize = chunkBytes
 	if now.Sub(f.chunkBegan) >= chunkTime {
-		f.options.ChunkSize = 0 // the library reads this for each message: this message ends the chunk
+		f.options.ChunkSize = 0 // the library reads this field for each message: this message ends the chunk
 	}
 	stamp := uint64(int64(at) + f.wall)
 	if err := f.mcap.WriteMessage(&mcap.Message{
@@ -496,7 +496,7 @@ func (f *file) write(channel uint16, at rt.Instant, message []byte, now rt.Insta
 	return nil
 }
 
-// flush puts all bytes that the library has written on the disk.
+// flush forces all bytes that the library has written to the disk.
 func (f *file) flush() error {
 	if err := f.buffer.Flush(); err != nil {
 		return err
@@ -507,7 +507,7 @@ func (f *file) flush() error {
 		return err
 	}
 	if is.Nlink == 0 {
-		return errDeleted // the disk would accept all data, and no reader could find it
+		return errDeleted // the disk would accept all data, but no reader could find the file
 	}
 	return f.os.Sync()
 }

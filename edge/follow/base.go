@@ -6,11 +6,10 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// The wheels of a base turn at their last goal until they get another one, so a base cannot hold by
-// receiving nothing. A tick sends the base the goal 0 if the previous tick sent it no other goal: for
-// lack of an action, in a pause, at the end of the run, or because too many joints are silent. Each
-// such tick sends it again, since a wheel may miss it. A base drives only while all of its wheels may
-// get a goal.
+// The wheels of a base turn at their last goal until they get another goal, so a base does not hold when it gets no
+// goal. A tick sends the base the goal 0 if the previous tick sent it no goal: for lack of an action, in a pause, at
+// the end of the run, or because too many joints are silent. Each such tick sends the goal 0 again, since a wheel may
+// miss it. A base drives only while all of its wheels may get a goal.
 
 // Limits of a wheel that does not follow its goal velocity.
 const (

@@ -223,7 +223,7 @@ func TestABaseBeforeItsReferee(t *testing.T) {
 			ID:           id + 7,
 			Name:         "wheel",
 			Velocity:     float64(kiwi.MaxRaw),
-			Acceleration: 26342, // of the left one: ((cos 30 + sin 30) * 1 + 0.125 * 5.236) / 0.05 rad/s2
+			Acceleration: 26342, // of the left wheel: ((cos 30 + sin 30) * 1 + 0.125 * 5.236) / 0.05 rad/s2
 			Wheel:        true,
 		})
 	}

@@ -2,11 +2,10 @@
 // motion: a policy or a person's leader arm (edge/mode.go selects one in each tick), a teleoperation
 // or a replay (package attend), a movement of edge-rt move.
 //
-// A tick is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive, RescueStep or
-// ParkStep (drive.go), or no call. Without a call nothing is sent and the motors hold, since it is
-// not safe to send the last goal again. One table determines the goals that a joint may get
-// (joint.go), and every goal passes one gate (gate.go). A policy's actions come from a Core
-// (core.go). The wheels of a base get a goal of 0 where a joint of the arm holds (base.go).
+// A tick is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive, RescueStep or ParkStep (drive.go), or no
+// call. Without a call nothing is sent and the motors hold, since it is not safe to send the last goal again. A table
+// determines the goals that a joint may get (joint.go), and every goal passes the gate (gate.go). A policy's actions
+// come from a Core (core.go). The wheels of a base get a goal of 0 where a joint of the arm holds (base.go).
 //
 // The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away (package
 // hotplug) returns Unarmed; a joint whose motor has restarted then waits until an operator resumes
@@ -133,7 +132,7 @@ type Follower struct {
 	parking     parking
 	suspension  *rt.Suspension
 	needsResume bool         // a joint waits for an operator
-	rearmAll    bool         // all joints are armed again, not only those without torque
+	rearmAll    bool         // all joints are armed again, not only the joints without torque
 	movedLimp   robot.Joints // limp joints whose motion during the arming was reported
 	began       bool
 	failed      error
@@ -150,7 +149,7 @@ type silence struct {
 	frozen    robot.Joints // no position for jointStale
 	resuming  robot.Joints // joints that were frozen and have not been verified since
 	strayed   robot.Joints // their motors hold another goal than ours, and their places are not known yet
-	bus       bool         // so many joints are silent that nothing may move
+	bus       bool         // too many joints are silent: no joint may move
 }
 
 // slowStart bounds the velocity until the goals have caught up with the actions.
@@ -261,7 +260,7 @@ func (f *Follower) keepGoals(action []float32, joints robot.Joints) {
 	}
 }
 
-// silent reports whether so many joints are silent that nothing may move.
+// silent reports whether too many joints are silent, so that no joint may move.
 //
 //rt:noalloc
 func (f *Follower) silent() bool { return f.silence.bus }
@@ -286,7 +285,7 @@ type View struct {
 	Complaints []int64      // [joint] the current or last event.Complaint about heat or supply
 }
 
-// view fills in v, whose slices have one element per joint.
+// view fills in v. The slices of v must have one element per joint.
 //
 //rt:noalloc
 func (f *Follower) view(v *View) {

@@ -93,7 +93,7 @@ func (m *motors) BusWait() rt.Wait               { return rt.Wait{} }
 func (m *motors) Wheel(int) (goal, present int)  { return 0, 0 }
 func (m *motors) Fatal() error                   { return m.fatal }
 
-// rig is a Follower that is ticked by hand.
+// rig is a Follower whose ticks the test runs one by one.
 type rig struct {
 	*Follower
 	bus *motors
@@ -295,7 +295,7 @@ func TestARestartWaitsForConsent(t *testing.T) {
 	}
 }
 
-// Goal: a limp joint stays limp, after a replug too; the others are armed.
+// Goal: a limp joint stays limp, even after a replug. The other joints are armed.
 func TestLimpStaysLimp(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.says.Limp = 1

@@ -90,7 +90,7 @@ func (g *Gate) count(j int, ranged, stepped bool) {
 	}
 }
 
-// PassBase replaces the goals of a base, one for each of its wheels, by those for this tick's action.
+// PassBase replaces the goals of a base by the goals for this tick's action. A base has one goal for each wheel.
 //
 //rt:noalloc
 func (g *Gate) PassBase(goal, action []float32) {

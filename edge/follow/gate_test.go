@@ -88,8 +88,8 @@ func TestPreviewEqualsPass(t *testing.T) {
 	}
 }
 
-// Property: for every action and place the goal moves by one step at most, stays finite, and is
-// never further outside the range than before.
+// Property: for every action and place the goal moves by at most one step, stays finite, and is never further outside
+// the range than before.
 func FuzzGate(f *testing.F) {
 	f.Add(float32(0), float32(9), float32(0))
 	f.Add(float32(20), float32(-9), float32(3))

@@ -225,7 +225,7 @@ func TestAWrongPositionAfterAReplug(t *testing.T) {
 	}
 }
 
-// Goal: after a suspension the goals are those that the motors have kept.
+// Goal: after a suspension the follower continues from the goals that the motors have kept.
 func TestAWrongPositionAfterASuspension(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -202,7 +202,7 @@ func (p *Parts) Cycle() *rt.Hist { return p.cycle }
 //rt:noalloc
 func (p *Parts) Apart() bool { return p.apart && p.Several() }
 
-// Rearming reports whether a part must be armed while another one is driven.
+// Rearming reports whether a part must be armed while another part is driven.
 //
 //rt:noalloc
 func (p *Parts) Rearming() bool {
@@ -275,7 +275,7 @@ func (p *Parts) DriveAt(now rt.Instant, action []float32, pace float32) {
 	p.drive(now, action, pace, ^robot.Joints(0))
 }
 
-// DriveOnly is Drive for the parts that have one of these joints; the others hold.
+// DriveOnly is Drive for the parts that have one of these joints. The other parts hold.
 //
 //rt:noalloc
 func (p *Parts) DriveOnly(now rt.Instant, action []float32, joints robot.Joints) {
@@ -500,7 +500,7 @@ func (p *Parts) AllHeld() (held robot.Joints) {
 	return held
 }
 
-// View fills in v, whose slices have one element per joint.
+// View fills in v. The slices of v must have one element per joint.
 //
 //rt:noalloc
 func (p *Parts) View(v *View) {

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// pair is a robot of two parts of two joints each, ticked by hand.
+// pair is a robot of two parts with two joints each. The test runs its ticks one by one.
 type pair struct {
 	*Parts
 	left, right *motors

@@ -115,7 +115,7 @@ func (p *Parts) Unload(r robot.Robot, name string) (unloaded string, err error) 
 	return unloaded, nil
 }
 
-// askUnload makes the tick unload joints, and returns those that were overloaded.
+// askUnload makes the tick unload the overloaded joints among joints, and returns them.
 func (f *Follower) askUnload(joints robot.Joints) (robot.Joints, error) {
 	u := &f.unloading
 	u.answer.Store(-1)

@@ -76,7 +76,7 @@ func TestPostponeOfAnArmedArm(t *testing.T) {
 	}
 }
 
-// Goal: the recovery of a blind joint does not make the gripper let go.
+// Goal: when a blind joint recovers, the gripper keeps its grip.
 func TestRearmDropsTheGrip(t *testing.T) {
 	r := newRig(nil)
 	r.bus.says.Encoder = 1

@@ -36,7 +36,7 @@ func TestReplugInARescue(t *testing.T) {
 	copy(a.want, a.Goal)
 	a.during(300 * time.Millisecond)
 	a.unplug()
-	a.begins = false // the next chunk is late, or after_replug is operator
+	a.begins = false // nothing arms the arm: the next chunk is late, or after_replug is operator
 	a.replug()
 	most, last := 0, a.bus.States()[1].Position
 	end := time.Now().Add(4 * time.Second)

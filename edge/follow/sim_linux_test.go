@@ -200,9 +200,9 @@ func within(a, b []float32, reach float32) bool {
 	return true
 }
 
-// Goal: when the supply goes off, the arm sags and the supply returns, nothing moves until an
-// operator resumes, and then the motion begins at the arm's place. The documents disagree on
-// whether a goal write takes torque, and on whether servos boot with torque.
+// Goal: when the supply goes off, the arm sags and the supply returns, no joint moves until an operator resumes the
+// run. Then the motion begins at the arm's place. The documents disagree on whether a goal write takes torque, and on
+// whether servos boot with torque.
 func TestPowerBlip(t *testing.T) {
 	t.Parallel()
 	for _, goalTakes := range []bool{true, false} {
@@ -309,8 +309,8 @@ func TestOverloadedGripper(t *testing.T) {
 	a.clean()
 }
 
-// Goal: a motor reports an overload at its goal, which gives no direction: the joint is not frozen,
-// and an operator can make its motor forget the overload.
+// Goal: if a motor reports an overload at its goal, the goal gives no direction of the push. The joint still moves, and
+// an operator can make its motor forget the overload.
 func TestOverloadWithoutADirection(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
@@ -324,7 +324,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	a.want[elbow] = -15
 	a.referee.PolicyGoal(rt.KernelClock().Now(), 3, 1880)
 	a.until("the joint follows", func() bool { return a.Place[elbow] < -12 })
-	a.clean() // the referee does not expect an operator's torque off and on
+	a.clean() // the referee does not expect that an operator switches the torque off and on
 	trip()
 	at := a.bus.States()[elbow].Position
 	told := make(chan error)

@@ -2,8 +2,8 @@
 // goes on without the arm (Read). KeepOpen, on a thread of its own, opens the arm again at the same
 // path, and the next Read adopts it.
 //
-// Opening again repeats the whole bring-up: it checks the motors and writes lost settings. It
-// leaves the torque alone; the tick arms the motors again at their measured positions.
+// Opening again repeats the whole bring-up: it checks the motors and writes lost settings. It does not change the
+// torque. The tick arms the motors again at their measured positions.
 package hotplug
 
 import (
@@ -76,7 +76,7 @@ type Arm struct {
 	closed  bool        // guarded by openMu
 }
 
-// New takes over an open arm, with the configuration that opened it.
+// New returns an Arm for arm, which is open. cfg is the configuration that opened it.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	a := &Arm{cfg: cfg, clock: clock, adapter: adapterAt(cfg.Path)}
 	a.cfg.Cycle = arm.Stats().Cycle
@@ -155,7 +155,7 @@ func (a *Arm) adopt() {
 	a.restarted |= arm.Restarted() | a.restartedInit
 	a.restartedInit = 0
 	if a.restarted != 0 {
-		a.reconnected = Restarted // also if a motor restarted while the adapter was unplugged
+		a.reconnected = Restarted // even if the adapter was unplugged, too
 	}
 }
 
@@ -357,7 +357,7 @@ func (a *Arm) reopen() bool {
 	if err == nil {
 		var m servo.Measurement
 		if m, err = arm.Measure(warmUpCycles); err == nil && m.Clean == 0 {
-			err = arm.CheckLosses(m) // a line that loses some replies is good enough
+			err = arm.CheckLosses(m) // it accepts a line that loses some replies
 		}
 		if err == nil {
 			err = arm.HoldTriggers() // opening a leader takes the torque of its triggers

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Limits of the alignment of an actuated leader. It is slow, since the leader may meet a hand.
+// Limits of the alignment of an actuated leader. The motion is slow, since the leader may meet a hand.
 const (
 	alignPace  = 0.12             // share of its velocity limit: 30 degrees a second
 	alignLimit = 15 * time.Second // half a turn takes less
@@ -22,7 +22,7 @@ const (
 	handLimit  = time.Minute            // longest wait for a hand: motors that hold get warm
 )
 
-// alignment is one motion of the leader to the follower.
+// alignment is one motion of the leader to the follower's pose.
 type alignment struct {
 	arm     *follow.Follower
 	by      rt.Instant

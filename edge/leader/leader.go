@@ -33,7 +33,7 @@ type State uint8
 const (
 	Limp   State = iota // free to be moved
 	Driven              // under torque: on its way to the follower, or there and waiting for a hand
-	Ready               // was brought to the follower, and is limp or about to be
+	Ready               // has reached the follower's pose, and is limp or about to be limp
 	Failed              // could not be brought to the follower
 )
 

@@ -320,8 +320,8 @@ func TestAPushTakesOver(t *testing.T) {
 	}
 }
 
-// Goal: a late motion of the motors towards the follower's pose does not count as a hand; a motion away from it
-// does.
+// Goal: a late motion of the motors towards the follower's pose does not count as a hand. A motion away from this pose
+// counts as a hand.
 func TestALateArrivalIsNoHand(t *testing.T) {
 	place := []float32{0, 0}
 	a := &alignment{arm: &follow.Follower{Place: place}, settled: []float32{7, 0}}

@@ -26,7 +26,7 @@ func (e *encoders) Outside(slack int) robot.Joints {
 	return 0
 }
 
-// reading is a reading of joint 0, some time after the previous one.
+// reading is a reading of joint 0, some time after the previous reading.
 type reading struct {
 	after time.Duration
 	raw   int

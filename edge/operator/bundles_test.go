@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: a run of a bundle is noted for one arm with one calibration, and outlives the process.
+// Goal: the note that a bundle has run is for one arm with one calibration, and remains after the process has ended.
 func TestWhichBundlesHaveRun(t *testing.T) {
 	i := &Identity{ID: "black", Dir: t.TempDir()}
 	const arm = `{"elbow_flex":{"id":3}}`

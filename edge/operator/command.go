@@ -184,7 +184,7 @@ type Action struct {
 	// Do executes the command; text is the rest of the line. acked reports whether the server confirmed the command.
 	Do func(ctx context.Context, text string) (acked bool, err error)
 
-	// Works reports whether the command has an effect now; nil: always.
+	// Works reports whether the command has an effect now. If Works is nil, the command always has an effect.
 	Works func() bool
 }
 
@@ -193,7 +193,7 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 	return func(context.Context, string) (bool, error) { do(); return false, nil }
 }
 
-// Panel carries out the commands for one source, one after the other. Any goroutine may call its
+// Panel carries out the commands for one source of motion, never two at the same time. Any goroutine may call its
 // methods.
 type Panel struct {
 	Actions map[string]Action // by word

@@ -213,7 +213,7 @@ func hostID(path string) (string, error) {
 		return "", err
 	}
 	id := "edge-" + NewInstance()[:8]
-	// Several edges may do this at once: the first to link the file wins.
+	// Several edges may do this at the same time. The id of the edge that links the file first is valid.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := userfile.Replace(tmp, []byte(id+"\n")); err != nil {
 		return "", err

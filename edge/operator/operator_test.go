@@ -70,7 +70,7 @@ func leaveSocket(t *testing.T, dir, id string) {
 func TestCtlLeavesTheLockAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	leaveSocket(t, dir, "starting") // it was killed, and has claimed its name again
+	leaveSocket(t, dir, "starting") // the edge was killed, and has claimed its name again
 	starting := rttest.Must(Claim("starting"))(t)
 	defer starting.Release()
 	running := rttest.Must(net.Listen("unix", SocketPath(dir, "running")))(t)

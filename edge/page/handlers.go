@@ -28,7 +28,7 @@ func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
 	webpage.Send(w, webpage.HTML, index)
 }
 
-// healthz reports whether the process needs a restart, as lean-server's /healthz does.
+// healthz answers with status 200 unless the process needs a restart, as lean-server's /healthz does.
 func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 	run := p.run.Load()
 	code := http.StatusOK
@@ -83,7 +83,7 @@ func (p *Page) timeline(run *Run, w http.ResponseWriter, r *http.Request) {
 	webpage.Send(w, webpage.JSON, append(run.Timeline(b, since), '}'))
 }
 
-// lineBytes is enough for the changes of half a second.
+// lineBytes is the initial size of an answer, enough for the changes of half a second.
 const lineBytes = 2 << 10
 
 // setTask sets the task in the request's body. A task moves the arm, so only a browser on this machine may set it, and
@@ -143,7 +143,7 @@ func (p *Page) picture(run *Run, w http.ResponseWriter, r *http.Request) {
 	webpage.Send(w, webpage.JPEG, still.Data)
 }
 
-// takeBuffer returns the memory for one picture; nil if no buffer becomes free in time.
+// takeBuffer returns the memory for one picture, nil if no buffer becomes free within pictureTimeout.
 func (p *Page) takeBuffer() []byte {
 	for waited := time.Duration(0); ; waited += picturePoll {
 		select {

@@ -72,7 +72,7 @@ func (p *Page) command(run *Run, w http.ResponseWriter, r *http.Request) {
 	p.sendJSON(w, reply)
 }
 
-// decode reads a request's body, one JSON value without unknown keys.
+// decode reads a request's body, which must be a single JSON value without unknown keys.
 func decode(w http.ResponseWriter, r *http.Request, into any) error {
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommandBytes))
 	body.DisallowUnknownFields()

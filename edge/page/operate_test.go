@@ -24,7 +24,7 @@ import (
 
 const rightOne = "a-token-of-more-than-22-characters"
 
-// operated is a page with buttons, and the commands that it received.
+// operated is a page with buttons, with the commands that the page received.
 type operated struct {
 	*stage
 	mu    sync.Mutex
@@ -104,7 +104,7 @@ func (o *operated) request(change func(*request)) string {
 	return text + "\r\n" + q.body
 }
 
-// The page's buttons jog a joint, by a request with the token.
+// A button of the page jogs a joint, by a request with the token.
 func TestJog(t *testing.T) {
 	o := newOperated(t, rightOne)
 	ask := func(token, body string) int {
@@ -318,7 +318,7 @@ func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A browser gets the changes of the run that it names, and the whole of another run.
+// A browser gets the changes of the run that it names. If it names another run, it gets the whole run.
 func TestTheLinesOfARun(t *testing.T) {
 	o := newOperated(t, "")
 	for query, want := range map[string]string{

@@ -43,7 +43,7 @@ const (
 	dropInterval       = 2 * time.Millisecond  // between two connections above maxPerAddress, which are closed
 	dropBurst          = 4096                  // connections closed without a wait: as many as the kernel holds
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
-	requestInterval    = 20 * time.Millisecond // between two requests of any clients, in the long run
+	requestInterval    = 20 * time.Millisecond // shortest time between two requests of any clients, in the long run
 	burst              = 16                    // connections or requests at once
 	maxHeaderBytes     = 4 << 10               // a request's header; net/http adds as much again
 	readTimeout        = 2 * time.Second       // to read a request

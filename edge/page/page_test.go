@@ -130,7 +130,7 @@ func (s *stage) do(t testing.TB, method, path, host string, body io.Reader) answ
 
 func (s *stage) get(t testing.TB, path string) answer { return s.do(t, "GET", path, "", nil) }
 
-// wants checks the code and part of the text, and the properties of all answers.
+// wants checks the code and a part of the text of an answer, and the properties that all answers have.
 func (a answer) wants(t *testing.T, what string, code int, kind, says string) {
 	t.Helper()
 	if a.code != code || !strings.HasPrefix(a.head.Get("Content-Type"), kind) ||
@@ -190,8 +190,8 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// A browser on this machine can set a task; another site's page and another machine cannot. No task
-// is cut.
+// A browser on this machine can set a task, but not from another site's page, and another machine cannot. No task is
+// cut.
 func TestSetTask(t *testing.T) {
 	s := newStage(t)
 	put := func(origin string, body io.Reader) (int, string) {

@@ -53,7 +53,7 @@ const (
 	// Calibration is the setting that holds the arm's calibration, as servo.Calibration.Text.
 	Calibration = "calibration"
 
-	// MinSize is the least --record-size: one save of the ring, with room for more.
+	// MinSize is the smallest --record-size: more than one save of the ring needs.
 	MinSize = 64 << 20
 )
 
@@ -89,7 +89,7 @@ type Recording struct {
 
 	cfg                 Config
 	taps                []tap
-	decoder             *jpeg.Decoder // checks pictures; nil: no camera gives JPEGs. Owner: the collecting thread
+	decoder             *jpeg.Decoder // checks JPEGs; nil: no camera gives any. Owner: the collecting thread
 	torn                atomic.Uint64 // torn pictures of all cameras
 	collecting, writing atomic.Bool   // set to end the thread
 	collected, written  sync.WaitGroup
@@ -238,7 +238,7 @@ func (r *Recording) Describe(id *operator.Identity, arm robot.Robot, bus string,
 	return r.Recorder.SetCameras(cameras)
 }
 
-// Start starts the two threads, and for a time a third one that repairs files.
+// Start starts the two threads, and a third thread that repairs files and then ends.
 func (r *Recording) Start() {
 	if r == nil {
 		return

@@ -45,7 +45,7 @@ func opened(t *testing.T, cfg Config) *Recording {
 	return rttest.Must(Open(cfg))(t)
 }
 
-// written lets a record write what it holds, and reads its folder.
+// written makes a record write its content, and reads the record's folder.
 func written(t *testing.T, r *Recording, dir string, v record.Visitor) {
 	t.Helper()
 	var stop atomic.Bool
@@ -114,7 +114,7 @@ func TestConnectionsAreRecorded(t *testing.T) {
 	}
 }
 
-// Goal: a failed end is on disk with its reason; a requested end leaves no file.
+// Goal: if a run ends with an error, the end is on disk with its reason. A requested end leaves no file.
 func TestTheEndIsRecorded(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -154,7 +154,7 @@ func TestTheEndIsRecorded(t *testing.T) {
 	}
 }
 
-// Goal: a fault saves the time before it; a change of state does not.
+// Goal: after a fault the recorder saves the time before it, but not after a change of state.
 func TestFaultsSave(t *testing.T) {
 	for code := event.StateChanged; code <= event.LeaderBack; code++ {
 		cfg := config(record.Ring, t.TempDir())

@@ -25,7 +25,7 @@ type Reporter struct {
 	Follower  hotplug.Parts           // parts whose notes Report logs when they are back
 	Leader    hotplug.Parts           // leaders whose notes Report logs; nil: the leader's thread logs its events
 	Next      string                  // how an arm that is back goes on
-	Resume    string                  // how the arm goes on after a motor has restarted
+	Resume    string                  // text: how the arm goes on after a motor has restarted
 	Mode      func(mode int64) string // name of a mode in event.PhaseChanged
 	Bundle    string                  // digest of the policy
 

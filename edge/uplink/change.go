@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Change lets a run go on with another model of its service, between two episodes.
+// Change makes a run continue with another model of its service, between two episodes.
 type Change struct {
 	// Between reports whether the run is between two episodes: no action of its model runs, and no action is left to
 	// run. While no session is open, it stays true until Begin.

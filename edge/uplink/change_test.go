@@ -38,7 +38,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 	if !l.Due() {
 		t.Fatal("the event is not obeyed")
 	}
-	time.Sleep(4 * restPoll) // nothing may happen: the link polls its run this often
+	time.Sleep(4 * restPoll) // in this time nothing may happen, although the link polls its run
 	if n := s.asked(); n != 1 || len(began) != 0 {
 		t.Fatalf("%d opens within the episode, want 1", n)
 	}

@@ -104,7 +104,7 @@ func (x *examiner) end(found []string, seen bool) (holds bool) {
 	return x.err != nil
 }
 
-// decoded returns the pictures as the comparison reads them, without those that cannot be decoded.
+// decoded returns the pictures in the form for the comparison. It leaves out pictures that cannot be decoded.
 func decoded(images []wire.Image) (pictures []trained.Picture) {
 	for i := range images {
 		m := &images[i]

@@ -102,7 +102,7 @@ func TestFirstObservation(t *testing.T) {
 	}
 }
 
-// Without statistics edge-rt goes on and reports that once; --strict-observations ends the run.
+// Without statistics the run goes on, and the log reports that once. With --strict-observations the run ends.
 func TestNoStatistics(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		var log bytes.Buffer

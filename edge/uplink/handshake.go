@@ -205,7 +205,7 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 		if id == "" && len(servers) > 1 {
 			id = wire.NoServer
 		}
-		l.epoch = l.Identity.NextEpoch() // a session that a lost answer left open has an older epoch
+		l.epoch = l.Identity.NextEpoch() // a session that is still open because its answer was lost has an older epoch
 		ack, err := l.request(ctx, prefix, id, l.conditioned(&servers[i]))
 		var t Contract
 		if err == nil {
@@ -302,8 +302,8 @@ func (l *Link) conditioned(s *wire.Status) bool {
 	return false
 }
 
-// request requests a session from the server with this id, from any server when id is empty. With
-// conditioned set, the session's chunks continue the previous ones.
+// request requests a session from the server with this id, from any server when id is empty. If conditioned is set, the
+// chunks of the session continue the previous chunks.
 func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool) (*wire.SessionAck, error) {
 	open := wire.SessionOpen{
 		ClientUUID:    l.Identity.ID,

@@ -6,11 +6,11 @@
 // with the newest chunk, the ages of the pictures and the sessions. The sessions are one immutable
 // value at an atomic pointer, which the tick reads once per tick.
 //
-// The goroutine of Link.Maintain (link.go) opens sessions (handshake.go), checks the offers of
-// servers (contract.go), chooses among the servers of a service (replica.go), and replaces a lost session.
-// The Sender's thread (sender.go) adds pictures to snapshots, and past ones for a policy that looks
-// back (past.go). The receiver (receiver.go) checks chunks on the transport's goroutine. The limits
-// of the run, such as the greatest age of an action, follow the server's speed (patience.go, pace.go).
+// The goroutine of Link.Maintain (link.go) opens sessions (handshake.go), checks the offers of servers (contract.go),
+// chooses among the servers of a service (replica.go), and replaces a lost session. The Sender's thread (sender.go)
+// adds pictures to snapshots, and past pictures for a policy that looks back (past.go). The receiver (receiver.go)
+// checks chunks on the transport's goroutine. The limits of the run, such as the greatest age of an action, follow the
+// server's speed (patience.go, pace.go).
 package uplink
 
 import (
@@ -42,11 +42,11 @@ const (
 	replyPatience = 300 * time.Millisecond // for silent servers while others have answered
 	leastWait     = time.Millisecond       // for the answers to a query
 	unheardWait   = 2 * time.Second        // before the silent servers are asked again
-	warmWait      = time.Second            // before a server that warms its policy up is asked again
+	warmWait      = time.Second            // wait before the next request to a server that warms its policy up
 
 	resetLimit = time.Second           // the server's acknowledgement of a reset
 	restPoll   = 50 * time.Millisecond // poll interval for the end of a rest, and for a lost session
-	tokenGrace = 2 * time.Second       // for the token to appear after the session is open
+	tokenGrace = 2 * time.Second       // time within which the token must appear after the session is open
 
 	compatTimeouts = 3 // lost requests in a row after which LeRobot's client gives its session up
 )
@@ -88,7 +88,7 @@ type Config struct {
 
 	Connect                 []string  // endpoints of the server or router, for messages
 	Limits                            // of the run
-	Refusals                *Refusals // of the links' certificates; nil: they are not counted
+	Refusals                *Refusals // refusals of the links' certificates; nil: they are not counted
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
 

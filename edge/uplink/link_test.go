@@ -280,8 +280,8 @@ func takenBy(host string) wire.SessionAck {
 	}
 }
 
-// Goal: no session begins at a server that has not warmed its policy up; the robot logs the reason for
-// its wait, gives the place back, and opens as soon as the policy has run.
+// Goal: no session begins at a server that has not warmed its policy up; the robot logs the reason for its wait, closes
+// the session, and opens another session as soon as the policy has run.
 func TestLinkWaitsForTheWarmUp(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.WarmedUp = false })
@@ -363,8 +363,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 	}
 }
 
-// Goal: the first session sets the number of steps in the history; a later session may use fewer,
-// never more.
+// Goal: the first session sets the number of steps in the history; a later session may use fewer steps, but not more.
 func TestLinkAgreesOnSteps(t *testing.T) {
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
@@ -423,8 +422,7 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	rttest.Want(t, s.asked(), 2, "sessions asked for")
 }
 
-// Goal: the edge closes a session that it refuses: an open one would occupy a place until its idle
-// timeout.
+// Goal: the edge closes a session that it refuses, since an open session would occupy a place until its idle timeout.
 func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.StateDim = 7 })
@@ -556,7 +554,7 @@ func TestResetNamesTheTask(t *testing.T) {
 	}
 }
 
-// Goal: the log names another robot under this name once, however many answers arrive.
+// Goal: the log reports only once that another robot has this robot's name, however many answers arrive.
 func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
 	l := New(Config{Identity: &operator.Identity{ID: "arm"}, Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -573,8 +571,8 @@ func TestLinkTellsOfATwinOnce(t *testing.T) {
 	}
 }
 
-// Goal: the default schedule requests no continuation from a policy that cannot continue a chunk,
-// and logs this once. A schedule that was chosen by flag requests it.
+// Goal: the default schedule requests no continuation from a policy that cannot continue a chunk, and logs this once. A
+// schedule that a flag selected requests it.
 func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 	for _, tt := range []struct {
 		name        string

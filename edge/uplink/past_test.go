@@ -63,7 +63,7 @@ func (r *pastRig) show(value byte, at rt.Instant) {
 	r.camera.Newest.Publish(int64(at))
 }
 
-// Goal: the first observation that leaves fills the history, as LeRobot's queue does, whatever was
+// Goal: the first observation that leaves fills the whole history, as in LeRobot's queue, even if observations were
 // held back before it.
 func TestTheFirstObservationBeginsTheHistory(t *testing.T) {
 	for _, first := range []bool{false, true} {

@@ -38,12 +38,12 @@ const (
 	// answerTimes is the multiple of the announced time for a chunk that the edge waits for a chunk
 	// from a live server, before it opens the session anew.
 	answerTimes = 3
-	// ageSlack is the ratio by which an inference may exceed the fastest one before its actions are
-	// too old, if no flag fixed their age.
+	// ageSlack is the ratio by which an inference may exceed the fastest inference before its actions are too old, if
+	// no flag fixed their age.
 	ageSlack = 1.5
-	// hopelessTimes is the multiple of the permitted age of actions from which an announced time
-	// makes the edge refuse the session. The announced time is that of the server's self-test,
-	// which measures once, on a machine that may be busy.
+	// hopelessTimes is the multiple of the permitted age of actions from which an announced time makes the edge refuse
+	// the session. The announced time comes from the server's self-test, which measures once, on a machine that may be
+	// busy.
 	hopelessTimes = 1.5
 )
 
@@ -56,7 +56,7 @@ type Patience struct {
 	// with compat: the schedule abandons late requests; the schedule is rtc
 	engine, rtc bool
 	chunk       time.Duration // duration of a chunk's actions; 0: not known yet
-	repeat      time.Duration // time after which a newer observation replaces a waiting one; 0: never
+	repeat      time.Duration // time after which a newer observation replaces a waiting observation; 0: never
 }
 
 // Given marks the limits that a flag fixed. The other limits follow the server.
@@ -119,9 +119,9 @@ func (p *Patience) waited(s Pace) time.Duration {
 	return s.Queue
 }
 
-// Age returns the permitted age of an action, 0 for no limit: the flag's value, or without a flag
-// the age that a chunk needs at this pace, if that is more. A fast policy needs half of a chunk,
-// since the next chunk arrives before the end of this one.
+// Age returns the permitted age of an action, 0 for no limit: the flag's value, or without a flag the age that a chunk
+// needs at this pace, if that is more. A fast policy needs the duration of half a chunk, since the next chunk arrives
+// before this chunk ends.
 //
 //rt:noalloc
 func (p *Patience) Age(s Pace) time.Duration {

@@ -39,7 +39,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		given        Given
 		age, quiet   time.Duration
 		hopeless     bool
-		notes, needs string // notes: text in the notes; needs: text that must be missing
+		notes, needs string // notes is a text in the notes, needs a text that must be missing
 	}{
 		{"a quick policy", Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second,
 			time.Second, false, "", "-"},
@@ -134,8 +134,8 @@ func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	}
 }
 
-// Goal: a slow inference from before this run, such as the first one on a GPU, does not keep a run
-// of quick answers from being degraded.
+// Goal: a slow inference from before this run, such as the first inference on a GPU, does not keep a run of quick
+// answers from being degraded.
 func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
 	said := Pace{20 * time.Millisecond, time.Minute, 0}
 	var a Inferences
@@ -312,8 +312,8 @@ func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 	}
 }
 
-// Goal: the real link queries the status of a server that owes an answer, and stays with it. The
-// reply of another replica is ignored.
+// Goal: the real link queries the status of a server whose answer is due, and keeps its session. The reply of another
+// replica is ignored.
 func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["b"].change(func(r *server) { r.status.ServerLoad = 0.9 })
@@ -347,8 +347,8 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	})
 }
 
-// Goal: a server on a slow link keeps its session: its status reply may take longer than that of a
-// server on the local network.
+// Goal: a server on a slow link keeps its session: its status reply may take longer than the reply of a server on the
+// local network.
 func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")
@@ -364,8 +364,8 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	}
 }
 
-// Goal: an answer that arrives after the loss of its session is accepted if robot, episode, request
-// and policy match; with another session's number or another policy it is refused.
+// Goal: an answer that arrives after the loss of its session is accepted if robot, episode, request and policy match;
+// with the number of another session or with another policy, the answer is refused.
 func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 	session := func(in *Inbox, epoch uint32, nonce int64, sha string) {
 		in.Open(&Session{Session: record.Session{Epoch: epoch, Model: "m", SHA256: sha}, Nonce: nonce})

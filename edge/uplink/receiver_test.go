@@ -127,7 +127,7 @@ func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	}
 }
 
-// Goal: an answer that arrives after its request is forgotten is late, not another robot's.
+// Goal: an answer whose request is no longer remembered counts as late, and not as an answer to another robot.
 func TestALateAnswerIsNotForeign(t *testing.T) {
 	for seq, want := range map[uint64]int{5 + stampSlots - 1: NumDrops, 5 + stampSlots: DropUnknown} {
 		r := testReceiver()
@@ -253,7 +253,7 @@ func TestStampsOfTwoProcessesDiffer(t *testing.T) {
 			t.Fatalf("stamp %d is %v from its request", a, off)
 		}
 	}
-	if same > 2 { // one in half a million is expected to be equal
+	if same > 2 { // one pair of half a million is expected to be equal
 		t.Errorf("%d of %d stamps are the same in both", same, requests)
 	}
 	if newStamp(0, one) == 0 {

@@ -65,7 +65,7 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 		name   string
 		ids    []string
 		change map[string]func(*server)
-		at     string // id of the server that takes the robot; 'none' after a refusal by all
+		at     string // id of the server that accepts the robot; 'none' if all refuse it
 		asked  string // servers with a session request, in order
 		code   exit.Code
 		says   string
@@ -202,8 +202,8 @@ func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	rttest.Do(t, <-ended)
 }
 
-// Goal: when two servers with one id, such as a running machine and its copy, both take the robot,
-// the robot stays at one and closes the session of the other.
+// Goal: when two servers with one id, such as a running machine and its copy, both take the robot, the robot keeps one
+// session and closes the other.
 func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["b"].change(func(r *server) { r.status.ServerID, r.ack.ServerID, r.ack.SessionID = "a", "a", "copy" })

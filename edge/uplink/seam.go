@@ -62,7 +62,7 @@ func (o *Outbox) TaskText() string {
 	return ""
 }
 
-// Snapshot is one observation on its way to the sender, with the actions that run meanwhile.
+// Snapshot is one observation on its way to the sender, with the actions that will run meanwhile.
 type Snapshot struct {
 	Ask     chunk.Ask
 	Epoch   uint32
@@ -143,7 +143,7 @@ func (s *Session) policy() string {
 // reader never sees half of a change.
 type Sessions struct {
 	Open   *Session // nil: no session is open
-	Newest *Session // the open session, or the last one; nil: there was none
+	Newest *Session // the open session, else the last session; nil: no session so far
 	Opened uint64   // sessions so far
 	Lost   uint64   // sessions that were lost so far
 	past   [pastSessions]*Session

@@ -23,8 +23,8 @@ type SenderConfig struct {
 	Missing  *atomic.Int32      // cameras without a first picture
 }
 
-// Sender turns snapshots into observations with each camera's newest picture. It publishes them so
-// that a newer observation replaces an unsent one. Owner: the sender thread.
+// Sender turns snapshots into observations with each camera's newest picture. It publishes them in such a way that a
+// newer observation replaces an unsent observation. Owner: the sender thread.
 type Sender struct {
 	// Constant after Open.
 	SenderConfig

@@ -128,8 +128,7 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 	}
 }
 
-// Goal: a picture from before a suspension, whose age looks unchanged, is not sent; the next one
-// is.
+// Goal: a picture from before a suspension, whose age looks unchanged, is not sent, but the next picture is.
 func TestPicturesFromBeforeASuspendAreNotSent(t *testing.T) {
 	s, out := newTestSender(t, 90)
 	s.out.ResumedAt.Store(int64(995 * time.Millisecond)) // the picture was taken at 993 ms
@@ -274,7 +273,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	})
 }
 
-// Goal: without observations the preview still gets a picture, a raw one at once.
+// Goal: without observations the preview still gets a picture. It gets a raw picture at once.
 func TestWhoLooksSeesAPausedRobot(t *testing.T) {
 	for quality, patience := range map[int]time.Duration{90: capture.PreviewDelay, 0: 0} {
 		s, _ := newTestSender(t, quality)

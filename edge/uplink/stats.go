@@ -9,7 +9,7 @@ const (
 	DropEpoch          // answer in a session of another policy, or in a session that is no longer remembered
 	DropEpisode        // answer to an earlier episode
 	DropUnknown        // the request was never sent, has an answer already, or is forgotten
-	dropNewer          // a newer answer arrived before this one was merged
+	dropNewer          // a newer answer arrived before this answer was merged
 	dropForeign        // answer to the request of another robot of this name, or from another server
 	NumDrops
 )
@@ -17,10 +17,10 @@ const (
 // DropNames are the names of the reasons in summaries and records.
 var DropNames = [NumDrops]string{"header", "body", "epoch", "episode", "unknown_seq", "superseded", "foreign"}
 
-// Stats are the counters of the link. Each field has one writing thread; any thread reads.
+// Stats are the counters of the link. Only one thread writes each field; any thread may read it.
 type Stats struct {
 	// Written by the sender.
-	Replaced   atomic.Uint64 // observations that a newer one replaced before they left
+	Replaced   atomic.Uint64 // observations that a newer observation replaced before they left
 	Unsent     atomic.Uint64 // without a session, or without a usable picture
 	SendErrors atomic.Uint64
 

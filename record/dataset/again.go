@@ -44,8 +44,8 @@ func (e *entry) end(fps int) rt.Instant {
 	return e.begin() + rt.Instant(float64(e.Frames)*1e9/float64(fps))
 }
 
-// has reports whether a run's files still hold the whole of an episode. Files may have been deleted
-// since its export; the recorder itself deletes the oldest.
+// has reports whether a run's files still hold the whole of an episode. Files may have been deleted since the episode's
+// export; the recorder itself deletes the oldest files.
 func (r *run) has(e *entry, gap time.Duration) bool {
 	slack := rt.Instant(gap) + rt.Instant(2*r.period)
 	at := func(t tick, want rt.Instant) int { return cmp.Compare(t.at, want) }
@@ -62,9 +62,9 @@ func (r *run) has(e *entry, gap time.Duration) bool {
 	return r.ticks[len(r.ticks)-1].at >= end
 }
 
-// once removes those of a run's episodes that share frames with an episode of the dataset but begin
-// at another instant. That happens after files of the record were deleted, or when the run is cut
-// with other settings. The dataset would otherwise hold those frames twice.
+// once removes the episodes of a run that share frames with an episode of the dataset but begin at another instant.
+// Such episodes appear after files of the record were deleted, or when the run is cut with other settings. With them,
+// the dataset would hold the same frames twice.
 func (x *export) once(r *run, all []episode) []episode {
 	const apart = 100 * time.Millisecond // late ticks make two episodes overlap by less
 	fps := x.journal.settings.FPS
@@ -82,8 +82,8 @@ func (x *export) once(r *run, all []episode) []episode {
 	})
 }
 
-// outdated returns the indices of the entries whose records have changed, with the reason: the run
-// continued after the export, or an operator changed an outcome.
+// outdated returns the indices of the entries whose records have changed, each with the reason: the run continued after
+// the export, or an operator changed an outcome.
 func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (stale map[int]string, err error) {
 	stale = map[int]string{}
 	for _, r := range runs {
@@ -115,7 +115,7 @@ func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (st
 	return stale, nil
 }
 
-// compare returns the reason why the parts of one episode are outdated; empty: they are current.
+// compare returns the reason why the parts of one episode are outdated, empty if they are current.
 func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string,
 	err error) {
 	frames, outcome := 0, ""
@@ -169,8 +169,8 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	return completed, nil
 }
 
-// keep starts the folder with the episodes of old that remain (there). After a removed episode the
-// numbers of the following ones change, and keep rewrites their data files; it links all other
+// keep starts the folder with the episodes in there, which remain of the dataset with the journal old. After a removed
+// episode the numbers of the episodes change, so keep rewrites the data files of these episodes. It links all other
 // files.
 func (x *export) keep(old *journal, there []entry) error {
 	if info, err := os.Stat(x.out); err != nil {
@@ -282,9 +282,8 @@ func (t *table) copy(from map[string]*cells) error {
 	return nil
 }
 
-// unchanged refuses a dataset whose meta/ differs from the files that its journal produces: a
-// person or a tool has edited it, and the edit would be lost. It returns the keys that a person has
-// added to info.json.
+// unchanged returns an error for a dataset whose meta/ differs from the files that its journal produces: a person or a
+// tool has edited it, and the export would lose the edit. It returns the keys that a person has added to info.json.
 func (x *export) unchanged(old *journal) (extra map[string]any, err error) {
 	dir, err := os.MkdirTemp("", "edge-rt-dataset-")
 	if err != nil {
@@ -378,7 +377,7 @@ func sameTables(a, b string) error {
 	return nil
 }
 
-// checkTask refuses a text that pandas or a terminal cannot handle.
+// checkTask returns an error for a text that pandas or a terminal cannot handle.
 func checkTask(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return refuse("the task %q is no line of UTF-8 without control characters", text)

@@ -41,7 +41,7 @@ func (v *Verdict) find(format string, args ...any) {
 	v.Findings = append(v.Findings, fmt.Sprintf(format, args...))
 }
 
-// note adds a remark that is not a finding, once.
+// note adds a remark that is not a finding. It adds the same remark only once.
 func (v *Verdict) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if len(v.Notes) < maxFindings && !slices.Contains(v.Notes, text) {
@@ -83,8 +83,8 @@ type checker struct {
 	without  map[string]bool       // features whose statistics cannot be compared
 }
 
-// Check reads a dataset as LeRobot's loader does and compares its data with its metadata; with
-// videos set, it also probes each video. An error means that no comparison was possible.
+// Check reads a dataset as LeRobot's loader does and compares its data with its metadata; if videos is set, it also
+// probes each video. An error means that no comparison was possible.
 func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	info, err := readInfo(dir)
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	return nil
 }
 
-// checkTasks checks the tasks as the loader uses them: it finds a task by its row.
+// checkTasks checks the tasks in the way in which the loader uses them: the loader finds a task by its row.
 func (c *checker) checkTasks() {
 	columns, metadata, err := readTable(filepath.Join(c.dir, tasksPath), nil)
 	if err != nil {
@@ -375,7 +375,7 @@ func (c *cells) sizeText() string {
 	return fmt.Sprint(c.size)
 }
 
-// checkFrames checks the columns that LeRobot fixes; it reports at most one finding for each.
+// checkFrames checks the columns that LeRobot prescribes. It reports at most one finding for each column.
 func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 	e := &c.episodes[n]
 	rules := []struct {

@@ -15,12 +15,12 @@ import (
 const (
 	meanTolerance     = 1e-3
 	stdTolerance      = 1e-2 // relative to the deviation itself, or
-	varianceTolerance = 1e-5 // of the variance, relative to the largest value's square
+	varianceTolerance = 1e-5 // tolerance of the variance, relative to the square of the largest value
 	quantileTolerance = 2e-2
 )
 
-// measured are the statistics of a feature that the check has computed: one value per number of the
-// feature, and of a matrix, in LeRobot's form, also one per index of its last dimension.
+// measured are the statistics of a feature that the check has computed, with one value per number of the feature. For a
+// matrix, a second form has one value per index of the last dimension, as LeRobot writes it.
 type measured []form
 
 type form struct {
@@ -28,8 +28,8 @@ type form struct {
 	far [5]between // of the quantiles
 }
 
-// between are the values on both sides of a quantile. An exact quantile lies between them, and so
-// does one from a histogram.
+// between are the values on both sides of a quantile. An exact quantile lies between them, and so does a quantile from
+// a histogram.
 type between struct{ low, high []float64 }
 
 // like returns the form that has n values.
@@ -102,8 +102,8 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 	}
 }
 
-// differs returns the function that reports wrong statistics of a feature: as a finding, or as a
-// note for bookkeeping features.
+// differs returns the function that reports wrong statistics of a feature. It reports them as a finding, for
+// bookkeeping features as a note.
 func (c *checker) differs(name string) func(format string, args ...any) {
 	if !slices.Contains(bookkeeping, name) {
 		return c.find
@@ -114,7 +114,7 @@ func (c *checker) differs(name string) func(format string, args ...any) {
 	}
 }
 
-// compare compares the statistics in the metadata (written) with computed ones (all).
+// compare compares the statistics in the metadata (written) with the computed statistics (all).
 func (c *checker) compare(where, name string, all measured, written map[string][]float64) {
 	tell := c.differs(name)
 	got := all.like(len(written["mean"]))
@@ -156,8 +156,8 @@ func (c *checker) compare(where, name string, all measured, written map[string][
 	}
 }
 
-// comparePictures checks that a camera's statistics are plausible. They come from pictures before
-// compression, so that they cannot be recomputed.
+// comparePictures checks that a camera's statistics are plausible. They come from pictures before compression, and so
+// the check cannot recompute them.
 func (c *checker) comparePictures(where, name string, of func(stat string) []float64) {
 	low := of("min")
 	high := of("max")
@@ -222,9 +222,9 @@ func (c *checker) checkWhole() {
 	}
 }
 
-// compareQuantiles checks that the dataset's quantiles lie within the range of the episodes', and
-// deletes them from written. Releases of LeRobot up to 0.6 write the mean of the episodes' quantiles,
-// later ones the outermost.
+// compareQuantiles checks that the dataset's quantiles lie within the range of the episodes' quantiles, and deletes
+// them from written. Releases of LeRobot up to 0.6 write the mean of the episodes' quantiles, later releases the
+// outermost quantile.
 func (c *checker) compareQuantiles(name string, all measured, episodes []measured, written map[string][]float64) {
 	tell := c.differs(name)
 	n := len(written["mean"])

@@ -16,7 +16,7 @@ var whole = map[string][2]float64{
 	"uint8":   {0, math.MaxUint8},
 }
 
-// outside returns the index of the first number that is not of the feature's type; -1 if all are.
+// outside returns the index of the first number that is not of the feature's type, -1 if all numbers are of this type.
 func (f Feature) outside(numbers []float64) int {
 	limits, ok := whole[f.DType]
 	if !ok {
@@ -27,8 +27,8 @@ func (f Feature) outside(numbers []float64) int {
 	})
 }
 
-// loaded are the types that LeRobot's loader (Hugging Face's datasets library) knows; timed are the
-// beginnings of those with a unit, such as timestamp[ns].
+// loaded are the types that LeRobot's loader (Hugging Face's datasets library) supports. timed are the beginnings of
+// types with a unit, such as timestamp[ns].
 var (
 	loaded = []string{
 		float32Type, int64Type, boolType, videoType,

@@ -65,7 +65,7 @@ const (
 	pictureAgeName = "edge_rt.picture_age_ms"
 
 	// Features of Config.Columns.
-	sessionName   = "edge_rt.session"      // id of the session of that request; empty: as -1 of seqName
+	sessionName   = "edge_rt.session"      // id of the session of the request; empty where seqName is -1
 	runEpisode    = "edge_rt.episode"      // number of the episode in its run; 0: the record has no episodes
 	modelHashName = "edge_rt.model_sha256" // of the policy of that session
 )
@@ -85,7 +85,7 @@ type Feature struct {
 	Info  any    `json:"info,omitempty"`
 }
 
-// size returns how many numbers a frame has of the feature; 0 where the shape makes no sense.
+// size returns how many numbers of the feature a frame has, 0 if the shape is not valid.
 func (f Feature) size() int {
 	n := 1
 	for _, side := range f.Shape {
@@ -97,8 +97,8 @@ func (f Feature) size() int {
 	return n
 }
 
-// picture returns the size of a feature's pictures and their number of channels. LeRobot writes
-// both orders, channels first and channels last; the feature's names give the order.
+// picture returns the size of a feature's pictures and their number of channels. LeRobot writes shapes with the
+// channels first and with the channels last; the feature's names show the order.
 func (f Feature) picture() (h, w, channels int) {
 	if len(f.Shape) != 3 {
 		return 0, 0, 3
@@ -158,7 +158,7 @@ const (
 // field matches one placeholder of a template in info.json, in Python's format syntax.
 var field = regexp.MustCompile(`\{(video_key|chunk_index|file_index)(?::(?:0?(\d{1,2}))?d)?\}`)
 
-// pathOf returns the path of the file that an export makes for episode n: of a video, or of the
+// pathOf returns the path of a file that an export makes for episode n: the file of this video, or the file of the
 // episode's numbers if video is empty.
 func pathOf(video string, n int) string {
 	template := videoPath

@@ -39,7 +39,7 @@ type episode struct {
 type frame struct {
 	at       rt.Instant
 	tick     int   // tick that gives the state
-	action   int   // tick that gives the action; -1: no action began, the frame takes the goal of its tick
+	action   int   // tick that gives the action; -1: no action began, and the goal of the frame's tick is the action
 	pictures []int // for each camera, the number of its picture in the run
 	age      time.Duration
 	held     bool
@@ -99,8 +99,7 @@ func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 	return out, nil
 }
 
-// onlyWord returns the outcome of an episode in the words of --only. An episode that ran out of time
-// has no outcome.
+// onlyWord returns the word of --only for an episode's outcome. An episode whose time ran out has no outcome.
 func onlyWord(outcome string) string {
 	if outcome == record.Timeout {
 		return "none"
@@ -165,14 +164,14 @@ func (r *run) steps(i int) int {
 // repeats the last state and the last goal.
 func (r *run) frames(begin, end int) (frames []frame) {
 	every := r.every()
-	at := 0 // of the next frame after tick i, in periods
+	at := 0 // time of the next frame after tick i, in periods
 	for i := begin; i < end; i++ {
 		behind := 1
 		if i+1 < end {
 			behind = r.steps(i + 1)
 		}
 		for at < behind {
-			// A late tick makes its successors late or missing. A frame that holds it must not be
+			// A late tick makes its successors late or missing. A held frame that repeats the late tick must not be
 			// earlier than the tick itself.
 			due := r.ticks[i].deadline + rt.Instant(float64(at)*r.period)
 			f := frame{
@@ -196,8 +195,8 @@ func (r *run) frames(begin, end int) (frames []frame) {
 	return frames
 }
 
-// show finds the pictures of each frame: of each camera the newest that is not younger than the
-// frame. cut reports that frames without a picture were left out.
+// show finds the pictures of each frame: the newest picture of each camera that is not younger than the frame. cut
+// reports whether frames without a picture were left out.
 func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bool) {
 	if len(r.cams) == 0 {
 		return parts, false
@@ -234,7 +233,7 @@ func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bo
 	return out, cut
 }
 
-// ring returns a hint for the record of a ring, which holds few pictures; otherwise it returns "".
+// ring returns a hint for an error if the record is that of a ring, which holds few pictures, and otherwise "".
 func (r *run) ring() string {
 	if r.info["record"] == string(record.Ring) {
 		return " (--record ring has ten pictures a second, of the last ten seconds: record with --record all)"
@@ -242,7 +241,7 @@ func (r *run) ring() string {
 	return ""
 }
 
-// setPictures sets a frame's pictures and returns the age of the oldest one.
+// setPictures sets a frame's pictures and returns the age of the oldest picture.
 func (r *run) setPictures(f *frame) (oldest time.Duration) {
 	f.pictures = make([]int, len(r.cams))
 	for k, name := range r.cams {
@@ -309,9 +308,9 @@ func (e *episode) values(i int, place *place) map[string]any {
 	return values
 }
 
-// sent returns the goals that the arm received for the action that began on tick i. It is the
-// action, except for joints that the gate held back: those have their goal at the end of the
-// action. If a policy learned the action itself, it would expect a motion that the arm never made.
+// sent returns the goals that the arm received for the action that began on tick i. They are the action, except for
+// joints that the gate held back: for these joints it returns the goal at the end of the action. If a policy learned
+// the action itself, it would expect a motion that the arm never made.
 func (r *run) sent(i int) []float32 {
 	action := r.ticks[i].action
 	last := i

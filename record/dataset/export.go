@@ -24,7 +24,7 @@ type Config struct {
 	Records []string // files and folders
 	Out     string
 	Append  bool     // to the existing dataset
-	FPS     int      // of the dataset; 0: the records' actions per second
+	FPS     int      // frames per second of the dataset; 0: the records' actions per second
 	Cameras []string // nil: all
 	Only    []string // outcomes: success, failure, none; nil: all
 	Task    string   // replaces the records' task; "": the records' own
@@ -34,8 +34,7 @@ type Config struct {
 	Columns []string // keys of optional: further features
 
 	MaxGap time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
-	// maximum age of a frame's picture; a frame with an older one counts as a frame without a
-	// picture
+	// maximum age of a frame's picture; a frame with an older picture counts as a frame without a picture
 	MaxPictureAge time.Duration
 	Missing       string // dropEpisode or cutEpisode: the treatment of frames without a picture
 
@@ -81,8 +80,8 @@ type Report struct {
 // partialOf returns the folder in which Export builds a dataset, beside its final place.
 func partialOf(out string) string { return filepath.Clean(out) + ".partial" }
 
-// Export makes a dataset from records, or adds episodes to one. It returns an InputError for
-// records or a dataset that it refuses.
+// Export makes a dataset from records, or adds episodes to one. If it refuses the records or the dataset, the error is
+// an InputError.
 func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(Progress) {}
@@ -217,7 +216,7 @@ func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done f
 	return unlock, nil
 }
 
-// takeUp continues an interrupted export, or begins a new one.
+// takeUp continues an interrupted export, or begins a new export.
 func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
 	var there []entry // episodes that out keeps
 	var old *journal
@@ -254,8 +253,7 @@ func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
 	return x.begin(set, old, there)
 }
 
-// readOld reads the journal of the dataset that --append adds to. It refuses a dataset that would
-// lose something.
+// readOld reads the journal of the dataset that --append adds to. It returns an error if the dataset would lose data.
 func (x *export) readOld(set settings) (*journal, error) {
 	name := x.cfg.Out
 	old, err := readJournal(x.out)
@@ -282,8 +280,9 @@ func (x *export) readOld(set settings) (*journal, error) {
 	return old, nil
 }
 
-// resume continues the interrupted export with the journal j; ok reports whether it could. there
-// are the episodes that out keeps; the interrupted export must begin with them.
+// resume continues the interrupted export with the journal j. ok is false if a run has changed since, so that the
+// export must begin anew. there are the episodes that the old dataset keeps; the interrupted export must begin with
+// them.
 func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool,
 	err error) {
 	if err := j.fits(set, "this export", "the interrupted export in "+x.dir,
@@ -310,10 +309,10 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 	return true, j.mend()
 }
 
-// begin starts the folder: empty, or with the episodes that out keeps.
+// begin starts the folder, empty or with the episodes in there, which the old dataset keeps.
 func (x *export) begin(set settings, old *journal, there []entry) error {
 	mine := own{videosOf(set.Features), maxEpisodes} // old has the same videos
-	// clears an export that broke off before its first episode; its settings bind no later export
+	// clear the remains of an export that broke off before its first episode; its settings do not bind this export
 	kept, err := mine.clear(x.dir, x.out)
 	if err != nil {
 		return err

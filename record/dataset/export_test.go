@@ -150,7 +150,7 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	d = data(t, cfg)
 	same(t, "10 of 60", d.firsts(stateName), counted(4, 10, 6))
 
-	// After a starved tick, actions begin between frames: a frame takes the next one.
+	// After a starved tick, actions begin between frames: a frame takes the next action.
 	slipped := &scene{rate: 30, multiplier: 2, seconds: 1, slip: 20, task: "x"}
 	late := slipped.config(t)
 	d = data(t, late)
@@ -161,8 +161,8 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	refused(t, cfg, "60 ticks per second", "--fps 25")
 }
 
-// When the gate keeps a joint from its action, as at a change of control, a frame has the goal that
-// the joint was sent after the last of the action's ticks.
+// When the gate keeps a joint from its action, as at a change of control, a frame has the joint's goal on the last of
+// the action's ticks.
 func TestTheActionIsWhatWasSent(t *testing.T) {
 	for _, clipped := range []uint32{1, 0} { // limited in speed, or held
 		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
@@ -327,8 +327,7 @@ func TestPictures(t *testing.T) {
 	refused(t, cfg, `"front"`, "top")
 }
 
-// A late tick, and the frames that hold it for the missing ticks after it, show no older picture
-// than the frame before.
+// A late tick, and the held frames for the missing ticks after it, show no older picture than the frame before.
 func TestPicturesOfALateTick(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{
@@ -352,7 +351,7 @@ func TestPicturesOfALateTick(t *testing.T) {
 	}
 }
 
-// Frames without pictures lead to the loss of their episode, or are cut out of it.
+// The export leaves out an episode that has frames without a picture, or cuts these frames out of it.
 func TestMissingPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
@@ -367,8 +366,8 @@ func TestMissingPictures(t *testing.T) {
 	same(t, "states", d.firsts(stateName), append(counted(0, 90-n, 1), counted(90, 60, 1)...))
 }
 
-// An interrupted export continues with its unfinished episode, and the result equals that of an
-// export without an interruption.
+// An interrupted export continues with its unfinished episode, and the result equals the result of an export without an
+// interruption.
 func TestInterrupted(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 6, cameras: []string{"top"}}
@@ -513,8 +512,8 @@ func TestRobotType(t *testing.T) {
 	}
 }
 
-// Further columns name the session and the policy of each action, and the episode in its run; a check
-// accepts them, and so does --append, also when it moves episodes to other places.
+// Further columns name the session and the policy of each action, and the episode in its run; The check accepts these
+// columns, and so does --append, also when it moves episodes to other places.
 func TestColumns(t *testing.T) {
 	s := &scene{first: 3, seconds: 6, taken: [2]int{40, 60}}
 	s.episodes = []record.Episode{begin(s, 7, 0, "pick"), end(s, 7, 2, record.Success), begin(s, 8, 2, "place"),
@@ -556,8 +555,8 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// Pictures that the encoder of AV1 would refuse are refused before the work begins, with the codec that takes
-// them.
+// Pictures that the encoder of AV1 would refuse are refused before the work begins. The error names the codec that
+// accepts them.
 func TestPicturesThatAnEncoderRefuses(t *testing.T) {
 	for _, s := range []scene{{}, {rate: 250, w: 64, h: 64}} {
 		s.cameras = []string{"top"}

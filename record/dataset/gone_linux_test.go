@@ -32,8 +32,8 @@ func TestAppendToReadOnlyFolders(t *testing.T) {
 	exporting(t, second)
 }
 
-// asAnother runs the rest of a test as an ordinary user on files, and gives that user the folder.
-// For root no folder is read-only.
+// asAnother makes the rest of a test access files as an ordinary user, and gives this user the folder. For root no
+// folder is read-only.
 func asAnother(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {

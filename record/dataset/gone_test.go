@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// filed writes one file of a run: the ticks from..to-1 and the cameras' pictures, whose sides size
-// returns.
+// filed writes one file of a run, with the ticks from..to-1 and the cameras' pictures. size returns the sides of a
+// picture.
 func filed(t *testing.T, path string, cameras []string, from, to int,
 	size func(camera string, i int) (w, h int)) string {
 	t.Helper()
@@ -224,8 +224,8 @@ func TestARecordWithoutATick(t *testing.T) {
 	refused(t, cfg, "1 records, all without a tick")
 }
 
-// The export takes the readable part of a record with a damaged chunk, and the summary reports that
-// data follows the damage: it does not count the record as one without an end.
+// The export takes the readable part of a record with a damaged chunk, and the summary reports that data follows the
+// damage: it does not count the record as a record without an end.
 func TestADamagedRecordIsNamed(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}

@@ -134,7 +134,8 @@ func (j *journal) add(e entry) error {
 	return err
 }
 
-// fits refuses settings that differ from the journal's. instead is the advice in the error.
+// fits returns an error for settings that differ from the journal's settings. In the error, name stands for s, other
+// for the journal, and instead is the advice.
 func (j *journal) fits(s settings, name, other, instead string) error {
 	a, b := normal(j.settings), normal(s)
 	all := maps.Clone(a)
@@ -174,8 +175,8 @@ func normal(s settings) (out map[string]any) {
 	return out
 }
 
-// brief formats a setting for an error: of a feature only the fields in which two datasets with the
-// same rate and codec can differ.
+// brief formats a setting for an error. Of a feature it formats only the fields in which two datasets with the same
+// rate and codec can differ.
 func brief(v any) string {
 	if v == nil {
 		return "none"

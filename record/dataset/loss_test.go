@@ -78,8 +78,7 @@ func TestAppendThroughALink(t *testing.T) {
 	}
 }
 
-// A person's files in a dataset survive --append with their modes, including files that arrived
-// during the export.
+// A person's files in a dataset survive --append with their modes, including files that appeared during the export.
 func TestAppendKeepsAPersonsFiles(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -256,7 +255,7 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 			t.Errorf("%s: it was\n%s, and is\n%s", what, before, after)
 		}
 	}
-	// An export continues an export's folder, and does not remove a person's file in it.
+	// An export continues in the folder of an earlier export, and does not remove a person's file in it.
 	cfg := plainRun("one", 1).config(t)
 	put(t, filepath.Join(partialOf(cfg.Out), marker, "new"), "half a file")
 	put(t, filepath.Join(partialOf(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
@@ -284,8 +283,8 @@ func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	}
 }
 
-// --append completes an episode whose run continued, removes a discarded one, and updates an
-// episode whose outcome an operator changed. All other episodes stay.
+// --append completes an episode whose run continued, removes a discarded episode, and updates an episode whose outcome
+// an operator changed. All other episodes stay.
 func TestAppendFollowsTheRecord(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -545,7 +544,7 @@ func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int
 	return path
 }
 
-// No frame shows a picture that does not decode, wherever it is. The report counts it with its
+// No frame shows a picture that does not decode, wherever in the record the picture is. The report counts it with its
 // camera and its time.
 func TestTornPictures(t *testing.T) {
 	needFFmpeg(t)
@@ -599,8 +598,7 @@ func TestTornPictures(t *testing.T) {
 		}
 		checked(t, cfg.Out)
 	}
-	// With so many torn pictures that frames have no picture, the export leaves out their episode
-	// and no other.
+	// If torn pictures leave frames without a picture, the export leaves out the episode of these frames and no other.
 	s := &scene{seconds: 4, cameras: []string{"top"}}
 	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1.9, record.Success), begin(s, 2, 2, "x"),
 		end(s, 2, 3.9, record.Success)}

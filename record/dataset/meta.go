@@ -23,8 +23,8 @@ var kinds = map[string]parquet.Kind{float32Type: parquet.Float, int64Type: parqu
 // reads the text from the row's name.
 const pandasIndex = `{"index_columns": ["task"], "column_indexes": [{"name": null, "field_name": null, "pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}], "columns": [{"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": null}, {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": null}], "creator": {"library": "edge-rt", "version": "1"}, "pandas_version": "2.0.0"}`
 
-// writeMeta writes the files of meta/ from a journal. It writes info.json, which a loader looks for
-// first, last. extra are the keys that a person has added to info.json.
+// writeMeta writes the files of meta/ from a journal. It writes info.json last, since a loader looks for it first.
+// extra are the keys that a person has added to info.json.
 func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	set := &j.settings
 	if err := f.writeEpisodes(j); err != nil {
@@ -190,7 +190,7 @@ func (e *entry) row(i, first int, set *settings) map[string]any {
 	return row
 }
 
-// readInfo reads meta/info.json and refuses values that make no sense.
+// readInfo reads meta/info.json and returns an error for values that are not valid.
 func readInfo(dir string) (*infoFile, error) {
 	data, err := userfile.Read(filepath.Join(dir, infoPath), maxText)
 	if err != nil {
@@ -211,8 +211,7 @@ func readInfo(dir string) (*infoFile, error) {
 	return parseInfo(data)
 }
 
-// loadable matches the versions that LeRobot's loader accepts as v3.0: those with the same number
-// before the dot.
+// loadable matches the versions that LeRobot's loader accepts as v3.0: versions with the same number before the dot.
 var loadable = regexp.MustCompile(`^v?3(\.\d+)*$`)
 
 func parseInfo(data []byte) (*infoFile, error) {
@@ -250,7 +249,7 @@ func parseInfo(data []byte) (*infoFile, error) {
 	return i, nil
 }
 
-// features returns the features of a dataset of such a run.
+// features returns the features of a dataset of the run r.
 func features(r *run, cfg *Config) map[string]Feature {
 	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
 	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
@@ -294,7 +293,7 @@ func features(r *run, cfg *Config) map[string]Feature {
 	return f
 }
 
-// columns returns the columns of the data files of such features.
+// columns returns the columns of the data files of a dataset with these features.
 func columns(features map[string]Feature) (out []column) {
 	for name, f := range features {
 		if f.DType == videoType {

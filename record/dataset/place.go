@@ -15,9 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// marker is a folder inside a dataset that an export is building. It marks the dataset as an
-// export's work; a folder without it belongs to a person. The export writes each file there and
-// then renames it to its place.
+// marker is a folder inside a dataset that an export is building. It marks the dataset as an export's work; a folder
+// without it belongs to a person. The export writes each file in the marker folder and then renames it to its place.
 const marker = ".edge-rt-partial"
 
 // folder is a dataset that an export is building.
@@ -42,8 +41,8 @@ func folderFor(dir string, records []string) (*folder, error) {
 	return f, nil
 }
 
-// makeFor makes the parent folder of a file of the dataset and returns the file's path. It refuses a
-// name that leads out of the dataset, since the name may come from a stranger.
+// makeFor makes the parent folder of a file of the dataset and returns the file's path. It returns an error for a name
+// that leads out of the dataset, since the name may come from a stranger.
 func (f *folder) makeFor(rel string) (path string, err error) {
 	if !filepath.IsLocal(rel) {
 		return "", refuse("%q is no path within a dataset", rel)
@@ -99,8 +98,8 @@ func (f *folder) write(rel string, fill func(*os.File) error) error {
 	return os.Rename(made, path)
 }
 
-// claim makes the folder, or takes over the folder of an interrupted export, and locks it for this
-// process. It refuses a folder that belongs to a person.
+// claim makes the folder, or takes over the folder of an interrupted export, and locks it for this process. It returns
+// an error for a folder that belongs to a person.
 func (f *folder) claim(out string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(f.dir), 0o777); err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func (f *folder) claim(out string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// isAnExports refuses a folder that is not the work of an export.
+// isAnExports returns an error for a folder that is not the work of an export.
 func (f *folder) isAnExports() error {
 	info, err := os.Lstat(f.dir)
 	if err != nil {
@@ -158,8 +157,8 @@ func (f *folder) isAnExports() error {
 	return refuse("%s is not the folder of an interrupted export: %s", f.dir, cure)
 }
 
-// withoutLinks refuses a link, or anything else that is neither a file nor a folder, at a path that
-// the export will write: the write would go to the link's target.
+// withoutLinks returns an error if a path that the export will write is a link, or anything else that is neither a file
+// nor a folder: a write through a link would change the link's target.
 func (f *folder) withoutLinks() error {
 	var o own
 	if j, err := readJournal(f.dir); err == nil { // without a journal no work continues
@@ -201,7 +200,7 @@ type own struct {
 	episodes int
 }
 
-// of returns the files that belong to a journal.
+// of returns the own files of a dataset with the journal j.
 func of(j *journal) own {
 	return own{videosOf(j.settings.Features), len(j.entries)}
 }
@@ -231,8 +230,8 @@ func (o *own) leads(rel string) bool {
 	return m != nil && (m[1]+m[2] == "" || slices.Contains(o.videos, m[1]+m[2]))
 }
 
-// others calls visit for each file and folder of a dataset that the export has not made, a
-// person's. A folder comes before its files.
+// others calls visit for each folder of a dataset, and for each file that the export has not made and that therefore
+// belongs to a person. A folder comes before its files.
 func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) error {
 	return walk(dir, func(rel string, d fs.DirEntry) error {
 		switch {
@@ -245,9 +244,8 @@ func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) er
 	})
 }
 
-// adopt adds a person's files of the dataset in from to this folder: as links to the same files, or
-// as copies where the file system has no links. A further call adds the files that are new or
-// changed since then.
+// adopt adds a person's files of the dataset in from to this folder: as links to the same files, or as copies where the
+// file system has no links. A further call adds the files that are new or have changed since the previous call.
 func (f *folder) adopt(from string, o own) error {
 	return o.others(from, func(rel string, d fs.DirEntry) error {
 		there, here := filepath.Join(from, rel), filepath.Join(f.dir, rel)
@@ -340,8 +338,8 @@ func sameFile(a, b string) bool {
 	return os.SameFile(x, y) || x.Mode().IsRegular() && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
 }
 
-// clear removes from dir the files that an export has made, and those that other holds too. kept is
-// the path of a file that remains, a person's; empty if no file does.
+// clear removes from dir the files that an export has made, and the files that are also in other. kept is the path of a
+// person's file that remains, empty if no file remains.
 func (o *own) clear(dir, other string) (kept string, err error) {
 	var within []string
 	err = walk(dir, func(rel string, d fs.DirEntry) error {
@@ -367,7 +365,7 @@ func (o *own) clear(dir, other string) (kept string, err error) {
 	return kept, nil
 }
 
-// removeFrom removes a file, also from a folder that its owner has made read-only.
+// removeFrom removes a file, even if its folder is read-only for its owner.
 func removeFrom(path string) error {
 	err := os.Remove(path)
 	if !errors.Is(err, fs.ErrPermission) || os.Chmod(filepath.Dir(path), 0o700) != nil {
@@ -376,8 +374,8 @@ func removeFrom(path string) error {
 	return os.Remove(path)
 }
 
-// replace moves the finished folder to its place. It then removes the old dataset, except for a
-// person's files that the new one lacks; kept names one of them.
+// replace moves the finished folder to its place. It then removes the old dataset, except for a person's files that the
+// new dataset lacks; kept names one of these files.
 func (f *folder) replace(out string, old *own) (kept string, err error) {
 	if old == nil {
 		if err := renameNew(f.dir, out); err != nil {
@@ -411,7 +409,7 @@ func (f *folder) replace(out string, old *own) (kept string, err error) {
 	return kept, err
 }
 
-// renameChecked is renameNew in two steps, for systems that cannot do both in one.
+// renameChecked is renameNew in two steps, for systems that cannot check and rename in one step.
 func renameChecked(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("rename %s to %s: %w", from, to, fs.ErrExist)
@@ -452,7 +450,7 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// checkFeatures refuses names that lead out of the folder of a dataset: they may come from a
+// checkFeatures returns an error for names that lead out of the folder of a dataset, since the names may come from a
 // stranger.
 func checkFeatures(features map[string]Feature) error {
 	for name, f := range features {

@@ -47,11 +47,11 @@ api.create_tag(repo, tag=version, repo_type="dataset")
 print(url)
 `
 
-// noHub is the exit code of pushProgram without huggingface_hub.
+// noHub is the exit code of pushProgram if huggingface_hub is not installed.
 const noHub = 9
 
-// Push uploads a dataset to a repository of the Hub with the user's own huggingface_hub and login, and
-// returns its address. python is an interpreter.
+// Push uploads a dataset to a repository of the Hub with the user's own huggingface_hub and login, and returns the
+// address of the repository. python is the Python interpreter.
 func Push(ctx context.Context, python, folder, repo string) (url string, err error) {
 	full, err := filepath.Abs(folder)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestPushByASilentProgram(t *testing.T) {
 	}
 }
 
-// hub is as much of the Hugging Face Hub as a push of small files needs.
+// hub is a server with the part of the Hugging Face Hub that a push of small files needs.
 type hub struct {
 	*httptest.Server
 	asked []string
@@ -94,7 +94,8 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// Goal: the real huggingface_hub pushes every file and the tag. A refusal is named, with the commands.
+// Goal: the real huggingface_hub pushes every file and the tag. If the Hub refuses the push, the error has the reason
+// and the commands.
 func TestPushThatLeRobotTakesIt(t *testing.T) {
 	python := os.Getenv("DATASET_JUDGE")
 	if python == "" {

@@ -33,7 +33,7 @@ type scene struct {
 	start            rt.Instant
 	first            int          // the tick with the first action
 	lost             map[int]bool // ticks that the file lacks
-	late             int64        // lateness in ns of the tick before a lost one
+	late             int64        // lateness in ns of the tick before a lost tick
 	blind            [2]float64   // seconds without pictures
 	mode             string
 	slip             int    // tick from which on actions begin one tick later; 0: no slip
@@ -51,7 +51,7 @@ const (
 
 const testStart = rt.Instant(5_000_000_000)
 
-// at returns the instant so many seconds after the beginning of the scene.
+// at returns the instant at this number of seconds after the beginning of the scene.
 func (s *scene) at(second float64) rt.Instant {
 	return s.start + rt.Instant(math.Round(second*1e9))
 }

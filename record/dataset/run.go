@@ -29,7 +29,7 @@ func (e InputError) Unwrap() error { return e.Err }
 
 func refuse(format string, args ...any) error { return InputError{Err: fmt.Errorf(format, args...)} }
 
-// given returns the FileInfo of a path from the command line. An error is an InputError.
+// given returns the FileInfo of a path from the command line. Its error is an InputError.
 func given(name string) (os.FileInfo, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -70,7 +70,7 @@ type tick struct {
 	state    []float32
 	goal     []float32
 	action   []float32 // nil: no action began on this tick
-	cut      uint32    // one bit per joint: clipped by the gate, held or frozen, so its goal is not the action
+	cut      uint32    // joints, one bit each, clipped by the gate, held or frozen: their goal is not the action
 	source   rt.Instant
 	seq      uint64
 	epoch    uint32
@@ -97,11 +97,11 @@ type head struct {
 	path  string
 	info  record.Info
 	ended bool
-	first rt.Instant // of its first tick; never: the file has no tick
+	first rt.Instant // instant of its first tick; never: the file has no tick
 }
 
-// begun reports whether a file holds any part of a run. A power cut or a kill in the first moments
-// leaves a file without a tick and without an end, and so does a run that has just started.
+// begun reports whether a file holds any part of a run. A run that is cut off in its first moments leaves a file
+// without a tick and without an end, and so does a run that has just started.
 func (h *head) begun() bool { return !h.info.Torn || h.ended || h.first != never }
 
 // find lists the record files that the arguments name; an argument is a file or a folder. listed
@@ -177,9 +177,8 @@ func readHead(path string) (h head, err error) {
 	return h, nil
 }
 
-// runsOf groups files by the process that wrote them and sorts each group by time. It skips and
-// counts (empty) the listed files that hold no part of a run: such a file must not prevent the
-// export of the folder's other files.
+// runsOf groups files by the process that wrote them and sorts each group by time. It skips the listed files that hold
+// no part of a run, and counts them in empty: such a file must not prevent the export of the folder's other files.
 func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	heads := map[string][]head{}
 	var keys []string
@@ -219,8 +218,8 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 	return runs, empty, nil
 }
 
-// readable returns the runs of the files; empty is the number of files that hold no part of a run.
-// It refuses files that hold no run at all.
+// readable returns the runs of the files. empty is the number of files that hold no part of a run. If no file holds a
+// run, it returns an error.
 func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
 		return nil, 0, refuse("no records: name files, or folders of them")
@@ -285,7 +284,7 @@ func splitNames(text string) []string {
 // every returns the number of ticks in a frame.
 func (r *run) every() int { return int(math.Round(1e9 / r.period / float64(r.fps))) }
 
-// visit reads the run's files in order and counts the torn and the damaged ones.
+// visit reads the run's files in order, and counts the torn and the damaged files.
 func (r *run) visit(v record.Visitor) error {
 	r.torn, r.damaged = 0, 0
 	for _, path := range r.files {
@@ -435,8 +434,8 @@ func (r *run) addTick(t *record.Tick) error {
 	return nil
 }
 
-// addMark handles the beginning or the end of an episode. open is the episode in progress, nil
-// without one; the return value is the new one.
+// addMark handles the beginning or the end of an episode. open is the episode in progress, nil if there is no such
+// episode. addMark returns the episode that is in progress afterwards.
 func (r *run) addMark(open *mark, e *record.Episode) *mark {
 	if !e.Ended {
 		if open != nil { // the record has lost its end

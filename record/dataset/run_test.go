@@ -11,8 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The operator's last outcome of an episode is the valid one. An end without a beginning makes no
-// episode.
+// The last outcome that the operator gave an episode is valid. An end without a beginning makes no episode.
 func TestTheLastOutcomeCounts(t *testing.T) {
 	r := new(run)
 	var open *mark

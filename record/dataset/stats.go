@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// quantile is one of LeRobot's, with its name in LeRobot's files.
+// quantile is one of LeRobot's quantiles, with its name in LeRobot's files.
 type quantile struct {
 	name string
 	q    float64
@@ -61,8 +61,8 @@ func (s *featureStats) add(values ...float64) {
 	}
 }
 
-// columnStats returns the statistics of rows of size numbers each. wide is set for types such as
-// int64, with which LeRobot computes in float64.
+// columnStats returns the statistics of rows of size numbers each. wide is set for types such as int64, for which
+// LeRobot computes in float64.
 func columnStats(values []float64, size int, wide bool) (s featureStats) {
 	rows := len(values) / size
 	s.Count = int64(rows)

@@ -22,11 +22,11 @@ const (
 	maxTableText    = 256 << 20
 )
 
-// compressions are those of pandas, pyarrow and LeRobot. The library's LZ4 decoder never
-// returns for some damaged bytes.
+// compressions are the compressions that pandas, pyarrow and LeRobot use. The library's LZ4 decoder never returns for
+// some damaged bytes.
 var compressions = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
 
-// column is one column of a table: numbers or texts, in depth nested lists.
+// column is one column of a table. Its values are numbers or texts, in lists that are nested depth times.
 type column struct {
 	name  string
 	kind  parquet.Kind // Boolean, Int64, Float, Double or ByteArray
@@ -78,7 +78,7 @@ func newTable(to io.Writer, columns []column, options ...parquet.WriterOption) *
 	return &table{columns: columns, writer: parquet.NewWriter(to, options...)}
 }
 
-// write adds a row: of each column by its name a float64, []float64 or []string.
+// write adds a row, which has a float64, []float64 or []string for the name of each column.
 func (t *table) write(row map[string]any) error {
 	t.row = t.row[:0]
 	for i := range t.columns {
@@ -133,8 +133,8 @@ func (c *cells) row(i int) []float64 { return c.numbers[c.starts[i]:c.starts[i+1
 // text returns the texts of row i.
 func (c *cells) text(i int) []string { return c.texts[c.starts[i]:c.starts[i+1]] }
 
-// readTable reads the columns of a file whose names wanted accepts (nil: all), by name, with their
-// numbers and texts. metadata is the file's key-value metadata.
+// readTable reads the columns of a file whose names wanted accepts, all columns if wanted is nil. It returns their
+// numbers and texts by name. metadata is the file's key-value metadata.
 func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string,
 	err error) {
 	f, err := os.Open(path)
@@ -214,8 +214,8 @@ func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns ma
 	return columns, metadata, nil
 }
 
-// checkFooter refuses a file that is not Parquet before the library allocates memory for the sizes
-// in it.
+// checkFooter returns an error for a file that is not Parquet. Without this check, the library would allocate memory
+// for the sizes in the file.
 func checkFooter(f io.ReaderAt, size int64) error {
 	var b [12]byte
 	if size < int64(len(b)) {

@@ -12,11 +12,11 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// maxTorn limits the times in a report's list of torn pictures. Count has all of them.
+// maxTorn limits the times in a report's list of torn pictures. Torn.Count counts all torn pictures.
 const maxTorn = 20
 
-// Torn are the pictures of one camera that do not decode, or whose size differs from the camera's.
-// No frame shows them.
+// Torn are the pictures of one camera that do not decode, or whose size differs from the size of the camera's video. No
+// frame shows them.
 type Torn struct {
 	Camera    string      `json:"camera"`
 	Record    string      `json:"record"`
@@ -25,7 +25,7 @@ type Torn struct {
 	Times     []time.Time `json:"times"`                // of the first maxTorn pictures
 }
 
-// Why returns the reason why no frame shows them, in words.
+// Why returns the reason why no frame shows the pictures, in words.
 func (t *Torn) Why() string {
 	const other = "another size than the camera's others"
 	switch t.OtherSize {
@@ -58,9 +58,9 @@ const (
 	otherSize                  // differs from the camera's size
 )
 
-// checkPictures decodes each picture that a frame of the episodes may show. It removes pictures
-// that do not decode, and pictures whose size differs from the camera's video; a frame then shows
-// the previous picture, if that is young enough.
+// checkPictures decodes each picture that a frame of the episodes may show. It removes pictures that do not decode, and
+// pictures whose size differs from the camera's video; a frame then shows the previous picture if this picture is young
+// enough.
 func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Duration) error {
 	if len(r.cams) == 0 {
 		return nil

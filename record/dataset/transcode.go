@@ -73,7 +73,8 @@ func (r *run) measure() error {
 	return err
 }
 
-// commonest returns the most frequent size, the earliest of several; ok is false for an empty list.
+// commonest returns the most frequent size, the earliest if several are equally frequent. ok is false for an empty
+// list.
 func commonest(all []size) (most size, ok bool) {
 	count := map[size]int{}
 	for _, s := range all {
@@ -93,7 +94,7 @@ type transcoder struct {
 	x       *export
 	of      *run
 	streams []*stream
-	stats   []map[string]featureStats // of each episode, by the names of its finished videos
+	stats   []map[string]featureStats // statistics of each episode, by the names of its finished videos
 	all     []episode
 	done    int // complete episodes
 	decoder *jpeg.Decoder
@@ -157,7 +158,7 @@ func (f *transcoder) picture(m *record.Image) error {
 	return nil
 }
 
-// frame adds the picture as the next frame of the camera's episode, whose number of frames is given.
+// frame adds the picture as the next frame of the camera's episode, which has this number of frames.
 func (f *transcoder) frame(l *stream, m *record.Image, frames int) error {
 	data := m.Data.A
 	p, err := jpeg.Inspect(data)
@@ -168,7 +169,7 @@ func (f *transcoder) frame(l *stream, m *record.Image, frames int) error {
 		return refuse("a picture of %dx%d among those of %dx%d: one dataset has one size", p.W, p.H, l.size.w, l.size.h)
 	}
 	if l.frame == 0 {
-		// The journal holds the episodes before those of f.all that are not complete.
+		// The journal holds the episodes before f.all, and the f.done complete episodes of f.all.
 		path, err := f.x.create(pathOf(imagePrefix+m.Camera, len(f.x.journal.entries)-f.done+l.episode))
 		if err != nil {
 			return err
@@ -211,7 +212,7 @@ func (f *transcoder) end(l *stream) error {
 	return f.complete()
 }
 
-// complete completes the episodes whose videos are all finished; without cameras, all.
+// complete completes the episodes whose videos are all finished. Without cameras it completes all episodes.
 func (f *transcoder) complete() error {
 	for f.done < len(f.all) && len(f.stats[f.done]) == len(f.streams) {
 		if err := f.ctx.Err(); err != nil {

@@ -29,8 +29,7 @@ type codec struct {
 	fastest int // most frames a second; 0: any
 }
 
-// codecs are those that LeRobot's tools read, cut and merge, by their names in ffprobe's output and in
-// info.json.
+// codecs are the codecs that LeRobot's tools read, cut and merge, by their names in ffprobe's output and in info.json.
 var codecs = map[string]codec{
 	"h264": {
 		encoder: "libx264",
@@ -66,7 +65,7 @@ func (c *codec) takes(r *run, name string) error {
 // Bounds of a child process.
 const (
 	tailBytes      = 2000            // of its stderr, in errors
-	probeTime      = time.Minute     // for ffmpeg -encoders; ten times as much to probe a video
+	probeTime      = time.Minute     // time limit of ffmpeg -encoders; to probe a video, ten times as long
 	encodeTime     = 2 * time.Minute // to encode a video, and in addition
 	encodePerFrame = time.Second     // for each picture
 	maxProbe       = 1 << 30         // bytes of ffprobe's output
@@ -120,7 +119,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// words formats the output for the end of an error; empty without output.
+// words formats the output for the end of an error. It returns "" if there is no output.
 func (t *tail) words() string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(*t), "?")), " ")
 	if text == "" {
@@ -150,7 +149,7 @@ func newEncoder(ctx context.Context, name string, crf, fps, frames int, path str
 		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata",
 		"-1",
 		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
-	// file: because a folder's name may look like a protocol
+	// the prefix file: is there because a folder's name may look like a protocol
 	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path)
 	e.cmd = exec.CommandContext(ctx, ffmpeg, args...)
 	e.cmd.Stderr, e.cmd.WaitDelay = &e.stderr, time.Second

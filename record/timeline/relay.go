@@ -24,7 +24,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
-// Bounds of the requests to a run's page, which admits 50 a second of all its clients.
+// Bounds of the requests to a run's page, which admits 50 requests a second of all its clients together.
 const (
 	relayLines   = LiveWidth
 	relayStatus  = time.Second
@@ -42,7 +42,7 @@ type RelayConfig struct {
 	Page   string // address of the run's page, such as http://127.0.0.1:8080
 	Listen string // address for Foxglove's viewers
 	Python string // interpreter with Rerun's SDK; empty: the viewers are Foxglove's
-	Viewer string // address of a Rerun viewer; empty: that of this machine, which is started where none runs
+	Viewer string // address of a Rerun viewer; empty: the viewer of this machine, which is started if it does not run
 	Out    io.Writer
 }
 
@@ -51,7 +51,7 @@ type publisher interface {
 	Publish(channel uint32, at time.Time, message []byte)
 }
 
-// relay is a client of a run's page, whose answers it publishes.
+// relay is a client of a run's page. It publishes the answers of the page.
 type relay struct {
 	page   *url.URL
 	out    io.Writer
@@ -74,7 +74,7 @@ type liveLines struct {
 	} `json:"lines"`
 }
 
-// The channels of a relay; those of cameras follow.
+// The channels of a relay. The channels of cameras follow them.
 const (
 	channelJoints = iota
 	channelTiming
@@ -83,8 +83,8 @@ const (
 	channelCamera
 )
 
-// Relay publishes a run to viewers by Foxglove's protocol until ctx is done. It asks the run's page, as a
-// browser does, so the run does nothing for it that a browser does not cause.
+// Relay publishes a run to viewers by Foxglove's protocol until ctx is done. It sends requests to the run's page, as a
+// browser does, so it causes no more work for the run than a browser.
 func Relay(ctx context.Context, cfg RelayConfig) error {
 	page, err := url.Parse(cfg.Page)
 	if err != nil || page.Scheme != "http" || page.Host == "" {
@@ -150,7 +150,7 @@ func (r *relay) foxglove(ctx context.Context, cfg RelayConfig, name string, chan
 	return nil
 }
 
-// rerun streams to a Rerun viewer until ctx is done or the viewer is lost.
+// rerun streams messages to a Rerun viewer until ctx is done or the viewer is lost.
 func (r *relay) rerun(ctx context.Context, cfg RelayConfig, name string, channels []foxglove.Channel) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -213,7 +213,7 @@ func (r *relay) every(ctx context.Context, period time.Duration, f func(context.
 	}
 }
 
-// get returns the body of an answer of the page, and the age of a picture.
+// get returns the body of the page's answer, and for a picture its age.
 func (r *relay) get(ctx context.Context, path string, most int64) (body []byte, age time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.page.JoinPath("/").String(), nil)
 	if err != nil {
@@ -265,11 +265,11 @@ func parseLines(text []byte) (lines liveLines, err error) {
 	return lines, nil
 }
 
-// rowHead and perJoint are the numbers of a row's values before the joints and of each joint: appendRow has
-// their order.
+// rowHead is the number of values in a row before the values of the joints, and perJoint the number of values of a
+// joint. appendRow shows their order.
 const rowHead, perJoint = 6, 4
 
-// lines publishes what has happened since the previous answer.
+// lines publishes the changes of the timeline since the previous answer.
 func (r *relay) lines(ctx context.Context) error {
 	got, err := r.ask(ctx)
 	if err == nil {

@@ -101,7 +101,8 @@ func pageOfARun(t *testing.T) string {
 	return server.URL
 }
 
-// Without Rerun's SDK, without a viewer, and after a silent end the error names the cause and the cure.
+// Without Rerun's SDK, without a viewer, and after a process that ends without a message, the error names the cause and
+// the advice.
 func TestRerunThatCannotBe(t *testing.T) {
 	page := pageOfARun(t)
 	for _, tt := range []struct {

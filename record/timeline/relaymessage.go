@@ -72,7 +72,7 @@ func jointKey(name string) string {
 // flagNames are the names of a column's flags, by their bits.
 var flagNames = []string{"paused", "intervention", "bus_silent"}
 
-// timingMessage returns the message of a row's values before the joints.
+// timingMessage returns the message with the values of a row that are not of joints.
 func timingMessage(row []*float64) []byte {
 	m := map[string]any{}
 	for i, name := range timings[:rowHead-1] {
@@ -89,7 +89,7 @@ func timingMessage(row []*float64) []byte {
 	return text
 }
 
-// jointsMessage returns the message of a row's joints; joints without a value are missing.
+// jointsMessage returns the message with a row's values of the joints. It leaves out joints without a value.
 func jointsMessage(joints []string, row []*float64) []byte {
 	m := map[string]map[string]float64{}
 	for j, name := range joints {

@@ -24,8 +24,8 @@ import (
 var rerunProgram string
 
 const (
-	rerunStart   = time.Minute     // for the imports, and for the start of a viewer
-	rerunEnd     = 5 * time.Second // for the messages that the viewer does not have yet
+	rerunStart   = time.Minute     // time limit for the imports and the start of a viewer
+	rerunEnd     = 5 * time.Second // time limit for sending the messages that the viewer does not have yet
 	rerunWaiting = 64              // messages
 	noRerun      = 9               // exit code of rerun.py without Rerun's SDK
 	noViewer     = 8               // exit code of rerun.py without a viewer
@@ -39,7 +39,7 @@ type rerun struct {
 	sent, dropped atomic.Uint64
 }
 
-// startRerun starts the process, and returns once the viewer can be reached. The end of ctx ends it.
+// startRerun starts the process, and returns as soon as the viewer can be reached. The process ends when ctx ends.
 func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []foxglove.Channel) (*rerun, error) {
 	if err := checkViewer(ctx, cfg.Viewer); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []fo
 		return nil, err
 	}
 	r.in = in
-	r.cmd.Stderr = os.Stderr // also of a viewer, which may outlive this program
+	r.cmd.Stderr = os.Stderr // also the output of a viewer, which may run longer than this program
 	r.cmd.Cancel, r.cmd.WaitDelay = in.Close, rerunEnd
 	if err := r.cmd.Start(); err != nil {
 		return nil, exit.Errorf(exit.Usage, "--python: %w; want an interpreter with Rerun's SDK", err)
@@ -72,7 +72,8 @@ func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []fo
 		"runs, also on another machine")
 }
 
-// checkViewer refuses an address at which no viewer can be. An empty one is the viewer of this machine.
+// checkViewer returns an error for an address at which no viewer can be or answers. An empty address is the viewer of
+// this machine.
 func checkViewer(ctx context.Context, address string) error {
 	if address == "" {
 		return nil
@@ -89,8 +90,8 @@ func checkViewer(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// failed returns the error for a process that has ended by itself, after it printed the reason; absent is
-// the text where the viewer does not answer.
+// failed returns the error for a process that has ended although ctx has not. The process has printed the reason.
+// absent is the text of the error if the viewer does not answer.
 func (r *rerun) failed(absent string) error {
 	switch r.cmd.ProcessState.ExitCode() {
 	case noRerun:
@@ -103,7 +104,8 @@ func (r *rerun) failed(absent string) error {
 	return fmt.Errorf("the Rerun SDK in %s has ended: %v; its reason is above", r.cmd.Path, r.cmd.ProcessState)
 }
 
-// Publish sends a message of a channel, measured at a time. A message that finds the queue full is dropped.
+// Publish sends a message of a channel with the time at which its values were measured. A message that finds the queue
+// full is dropped.
 func (r *rerun) Publish(channel uint32, at time.Time, message []byte) {
 	frame := make([]byte, 0, 16+len(message))
 	frame = binary.LittleEndian.AppendUint32(frame, channel)

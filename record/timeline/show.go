@@ -16,14 +16,14 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// viewers are the programs that open a record. Show takes the first installed one.
+// viewers are the programs that can open a record. Show uses the first program that is installed.
 var viewers = []string{"rerun", "foxglove-studio"}
 
 // ShowConfig configures edge-rt view.
 type ShowConfig struct {
 	File string
-	// file for the page; empty: a viewer opens the record, and without a viewer the page goes
-	// beside the record
+	// file for the page; empty: a viewer opens the record or, if no viewer is installed, the page is written beside the
+	// record
 	HTML string
 	Out  io.Writer // for people
 }
@@ -108,8 +108,8 @@ func write(cfg ShowConfig, in *os.File) (seen seen, err error) {
 	return seen, err
 }
 
-// unwritten returns the error for a page that could not be written. It removes the temporary name
-// from the cause.
+// unwritten returns the error for a page that could not be written. The error does not contain the page's temporary
+// name.
 func unwritten(page string, err error) error {
 	var name *fs.PathError
 	var names *os.LinkError
@@ -122,4 +122,4 @@ func unwritten(page string, err error) error {
 	return exit.Errorf(exit.Usage, "nothing can be written to %s: %w; choose another file with --html", page, err)
 }
 
-const pageMode = 0o640 // as for the record: the page shows the robot's surroundings
+const pageMode = 0o640 // as the record's mode, since the page shows the robot's surroundings

@@ -2,9 +2,9 @@
 // for its page (live.go), or a whole record, as a page of its own (view.go, show.go). Both come
 // from the messages of the record, and the same script draws both (draw.js).
 //
-// A Timeline consists of columns of one width. Each column keeps the extremes of its ticks: the
-// shortest runway, the oldest action, the slowest answer, the latest tick, and the last positions
-// of the joints. A single incident is a mark.
+// A Timeline consists of columns of one width. Each column keeps the extremes of its ticks: the shortest runway, the
+// oldest action, the slowest answer, the latest tick, and the last, least and largest positions of the joints. An
+// incident is a mark.
 package timeline
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // Bounds of the data kept and sent.
 const (
-	maxMarks = 256         // of a run in progress; the newest are kept
+	maxMarks = 256         // marks of a run in progress that are kept, the newest
 	sameMark = time.Second // a repetition within this time increments the previous mark
 	lookBack = 8           // previous marks that may be incremented
 )
@@ -48,7 +48,7 @@ type Config struct {
 type Timeline struct {
 	cfg Config // constant after New
 
-	mu      sync.Mutex // guards the rest; held while an answer is written
+	mu      sync.Mutex // guards the fields below; held while an answer is made
 	columns []column   // column n is at n modulo their number
 	last    int64      // number of the newest column; -1: no column yet
 	marks   []mark     // a ring
@@ -58,9 +58,9 @@ type Timeline struct {
 	ran     bool       // an action has run
 }
 
-// column holds the extremes of one width. NaN means no value.
+// column holds the extremes of the ticks of one width of time. NaN means no value.
 type column struct {
-	number                 int64 // its number; a column with another number is outdated
+	number                 int64 // a slot with another number than the wanted column is outdated
 	runway, age, rtt, late float32
 	starved                uint32 // ticks on which an action was due and no action ran
 	flags                  uint8
@@ -72,7 +72,7 @@ type column struct {
 
 // mark is an incident, single or repeated.
 type mark struct {
-	id, change uint64 // its number; change is the value of changes at its last change
+	id, change uint64 // id is the mark's number; change is the value of Timeline.changes at its last change
 	at, until  rt.Instant
 	count      uint32
 	kind       string

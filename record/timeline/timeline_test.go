@@ -114,8 +114,8 @@ func TestWhatDidNotHappenIsNoNumber(t *testing.T) {
 	}
 }
 
-// The numbers of columns and marks are bounded. A client with an earlier answer gets the changes
-// since then, and the newest column again.
+// A timeline keeps a bounded number of columns and marks. A client with an earlier answer gets the changes since this
+// answer, and the newest column again.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	line := small(5)
 	v := line.Visitor()
@@ -149,7 +149,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
-// A repeated incident is one mark that lasts. After a pause it becomes a new mark.
+// A repeated incident is one mark, whose end moves. After a pause it becomes a new mark.
 func TestTheSameAgainIsOneMark(t *testing.T) {
 	line := small(100)
 	v := line.Visitor()

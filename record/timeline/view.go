@@ -76,7 +76,7 @@ func writeHTML(out io.Writer, in io.ReadSeeker, title string) (seen, error) {
 	if !s.any {
 		return s.seen, errors.New("it holds nothing to show: no tick, no event and no picture")
 	}
-	span := uint64(s.last - s.first) // also correct for an invented record with extreme times
+	span := uint64(s.last - s.first) // correct even for an invented record with extreme times
 	width := max(viewWidth, time.Duration(span/viewColumns+1))
 	fps, _ := strconv.ParseFloat(info.Run["fps"], 64)
 	period := time.Duration(0)

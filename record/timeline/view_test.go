@@ -99,7 +99,7 @@ func show(t *testing.T, file string) (page string, s shown, seen seen) {
 	return page, s, seen
 }
 
-// A record is completely on its page, and the texts of a stranger are only text there.
+// The page of a record shows the whole record, and shows the texts of a stranger as mere text.
 func TestAStrangersRecordIsOnlyText(t *testing.T) {
 	page, s, seen := show(t, strange(t, 2000))
 	if n := strings.Count(page, "<script"); n != 2 || strings.Contains(page, "onerror") &&
@@ -279,7 +279,7 @@ func TestSettingsAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// A pipe is no record: opening it would block, beyond any signal.
+// A pipe is refused: opening it would block, and no signal would end that.
 func TestAPipeIsNotOpened(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "x.mcap")
 	rttest.Do(t, unix.Mkfifo(pipe, 0o600))

@@ -16,7 +16,7 @@ const (
 	// maxAuditLine is longer than any line of lean-server.
 	maxAuditLine = 64 << 10
 
-	// maxAuditLines bounds the lines kept of a file: a day of requests.
+	// maxAuditLines bounds the lines of a file that are kept. It is enough for a day of requests.
 	maxAuditLines = 1 << 20
 )
 
@@ -52,7 +52,7 @@ type Audit struct {
 	ids     map[string]bool // sessions with at least one line
 }
 
-// readAudit reads the lines of lean-server's --audit, and keeps those of the sessions of l.
+// readAudit reads a file of lean-server's --audit, and keeps the lines about the sessions of l.
 func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	ours := map[string]bool{}
 	for _, s := range l.sessions {
@@ -97,8 +97,8 @@ func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	return a, nil
 }
 
-// of returns the line about a request, nil without one. known reports that the file has lines of
-// the request's session, so that a line of the request is to be expected.
+// of returns the line about a request, nil if there is no such line. known reports whether the file has lines of the
+// request's session, so that a line of the request is to be expected.
 func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	if a == nil || q.Session == nil {
 		return nil, false
@@ -107,7 +107,7 @@ func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	return a.lines[auditKey{id, q.Epoch, q.Seq}], a.ids[id]
 }
 
-// evidence returns the line in words. at is the instant at which the chunk came or was due.
+// evidence describes the line in words. at is the instant at which the chunk came or was due.
 func (line *auditLine) evidence(at rt.Instant) Evidence {
 	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to "+
 		"compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service,

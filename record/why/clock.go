@@ -12,7 +12,7 @@ type clock struct {
 	t     time.Time
 	dated bool
 	zoned bool
-	slack time.Duration // tolerance before and after, in addition to the unit
+	slack time.Duration // tolerance before and after the time, in addition to unit
 	unit  time.Duration
 }
 
@@ -47,8 +47,8 @@ func parseClock(text string) (c clock, err error) {
 		"--at is %q, want a time of day such as 14:03:20, or with its date 2026-11-24T14:03:20", text)
 }
 
-// in returns the stretch of time that --at selects in a record; ok is false if the record does not
-// cover it. A time without a date is on a day of the record.
+// in returns the stretch of time that --at selects in a record; ok is false if the record does not cover this stretch.
+// A time without a date is taken on a day of the record.
 func (c clock) in(f File, where *time.Location) (from, to time.Time, ok bool) {
 	if c.zoned {
 		return c.stretch(c.t, f)
@@ -73,7 +73,7 @@ func (c clock) stretch(t time.Time, f File) (from, to time.Time, ok bool) {
 	return from.Add(-c.slack), to.Add(c.slack), ok
 }
 
-// ended returns how the run ended; empty if that is not on record.
+// ended describes how the run ended. It returns "" if the end is not on record.
 func (l *Log) ended() (text string) {
 	for _, e := range l.events {
 		if e.code == event.Ended {

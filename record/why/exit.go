@@ -68,8 +68,8 @@ var faultCauses = []struct {
 	{servo.FaultOverload, Overload}, {servo.FaultCurrent, Overload},
 }
 
-// fault explains an end because of a motor: by the fault in the end's text, or else by the events
-// about motors before it.
+// fault explains the end of a run because of a motor: by the fault in the text of the end, or else by the events about
+// motors before the end.
 func (x *explainer) fault(e happened) *reason {
 	at := e.At
 	for _, c := range faultCauses {
@@ -88,7 +88,7 @@ func (x *explainer) fault(e happened) *reason {
 		}
 		return &reason{cause: Failure}
 	}
-	// The last event has stopped the arm; a warning is the cause only if no other event is present.
+	// The last event has stopped the arm. A warning is the cause only if there is no other event.
 	r := &reason{cause: HeatOrSupply, evidence: evidenceOf(told)}
 	for _, t := range told {
 		if c := jointCause(t); c != "" && c != HeldJoints {
@@ -98,8 +98,8 @@ func (x *explainer) fault(e happened) *reason {
 	return r
 }
 
-// absent explains an end for lack of an arm, a server or pictures: by the lack that lasted longest,
-// not by the last tick. The run's last event names it; in older records the ticks do.
+// absent explains the end of a run for lack of an arm, a server or pictures. It names the lack that lasted longest, and
+// not the lack on the last tick. The run's last event has this lack; in older records it follows from the ticks.
 func (x *explainer) absent(e happened) *reason {
 	l, at := x.log, e.At
 	lack := event.Lack(e.b)

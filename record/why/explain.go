@@ -20,8 +20,8 @@ const (
 	// stealLag is the maximum time from an overrun to the tick that reports the host's steal.
 	stealLag = 1200 * millisecond
 
-	// waitLimit is the wait for the first chunk after a start, or for the next after the arm's return,
-	// beyond which the wait counts as a hold.
+	// waitLimit is the duration from which a wait counts as a hold: a wait for the first chunk after a start, or for
+	// the next chunk after the arm's return.
 	waitLimit = 3 * second
 
 	// repliesSpan, repliesTicks and repliesLeast define a warning for lost or spoilt replies: at
@@ -86,14 +86,14 @@ func (x *explainer) holds(stutters times) (all []Finding) {
 		s := &l.silents[i]
 		if s.to-s.from >= aroundSilent && !stutters.overlap(s.from-second, s.to+second, silences...) &&
 			!held.overlap(s.from-second, s.to+second, silences...) {
-			// each of its ticks has the flag, so that bus finds a reason
+			// x.bus finds a reason, since each tick of s has the flag BusSilent
 			add(s.finding(Hold, x.bus(s, s.from-second)))
 		}
 	}
 	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld,
 		event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.ArmHeld) {
 		if e.code == event.JointFrozen && x.disturbed(e.At) {
-			continue // replies get lost also because the process did not run
+			continue // the replies were lost because the process did not run
 		}
 		f := x.jointHold(e)
 		same := []Cause{f.Cause}
@@ -176,7 +176,7 @@ func (x *explainer) betweenEpisodes(s *span) *reason {
 	return r
 }
 
-// wait explains a stretch in which no action ran and no action was due.
+// wait explains a stretch of time in which no action ran and no action was due.
 func (x *explainer) wait(s *span) Finding {
 	var r *reason
 	missing, _ := x.log.due(s.to)
@@ -214,7 +214,7 @@ func (x *explainer) wait(s *span) Finding {
 	return f
 }
 
-// handOver explains a stretch by a takeover: a person took the arm or gave it back.
+// handOver explains a stretch of time by a takeover: a person took the arm or gave it back.
 func (x *explainer) handOver(from, to rt.Instant) *reason {
 	if told := x.log.between(from, to, event.PhaseChanged); len(told) > 0 {
 		return &reason{cause: HandOver, evidence: evidenceOf(told)}
@@ -222,7 +222,7 @@ func (x *explainer) handOver(from, to rt.Instant) *reason {
 	return nil
 }
 
-// leader returns the stretches in which a leader arm was silent while it led.
+// leader returns the findings of a leader arm that was silent while it led.
 func (x *explainer) leader() (all []Finding) {
 	for _, e := range x.log.between(x.log.first, x.log.last, event.LeaderSilent) {
 		f := found(Hold, LeaderSilent, e.At, x.log.last, e.Evidence)
@@ -236,8 +236,8 @@ func (x *explainer) leader() (all []Finding) {
 	return append(all, x.leaderJoints()...)
 }
 
-// leaderJoints returns the stretches in which a joint of the leader did not lead. A further reason
-// for the same joints within the stretch joins the same finding.
+// leaderJoints returns the findings of joints of the leader that did not lead. A further reason for the same joints
+// within the time of a finding becomes part of this finding.
 func (x *explainer) leaderJoints() (all []Finding) {
 	l := x.log
 	newest := map[int64]int{} // by joint set
@@ -270,8 +270,8 @@ var jointCauses = map[event.Code]Cause{
 	event.JointBlind: Encoder, event.JointLimp: Limp, event.JointStalled: Stalled, event.ArmHeld: HeldJoints,
 }
 
-// jointCause returns the cause of an event about joints. For a complaint of a motor about its
-// supply, that is Supply.
+// jointCause returns the cause of an event about joints. For a complaint of a motor about its supply, the cause is
+// Supply.
 func jointCause(e happened) Cause {
 	if of, _ := event.ComplaintOf(e.b); e.code == event.JointHeld && of == event.ComplainsOfSupply {
 		return Supply
@@ -338,7 +338,7 @@ func (x *explainer) late(s *skip) *reason {
 	return r
 }
 
-// overruns returns the stretches with ticks that came late by a period or more.
+// overruns returns the findings of ticks that came late by a period or more.
 func (x *explainer) overruns() (all []Finding) {
 	for i := range x.log.skips {
 		s := &x.log.skips[i]
@@ -374,8 +374,7 @@ func (x *explainer) overruns() (all []Finding) {
 
 const minute = 60 * second
 
-// jumpFindings returns the actions that lie far from the extrapolation of the two actions before
-// them.
+// jumpFindings returns the findings of actions that are far from the extrapolation of the two actions before them.
 func (x *explainer) jumpFindings() (all []Finding) {
 	l := x.log
 	if s := l.Run["schedule"]; s == "teleop" || s == "replay" {
@@ -425,8 +424,8 @@ func (x *explainer) jumpFindings() (all []Finding) {
 	return all
 }
 
-// jumped returns the jumps of some joints' positions shortly before their actions jump. The policy answers
-// a wrong position of one joint with other actions of all.
+// jumped returns the jumps of some joints' positions shortly before their actions jump. If the position of one joint is
+// wrong, the policy gives other actions for all joints.
 func (x *explainer) jumped(at rt.Instant, joints int64) []happened {
 	return slices.DeleteFunc(x.log.between(at-jumpsGap, at, event.JointJumped), func(e happened) bool {
 		return e.a&joints == 0
@@ -472,15 +471,14 @@ func (x *explainer) warnings(others times) (all []Finding) {
 	return all
 }
 
-// disturbed reports whether the machine kept the tick from running around an instant, which also
-// costs replies.
+// disturbed reports whether the machine kept the tick from running around an instant. Then replies are lost, too.
 func (x *explainer) disturbed(at rt.Instant) bool {
 	const around = 200 * millisecond
 	skips := since(x.log.skips, at-around)
 	return len(skips) > 0 && skips[0].from <= at+around
 }
 
-// strangeAnswers warns of answers to no request of this robot. If they can be decoded, another
+// strangeAnswers warns of answers that belong to no request of this robot. If such answers can be decoded, another
 // robot uses the same name; garbage cannot be decoded.
 func (x *explainer) strangeAnswers() Finding {
 	s := x.log.strange

@@ -98,7 +98,7 @@ func queued(wait rt.Instant) func(*record.Chunk) {
 
 func outcome(word string) func(*record.Chunk) { return func(c *record.Chunk) { c.Outcome = word } }
 
-// ask sends a request with so many ms of actions left.
+// ask sends a request when this many ms of actions are left.
 func (s *story) ask(runway int64) uint64 {
 	s.request(func(q *record.Request) {
 		q.Step, q.Delay = s.step+1, 3
@@ -166,7 +166,7 @@ func (s *story) disconnected() *story {
 	return s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it")
 }
 
-// lose lets a request or its answer get lost, so that the arm starves until the next answer.
+// lose loses a request or its answer, so that the arm starves until the next answer.
 func (s *story) lose() {
 	s.ask(200)
 	s.ticks(12).ticks(4, starved)
@@ -177,7 +177,7 @@ func (s *story) lose() {
 // request sends a request with 200 ms of actions left, edited by change, without its observation.
 func (s *story) request(change func(*record.Request)) {
 	s.seq++
-	session := *s.session // as from a file: a copy for each message
+	session := *s.session // as in messages from a file: a copy for each message
 	q := &record.Request{
 		At:      s.now,
 		Seq:     s.seq,
@@ -783,7 +783,7 @@ func (s *story) gap(n uint64) *story {
 	return s.ticks(1, func(t *record.Tick) { t.Skipped = n })
 }
 
-// jump moves the first joint by so much at once.
+// jump moves the first joint by this distance in one tick.
 func (s *story) jump(by float32) {
 	seq := s.ask(500)
 	s.ticks(3).answer(seq)
@@ -871,12 +871,12 @@ func TestManyFaults(t *testing.T) {
 	}
 	few, many := took(5), took(60)
 	t.Logf("%v, %v", few, many)
-	if many > 80*few { // a loop over all requests for each stutter: 153 times
+	if many > 80*few { // with a loop over all requests for each stutter it would be 153 times
 		t.Errorf("12 times the faults took %v instead of %v", many, few)
 	}
 }
 
-// A record with more messages of a kind than a Log keeps: the messages of the other kinds still belong together.
+// If a record has more messages of a kind than a Log keeps, the messages of the other kinds still belong together.
 // Requests share their session.
 func TestTooManyMessages(t *testing.T) {
 	s := newStory()
@@ -891,7 +891,7 @@ func TestTooManyMessages(t *testing.T) {
 	}
 }
 
-// At least one case finds each cause, except Unknown and those before the first action.
+// At least one case finds each cause, except Unknown and the causes before the first action.
 func TestEveryCauseIsFound(t *testing.T) {
 	found := map[Cause]bool{}
 	for _, tt := range cases {

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Stage is a part of the way from a picture to the motors, over the observations on record whose
-// chunks were merged and moved the arm.
+// Stage has the durations of one part of the way from a picture to the motors. It covers the observations on record
+// whose chunks were merged and moved the arm.
 type Stage struct {
 	// exposure, capture, encode, send, network, queue, decode, inference, send back, merge, bus; at the
 	// end glass to motor, the whole way
@@ -27,11 +27,11 @@ type way struct {
 	sent  *record.Sent
 	chunk *record.Chunk
 	line  *auditLine // nil: no audit
-	ran   rt.Instant // the goals of the chunk's first action were written
+	ran   rt.Instant // instant at which the goals of the chunk's first action were written
 }
 
-// stages measure a way, -1 where it lacks an instant. Without an audit the inference includes
-// decoding, and the network the server's sending.
+// stages measure the parts of a way. A part is -1 if an instant is missing. Without an audit, inference includes
+// decoding, and network includes the server's sending.
 var stages = []struct {
 	name string
 	of   func(w *way) time.Duration
@@ -74,7 +74,7 @@ var stages = []struct {
 	{"glass to motor", func(w *way) time.Duration { return between(w.sent.Observed, w.ran) }},
 }
 
-// between returns the time between two instants of the robot, -1 if one is not on record.
+// between returns the time between two instants of the robot, -1 if one of them is not on record.
 func between(from, to rt.Instant) time.Duration {
 	if from <= 0 || to < from {
 		return -1
@@ -97,7 +97,7 @@ func (l *Log) ways(a *Audit) (all []way) {
 	return all
 }
 
-// Latency returns the stages of a run; a is its server's audit, or nil.
+// Latency returns the stages of a run. a is the audit of the run's server, or nil.
 func Latency(l *Log, a *Audit) []Stage { return stagesOf(l.ways(a)) }
 
 func stagesOf(ways []way) (all []Stage) {

@@ -63,7 +63,7 @@ func (r *request) joined() *record.Chunk {
 // happened is an event.
 type happened struct {
 	Evidence
-	code event.Code // None: no code, or one of a later edge-rt
+	code event.Code // None: no code, or a code of a later edge-rt
 	a, b int64
 }
 
@@ -99,7 +99,7 @@ type count struct {
 	retried, lost, spoilt uint32
 }
 
-// overrun is the report of an earlier tick that computed and waited for longer than a period.
+// overrun is a report that an earlier tick computed and waited for longer than a period.
 type overrun struct {
 	at   rt.Instant
 	took int64
@@ -117,14 +117,14 @@ type Log struct {
 	Wall     int64 // Unix time of instant 0, in ns
 	Torn     bool  // the last file has no end
 	Repaired bool  // the last file had no end
-	Full     bool  // the record has more of a kind than maxKept
+	Full     bool  // the record has more than maxKept messages of a kind
 
 	first, last rt.Instant
 	Ticks       int
 	period      rt.Instant
 
 	starved, pauses, idles []span
-	silents                []span // ticks without a due action on which so many motors were silent that nothing moved
+	silents                []span // ticks without a due action on which too many motors were silent, so nothing moved
 	skips                  []skip
 	own                    []overrun
 	counts                 []count
@@ -132,7 +132,7 @@ type Log struct {
 	jumps                  []jump
 	requests               []*request
 	bySeq                  map[uint64]*request
-	ran                    map[uint64]rt.Instant // by request: when its chunk's first goals were written
+	ran                    map[uint64]rt.Instant // by request: instant of the first written goals of its chunk
 	strange                []record.Chunk        // answers to no request of this run
 	events                 []happened
 	sessions               []opened
@@ -209,7 +209,7 @@ func (l *Log) partsOf(f *Finding) string {
 	return strings.Join(names, ", ")
 }
 
-// ofPart returns " of left" for the joints of that part of a robot of several, else "".
+// ofPart returns " of left" for joints of the part left, if the robot has several parts, and else "".
 func (l *Log) ofPart(joints int64) string {
 	first := l.jointNames(uint32(joints & -joints))
 	for _, part := range strings.Split(l.Run["parts"], ",") {
@@ -238,7 +238,7 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// keep appends to a list of a Log, within its bound.
+// keep appends v to a list of a Log, unless the list has maxKept elements.
 func keep[T any](l *Log, list []T, v T) []T {
 	if len(list) >= maxKept {
 		l.Full = true
@@ -271,7 +271,7 @@ func (l *Log) visitor() record.Visitor {
 			return nil
 		},
 		Chunk: func(m *record.Chunk) error {
-			// the record's messages are in order of time only within their kind
+			// messages are in order of time only within their kind
 			if m.Outcome == record.Joined && m.At > l.last-second {
 				l.lacks.Reset(l.last)
 			}
@@ -413,9 +413,9 @@ const (
 	// idleAfter is the minimum time without an action that is a hold while no action is due.
 	idleAfter = second
 
-	// jumpLimit is the maximum distance of an action from the extrapolation of the two before it,
-	// in degrees: twice the travel of a joint of these arms in a tick of 60 Hz. A gripper, in
-	// percent, may close at once.
+	// jumpLimit is the maximum distance of an action from the extrapolation of the two actions before it, in degrees:
+	// twice the travel of a joint of these arms in a tick at 60 Hz. gripLimit is this distance for a gripper, in
+	// percent: a gripper may close in one tick.
 	jumpLimit = 8.
 	gripLimit = 100.
 	gripUnit  = "range_0_100"

@@ -41,8 +41,8 @@ func (x *explainer) replies(cause Cause, others times, of func(count) uint32, wh
 	return all
 }
 
-// spoiltReplies changes the cause of findings of lost replies to spoilt bytes if most of them left stray bytes.
-// It covers stray bytes that are too few for a warning of their own.
+// spoiltReplies changes the cause of a finding of lost replies to RepliesSpoilt if there were stray bytes on at least
+// half of its ticks. So stray bytes that are too few for their own warning are found, too.
 func (x *explainer) spoiltReplies(all []Finding) {
 	for i := range all {
 		f, ticks := &all[i], 0

@@ -164,8 +164,8 @@ func (r *Report) skip(name string, err error) {
 	r.Skipped = append(r.Skipped, Skipped{filepath.Base(name), text})
 }
 
-// files returns the records to explain: those of each run together, the oldest first; with --at and
-// without a file, the newest first. It skips files that are no records.
+// files returns the records to explain, the records of each run together. The oldest run is first, but with --at and
+// without a file the newest record. files skips files that are no records.
 func (c *Config) files(skip func(name string, err error)) (runs [][]string, err error) {
 	path := c.Path
 	if path == "" {
@@ -206,7 +206,7 @@ func (c *Config) files(skip func(name string, err error)) (runs [][]string, err 
 	return byRun(names, skip), nil
 }
 
-// hidden returns a sentence about the records that were not read; empty: all were read.
+// hidden returns a sentence about the records that were not read, empty if all records were read.
 func (c *Config) hidden(before string) string {
 	if c.Hidden == "" || c.Path != "" {
 		return ""
@@ -215,8 +215,8 @@ func (c *Config) hidden(before string) string {
 		" were not looked at: this user may not read them (sudo edge-rt why)"
 }
 
-// byRun groups the files by process, and sorts each group by its own clock. The names are no help,
-// since the time of day in them may have been set back.
+// byRun groups the files by process, and sorts each group by the clock of its process. It cannot sort by the names,
+// since their time of day may have been set back.
 func byRun(names []string, skip func(name string, err error)) (runs [][]string) {
 	index := map[string]int{}
 	began := map[string]rt.Instant{}
@@ -244,8 +244,8 @@ func byRun(names []string, skip func(name string, err error)) (runs [][]string) 
 	return runs
 }
 
-// readFile visits a file. writing reports that a run is still writing it, so that its end will
-// follow; damaged, that it has its end and cannot be read up to there.
+// readFile visits a file. writing reports whether a run is still writing the file, so that its end will follow. damaged
+// reports whether the file has its end but cannot be read up to it.
 func readFile(name string, v record.Visitor) (info record.Info, writing, damaged bool, err error) {
 	f, err := record.Open(name)
 	if err != nil {
@@ -371,7 +371,8 @@ func OpenAudit(name string, l *Log) (*Audit, error) {
 	return a, nil
 }
 
-// choose keeps the findings that overlap a stretch of time, and remembers the nearest of all.
+// choose keeps the findings that overlap a stretch of time, and stores the finding nearest to this stretch in
+// r.nearest.
 func (r *Report) choose(from, to time.Time) {
 	best := time.Duration(1<<63 - 1)
 	for i := range r.Findings {
@@ -412,8 +413,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// Write prints the report. Findings are in order of time, the newest last: it is then the last on
-// the terminal, and mostly the one of interest.
+// Write prints the report. Findings are in order of time, so that the newest finding, which is mostly the finding of
+// interest, is the last on the terminal.
 func (r *Report) Write(w io.Writer) error {
 	out := &strings.Builder{}
 	for _, s := range r.Skipped {

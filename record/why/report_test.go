@@ -188,8 +188,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// The search for the newest record includes a service's folder. The report names a folder that this
-// user may not read, since "nothing went wrong" would be unfounded.
+// The search for the newest record includes a service's folder. The report names a folder that this user may not read,
+// since the records in it may contain faults.
 func TestFoldersOfServices(t *testing.T) {
 	own, service := t.TempDir(), t.TempDir()
 	write(t, own, "black", begin)
@@ -308,11 +308,11 @@ func TestTornFiles(t *testing.T) {
 		}
 	}
 	broken := 0
-	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts from the end of the data, after the last message
+	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts begin at the end of the data, after the last message
 		rttest.Do(t, os.WriteFile(name, whole[:cut], 0o600))
 		r := rttest.Must(Run(Config{Path: name, Local: zone}))(t)
 		torn = r.Files[0].Torn
-		broken = cut - 12 // of the 13 bytes of the end of the data
+		broken = cut - 12 // offset of the first of the 13 bytes at the end of the data
 	}
 	rttest.Do(t, os.WriteFile(name, append(whole[:broken], mcap.Magic...), 0o600))
 	if r, text := run(t, Config{Path: name}); !r.Files[0].Damaged || slices.Contains(causesOf(r), Killed) ||
@@ -327,7 +327,7 @@ func TestTornFiles(t *testing.T) {
 	}
 }
 
-// Files of one run are read in the order of its own clock, even if the time of day was set back and
+// Files of one run are read in the order of the clock of the run's process, even if the time of day was set back and
 // their names are in another order.
 func TestFilesOfARunAreInOrder(t *testing.T) {
 	dir := t.TempDir()
@@ -352,7 +352,7 @@ func load(t *testing.T, path string) []byte {
 	return rttest.Must(os.ReadFile(path))(t)
 }
 
-// A finding about motors names the parts of a robot of several, and no other finding does.
+// A finding about motors names the parts of a robot with several parts, and no other finding does.
 func TestFindingsNameTheirParts(t *testing.T) {
 	l := &Log{
 		Run: map[string]string{"parts": "left,right",

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// silentAfter and silentRequests are the minimum time without an answer, and the minimum number
-	// of unanswered requests, that are a fault of the line and not the loss of one message.
+	// Without an answer for silentAfter, and with silentRequests unanswered requests, the fault is the line and not the
+	// loss of one message.
 	silentAfter    = 800 * millisecond
 	silentRequests = 3
 )
@@ -24,7 +24,7 @@ func (l *Log) between(from, to rt.Instant, codes ...event.Code) []happened {
 	return slices.Collect(l.follow(from, to, codes...))
 }
 
-// follow is between for a caller that may need the first ones only.
+// follow is between for a caller that may need only the first events.
 func (l *Log) follow(from, to rt.Instant, codes ...event.Code) iter.Seq[happened] {
 	return func(yield func(happened) bool) {
 		for _, e := range since(l.events, from) {
@@ -35,7 +35,7 @@ func (l *Log) follow(from, to rt.Instant, codes ...event.Code) iter.Seq[happened
 	}
 }
 
-// has reports whether an event with a code has the first argument a.
+// has reports whether one of the events has this code and the first argument a.
 func has[A ~int64](events []happened, code event.Code, a A) bool {
 	return slices.ContainsFunc(events, func(e happened) bool { return e.code == code && e.a == int64(a) })
 }
@@ -47,8 +47,8 @@ func evidenceOf(events []happened) (e []Evidence) {
 	return e
 }
 
-// sessionBefore returns the newest session that was open at an instant, and sessionAfter the first
-// that was opened later.
+// sessionBefore returns the newest session that was opened up to an instant, and sessionAfter the first session that
+// was opened later.
 func (l *Log) sessionBefore(at rt.Instant) *opened {
 	if i := len(l.sessions) - len(since(l.sessions, at+1)); i > 0 {
 		return &l.sessions[i-1]
@@ -63,7 +63,7 @@ func (l *Log) sessionAfter(at rt.Instant) *opened {
 	return nil
 }
 
-// session explains a stretch by the end of the session or of the connection.
+// session explains a stretch of time by the end of the session or of the connection.
 func (x *explainer) session(from, to rt.Instant) *reason {
 	l := x.log
 	told := l.between(from, to, event.SessionLost, event.LinkDown, event.SessionWaits, event.SessionRefused,
@@ -129,8 +129,8 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 // ended reports whether the record ends soon after an instant.
 func (x *explainer) ended(at rt.Instant) bool { return x.log.last-at < 2*second }
 
-// due returns the request whose answer was missing at an instant: the first after the request of
-// the chunk that was merged last. last is the request of that chunk.
+// due returns the request whose answer was missing at an instant: the first request after last, which is the request of
+// the chunk that was merged last.
 func (l *Log) due(at rt.Instant) (missing, last *request) {
 	asked := l.requests[:len(l.requests)-len(since(l.requests, at+1))]
 	for _, q := range slices.Backward(asked) {
@@ -174,8 +174,8 @@ func (q *request) sending() time.Duration {
 	return time.Duration(q.sent.At - q.At)
 }
 
-// slow explains a slow round trip by the part that exceeds its usual duration in this record the
-// most; if most of the record is slow, by the longest part.
+// slow explains a slow round trip by the part that exceeds its usual duration in this record the most. If no part
+// exceeds it by much, as when most of the record is slow, slow names the longest part.
 func (x *explainer) slow(q *request) *reason {
 	c := q.arrived()
 	r := &reason{}
@@ -214,7 +214,7 @@ func (x *explainer) slow(q *request) *reason {
 // arrived returns the first answer to a request.
 func (q *request) arrived() *record.Chunk { return &q.chunks[0] }
 
-// fate explains a stretch by the fate of the request whose answer was missing.
+// fate explains a stretch of time by the fate of the request whose answer was missing.
 func (x *explainer) fate(q *request, at, until rt.Instant) *reason {
 	r := &reason{}
 	r.add(q.At, "request %d asked with %s of actions left", q.Seq, seconds(q.Runway))

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// slowTimes limits the wait for a chunk that the policy's slowness explains: slowTimes of the
-	// policy's usual time for a chunk, including the wait for its turn.
+	// slowTimes bounds the wait for a chunk that a slow policy explains: slowTimes times the policy's usual time for a
+	// chunk, including the wait for its turn, and the duration of a chunk's actions.
 	slowTimes = 3
 	// oldTimeout is the --request-timeout of records that do not name it.
 	oldTimeout = 5 * time.Second
@@ -20,10 +20,10 @@ const (
 	hopelessText = "no action could ever run"
 )
 
-// computing is the server's usual time for a chunk.
+// computing is the server's usual time for a chunk: for the inference, and in the queue before it.
 type computing struct{ inference, queue time.Duration }
 
-// usually returns the medians over all answers, including dropped ones.
+// usually returns the medians over all answers, including dropped answers.
 func (l *Log) usually() computing {
 	var inference, queue []time.Duration
 	for _, q := range l.requests {
@@ -45,9 +45,9 @@ func (x *explainer) tooSlow() bool {
 	return took > 0 && (x.horizon > 0 && took >= x.horizon || age > 0 && 2*took >= age)
 }
 
-// slowPolicy explains a stretch without actions by a policy that always takes longer than its
-// chunks last. asked is the instant of the request whose answer was missing. During the stretch the
-// server must have continued to answer: a wait longer than its usual ones has another cause.
+// slowPolicy explains a stretch without actions by a policy that always takes longer than its chunks last. asked is the
+// instant of the request whose answer was missing. During the stretch the server must have continued to answer: a wait
+// much longer than usual has another cause.
 func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 	usual := slowTimes*(x.usually.inference+x.usually.queue) + x.horizon
 	if !x.tooSlow() || x.longestWait(asked, to) > usual {
@@ -101,7 +101,7 @@ func (x *explainer) givenUp(lostAt rt.Instant) bool {
 	return x.usually.inference+x.usually.queue >= limit || x.overdue.overlap(lostAt+1, lostAt-1)
 }
 
-// slowWarning warns of limits that the policy exceeds, if no other finding does.
+// slowWarning warns of limits that the policy exceeds, if no other finding names them.
 func (x *explainer) slowWarning(others times) []Finding {
 	told := x.log.between(0, x.log.last+minute, event.SlowPolicy)
 	if others[SlowPolicy] != nil || len(told) == 0 {
@@ -110,7 +110,7 @@ func (x *explainer) slowWarning(others times) []Finding {
 	return []Finding{found(Warning, SlowPolicy, told[0].At, told[len(told)-1].At, evidenceOf(told)...)}
 }
 
-// hopeless explains an end because no action could ever run.
+// hopeless explains the end of a run that ended because no action could ever run.
 func hopeless(e happened) *reason {
 	if strings.Contains(e.Text, hopelessText) {
 		return &reason{cause: SlowPolicy}

@@ -19,7 +19,7 @@ const maxEvidence = 8
 type reason struct {
 	cause    Cause
 	evidence []Evidence
-	began    rt.Instant // not 0: the instant it began; a reason that began after the stutter only prolongs it
+	began    rt.Instant // 0: not known; a reason that began after the stutter only prolongs the stutter
 }
 
 func (r *reason) add(at rt.Instant, format string, args ...any) {
@@ -34,7 +34,7 @@ type explainer struct {
 	usual   time.Duration // of a whole round trip
 	usually computing     // the server's usual share of it
 	answers []rt.Instant  // sorted instants of the first answers
-	overdue stretches     // from requests to answers in a session that had ended
+	overdue stretches     // times from request to answer of answers in a session that had ended
 	slowly  []happened    // events that name a slow policy
 	horizon time.Duration // duration of a chunk's actions; 0: unknown
 }
@@ -65,9 +65,9 @@ func newExplainer(l *Log, a *Audit) *explainer {
 	return x
 }
 
-// stutter explains a stretch of starved ticks. It tests the reasons in an order in which an earlier
-// one causes the later ones: on a suspended machine the bus is silent, and for an unplugged arm no
-// chunk is requested. The first that fits is the cause; the others are mentioned.
+// stutter explains a stretch of starved ticks. It tests the reasons in an order in which an earlier reason may cause
+// the later reasons: on a suspended machine the bus is silent, and for an unplugged arm no chunk is requested. The
+// first reason that fits is the cause; the finding mentions the further reasons.
 func (x *explainer) stutter(s *span) Finding {
 	l := x.log
 	kind := Stutter
@@ -122,7 +122,7 @@ func (x *explainer) stutter(s *span) Finding {
 	return f
 }
 
-// suspended explains a stretch by a suspension of the machine.
+// suspended explains a stretch of time by a suspension of the machine.
 func (x *explainer) suspended(from, to rt.Instant) *reason {
 	for e := range x.log.follow(from, to, event.Suspended) {
 		r := &reason{cause: Suspended}
@@ -133,8 +133,7 @@ func (x *explainer) suspended(from, to rt.Instant) *reason {
 }
 
 const (
-	// aroundBack is the maximum time from a silence to the arm's return, in which the arm is opened
-	// and checked.
+	// aroundBack is the maximum time from a silence to the arm's return. In this time the arm is opened and checked.
 	aroundBack = 1500 * millisecond
 
 	// prolongs is the maximum delay with which the reason of a stutter may be noticed after the
@@ -142,7 +141,7 @@ const (
 	prolongs = 250 * millisecond
 )
 
-// bus explains a stretch by so many silent motors that nothing moved.
+// bus explains a stretch of ticks on which too many motors were silent, so that nothing moved.
 func (x *explainer) bus(s *span, since rt.Instant) *reason {
 	if 2*s.busSilent <= s.ticks {
 		return nil
@@ -187,7 +186,8 @@ func (l *Log) spoilt(from, to rt.Instant) (n int) {
 	return n
 }
 
-// gone returns how long no tick ran around a stretch of time, and the longest gap; nil: no gap.
+// gone returns for how long no tick ran around a stretch of time, and the longest gap without ticks, nil if there is no
+// gap.
 func (l *Log) gone(from, to rt.Instant) (gone rt.Instant, worst *skip) {
 	skips := since(l.skips, from)
 	for i := range skips {
@@ -205,7 +205,7 @@ func (l *Log) gone(from, to rt.Instant) (gone rt.Instant, worst *skip) {
 	return gone, worst
 }
 
-// stopped explains a stretch of which a fifth passed without ticks; otherwise it returns nil.
+// stopped explains a stretch of time if at least a fifth of it passed without ticks. Otherwise it returns nil.
 func (x *explainer) stopped(from, to rt.Instant) *reason {
 	gone, worst := x.log.gone(from, to)
 	if worst == nil || 5*gone < to-from {
@@ -214,7 +214,7 @@ func (x *explainer) stopped(from, to rt.Instant) *reason {
 	return x.late(worst)
 }
 
-// away explains a stretch by the arm's return: it was unplugged, or a motor restarted.
+// away explains a stretch of time by an absence of the arm, which was unplugged or whose motor restarted.
 func (x *explainer) away(from, to rt.Instant) *reason {
 	backs := x.log.between(from, to, event.BusBack)
 	if len(backs) == 0 {
@@ -238,7 +238,7 @@ func (x *explainer) away(from, to rt.Instant) *reason {
 	return r
 }
 
-// newEpisode explains a stutter by a new episode: an operator began it, so that no action was left.
+// newEpisode explains a stutter by a new episode: when an operator began the episode, no action was left.
 func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	if missing == nil || last == nil || !missing.Start || missing.Episode == last.Episode {
 		return nil
@@ -336,8 +336,8 @@ func (x *explainer) joint(s *span, since rt.Instant) *reason {
 	return r
 }
 
-// old reports whether the ticks starved because the remaining actions were too old. The first tick
-// drops them, and the later ticks have no action left.
+// old reports whether the ticks starved because the remaining actions were too old. The first such tick drops these
+// actions, so that the later ticks have no action left.
 func (s *span) old() bool { return s.firstOld || 4*s.tooOld >= s.ticks && s.tooOld > 0 }
 
 // old explains a stutter by actions that were too old to run.
@@ -361,7 +361,7 @@ func (x *explainer) old(s *span, last *request) *reason {
 	return r
 }
 
-// pictures explains a stretch by a camera without pictures.
+// pictures explains a stretch of time by a camera without pictures.
 func (x *explainer) pictures(s *span, since rt.Instant) *reason {
 	silent := x.log.between(since, s.to, event.CameraSilent)
 	if 2*s.noPicture < s.ticks || s.noPicture == 0 {
@@ -389,8 +389,7 @@ func (x *explainer) request(s *span, missing, last *request) *reason {
 		}
 		return x.blame(last)
 	}
-	// A request that had less time than a round trip takes is not the cause; the previous request
-	// is.
+	// If the request had less time than two usual round trips, the cause is not this request but the previous request.
 	if last != nil && time.Duration(missing.Runway) < 2*x.usual {
 		if r := x.blame(last); r != nil {
 			return r

@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// A record of days may have 100,000 findings and a million messages of each kind. Each finding looks up its
-// own stretch of time and nothing else: by binary search, in lists in order of time.
+// A record of days may have 100,000 findings and a million messages of each kind. So each finding looks up only its own
+// stretch of time, by binary search in lists that are in order of time.
 
 // timed is an element of such a list.
 type timed interface{ when() rt.Instant }
@@ -29,7 +29,7 @@ func since[T timed](all []T, at rt.Instant) []T {
 	return all[i:]
 }
 
-// stretches are stretches of time, in the order of their beginnings.
+// stretches is a list of stretches of time, in the order of their beginnings.
 type stretches struct {
 	from []rt.Instant
 	to   []rt.Instant // the latest end so far
@@ -47,7 +47,7 @@ func (s *stretches) add(from, to rt.Instant) {
 	}
 }
 
-// overlap reports whether one of them overlaps another stretch.
+// overlap reports whether one of the stretches overlaps the stretch of time from..to.
 func (s *stretches) overlap(from, to rt.Instant) bool {
 	i, _ := slices.BinarySearch(s.from, to+1)
 	return i > 0 && s.to[i-1] >= from

@@ -202,7 +202,7 @@ type Finding struct {
 	Ticks    int        // affected ticks; 0: not counted in ticks
 	What     string     // details in a few words, such as the joint's name
 	Evidence []Evidence // in order of time
-	Also     []Cause    // causes that also explain part of it, or were present as well
+	Also     []Cause    // causes that also explain a part of the finding, or were present as well
 }
 
 // found returns a finding.
