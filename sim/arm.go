@@ -2,7 +2,7 @@ package sim
 
 import "math"
 
-// The joints that move the tip; the others follow in a pose but are not seen.
+// The joints that move the tip. The other joints also have values in a pose, but no picture shows them.
 const (
 	pan   = 0
 	elbow = 2
@@ -15,8 +15,8 @@ const (
 	baseY      = -0.35
 )
 
-// maxStep is the servos' speed limit per tick: 180 degrees a second, and 240
-// percent a second for the gripper.
+// maxStep is the servos' speed limit per tick, which is 180 degrees a second, and 240 percent a
+// second for the gripper.
 var maxStep = [DOF]float64{3, 3, 3, 3, 3, 4}
 
 // towards moves q towards goal by at most limit.
@@ -26,7 +26,8 @@ func towards(q, goal, limit float64) float64 {
 	return q + min(max(goal-q, -limit), limit)
 }
 
-// reach returns the elbow and the tip for angles in degrees, counter-clockwise from +x.
+// reach returns the places of the elbow and the tip. The angles are in degrees, counter-clockwise:
+// pan from +x, the elbow's from the first link.
 //
 //rt:noalloc
 func reach(panDeg, elbowDeg float64) (e, tip Point) {
@@ -38,8 +39,8 @@ func reach(panDeg, elbowDeg float64) (e, tip Point) {
 	return e, tip
 }
 
-// Gap returns the smallest distance, in metres, between the middles of two arms' links that do not cross, for joints in
-// degrees. The right arm's base is apart metres to the right of the left arm's.
+// Gap returns the smallest distance, in metres, between the centre lines of two arms' links, for joints in degrees and
+// links that do not cross. The right arm's base is apart metres to the right of the left arm's base.
 func Gap(left, right [DOF]float64, apart float64) float64 {
 	a, b := chain(left, 0), chain(right, apart)
 	gap := math.Inf(1)
@@ -60,19 +61,19 @@ func chain(q [DOF]float64, x float64) [3]Point {
 	return [3]Point{{baseX + x, baseY}, {e.X + x, e.Y}, {tip.X + x, tip.Y}}
 }
 
-// away returns the distance of p to the line from a to b.
+// away returns the distance of p from the line segment from a to b.
 func away(p, a, b Point) float64 {
 	dx, dy := b.X-a.X, b.Y-a.Y
 	t := min(max(((p.X-a.X)*dx+(p.Y-a.Y)*dy)/(dx*dx+dy*dy), 0), 1)
 	return distance(p, Point{a.X + t*dx, a.Y + t*dy})
 }
 
-// poseAt returns the joints that put the tip at p, elbow to the right. The three
-// that do not move the tip follow, so that a policy has six numbers to learn.
+// poseAt returns the joints that put the tip at p, with the elbow to the right. The three joints
+// that do not move the tip get values too, so that a policy has six numbers to learn.
 //
 //rt:noalloc
 func poseAt(p Point, grip float64) [DOF]float64 {
-	l := float64(linkLength) // a variable, so that its products round as a float64's do
+	l := float64(linkLength) // a variable, so that products are rounded to float64
 	dx, dy := p.X-baseX, p.Y-baseY
 	c := (float64(dx*dx) + float64(dy*dy) - float64(l*l) - float64(l*l)) / float64(float64(2*l)*l)
 	q2 := math.Acos(min(max(c, -1), 1))
@@ -80,7 +81,7 @@ func poseAt(p Point, grip float64) [DOF]float64 {
 	return [DOF]float64{degrees(q1), -30, degrees(q2), 0.25 * degrees(q1), -degrees(q1), grip}
 }
 
-// pi is rounded before it is divided, as radians() does in every library.
+// pi is rounded to float64 before the division, as in the radians() of every library.
 const pi = float64(math.Pi)
 
 //rt:noalloc
@@ -89,9 +90,9 @@ func radians(deg float64) float64 { return deg * (pi / 180) }
 //rt:noalloc
 func degrees(rad float64) float64 { return rad * (180 / pi) }
 
-// The servos' encoders: 4096 counts, of which the calibration in
-// testdata/demo/so101.json uses all for the five arm joints (degrees around the
-// middle) and 1000..3000 for the gripper (0..100 percent).
+// The servos' encoders have 4096 counts. The calibration in testdata/demo/so101.json uses all of
+// them for the five arm joints (degrees around the middle), and 1000..3000 for the gripper (0..100
+// percent).
 const (
 	countMax       = 4095
 	countMiddle    = 2047.5
@@ -101,7 +102,7 @@ const (
 	gripperPercent = 20 // counts
 )
 
-// RawOf returns the encoder count nearest to a joint's value in degrees or percent, held inside the encoder's range.
+// RawOf returns the encoder count nearest to a joint's value in degrees or percent, limited to the encoder's range.
 //
 //rt:noalloc
 func RawOf(joint int, q float64) int {

@@ -68,8 +68,8 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 	}
 }
 
-// exchange sends one frame and, when raw is given, reads a position for each of
-// its elements.
+// exchange sends one frame and, unless raw is nil, reads a reply with a position for each element
+// of raw.
 func exchange(t *testing.T, fd int, raw []int, body []byte) {
 	t.Helper()
 	frame := append([]byte{0xFF, 0xFF}, body...)
@@ -94,8 +94,8 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 	}
 }
 
-// Events on the bus happen in the world too: an obstacle stops a joint, which presses and trips its
-// protection, the gripper drops its object with goal := present, and an arm without power sinks.
+// Events on the bus have effects in the world: an obstacle stops a joint, which presses and trips its protection; the
+// gripper drops its object when its present position becomes its goal; an arm without power sinks.
 func TestFaultsInTheWorld(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())
@@ -118,7 +118,7 @@ func TestFaultsInTheWorld(t *testing.T) {
 		}
 		exchange(t, fd, nil, write)
 	}
-	read(time.Second) // a limp arm that no hand has held lies where it is
+	read(time.Second) // an arm that has never had torque stays where it is
 	start := raw
 	if raw[lift] != start[lift] || raw[lift] < 1500 {
 		t.Fatalf("shoulder_lift lies at %d", raw[lift])

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/camera"
 )
 
-// defaultFPS is a view's rate when its format names no rate.
+// defaultFPS is the rate of a camera whose format has no rate.
 const defaultFPS = 30
 
 // liveView is one camera on a Live world.
@@ -16,13 +16,13 @@ type liveView struct {
 	format camera.Format
 	grid   camera.Grid
 
-	next   uint64      // owner: the capture thread; the first frame not yet delivered
+	next   uint64      // owner: the capture thread; number of the first frame that is not delivered yet
 	closed atomic.Bool // atomic
 }
 
-// Camera lends a camera with its own grid of frames, which begins now. Zero fields of
-// format mean 160x120 RGB8 at 30 frames a second. A late reader gets the next frame and
-// sees the gap in Frame.Sequence; Frame.At is the instant that the picture really shows.
+// Camera returns a camera with its own grid of frames, which begins now. Zero fields of format mean
+// 160x120 RGB8 at 30 frames a second. A late reader gets the next frame; the gap shows in
+// Frame.Sequence. Frame.At is the instant of the world that the picture shows.
 func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	if format.Width == 0 && format.Height == 0 {
 		format.Width, format.Height = NativeWidth, NativeHeight

@@ -7,25 +7,25 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// handDrive is how fast a motor under torque gets to its goal, in counts per second.
+// handDrive is the speed at which a motor under torque moves to its goal, in counts per second.
 const handDrive = 3000
 
-// Hand is the shafts of a leader arm in a person's hand: they follow their goals under torque, and
-// the hand while they are limp. It is a servosim.Plant, and its methods may be called by any
-// thread.
+// Hand simulates the shafts of a leader arm in a person's hand: a shaft under torque follows its
+// goal, and a limp shaft follows the hand. Hand is a servosim.Plant. Any thread may call its
+// methods.
 type Hand struct {
 	mu     sync.Mutex
 	shafts *motor.Ideal // guarded by mu
 	torque []bool       // guarded by mu
-	bend   int          // guarded by mu; counts that the hand pushes shafts under torque off their goals
+	bend   int          // guarded by mu; counts by which the hand bends shafts under torque off their goals
 }
 
-// NewHand returns n shafts at raw, in a hand that does not move.
+// NewHand returns a Hand with n shafts at the count raw. The hand does not move.
 func NewHand(n, raw int) *Hand {
 	return &Hand{shafts: motor.NewIdealAt(n, raw, handDrive), torque: make([]bool, n)}
 }
 
-// Move has the hand take all shafts to raw at a speed in counts per second, where they are limp.
+// Move makes the hand move all limp shafts to the count raw, at speed counts per second.
 func (h *Hand) Move(now rt.Instant, raw int, speed float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -34,8 +34,7 @@ func (h *Hand) Move(now rt.Instant, raw int, speed float64) {
 	}
 }
 
-// Lead has the hand take each shaft to its own raw at a speed in counts per second, where they are
-// limp.
+// Lead makes the hand move each limp shaft to its count in raw, at speed counts per second.
 func (h *Hand) Lead(now rt.Instant, raw []int, speed float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,7 +43,7 @@ func (h *Hand) Lead(now rt.Instant, raw []int, speed float64) {
 	}
 }
 
-// Bend has the hand push shafts that are under torque so many counts off their goals.
+// Bend makes the hand push shafts under torque off their goals, by counts.
 func (h *Hand) Bend(counts int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +62,7 @@ func (h *Hand) Torque(now rt.Instant, joint int, on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.torque[joint] != on {
-		h.shafts.Sink(now, joint, 0, 0) // the hand goes on from where it is at a new command
+		h.shafts.Sink(now, joint, 0, 0) // a shaft rests until the hand's next command
 	}
 	h.torque[joint] = on
 	h.shafts.Torque(now, joint, on)

@@ -11,8 +11,8 @@ import (
 // catchUpTicksMax bounds how many past ticks a call of Live makes up for; Score.SkippedTicks counts the ones before.
 const catchUpTicksMax = 600 * ticksPerSecond
 
-// Live is a World on a clock, a servosim.Plant that lends camera.Sources. It has no
-// thread: each call first advances it to the call's instant.
+// Live is a World on a clock. It is a servosim.Plant and offers camera.Sources. It has no thread:
+// each call first advances the world to the instant of the call.
 //
 // The world is judged on its own 60 Hz grid. Between two grid points each joint moves
 // towards its goal at the servo's speed limit, so the phase of the edge's tick does not
@@ -28,15 +28,15 @@ type Live struct {
 	mu      sync.Mutex
 	world   *World            // guarded by mu; world.q holds the joints at the last grid point
 	tick    int64             // guarded by mu; the grid point of world
-	phase   float64           // guarded by mu; newest instant seen, in [0, 1) of the period
+	phase   float64           // guarded by mu; the newest instant's share of the period after tick, [0, 1)
 	newest  rt.Instant        // guarded by mu
 	motion  [DOF]motion       // guarded by mu
 	skipped int64             // guarded by mu; ticks lost to catchUpTicksMax
 	goals   [DOF]goalRegister // guarded by mu
 }
 
-// motion is a joint's motion within the present tick: a straight line from q,
-// at the phase from, towards the goal; or none.
+// motion is a joint's motion within the present tick, if it moves: a straight line towards the goal
+// that begins at q, at the phase from.
 type motion struct {
 	q    float64
 	from float64
@@ -53,7 +53,7 @@ type goalRegister struct {
 // Score is the arm's achievement so far.
 type Score struct {
 	Reached, Collided, Timeouts int
-	SkippedTicks                int64 // ticks that the world left out after ten minutes without a call
+	SkippedTicks                int64 // ticks that the world left out when no call came for over ten minutes
 }
 
 // Add adds the score of another world.
@@ -66,7 +66,7 @@ func (s *Score) Add(other Score) {
 	s.SkippedTicks += other.SkippedTicks
 }
 
-// NewLive puts w on the clock; its grid begins at start. Live owns w from now on.
+// NewLive returns a Live with the world w, whose grid begins at start. The Live owns w from now on.
 func NewLive(w *World, clock rt.Clock, start rt.Instant) *Live {
 	l := &Live{
 		clock:  clock,
@@ -81,7 +81,7 @@ func NewLive(w *World, clock rt.Clock, start rt.Instant) *Live {
 	return l
 }
 
-// Goal sets a joint's goal in encoder counts, as servosim.Plant wants it.
+// Goal sets a joint's goal in encoder counts. It implements servosim.Plant.
 //
 //rt:noalloc
 func (l *Live) Goal(now rt.Instant, joint, raw int) {
@@ -92,7 +92,7 @@ func (l *Live) Goal(now rt.Instant, joint, raw int) {
 	l.mu.Unlock()
 }
 
-// Torque lets a joint follow its goal, or stop where it is.
+// Torque makes a joint follow its goal when on is true; otherwise the joint stops, or sinks as Sink has set.
 //
 //rt:noalloc
 func (l *Live) Torque(now rt.Instant, joint int, on bool) {
@@ -103,7 +103,7 @@ func (l *Live) Torque(now rt.Instant, joint int, on bool) {
 	l.mu.Unlock()
 }
 
-// Sink turns a joint without torque towards an encoder count, in counts per second.
+// Sink sets how a joint moves without torque: towards the encoder count rest, at speed counts per second; 0: it stays.
 //
 //rt:noalloc
 func (l *Live) Sink(now rt.Instant, joint, rest int, speed float64) {
@@ -115,7 +115,7 @@ func (l *Live) Sink(now rt.Instant, joint, rest int, speed float64) {
 	l.mu.Unlock()
 }
 
-// Present returns where a joint is, rounded to an encoder count.
+// Present returns a joint's position, rounded to an encoder count.
 //
 //rt:noalloc
 func (l *Live) Present(now rt.Instant, joint int) (raw int) {
@@ -126,7 +126,7 @@ func (l *Live) Present(now rt.Instant, joint int) (raw int) {
 	return raw
 }
 
-// Speed returns counts per second, 0 at the end of the encoder's range.
+// Speed returns a joint's speed in counts per second; 0 when it is at the end of the encoder's range.
 //
 //rt:noalloc
 func (l *Live) Speed(now rt.Instant, joint int) float64 {
@@ -157,7 +157,8 @@ func (l *Live) Score() Score {
 	return s
 }
 
-// sceneAt returns what a camera sees at now or, after a call for a later instant, then.
+// sceneAt returns the scene at now, and its instant. When an earlier call was for a later instant,
+// it returns the scene of that later instant.
 //
 //rt:noalloc
 func (l *Live) sceneAt(now rt.Instant) (scene, rt.Instant) {
@@ -171,7 +172,7 @@ func (l *Live) sceneAt(now rt.Instant) (scene, rt.Instant) {
 	return s, at
 }
 
-// advance judges every grid point up to now. Called with mu held.
+// advance moves the world to now and judges it at every grid point on the way. Called with mu held.
 //
 //rt:noalloc
 func (l *Live) advance(now rt.Instant) {
@@ -204,7 +205,7 @@ func (l *Live) grid(k int64) rt.Instant {
 	return l.start + rt.Instant(whole*int64(time.Second)+ns)
 }
 
-// at returns a joint's place at a phase of the present tick. Guarded by mu.
+// at returns a joint's value at a phase of the present tick. Called with mu held.
 //
 //rt:noalloc
 func (l *Live) at(joint int, phase float64) float64 {
@@ -218,7 +219,7 @@ func (l *Live) at(joint int, phase float64) float64 {
 	return towards(m.q, g.rest, float64(g.sink*(phase-m.from)))
 }
 
-// rebase starts a new straight line where the joint is. Guarded by mu.
+// rebase begins a new straight line at the joint's present value. Called with mu held.
 //
 //rt:noalloc
 func (l *Live) rebase(joint int) {

@@ -11,12 +11,12 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// gridPoint returns the world's grid as the test counts it.
+// gridPoint returns the instant of grid point k, computed independently of Live.
 func gridPoint(start rt.Instant, k int) rt.Instant {
 	return start + rt.Instant(math.Ceil(float64(k)*1e9/60))
 }
 
-// newLive returns a live world with torque on, at a start that is no round number.
+// newLive returns a live world with torque on. Its start is not a round number.
 func newLive(seed uint64) (*Live, *rttest.Clock, rt.Instant) {
 	const start = 1_234_567_891
 	clock := rttest.NewClock(start)
@@ -27,8 +27,8 @@ func newLive(seed uint64) (*Live, *rttest.Clock, rt.Instant) {
 	return l, clock, start
 }
 
-// Goals written on the grid move the joints as World.Step does, to the last bit, however often and
-// whenever a reader looks in between.
+// Goals written on the grid move the joints as World.Step does, to the last bit, however often a
+// reader reads the joints in between.
 func TestGoalsOnTheGridEqualWorldStep(t *testing.T) {
 	l, _, start := newLive(3)
 	want := NewWorld(3, 1)
@@ -55,8 +55,8 @@ func TestGoalsOnTheGridEqualWorldStep(t *testing.T) {
 	}
 }
 
-// A goal written at any phase of the grid is answered by one servo tick of
-// motion per period.
+// At whatever phase of the grid a goal is written, the joint moves by one servo tick of motion per
+// period.
 func TestTheTicksPhaseDoesNotMatter(t *testing.T) {
 	for _, phase := range []time.Duration{0, 1, time.Millisecond, 8 * time.Millisecond, 16_666_000} {
 		l, _, start := newLive(7)
@@ -248,8 +248,7 @@ func TestLiveNoAlloc(t *testing.T) {
 	})
 }
 
-// The race detector is the judge here: a bus, two cameras and a reader of the
-// score share one world.
+// The test is for the race detector: a bus, two cameras and a reader of the score share one world.
 func TestLiveIsSharedByThreads(t *testing.T) {
 	clock := rt.KernelClock()
 	l := NewLive(NewWorld(1, 1), clock, clock.Now())
@@ -278,8 +277,8 @@ func TestLiveIsSharedByThreads(t *testing.T) {
 	wg.Wait()
 }
 
-// Without torque a joint that has weight sinks at its speed to its resting place, at any phase of
-// the grid, and a joint without weight stays.
+// A joint with weight that loses its torque, at any phase of the grid, sinks to its rest at its
+// speed. A joint without weight stays.
 func TestAJointWithoutTorqueSinks(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())

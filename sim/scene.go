@@ -2,7 +2,7 @@ package sim
 
 import "math"
 
-// The camera's native picture, on which policies are trained.
+// The size of the camera's native picture, with which policies are trained.
 const (
 	NativeWidth  = 160
 	NativeHeight = 120
@@ -33,8 +33,8 @@ var (
 	green = colour{20, 160, 60}
 )
 
-// scene is everything a picture shows, by value, so that it can be taken under a
-// lock and painted outside.
+// scene has all values that a picture depends on. A caller copies a scene under a lock, and paints
+// the picture without the lock.
 type scene struct {
 	Pan, Elbow   float64 // degrees
 	Target, Post Point
@@ -75,15 +75,15 @@ func fillBackground(dst []byte) {
 	}
 }
 
-// capsule is a line from a to b with a half width; a disc when a == b.
+// capsule is the set of points within r of the line from a to b; a disc when a == b.
 type capsule struct {
 	a, b  Point
 	r     float64
 	paint colour
 }
 
-// span returns where the row at height y crosses the capsule blown up by margin,
-// which is one interval, because a capsule is convex. It is empty when lo > hi.
+// span returns the interval in which the row at height y crosses the capsule, enlarged by margin.
+// It is one interval, because a capsule is convex; it is empty when lo > hi.
 //
 //rt:noalloc
 func (c *capsule) span(y, margin float64) (lo, hi float64) {
@@ -97,11 +97,11 @@ func (c *capsule) span(y, margin float64) (lo, hi float64) {
 	}
 	abx, aby := c.b.X-c.a.X, c.b.Y-c.a.Y
 	if aby == 0 {
-		return lo, hi // the ends' discs reach as far as the sides
+		return lo, hi // a horizontal capsule's sides reach no farther than its ends' discs
 	}
 	k := r / math.Hypot(abx, aby)
 	for _, side := range [...]float64{k, -k} {
-		// The side runs parallel to a-b, r to its left or right.
+		// The capsule's side is parallel to the line from a to b, at the distance r to its left or right.
 		t := (y - c.a.Y - side*abx) / aby
 		if t >= 0 && t <= 1 {
 			x := c.a.X - side*aby + t*abx
@@ -130,7 +130,7 @@ func (v *view) columns(c *capsule, y float64) (x0, x1 int) {
 	return int(min(max(lo, 0), w)), int(min(max(hi, 0), w))
 }
 
-// blendColumns is how many pixels of a row are blended at a time: a native row.
+// blendColumns is the number of pixels of a row that are blended at a time, as many as in a native row.
 const blendColumns = NativeWidth
 
 // paintRow blends the shapes into one row of background and rounds once, half to
@@ -167,8 +167,8 @@ func (v *view) paintRow(dst []byte, row int, shapes *[numShapes]capsule) {
 	}
 }
 
-// blendShape mixes one shape into the pixels of one row from column col on, by clip((r -
-// distance)/mpp + 0.5, 0, 1) at the pixel's centre; only the rim needs the root.
+// blendShape blends one shape into the pixels of one row from column col on. The shape's share of a pixel is clip((r -
+// distance)/mpp + 0.5, 0, 1), with the distance of the pixel's centre; only pixels at the rim need the square root.
 //
 //rt:noalloc
 func (v *view) blendShape(blend []colour, col int, y float64, c *capsule) {
@@ -176,7 +176,7 @@ func (v *view) blendShape(blend []colour, col int, y float64, c *capsule) {
 	disc := c.a == c.b
 	length2 := float64(abx*abx) + float64(aby*aby) + 1e-9
 	outer, inner := c.r+v.mpp, c.r-v.mpp
-	outer, inner = outer*outer, inner*math.Abs(inner) // a disc smaller than a pixel is all rim
+	outer, inner = outer*outer, inner*math.Abs(inner) // a disc smaller than a pixel has only rim pixels
 	half := float64(v.w) / 2
 	for i := range blend {
 		x := (float64(col+i) + 0.5 - half) * v.mpp

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// goldenScene is one picture painted by the program that trains the policy.
+// goldenScene is one scene with the picture that the program that trains the policy has painted.
 type goldenScene struct {
 	scene
 	image []byte
@@ -54,7 +54,7 @@ func TestRenderEqualsTheTrainingPictures(t *testing.T) {
 			worst = max(worst, d, -d)
 		}
 	}
-	// A sine that differs in the last bit can flip the rounding of single bytes.
+	// A sine that differs in the last bit can change the rounding of single bytes.
 	if worst > 1 || off > 20 {
 		t.Errorf("%d of %d bytes differ, the worst by %d levels; want at most 20, by 1", off, 50*len(got), worst)
 	}
@@ -95,7 +95,7 @@ func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
 	}
 }
 
-// reachTarget takes the arm to the present target, through the post if it must.
+// reachTarget moves the arm to the present target, if necessary through the post.
 func reachTarget(t *testing.T, w *World) {
 	t.Helper()
 	before := w.Target()

@@ -2,8 +2,8 @@ package sim
 
 import "math"
 
-// Teacher is a scripted hand that never touches the post: it walks along the tangent of a circle
-// around it. It keeps one side for a whole leg. The zero value has not chosen a side.
+// Teacher drives the arm by a rule so that the tip never touches the post: the tip moves along the tangent of a circle
+// around the post. The Teacher keeps to one side of the post for a whole leg. The zero value has not chosen a side.
 //
 // Source: the demonstrations that the demo policy is trained on.
 type Teacher struct {
@@ -44,8 +44,8 @@ func (e *Teacher) Goal(p, target, post Point, grip float64) [DOF]float64 {
 	return poseAt(next, towards(grip, want, maxStep[gripper]))
 }
 
-// offset returns the post's signed distance from the line p-g, and how far ahead
-// it lies.
+// offset returns the signed distance of the post at c from the line from p to g, and how far ahead
+// of p the post lies on that line.
 func offset(p, g, c Point) (lateral, ahead float64) {
 	d := distance(p, g) + 1e-9
 	ux, uy := (g.X-p.X)/d, (g.Y-p.Y)/d

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// View is the sight of the table at one instant.
+// View holds the table's visible state at one instant.
 type View struct {
 	At           rt.Instant
 	Q            [DOF]float64 // degrees, the gripper in percent

@@ -1,18 +1,16 @@
-// Package sim is a small world to act in: a planar two-link arm on a table that
-// carries targets around a post, seen by a camera from above.
+// Package sim simulates a small world: a planar arm of two links moves its tip to targets around a
+// post on a table, and a camera looks from above.
 //
-// World is the task itself without a clock: Step moves the six servos by one 60 Hz
-// tick and judges, Render paints what a camera sees (world.go, arm.go, scene.go).
-// Live puts it on a clock (live.go), shared by a simulated bus and cameras
-// (camera.go).
+// World is the task itself without a clock: Step moves the six servos by one 60 Hz tick and judges,
+// Render paints what a camera sees (world.go, arm.go, scene.go). Live advances a World with a clock
+// (live.go) and shares it between a simulated bus and cameras (camera.go).
 //
-// A leg of the task: bring the tip within 15 mm of the target and keep it there
-// for ten ticks, without ever touching the post in between. Then the next target
-// appears on the other side. Every draw, position and pixel is defined to the last
-// bit that matters, so a policy can be trained on this world elsewhere; see
-// testdata/sim.
+// In a leg of the task, the arm brings the tip within 15 mm of the target and keeps it there for
+// ten ticks, without touching the post on the way. Then the next target appears on the other side.
+// Every draw, position and pixel is defined to the last bit that matters, so a policy can be
+// trained on this world elsewhere; see testdata/sim.
 //
-// Metres, degrees (the gripper in percent) and ticks. Products are wrapped in
+// The units are metres, degrees (percent for the gripper) and ticks. Products are wrapped in
 // float64() where a fused multiply-add would change the result between machines.
 package sim
 
@@ -29,7 +27,7 @@ const ticksPerSecond = 60
 const (
 	postRadius   = 0.050 // the tip inside this circle is a collision, and the pictures show this circle
 	targetRadius = 0.015 // the tip inside this circle is at the target
-	dwellTicks   = 10    // ticks at the target, in a row, that end a leg
+	dwellTicks   = 10    // ticks in a row at the target that end a leg
 	legTicksMax  = 360   // a leg that takes longer is given up
 )
 
@@ -54,7 +52,7 @@ type Leg struct {
 	Ticks   int
 }
 
-// maxLag is the longest servo lag that a world plays, in ticks.
+// maxLag is the longest lag of the servos that a world can simulate, in ticks.
 const maxLag = 8
 
 // Rules make the world harder than the world of the policies' training. The zero value is the demo
@@ -65,8 +63,8 @@ type Rules struct {
 	Lag       int     // ticks until the servos begin to follow a goal, 0 to maxLag
 }
 
-// Narrow is the harder world: 21 mm less than the teacher's 35 mm beside the post,
-// servos twice as fast, so that they follow a jump, and two ticks late.
+// Narrow is the harder world: beside the post it has 21 mm less room than the 35 mm that the
+// teacher keeps, and its servos are twice as fast, so that they follow a jump, and two ticks late.
 var Narrow = Rules{Clearance: 0.021, Speed: 2, Lag: 2}
 
 // World is the arm, the post and the present target.
@@ -101,8 +99,8 @@ func NewWorld(seed uint64, direction int) *World {
 //rt:noalloc
 func (w *World) reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
 
-// ResetUnder is Reset under rules: only moving and judging differ. It panics on a
-// lag outside 0 to maxLag and on a clearance or speed below 0.
+// ResetUnder makes w a new world from seed and direction under rules. The rules change only how the arm moves and how
+// the world judges, not the places. It panics on a lag outside 0 to maxLag and on a clearance or speed below 0.
 //
 //rt:noalloc
 func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
@@ -154,8 +152,8 @@ func (w *World) lagged(joint int, goal float64) float64 {
 	return due
 }
 
-// judge counts one tick and ends the leg when it is over. Touching the post
-// does not stop the arm; it only spoils the leg.
+// judge counts one tick and ends the leg when it is over. The post does not stop the arm; a touch
+// only makes the leg a collision.
 //
 //rt:noalloc
 func (w *World) judge() {

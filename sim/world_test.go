@@ -149,8 +149,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// Other rules change moving and judging, never the places; the zero value is the
-// demo world to the last bit.
+// Rules change how the arm moves and how the world judges, never the places. With the zero value
+// the world is the demo world, to the last bit.
 func TestRules(t *testing.T) {
 	demo := NewWorld(5, 1)
 	same := NewWorld(5, 1)

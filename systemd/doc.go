@@ -1,3 +1,3 @@
-// Package systemd has no code: it is the folder of both programs' units, udev
-// rules and users, and of the tests that compare them with the programs.
+// Package systemd has no code. Its folder contains the units, udev rules and users of both
+// programs, and tests that compare these files with the programs.
 package systemd

@@ -57,7 +57,7 @@ func TestRulesAreWellFormed(t *testing.T) {
 	}
 }
 
-// What the rules are for, each by the line that does it.
+// For each purpose of the rules, a line of the file serves it.
 func TestRulesDoWhatTheyAreFor(t *testing.T) {
 	text := rttest.Must(os.ReadFile(rulesFile))(t)
 	for what, line := range map[string]string{
@@ -79,7 +79,7 @@ func TestRulesDoWhatTheyAreFor(t *testing.T) {
 	}
 }
 
-// The rules ask the USB devices whether a serial number is one device's alone.
+// The rules use a serial number in a name only when no other USB device has the same number.
 func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 	text := rttest.Must(os.ReadFile(rulesFile))(t)
 	programs := regexp.MustCompile(`PROGRAM=="/bin/sh -c '([^']+)'"`).FindAllStringSubmatch(string(text), -1)
@@ -172,7 +172,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// checkInstalled has the installed programs do their first commands outside the checkout.
+// checkInstalled runs the first commands of the installed programs outside the checkout.
 func checkInstalled(t *testing.T, prefix string) {
 	t.Helper()
 	for _, line := range []string{

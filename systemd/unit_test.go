@@ -77,7 +77,7 @@ func inSource(t *testing.T, path, pattern string) string {
 	return string(m[1])
 }
 
-// The programs' table of exit codes, the units and the README say the same.
+// The programs' table of exit codes, the units and the README agree.
 func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
 	var final []string
 	for _, code := range exit.Final {
@@ -147,8 +147,8 @@ func TestSettingsThatTheProgramsRelyOn(t *testing.T) {
 	}
 }
 
-// A class of devices whose driver is a module is in /proc/devices once that is
-// loaded, and DeviceAllow= drops what it does not find there when the unit starts.
+// A class of devices is in /proc/devices only after its driver's module is loaded, and DeviceAllow=
+// ignores a class that is not there when the unit starts.
 //
 // Source: systemd.resource-control(5), DeviceAllow=; the kernel's register_chrdev.
 func TestDriversAreLoadedBeforeTheyAreAllowed(t *testing.T) {
@@ -217,7 +217,7 @@ func TestDurationsFitTogether(t *testing.T) {
 
 const edgePath = "systemd/" + edgeUnit
 
-// The shell line of the unit, tried with every code: it sleeps after 4 alone.
+// The test runs the unit's shell line with every exit code: it sleeps only after code 4.
 func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
 	posts := readUnit(t, edgeUnit)["ExecStopPost"]
 	line, ok := strings.CutPrefix(posts[len(posts)-1], "/bin/sh -c '")
@@ -240,7 +240,7 @@ func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
 	}
 }
 
-// systemd's own opinion of the units, with the paths of programs that exist.
+// systemd-analyze verify accepts the units, with paths of existing programs.
 func TestUnitsVerify(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -259,7 +259,7 @@ func TestUnitsVerify(t *testing.T) {
 		cmd := exec.Command(analyze, append([]string{"verify", "--man=no"}, files...)...)
 		cmd.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=warning")
 		out, err := cmd.CombinedOutput()
-		// It also speaks of other units of this machine.
+		// systemd-analyze also reports on other units of this machine.
 		var ours []string
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "edge-rt") || strings.Contains(line, "lean-server") ||
@@ -308,7 +308,8 @@ func TestSysusers(t *testing.T) {
 	}
 }
 
-// A service that an attacker has taken can do little: systemd's own judge counts the exposure, 0 to 10.
+// An attacker who controls a service can do little: the test limits the exposure that systemd-analyze
+// security computes, from 0 to 10.
 func TestExposure(t *testing.T) {
 	for _, name := range []string{edgeUnit, serverUnit} {
 		out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25",

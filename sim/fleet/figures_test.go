@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// watch plays one world and returns its outcome with all its ticks.
+// watch plays one world and returns its outcome and its ticks.
 func watch(t *testing.T, cfg Config) (o Outcome, ticks []Tick) {
 	t.Helper()
 	cfg.Trace = func(tick *Tick) { ticks = append(ticks, *tick) }
@@ -20,16 +20,16 @@ func watch(t *testing.T, cfg Config) (o Outcome, ticks []Tick) {
 	return o, ticks
 }
 
-// The ticks before the first action count from the instant at which a network without faults would
-// have answered; the script's latency does not count as waiting.
+// Waited counts the ticks before the first action from the instant at which a network without
+// faults would have answered. The latency of the script does not count as waiting.
 func TestWaited(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		want int
 	}{
 		{noFaults, 0}, {"faults: [{kind: latency, delay: 200ms}]", 0},
-		// An answer is merged 3 ticks after its request and runs on the next; the 2
-		// ticks of margin end with tick 5.
+		// An answer is merged 3 ticks after its request, and its action runs on the next tick.
+		// Waiting begins after two ticks of margin, with tick 6.
 		{"faults: [{kind: drop_chunk}]", 2 * (210 - 6)},
 	} {
 		r := mustRun(t, Config{Policy: new(counter), Delay: 3, Ticks: 210, Faults: script(t, tt.text)})
@@ -39,8 +39,8 @@ func TestWaited(t *testing.T) {
 	}
 }
 
-// A loss lasts from the first lost message to the next merge, and without a merge to the end of the
-// world.
+// A loss lasts from the first lost message to the next merge, or to the end of the world when there
+// is no merge.
 func TestRecoveries(t *testing.T) {
 	const from = 2 * time.Second
 	for _, tt := range []struct {
@@ -76,8 +76,8 @@ func TestRecoveries(t *testing.T) {
 	}
 }
 
-// A restarted server gets a request once the session is open, and then at once, with any number of
-// actions left.
+// As soon as the session with a restarted server is open, the edge sends a request, however many
+// actions are left.
 func TestReconnect(t *testing.T) {
 	next := func(ticks []Tick, from int) int { // tick of the first request from there on
 		for i := from; i < len(ticks); i++ {
@@ -119,7 +119,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// passer plans around the post, alternating the side after turns requests.
+// passer is a policy that plans around the post, and changes the side after every turns requests.
 type passer struct {
 	still
 	turns int64
@@ -141,7 +141,7 @@ func newPasser(t *testing.T, turns int64) *passer {
 	return p
 }
 
-// poseNear returns pan and elbow of a pose whose tip is on these sides of the post.
+// poseNear returns pan and elbow of a pose whose tip is on the given sides of the post.
 func poseNear(post sim.Point, left, far bool) (panDeg, elbowDeg float32) {
 	for pan := float32(-60); pan <= 60; pan += 5 {
 		for elbow := float32(-90); elbow <= 90; elbow += 7 {
@@ -158,7 +158,7 @@ func (p *passer) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: p.ways[int64(o.Seq)/p.turns%2][:]}, nil
 }
 
-// Each new plan that passes the post on another side than the plan before is a mode switch.
+// A new plan counts as a mode switch when it passes the post on another side than the plan before.
 func TestModeSwitches(t *testing.T) {
 	for _, turns := range []int{1, 3, 1000} {
 		o, _ := watch(t, Config{Policy: newPasser(t, int64(turns)), Delay: 5, Ticks: 110})

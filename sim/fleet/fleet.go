@@ -1,11 +1,11 @@
 // Package fleet runs the closed loop of picture, policy, schedule and arm in virtual time: hundreds
 // of robots, each with its own world, as fast as their inferences.
 //
-// Everything that determines the motion is real: sim.World, jpeg, the edge's core (follow.Core), the
-// wire's encoding (for its size), the script of faults and the exported policy. The network's and
-// the server's time are simulated (network.go). A tick reads the joints, runs an action, merges at
-// most one answer and asks for the next chunk (robot.go). A run is a function of its Config, to the
-// last bit.
+// The code that determines the motion is the real one: sim.World, jpeg, the edge's core
+// (follow.Core), the wire's encoding (for its size), the script of faults and the exported policy.
+// The times of the network and the server are simulated (network.go). A tick reads the joints, runs
+// an action, merges at most one answer and may request the next chunk (robot.go). The same Config
+// gives the same result, to the last bit.
 package fleet
 
 import (
@@ -22,14 +22,13 @@ import (
 )
 
 const (
-	// DefaultSeed is the first world of the published figures.
+	// DefaultSeed is the seed of the first world of the published figures.
 	DefaultSeed = 1000
 
 	// defaultTicks is 20 s at 60 Hz.
 	defaultTicks = 1200
 
-	// defaultMaxAge is the age in ticks past which an action never runs: 3 s, as
-	// in edge-rt.
+	// defaultMaxAge is the age in ticks above which an action never runs: 3 s, as in edge-rt.
 	defaultMaxAge = 180
 
 	// defaultReconnect is the time that an edge needs to open a session with a server that has
@@ -52,7 +51,7 @@ const (
 // ErrConfig is the error of Run and Open for impossible numbers.
 var ErrConfig = errors.New("fleet: bad config")
 
-// Config describes a run. A zero field means its default, where a default is named.
+// Config describes a run. A field that is zero has its default, if its comment names one.
 type Config struct {
 	Policy Policy
 
@@ -60,18 +59,18 @@ type Config struct {
 	Seeds     int    // worlds in each direction; default 1
 	Ticks     int    // length of each run; default defaultTicks
 
-	// Schedule is the discipline and its settings; default "drtc". Open sets Horizon, DOF, FPS and
-	// PrefixEnd.
+	// Schedule has the schedule's name and settings; default "drtc". Open sets Horizon, DOF, FPS
+	// and PrefixEnd.
 	Schedule chunk.Config
 	MaxAge   int // ticks; default defaultMaxAge
 
-	Stages smoothing.Config // after the schedule, with one tick for each action; default: no stages
-	// applied to goals after the stages; default: no gate, the world's servos have limits of their
-	// own
+	Stages smoothing.Config // smoothing after the schedule, with one tick per action; default: none
+	// limits goals after the stages; default: no gate, since the world's servos have their own
+	// limits
 	Gate *follow.Gate
 
-	// Without faults an answer takes twice Network and once Compute. Where neither is given, Delay
-	// applies: the number of ticks from capture to merge, default and least 1.
+	// Without faults an answer takes twice Network and once Compute. When both are 0, it takes
+	// Delay: the number of ticks from capture to merge; default 1.
 	Network time.Duration // one way
 	Compute time.Duration // time for one answer
 	Delay   int
@@ -80,9 +79,9 @@ type Config struct {
 	Reconnect time.Duration    // default defaultReconnect
 
 	Rules   sim.Rules // default the demo world
-	Beside  int       // bytes of further pictures in an observation, which the policy does not see
+	Beside  int       // bytes of an observation's further pictures, which the policy does not get
 	Quality int       // JPEG quality of the pictures, 1 to 100; 0: raw
-	Counts  bool      // read the state and write the goal through 4096-step encoders
+	Counts  bool      // state and goals have the resolution of 4096-step encoders
 
 	Trace func(*Tick) // called on every tick; its arguments are lent
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
-// fullEnv requests the published size: 200 worlds in each direction, a minute per delay on one
-// core.
+// fullEnv is the variable that requests the size of the published runs: 200 worlds in each
+// direction, which take a minute per delay on one core.
 const fullEnv = "FLEET_FULL"
 
-// demo opens the demo bundle, bundle any bundle of testdata/demo.
+// demo opens the demo bundle.
 func demo(tb testing.TB) *Exported { return bundle(tb, "bundle") }
 
 func bundle(tb testing.TB, name string) *Exported {
@@ -38,8 +38,8 @@ func bundle(tb testing.TB, name string) *Exported {
 // delays are the delays of the published table, in ticks.
 var delays = []int{3, 8, 16}
 
-// With every delay nearly every leg reaches its target, 8 in 20 seconds, no tick starves, and no
-// action is older than the bound that edge-rt prints.
+// With every delay nearly every leg reaches its target, 8 legs end in 20 seconds, no tick starves,
+// and no action is older than the bound that edge-rt prints.
 func TestClosedLoop(t *testing.T) {
 	p := demo(t)
 	for _, delay := range delays {
@@ -60,8 +60,8 @@ func TestClosedLoopWithoutASampler(t *testing.T) {
 	}
 }
 
-// A prefix sent as spans gives the same chunks as one sent as rows, as long as the server has the
-// named chunks; after a restart it costs one chunk, which is counted.
+// A prefix sent as spans gives the same chunks as a prefix sent as rows, as long as the server still has the
+// chunks that the spans name. After the server's restart Missed counts the requests whose chunks it lacks.
 func TestSpansAreTheRowsTheyName(t *testing.T) {
 	p := demo(t)
 	run := func(prefix, faults string) (Result, int) {
@@ -88,7 +88,8 @@ func TestSpansAreTheRowsTheyName(t *testing.T) {
 	}
 }
 
-// The published figures: at least 0.99 per leg on both sides, 8 legs per 20 s.
+// The test repeats the published figures: at least 0.99 of the legs on each side reach their
+// target, and 8 legs end per 20 s.
 func TestClosedLoopFull(t *testing.T) {
 	if os.Getenv(fullEnv) == "" {
 		t.Skipf("takes minutes; set %s=1", fullEnv)
@@ -148,8 +149,8 @@ func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
 	}
 }
 
-// With real pictures and encoders, late and lost answers, the loop still reaches its targets,
-// starves only while answers are lost, and gives the same result when repeated.
+// With compressed pictures, encoders, and late and lost answers, the loop still reaches its
+// targets, starves only while answers are lost, and gives the same result when repeated.
 func TestClosedLoopOverABadLink(t *testing.T) {
 	p := demo(t)
 	cfg := Config{Policy: p, Seeds: 2, Ticks: 600, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true}
@@ -163,7 +164,7 @@ func TestClosedLoopOverABadLink(t *testing.T) {
 	}
 }
 
-// Holding still never scores: every leg times out, and the new target is on the same side.
+// A policy that holds still never scores: every leg times out, and the next target is on the same side.
 func TestHoldingStillScoresNothing(t *testing.T) {
 	r := mustRun(t, Config{Policy: new(still), Seeds: 20, Delay: 8})
 	if b := r.Both(); b.Reached != 0 || b.Collided != 0 || b.TimedOut != 20*2*3 {
@@ -175,7 +176,7 @@ func TestHoldingStillScoresNothing(t *testing.T) {
 	}
 }
 
-// counter answers with its request's number in every row and records the loop's calls.
+// counter is a policy that answers with the number of the request in every row, and records the observations.
 type counter struct {
 	still
 	rows [stillHorizon * sim.DOF]float32
@@ -190,8 +191,8 @@ func (c *counter) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: c.rows[:]}, nil
 }
 
-// With a delay of D ticks exactly D rows run before the merge, the first request
-// leaves at once and unconditioned, and later ones announce D.
+// With a delay of D ticks, the first request leaves at once without a prefix, later requests
+// announce the delay D, and exactly D rows of the old chunk run before a merge.
 func TestLoopTiming(t *testing.T) {
 	for _, delay := range []int{1, 3, 20} {
 		c := new(counter)
@@ -222,7 +223,7 @@ func TestLostAnswersStarveAndRecover(t *testing.T) {
 		Faults: script(t, "faults: [{kind: drop_chunk}]"),
 		Ticks:  210,
 	})
-	if r.Actions != 0 || r.Starved != 0 || r.Requests != 2*10 { // every s_min + epsilon + 1 = 22 ticks
+	if r.Actions != 0 || r.Starved != 0 || r.Requests != 2*10 { // one request in every s_min + epsilon + 1 = 22 ticks
 		t.Errorf("without answers: %d actions, %d starved, %d requests, want 0, 0, 20", r.Actions, r.Starved,
 			r.Requests)
 	}
@@ -270,7 +271,7 @@ type failing struct {
 
 func (f failing) Answer(*Observation) (Answer, error) { return Answer{}, f.err }
 
-// Doubled messages, in both directions, must change nothing but the number of bytes sent.
+// Duplicated messages, in both directions, change nothing except the number of bytes sent.
 func TestDuplicatesChangeNothing(t *testing.T) {
 	run := func(text string) Result {
 		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 3, Ticks: 600, Faults: script(t, text)})
@@ -283,7 +284,7 @@ func TestDuplicatesChangeNothing(t *testing.T) {
 	}
 }
 
-// One robot and one fault of each kind, with figures worked out by hand.
+// One robot meets one fault of each kind, and the results equal figures that were computed by hand.
 func TestFaultsInTheLoop(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
@@ -316,8 +317,8 @@ func TestFaultsInTheLoop(t *testing.T) {
 	}
 }
 
-// A lost request is repeated within the estimate and two ticks, not counting the ticks on which an
-// answer held back by a spike had filled the schedule.
+// The edge repeats a lost request within its latency estimate and two ticks. Ticks do not count on
+// which an answer that a spike had held back has filled the schedule.
 func TestLostRequestsAreRepeatedInTime(t *testing.T) {
 	for _, text := range []string{
 		"faults: [{kind: drop_chunk, share: 0.2}, {kind: drop_observation, share: 0.2}]",

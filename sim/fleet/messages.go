@@ -5,15 +5,15 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// messages encodes messages as edge and server do, for their sizes.
+// messages encodes messages as edge and server do, to get their sizes.
 type messages struct {
 	obs   wire.Observation
 	chunk wire.ActionChunk
 	buf   []byte
 }
 
-// observation returns the bytes of an observation with its header. file is the picture in the sent
-// form, raw or JPEG.
+// observation returns the size in bytes of an observation with its header. file is the picture as
+// it is sent, raw or JPEG.
 func (m *messages) observation(o *Observation, file []byte, width, height int, jpeg bool) int {
 	image := wire.Image{
 		Name:  "observation.images.top",
@@ -51,7 +51,7 @@ func (m *messages) observation(o *Observation, file []byte, width, height int, j
 	return len(m.buf) + wire.HeaderSize
 }
 
-// answer returns the bytes of a chunk with its header.
+// answer returns the size in bytes of a chunk with its header.
 func (m *messages) answer(key int64, a *Answer) int {
 	rows := func(data []float32) wire.Matrix {
 		return wire.Matrix{Rows: len(data) / sim.DOF, Cols: sim.DOF, Data: data}

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
-// request is a message under way: an observation, and later its answer.
+// request is a message on its way: an observation, and later the answer to it.
 type request struct {
 	key      int64
 	obs      Observation
@@ -20,8 +20,8 @@ type request struct {
 	at       time.Duration // when its present way ends
 }
 
-// network simulates the way from request to answer and the server: a mailbox that keeps the newest
-// request, and one worker. Lost messages are reported to loss.
+// network simulates the network in both directions and the server, which has one worker and a
+// mailbox that keeps the newest request. It calls loss for each lost message.
 type network struct {
 	cfg  *Config
 	plan *netfault.Plan
@@ -57,7 +57,8 @@ func newNetwork(cfg *Config, plan *netfault.Plan, loss func(int64, time.Duration
 	}
 }
 
-// open reports whether there is a session; fresh is true once for a new session.
+// open reports whether the session with the server is open. fresh is true in the first call for a
+// new session. When the server restarts, open calls forget.
 func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 	away := n.plan.ServerDown(now)
 	if away && !n.away { // killed: its queue is lost
@@ -99,7 +100,7 @@ func (n *network) send(now time.Duration, f *request) {
 	}
 }
 
-// pass applies an effect; a doubled message becomes two.
+// pass applies an effect to a message and returns the messages that arrive, for example two for a duplicated message.
 func (n *network) pass(line *netfault.Line[*request], effect netfault.Effect, f *request, at time.Duration) []*request {
 	effect = line.Next(effect)
 	var held *request
@@ -145,7 +146,8 @@ func (n *network) advance(now time.Duration, p Policy) error {
 	}
 }
 
-// deposit is the mailbox: it refuses an observation that is not newer than all before.
+// deposit puts an observation into the server's mailbox, or begins its inference when the worker is
+// idle. It drops an observation that is not newer than all before.
 func (n *network) deposit(f *request, p Policy) error {
 	if f.key <= n.newest {
 		return nil
@@ -161,8 +163,8 @@ func (n *network) deposit(f *request, p Policy) error {
 	return nil
 }
 
-// begin starts an inference. Its chunk is computed now and delivered after the spikes that are due
-// and the policy's own time.
+// begin starts an inference. The policy computes the chunk now; it leaves the server after the
+// stops of due spikes and the simulated time of the inference.
 func (n *network) begin(f *request, at time.Duration, p Policy) error {
 	stop := n.plan.Spikes(n.began, at)
 	n.began = at
@@ -189,7 +191,8 @@ func (n *network) finish() {
 	n.outbound = append(n.outbound, f)
 }
 
-// receive returns the newest unread answer that has arrived by now; older ones are dropped.
+// receive returns the newest answer that has arrived by now and was not read yet; nil when there is
+// none. It drops older answers.
 func (n *network) receive(now time.Duration) (newest *request) {
 	for len(n.outbound) > 0 && n.outbound[0].at <= now {
 		f := n.outbound[0]

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// agesMax is the oldest action that is counted by its age, in ticks.
+// agesMax is the largest age, in ticks, that is counted separately; an older action counts as that old.
 const agesMax = 1024
 
 // Side counts the legs towards targets on one side.
@@ -36,7 +36,7 @@ type Outcome struct {
 
 	Actions     int // ticks with an action
 	Starved     int // ticks without one, after the first
-	Waited      int // ticks before the first one, beyond what an answer takes without faults
+	Waited      int // ticks before the first action, without the time of an answer without faults
 	Requests    int
 	Inferences  int // requests that the server computed
 	Superseded  int // requests that a newer one replaced in the server's mailbox
@@ -45,16 +45,16 @@ type Outcome struct {
 	DownBytes   int // chunks
 	Outcomes    map[chunk.Outcome]int
 	MaxEstimate int // longest latency estimate in steps
-	Switches    int // new plans that pass the post on another side than the plan before
+	Switches    int // plans that pass the post on another side than the plan before
 
-	Idles      []int           // ticks of each stretch without an action, after the first action
+	Idles      []int           // length in ticks of each time without an action, after the first action
 	LegTicks   []int           // ticks of each leg that was reached
-	Jumps      []float64       // degrees between the live row and the row that replaced it
-	Seams      []float64       // degrees between a chunk's first action and the extrapolation of the last two
-	Recoveries []time.Duration // from the first message lost to the next merge
-	Again      []int           // ticks from a lost request to the next, less the estimate at the lost one
-	// the same without the ticks on which an older answer had left more actions than the trigger
-	// fires at
+	Jumps      []float64       // degrees between the next live row and the row that replaced it at a merge
+	Seams      []float64       // degrees of a chunk's first action from the line through the last two goals
+	Recoveries []time.Duration // times from the first lost message to the next merge
+	Again      []int           // ticks from a lost request to the next request, minus the lost one's estimate
+	// the same without ticks on which no request was due, because an older answer had left enough
+	// actions
 	AgainDue []int
 
 	ages [agesMax + 1]int
@@ -90,7 +90,7 @@ func (r *Outcome) Both() Side {
 // Success returns the success on both sides together.
 func (r *Outcome) Success() float64 { return r.Both().success() }
 
-// Age returns the q-quantile of the executed actions' age in ticks.
+// Age returns the q-quantile of the ages of executed actions, in ticks.
 func (r *Outcome) Age(q float64) int {
 	seen := 0
 	for ticks, n := range r.ages {

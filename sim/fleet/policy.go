@@ -13,35 +13,35 @@ type Observation struct {
 	Seq       uint64
 	State     [sim.DOF]float32
 	Picture   []byte    // RGB, of the policy's size
-	Prefix    []float32 // live rows in robot units, [rows*DOF], from the step after the capture
-	Model     []float32 // the same in the policy's units, for the leading rows that have them
+	Prefix    []float32 // live rows in robot units, [Rows*DOF], from the step after the capture
+	Model     []float32 // the same in the policy's units, only for the first rows that have them
 	Rows      int
 	Spans     []chunk.Span // instead of the rows
-	Delay     int          // rows that will have run when the answer comes
+	Delay     int          // number of rows that will have run when the answer comes
 	PrefixEnd int          // first row that is free
 }
 
-// Answer is a chunk, [Horizon*DOF] in robot units and in the policy's; Model may
-// be empty.
+// Answer is a chunk: Robot, [Horizon*DOF] in robot units, and Model, the same in the policy's
+// units, which may be empty.
 type Answer struct{ Robot, Model []float32 }
 
-// Policy answers observations: Exported, and in tests rules with known answers.
+// Policy answers observations. Exported is a Policy; tests have policies with known answers.
 type Policy interface {
-	// Horizon returns the rows of an answer, DOF their width.
+	// Horizon returns the number of rows of an answer, and DOF the number of values in a row.
 	Horizon() int
 	DOF() int
 	// Picture returns the size of the policy's pictures, in pixels.
 	Picture() (width, height int)
-	// PrefixEnd returns the largest row at which conditioning ends, 0 for no limit.
+	// PrefixEnd returns the last row at which the conditioning of an answer may end; 0: no limit.
 	PrefixEnd() int
-	// Answer computes a chunk, lent until the next Answer.
+	// Answer computes a chunk, which is valid until the next call of Answer.
 	Answer(o *Observation) (Answer, error)
-	// Forget drops the server's memory of a robot, after a restart of the server.
+	// Forget drops the server's memory of the robot's chunks, as a restart of the server does.
 	Forget()
 }
 
-// Exported is a policy bundle in ONNX Runtime, one request at a time. It counts
-// requests per conditioning mode.
+// Exported is a policy bundle that ONNX Runtime runs, one request at a time. It counts the requests
+// of each conditioning mode.
 type Exported struct {
 	Model  *policy.Model
 	Modes  map[policy.Mode]int
@@ -50,7 +50,7 @@ type Exported struct {
 	past *policy.History
 }
 
-// NewExported returns a policy on the first row of an opened model.
+// NewExported returns a policy that uses the first batch row of an opened model.
 func NewExported(m *policy.Model) *Exported {
 	return &Exported{Model: m, Modes: map[policy.Mode]int{},
 		past: policy.NewHistory(m.Bundle().ChunkSize, m.Bundle().ActionDim)}
@@ -62,8 +62,8 @@ func (e *Exported) Horizon() int { return e.Model.Bundle().ChunkSize }
 // DOF returns the bundle's action dimension.
 func (e *Exported) DOF() int { return e.Model.Bundle().ActionDim }
 
-// Picture returns the size of the bundle's camera, or the simulator's own for a bundle without a
-// camera.
+// Picture returns the size of the pictures of the bundle's first camera, or of the simulator's
+// native picture for a bundle without a camera.
 func (e *Exported) Picture() (width, height int) {
 	if cameras := e.Model.Bundle().Cameras; len(cameras) > 0 {
 		return cameras[0].W, cameras[0].H
@@ -93,8 +93,8 @@ func (e *Exported) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: m.ChunkRobot(0), Model: m.ChunkModel(0)}, nil
 }
 
-// prefix fills the rows that condition the answer, and returns their number; as in the server, one
-// forgotten row drops all.
+// prefix fills in the rows that condition the answer, and returns their number. As in the server,
+// it returns 0 when one span's rows are forgotten.
 func (e *Exported) prefix(o *Observation) (rows int) {
 	dst := e.Model.Prefix(0)
 	if len(o.Spans) == 0 {
@@ -111,5 +111,5 @@ func (e *Exported) prefix(o *Observation) (rows int) {
 	return rows
 }
 
-// Forget drops the chunks that a request may name.
+// Forget drops all earlier chunks, which the spans of a request name.
 func (e *Exported) Forget() { e.past.Clear() }

@@ -8,8 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// qualities are the tested pictures: raw, and JPEG of two qualities, through the real encoder and
-// decoder.
+// qualities are the tested JPEG qualities, with the real encoder and decoder; 0: raw pictures.
 var qualities = []int{0, 90, 60}
 
 // comparePictures plays the same worlds with each quality. The seeds, targets, noise and delays are
@@ -26,7 +25,7 @@ func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
 	return results
 }
 
-// JPEG at the default quality costs the demo policy nothing, at 60 almost nothing.
+// Pictures as JPEG of the default quality do not make the demo policy worse, and at quality 60 hardly.
 func TestPicturesAsJPEG(t *testing.T) {
 	results := comparePictures(t, 2, 600)
 	for _, q := range qualities {
@@ -41,7 +40,7 @@ func TestPicturesAsJPEG(t *testing.T) {
 	}
 }
 
-// The published figures: 200 episodes of 20 s with each kind of picture.
+// The test repeats the published figures: 200 episodes of 20 s with each kind of picture.
 func TestPicturesAsJPEGFull(t *testing.T) {
 	if os.Getenv(fullEnv) == "" {
 		t.Skipf("takes minutes; set %s=1", fullEnv)

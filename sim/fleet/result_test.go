@@ -14,8 +14,8 @@ type Result struct {
 	Delay int
 }
 
-// Run runs Seeds worlds in each direction, one after the other, and returns their result. It fails
-// when the config is impossible or the policy fails.
+// Run plays Seeds worlds in each direction, one after the other, and returns the sum of their
+// outcomes. It fails when the config is impossible or the policy fails.
 func Run(cfg Config) (Result, error) {
 	r, err := Open(cfg)
 	if err != nil {
@@ -75,17 +75,17 @@ func (r *Result) per20s(n int) float64 {
 	return float64(n) * defaultTicks / float64(r.Ticks) / float64(r.Runs)
 }
 
-// LegsPer20s returns the legs that a robot ends in 20 seconds.
+// LegsPer20s returns the mean number of legs that a robot ends in 20 seconds.
 func (r *Result) LegsPer20s() float64 { return r.per20s(r.Both().legs()) }
 
-// StarvedPer20s returns the ticks in 20 seconds on which a robot had no action.
+// StarvedPer20s returns the mean number of starved ticks of a robot in 20 seconds.
 func (r *Result) StarvedPer20s() float64 { return r.per20s(r.Starved) }
 
-// RequestsPer20s returns the requests of a robot in 20 seconds.
+// RequestsPer20s returns the mean number of requests of a robot in 20 seconds.
 func (r *Result) RequestsPer20s() float64 { return r.per20s(r.Requests) }
 
-// LegSeconds returns the q-quantile of a reached leg's time in seconds, 0
-// without one.
+// LegSeconds returns the q-quantile of the duration of reached legs in seconds; 0 when no leg was
+// reached.
 func (r *Outcome) LegSeconds(q float64) float64 { return float64(Quantile(r.LegTicks, q)) / FPS }
 
 // Jump returns the q-quantile of the jumps of pan or elbow at merges, in degrees.
@@ -102,8 +102,8 @@ func (r *Result) String() string {
 		r.Jump(.5), r.Jump(.95), r.StarvedPer20s(), r.RequestsPer20s(), r.Age(.99), r.MaxEstimate)
 }
 
-// still answers every observation with its own state: the policy that must not
-// score.
+// still is a policy that answers every observation with the observation's state, so that the arm
+// never moves.
 type still struct {
 	chunk [stillHorizon * sim.DOF]float32
 }

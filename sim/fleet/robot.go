@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// Robot is one arm with its link. It plays one world after the other.
+// Robot is one arm with its network and server. It plays one world after the other.
 //
 // Owner: one goroutine.
 type Robot struct {
@@ -43,7 +43,7 @@ type Robot struct {
 	row       Tick
 }
 
-// Open checks the config and returns a robot; its caller closes it.
+// Open checks the config and returns a robot, which the caller must close.
 func Open(cfg Config) (r *Robot, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (r *Robot) newCore() error {
 	return nil
 }
 
-// tick is one period in the edge's order. The state is the state at the tick's begin; the servos
-// move towards the goal until the next.
+// tick runs one period, in the order of the edge's tick. It reads the state at the beginning of the
+// period; then the servos move towards the goal until the next tick.
 func (r *Robot) tick(tick int) error {
 	now := time.Duration(tick) * Period
 	at := rt.Instant(now)
@@ -185,7 +185,7 @@ func (r *Robot) observe() {
 	}
 }
 
-// act runs the due action; without one the last goal, if any, is held.
+// act runs the due action. When none is due, the last goal stays.
 func (r *Robot) act(now rt.Instant) {
 	action := r.core.Next(now)
 	switch {
@@ -212,7 +212,7 @@ func (r *Robot) act(now rt.Instant) {
 		r.out.Idles[len(r.out.Idles)-1]++
 		r.row.Starved = true
 		r.seams.hold(r.goal)
-	// an answer merged on one tick runs on the next
+	// an answer that is merged on one tick runs on the next tick
 	case time.Duration(now) > 2*r.cfg.Network+r.cfg.Compute+r.net.plan.Latency()+2*Period:
 		r.out.Waited++
 		r.row.Starved = true
@@ -279,8 +279,8 @@ func (r *Robot) sendRequest(tick int, now time.Duration) error {
 	return nil
 }
 
-// encoder rounds a joint's value to the resolution of a 4096-step encoder: 360 degrees for the arm,
-// half a turn for the gripper's 100 percent.
+// encoder rounds a joint's value to the resolution of a 4096-step encoder, whose steps are 360
+// degrees for an arm's joint; the gripper's 100 percent are about half a turn.
 func encoder(joint int, v float64) float64 {
 	if joint == sim.DOF-1 {
 		return math.RoundToEven(v*20) / 20

@@ -14,13 +14,13 @@ const (
 	elbow = 2
 )
 
-// seams finds the points at which the motion passes from one chunk to the next.
+// seams finds the goals at which the motion changes from one chunk to the next.
 type seams struct {
 	seq   uint64 // request whose action ran last
 	last  [2]float64
 	speed [2]float64 // per tick
 	ran   int        // number of actions
-	way   int        // side of the post on which the newest plan passes, 0: no plan yet in this leg
+	way   int        // side on which this leg's newest plan passes the post; 0: no plan yet
 }
 
 // step takes an executed goal and reports whether it is the first one of another chunk. jump is its distance from where
@@ -40,13 +40,13 @@ func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool
 	return jump, seam
 }
 
-// hold notes a tick without an action: the arm does not move.
+// hold notes a tick without an action, on which the goal does not move.
 func (s *seams) hold(goal [sim.DOF]float64) {
 	s.last, s.speed = [2]float64{goal[pan], goal[elbow]}, [2]float64{}
 }
 
-// turn returns 1 when a new plan passes the post on the other side, which is a mode switch,
-// otherwise 0.
+// turn returns 1 when a new plan passes the post on another side than the leg's plan before, which
+// is a mode switch, otherwise 0.
 func (s *seams) turn(rows []float32, post sim.Point) int {
 	way := wayOf(rows, post)
 	switched := way != 0 && s.way != 0 && way != s.way
@@ -59,7 +59,7 @@ func (s *seams) turn(rows []float32, post sim.Point) int {
 	return 0
 }
 
-// Replay computes the ages and seams of an Outcome from actions recorded elsewhere, in their order.
+// Replay computes the ages and seams of an Outcome from recorded actions, which the caller adds in their order.
 type Replay struct {
 	Out   *Outcome
 	seams seams
@@ -67,8 +67,8 @@ type Replay struct {
 	goal  [sim.DOF]float64
 }
 
-// Add adds an action: the time at which it ran, the age of its observation at that time, its values
-// and its request.
+// Add adds an action that ran at the time at, when its observation had the given age. seq is the
+// number of its request.
 func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
 	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm was at rest meanwhile
 		f.seams.hold(f.goal)
@@ -80,8 +80,8 @@ func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64)
 	f.at, f.goal = at, action
 }
 
-// wayOf returns +1 when the tip passes the post on its far side, -1 on the near one, 0 when the
-// rows do not pass it.
+// wayOf returns +1 when the tip passes the post on the far side, -1 when it passes on the near
+// side, and 0 when the rows do not pass the post.
 func wayOf(rows []float32, post sim.Point) int {
 	var before sim.Point
 	for i := 0; i+sim.DOF <= len(rows); i += sim.DOF {
@@ -97,9 +97,9 @@ func wayOf(rows []float32, post sim.Point) int {
 	return 0
 }
 
-// losses follows a lost message until a merge makes up for the loss.
+// losses measures the times from a lost message to the next merge, and from a lost request to the next request.
 type losses struct {
-	since    time.Duration // when the first message since the last merge was lost, -1: no message was
+	since    time.Duration // when the first message was lost since the last merge; -1: none was lost
 	requests []sentRequest
 }
 
@@ -107,8 +107,8 @@ type sentRequest struct {
 	key            int64
 	tick, estimate int
 	lost           bool
-	// ticks from its estimate to the next request on which more actions were left than the trigger
-	// fires at
+	// ticks between its estimate and the next request on which enough actions were left, so that no
+	// request was due
 	full int
 }
 
@@ -144,7 +144,8 @@ func (l *losses) recover(now time.Duration, out *Outcome) {
 	}
 }
 
-// finish counts the losses without a merge, and the time until the next request left.
+// finish ends the measurement at the end of the world: it records a loss that no merge has ended,
+// and for each lost request the ticks until the next request.
 func (l *losses) finish(end time.Duration, out *Outcome) {
 	l.recover(end, out)
 	for i, r := range l.requests {

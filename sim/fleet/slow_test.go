@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// slowRobot is a robot with the edge's own tick, and its mailbox at a server.
+// slowRobot is a robot with the edge's own tick, and with its mailbox at the server.
 type slowRobot struct {
 	core follow.Core
 	ask  chunk.Ask
@@ -108,9 +108,9 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 	return list, inferences
 }
 
-// Goal: every inference of a slow policy moves an arm: those of one robot at 8 and 4.9 s each, and
-// those of seven robots at 1.6 s that wait for each other, within the age limits that edge-rt
-// derives for them (edge's TestLimitsFollowThePolicy).
+// Goal: every inference of a slow policy moves an arm, with the age limits that edge-rt derives
+// (TestLimitsFollowThePolicy in edge). This holds for one robot with inferences of 8 s or 4.9 s,
+// and for seven robots that share a server with inferences of 1.6 s.
 func TestSlowPoliciesMoveArms(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -136,7 +136,7 @@ func TestSlowPoliciesMoveArms(t *testing.T) {
 		}
 		t.Logf("%s: %d inferences, %d joined, %d actions", tt.name, inferences, joined, actions)
 		least := inferences
-		if tt.schedule == "append" { // it accepts the first answer; repeats sent while actions ran come second
+		if tt.schedule == "append" { // it accepts the first answer, and drops those to repeated requests
 			least = inferences * 2 / 3
 		}
 		if inferences < int(time.Minute/tt.took) || joined < least {

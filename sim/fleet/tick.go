@@ -7,14 +7,14 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// Tick holds the events of one tick, for tables and plots. Instants count from the start of the
-// world; a time that does not apply is 0.
+// Tick holds the events of one tick, for tables and plots. Times count from the start of the world.
+// A time is 0 when its event did not happen.
 type Tick struct {
 	Seed      uint64
 	Direction int
 	Tick      int
 
-	Step     int64 // action step that ran last, -1 before the first
+	Step     int64 // action step that ran last; -1 before the first action
 	Size     int   // actions left at the tick's end
 	Estimate int   // estimated round trip in ticks
 	Cooldown int   // ticks until a request may leave

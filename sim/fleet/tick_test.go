@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// An observation is received at its arrival, also while the server pauses or is busy with the one
-// before.
+// The server receives an observation when it arrives, even while the server stops or is busy with
+// the observation before.
 func TestServerReceivesAtArrival(t *testing.T) {
 	const way = 4 * time.Millisecond
 	received, late := 0, 0
@@ -47,7 +47,7 @@ func TestMaxAge(t *testing.T) {
 	}
 }
 
-// ramper answers with a ramp of 10 degrees per row on every joint.
+// ramper is a policy that answers with a ramp of 10 degrees per row on every joint.
 type ramper struct{ still }
 
 func (r *ramper) Answer(*Observation) (Answer, error) {
@@ -57,7 +57,7 @@ func (r *ramper) Answer(*Observation) (Answer, error) {
 	return Answer{Robot: r.chunk[:]}, nil
 }
 
-// Stages and gate are the edge's own: the arm gets their results.
+// The goals of the arm are the results of the edge's own stages and gate.
 func TestStagesAndGate(t *testing.T) {
 	row := func(v float32) []float32 { return slices.Repeat([]float32{v}, sim.DOF) }
 	for _, tt := range []struct {

@@ -2,12 +2,12 @@ package motor
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// EncoderFault is an error of an encoder's readings. The servo's own loop believes them: it drives
-// the shaft until the wrong reading equals the goal. The zero value is no fault.
+// EncoderFault is an error of an encoder's readings. The servo's control loop uses the wrong
+// readings: it drives the shaft until the reading equals the goal. The zero value is no fault.
 type EncoderFault struct {
 	Offset int     // counts, added to the true position
 	Drift  float64 // counts per second, added
-	Stuck  bool    // its reading stays as it was when the fault began
+	Stuck  bool    // the reading stays as it was when the fault began
 	Silent bool    // no error bit reports the fault
 }
 
@@ -18,7 +18,7 @@ type Encoder struct {
 	stuck int // reading at since
 }
 
-// Fail begins a fault, or with the zero value ends one, while the shaft is at place.
+// Fail begins a fault, or ends it when f is the zero value. place is the shaft's present position.
 //
 //rt:noalloc
 func (e *Encoder) Fail(f EncoderFault, place int, now rt.Instant) {
@@ -30,7 +30,7 @@ func (e *Encoder) Fail(f EncoderFault, place int, now rt.Instant) {
 //rt:noalloc
 func (e *Encoder) Faulty() bool { return e.fault.Offset != 0 || e.fault.Drift != 0 || e.fault.Stuck }
 
-// Reported reports whether the servo has detected an active fault.
+// Reported reports whether a fault is active that the servo reports by an error bit.
 //
 //rt:noalloc
 func (e *Encoder) Reported() bool { return e.Faulty() && !e.fault.Silent }
@@ -48,8 +48,8 @@ func (e *Encoder) Read(place int, now rt.Instant) int {
 	return place + e.fault.Offset + Round(e.fault.Drift*now.Sub(e.since).Seconds())
 }
 
-// Target returns the position to which a control loop drives a shaft, now at place, so that the
-// encoder reads goal. A stuck encoder never reads it, so the shaft runs to the end of its counts.
+// Target returns the position to which a control loop drives a shaft, now at place, so that the encoder reads
+// goal. A stuck encoder never reads another goal, so the shaft runs to the end of its counts.
 //
 //rt:noalloc
 func (e *Encoder) Target(goal, place, counts int, now rt.Instant) int {

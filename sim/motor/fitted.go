@@ -17,7 +17,7 @@ type Load struct {
 	Backlash         int // counts of play, visible to the encoder
 }
 
-// Mode is the controlled quantity of a servo's firmware.
+// Mode is the quantity that a servo's firmware controls.
 type Mode uint8
 
 const (
@@ -27,8 +27,8 @@ const (
 	Current
 )
 
-// Loop is the control loop of a servo's firmware under torque: gains, limits and the goals of the
-// other modes in the motor's own units.
+// Loop is the control loop of a servo's firmware: its gains and limits, and its goals in the modes
+// other than Position.
 type Loop struct {
 	Mode      Mode
 	Gain      float64 // P: duty per count of error
@@ -48,8 +48,8 @@ type Loop struct {
 	Damped    bool    // without torque the windings are shorted, which brakes
 }
 
-// Fitted is a chain of DC motors whose constants were fitted to measurements, each with a position
-// loop, friction and a load. Every call integrates them at 1 kHz up to its instant.
+// Fitted is a chain of DC motors whose constants were fitted to measurements, each with a control loop, friction and a
+// load. Every call integrates the motion of its motor, at 1 kHz, up to the instant of the call.
 //
 // Source: Rhoban/bam.
 type Fitted struct{ joints []fittedJoint }
@@ -75,13 +75,13 @@ type fittedJoint struct {
 
 const (
 	fittedStep = time.Millisecond
-	catchUpMax = 2000 // most steps that one call integrates; in the time before them nothing moves
+	catchUpMax = 2000 // most steps that one call integrates; nothing moves in the time before
 	dutyMax    = 0.97
 	stuckBelow = 1e-3 // rad/s below which friction may hold the shaft
 	speedGain  = 4.0  // mode Velocity: duty per unit of relative error
 )
 
-// NewFitted returns motors in the middle of their range.
+// NewFitted returns motors whose shafts are in the middle of their range.
 func NewFitted(joints []Joint, now rt.Instant) *Fitted {
 	f := &Fitted{joints: make([]fittedJoint, len(joints))}
 	for i := range joints {
@@ -187,7 +187,7 @@ func (j *fittedJoint) step(dt float64) {
 	if math.Abs(w) < stuckBelow && math.Abs(push) <= m.Coulomb {
 		j.speed = 0
 	} else {
-		// Friction opposes the motion, and cannot reverse it by itself.
+		// Friction opposes the motion; friction alone cannot reverse it.
 		inertia := m.Inertia + j.Load.Inertia
 		direction := w
 		if math.Abs(w) < stuckBelow {
@@ -205,7 +205,7 @@ func (j *fittedJoint) step(dt float64) {
 	j.seen = min(max(j.seen, j.place-play), j.place+play)
 }
 
-// stop keeps the joint between its stops and on its side of an obstacle.
+// stop keeps the joint between its stops, and keeps it from passing an obstacle.
 //
 //rt:noalloc
 func (j *fittedJoint) stop() {
@@ -222,8 +222,8 @@ func (j *fittedJoint) stop() {
 	}
 }
 
-// shape moves the trajectory towards the goal: at once, or within its limits of speed and
-// acceleration.
+// shape moves the trajectory's target to the goal at once, or towards it within the limits of speed
+// and acceleration.
 //
 //rt:noalloc
 func (j *fittedJoint) shape(dt float64) {
@@ -249,7 +249,7 @@ func (j *fittedJoint) shape(dt float64) {
 	}
 }
 
-// effort returns the duty that the firmware applies.
+// effort returns the duty that the firmware applies in its mode.
 //
 //rt:noalloc
 func (j *fittedJoint) effort() (duty float64) {
@@ -272,7 +272,7 @@ func (j *fittedJoint) effort() (duty float64) {
 	return min(max(duty, -limit), limit)
 }
 
-// positionDuty returns the duty that moves the shaft to the trajectory.
+// positionDuty returns the duty that moves the shaft towards the trajectory's target.
 //
 //rt:noalloc
 func (j *fittedJoint) positionDuty(limit float64) (duty float64) {

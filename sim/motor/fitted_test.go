@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The sum of the I gain is cleared with the torque.
+// When the torque is switched off, the sum of the I gain is cleared.
 func TestTorqueOffForgetsTheSum(t *testing.T) {
 	f := NewFitted([]Joint{{
 		Motor:  Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5},
@@ -29,7 +29,7 @@ func TestTorqueOffForgetsTheSum(t *testing.T) {
 	rttest.Want(t, f.joints[0].summed, 0, "rest of the sum")
 }
 
-// No call of a motor allocates on the simulator's thread.
+// No call of a motor allocates, since the simulator's thread calls them.
 func TestMotorsAllocateNothing(t *testing.T) {
 	joints := []Joint{{Motor: Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Stall: 1.5}, Counts: 4096, Arc: 6.28}}
 	fitted, ideal := NewFitted(joints, 0), NewIdeal(joints)
@@ -49,7 +49,7 @@ func TestMotorsAllocateNothing(t *testing.T) {
 	})
 }
 
-// All motors load one supply; a motor's new current replaces its old one.
+// All motors load one supply, and a motor's new current replaces its old current.
 func TestTheSupplySagsUnderTheLoadOfAll(t *testing.T) {
 	var r Rail
 	r.Draw(0, 2)

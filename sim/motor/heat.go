@@ -21,17 +21,17 @@ type Heat struct {
 	source  float64 // degrees from another source
 }
 
-// NewHeat returns the temperature of a motor that was off for long.
+// NewHeat returns the temperature of a motor that was off for a long time.
 //
 //rt:noalloc
 func NewHeat(now rt.Instant) Heat { return Heat{Celsius: ambient, at: now} }
 
-// Since returns the seconds since the last update of the temperature.
+// Since returns the time from the last update of the temperature to now, in seconds.
 //
 //rt:noalloc
 func (h *Heat) Since(now rt.Instant) float64 { return now.Sub(h.at).Seconds() }
 
-// Advance updates the temperature to an instant; the motor drew amps until then.
+// Advance updates the temperature to now. The motor drew amps since the last update.
 //
 //rt:noalloc
 func (h *Heat) Advance(m *Motor, amps float64, now rt.Instant) {
@@ -45,7 +45,8 @@ func (h *Heat) Advance(m *Motor, amps float64, now rt.Instant) {
 	h.at = now
 }
 
-// Add raises the temperature of the housing at once by degrees that stay; 0 removes their source.
+// Add simulates another source of heat: it raises the temperature by degrees at once, and the
+// source keeps it up. 0 removes the source.
 //
 //rt:noalloc
 func (h *Heat) Add(degrees float64) {
@@ -56,12 +57,12 @@ func (h *Heat) Add(degrees float64) {
 // Rail is the supply that all motors of a bus share.
 type Rail struct{ amps float64 }
 
-// Draw replaces one motor's current before by its current now.
+// Draw replaces one motor's earlier current, before, by its present current, now.
 //
 //rt:noalloc
 func (r *Rail) Draw(before, now float64) { r.amps = max(r.amps+now-before, 0) }
 
-// Volts returns the voltage of a supply under the load of all motors.
+// Volts returns the voltage under the load of all motors; supply is the voltage without load.
 //
 //rt:noalloc
 func (r *Rail) Volts(supply float64) float64 { return max(supply-min(r.amps*railOhm, sagMax), 0) }

@@ -8,14 +8,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// turnPerSecond is the speed of an ideal shaft as a share of its encoder's range per second.
+// turnPerSecond is the share of its encoder's range that an ideal shaft turns in a second.
 const turnPerSecond = 0.75
 
-// Ideal is a chain of shafts that start in the middle, turn at a constant speed towards their goal,
-// and without torque sink or stay.
+// Ideal is a chain of shafts. Under torque a shaft turns at a constant speed towards its goal;
+// without torque it sinks or stays.
 type Ideal struct{ shafts []idealShaft }
 
-// idealShaft moves from place, its position at instant since.
+// idealShaft is a shaft that was at place at the instant since, and moves from there.
 type idealShaft struct {
 	place, goal float64
 	speed       float64 // counts per second
@@ -33,7 +33,7 @@ func NewIdeal(joints []Joint) *Ideal {
 	return f
 }
 
-// NewIdealAt returns n shafts at a count, which turn to their goals at speed counts per second.
+// NewIdealAt returns n shafts at the count raw, which turn to their goals at speed counts per second.
 func NewIdealAt(n, raw int, speed float64) *Ideal {
 	at := float64(raw)
 	return &Ideal{slices.Repeat([]idealShaft{{place: at, goal: at, speed: speed}}, n)}

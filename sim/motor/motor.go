@@ -1,9 +1,9 @@
-// Package motor is the physics of a simulated servo: motors, shafts and obstacles, encoders that
-// fail, heat and supply. It has no registers, ids or packets; positions are encoder counts.
+// Package motor simulates the physics of a servo: motors, shafts and obstacles, encoders that fail,
+// heat and supply. It has no registers, ids or packets. Positions are encoder counts.
 //
-// Its inputs are goals and a Loop, its outputs position, speed, duty and current. ideal.go has
-// shafts that reach any goal at one speed, fitted.go motors with friction and a load; encoder.go
-// falsifies a shaft's reading, obstacle.go limits its travel, heat.go sums up its losses.
+// Its inputs are goals and a Loop, its outputs position, speed, duty and current. ideal.go has shafts that reach any
+// goal at one speed, and fitted.go motors with friction and a load. encoder.go falsifies a shaft's reading, obstacle.go
+// limits a shaft's travel, and heat.go computes a motor's temperature and the supply's voltage.
 package motor
 
 import "math"
@@ -26,14 +26,14 @@ type Joint struct {
 
 const restBelow = 2.0 // counts/s up to which a shaft does not move
 
-// AtRest reports whether a speed in counts per second is no motion.
+// AtRest reports whether a speed, in counts per second, is so low that the shaft counts as at rest.
 //
 //rt:noalloc
 func AtRest(speed float64) bool { return math.Abs(speed) <= restBelow }
 
-// Effort computes the effort of an ideal shaft: under torque at a speed in counts per second, or
-// pressed against an obstacle with its goal pressed counts beyond it. demand is the duty without
-// its limit.
+// Effort computes the duty and the current of an ideal shaft. When pressed is not 0, the shaft
+// presses against an obstacle, and its goal is pressed counts beyond it. Otherwise it moves at
+// speed counts per second, with effort only under torque. demand is the duty before its limit.
 //
 //rt:noalloc
 func (j *Joint) Effort(l *Loop, pressed int, torque bool, speed float64) (duty, amps, demand float64) {

@@ -11,13 +11,13 @@ import (
 type Obstacle struct {
 	On      bool
 	Lo, Hi  int
-	Object  bool       // held by the shaft: it falls when the shaft does not press on it any more
+	Object  bool       // an object that the shaft holds: it falls when the shaft stops pressing
 	Gripped bool       // the shaft has pressed on the object
-	slack   rt.Instant // start of the time without pressure; 0: the shaft presses
+	slack   rt.Instant // start of the time without pressure on a gripped object; 0: none
 }
 
-// ObstacleAt returns an obstacle at a count, for a shaft at place. When at equals place, the shaft
-// cannot move either way.
+// ObstacleAt returns an obstacle at the count at for a shaft whose position is place. When at
+// equals place, the shaft cannot move in either direction.
 //
 //rt:noalloc
 func ObstacleAt(at, place int, object bool) Obstacle {
@@ -36,7 +36,7 @@ func ObstacleAt(at, place int, object bool) Obstacle {
 	return o
 }
 
-// Clamp returns the count nearest to raw on this side of the obstacle.
+// Clamp returns the count nearest to raw that the shaft can reach.
 //
 //rt:noalloc
 func (o *Obstacle) Clamp(raw int) int {
@@ -56,7 +56,7 @@ func (o *Obstacle) Blocks(place, off int) bool {
 // dropAfter is the time without pressure after which a held object falls.
 const dropAfter = 50 * time.Millisecond
 
-// Press notes whether the shaft presses on an object, and reports whether the object falls.
+// Press reports whether the object falls. firm is true while the shaft presses on it.
 //
 //rt:noalloc
 func (o *Obstacle) Press(firm bool, now rt.Instant) (falls bool) {
@@ -69,8 +69,8 @@ func (o *Obstacle) Press(firm bool, now rt.Instant) (falls bool) {
 	return Lasts(&o.slack, o.Gripped && !firm, dropAfter, now)
 }
 
-// Lasts reports whether a condition has held for d. since holds the start of that time, 0 when the
-// condition does not hold.
+// Lasts reports whether a condition has held for the time d. holds is the condition now. Lasts
+// keeps the time since which the condition holds in *since, 0 when it does not hold.
 //
 //rt:noalloc
 func Lasts(since *rt.Instant, holds bool, d time.Duration, now rt.Instant) bool {

@@ -8,12 +8,12 @@ import "time"
 type Line[T any] struct {
 	held    T
 	holding bool
-	free    time.Duration // when the last byte on the line has left
+	free    time.Duration // when the line has sent its last byte
 	count   int           // messages since the last one lost to Effect.Nth
 }
 
-// Next counts a message, once before Pass, and marks every nth as lost where the effect demands
-// that.
+// Next counts a message and returns its effect, which is lost for every nth message if f.Nth is
+// set. The caller calls it once for each message, before Pass.
 func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {
 		return f
@@ -25,7 +25,7 @@ func (l *Line[T]) Next(f Effect) Effect {
 }
 
 // Pass appends to out the messages that arrive when m is sent under the effect f: zero messages, m,
-// m twice, or m and then the held one. lost is the number of messages that never arrive.
+// m twice, or m and then the held one. lost is the number of messages that have now been lost.
 func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 	if f.Lost {
 		return out, 1
@@ -34,7 +34,7 @@ func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 		held := l.held
 		l.Drop()
 		out = append(out, m)
-		if !f.Reorders { // the window is over: the held messages are lost
+		if !f.Reorders { // the fault is over: the held message is lost
 			return out, 1
 		}
 		return append(out, held), 0
@@ -62,8 +62,8 @@ func (l *Line[T]) Drop() {
 	l.held, l.holding = none, false
 }
 
-// Arrival returns when a message of this size that leaves at the given instant has crossed the
-// line.
+// Arrival returns the instant at which a message that leaves at the instant at, with a size of
+// bytes, has crossed the line.
 func (l *Line[T]) Arrival(at time.Duration, f Effect, bytes int) time.Duration {
 	if f.Rate > 0 {
 		at = max(at, l.free) + time.Duration(float64(bytes)/float64(f.Rate)*float64(time.Second))

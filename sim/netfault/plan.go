@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Plan is a script with a seed. It gives the effect on a message at an instant. All its methods are
-// pure; instants count from the start of the episode.
+// Plan is a script with a seed. It determines the effect on a message at an instant. All its
+// methods are pure. Instants count from the start of the episode.
 type Plan struct {
 	faults  []Fault
 	compute []Point
@@ -28,21 +28,21 @@ func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 // Effect is the plan's effect on one message.
 type Effect struct {
 	Lost       bool
-	Nth        int // every nth message of its direction is lost, see Line.Next; 0: no message
+	Nth        int // every nth message of the direction is lost, see Line.Next; 0: none
 	Duplicated bool
-	Held       bool          // until the next message of its direction has passed
-	Reorders   bool          // an earlier held message may pass after this one
+	Held       bool          // held until the direction's next message has passed
+	Reorders   bool          // a message that is held now may pass after this message
 	Delay      time.Duration // latency and jitter
-	Rate       int           // bytes a second of the line, 0: no limit
+	Rate       int           // bytes per second of the line; 0: no limit
 }
 
-// Observation returns the effect of an observation that leaves the robot at this instant.
+// Observation returns the effect on an observation that leaves the robot at this instant.
 func (p *Plan) Observation(at time.Duration) Effect {
 	return p.effect(at, DropObservation, DuplicateObservation, ReorderObservation, 0)
 }
 
-// Chunk returns the effect of a chunk that reaches the robot at this instant. Delay and Rate apply
-// to its way: take them from the effect at its departure.
+// Chunk returns the effect on a chunk that reaches the robot at this instant. Only Delay and Rate depend on
+// another instant: the caller takes them from the effect at the instant at which the chunk leaves the server.
 func (p *Plan) Chunk(at time.Duration) Effect {
 	return p.effect(at, DropChunk, DuplicateChunk, ReorderChunk, 1)
 }
@@ -89,7 +89,7 @@ func (p *Plan) effect(at time.Duration, drop, double, reorder Kind, direction ui
 	return f
 }
 
-// place returns the instant within the points of a trace.
+// place converts an instant of the episode to an instant of a trace's points.
 func (p *Plan) place(fault int, at time.Duration) time.Duration {
 	f := &p.faults[fault]
 	at -= f.At
@@ -102,7 +102,7 @@ func (p *Plan) place(fault int, at time.Duration) time.Duration {
 	return at
 }
 
-// state returns the last point at an instant or before, nil before the first.
+// state returns the newest point that is not after an instant; nil when the instant is before the first point.
 func state(points []Point, at time.Duration) *Point {
 	n, exact := slices.BinarySearchFunc(points, at, func(p Point, at time.Duration) int {
 		return cmp.Compare(p.At, at)
@@ -116,8 +116,7 @@ func state(points []Point, at time.Duration) *Point {
 	return &points[n-1]
 }
 
-// Compute returns the time beyond the usual one that the policy needs for an inference that begins
-// at this instant.
+// Compute returns the additional time of an inference that begins at this instant.
 func (p *Plan) Compute(at time.Duration) time.Duration {
 	if point := state(p.compute, at); point != nil {
 		return point.Delay
@@ -135,8 +134,9 @@ func (p *Plan) ServerDown(at time.Duration) bool {
 	return false
 }
 
-// NextOutage returns the next time for which the server is down; ok is false when it stays up.
-// Where restarts overlap, ServerDown(until) is true, and NextOutage(until) returns the next part.
+// NextOutage returns the next time in which the server is down: from at or later until until. ok is
+// false when the server stays up. When restarts overlap, ServerDown(until) is true, and
+// NextOutage(until) returns the next part of the outage.
 func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool) {
 	for i := range p.faults {
 		f := &p.faults[i]
@@ -152,7 +152,7 @@ func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool)
 	return from, until, ok
 }
 
-// next returns the first instant, at or later, at which the fault acts.
+// next returns the first instant, not before at, at which the fault is active; false when there is none.
 func (f *Fault) next(at time.Duration) (time.Duration, bool) {
 	switch {
 	case at <= f.At:
@@ -165,12 +165,12 @@ func (f *Fault) next(at time.Duration) (time.Duration, bool) {
 	return f.windowStart(at) + f.Every, true
 }
 
-// windowStart returns the start of the last window that began at an instant or before.
+// windowStart returns the start of the newest window that does not begin after an instant.
 func (f *Fault) windowStart(at time.Duration) time.Duration {
 	return f.At + time.Duration(max(f.windows(at)-1, 0))*f.Every
 }
 
-// Latency returns the delay that latency faults without a start add to every answer.
+// Latency returns the delay that the latency faults that are active from the start add to an answer.
 func (p *Plan) Latency() (d time.Duration) {
 	for i := range p.faults {
 		if f := &p.faults[i]; f.Kind == Latency && f.Active(0) {
@@ -180,7 +180,7 @@ func (p *Plan) Latency() (d time.Duration) {
 	return d
 }
 
-// Spikes returns how long the server stops for all spikes due in (after, until].
+// Spikes returns for how long the server stops because of the spikes that begin in (after, until].
 func (p *Plan) Spikes(after, until time.Duration) (stop time.Duration) {
 	for i := range p.faults {
 		if f := &p.faults[i]; f.Kind == Spike {
@@ -190,8 +190,7 @@ func (p *Plan) Spikes(after, until time.Duration) (stop time.Duration) {
 	return stop
 }
 
-// Active reports whether the fault acts at this instant. A spike acts for as
-// long as its delay.
+// Active reports whether the fault acts at this instant. A spike is active for its Delay.
 func (f *Fault) Active(at time.Duration) bool {
 	if at < f.At {
 		return false
@@ -207,7 +206,7 @@ func (f *Fault) Active(at time.Duration) bool {
 	return length == 0 || since < length
 }
 
-// windows returns the number of windows that began up to this instant.
+// windows returns the number of the fault's windows that have begun by this instant.
 func (f *Fault) windows(at time.Duration) int {
 	switch {
 	case at < f.At:
@@ -218,7 +217,7 @@ func (f *Fault) windows(at time.Duration) int {
 	return int((at-f.At)/f.Every) + 1
 }
 
-// draw is uniform in [0, 1), a function of seed, fault, direction and tick.
+// draw returns a number in [0, 1), uniformly distributed, that depends only on seed, fault, direction and tick.
 func (p *Plan) draw(fault int, direction uint64, at time.Duration) float64 {
 	tick := uint64(max(at, 0) / p.period)
 	x := mix(p.seed ^ 0x6a09e667f3bcc909)

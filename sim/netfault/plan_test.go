@@ -74,8 +74,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Without a share a fault meets every message, with a share that part of them; a script without
-// faults must state the empty list.
+// Without a share, a fault acts on every message; with a share, on that share of the messages. A
+// script without faults must have an empty list of faults.
 func TestParse(t *testing.T) {
 	s := mustParse(t, "---\nname: a\nfaults: [{kind: drop_chunk}, {kind: drop_chunk, share: 0.25}, {kind: blackout}]\n")
 	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 ||
@@ -124,7 +124,7 @@ faults:
 	}
 }
 
-// NextOutage walks through the same times that ServerDown reports instant by instant.
+// Calls of NextOutage, one after the other, return the times in which ServerDown returns true.
 func TestNextOutage(t *testing.T) {
 	for _, text := range []string{
 		"faults: []",
@@ -161,8 +161,8 @@ func TestNextOutage(t *testing.T) {
 	}
 }
 
-// Random numbers are drawn for the tick, not for the message: all messages of one tick meet the
-// same effect, and the shares are those of the script.
+// Random numbers are drawn per tick and not per message: all messages of one tick meet the same
+// effect. The shares of affected ticks are the script's.
 func TestDrawsAreCommon(t *testing.T) {
 	s := mustParse(t, `
 faults:
@@ -238,8 +238,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Every nth message of a direction is lost, at any time; the count belongs to the line and pauses
-// outside the fault's windows.
+// Every nth message of a direction is lost, whatever its time. Each Line has its own count, which
+// pauses outside the fault's windows.
 func TestEveryNth(t *testing.T) {
 	p := mustParse(t, "faults: [{kind: drop_chunk, nth: 3, at: 1s, for: 2s}, {kind: drop_chunk, nth: 5, at: 1s, for: "+
 		"2s}]").Plan(1, tick)
@@ -270,7 +270,7 @@ func TestArrival(t *testing.T) {
 	rttest.Want(t, l.Arrival(60*time.Millisecond, Effect{}, 1000), 60*time.Millisecond, "without a limit")
 }
 
-// A trace delays or loses each message, in both directions, by its time.
+// A trace delays or loses each message, in both directions, as the point at the message's time determines.
 func TestTrace(t *testing.T) {
 	const ms = time.Millisecond
 	points := "points: [[0.5, 10], [1, ~], [1.5, 2.5]]"
@@ -300,7 +300,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Each seed begins at another place of a trace with anywhere, and goes through all of it.
+// In a trace with anywhere, each seed begins at another place and passes through the whole trace.
 func TestTraceAnywhere(t *testing.T) {
 	s := mustParse(t, "faults: [{kind: trace, anywhere: true, every: 4s, points: [[0, 0], [1, 1], [2, 2], [3, 3]]}]")
 	begins := map[time.Duration]bool{}
@@ -344,7 +344,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Of several limits the tightest applies, in any order of the script.
+// When several faults limit the rate, the lowest rate applies, in whatever order the script has them.
 func TestTightestRate(t *testing.T) {
 	for _, text := range []string{
 		"faults: [{kind: bandwidth, bytes_per_second: 5000}, {kind: bandwidth, bytes_per_second: 2000}, {kind: " +

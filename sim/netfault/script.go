@@ -1,4 +1,4 @@
-// Package netfault disturbs the messages between a robot and a server by a script: it loses, doubles,
+// Package netfault disturbs the messages between a robot and a server as a script demands: it loses, duplicates,
 // reorders, delays and throttles them, so that all schedules can be measured under the same faults.
 //
 // A Script is YAML. A Plan is a script with a seed: a pure function from an instant to the effect
@@ -26,8 +26,8 @@ import (
 // Kind is the effect of a fault.
 type Kind string
 
-// The kinds of faults. A chunk's faults act where it reaches the robot, an observation's where it
-// leaves the robot.
+// The kinds of faults. A fault of chunks acts when a chunk reaches the robot, and a fault of
+// observations when an observation leaves the robot.
 const (
 	DropObservation      Kind = "drop_observation"
 	DropChunk            Kind = "drop_chunk"
@@ -35,48 +35,48 @@ const (
 	DuplicateChunk       Kind = "duplicate_chunk"
 	ReorderObservation   Kind = "reorder_observation" // held until the next one has passed
 	ReorderChunk         Kind = "reorder_chunk"
-	Spike                Kind = "spike"     // the server stops for Delay, once per At or Every
+	Spike                Kind = "spike"     // the server stops for Delay, at At and after every Every
 	Latency              Kind = "latency"   // every answer is delayed by Delay
 	Jitter               Kind = "jitter"    // every message is delayed by 0 to Delay
 	Blackout             Kind = "blackout"  // no message passes in either direction
 	Restart              Kind = "restart"   // the server is killed and comes back after For
 	Bandwidth            Kind = "bandwidth" // BytesPerSecond in each direction
-	Trace                Kind = "trace"     // every message is delayed or lost by its time: Points
+	Trace                Kind = "trace"     // Points determine each message's delay or loss by its time
 )
 
-// Kinds lists all of them, in the order of the documentation.
+// Kinds lists all kinds of faults, in the order of the documentation.
 var Kinds = []Kind{
 	DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk,
 	Spike, Latency, Jitter, Blackout, Restart, Bandwidth, Trace,
 }
 
-// Bounds of a script: a value beyond them is a mistake.
+// Bounds of the values in a script. Parse refuses a value beyond them as a mistake.
 const (
 	maxFaults = 64
 	maxTime   = 24 * time.Hour
 	maxDelay  = time.Minute
-	minRate   = 1000 // bytes a second; below it, an observation takes minutes
+	minRate   = 1000 // bytes per second; at a lower rate an observation takes minutes
 	maxRate   = 1 << 40
 	maxScript = 64 << 10 // bytes of YAML
-	minNth    = 2        // every message (1) is written as a share of 1
+	minNth    = 2        // for every message (1) a script has a share of 1 instead
 	maxNth    = 1 << 20
 	maxPoints = 4096
 )
 
 // Fault is one entry of a script. It is active from At for the time For, and again after every
-// Every; without For it never ends, without Every it acts once.
+// Every. Without For it never ends, and without Every it is active once.
 type Fault struct {
 	Kind           Kind
 	At, For, Every time.Duration
-	Share          float64 // share of the messages in that time; 1 when the YAML has no share
-	Nth            int     // every nth message in that time is lost, in place of a share; 0: by share
+	Share          float64 // share of the messages in the active time; 1 when the YAML has no share
+	Nth            int     // instead of a share: every nth message in the active time is lost; 0: use Share
 	Delay          time.Duration
 	BytesPerSecond int
-	Points         []Point // trace: in order of time; with Every they begin again after it
-	Anywhere       bool    // trace: each seed begins at another of its points
+	Points         []Point // trace: in order of time; repeated after every Every
+	Anywhere       bool    // trace: each seed begins at another instant of the trace
 }
 
-// Point is the state of the line from an instant of a trace to the next point.
+// Point is the state of the line from the instant At until the next point of a trace.
 type Point struct {
 	At    time.Duration
 	Delay time.Duration // of a message, each way
@@ -88,8 +88,8 @@ type Script struct {
 	Name   string
 	Faults []Fault
 
-	// Compute is the policy's time beyond the usual one, by the instant at which an inference begins. A
-	// file has none.
+	// Compute has the additional time of an inference by the instant at which it begins. A script from
+	// a file has no Compute.
 	Compute []Point
 }
 
@@ -111,13 +111,13 @@ type yamlFault struct {
 	Nth            *int     `yaml:"nth"`
 	Delay          string   `yaml:"delay"`
 	BytesPerSecond int      `yaml:"bytes_per_second"`
-	// pairs of seconds and milliseconds; null in place of milliseconds: lost
+	// pairs of seconds and milliseconds; null instead of milliseconds: messages are lost
 	Points   [][]*float64 `yaml:"points"`
 	Anywhere bool         `yaml:"anywhere"`
 }
 
-// Parse reads a script: one YAML document with a list of faults, which may be empty. An error names
-// the faulty entry.
+// Parse parses a script, which is one YAML document with a list of faults. The list may be empty.
+// An error names the wrong entry.
 func Parse(data []byte) (*Script, error) {
 	if len(data) > maxScript {
 		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", errScript, len(data), maxScript)
@@ -143,7 +143,7 @@ func Parse(data []byte) (*Script, error) {
 	return s, nil
 }
 
-// decode reads exactly one document: further documents would be ignored silently.
+// decode fails when the data have more than one document, because the decoder would ignore the further documents.
 func decode(data []byte, src *yamlScript) error {
 	file, err := userfile.ParseYAML(data)
 	if err != nil {
@@ -226,7 +226,7 @@ func points(pairs [][]*float64) (all []Point, err error) {
 	return all, nil
 }
 
-// shareKinds are the kinds that meet a share of the messages.
+// shareKinds are the kinds of faults that may act on only a share of the messages.
 var shareKinds = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation,
 	ReorderChunk}
 
@@ -268,7 +268,7 @@ func (f *Fault) check() error {
 	return nil
 }
 
-// checkTrace refuses times that make no sense for a trace, which repeats as a whole.
+// checkTrace fails when the times of a trace make no sense. A trace repeats as a whole.
 func (f *Fault) checkTrace() error {
 	last := f.Points[len(f.Points)-1].At
 	switch {

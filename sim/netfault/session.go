@@ -13,12 +13,12 @@ const (
 	// pollInterval is the resolution of every delay.
 	pollInterval = time.Millisecond
 
-	// maxInFlight bounds the messages under way in each direction; messages above it are lost.
+	// maxInFlight is the largest number of messages on their way in each direction; further messages are lost.
 	maxInFlight = 256
 )
 
-// Session is a robot's wire.Session in real time with the plan's faults: it publishes observations
-// and subscribes to chunks. Queries and liveliness tokens pass unchanged.
+// Session is a robot's wire.Session with the plan's faults, in real time. The faults act on
+// published observations and received chunks. Queries and liveliness tokens pass unchanged.
 //
 // The episode begins with the first observation. A spike holds back every chunk that arrives during
 // it.
@@ -35,7 +35,7 @@ type Session struct {
 	ended    chan struct{}
 }
 
-// direction is one line and the messages under way on it, in order.
+// direction is one line and the messages on their way on it, in order.
 type direction struct {
 	line        Line[*message]
 	inFlight    []*message
@@ -45,7 +45,7 @@ type direction struct {
 	scratch     []*message
 }
 
-// message is a copy of a sample or a publication, with its receiver.
+// message is a copy of a received sample or of a publication, and the function that receives it.
 type message struct {
 	key                 string
 	payload, attachment []byte
@@ -53,7 +53,7 @@ type message struct {
 	deliver             func(m *message)
 }
 
-// Wrap puts the plan between a session and its user. Close ends both.
+// Wrap returns a Session that applies the plan's faults to the session s. Close closes both.
 func Wrap(s wire.Session, clock rt.Clock, plan *Plan) *Session {
 	f := &Session{
 		Session: s,
@@ -66,7 +66,7 @@ func Wrap(s wire.Session, clock rt.Clock, plan *Plan) *Session {
 	return f
 }
 
-// Close ends the session; messages under way are lost.
+// Close closes the session. Messages on their way are lost.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -99,7 +99,7 @@ func (s *Session) now() time.Duration {
 	return s.clock.Now().Sub(s.start)
 }
 
-// flush delivers the due messages of one direction. Called with mu held, so callbacks run one at a time.
+// flush delivers the due messages of one direction. It is called with mu held, so callbacks run one at a time.
 func (s *Session) flush(w *direction) {
 	n := 0
 	for n < len(w.inFlight) && w.inFlight[n].due <= s.now() {
@@ -109,7 +109,7 @@ func (s *Session) flush(w *direction) {
 	w.inFlight = slices.Delete(w.inFlight, 0, n)
 }
 
-// send puts a message under way. Called with mu held.
+// send adds a message to those on their way, as its effect demands. Called with mu held.
 func (s *Session) send(w *direction, effect Effect, at, earliest time.Duration, m *message) {
 	effect = w.line.Next(effect)
 	w.scratch, _ = w.line.Pass(effect, m, w.scratch[:0])
@@ -145,7 +145,7 @@ func (p *publisher) Put(payload, attachment []byte) error {
 	return nil
 }
 
-// PutLatest is Put: a message under way cannot be replaced any more.
+// PutLatest is the same as Put, because a message on its way cannot be replaced.
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
 	p.send(payload, attachment, func(m *message) { _, _ = p.Publisher.PutLatest(m.payload, m.attachment) })
 	return false, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// loop is a network of one session: a published sample is received at once.
+// loop is a session that itself receives its published samples, at once.
 type loop struct {
 	wire.Session
 	mu      sync.Mutex
@@ -45,7 +45,7 @@ func (p *loopPublisher) Put(payload, attachment []byte) error {
 	return err
 }
 
-// wrapped is a session with the faults of a script, on a loop. It notes the chunks that come.
+// wrapped is a Session with the faults of a script, around a loop. It records the chunks that arrive.
 type wrapped struct {
 	*Session
 	inner *loop
@@ -75,7 +75,7 @@ func (w *wrapped) observe(text string) { rttest.OrPanic(w.robot.PutLatest([]byte
 // arrive has a chunk arrive at the session.
 func (w *wrapped) arrive(text string) { w.inner.deposit(wire.Sample{Payload: []byte(text)}) }
 
-// want waits for chunks, and returns when the last one came.
+// want waits until exactly these chunks have come, and returns the instant at which the last of them came.
 func (w *wrapped) want(t *testing.T, chunks ...string) rt.Instant {
 	t.Helper()
 	rttest.Eventually(t, "the chunks", func() bool {
@@ -91,8 +91,8 @@ func (w *wrapped) want(t *testing.T, chunks ...string) rt.Instant {
 	return w.times[len(w.times)-1]
 }
 
-// The effects of a script reach the messages of both directions; each delay lasts at least as long
-// as the script demands, and order is kept.
+// A script's effects act on the messages of both directions. Each delay lasts at least as long as
+// the script demands, and the order of messages stays.
 func TestSession(t *testing.T) {
 	w := wrap(t, `
 faults:
@@ -119,7 +119,7 @@ faults:
 	}
 }
 
-// Every third chunk is lost in a session, and no other message.
+// A session loses every third chunk, and no other message.
 func TestSessionLosesEveryThird(t *testing.T) {
 	w := wrap(t, "faults: [{kind: drop_chunk, nth: 3}]")
 	defer w.Close()

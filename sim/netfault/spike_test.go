@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Goal: a spike holds back every chunk that arrives during it, and no chunk before it. The test
-// checks minimum times only, so a busy host does no harm.
+// Goal: a spike holds back every chunk that arrives during the spike, and no earlier chunk. The
+// test checks only minimum times, so it also passes on a busy host.
 func TestSessionSpike(t *testing.T) {
 	w := wrap(t, "faults: [{kind: spike, at: 5ms, delay: 60ms}]")
 	defer w.Close()
@@ -26,8 +26,8 @@ func TestSessionSpike(t *testing.T) {
 	}
 }
 
-// Goal: a spike at the very begin takes effect, and a spike during a pause of the server prolongs
-// the pause. The test checks minimum times only.
+// Goal: a spike at the start of the episode takes effect, and a spike while the server is stopped
+// prolongs the stop. The test checks only minimum times.
 func TestSessionSpikesAddUp(t *testing.T) {
 	w := wrap(t, "faults: [{kind: spike, delay: 60ms}, {kind: spike, at: 5ms, delay: 60ms}]")
 	defer w.Close()

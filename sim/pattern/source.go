@@ -1,6 +1,6 @@
-// Package pattern is a camera that needs neither hardware nor a world: colour bars with the frame's
-// number drawn into the picture, so that a test at the far end of an encoder and a network can
-// identify the frame.
+// Package pattern provides a camera that needs neither hardware nor a world. Its pictures are
+// colour bars with the frame's number drawn in, so that a test can identify the frame after an
+// encoder and a network.
 package pattern
 
 import (
@@ -11,17 +11,17 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// The smallest picture in which every block of the number is 4 pixels wide, so that JPEG preserves
-// it.
+// In the smallest picture every block of the number is 4 pixels wide, so that JPEG preserves the
+// number.
 const (
 	MinWidth  = 128
 	MinHeight = 64
 
 	counterBits = 32
-	bandParts   = 8 // the band with the number has this part of the height, at the bottom
+	bandParts   = 8 // the band with the number, at the bottom, has 1/bandParts of the height
 )
 
-// bars are the seven colours of the old test card, left to right.
+// bars are the seven colours of the classic test card, from left to right.
 var bars = [...][3]byte{
 	{191, 191, 191}, {191, 191, 0}, {0, 191, 191}, {0, 191, 0}, {191, 0, 191}, {191, 0, 0}, {0, 0, 191},
 }
@@ -39,8 +39,8 @@ type Source struct {
 
 var _ camera.Source = (*Source)(nil)
 
-// NewSource returns a source whose frames begin now. The format must name RGB8,
-// a rate, and at least MinWidth x MinHeight.
+// NewSource returns a source whose frames begin now. The format must have RGB8, a rate, and a size
+// of at least MinWidth x MinHeight.
 func NewSource(clock rt.Clock, format camera.Format) *Source {
 	if format.Width < MinWidth || format.Height < MinHeight || format.FPS < 1 || format.Pixels != camera.RGB8 {
 		panic(fmt.Sprintf("pattern: got %+v, want RGB8, a rate and at least %dx%d", format, MinWidth, MinHeight))

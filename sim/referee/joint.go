@@ -12,19 +12,19 @@ import (
 // joint is the state of one servo for the rules. Guarded by Referee.mu.
 type joint struct {
 	Joint
-	pace  float64 // largest change of its goal in counts per second
+	pace  float64 // largest change of its goal, in counts per second
 	step  float64 // counts per tick
 	state servosim.Snapshot
 
 	// The effective goal of the newest write.
-	first  bool // the next goal is compared with the servo's present position
+	first  bool // the next goal must be the servo's present position
 	budget float64
 	aimAt  rt.Instant
 
 	silent   bool
 	silentAt rt.Instant
 	backAt   rt.Instant // when its last silence ended
-	missed   int        // ticks of a short silence: goals that it may not have received
+	missed   int        // ticks of a short silence, whose goals it may not have received
 
 	fellAt         rt.Instant // time when it restarted or lost its torque by itself; 0: it did not
 	before         servosim.Snapshot
@@ -34,12 +34,12 @@ type joint struct {
 	over           bool // its overload bit is set
 	overAt         rt.Instant
 	grip           int // its goal at that time
-	load           int // direction in which that goal pushes, -1 or 1; 0: no push
+	load           int // direction in which the goal grip pushes, -1 or 1; 0: it does not push
 	hasPolicyGoal  bool
 	policyGoal     int
 	policyGoalAt   rt.Instant
-	onward         bool // a wheel that went on without permission; reported once
-	reliefRefused  bool // it did not follow the relieving goal; reported once
+	onward         bool // the wheel turned on without permission, which is reported once
+	reliefRefused  bool // it did not follow the relieving goal, which is reported once
 }
 
 func (r *Referee) stateChanged(j *joint, e *servosim.Event) {
@@ -86,12 +86,12 @@ func (r *Referee) noteTorqueOff(at rt.Instant) {
 
 func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	if e.Before.Answers != j.state.Answers {
-		j.setSilent(false, e.At, r) // it receives writes: a silence has ended by time
+		j.setSilent(false, e.At, r) // the servo receives writes, so its silence has ended
 	}
 	end := e.Addr + len(e.Data)
 	torque := e.Addr <= torqueAddr && torqueAddr < end
 	goal := e.Addr < goalAddr+2 && goalAddr < end
-	if j.Wheel { // a goal of 0 stops it, and may come without permission
+	if j.Wheel { // a goal velocity of 0 stops the wheel and needs no permission
 		goal = e.Addr < spinAddr+2 && spinAddr < end && e.After.Spin != 0
 	}
 	on := torque && e.Data[torqueAddr-e.Addr] == 1
@@ -119,8 +119,8 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	r.trackOverload(j, e)
 }
 
-// fallTicks is the number of ticks until a driver can know of a fall: a restart begins with a
-// silence, but a servo that switches its torque off only raises an alarm.
+// fallTicks is the number of ticks until a driver can detect that a servo has restarted or lost its torque: a
+// restart begins with a silence, but a servo that switches its torque off only raises an alarm.
 func (j *joint) fallTicks() int {
 	if j.state.Boots == j.before.Boots {
 		return alarmTicks
@@ -140,7 +140,8 @@ func (r *Referee) releasedByDriver(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkTorque judges a write that switches the torque on, or does so on some servos.
+// checkTorque judges a write that switches the torque on: to Torque_Enable, or of a goal, which
+// switches the torque of some servos on.
 func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
 	switch {
 	case r.over:
@@ -159,7 +160,7 @@ func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkPermission judges a write that drives a servo which may not be driven.
+// checkPermission judges whether the driver may drive the servo to which it writes.
 func (r *Referee) checkPermission(j *joint, e *servosim.Event, known bool) {
 	if r.over {
 		r.violation(e.At, endRule, j, "written to after the end")
@@ -195,7 +196,7 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 		return // unchanged
 	}
 	r.goals++
-	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // it continues the goal that the servo still has
+	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // it continues from the servo's present goal
 	if (j.first && known || !held) && !again {
 		j.first, j.missed = false, 0
 		r.checkFirstGoal(j, e)
@@ -208,8 +209,8 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	j.missed = 0
 	far := math.Abs(float64(aim - present))
 	if was := math.Abs(float64(from - present)); far <= j.step+rounding && far < was {
-		// A goal back at the present position, however far from the goal before, reduces force and
-		// moves nothing.
+		// A goal at the present position is permitted, however far it is from the goal before: it
+		// reduces force and moves nothing.
 		r.measure(j, aim-present)
 		return
 	}
@@ -280,8 +281,8 @@ func (r *Referee) checkStopped(j *joint) {
 		late.Round(time.Millisecond))
 }
 
-// checkFirstGoal judges the first goal after arming, a silence or a restart, unless it continues
-// from a goal that the servo still has: the goal must be the servo's present position.
+// checkFirstGoal judges the first goal after arming, a silence or a restart: it must be the servo's
+// present position. The caller leaves out a goal that continues from the servo's present goal.
 func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)
@@ -293,8 +294,8 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	}
 }
 
-// spendBudget takes a step from the travel allowed in the time since the last one, and returns the
-// rest.
+// spendBudget adds to the budget the travel that is allowed in the time since the last step,
+// subtracts the size of this step, and returns the budget; below 0 the step was too early.
 func (j *joint) spendBudget(at rt.Instant, size float64) float64 {
 	j.budget = min(j.budget+j.pace*at.Sub(j.aimAt).Seconds(), burst*j.step)
 	j.aimAt = at
@@ -309,10 +310,10 @@ func (r *Referee) measure(j *joint, travel int) {
 	}
 }
 
-// outside returns the distance of a position from the joint's range; 0: it is inside.
+// outside returns by how many counts a position is outside the joint's range; 0 when it is inside.
 func (j *joint) outside(raw int) int { return max(0, j.Min-raw, raw-j.Max) }
 
-// trackOverload follows the overload bit and judges goals under it.
+// trackOverload follows the servo's overload bit, and judges the goals that it gets while the bit is set.
 func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	over := e.After.Alarm&alarmOverload != 0 && e.After.Torque
 	switch {
@@ -325,7 +326,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 		j.load = cmp.Compare(e.After.Aim, e.After.Present)
 		j.reliefRefused = false
 	case e.Data == nil || e.At.Sub(j.overAt) <= r.ticks(alarmTicks):
-		j.grip = e.After.Aim // a goal of the driver before it could know of the overload
+		j.grip = e.After.Aim // the driver could not know of the overload yet
 	case e.After.Aim == e.Before.Aim || j.load == 0:
 	case j.load*(e.After.Aim-j.grip) > rounding:
 		r.violation(e.At, overloadRule, j, "goal %d pushes further than the %d under which it was overloaded",
@@ -339,7 +340,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkRelief judges whether the driver follows a goal of the policy that relieves the joint.
+// checkRelief judges whether the driver follows the policy's goal when it relieves an overloaded joint.
 func (r *Referee) checkRelief(j *joint) {
 	if !j.over || j.reliefRefused || !j.hasPolicyGoal || j.load == 0 || r.over || r.paused ||
 		j.load*(j.policyGoal-j.grip) >= -int(j.step) {

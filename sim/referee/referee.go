@@ -1,11 +1,10 @@
-// Package referee checks the driver of an arm for rules that it must never break. It sees only the
-// writes that the servos of a simulated bus receive, and their state.
+// Package referee checks that the driver of an arm keeps rules that it must never break. The
+// package gets only the writes that the servos of a simulated bus receive, and the servos' states.
 //
-// It shares no line with the driver. It gets ranges and velocities as plain numbers, every write
-// from servosim.Config.Watch, and the facts that only people and the network know (the first chunk,
-// a pause, a consent, the end) through calls of its methods. Where servos differ or documents are
-// silent it assumes the unsafe behaviour: a goal that is written to a limp servo switches its
-// torque on.
+// It shares no code with the driver. It gets ranges and velocities as plain numbers, every write
+// from servosim.Config.Watch, and events outside the bus (the first chunk, a pause, a consent, the
+// end) through calls of its methods. Where servos differ or documents are silent it assumes the
+// unsafe behaviour: a goal that is written to a limp servo switches its torque on.
 //
 // Rules describes the rules in short phrases for tables.
 package referee
@@ -25,16 +24,16 @@ type Rule uint8
 
 // The rules.
 const (
-	rangeRule Rule = iota // a goal is inside the joint's range; a joint outside it is only moved towards it
-	// from goal to goal, and from present to goal, within the velocity limit; a wheel's
-	// acceleration
+	rangeRule Rule = iota // a goal is inside the joint's range; a joint outside moves only towards its range
+	// a step from goal to goal, and from the present position to a goal, is within the velocity
+	// limit; a wheel's acceleration is within its limit
 	stepRule
 	torqueRule   // no torque before the first chunk or while paused
 	restartRule  // no torque on a servo that restarted or lost its torque by itself, without an operator
 	endRule      // all torque off within 300 ms of every end, and no write after it
 	encoderRule  // a servo whose encoder reports a fault is not driven
 	limpRule     // a joint that was made limp stays limp until a person requests torque
-	overloadRule // an overloaded joint keeps its force, adds no force, and follows relief
+	overloadRule // an overloaded joint keeps its force, adds none, and follows a relieving goal
 	wheelRule    // a wheel's goal is 0 within 2 ticks of losing permission
 	numRules
 )
@@ -56,19 +55,19 @@ func (r Rule) String() string { return keys[r] }
 
 // The limits of the rules.
 const (
-	stale      = 100 * time.Millisecond // silence after which a servo's first goal must be its present position
+	stale      = 100 * time.Millisecond // silence after which a servo's next goal must be its present position
 	leadFor    = 500 * time.Millisecond // time at full speed by which a goal may be ahead of a lagging servo
 	offWithin  = 300 * time.Millisecond // time after an end
-	chunkGrace = 200 * time.Millisecond // delay by which the report of a chunk may come after the bus's events
+	chunkGrace = 200 * time.Millisecond // time by which the report of a chunk may be later than the bus's events
 	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
-	stopTicks  = 2                      // ticks until a wheel that lost its permission must have the goal 0
-	knowTicks  = 2                      // ticks until a driver can know that a servo acted by itself
-	// ticks until the driver must react to an alarm: three reads, and the tick under way
+	stopTicks  = 2                      // ticks after which a wheel without permission must have the goal 0
+	knowTicks  = 2                      // ticks until a driver can know of a servo's restart
+	// ticks until the driver must react to an alarm: three reads, and the running tick
 	alarmTicks = 4
 	noise      = 2   // counts of an encoder's noise
 	rounding   = 1   // counts
 	missedMost = 2   // goals in a row that a servo may have missed unnoticed
-	burst      = 6   // ticks' travel that may come at once after a host was away
+	burst      = 6   // travel, in ticks, that may come at once when a host was late
 	keptMost   = 256 // violations kept; all are counted
 )
 
@@ -87,9 +86,9 @@ type Joint struct {
 	Min, Max int     // raw
 	Velocity float64 // counts per second
 	Degree   float64 // counts of one degree
-	// it turns at a goal velocity, at most Velocity; Min, Max and Degree do not apply
+	// the servo turns at a goal velocity, which is at most Velocity; Min, Max and Degree do not apply
 	Wheel        bool
-	Acceleration float64 // of a wheel: counts per second, per second; 0 is not judged
+	Acceleration float64 // of a wheel: counts per second, per second; 0: not judged
 }
 
 // Config describes the arm to judge.
@@ -115,9 +114,9 @@ type Figure struct {
 	Degrees float64
 }
 
-// Referee judges one arm. Any thread may call its methods, in the order of people's acts: a method
-// that allows something (a resume, a consent) before it begins, a method that forbids something (a
-// pause) after it has taken effect.
+// Referee judges one arm. Any thread may call its methods. A caller that permits something (a
+// resume, a consent) calls the method before it sends the permission to the driver. A caller that
+// forbids something (a pause) calls the method after the driver has confirmed it.
 type Referee struct {
 	cfg Config
 
@@ -132,7 +131,7 @@ type Referee struct {
 	over     bool
 	offAt    rt.Instant // time when the last servo's torque went off after the end
 	judged   bool       // the end is judged
-	idleAt   rt.Instant // when the wheels lost their permission; 0: they have it
+	idleAt   rt.Instant // when the wheels lost their permission; 0: they have permission
 	counts   [numRules]int
 	kept     []Violation
 	goals    int
@@ -175,7 +174,7 @@ func (r *Referee) Watch(e *servosim.Event) {
 	r.checkDue()
 }
 
-// NewRun reports that a person starts the driver (again) and knows the state of the arm.
+// NewRun reports that a person, who has seen the state of the arm, starts the driver (again).
 func (r *Referee) NewRun(at rt.Instant) {
 	r.record(at, func() {
 		r.checkDue()
@@ -210,13 +209,14 @@ func (r *Referee) FirstChunk(at rt.Instant) {
 	})
 }
 
-// Paused reports that the driver has confirmed a pause, or is about to get a resume.
+// Paused reports with on true that the driver has confirmed a pause, and with on false that it is
+// about to get a resume.
 func (r *Referee) Paused(at rt.Instant, on bool) {
 	r.record(at, func() { r.paused = on; r.setIdle(at, on) })
 }
 
-// Idle reports that the driver has lost each reason to drive a base, or is about to have one again:
-// no action is fit to run, or all motors are silent.
+// Idle reports with on true that the driver may not drive a base, since no action is fit to run or
+// all motors are silent. With on false it may drive the base again from now on.
 func (r *Referee) Idle(at rt.Instant, on bool) { r.record(at, func() { r.setIdle(at, on) }) }
 
 func (r *Referee) setIdle(at rt.Instant, on bool) {
@@ -229,7 +229,7 @@ func (r *Referee) setIdle(at rt.Instant, on bool) {
 	}
 }
 
-// Consent reports that an operator is about to let the arm continue.
+// Consent reports that an operator is about to permit the arm to continue.
 func (r *Referee) Consent(at rt.Instant) {
 	r.record(at, func() {
 		for i := range r.joints {
@@ -261,7 +261,7 @@ func (r *Referee) Ended(at rt.Instant) {
 	})
 }
 
-// CheckAt judges the rules that depend only on time, up to an instant.
+// CheckAt judges, at the instant at, the rules that depend only on time.
 func (r *Referee) CheckAt(at rt.Instant) { r.record(at, func() {}) }
 
 func (r *Referee) record(at rt.Instant, do func()) {
@@ -325,7 +325,7 @@ type Verdict struct {
 	Kept       []Violation   // the first violations, keptMost at most
 	Goals      int           // number of judged goals
 	Longest    Figure        // the longest step of a goal
-	OffAfter   time.Duration // time from the end until the last servo's torque went off; negative: still on
+	OffAfter   time.Duration // time from the end until the last servo's torque went off; negative: it is still on
 }
 
 // Verdict returns the result of the run so far.

@@ -29,7 +29,7 @@ const (
 	grip   = 2
 )
 
-// kick returns a match before its first chunk: two joints in the middle of 1000 to 3000.
+// kick returns a match before its first chunk, with two joints in the middle of their range of 1000 to 3000.
 func kick(t *testing.T, cfg servosim.Config) *match {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
@@ -61,7 +61,7 @@ func (m *match) dial() {
 	m.t.Cleanup(func() { unix.Close(fd) })
 }
 
-// write sends WRITE to a servo and waits for the answer of a servo that receives it.
+// write sends a WRITE instruction to a servo, and waits for the answer if the servo receives it.
 func (m *match) write(id uint8, addr byte, data ...byte) {
 	m.t.Helper()
 	frame := append([]byte{0xFF, 0xFF, id, byte(3 + len(data)), 3, addr}, data...)
@@ -98,7 +98,7 @@ func (m *match) arm() {
 	m.wait(period)
 }
 
-// walk moves a goal by that many steps of by counts, one a tick.
+// walk moves a goal in steps of by counts, one step per tick, and returns the last goal.
 func (m *match) walk(id uint8, from, by, steps int) (to int) {
 	for range steps {
 		from += by
@@ -108,7 +108,7 @@ func (m *match) walk(id uint8, from, by, steps int) (to int) {
 	return from
 }
 
-// plant holds shafts that follow their goal at once under torque, unless they are blocked.
+// plant has shafts that reach their goal at once under torque, unless they are blocked.
 type plant struct {
 	mu     sync.Mutex
 	place  [2]int // guarded by mu, like all of it
@@ -143,7 +143,7 @@ func (p *plant) move(i int) {
 	}
 }
 
-// push turns a servo's shaft by an external force.
+// push moves a servo's shaft to raw, as an external force does.
 func (p *plant) push(id uint8, raw int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *plant) block() {
 	p.blocks = true
 }
 
-// Every rule detects its violations, and accepts behaviour close to one.
+// Every rule detects its violations, and accepts behaviour that is close to a violation.
 func TestRules(t *testing.T) {
 	const overload, encoder = 1 << 5, 1 << 1
 	for _, tt := range []struct {
@@ -443,7 +443,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// squeeze blocks the grip and lets it run into an overload while its goal is 100 counts ahead.
+// squeeze blocks the grip and makes its servo report an overload while its goal is 100 counts ahead.
 func (m *match) squeeze(bits uint8) {
 	m.arm()
 	m.shaft.block()
@@ -459,7 +459,7 @@ func (m *match) mute(id uint8, d time.Duration) {
 	m.bus.Mute(id, false)
 }
 
-// A verdict contains the longest step and the duration of the end.
+// A verdict contains the longest step, and the time from the end until all torque was off.
 func TestVerdictFigures(t *testing.T) {
 	m := kick(t, servosim.Config{})
 	m.arm()

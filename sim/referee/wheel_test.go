@@ -10,7 +10,7 @@ import (
 
 const wheelID = 7
 
-// spun is a referee of one wheel, and the wheel's state.
+// spun is a referee that judges one wheel, and the wheel's state.
 type spun struct {
 	*Referee
 	is servosim.Snapshot
@@ -44,12 +44,12 @@ func (s *spun) answers(at int, on bool) {
 	s.event(at, 0, func(is *servosim.Snapshot) { is.Answers = on })
 }
 
-// falls takes the wheel's torque, as a restart does.
+// falls makes the wheel lose its torque, as a restart does.
 func (s *spun) falls(at int) {
 	s.event(at, 0, func(is *servosim.Snapshot) { is.Torque, is.Spin = false, 0; is.Boots++ })
 }
 
-// Goal: the referee judges a wheel's goal velocity by what its servo received.
+// Goal: the referee judges a wheel's goal velocity by the writes that its servo has received.
 func TestWheels(t *testing.T) {
 	for _, tt := range []struct {
 		name string

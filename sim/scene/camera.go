@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Camera is a camera above the world of another process.
+// Camera is a camera above a world that another process simulates.
 type Camera struct {
 	path   string
 	format camera.Format
@@ -21,8 +21,8 @@ type Camera struct {
 	closed bool    // guarded by mu
 }
 
-// OpenCamera opens a camera above the world that is shown at path, and fails without that world.
-// Its pictures are RGB8, with format's size and rate.
+// OpenCamera opens a camera above the world that is shown at path, and fails when no world is shown
+// there. The camera's pictures are RGB8, with format's size and rate.
 func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, error) {
 	c := &Camera{
 		path:   path,
@@ -38,7 +38,7 @@ func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, err
 func (c *Camera) Format() camera.Format { return c.format }
 
 // Grab sleeps until the next frame's instant and paints the world of that instant. It returns
-// camera.ErrGone when the world has gone; the next Grab searches for it again.
+// camera.ErrGone when no world is shown any more; the next Grab tries to connect again.
 func (c *Camera) Grab(dst *camera.Frame) error {
 	k, _ := c.grid.Sleep(c.clock, c.next)
 	viewer, err := c.connection()
@@ -57,7 +57,7 @@ func (c *Camera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// connection returns the viewer, and opens it if necessary.
+// connection returns the camera's viewer, and connects it if necessary.
 func (c *Camera) connection() (*Viewer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package scene shows a simulated world to other processes of this machine: at a Unix socket, each
-// received byte is answered with the present view. A camera of another process uses it (camera.go),
-// and so may a program that plays a person.
+// Package scene shows a simulated world to other processes of this machine: at a Unix socket, the
+// server answers each received byte with the present view. The cameras of other processes use the
+// socket (camera.go), and so may a program that plays the part of a person.
 package scene
 
 import (
@@ -23,15 +23,15 @@ const (
 	version     = 1
 	words       = 2 + sim.DOF + 4 + 4
 	viewBytes   = 8 * words
-	answerLimit = time.Second // for an answer, which takes less than a millisecond
-	writeLimit  = time.Second // for a client to read the answer to its request
+	answerLimit = time.Second // time limit of an answer, which takes less than a millisecond
+	writeLimit  = time.Second // time limit for a client to read the answer
 )
 
-// errSocket means that a world cannot be shown at a path.
+// errSocket means that Listen cannot open a socket at a path.
 var errSocket = errors.New("scene: no place for a socket")
 
-// Listen opens the socket at path. It replaces a socket that a killed process has left, and refuses
-// a socket at which another process answers.
+// Listen opens the socket at path. It replaces a socket that a killed process has left, and fails
+// when another process answers at the socket.
 func Listen(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&os.ModeSocket == 0 {
@@ -126,8 +126,8 @@ func parseView(b []byte) (v sim.View, err error) {
 	return v, nil
 }
 
-// Viewer receives the views of a world of another process. Owner: one thread; any thread may call
-// Close.
+// Viewer receives the views of a world that another process simulates. Owner: one thread; any
+// thread may call Close.
 type Viewer struct {
 	conn net.Conn
 	buf  [viewBytes]byte
@@ -154,5 +154,5 @@ func (e *Viewer) View() (sim.View, error) {
 	return parseView(e.buf[:])
 }
 
-// Close closes the connection and also ends a running View.
+// Close closes the connection, which also ends a running View.
 func (e *Viewer) Close() error { return e.conn.Close() }

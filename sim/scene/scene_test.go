@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// shown shows a world at a socket, with a clock that only the test advances.
+// shown shows a world at a socket. Only the test advances the world's clock.
 func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 	t.Helper()
 	clock := rttest.NewClock(rt.Instant(time.Second))
@@ -62,8 +62,8 @@ func TestTheSameWorldIsSeen(t *testing.T) {
 	}
 }
 
-// The end of a simulator is like an unplugged camera, and a simulator that is started again is
-// found; Close ends a Grab.
+// When its simulator has ended, a camera returns the error of an unplugged camera. When the
+// simulator is started again, the camera finds it. Close ends a Grab.
 func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
 	_, clock, l := shown(t, path)
@@ -72,7 +72,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	frame := camera.Frame{Pix: make([]byte, format.FrameBytes())}
 	rttest.Do(t, c.Grab(&frame))
 	l.Close()
-	c.viewer.Close() // as the kernel does after a process has ended
+	c.viewer.Close() // the kernel closes the connection when a process has ended
 	for range 2 {
 		rttest.FailsAs(t, c.Grab(&frame), camera.ErrGone)
 	}

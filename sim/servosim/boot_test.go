@@ -36,8 +36,8 @@ func TestWhichGoalsEnableTorque(t *testing.T) {
 	}
 }
 
-// A servo whose supply returns equals an unused one: no value written to RAM survives. The test
-// writes every register a value that differs from the one after a boot.
+// A servo whose supply was interrupted has no value left that was written to RAM. The test writes
+// to every register a value that differs from its value after a boot.
 func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 	for i := range models {
 		name := models[i].name
@@ -94,7 +94,7 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 	}
 }
 
-// The values that a driver most relies on, as in the data sheets.
+// After a boot, the registers on which a driver relies most have the values of the data sheets.
 func TestWhatAServoBootsWith(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.set(55, 0)
@@ -151,8 +151,8 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 	}
 }
 
-// A servo whose goal register is empty after a boot moves to 0 when torque is switched on, but not
-// after a write of its present position as the goal; when it boots with torque, it holds.
+// A servo with BootGoalZero moves to 0 when torque is switched on after a boot, unless its present
+// position was written as the goal before. When it boots with torque, it holds its position.
 func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	s := one(t, "sts3215", Config{BootGoalZero: true})
 	start := s.place()
@@ -174,7 +174,7 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	}
 }
 
-// The supply fails again before the boot is over.
+// The supply fails again before the boot is over, and the servo boots anew.
 func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	s := one(t, "sts3215", Config{BootTorque: []uint8{1}})
 	s.reboot(s.Now())
@@ -196,7 +196,7 @@ func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 // The effects of a call end in time although no client wakes the bus.
 func TestACallWakesTheBus(t *testing.T) {
 	b := open(t, Config{BootTime: 20 * time.Millisecond, BootTorque: []uint8{1, 2, 3, 4, 5, 6}})
-	for range 3 { // before the first call the bus may not be asleep yet
+	for range 3 { // the bus may not be asleep yet at the first call
 		b.PowerCycle()
 		if on := b.TorqueEnabled(); slices.Contains(on, true) {
 			t.Fatalf("torque %v at the beginning of the boot", on)

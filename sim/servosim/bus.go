@@ -1,9 +1,9 @@
 // Package servosim is a servo bus without hardware: any number of Feetech or Dynamixel servos on a
 // pseudo-terminal that a driver opens like /dev/ttyACM0.
 //
-// It is written from the datasheets alone and shares no line with the driver under test, so that
-// the two are independent implementations of the same documents. The vendors' SDKs and LeRobot's
-// bus classes accept it.
+// It is written from the datasheets alone and shares no code with the driver under test, so that
+// the simulator and the driver are independent implementations of the same documents. The vendors'
+// SDKs and LeRobot's bus classes accept it.
 //
 // One goroutine on its own thread is the wire. It reads the client's bytes, waits until the last
 // byte of a request would have left a real wire at the configured baud rate, lets the servos act,
@@ -34,8 +34,8 @@ import (
 )
 
 // Plant is the mechanism on the servos' shafts. joint counts the servos from 0 in the order of
-// Config.Servos; raw is in the servo's encoder counts, 0 to 4095 (1023 with AX servos), and
-// may be beyond where a servo counts turns. A call must not block. now never decreases.
+// Config.Servos; raw is in the servo's encoder counts, 0 to 4095 (1023 for AX servos), and may be
+// beyond that range for a servo that counts turns. A call must not block. now never decreases.
 type Plant interface {
 	// Goal sets the goal of a joint, which moves only under torque.
 	Goal(now rt.Instant, joint, raw int)
@@ -43,17 +43,17 @@ type Plant interface {
 	Torque(now rt.Instant, joint int, on bool)
 }
 
-// Turner is a Plant that reports the speed of its shafts, in counts per second. For any other Plant
-// the present velocity is computed from the travel since the reading before, which may be long ago.
-// All plants outside of tests are Turners; a test's need not be.
+// Turner is a Plant that reports the speed of its shafts, in counts per second. For a Plant that is
+// no Turner, the present velocity is computed from the travel since the reading before, which may
+// be long ago. All plants are Turners, except some in tests.
 type Turner interface {
 	Plant
 	Speed(now rt.Instant, joint int) float64
 }
 
-// Sinker is a Plant whose joints have weight: without torque they turn towards rest, at speed
-// counts per second; 0: they stay. motor.Ideal and sim.Live are Sinkers; the motors of motor.Fitted
-// have a load.
+// Sinker is a Plant whose joints have weight: without torque a joint turns towards rest, at speed
+// counts per second; 0: it stays. motor.Ideal and sim.Live are Sinkers. motor.Fitted is not,
+// because its motors have a Load.
 type Sinker interface {
 	Plant
 	Sink(now rt.Instant, joint, rest int, speed float64)
@@ -71,27 +71,27 @@ type Servo struct {
 	Model string // one of Models
 }
 
-// Config describes a bus. The zero value, with a clock, describes an SO-101's.
+// Config describes a bus. The zero value describes the bus of an SO-101.
 type Config struct {
 	Servos []Servo // default: IDs, all of one Model
 	IDs    []uint8 // default 1 to 6
 	Model  string  // default sts3215
 
-	Baud    int   // bits per second, default 1,000,000; a rate of the servos
-	Unpaced bool  // replies come at once, not at the speed of the wire
+	Baud    int   // bits per second that the servos have; default 1,000,000
+	Unpaced bool  // replies come at once instead of at the speed of the wire
 	Plant   Plant // default: shafts that turn 270 degrees a second, starting in the middle
-	Fitted  bool  // without a Plant: motors and a control loop fitted to measurements instead of the default
-	// The last so many servos are fitted motors beside a Plant of the others: a base's wheels.
+	Fitted  bool  // without a Plant: fitted motors and control loops instead of the default
+	// Number of servos, the last ones, that are fitted motors as a base's wheels. The Plant moves the other servos.
 	Wheels     int
 	Loads      []motor.Load // per servo that is a fitted motor
 	Weights    []Weight     // per servo; default: of six servos on built-in shafts the second to fourth sink
 	Weightless bool         // no default Weights
-	Noise      int          // largest deviation of an encoder, in counts either way
+	Noise      int          // largest deviation of an encoder, in counts in either direction
 	Clock      rt.Clock     // default rt.KernelClock
 	Link       string       // path of a symbolic link to the terminal, which no other running bus uses; empty: no link
 	Faults     Script
 
-	// Watch is called with the servos' events, see Event. Default: no call.
+	// The bus calls Watch with each event of a servo, see Event. Default: no call.
 	Watch func(*Event)
 
 	// Latency is the adapter's period: it delivers the bytes that have arrived once per period, as
@@ -106,8 +106,8 @@ type Config struct {
 
 	// Behaviour that the datasheets leave open.
 	GoalLeavesTorque bool // Feetech: a goal written with torque off leaves it off; by default it switches torque on
-	// Feetech: a goal that removes the load ends an overload; by default only a second without load
-	// or torque off does
+	// Feetech: a goal that removes the load ends an overload at once; by default an overload ends
+	// after a second without load, or when torque is switched off
 	OverloadYields bool
 	BootGoalZero   bool    // Feetech: the goal register is 0 after power-up; by default it is the shaft's position
 	BootTorque     []uint8 // ids of the servos with torque on after power-up; by default no servo
@@ -116,8 +116,8 @@ type Config struct {
 	models []*model
 	codes  []uint8
 	joints []motor.Joint
-	// from the end of a request, or of the previous reply, to the first bit of a reply, without the
-	// return delay
+	// time from the end of a request, or of the previous reply, to the first bit of a reply,
+	// without the return delay
 	turnaround time.Duration
 	motors     *motor.Fitted // the fitted motors; nil: no servo is one
 	fitted     int           // the first servo that is a fitted motor
@@ -131,7 +131,7 @@ const (
 	turnaroundX  = 25 * time.Microsecond
 )
 
-// armJoints is the number of joints of an arm with default Weights.
+// armJoints is the number of servos with which a bus has default Weights.
 const armJoints = 6
 
 // ArmWeights returns the weights of a small arm's joints, from its base to its gripper: without
@@ -144,7 +144,7 @@ func ArmWeights(counts int) []Weight {
 
 // The reasons why Open fails.
 var (
-	// Config.Link cannot be made, exists and is not a symbolic link, or belongs to a running bus
+	// Config.Link cannot be created, exists and is no symbolic link, or belongs to a running bus
 	ErrLink = errors.New("servosim: no link")
 	ErrBaud = errors.New("servosim: no such speed")
 )
@@ -171,7 +171,7 @@ type Bus struct {
 	servos   []servo    // guarded by mu
 	rail     rail       // guarded by mu
 	timeline timeline   // guarded by mu
-	plugged  bool       // guarded by mu: the state that the script demands
+	plugged  bool       // guarded by mu: the script demands that the adapter is plugged in
 	flood    int        // guarded by mu: bytes of garbage per millisecond
 	path     string     // guarded by mu
 
@@ -209,7 +209,7 @@ func Open(cfg Config) (*Bus, error) {
 	return b, nil
 }
 
-// fillPlant makes the motors that the Plant of the configuration does not have.
+// fillPlant creates the default Plant, or the fitted motors beside a Plant.
 func (c *Config) fillPlant(now rt.Instant) {
 	c.fitted = len(c.joints) - c.Wheels
 	if c.Plant == nil && c.Fitted {
@@ -298,8 +298,8 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// Path returns the terminal's device node, the target of Link. It changes when the bus is unplugged
-// and plugged in again.
+// Path returns the path of the terminal, the target of Link. The path changes when the bus is
+// unplugged and plugged in again.
 func (b *Bus) Path() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

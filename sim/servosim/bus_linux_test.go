@@ -36,8 +36,8 @@ func TestWhatIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A control cycle of six servos at 1 Mbaud is 260 us of sync write, 140 us of request and six
-// replies of 80 us, each 50 us after the end of the bytes before it.
+// A control cycle of six servos at 1 Mbaud takes 260 us for a sync write, 140 us for a request and
+// 80 us for each of six replies; each reply begins 50 us after the bytes before it.
 func TestRepliesArriveAtTheWiresPace(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -77,8 +77,8 @@ func TestADroppedReplyStillTakesItsTime(t *testing.T) {
 	if got := c.receive(6, patience); !bytes.Equal(got, pong) {
 		t.Fatalf("got % X, want % X", got, pong)
 	}
-	// Request 60, turnaround 50, silence 60, turnaround 50, reply 60: the second request came at
-	// the time of the first servo's lost answer.
+	// In microseconds: the request takes 60, the turnaround 50, the first servo's lost answer 60,
+	// the turnaround 50 and the second answer 60.
 	rttest.Want(t, clock.Now().Sub(1_000_000), 280*time.Microsecond, "time of the second reply")
 }
 
@@ -88,7 +88,7 @@ type diary struct {
 	clock   rt.Clock
 	goals   []rt.Instant
 	present []rt.Instant
-	early   bool // a call was for an instant in the future
+	early   bool // the bus made a call for an instant in the future
 }
 
 func (d *diary) Goal(now rt.Instant, joint, raw int) {
@@ -101,7 +101,7 @@ func (d *diary) Present(now rt.Instant, joint int) int {
 	return d.posed.Present(now, joint)
 }
 
-// A goal takes effect when its frame has left the wire, and a position is measured when its servo
+// A goal takes effect when its frame has left the wire. A servo measures its position when it
 // begins to answer.
 func TestThePlantIsAskedAtTheInstantsOfTheWire(t *testing.T) {
 	const start = 1_000_000
@@ -133,7 +133,7 @@ func (c *watchedClock) Now() rt.Instant {
 	return c.Clock.Now()
 }
 
-// Half a request of a killed client must not swallow the next client's request.
+// Half a request of a killed client does not swallow the next client's request.
 func TestHalfAFrameIsForgottenAfterASilence(t *testing.T) {
 	clock := &watchedClock{Clock: rttest.NewClock(1)}
 	b, c := dialed(t, Config{Clock: clock})
@@ -217,7 +217,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 	open(t, Config{Link: path})
 }
 
-// A bus that failed to open leaves its link free for the next one.
+// When Open fails, its link stays free for the next bus.
 func TestAFailedOpenHoldsNoLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	rttest.Do(t, os.WriteFile(path, nil, 0o600))
@@ -258,7 +258,8 @@ func TestClientsMayComeAndGo(t *testing.T) {
 	}
 }
 
-// The bus's own descriptor must not preserve the state that the last close of a real tty ends.
+// Although the bus has its own descriptor of the terminal, the last client's close has the effects
+// of the last close of a real tty.
 func TestTheLastCloseDropsTheReplyAndTheExclusiveUse(t *testing.T) {
 	b := open(t, Config{Unpaced: true})
 	first := dial(t, b)
@@ -282,7 +283,7 @@ func TestOpenRefusesWhatNoBusHas(t *testing.T) {
 	}
 }
 
-// The count is process-wide, because the program that embeds a bus guarantees it process-wide.
+// A control cycle allocates nothing in the whole process, as a program with a bus inside guarantees.
 func TestACycleNoAlloc(t *testing.T) {
 	b, c := dialed(t, Config{Unpaced: true})
 	request := unhex(t, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7"+

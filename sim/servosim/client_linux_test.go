@@ -42,7 +42,7 @@ func (c *client) send(request []byte) {
 	}
 }
 
-// receive reads want bytes, or the bytes that came until no more come for patience.
+// receive reads want bytes. It returns fewer bytes when no byte comes for the time patience.
 func (c *client) receive(want int, patience time.Duration) []byte {
 	n := 0
 	for n < want {
@@ -61,11 +61,11 @@ func (c *client) receive(want int, patience time.Duration) []byte {
 	return c.buf[:n]
 }
 
-// patience is how long a test waits for bytes that should come. No test waits for silence: see ask.
+// patience is the longest wait of a test for bytes that must come. No test waits for silence, see ask.
 const patience = 5 * time.Second
 
-// ask sends a request in hex and expects exactly this reply, also in hex. A ping of servo 6
-// follows; its answer proves that no bytes came before it.
+// ask sends a request, in hex, and fails unless exactly the reply want comes, also in hex. Then it
+// sends a ping to servo 6; the answer to the ping shows that no further bytes came before.
 func (c *client) ask(request, want string) {
 	c.t.Helper()
 	c.send(unhex(c.t, request))
@@ -86,7 +86,7 @@ func unhex(t testing.TB, s string) []byte {
 	return rttest.Must(hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s)))(t)
 }
 
-// open starts a bus that the test's end closes.
+// open starts a bus, and closes it at the end of the test.
 func open(t testing.TB, cfg Config) *Bus {
 	t.Helper()
 	b := rttest.Must(Open(cfg))(t)

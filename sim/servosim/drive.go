@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// wheeled is a plant whose last joints are fitted motors: those of a base's wheels, which only turn
-// at a velocity.
+// wheeled is a Plant whose last joints, from first on, are fitted motors of a base's wheels, which
+// only turn at a velocity.
 type wheeled struct {
 	Plant
 	wheels *motor.Fitted
@@ -32,7 +32,7 @@ func (p *wheeled) Present(now rt.Instant, joint int) int { return p.of(joint).Pr
 //rt:noalloc
 func (p *wheeled) Torque(now rt.Instant, joint int, on bool) { p.of(joint).Torque(now, joint, on) }
 
-// Speed is a Turner's; any other Plant has speed 0.
+// Speed implements Turner. It returns 0 for the joints of a Plant that is no Turner.
 //
 //rt:noalloc
 func (p *wheeled) Speed(now rt.Instant, joint int) float64 {
@@ -67,7 +67,7 @@ func (s *servo) setDriven(now rt.Instant, on bool) {
 	s.cfg.Plant.Torque(now, s.joint, on)
 }
 
-// applyWeight lets a joint sink that has lost its torque. Before its first torque it lies still.
+// applyWeight makes a joint sink that has lost its torque. A joint that has never had torque does not sink.
 //
 //rt:noalloc
 func (s *servo) applyWeight(now rt.Instant) {
@@ -82,7 +82,7 @@ func (s *servo) applyWeight(now rt.Instant) {
 	p.Sink(now, s.joint, s.obstacle.Clamp(w.Rest), w.Speed)
 }
 
-// damped is the factor on the speed of a sinking joint whose windings are shorted.
+// damped is the factor on a sinking joint's speed when its motor's windings are shorted.
 const damped = 0.1
 
 // driveTo moves the shaft to the position at which the encoder reads raw.
@@ -106,8 +106,8 @@ func (s *servo) driveAgain(now rt.Instant) {
 	}
 }
 
-// block puts an obstacle in the shaft's way: at the position that a client reads as at, or with
-// here at the shaft's position, which it then cannot leave.
+// block puts an obstacle in the shaft's way, at the position that a client reads as at. When here
+// is true the obstacle is at the shaft's own position, which the shaft then cannot leave.
 //
 //rt:noalloc
 func (s *servo) block(at int, here, holds bool, now rt.Instant) {
@@ -135,8 +135,8 @@ func (s *servo) setObstacle(o motor.Obstacle, now rt.Instant) {
 	s.applyWeight(now)
 }
 
-// pressing returns how many counts beyond the obstacle the motor's target is; 0 when it does not
-// press.
+// pressing returns by how many counts the motor's target is beyond the obstacle; 0 when the motor
+// does not press on it.
 //
 //rt:noalloc
 func (s *servo) pressing(now rt.Instant) int {
@@ -149,7 +149,7 @@ func (s *servo) pressing(now rt.Instant) int {
 	return 0
 }
 
-// checkObject drops an object when the motor does not press on it any more.
+// checkObject drops the held object when the motor has stopped pressing on it.
 //
 //rt:noalloc
 func (s *servo) checkObject(now rt.Instant) {

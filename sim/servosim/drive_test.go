@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// The servo's loop follows its encoder: it drives the shaft until the wrong reading equals the
-// goal, and back when the encoder reads correctly again.
+// The control loop of a servo with a wrong encoder drives the shaft until the wrong reading equals
+// the goal, and drives it back when the encoder reads correctly again.
 func TestAFaultyEncoder(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		for _, tt := range []struct {
@@ -54,8 +54,8 @@ func TestAFaultyEncoder(t *testing.T) {
 	}
 }
 
-// The loop of a servo with a stuck encoder never reads that the shaft arrives: the shaft runs to
-// the end of its range, which no reading shows. With the stuck reading as its goal it stays.
+// The control loop of a servo with a stuck encoder never reads its goal, so the shaft runs to the end of its
+// range, while the reading stays the same. When the goal equals the stuck reading, the shaft stays.
 func TestAnEncoderThatIsStuck(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.drive(2048)
@@ -69,8 +69,8 @@ func TestAnEncoderThatIsStuck(t *testing.T) {
 	}
 }
 
-// An X servo keeps the bit until a reboot; its factory's shutdown mask lacks the bit, so that
-// torque stays.
+// An X servo keeps the error bit of its encoder until a reboot. The factory's shutdown mask lacks
+// this bit, so torque stays on.
 func TestAnXServoKeepsItsEncoderError(t *testing.T) {
 	s := one(t, "xl430-w250", Config{})
 	s.drive(2048)
@@ -104,8 +104,8 @@ func TestALowSupplyThatAServoComplainsOf(t *testing.T) {
 	}
 }
 
-// A shaft presses against an obstacle: load and current rise, the protection trips by itself and
-// leaves Protective_Torque, and it stays tripped until the load has been gone for a second.
+// When a shaft presses against an obstacle, load and current rise, and the protection trips and
+// leaves Protective_Torque. The protection stays tripped until there was no load for a second.
 func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		t.Run(fmt.Sprint("fitted ", fitted), func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestTorqueOffOrAGoalMayEndAnOverload(t *testing.T) {
 	}
 }
 
-// A servo that a script has tripped has no load that could go.
+// The overload of a script has no load that could end, so it stays until torque is off.
 func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.drive(2100)
@@ -205,8 +205,8 @@ func TestOtherBlockedJoints(t *testing.T) {
 	}
 }
 
-// An obstacle is at the position that a client reads, also for an X servo that counts in reverse,
-// or with an offset.
+// An obstacle is at the position that a client reads, even when an X servo counts in reverse or has
+// an offset.
 func TestAnObstacleStandsWhereAClientReadsIt(t *testing.T) {
 	for _, tt := range []struct {
 		name, model string
@@ -343,9 +343,9 @@ func TestNothingSinksOnAWeightlessArm(t *testing.T) {
 	}
 }
 
-// A servo limits its goal to its own range and moves there as fast as it can, while the goal
-// register reads as written: switching torque on moves it although the goal is its present
-// position.
+// A servo outside its EEPROM range limits its goal to the range and moves there as fast as it can,
+// while the goal register reads as written. So it moves when torque is switched on, even if its
+// present position was written as the goal.
 func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	start := s.place()
@@ -411,9 +411,9 @@ func TestGoalVelocityZero(t *testing.T) {
 	}
 }
 
-// A wheel of a base on a plant without wheels. Documents are silent, so it is in the unsafe reading:
-// its goal velocity is the highest after power-up, a goal velocity switches a limp wheel's torque
-// on, and it keeps its last one without a host.
+// Where the documents leave a wheel's behaviour open, it is the unsafe one: after power-up its goal
+// velocity is the highest, a goal velocity switches a limp wheel's torque on, and the wheel keeps
+// its last goal velocity without a host.
 func TestAWheelIsUnsafe(t *testing.T) {
 	speed := func(s trial) int { return magnitude(s.get(58), signPosition) }
 	s := one(t, "sts3215", Config{Wheels: 1})

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// The memory of the Dynamixel X series. Values are little endian, signed ones two's complement.
-// Factory values are the XL430-W250's; dynamixelModels lists the other models' differences.
+// The memory of the Dynamixel X series. Values are little endian, signed ones two's complement. The
+// factory values are those of the XL430-W250; dynamixelModels lists how other models differ.
 //
 // Source: ROBOTIS e-manual, control tables of the X series.
 const (
@@ -68,12 +68,12 @@ const (
 var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000},
 	{6, 4_000_000}, {7, 4_500_000}}
 
-// window is a range of memory whose bytes are aliases of the bytes that a list of addresses names.
+// window is a range of memory whose bytes are aliases of other bytes, whose addresses are in a list.
 type window struct {
-	list, data, n int // address of the list, two bytes an entry; address of the data; number of entries
+	list, data, n int // address of the list, two bytes per entry; address of the aliases; number of entries
 }
 
-// The indirect addresses. An X330 has fewer, with their data directly after them.
+// The windows of indirect addresses. An X330 has fewer indirect addresses, with their data directly after them.
 var (
 	xTable    = xSeries(662, window{xIndirect, 224, 28}, window{578, 634, 28})
 	x330Table = xSeries(228, window{xIndirect, 208, 20})
@@ -284,8 +284,8 @@ var axTable = indexed(table{
 	},
 })
 
-// The XL330's motor is fitted to measurements; the constants of the others follow from the data
-// sheets' stall torque and no-load speed.
+// The XL330's motor is fitted to measurements. The constants of the other models follow from the
+// stall torque and no-load speed in the data sheets.
 //
 // Source: Rhoban/bam, xl330; ROBOTIS e-manual.
 var dynamixelModels = []model{

@@ -19,14 +19,14 @@ func (b *Bus) SetFault(id, bits uint8) {
 	b.script(id, func(s *servo, _ rt.Instant) { s.forced = bits })
 }
 
-// SetSupply sets the voltage of a servo's supply without load. Below some 4 V the servo stops; it
-// boots when the voltage returns.
+// SetSupply sets the voltage of a servo's supply without load. Below about 4 V a 7.4 V servo stops;
+// it boots when the voltage returns.
 func (b *Bus) SetSupply(id uint8, volts float64) {
 	b.script(id, func(s *servo, now rt.Instant) { s.supply(volts, now) })
 }
 
-// Power switches the supply of these servos, or without ids of all. Without supply a servo is
-// silent and limp and loses its RAM; with supply it boots.
+// Power switches the supply of the servos with these ids on or off; without ids, of all servos. Without
+// supply a servo is silent and limp and loses its RAM. When the supply returns, the servo boots.
 func (b *Bus) Power(on bool, ids ...uint8) {
 	b.alter(ids, func(s *servo, now rt.Instant) {
 		volts := 0.0
@@ -38,25 +38,25 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 }
 
 // Block puts an obstacle in the way of a servo's shaft, which then cannot pass the position that a
-// client reads as at: the motor presses against it, and its protection trips. With holds it is an
-// object, which falls and is gone when the motor has stopped pressing on it: State.Holds,
+// client reads as at: the motor presses against it, and its protection trips. When holds is true
+// the obstacle is an object, which falls when the motor stops pressing on it, see State.Holds and
 // Counters.Dropped.
 func (b *Bus) Block(id uint8, at int, holds bool) {
 	b.script(id, func(s *servo, now rt.Instant) { s.block(at, false, holds, now) })
 }
 
-// PowerCycle switches the supply of all servos off and on: they lose torque and RAM, and do not
-// answer before the boot is over.
+// PowerCycle switches the supply of all servos off and on. They lose their torque and RAM, and do
+// not answer until the boot is over.
 func (b *Bus) PowerCycle() { b.alter(nil, func(s *servo, now rt.Instant) { s.reboot(now) }) }
 
 // Unplug removes the adapter: every client is hung up, and the link is removed. The servos keep
 // their state.
 func (b *Bus) Unplug() error { return b.requestPlug(false) }
 
-// Replug plugs the adapter in again: a new terminal at the same link.
+// Replug plugs the adapter in again. The bus has a new terminal, at the same link.
 func (b *Bus) Replug() error { return b.requestPlug(true) }
 
-// Inject starts a script now, in addition to the running ones; its times count from now.
+// Inject starts a script now, in addition to the running scripts. The times of the new script count from now.
 func (b *Bus) Inject(s Script) error {
 	if err := s.check(); err != nil {
 		return err
@@ -81,8 +81,8 @@ func (b *Bus) Inject(s Script) error {
 
 func (b *Bus) script(id uint8, change func(*servo, rt.Instant)) { b.alter([]uint8{id}, change) }
 
-// alter changes every servo of these ids, or without ids all, and wakes the bus, because the next
-// scheduled work may have changed.
+// alter changes the servos with these ids, or all servos without ids, and wakes the bus, because
+// the next scheduled work may have changed.
 func (b *Bus) alter(ids []uint8, change func(*servo, rt.Instant)) {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
@@ -107,7 +107,7 @@ type fault struct {
 //rt:noalloc
 func (f fault) dice(i int) uint64 { return mix(f.seed + uint64(i)) }
 
-// mix is a finalizer: it maps neighbouring numbers to unrelated ones.
+// mix is the finalizer of SplitMix64, which maps neighbouring numbers to unrelated numbers.
 //
 // Source: SplitMix64.
 //
@@ -136,7 +136,7 @@ type Counters struct {
 	Collisions   uint64 // replies of two servos with the same id
 	Overflow     uint64 // bytes lost because the client does not read
 	Faults       uint64 // scripted faults that have happened
-	Forged       uint64 // damaged replies whose checksum fits: no client can detect them
+	Forged       uint64 // damaged replies whose checksum fits, which no client can detect
 	Dropped      uint64 // objects that a joint held and dropped
 }
 

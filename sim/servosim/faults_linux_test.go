@@ -139,7 +139,7 @@ func TestAClientThatDoesNotReadLosesBytes(t *testing.T) {
 	c.close()
 	again := dial(t, b)
 	rttest.Eventually(t, "an answer after the flood", func() bool {
-		unix.Write(again.fd, ping) // may itself be lost while old requests and replies are in the buffers
+		unix.Write(again.fd, ping) // the ping may be lost while old requests and replies are in the buffers
 		return bytes.HasSuffix(again.receive(len(again.buf), 20*time.Millisecond), pong)
 	})
 }

@@ -4,9 +4,9 @@ import (
 	"math"
 )
 
-// The memory of the Feetech STS and SMS series. Addresses, widths and factory
-// values are the STS3215's, firmware 3.10, in the 7.4 V variant; two-byte
-// registers are little endian, signed ones are sign and magnitude.
+// The memory of the Feetech STS and SMS series. Addresses, widths and factory values are those of
+// the STS3215, firmware 3.10, in the 7.4 V variant. Registers of two bytes are little endian,
+// signed registers have sign and magnitude.
 //
 // Source: Feetech STS3215 memory table.
 const (
@@ -43,8 +43,8 @@ const (
 	torqueDamp    = 2   // written to stsTorque: limp with shorted windings
 	torqueCentre  = 128 // written to stsTorque: the present position becomes 2048
 	centre        = 2048
-	phaseSteps    = 1 << 2 // velocities are in counts per second, otherwise in units of 50
-	phaseZeroFast = 1 << 3 // a goal velocity of 0 is the highest speed, otherwise a stop
+	phaseSteps    = 1 << 2 // set: velocities are in counts per second; not set: in units of 50
+	phaseZeroFast = 1 << 3 // set: a goal velocity of 0 is the highest speed; not set: a stop
 	phaseTurns    = 1 << 4 // positions count several turns
 	signPosition  = 1 << 15
 	signOffset    = 1 << 11
@@ -164,9 +164,9 @@ var stsTable = indexed(table{
 	},
 })
 
-// The STS3215's motor is fitted to measurements of the 7.4 V variant. The fit gives more than the
-// data sheet's stall torque, which is therefore the limit. The constants of the other models follow
-// from the data sheets' stall torque and no-load speed.
+// The STS3215's motor is fitted to measurements of the 7.4 V variant. The fit results in more than
+// the stall torque of the data sheet, so the data sheet's value is the limit. The constants of the
+// other models follow from the data sheets' stall torque and no-load speed.
 //
 // Source: Rhoban/bam, sts3215; Feetech data sheets.
 var feetechModels = []model{

@@ -5,8 +5,8 @@ package servosim
 //	FF FF | id | length | instruction or error | parameters ... | checksum
 //
 // length counts the bytes after it. The checksum is the complement of the sum of the bytes between
-// FF FF and itself. Nothing is stuffed, so FF FF may occur inside a frame, and a receiver without
-// synchronization drops one byte and tries again.
+// FF FF and itself. No bytes are stuffed, so FF FF may occur inside a frame. A receiver that finds
+// no intact frame drops one byte and tries again.
 //
 // Source: Feetech communication protocol manual, section 1; ROBOTIS e-manual, protocol 1.0.
 const (
@@ -18,8 +18,8 @@ const (
 
 // cut finds the first intact request in buf. used is the number of bytes it consumes, including
 // garbage before the request. ok is false when all used bytes were garbage or, with used == 0, when
-// the frame is not complete yet. bad: the garbage began like a frame with a wrong checksum, for the
-// servo r.id. params are borrowed.
+// the frame is not complete yet. bad is true when the garbage began with a frame for the servo r.id
+// with a wrong checksum. The parameters of r are a part of buf.
 //
 //rt:noalloc
 func cut(buf []byte) (r frame, used int, ok, bad bool) {
@@ -70,7 +70,7 @@ func checksum(b []byte) byte {
 //	FF FF FD 00 | id | length (2) | instruction | parameters ... | CRC (2)
 //
 // length counts the bytes after it. Between length and CRC an FD is stuffed in after every FF FF
-// FD, so that a header cannot occur inside, and a receiver without synchronization continues at the
+// FD, so that a header cannot occur inside. A receiver that finds no intact packet continues at the
 // next header. length and CRC include the stuffed bytes. The merged status of a fast read is not
 // stuffed.
 //
@@ -106,7 +106,7 @@ func crc(b []byte) (c uint16) {
 	return c
 }
 
-// isHeader reports whether b begins a packet, as far as b goes.
+// isHeader reports whether b is the beginning of a packet, or of its header when b is shorter.
 //
 //rt:noalloc
 func isHeader(b []byte) bool {
@@ -119,8 +119,8 @@ func isHeader(b []byte) bool {
 	return true
 }
 
-// cutPacket is cut for packets. It writes the parameters without their stuffing into room. A packet
-// whose body has an FF FF FD without stuffing is bad.
+// cutPacket is cut for packets of protocol 2.0. It writes the parameters, without their stuffing,
+// into room. A packet whose body has an FF FF FD without stuffing is bad.
 //
 //rt:noalloc
 func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
@@ -169,8 +169,8 @@ func headerIn(b []byte) int {
 	return -1
 }
 
-// unstuff appends src without the FD after every FF FF FD. clean is false when such an FD is
-// missing. Only received bytes are part of a match.
+// unstuff appends to dst the bytes of src without the FD that is stuffed after every FF FF FD.
+// clean is false when a stuffed FD is missing. A stuffed FD is no part of the next FF FF FD.
 //
 //rt:noalloc
 func unstuff(dst, src []byte) (out []byte, clean bool) {

@@ -37,8 +37,8 @@ func TestCutResynchronises(t *testing.T) {
 	}
 }
 
-// Property: for any bytes cut makes progress or waits for a frame that fits the buffer, uses no
-// more bytes than it gets, and returns only intact requests.
+// Property: for any input, cut makes progress or waits for the rest of a frame that fits into the
+// buffer. It uses no more bytes than it gets, and returns only intact requests.
 func FuzzCut(f *testing.F) {
 	f.Add([]byte{0xFF, 0xFF, 1, 2, 1, 0xFB})
 	f.Add([]byte{0, 0xFF, 0xFF, 0xFF, 0xFE, 10, 0x82, 56, 2, 1, 2, 3, 4, 5, 6, 0x26, 0xFF})
@@ -83,8 +83,8 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// Property: no request can make a servo panic or answer more than a reply holds, and after any
-// request it still has an id and a baud rate.
+// Property: no request makes a servo panic or send more data than a reply can hold, and after any
+// request the servo still has a valid id and baud rate.
 func FuzzServo(f *testing.F) {
 	f.Add(uint8(0), uint8(instWrite), []byte{40, 1, 0, 0, 8})
 	f.Add(uint8(0), uint8(instRead), []byte{250, 250})

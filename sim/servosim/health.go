@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// health is the servo's own measurements, of load and temperature, and its protections.
+// health holds the servo's own measurements, such as load and temperature, and the state of its protections.
 //
 // Guarded by Bus.mu.
 type health struct {
@@ -20,27 +20,27 @@ type health struct {
 	demand                           float64 // duty of the control loop before its limit
 	capped                           bool    // torque is limited after an overload
 	tripped                          bool    // capped by Overload, without a load
-	low                              bool    // a scripted low supply: the supply is out of its limits at any voltage
+	low                              bool    // a script demands that the supply counts as out of its limits
 	overSince, surgeSince, idleSince rt.Instant
 }
 
-// rail is the supply and the adapter that all servos of a bus share.
+// rail is the state that all servos of a bus share: their supply and the adapter.
 type rail struct {
 	supply    motor.Rail
-	unplugged bool // the adapter is out, and with it all servos are silent
+	unplugged bool // the adapter is unplugged, so all servos are silent
 }
 
 const (
-	resetVolts   = 4.0  // below it the processor of a 7.4 V servo stops
-	resetShare   = 0.54 // the same for any servo, as a share of its nominal supply
-	unobserved   = 0.1  // s between two readings, above which effort is unknown
+	resetVolts   = 4.0  // voltage below which the processor of a 7.4 V servo stops
+	resetShare   = 0.54 // the same voltage of any servo, as a share of its nominal supply
+	unobserved   = 0.1  // seconds between two readings above which the effort is unknown
 	overloadDuty = 0.8
 	overloadTime = 2 * time.Second // for a servo without registers for it
 	overloadGone = time.Second     // time without a load until a Feetech ends an overload
-	idleDuty     = 0.05            // largest share of the duty that is no load
+	idleDuty     = 0.05            // share of the duty up to which there is no load
 )
 
-// monitor updates the measurements to an instant, and the error bits with them.
+// monitor updates the measurements to the instant now, and then the error bits.
 //
 //rt:noalloc
 func (s *servo) monitor(now rt.Instant) {
@@ -81,7 +81,7 @@ func (s *servo) measureEffort(now rt.Instant) {
 		h.amps = f * h.amps
 		h.demand = f * h.demand
 	}
-	s.rail.supply.Draw(old, math.Abs(h.amps*h.duty)) // the bridge draws amps only while it is on
+	s.rail.supply.Draw(old, math.Abs(h.amps*h.duty)) // the motor's bridge draws current only while it is on
 }
 
 // protect sets the error bits and applies their consequences.
@@ -100,7 +100,7 @@ func (s *servo) protect(now rt.Instant) {
 	if s.t.series.feetech() {
 		s.protectFeetech(low, hot, over, now)
 	} else {
-		// Both Dynamixel series have these three faults at the same bits.
+		// Both Dynamixel series have the same bits for these three faults.
 		if s.t.series == seriesAX {
 			s.alarm &^= axVoltage | axOverheat
 		}
@@ -114,9 +114,9 @@ func (s *servo) protect(now rt.Instant) {
 	}
 }
 
-// protectFeetech sets the bits of a Feetech servo. They are cleared when their cause has gone,
-// except an overload: it stays, and leaves a fifth of the torque, until the load has been gone for
-// a while or torque is switched. Sources disagree, see Config.OverloadYields.
+// protectFeetech sets the error bits of a Feetech servo. It clears a bit when its cause has gone.
+// An overload stays, with a fifth of the torque, until there was no load for overloadGone or torque
+// is switched; sources disagree, see Config.OverloadYields.
 //
 //rt:noalloc
 func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
@@ -139,7 +139,7 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 		faultCurrent)
 }
 
-// endOverload ends a Feetech's overload: the servo has its full torque again.
+// endOverload ends the overload of a Feetech servo, which then has its full torque again.
 //
 //rt:noalloc
 func (s *servo) endOverload(now rt.Instant) {
@@ -181,7 +181,7 @@ func (s *servo) cutTorque(now rt.Instant) {
 	}
 }
 
-// overload trips the protection, as a blocked gripper does.
+// overload trips the servo's overload protection, as a blocked shaft does.
 //
 //rt:noalloc
 func (s *servo) overload(now rt.Instant) {

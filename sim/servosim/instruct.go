@@ -7,7 +7,7 @@ import (
 )
 
 // obey executes one request and appends the data of its reply to dst. code is the result for the
-// status packet; answers follows the return level.
+// status packet. answers is true when the return level lets the servo reply.
 //
 //rt:noalloc
 func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code uint8, answers bool) {
@@ -55,7 +55,8 @@ func (s *servo) answers(r *request) bool {
 	return r.inst == instPing || reads && level >= 1 || level >= 2
 }
 
-// answer appends the data of a read. A Dynamixel refuses a read of memory that it does not have.
+// answer appends the data of a read to dst and returns the result code. A Dynamixel refuses a read
+// of memory that it does not have.
 //
 //rt:noalloc
 func (s *servo) answer(dst []byte, addr, size int, now rt.Instant) ([]byte, uint8) {
@@ -75,7 +76,7 @@ func (s *servo) answer(dst []byte, addr, size int, now rt.Instant) ([]byte, uint
 	return s.read(dst, addr, size, now), 0
 }
 
-// stage keeps a write for the next action; a second write replaces the first.
+// stage keeps a write until the next ACTION instruction. A second write replaces the first.
 //
 //rt:noalloc
 func (s *servo) stage(addr int, data []byte) uint8 {
@@ -89,7 +90,7 @@ func (s *servo) stage(addr int, data []byte) uint8 {
 	return 0
 }
 
-// special executes the instructions that only one maker's servos have.
+// special executes an instruction that only the servos of one maker have.
 //
 //rt:noalloc
 func (s *servo) special(r *request, now rt.Instant) uint8 {
@@ -113,8 +114,8 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 	return 0
 }
 
-// factoryReset of an AX also resets its id; the parameter of an X selects the registers that it
-// keeps.
+// factoryReset sets the factory values. An AX servo also resets its id. For an X servo the
+// request's parameter selects the registers that it keeps.
 //
 //rt:noalloc
 func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
@@ -142,7 +143,7 @@ func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 	return 0
 }
 
-// magicClear is the parameter that prevents a corrupt packet from clearing turns.
+// magicClear is the parameter that a request to clear turns must have, so that a corrupt packet does not clear them.
 const magicClear = "\x01\x44\x58\x4C\x22" // 01 DXL 22
 
 //rt:noalloc
@@ -177,9 +178,9 @@ func (s *servo) resetGoals() {
 	s.put(xProfile, 0)
 }
 
-// expire does the work that is due: it ends a boot, and fires an X servo's bus watchdog when the
-// bus was silent for its time. The shaft then stops under torque, and goals are refused until the
-// watchdog is cleared.
+// expire does the servo's work that is due: it ends a boot, and fires an X servo's bus watchdog
+// when the bus was silent for the watchdog's timeout. The shaft then stops under torque, and goals
+// are refused until the watchdog is cleared.
 //
 //rt:noalloc
 func (s *servo) expire(now rt.Instant) {
@@ -202,14 +203,14 @@ func (s *servo) watchdog() (at rt.Instant, armed bool) {
 	return s.lastRequest.Add(time.Duration(n) * watchdogUnit), n > 0 && n != watchdogFired && s.mem[xTorque] == torqueOn
 }
 
-// misread is a position that the line damages so that the checksum fits, as in one damaged reply of
-// 256. The shaft and the servo's own control loop are not affected.
+// misread is a wrong position in a reply that the line has damaged and whose checksum fits, as in
+// one damaged reply of 256. It has no effect on the shaft and the servo's own control loop.
 type misread struct {
 	left   int // replies left; -1: no limit
 	offset int // counts
 }
 
-// spoilPosition changes the reply to a read of only the position.
+// spoilPosition applies the misread to the reply if the request reads only the position.
 //
 //rt:noalloc
 func (s *servo) spoilPosition(r *request, reply []byte) {

@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// scripted runs a script on a bus in simulated time; at(d) returns the states of the servos at d
-// after the start.
+// scripted runs a script on a bus in simulated time. at(d) advances the time to d after the start
+// and returns the states of the servos.
 func scripted(t *testing.T, cfg Config, script string) (b *Bus, at func(time.Duration) []State) {
 	t.Helper()
 	clock := rttest.NewClock(rt.Instant(time.Second))
@@ -72,8 +72,8 @@ func TestAScriptMaySwitchTheSupplyOfSome(t *testing.T) {
 	}
 }
 
-// A removed adapter does not hide a power cycle from the servos: afterwards they are limp and have
-// lost their RAM.
+// The servos also lose their torque and RAM in a power cycle that happens while the adapter is
+// unplugged.
 func TestUnplugPowerCycleReplug(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "bus")
 	byScript := Config{Link: link, BootTime: 10 * time.Millisecond,

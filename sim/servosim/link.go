@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// link makes path point to target in one step, so that a client never finds it incomplete. It
-// replaces an older link and refuses anything else.
+// link makes path a symbolic link to target in one step, so that a client always finds the old link
+// or the new one. It replaces an older link, and fails when path is no link.
 func link(target, path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return fmt.Errorf("%w: %s is not a symbolic link; choose another path or remove it", ErrLink, path)
@@ -26,8 +26,8 @@ func link(target, path string) error {
 	return nil
 }
 
-// lockLink locks path for this process until release, so that no bus takes the link of a running
-// one. The kernel releases the lock of a killed bus.
+// lockLink locks path for this process until release is called, so that no bus replaces the link of
+// a running bus. The kernel releases the lock of a killed process.
 func lockLink(path string) (release func(), err error) {
 	release, err = lockName(path)
 	switch {
@@ -40,10 +40,10 @@ func lockLink(path string) (release func(), err error) {
 	return release, nil
 }
 
-// errLocked is the error of lockName when another bus has the link.
+// errLocked is the error of lockName when another bus has locked the link.
 var errLocked = errors.New("held")
 
-// unlink removes path if it still points to target; another bus's link stays.
+// unlink removes the link path if it still points to target, so that the link of another bus stays.
 func unlink(target, path string) {
 	if now, err := os.Readlink(path); err == nil && now == target {
 		os.Remove(path)
@@ -89,7 +89,7 @@ func (b *Bus) publish() error {
 	return nil
 }
 
-// plugPending reports whether the adapter is to be plugged in or removed.
+// plugPending reports whether the wire must plug the adapter in or remove it.
 //
 //rt:noalloc
 func (b *Bus) plugPending() bool {

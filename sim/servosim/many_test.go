@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// runs returns the number of executions of a mutation test: PARSER_RUNS, or few.
+// runs returns the number of executions of a mutation test: the variable PARSER_RUNS, or a small number without it.
 func runs(t *testing.T) int {
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
 		return rttest.Must(strconv.Atoi(v))(t)
@@ -16,7 +16,7 @@ func runs(t *testing.T) int {
 	return 300_000
 }
 
-// dice is a small fast generator: the mutations must not cost more than the code under test.
+// dice is a small, fast generator of random numbers, so that the mutations do not take longer than the code under test.
 type dice uint64
 
 func (d *dice) roll(n int) int {
@@ -52,9 +52,9 @@ func (d *dice) mutate(dst []byte, good [][]byte) []byte {
 	return dst
 }
 
-// Many more executions than a fuzzer manages, with mutations that know the formats: no panic, no
-// hang, progress, and servos in order after any request. Twenty servos of all series obey the
-// frames that are accepted.
+// Property: the parsers never panic or hang, make progress, and servos stay valid after any
+// request. The test makes many more executions than a fuzzer, with mutations that suit the formats.
+// Twenty servos of all series obey the accepted frames.
 func TestParsersUnderMutations(t *testing.T) {
 	var good [][]byte
 	for _, v := range [][]vector{feetechVectors, xVectors, axVectors} {

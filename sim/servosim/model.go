@@ -21,8 +21,8 @@ func (s series) protocol2() bool { return s == seriesX }
 
 func (s series) feetech() bool { return s == seriesSTS }
 
-// register is one row of a memory table: its first address, its width in bytes, its factory value,
-// and the range of accepted values; lo = hi means any.
+// register is one row of a memory table: the first address, the width in bytes, the factory value,
+// and the range of accepted values. lo = hi means that any value is accepted.
 type register struct {
 	addr    uint16
 	size    uint8
@@ -30,7 +30,7 @@ type register struct {
 	lo, hi  int64
 }
 
-// fixed reports whether no client can write the register: no value is in its range.
+// fixed reports whether no client can write the register, because its range is empty.
 //
 //rt:noalloc
 func (r *register) fixed() bool { return r.lo > r.hi }
@@ -39,11 +39,11 @@ func (r *register) fixed() bool { return r.lo > r.hi }
 type constant struct {
 	addr  uint16
 	size  uint8
-	value int64 // of the factory; the servo measures most of them anew
+	value int64 // factory value; most of these registers hold measurements later
 }
 
-// addresses are the addresses of the registers that the simulator itself uses; the constant none
-// where a series has no such register.
+// addresses are the addresses of the registers that the simulator itself uses; none when a series
+// lacks the register.
 type addresses struct {
 	model, id, baud, returnDelay, returnLevel int
 	minLimit, maxLimit, offset, mode          int
@@ -59,7 +59,7 @@ const none = -1
 type table struct {
 	series   series
 	size     int     // bytes of memory
-	eeprom   int     // first address that does not survive a power cycle
+	eeprom   int     // first address whose value does not survive a power cycle
 	counts   int     // encoder counts in arc
 	arc      float64 // radians
 	bauds    []baud
@@ -67,10 +67,10 @@ type table struct {
 	windows  []window // indirect addresses
 	rows     []register
 	readOnly []constant     // indexed adds them to rows
-	index    [memSize]uint8 // for each byte of memory: 1 + the index of its row, 0 without a row
+	index    [memSize]uint8 // for each byte of memory: 1 + the index of its row; 0: no row
 }
 
-// baud is a rate, in bits per second, with its code in the memory.
+// baud is a rate, in bits per second, with its code in the register of the baud rate.
 type baud struct {
 	code uint8
 	rate int
@@ -82,10 +82,10 @@ const memSize = 1024 // bytes of the largest memory
 type model struct {
 	name     string // LeRobot's
 	number   uint16
-	firmware [2]byte // major and minor; the first byte alone where the series has one
+	firmware [2]byte // major and minor; a series with one byte uses only the first
 	table    *table
 	factory  []setting
-	amp      float64 // X: A of one unit of current; 0 where the register is a load instead
+	amp      float64 // X: amperes of one unit of current; 0: the register holds a load
 	motor    motor.Motor
 	gainDuty float64 // product of counts and P gain at a duty of 1
 }
@@ -126,7 +126,7 @@ func indexed(t table) *table {
 	return &t
 }
 
-// row returns the register that covers a byte, nil without one.
+// row returns the register to which the byte at addr belongs; nil when there is none.
 //
 //rt:noalloc
 func (t *table) row(addr int) *register {
@@ -136,7 +136,7 @@ func (t *table) row(addr int) *register {
 	return &t.rows[t.index[addr]-1]
 }
 
-// rate returns the rate of a baud code, 0 without one.
+// rate returns the rate of a baud code; 0 when the code has no rate.
 //
 //rt:noalloc
 func (t *table) rate(code uint8) int {

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pty is a pseudo-terminal in raw mode. The master's end is the wire. One descriptor of the
-// client's end stays open, so that clients may come and go without an EIO for the master or a loss
-// of the settings.
+// pty is a pseudo-terminal in raw mode. The master's end is the wire. The bus keeps a descriptor of
+// the client's end open, so that the master gets no EIO and the settings stay when clients come and
+// go.
 //
-// It is read with poll(2) on the raw descriptor and not through os.File, whose netpoller would put
-// another thread between a request and its reply.
+// The bus reads with poll(2) on the raw descriptor and not through os.File, because os.File's
+// netpoller would put another thread between a request and its reply.
 type pty struct {
 	name   string
 	master int
 	slave  int
 	bell   int // eventfd that ends a blocked read
-	watch  int // inotify for clients that come and go; -1 where the kernel has no instance left
+	watch  int // inotify for clients that come and go; -1: the kernel had no instance left
 
 	poll     [3]unix.PollFd
 	left     unix.Timespec
@@ -86,7 +86,7 @@ func (p *pty) plug(baud int) (err error) {
 	return nil
 }
 
-// watched sets the descriptors that a read waits for; poll(2) ignores a negative one.
+// watched sets the descriptors for which read waits; poll(2) ignores a negative descriptor.
 func (p *pty) watched() {
 	for i, fd := range [...]int{p.master, p.bell, p.watch} {
 		p.poll[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
@@ -111,8 +111,8 @@ func (p *pty) close() {
 	}
 }
 
-// read blocks until bytes arrive, and returns their number in dst; 0 when it was woken or the time
-// has passed, -1 when the terminal is unusable. A negative timeout is for ever.
+// read blocks until bytes arrive, writes them into dst and returns their number. It returns 0 when it was woken or the
+// timeout has passed, and -1 when the terminal is unusable. With a negative timeout it waits without a limit.
 //
 //rt:noalloc
 func (p *pty) read(dst []byte, timeout time.Duration) int {
@@ -153,9 +153,9 @@ func (p *pty) read(dst []byte, timeout time.Duration) int {
 	}
 }
 
-// clientsChanged counts the clients that have the terminal open. After the last one it does the
-// work of the last close of a real tty, which our own descriptor on the client's end prevents: it
-// drops unread replies, and ends exclusive use, with which only root could open the terminal again.
+// clientsChanged counts the clients that have the terminal open. When the last client has closed the terminal, it does
+// what the kernel does at the last close of a real tty, which the bus's own descriptor prevents: it drops unread
+// replies, and ends exclusive use, under which only root could open the terminal again.
 //
 //rt:noalloc
 func (p *pty) clientsChanged() {
@@ -183,8 +183,8 @@ func (p *pty) clientsChanged() {
 	}
 }
 
-// write returns how many bytes the terminal accepted: all of them unless the client has left
-// thousands of bytes unread.
+// write returns the number of bytes that the terminal has accepted: all bytes, unless the client
+// has left thousands of bytes unread.
 //
 //rt:noalloc
 func (p *pty) write(src []byte) (done int) {
@@ -205,7 +205,7 @@ func (p *pty) write(src []byte) (done int) {
 //
 //rt:noalloc
 func (p *pty) baud() int {
-	// The wrapper in unix allocates its result on the heap.
+	// The function of package unix is not used, because it allocates its result on the heap.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.master), unix.TCGETS2, uintptr(unsafe.Pointer(&p.settings)))
 	if errno != 0 {
 		return 0
@@ -219,9 +219,9 @@ func (p *pty) wake() {
 	unix.Write(p.bell, one[:])
 }
 
-// lockName binds an abstract socket whose name is made of the link's folder (device and inode, so
-// that all spellings of the path are equal) and its name. The kernel frees it when the process
-// ends, and no file is left.
+// lockName binds an abstract socket whose name consists of the link's folder (as device and inode,
+// so that all spellings of the path give one name) and the link's name. When the process ends, the
+// kernel frees the socket, and no file is left.
 func lockName(path string) (release func(), err error) {
 	var dir unix.Stat_t
 	if err := unix.Stat(filepath.Dir(path), &dir); err != nil {

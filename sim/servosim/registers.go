@@ -80,8 +80,8 @@ func (s *servo) refresh(now rt.Instant) {
 }
 
 // measureVelocity measures the speed of the shaft. It uses the travel since the last reading,
-// because an ideal shaft runs and rests between the goals of a client that streams them. When the
-// last reading is older than velocityStale, it uses the speed of the moment.
+// because an ideal shaft alternately moves and rests when a client streams goals. When the last
+// reading is older than velocityStale, it uses the shaft's present speed.
 //
 //rt:noalloc
 func (s *servo) measureVelocity(now rt.Instant) {
@@ -97,9 +97,9 @@ func (s *servo) measureVelocity(now rt.Instant) {
 	}
 }
 
-// isMoving returns the moving flag: a servo under torque turns, or was sent to another position a
-// moment ago. A servo that holds short of its goal, against a load or because its watchdog has
-// stopped it, does not move.
+// isMoving returns the moving flag, which is set while a servo under torque turns, and for a short
+// time after it got another goal. A servo that rests short of its goal, because of a load or
+// because its watchdog has stopped it, does not count as moving.
 //
 //rt:noalloc
 func (s *servo) isMoving(off int, now rt.Instant) bool {
@@ -113,9 +113,9 @@ func (s *servo) isMoving(off int, now rt.Instant) bool {
 	return (off > 1 || off < -1) && (turns || now.Sub(s.goalAt) < goalGrace)
 }
 
-// noise returns the deviation of the encoder at an instant in counts: new every millisecond, and
-// the same for the same seed and servo. The firmware's own loop and its present velocity do not
-// include it.
+// noise returns the deviation of the encoder at an instant, in counts. It changes every
+// millisecond, and is the same for the same seed, servo and instant. The firmware's own loop and
+// its present velocity do not include it.
 //
 //rt:noalloc
 func (s *servo) noise(now rt.Instant) int {
@@ -135,7 +135,7 @@ const (
 	xAccelUnit  = 214.577 * 4096 / 3600         // 214.577 rev/min2, in counts/s2
 )
 
-// xTickMax is the last millisecond of Realtime_Tick before it starts again at 0.
+// xTickMax is the highest value of Realtime_Tick, after which it starts again at 0.
 const xTickMax = 32767
 
 //rt:noalloc
@@ -165,7 +165,7 @@ func (s *servo) direction() int {
 	return 1
 }
 
-// present converts an encoder count to the client's reading.
+// present converts an encoder count to the position that a client reads.
 //
 //rt:noalloc
 func (s *servo) present(raw int) int {
@@ -189,8 +189,8 @@ func (s *servo) present(raw int) int {
 	return min(max(raw, 0), s.t.counts-1)
 }
 
-// goal returns the goal position, limited to the range, in the client's counts and in the
-// encoder's.
+// goal returns the goal position, limited to the servo's range: goal in the client's counts, raw in
+// the encoder's counts.
 //
 //rt:noalloc
 func (s *servo) goal() (goal, raw int) {
@@ -225,8 +225,8 @@ func (s *servo) goal() (goal, raw int) {
 	return goal, goal
 }
 
-// offset returns the value that an STS subtracts from its encoder and an X adds to it. In position
-// mode an X ignores an offset of more than a quarter turn.
+// offset returns the value that an STS subtracts from its encoder's count and an X servo adds to
+// it. In position mode an X ignores an offset of more than a quarter turn.
 //
 //rt:noalloc
 func (s *servo) offset() int {
@@ -241,7 +241,8 @@ func (s *servo) offset() int {
 	return 0
 }
 
-// tune computes the control loop from the registers, and passes it to a plant with a control loop.
+// tune computes the parameters of the control loop from the registers, and passes them to the
+// servo's fitted motor, if it has one.
 //
 //rt:noalloc
 func (s *servo) tune(now rt.Instant) {
@@ -303,20 +304,20 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	}
 }
 
-// standstill is the speed of a servo whose goal velocity is 0; the value 0 would mean no limit.
+// standstill is the speed limit of a servo whose goal velocity of 0 means a stop; a limit of 0 would mean no limit.
 const standstill = 1e-6
 
-// Feetech's D and I gains, in units of its P gain; the maker does not document them. feetechD, per
-// step, is such that the factory's D of an STS3215 makes all the viscous friction of its fit, which
-// was made at that D. So D is counted from the factory's value, and a D of 0 leaves no viscous
-// friction. feetechI is such that a lasting error gains its own P effort again every second.
+// Feetech's D and I gains, in units of its P gain; the maker does not document them. The fit of the STS3215
+// was made with the factory's D, and feetechD, per step, is chosen so that this D produces all of the fit's
+// viscous friction. So D counts from the factory's value, and with a D of 0 no viscous friction is left.
+// feetechI is chosen so that the I effort of a lasting error grows by the P effort every second.
 const (
 	feetechD    = 3.3
 	feetechI    = 1.0 / 1000
 	stsFactoryD = 32
 )
 
-// Duty per count and unit of an X servo's gains, whose full duty is 885.
+// Duty per count and unit of an X servo's gains. The full duty is 885 in these units.
 //
 // Source: ROBOTIS e-manual, Position PID Gain(80, 82, 84).
 const (

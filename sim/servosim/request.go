@@ -1,6 +1,6 @@
 package servosim
 
-// The instructions. Feetech and both Dynamixel protocols have the same codes for the first seven.
+// The codes of the instructions. The first seven are the same in Feetech's and both Dynamixel protocols.
 const (
 	instPing         = 0x01
 	instRead         = 0x02
@@ -11,7 +11,7 @@ const (
 	instSyncWrite    = 0x83
 	instFactoryReset = 0x06 // Dynamixel
 	instReboot       = 0x08
-	instPlace        = 0x0B // Feetech: the offset with which the shaft's place reads as the parameter
+	instPlace        = 0x0B // Feetech: sets the offset so that the position reads as the parameter
 	instClear        = 0x10 // Dynamixel
 	instFastSyncRead = 0x8A // Dynamixel
 	instBulkRead     = 0x92 // Dynamixel
@@ -19,8 +19,8 @@ const (
 	instFastBulkRead = 0x9A // Dynamixel
 )
 
-// request is the content of a frame. data is the data of a write, the unread rest of the parameters
-// of an instruction to many, or all parameters of any other instruction.
+// request is the content of a frame. data holds the data of a write, the parameters of an instruction to
+// several servos that next has not removed yet, or all parameters of any other instruction.
 type request struct {
 	id, inst   uint8
 	addr, size int
@@ -74,14 +74,14 @@ func number(p []byte, width int) int {
 	return int(p[0]) | int(p[1])<<8
 }
 
-// part is one servo's share of an instruction to many.
+// part is one servo's part of an instruction to several servos.
 type part struct {
 	id         uint8
 	addr, size int
 	data       []byte // data of a write
 }
 
-// next removes the next share from r.data; ok is false at the end, or when the rest is too short.
+// next removes the next part from r.data. ok is false at the end, or when the remaining data are too short.
 //
 //rt:noalloc
 func (r *request) next() (p part, ok bool) {

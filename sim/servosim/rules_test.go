@@ -10,13 +10,13 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// trial is one servo without a bus, on its own s.
+// trial is one servo without a bus, with its own clock.
 type trial struct {
 	*servo
 	*rttest.Clock
 }
 
-// one returns a servo of a model, its shaft in the middle unless cfg has a plant.
+// one returns a servo of a model. Its shaft is in the middle of the range unless cfg has a plant.
 func one(t *testing.T, name string, cfg Config) trial {
 	t.Helper()
 	s := trial{new(servo), rttest.NewClock(rt.Instant(time.Second))}
@@ -27,7 +27,7 @@ func one(t *testing.T, name string, cfg Config) trial {
 	return s
 }
 
-// set writes a value to a register, and returns the code of the answer.
+// set writes a value to a register as a client does, and returns the result code.
 func (s trial) set(addr int, v int64) uint8 {
 	return s.write(addr, le(v, int(s.t.row(addr).size)), s.Now())
 }
@@ -150,7 +150,7 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
 	s := one(t, "xl330-m288", Config{})
 	s.set(xTorque, 1)
-	s.supply(3.2, s.Now()) // below 3.5 V; its shutdown mask includes the voltage
+	s.supply(3.2, s.Now()) // below 3.5 V; the servo's shutdown mask includes the voltage
 	s.monitor(s.Now())
 	if s.mem[xTorque] != 0 || s.error(0) != alert {
 		t.Fatalf("torque %d, error %#x after a dip of the supply", s.mem[xTorque], s.error(0))
@@ -208,7 +208,7 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 	}
 }
 
-// The motion of a fitted motor in a mode without goal positions.
+// A fitted motor also moves in the modes without goal positions.
 func TestOtherModesMoveAFittedMotor(t *testing.T) {
 	const velocity, load = 1, 2 // quantity that the test reads in the end
 	type write struct {
@@ -274,7 +274,7 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 }
 
 // In step mode an STS moves by a number of counts from its position, and its position register
-// holds the rest.
+// holds the counts that are left.
 func TestStepsAddUp(t *testing.T) {
 	s := one(t, "sts3215", Config{Fitted: true})
 	s.set(33, modeStep)
@@ -390,8 +390,8 @@ func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
 	}
 }
 
-// An encoder deviates by a count at times, in the same way for the same seed; neither the present
-// velocity nor the moving flag change with it.
+// An encoder deviates by a count at times, in the same way for the same seed. The noise changes
+// neither the present velocity nor the moving flag.
 func TestEncoderNoise(t *testing.T) {
 	for _, model := range []string{"sts3215", "xl330-m288", "ax-12a"} {
 		trace := func(cfg Config) (offs []int) {
@@ -452,7 +452,7 @@ func TestAFittedMotorGoesToItsGoal(t *testing.T) {
 	}
 }
 
-// A P of 16 lets an arm sag by tens of counts: it is soft by design.
+// With a P gain of 16 an arm sags by tens of counts, because it is soft by design.
 func TestAFittedMotorSagsUnderALoad(t *testing.T) {
 	load := []motor.Load{{Gravity: 0.9, Level: 2048}}
 	soft := one(t, "sts3215", Config{Fitted: true, Loads: load})
@@ -476,8 +476,8 @@ func TestAFittedMotorSagsUnderALoad(t *testing.T) {
 	}
 }
 
-// A Dynamixel's I gain removes the sag that P alone leaves; its D gain damps the swing after a
-// step.
+// A Dynamixel's I gain removes the sag that remains with only the P gain. Its D gain damps the
+// oscillation after a step.
 func TestTheOtherGainsOfADynamixel(t *testing.T) {
 	load := []motor.Load{{Gravity: 0.5, Level: 2048}}
 	sag := func(i int64) int {
@@ -505,8 +505,8 @@ func TestTheOtherGainsOfADynamixel(t *testing.T) {
 	}
 }
 
-// So do a Feetech's gains, in assumed units: the integral limit bounds the effect of I, and D is
-// counted from the factory's value, at which the motor was measured.
+// A Feetech's I and D gains have the same effects, in assumed units. The integral limit bounds the
+// effect of I, and D counts from the factory's value, with which the motor was measured.
 func TestTheOtherGainsOfAFeetech(t *testing.T) {
 	sag := func(model string, i, limit int64) int {
 		s := one(t, model, Config{Fitted: true, Loads: []motor.Load{{Gravity: 0.9, Level: 2048}}})

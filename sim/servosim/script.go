@@ -36,7 +36,7 @@ type Script struct {
 type Fault struct {
 	Kind        string        `yaml:"kind"`        // one of kindNames
 	IDs         []uint8       `yaml:"ids"`         // default: all servos
-	Probability *float64      `yaml:"probability"` // share of the replies with the fault; default 1
+	Probability *float64      `yaml:"probability"` // share of the replies that get the fault; default 1
 	Count       int           `yaml:"count"`       // most replies with the fault; default: no limit
 	From        time.Duration `yaml:"from"`
 	Until       time.Duration `yaml:"until"`   // default: for ever
@@ -50,11 +50,11 @@ type Fault struct {
 	Drift       float64       `yaml:"drift"`   // encoder: counts per second, added
 	Stuck       bool          `yaml:"stuck"`   // encoder: its reading stays as it was at first
 	Silent      bool          `yaml:"silent"`  // encoder: no error bit reports the fault
-	At          *int          `yaml:"at"`      // block: the position that the shaft cannot pass; default: the shaft cannot leave its position
+	At          *int          `yaml:"at"`      // block: position that the shaft cannot pass; default: its present one
 	Holds       bool          `yaml:"holds"`   // block: an object, which falls when the shaft does not press on it any more
 }
 
-// OfSupply reports whether the fault is one of the supply.
+// OfSupply reports whether the fault concerns the supply.
 func (f Fault) OfSupply() bool {
 	return slices.Contains([]string{kindNames[kindPower], kindNames[kindVoltage], kindNames[kindBrownout]}, f.Kind)
 }
@@ -198,7 +198,7 @@ type line struct {
 	from, until  rt.Instant
 	n            int
 	fault        Fault
-	tries        []uint64 // replies so far, per servo: the only input of the dice
+	tries        []uint64 // replies so far, per servo: with the seed the only input of draw
 	begun, ended bool
 }
 
@@ -239,7 +239,7 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 	return t
 }
 
-// draw returns the fault of a reply, and subtracts it from the replies left.
+// draw decides by chance which fault a reply gets, and counts it against the fault's number of replies.
 //
 //rt:noalloc
 func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
@@ -261,7 +261,7 @@ func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 	return fault{}
 }
 
-// next returns the instant at which the next line begins or ends.
+// next returns the instant at which the next line of the script begins or ends.
 //
 //rt:noalloc
 func (t *timeline) next() rt.Instant {
@@ -295,7 +295,7 @@ func (b *Bus) echoes(now rt.Instant) bool {
 	return false
 }
 
-// tick does the work that is due: the beginnings and ends of the script's lines, and the watchdogs.
+// tick does the work that is due: it begins and ends lines of the script, and fires watchdogs.
 //
 //rt:noalloc
 func (b *Bus) tick(now rt.Instant) {

@@ -188,7 +188,7 @@ func TestUnplugAndReplug(t *testing.T) {
 	}
 }
 
-// A servo takes an unstuffed header in a parameter for the header of a packet.
+// To a servo, an unstuffed header inside a parameter is the header of another packet.
 func TestUnstuffedHeadersAreHeaders(t *testing.T) {
 	frame := []byte{0xFF, 0xFF, 0xFD, 0, 1, 9, 0, instWrite, xOffset, 0, 0xFF, 0xFF, 0xFD, 0xFF}
 	frame = appendCRC(frame, crc(frame))
@@ -220,8 +220,8 @@ func TestAFastReadEndsAtWhoIsNotThere(t *testing.T) {
 	}
 }
 
-// The times of a script that comes while the bus runs count from its injection, and lines that are
-// over make room.
+// The times of a script that is injected while the bus runs count from the injection. Lines that
+// have ended make room for new lines.
 func TestInject(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	b, c := dialed(t, Config{Clock: clock, Unpaced: true})

@@ -132,8 +132,8 @@ func (b *Bus) deliver(bytes []byte) {
 	}
 }
 
-// delayReply holds a reply back while the line continues. It still comes before any later reply of
-// its servo: the bytes of one servo do not overtake each other.
+// delayReply holds a reply back until at, while other replies may pass. The reply still comes
+// before any later reply of its servo, because the bytes of one servo do not overtake each other.
 //
 //rt:noalloc
 func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
@@ -149,7 +149,7 @@ func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
 	o.delayedLen++
 }
 
-// expedite makes earlier, delayed replies of a servo arrive before its next one.
+// expedite makes the delayed replies of a servo arrive now, before the servo's next reply.
 //
 //rt:noalloc
 func (b *Bus) expedite(from int, now rt.Instant) {
@@ -161,7 +161,7 @@ func (b *Bus) expedite(from int, now rt.Instant) {
 	}
 }
 
-// sendDelayed delivers the delayed replies that are due by an instant, and sleeps until each.
+// sendDelayed delivers the delayed replies that are due by until, each at its instant.
 //
 //rt:noalloc
 func (b *Bus) sendDelayed(until rt.Instant) {
@@ -186,7 +186,7 @@ func (b *Bus) sendDelayed(until rt.Instant) {
 	}
 }
 
-// spoilReply returns the bytes of a reply after a fault.
+// spoilReply returns the bytes that a fault makes of a reply.
 //
 //rt:noalloc
 func (b *Bus) spoilReply(f fault, reply []byte) []byte {
@@ -242,7 +242,7 @@ func (b *Bus) forged(out, reply []byte) bool {
 	return false
 }
 
-// renumber changes the id of a reply, and its checksum with it.
+// renumber changes the id of a reply, and makes its checksum fit.
 //
 //rt:noalloc
 func (b *Bus) renumber(reply []byte, id uint8) {
@@ -315,8 +315,8 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 // floodEvery is the period of a flood's bytes.
 const floodEvery = time.Millisecond
 
-// sendFlood delivers the garbage of a flood that is due. Garbage of the time in which the bus slept
-// is dropped.
+// sendFlood delivers the garbage of a flood that is due. It drops the garbage for the time in which
+// the bus slept.
 //
 //rt:noalloc
 func (b *Bus) sendFlood(now rt.Instant) {
@@ -334,7 +334,7 @@ func (b *Bus) sendFlood(now rt.Instant) {
 	b.deliver(o.garbage[:n])
 }
 
-// nextFlood returns the instant of a flood's next bytes. Guarded by mu.
+// nextFlood returns the instant of a flood's next bytes. Called with mu held.
 //
 //rt:noalloc
 func (b *Bus) nextFlood() rt.Instant {

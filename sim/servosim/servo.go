@@ -17,7 +17,7 @@ type servo struct {
 	t      *table
 	rail   *rail
 	joint  int
-	motors *motor.Fitted // its motor is one of them; nil: the plant moves its shaft
+	motors *motor.Fitted // fitted motors, its own among them; nil: the plant moves its shaft
 
 	mem   [memSize]byte // memory that the bus sees
 	flash [memSize]byte // memory that survives a power cycle; only the first t.eeprom bytes are used
@@ -27,7 +27,7 @@ type servo struct {
 	stagedAddr int
 	stagedSize int
 
-	forced      uint8 // error bits that a test has set; they change nothing but the status
+	forced      uint8 // error bits that a test has set; they affect only the status
 	alarm       uint8 // error bits of the servo itself; X: latched
 	mute        bool  // neither receives nor sends, as if unplugged
 	silentUntil rt.Instant
@@ -49,7 +49,7 @@ type servo struct {
 	dropped     uint64 // number of dropped objects
 
 	boots      uint32
-	muteEvents bool     // no events of the intermediate states of a restart
+	muteEvents bool     // true during a restart: its intermediate states cause no events
 	event      Event    // lent to Config.Watch
 	lastState  Snapshot // state in its newest event
 
@@ -67,12 +67,12 @@ type pin struct {
 
 const (
 	velocityWindow = time.Millisecond      // measurements closer than this keep the old velocity
-	velocityStale  = 50 * time.Millisecond // measurements farther apart do not reveal the present velocity
+	velocityStale  = 50 * time.Millisecond // longest time between measurements that give the present velocity
 	speedMax       = 3400                  // counts per second, of an STS
 	delayUnit      = 2 * time.Microsecond
 	baudTolerance  = 40 // one part in that many: 2.5 %
 	watchdogUnit   = 20 * time.Millisecond
-	goalGrace      = 50 * time.Millisecond // time after an order, in which a shaft without motion is still moving
+	goalGrace      = 50 * time.Millisecond // time after a new goal in which a resting shaft counts as moving
 	watchdogFired  = 0xFF
 )
 
@@ -121,8 +121,8 @@ func (s *servo) factory(id, baud uint8) {
 	s.flash, s.mem = s.mem, mem
 }
 
-// receives reports whether the servo is connected and powered, has booted at an instant, and receives
-// at this baud rate.
+// receives reports whether the servo receives bytes of this baud rate at the instant now: it is
+// connected and powered, has booted, and has the same rate.
 //
 //rt:noalloc
 func (s *servo) receives(baud int, now rt.Instant) bool {
@@ -131,8 +131,8 @@ func (s *servo) receives(baud int, now rt.Instant) bool {
 	return !s.mute && !s.unpowered && now >= s.silentUntil && off*baudTolerance <= own && -off*baudTolerance <= own
 }
 
-// addressed reports whether the servo obeys an id, and whether it answers to it: an X servo also
-// obeys its secondary id, in silence.
+// addressed reports whether the servo obeys requests to an id, and whether it answers them. An X
+// servo also obeys its secondary id, but does not answer.
 //
 //rt:noalloc
 func (s *servo) addressed(id uint8) (obeys, answers bool) {
@@ -150,7 +150,7 @@ func (s *servo) delay() time.Duration {
 	return s.cfg.turnaround + time.Duration(s.mem[s.t.at.returnDelay])*delayUnit
 }
 
-// error returns the error byte of a status packet; code is the result of the instruction.
+// error returns the error byte of a status packet whose instruction had the result code.
 //
 //rt:noalloc
 func (s *servo) error(code uint8) uint8 {
@@ -163,7 +163,7 @@ func (s *servo) error(code uint8) uint8 {
 	return code
 }
 
-// get returns a register's value, an X's with its sign.
+// get returns a register's value; a value of an X servo has its sign.
 //
 //rt:noalloc
 func (s *servo) get(addr int) int64 {
@@ -258,8 +258,8 @@ func (s *servo) bootTime() time.Duration {
 	return xBoot
 }
 
-// reset does the work of a processor when its supply comes: settings are read from flash, RAM and
-// turns are cleared, torque is off.
+// reset does the work of the servo's processor at power-up: it reads the settings from flash,
+// clears RAM and turns, and switches torque off.
 //
 //rt:noalloc
 func (s *servo) reset(now rt.Instant) {
@@ -321,7 +321,7 @@ func (s *servo) bootDone(now rt.Instant) {
 		s.torque(0, now)
 	}
 	if s.cfg.BootGoalZero && s.t.series.feetech() {
-		s.put(s.t.at.goal, 0) // the register alone: a servo under torque holds its position
+		s.put(s.t.at.goal, 0) // only the register is 0: a servo under torque holds its position
 	}
 	s.muteEvents = false
 	s.emitChange(now)

@@ -88,7 +88,7 @@ func TestTheLockDecidesWhatSurvives(t *testing.T) {
 	}
 }
 
-// Values written with the lock closed must not reach flash with a later write.
+// A later write with the lock open does not save values that were written while the lock was closed.
 func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
 	s, _ := alone(t, Config{})
 	s.set(21, 16)
@@ -179,7 +179,8 @@ func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
 	}
 }
 
-// The instruction of ftservo-python-sdk's reOfsCal makes the place read as any position, also over the seam.
+// The instruction that reOfsCal of ftservo-python-sdk sends makes the shaft's position read as any position,
+// also beyond the encoder's seam.
 func TestAPlaceReadsAsAnyPosition(t *testing.T) {
 	for _, position := range []int{0, 1000, 2048, 4000} {
 		s, plant := alone(t, Config{})
@@ -221,7 +222,7 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	}
 }
 
-// A write of torque and goal in one frame switches torque on towards the new goal.
+// A write of torque and goal in one frame switches torque on with the new goal.
 func TestOneWriteOverSeveralRegisters(t *testing.T) {
 	s, plant := alone(t, Config{})
 	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B}, s.Now())
@@ -288,8 +289,8 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 	rttest.Want(t, f.Present(now.Add(time.Second), 0), 4000, "position after a second")
 }
 
-// A shaft whose velocity is seldom read reports its speed of the moment, not the average since the
-// reading before.
+// When a client seldom reads the velocity, it reads the shaft's present speed, not the average
+// since the reading before.
 func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		s := one(t, "sts3215", Config{Fitted: fitted})
@@ -312,7 +313,7 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	}
 }
 
-// A client streams goals, and the shaft reaches each before the next one comes.
+// When a client streams goals, and the shaft reaches each goal before the next one comes, the velocity is the average.
 func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.write(stsTorque, []byte{1, 0, 0, 8}, s.Now())
@@ -326,7 +327,7 @@ func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 	}
 }
 
-// Two readings of a moving shaft, seconds apart, are not taken for seconds of effort.
+// Two readings of a moving shaft, seconds apart, do not count as seconds of effort.
 func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
 	s, plant := alone(t, Config{})
 	s.set(stsOverload, 1) // any effort is too much

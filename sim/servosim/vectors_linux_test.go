@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// vector is one exchange: a request and the servos' answers, both in hex; an empty reply is
-// silence. The replies to the requests in before are not checked; pins are stuck sensors.
+// vector is one exchange: a request and the servos' answers, both in hex; an empty reply means that no servo
+// answers. Replies to the requests in before are not checked. pins are registers with fixed values.
 type vector struct {
 	name, request, reply string
 	before               string
@@ -24,7 +24,7 @@ type pinned struct {
 	data []byte
 }
 
-// place pins Present Position of servos 1, 2, ... of an X series.
+// place fixes the Present Position of servos 1, 2, ... of the X series.
 func place(raw ...int) (p []pinned) {
 	for i, r := range raw {
 		p = append(p, pinned{uint8(i + 1), xPresent, []byte{byte(r), byte(r >> 8), byte(r >> 16), byte(r >> 24)}})
@@ -370,7 +370,7 @@ func (c *client) exchange(b *Bus, request string) []byte {
 	return bytes.TrimSuffix(all, answer)
 }
 
-// All servos answer a broadcast ping, in the order of their ids.
+// All servos answer a broadcast ping, one after the other, in the order of their ids.
 func TestEverybodyAnswersAPingForAll(t *testing.T) {
 	for _, tt := range []struct{ model, request, reply string }{
 		{"sts3215", "FF FF FE 02 01 FE", "FF FF 01 02 00 FC | FF FF 02 02 00 FB | FF FF 03 02 00 FA"},
@@ -389,7 +389,7 @@ func TestEverybodyAnswersAPingForAll(t *testing.T) {
 	}
 }
 
-// pinSensor makes these bytes of a servo's memory read as data at any measurement.
+// pinSensor fixes bytes of a servo's memory: from addr on they read as data, whatever the servo measures.
 func (b *Bus) pinSensor(id uint8, addr int, data []byte) {
 	b.alter([]uint8{id}, func(s *servo, _ rt.Instant) {
 		for i, v := range data {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The vendor's SDK is an independent judge: it shares no author with this package.
+// The vendor's SDK is an independent check, because others than this package's authors wrote it.
 func TestTheVendorsSDKAcceptsTheBus(t *testing.T) {
 	python := findPython(t, "scservo_sdk")
 	link := filepath.Join(t.TempDir(), "bus")
@@ -31,7 +31,7 @@ func TestTheVendorsSDKAcceptsTheBus(t *testing.T) {
 	}
 }
 
-// findPython returns an interpreter that has the module, or skips the test.
+// findPython returns a Python interpreter that has the module, or skips the test when there is none.
 func findPython(t *testing.T, module string) string {
 	t.Helper()
 	for _, python := range []string{os.Getenv("EDGERT_PYTHON"), "../../.venv/bin/python", "python3"} {

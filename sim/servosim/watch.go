@@ -13,7 +13,7 @@ type Event struct {
 	ID          uint8
 	Addr        int    // first address of a write
 	Data        []byte // bytes of a write, as received; nil for a change
-	NotReceived bool   // a write to this servo that it did not receive
+	NotReceived bool   // the write was for this servo, but the servo did not receive it
 	Before      Snapshot
 	After       Snapshot
 }
@@ -23,7 +23,7 @@ type Snapshot struct {
 	Torque    bool
 	Present   int // position that a client would read
 	Goal      int // the goal register
-	Aim       int // position of that goal: a Feetech servo limits a goal to its EEPROM range
+	Aim       int // position to which it moves: the goal, which a Feetech limits to its EEPROM range
 	Spin      int // goal velocity in counts per second of a Feetech in velocity mode; 0: it has another mode
 	Alarm     uint8
 	Boots     uint32 // power-ups and reboots so far, including the first one
@@ -93,7 +93,7 @@ func (s *servo) emitWrite(addr int, data []byte, now rt.Instant) {
 	})
 }
 
-// emitUnheard reports a write that the servo does not receive.
+// emitUnheard reports a write to the servo that the servo does not receive.
 //
 //rt:noalloc
 func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {

@@ -41,8 +41,8 @@ func TestAWriteIsTold(t *testing.T) {
 	}
 }
 
-// The goal register and the position that the servo moves to differ where its EEPROM range excludes
-// the goal.
+// When the goal is outside the servo's EEPROM range, Goal is the goal register, and Aim is the
+// position to which the servo moves.
 func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
 	s, events := watched(t, Config{})
 	s.put(s.t.at.minLimit, 2500)
@@ -96,8 +96,8 @@ func TestAChangeIsTold(t *testing.T) {
 	}
 }
 
-// A reboot is reported when it begins, and again when the servo is ready, with torque on where it
-// boots so.
+// A reboot is reported when it begins, and again when the servo is ready; torque is on then if the
+// servo boots with torque.
 func TestABootIsTold(t *testing.T) {
 	s, events := watched(t, Config{BootTorque: []uint8{1}, BootTime: 5 * time.Millisecond})
 	now := s.Now()

@@ -9,8 +9,8 @@ import (
 const (
 	bitsPerByte = 10 // 8 data bits, start and stop
 
-	// A frame whose rest does not come is dropped after this silence, so that half a request of a
-	// killed client does not swallow the next client's request. Dynamixel's is longer.
+	// After this silence the bus drops an incomplete frame, so that half a request of a killed
+	// client does not swallow the next client's request. For Dynamixel the silence is longer.
 	interByteMax  = 20 * time.Millisecond
 	interByteMaxX = 100 * time.Millisecond
 
@@ -29,7 +29,7 @@ type wire struct {
 	baud     int
 	byteTime time.Duration // 0 when unpaced
 	lastRead rt.Instant
-	lineEnd  rt.Instant // when the last known byte has left the wire
+	lineEnd  rt.Instant // when the last byte of a request or reply has left the wire
 
 	data    [memSize]byte
 	reply   [replyMax]byte
@@ -134,7 +134,7 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 	}
 }
 
-// feed resets the bus watchdogs, if any servo receives at the client's baud rate.
+// feed resets the bus watchdogs, and reports whether any servo receives at the client's baud rate.
 //
 //rt:noalloc
 func (b *Bus) feed(now rt.Instant) (received bool) {
@@ -164,9 +164,9 @@ func (b *Bus) unicast(r request, end rt.Instant) {
 	}
 }
 
-// executeOne lets the servos of r.id obey, and returns the status packet of the servo that answers;
-// from is -1 without an answer. Two servos with the same id both obey, and their answers collide.
-// has is false when a servo receives the request and lacks the instruction.
+// executeOne lets the servos with the id r.id obey. It returns the status packet of the servo that answers,
+// its start and the servo's index, from, which is -1 without an answer. Two servos with the same id both
+// obey, and their answers collide. has is false when a servo receives the request and lacks the instruction.
 //
 //rt:noalloc
 func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, has bool) {
@@ -240,8 +240,8 @@ func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
 	}
 }
 
-// broadcast executes a request to all servos. Only a ping is answered, by the servos one after the
-// other in the order of their ids.
+// broadcast executes a request to all servos. Only a ping is answered: the servos answer one after
+// the other, in the order of their ids.
 //
 //rt:noalloc
 func (b *Bus) broadcast(r request, end rt.Instant) {
@@ -293,8 +293,8 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 	}
 }
 
-// find returns the first servo of this id that receives at the client's rate and has the
-// instruction, -1 without one.
+// find returns the index of the first servo with this id that receives at the client's rate and has
+// the instruction; -1 when there is none.
 //
 //rt:noalloc
 func (b *Bus) find(id, inst uint8, now rt.Instant) int {

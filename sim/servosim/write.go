@@ -156,7 +156,7 @@ func (s *servo) follow(now rt.Instant) {
 	s.goalWakes(now)
 }
 
-// goalWakes switches the torque of a servo on that does so when it gets a goal.
+// goalWakes switches the torque on if the servo's torque goes on when it gets a goal.
 //
 //rt:noalloc
 func (s *servo) goalWakes(now rt.Instant) {
@@ -181,7 +181,7 @@ func (s *servo) positions() bool {
 	return true
 }
 
-// spins reports whether the servo is a Feetech's that turns at its goal velocity.
+// spins reports whether the servo is a Feetech in velocity mode, which turns at its goal velocity.
 //
 //rt:noalloc
 func (s *servo) spins() bool { return s.t.series.feetech() && s.mem[s.t.at.mode] == modeVelocity }
@@ -227,7 +227,7 @@ func (s *servo) check(addr int, data []byte) uint8 {
 	return 0
 }
 
-// code returns the result of a refused write, in the series' own codes.
+// code returns the result code of a refused write: x for an X servo, ax for an AX servo.
 //
 //rt:noalloc
 func (s *servo) code(x, ax uint8) uint8 {

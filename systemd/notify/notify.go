@@ -34,7 +34,7 @@ const (
 // manager acts.
 const feedsPerPeriod = 3
 
-// statusMax bounds a status text, in bytes; the rest is cut off.
+// statusMax is the largest size of a status text, in bytes. A longer text is cut off there.
 const statusMax = 256
 
 var (
@@ -50,17 +50,17 @@ type State struct {
 	Ready    bool   // the process does its work
 	Stopping bool   // it is about to end
 	Status   string // one line for people; empty: as before
-	Progress uint64 // changes whenever the work that the watchdog guards makes progress
+	Progress uint64 // a number that changes when the work that the watchdog guards makes progress
 }
 
-// Notifier passes the process's state on to the service manager. No call blocks; a
-// message without room is sent again at the next Update.
+// Notifier passes the process's state on to the service manager. No call blocks. A message for
+// which the socket has no room is sent again at the next Update.
 //
 // Owner: one goroutine at a time.
 type Notifier struct {
 	// Constant after Open.
 	socket   port
-	interval time.Duration // between two feeds of the watchdog; 0: there is no watchdog
+	interval time.Duration // time between two feeds of the watchdog; 0: no watchdog
 
 	buf []byte // reused by Status
 

@@ -9,7 +9,7 @@ import (
 // port is a connected datagram socket's descriptor.
 type port int
 
-// closed sends nothing, and reports every message as sent.
+// closed is a port that sends nothing, and reports every message as sent.
 const closed port = -1
 
 // dial connects to a socket in the file system, or to an abstract one, whose
