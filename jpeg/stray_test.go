@@ -26,12 +26,11 @@ func warning(d *Decoder) string {
 	return string(text)
 }
 
-// Webcams send stray bytes before a marker. The picture is decoded without them, and the caller
-// gets a warning.
+// Webcams send stray bytes before a marker. The decoder leaves them out, and Warned reports them.
 func TestStrayBytesAreAWarning(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
-		marker []byte // marker after the stray bytes: the last of its kind in the file
+		marker []byte // marker after the stray bytes, where the file has it last
 		n      int
 		warned bool
 	}{
@@ -71,7 +70,7 @@ func TestStrayBytesAreAWarning(t *testing.T) {
 	}
 }
 
-// A picture with a missing part is refused, even if the library only warns.
+// The decoder refuses a picture with a missing part, even if the library only warns.
 func TestDamageIsAnError(t *testing.T) {
 	src := golden(t, "scene_422.jpg")
 	eoi := len(src) - 2

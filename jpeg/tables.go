@@ -9,7 +9,7 @@ const StandardTables = "\xff\xc4\x01\xa2" + standardDC0 + standardAC0 + standard
 // standardSet is the set of tables in StandardTables, in the form of scanner.tables.
 const standardSet = 0x33
 
-// Each table is its class and number, the number of its codes of 1 to 16 bits, and their values.
+// Each table has its class and number, then how many codes of 1 to 16 bits it has, and then the values of the codes.
 const (
 	standardDC0 = "\x00\x00\x01\x05\x01\x01\x01\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00" +
 		"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"

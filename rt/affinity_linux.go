@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minCPUsToPin is the least number of CPUs to pin: with fewer, a pinned loop waits for other
-// threads on its CPU.
+// minCPUsToPin is the least number of CPUs with which choose pins a loop to a CPU that is not isolated: with fewer
+// CPUs, a pinned loop waits for other threads on its CPU.
 const minCPUsToPin = 4
 
 // cpus describes the machine's CPUs and which of them the calling thread may use.
@@ -21,11 +21,13 @@ type cpus struct {
 	online   unix.CPUSet
 	isolated unix.CPUSet // isolcpus=: the kernel schedules nothing there by itself
 
-	// bind sets the thread's affinity; only the cpuset of a control group limits it.
+	// bind sets the calling thread's affinity. The kernel refuses only CPUs outside the cpuset of the thread's control
+	// group.
 	bind func(*unix.CPUSet) error
 }
 
-// readCPUs assumes that all allowed CPUs are online and not isolated where a file is missing.
+// readCPUs reads the machine's CPUs from files. If a file is missing, it assumes that all allowed CPUs are online and
+// not isolated.
 func readCPUs() (c cpus, err error) {
 	if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
 		return c, fmt.Errorf("the CPUs of this process are not readable: %w", err)
@@ -48,7 +50,8 @@ func (c *cpus) bindTo(cpu int) error {
 	return c.bind(&one)
 }
 
-// ParseCPUs reads a list as the kernel prints it, such as 0-2,5; nothing is no CPU.
+// ParseCPUs reads a list as the kernel prints it, such as 0-2,5; an empty text is the empty set. ok is false if the
+// text is no such list.
 func ParseCPUs(text string) (set unix.CPUSet, ok bool) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -90,7 +93,8 @@ func formatCPUs(set unix.CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// pin binds the thread to the CPU, or for UnpinnedCPU to the result of choose.
+// pin binds the calling thread to the CPU, or for UnpinnedCPU calls choose. It returns the CPU, or UnpinnedCPU if it
+// has not bound the thread to one.
 func (c *cpus) pin(cpu int) (int, error) {
 	if cpu == UnpinnedCPU {
 		return c.choose()
@@ -112,8 +116,9 @@ func (c *cpus) pin(cpu int) (int, error) {
 		formatCPUs(c.online))
 }
 
-// choose takes the last isolated CPU, else the last of at least four. Where the process
-// was limited to some CPUs (taskset, CPUAffinity=) it stays on these.
+// choose binds the calling thread to the last isolated CPU. If there is none, it binds the thread to the last allowed
+// CPU if at least minCPUsToPin are allowed, and otherwise to none. If taskset or CPUAffinity= limits the process to
+// some CPUs, it chooses among these.
 func (c *cpus) choose() (int, error) {
 	limited := false
 	var lone []int // isolated ones, the last first
@@ -144,8 +149,7 @@ func (c *cpus) choose() (int, error) {
 	return UnpinnedCPU, nil
 }
 
-// CheckCPU returns nil when a Loop can be pinned to the CPU or it is UnpinnedCPU, else the reason
-// why it cannot.
+// CheckCPU returns nil if cpu is UnpinnedCPU or a Loop can be pinned to it, and otherwise the reason why it cannot.
 func CheckCPU(cpu int) error {
 	if cpu == UnpinnedCPU {
 		return nil

@@ -31,8 +31,8 @@ func TestParseCPUs(t *testing.T) {
 	}
 }
 
-// The test makes its own Linux: an isolated CPU is not in the affinity that processes begin with,
-// but can be used all the same; a cpuset excludes all other CPUs.
+// The test simulates Linux: an isolated CPU is not in the affinity that processes begin with, but a thread can be bound
+// to it; a thread cannot be bound to a CPU outside its cpuset.
 func TestPinKnowsIsolatedCPUs(t *testing.T) {
 	for _, tt := range []struct {
 		name                      string
@@ -95,8 +95,7 @@ func TestPinKnowsIsolatedCPUs(t *testing.T) {
 	}
 }
 
-// A CPU that taskset left out is granted by the real kernel, and the check does
-// not move the calling thread.
+// The real kernel grants a CPU that taskset has left out, and CheckCPU does not move the calling thread.
 func TestCheckCPULeavesTheCallerWhereItIs(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
@@ -106,7 +105,7 @@ func TestCheckCPULeavesTheCallerWhereItIs(t *testing.T) {
 	<-done
 }
 
-// alone runs on a thread that ends with it.
+// alone is the body of that test. It locks its goroutine to a thread, which ends with the goroutine.
 func alone(t *testing.T) {
 	runtime.LockOSThread()
 	all, err := readCPUs()

@@ -2,8 +2,8 @@ package rt
 
 import "time"
 
-// Instant is a point on the machine's monotonic clock, in nanoseconds. Instants of
-// different machines do not compare.
+// Instant is a point on the machine's monotonic clock, in nanoseconds. Instants of different machines cannot be
+// compared.
 type Instant int64
 
 // Add returns the instant d later.

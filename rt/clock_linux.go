@@ -16,12 +16,12 @@ type kernelClock struct {
 
 var kernel = calibrate()
 
-// KernelClock returns CLOCK_MONOTONIC. It sleeps by clock_nanosleep on the calling
-// thread: no Go timer, so it is as exact as the thread's scheduling class allows.
+// KernelClock returns the Clock of CLOCK_MONOTONIC. It sleeps by clock_nanosleep on the calling thread and not by a Go
+// timer, so a sleep is as exact as the thread's scheduling class allows.
 func KernelClock() Clock { return kernel }
 
-// calibrate takes the narrowest of a few readings that bracket the kernel's clock. It
-// errs to a late Now, so that a sleeper never wakes before its deadline.
+// calibrate computes the offset from the narrowest of a few pairs of readings around a reading of the kernel's clock.
+// Its error makes Now late, never early, so that a sleeper never wakes before its deadline.
 func calibrate() *kernelClock {
 	const attempts = 8
 	c := &kernelClock{base: time.Now()}
@@ -64,8 +64,8 @@ func (c *kernelClock) SleepUntil(deadline Instant) {
 	}
 }
 
-// Suspended returns CLOCK_BOOTTIME less CLOCK_MONOTONIC. When the thread is preempted between the
-// two readings the result is too small, never too large.
+// Suspended returns CLOCK_BOOTTIME less CLOCK_MONOTONIC. If the thread is preempted between the readings of the two
+// clocks, the result is too small, never too large.
 //
 //rt:noalloc
 func (c *kernelClock) Suspended() time.Duration {

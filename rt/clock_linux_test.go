@@ -16,8 +16,8 @@ func realTime(t *testing.T) {
 	t.Attr("real-time", "true")
 }
 
-// The clock must be the kernel's own CLOCK_MONOTONIC: absolute sleeps and the
-// time stamps of drivers are in it.
+// The clock must be the kernel's own CLOCK_MONOTONIC: the deadlines of absolute sleeps and the time stamps of drivers
+// are instants of that clock.
 func TestKernelClockIsTheKernels(t *testing.T) {
 	realTime(t)
 	const slack = 100 * time.Microsecond // error of calibrate on a busy machine; typically below 1 us
@@ -45,8 +45,8 @@ func TestKernelClockSleepsToAbsoluteDeadlines(t *testing.T) {
 	clock.SleepUntil(start) // in the past: returns
 }
 
-// interrupt sends signals to the thread until stop is set. SIGURG is Go's own
-// preemption signal: the runtime handles it and expects strays.
+// interrupt sends signals to the thread until stop is set. SIGURG is Go's own preemption signal: the runtime handles it
+// also when it has not sent it.
 func interrupt(tid int, stop *atomic.Bool) (sent int) {
 	for !stop.Load() {
 		if unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) == nil {
@@ -57,7 +57,7 @@ func interrupt(tid int, stop *atomic.Bool) (sent int) {
 	return sent
 }
 
-// signalled runs sleep on a thread that gets a signal every millisecond.
+// signalled calls sleep on a thread that gets a signal about every millisecond.
 func signalled(t *testing.T, sleep func()) {
 	t.Helper()
 	var stop atomic.Bool

@@ -1,6 +1,6 @@
 package rt
 
-// SetAcquire replaces the request to the kernel, so that a test can answer it.
+// SetAcquire replaces the loop's request to the kernel by a function of the test.
 func (l *Loop) SetAcquire(acquire func(cpu int) Grant) { l.acquire = acquire }
 
 // SetYield replaces the yield ahead of the deadline, so that a test can observe it.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The time without a tick that counts as a hang: the same as the watchdog of the
-// systemd unit, or some periods of a slow loop.
+// The time without a tick that counts as a hang is the same as that of the systemd unit's watchdog, or some periods of
+// a slow loop if these are longer.
 const (
 	heartbeatMin     = 2 * time.Second
 	heartbeatPeriods = 3
@@ -21,8 +21,8 @@ const heartbeatMagic = 0x70756C7365_01
 // errNoHeartbeat means that an opened file is not a Heartbeat.
 var errNoHeartbeat = errors.New("rt: not a heartbeat")
 
-// Heartbeat is a page of memory in which one process counts its ticks and another detects when they
-// stop. Beat needs no system call and no other thread that could hang as well.
+// Heartbeat is a page of memory in which one process counts its ticks and another detects when they stop. Beat needs no
+// system call, and no other thread, which could hang, too.
 type Heartbeat struct {
 	page  *heartbeatPage
 	unmap func()
@@ -66,7 +66,8 @@ func (h *Heartbeat) Close() {
 	}
 }
 
-// processHeartbeat is beaten by every Loop on the kernel's clock; nil before ProcessHeartbeat.
+// processHeartbeat is the Heartbeat in which every Loop on the kernel's clock counts its ticks; nil before
+// ProcessHeartbeat.
 var processHeartbeat atomic.Pointer[Heartbeat]
 
 var makeProcessHeartbeat = sync.OnceValues(func() (*os.File, error) {
@@ -79,8 +80,8 @@ var makeProcessHeartbeat = sync.OnceValues(func() (*os.File, error) {
 	return f, err
 })
 
-// ProcessHeartbeat returns this process's Heartbeat as a file for a watching process, see
-// OpenHeartbeat. Loops that run from then on beat it.
+// ProcessHeartbeat returns the file of this process's Heartbeat. Another process can watch it, see OpenHeartbeat. Loops
+// whose Run begins afterwards count their ticks in it.
 func ProcessHeartbeat() (*os.File, error) { return makeProcessHeartbeat() }
 
 // LoopHeartbeat returns the process's Heartbeat, or on a simulated clock a private one.
@@ -91,8 +92,8 @@ func LoopHeartbeat(clock Clock) *Heartbeat {
 	return &Heartbeat{page: new(heartbeatPage)}
 }
 
-// HangDetector finds a process whose ticks have stopped. It adds up its own polls instead
-// of reading a clock: while the machine was suspended, the detector was too.
+// HangDetector finds a process whose ticks have stopped. It adds up its polls instead of reading a clock, so the time
+// in which the machine was suspended does not count.
 //
 // Owner: the goroutine that polls.
 type HangDetector struct {
@@ -107,7 +108,7 @@ func NewHangDetector(h *Heartbeat, interval time.Duration) *HangDetector {
 	return &HangDetector{heartbeat: h, interval: interval}
 }
 
-// Poll reports whether no tick came for as many polls as make up the timeout.
+// Poll reports whether no tick has come during as many polls as the timeout has intervals.
 func (d *HangDetector) Poll() bool {
 	beats, timeout := d.heartbeat.page.beats.Load(), d.heartbeat.Timeout()
 	if beats != d.beats || timeout == 0 {

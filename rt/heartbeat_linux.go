@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heartbeatSize is a page's; the words are at its beginning.
+// heartbeatSize is the size of a page in bytes; heartbeatPage is at its beginning.
 const heartbeatSize = 4096
 
 const _ = uint(heartbeatSize - unsafe.Sizeof(heartbeatPage{}))

@@ -22,7 +22,7 @@ func openHeartbeat(t *testing.T) *Heartbeat {
 	return p
 }
 
-// A reader of the file sees the ticks of a loop, from before the first until the last, and the time
+// Another process can read from the file that a loop ticks, from before the first tick until the last, and the time
 // without a tick that counts as a hang.
 func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 	p := openHeartbeat(t)

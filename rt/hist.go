@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The buckets of a Hist: one per nanosecond up to 2^histBits, then half as many
-// for each doubling. A bucket is at most 1/128 of its values wide.
+// A Hist has one bucket per nanosecond up to 2^histBits ns, and for each doubling after that half as many buckets. A
+// bucket is at most 1/128 of its values wide.
 const (
 	histBits    = 8
 	histHalf    = 1 << (histBits - 1)
@@ -21,7 +21,7 @@ const rankSlack = 1e-6
 
 const _ = uint64(1<<histTopBits - 1 - histLimit) // the last bucket holds histLimit
 
-// Hist counts durations from 0 to 60 s in fixed buckets, for quantiles within 1 %. 30 kB.
+// Hist counts durations from 0 to 60 s in fixed buckets, from which it computes quantiles within 1 %. It takes 30 kB.
 //
 // Owner: any goroutine.
 type Hist struct {
@@ -32,8 +32,8 @@ type Hist struct {
 // NewHist returns an empty histogram.
 func NewHist() *Hist { return new(Hist) }
 
-// Record counts one duration. A negative one counts as 0, one above 60 s as 60 s (Max keeps the
-// exact value).
+// Record counts a duration. A negative duration counts as 0, and a duration above 60 s as 60 s (Max keeps the exact
+// value).
 //
 //rt:noalloc
 func (h *Hist) Record(d time.Duration) {
@@ -65,8 +65,8 @@ func (h *Hist) Count() uint64 {
 	return n
 }
 
-// Quantile returns the duration that the fraction q of all do not exceed (0.99: p99), at most 1 %
-// above the true one; 0 when nothing is recorded. q outside 0 to 1 panics.
+// Quantile returns the duration that the fraction q of all recorded durations do not exceed (0.99: p99). The result is
+// at most 1 % above the exact quantile; it is 0 if nothing is recorded. q outside 0 to 1 panics.
 func (h *Hist) Quantile(q float64) time.Duration {
 	if !(q >= 0 && q <= 1) {
 		panic("rt: quantile must be within 0 and 1")
@@ -80,7 +80,7 @@ func (h *Hist) Quantile(q float64) time.Duration {
 	if n == 0 {
 		return 0
 	}
-	// The product of 0.07 and 100 is a little above 7 and must not ask for the 8th.
+	// In floating point, the product of 0.07 and 100 is a little above 7, but the rank must be 7, not 8.
 	rank := max(uint64(math.Ceil(q*float64(n)-rankSlack)), 1)
 	for i, c := range counts {
 		if c >= rank {
@@ -94,8 +94,8 @@ func (h *Hist) Quantile(q float64) time.Duration {
 // Max returns the longest recorded duration, exactly; 0 when nothing is recorded.
 func (h *Hist) Max() time.Duration { return time.Duration(h.max.Load()) }
 
-// Buckets yields the longest duration and the count of every bucket that is not empty,
-// shortest first.
+// Buckets yields, for every bucket that is not empty, the longest duration that falls into it and its count, shortest
+// durations first.
 func (h *Hist) Buckets(yield func(upper time.Duration, n uint64) bool) {
 	for i := range h.buckets {
 		if n := h.buckets[i].Load(); n > 0 && !yield(upperBound(i), n) {
@@ -104,9 +104,9 @@ func (h *Hist) Buckets(yield func(upper time.Duration, n uint64) bool) {
 	}
 }
 
-// Laps times the parts of a step that follow one another.
+// Laps measures how long the successive parts of a step take.
 //
-// Owner: the thread that takes the step; the histograms may be read by any.
+// Owner: the thread that takes the step; any thread may read the histograms.
 type Laps struct {
 	clock       Clock
 	began, last Instant
@@ -129,7 +129,7 @@ func NewLaps(clock Clock, n int) *Laps {
 //rt:noalloc
 func (l *Laps) Begin(at Instant) { l.began, l.last = at, at }
 
-// Mark ends part i: it took from the mark before, or the beginning, until now.
+// Mark ends part i, whose duration is the time from the mark before, or from Begin, until now.
 //
 //rt:noalloc
 func (l *Laps) Mark(i int) {
@@ -139,12 +139,12 @@ func (l *Laps) Mark(i int) {
 	l.last = now
 }
 
-// End ends the step with the last mark.
+// End ends the step, whose duration is the time from Begin to the last mark.
 //
 //rt:noalloc
 func (l *Laps) End() { l.whole.Record(l.last.Sub(l.began)) }
 
-// Took returns the duration of part i in this step, once it is marked. Owner: the thread that takes
+// Took returns the duration of part i in this step. Call it after the Mark of that part. Owner: the thread that takes
 // the step.
 //
 //rt:noalloc

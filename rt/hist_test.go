@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Property: for any durations, a quantile is at least the true one and at most 1 % above it.
+// Property: for any durations, Quantile is at least the exact quantile and at most 1 % above it.
 func TestHistAgainstSortedSlice(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -66,7 +66,7 @@ func TestHistQuantile(t *testing.T) {
 	}
 }
 
-// firstNanoseconds is 1 ns, 2 ns, ..., n ns.
+// firstNanoseconds returns the durations 1 ns, 2 ns, ..., n ns.
 func firstNanoseconds(n int) (d []time.Duration) {
 	for i := range n {
 		d = append(d, time.Duration(i+1))
@@ -74,7 +74,7 @@ func firstNanoseconds(n int) (d []time.Duration) {
 	return d
 }
 
-// Every bucket's upper bound lies in it and the next nanosecond in the next one.
+// Every bucket contains its upper bound, and the next bucket contains the next nanosecond.
 func TestHistBucketsMeet(t *testing.T) {
 	for i := range histBuckets - 1 {
 		if d := upperBound(i); bucketOf(d) != i || bucketOf(d+1) != i+1 {

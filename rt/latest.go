@@ -53,13 +53,13 @@ func NewLatest[T any](init func(*T)) *Latest[T] {
 	return l
 }
 
-// Back lends the slot to fill before the next Publish; it still holds an older value.
+// Back lends the producer the slot to fill before the next Publish. The slot still has an older value.
 //
 //rt:noalloc
 func (l *Latest[T]) Back() *T { return &l.slots[l.back].value }
 
-// Publish makes the Back slot the newest value under the key. It reports false when the key is not
-// above the last: then nothing changes.
+// Publish makes the Back slot the newest value under the key. If the key is not above the last published key, it
+// changes nothing and returns false.
 //
 //rt:noalloc
 func (l *Latest[T]) Publish(key int64) bool {
@@ -76,8 +76,8 @@ func (l *Latest[T]) Publish(key int64) bool {
 	return true
 }
 
-// Front lends the newest value until the next Front, and reports whether it is new.
-// Before the first Publish it is a slot as init left it, under NoKey.
+// Front lends the consumer the newest value until the next Front, with its key, and reports whether the value is new
+// since the last Front. Before the first Publish, the value is a slot as init left it, and the key is NoKey.
 //
 //rt:noalloc
 func (l *Latest[T]) Front() (v *T, key int64, fresh bool) {
@@ -88,5 +88,5 @@ func (l *Latest[T]) Front() (v *T, key int64, fresh bool) {
 	return &s.value, s.key, fresh
 }
 
-// Replaced returns how many published values the consumer never saw.
+// Replaced returns how many published values were replaced before the consumer took them.
 func (l *Latest[T]) Replaced() uint64 { return l.replaced.Load() }

@@ -21,8 +21,8 @@ const (
 	ModeOff                 // do not ask
 )
 
-// UnpinnedCPU as LoopConfig.CPU selects the last isolated CPU (isolcpus=), else the last CPU this
-// process may use where there are at least 4; with fewer the loop is not pinned.
+// UnpinnedCPU as LoopConfig.CPU lets the loop choose: the last isolated CPU (isolcpus=); without one, the last CPU that
+// this process may use, if it may use at least 4; otherwise the loop is not pinned.
 const UnpinnedCPU = -1
 
 // LoopConfig configures a Loop; Clock and Period have no default.
@@ -63,27 +63,27 @@ type Grant struct {
 type LoopStats struct {
 	Ticks        uint64        // steps that were called
 	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and I/O wait; see Overrun
-	OverrunsHost uint64        // other ticks past it: the machine did not let them run
-	Excused      time.Duration // time by which these exceeded their periods because of the host
+	OverrunsHost uint64        // other ticks past the next deadline: the machine delayed them
+	Excused      time.Duration // time by which OverrunsHost exceeded their periods
 	Skipped      uint64        // grid points lost to overruns
 	Suspended    time.Duration // total time of suspensions
 	CPU          time.Duration // CPU time of the loop's thread in all ticks
 	Lateness     *Hist         // waking minus deadline; live, not a copy
 }
 
-// earlyWake is how long before the deadline the loop wakes a first time. A sleep of more than 10 ms
-// always loses the thread's P; the second, short sleep keeps it.
+// earlyWake is how long before the deadline the loop wakes a first time. In a sleep of more than 10 ms the thread
+// always loses its P; in the second, short sleep it keeps it.
 //
-// It then yields: Go's monitor preempts a goroutine whose P has scheduled no other goroutine for 10
-// ms, and a locked thread then waits 0.1 to 0.2 ms, possibly in the middle of a tick. The yield
-// takes long where other goroutines compute: 2 ms ahead were too few. Periods of 8 ms and less have
-// no room for it.
+// After the first wake-up the loop yields, because Go's monitor preempts a goroutine whose P has scheduled no other
+// goroutine for 10 ms, and a locked thread then waits 0.1 to 0.2 ms, possibly in the middle of a tick. The yield takes
+// long while other goroutines compute: an earlyWake of 2 ms was too short. Periods of 8 ms and less have no room for
+// it.
 const earlyWake = 4 * time.Millisecond
 
-// A yield ends when an ordinary thread hands the P back. Where other programs take the CPUs from that
-// thread, it takes up to hundreds of milliseconds, far longer than the preemption that it prevents. So
-// after a yield of more than earlyWake/2 the loop lets minPause ticks pass without one, and twice as many
-// as before when the next slow yield comes soon: each quick one takes 1/64 off the next pause.
+// A yield ends when an ordinary thread hands the P back. If other programs take the CPUs from that thread, a yield
+// takes up to hundreds of milliseconds, far longer than the preemption that it prevents. So after a yield of more than
+// earlyWake/2 the loop does not yield for minPause ticks, and after each further slow yield for twice as many ticks as
+// the last time. Each quick yield makes the next pause shorter by 1/64.
 const (
 	minPause = 1 << 10 // ticks, 17 s at 60 Hz
 	maxPause = 1 << 14
@@ -91,7 +91,7 @@ const (
 
 // Loop calls a step once a period on a thread of its own.
 //
-// Owner: one goroutine calls Run, once; any may call Grant and Stats.
+// Owner: one goroutine calls Run, once; any goroutine may call Grant and Stats.
 type Loop struct {
 	// Constant after NewLoop.
 	cfg      LoopConfig
@@ -142,8 +142,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 		l.cpuTime = m.ThreadCPU
 	}
 	if cfg.Clock != KernelClock() {
-		// A loop in simulated time never sleeps; at SCHED_FIFO it would starve
-		// the machine.
+		// A loop in simulated time never sleeps, so with SCHED_FIFO it would leave no time to the rest of the machine.
 		l.acquire = func(int) Grant {
 			return Grant{Why: "simulated time needs no real-time scheduling", CPU: UnpinnedCPU}
 		}
@@ -210,8 +209,8 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 		if tick.Suspended = l.suspension.Passed(); tick.Suspended > 0 {
 			l.suspended.Add(int64(tick.Suspended))
 		}
-		// When a host takes the CPU away while the thread wakes up, the kernel accounts
-		// it as the thread's CPU time; the tick's own work begins here.
+		// If the host takes the CPU away while the thread wakes up, the kernel accounts that time as the thread's CPU
+		// time. So the CPU time of the tick counts from here.
 		woke := l.cpuTime()
 
 		wait := step(tick)
@@ -276,8 +275,8 @@ func (l *Loop) classifyOverruns(now Instant) overrunCounts {
 	return v
 }
 
-// nextDeadline returns the first deadline of the grid that is not past, and how many it
-// skipped. Late wake-ups do not drift.
+// nextDeadline returns the first deadline of the grid after prev that is not past, and how many deadlines it has
+// skipped. So a late wake-up does not shift the grid.
 //
 //rt:noalloc
 func nextDeadline(prev, now Instant, period time.Duration) (next Instant, skipped uint64) {

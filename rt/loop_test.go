@@ -14,8 +14,7 @@ import (
 
 const period = 10 * time.Millisecond
 
-// runLoop runs the loop in a goroutine of its own, because Run keeps its thread,
-// until step has been called n times.
+// runLoop runs the loop until it has called step n times. It does so in a new goroutine, because Run keeps its thread.
 func runLoop(l *rt.Loop, n int, step func(rt.Tick) rt.Wait) error {
 	var stop atomic.Bool
 	done := make(chan error)
@@ -77,7 +76,7 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	for _, tt := range []struct {
 		name                 string
 		cpu, bus, gone, late time.Duration // computed, waited for the bus, taken by the host, woken late
-		paused               time.Duration // by the host in a wait, booked as CPU time
+		paused               time.Duration // taken by the host in a wait, booked as CPU time
 		wantOwn, wantHost    uint64
 	}{
 		{name: "idle"},
@@ -113,8 +112,7 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	}
 }
 
-// sleepLog is a Clock that records the requested sleeps and the loop's yields. It wakes late by the
-// given time.
+// sleepLog is a Clock that records the requested sleeps and the loop's yields. Its sleeps end late by a given time.
 type sleepLog struct {
 	*rttest.Clock
 	late   time.Duration
@@ -154,7 +152,8 @@ func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
 	}
 }
 
-// A yield waits for an ordinary thread, which other programs may keep from its CPU for long.
+// A yield waits for an ordinary thread, from which other programs may take the CPU for long. After such a yield the
+// loop pauses its yields.
 func TestLoopStopsYieldingAfterASlowYield(t *testing.T) {
 	clock := rttest.NewClock(0)
 	loop := loopOn(clock)

@@ -49,7 +49,7 @@ func ReadHeap() HeapStat {
 	}
 }
 
-// CountHeap returns the counters to the object. It stops the world for some 20 us, and does not allocate.
+// CountHeap returns the counters, exact to a single object. It stops the world for some 20 us, and does not allocate.
 //
 // Owner: any goroutine but the tick's, and not while it runs often.
 func CountHeap() HeapStat {
@@ -136,8 +136,8 @@ func HoldGC(headroom int64) *Hold {
 	return h
 }
 
-// Allow raises HoldGC's limit by n bytes, for memory that the program itself has come to need. A
-// new n stops the world for a moment.
+// Allow sets HoldGC's limit n bytes higher than HoldGC did, for memory that the program itself needs now. Another n
+// than the last one stops the world for a moment.
 //
 // Owner: any goroutine.
 func (h *Hold) Allow(n int64) {
@@ -150,7 +150,7 @@ func (h *Hold) Allow(n int64) {
 	debug.SetMemoryLimit(h.base + n)
 }
 
-// Release restores the settings before HoldGC; a second call changes nothing.
+// Release restores the settings that HoldGC has changed; a second call changes nothing.
 func (h *Hold) Release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +162,7 @@ func (h *Hold) Release() {
 	debug.SetGCPercent(h.percent)
 }
 
-// The sizes that PrefillRuntime reserves: a processor's list of waiting records holds 128, and a
+// These are the numbers that PrefillRuntime reserves. A processor's list of waiting records has room for 128, and a
 // busy machine may need a thread for every long system call.
 const (
 	prefillWaiters = 1024

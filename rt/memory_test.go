@@ -69,8 +69,8 @@ func TestHoldGC(t *testing.T) {
 	}
 }
 
-// The headroom is a safety limit: garbage beyond it starts a collection, which is counted as not
-// forced. Hold.Allow raises the limit.
+// The headroom is a safety limit: garbage beyond it starts a collection, which counts in Cycles but not in Forced.
+// Hold.Allow raises the limit.
 func TestHoldGCFuse(t *testing.T) {
 	hold := HoldGC(24 << 20)
 	defer hold.Release()

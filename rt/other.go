@@ -26,7 +26,7 @@ func (c *kernelClock) Now() Instant { return Instant(time.Since(c.base)) }
 // SleepUntil sleeps on a Go timer.
 func (c *kernelClock) SleepUntil(deadline Instant) { time.Sleep(deadline.Sub(c.Now())) }
 
-// ThreadCPU is not known here; every overrun counts as the host's.
+// ThreadCPU returns 0, because the CPU time is not known here. So every overrun counts as the host's.
 func ThreadCPU() time.Duration { return 0 }
 
 // StealTime is not known here.

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// Waiter is a device whose bytes can be awaited, such as a serial port.
+// Waiter is a device on which a thread can wait for bytes, such as a serial port.
 type Waiter interface {
 	// Wait returns when bytes have arrived or the timeout has passed; it may return earlier without
 	// a reason.
 	Wait(timeout time.Duration) error
 }
 
-// Pause waits in place of a read: until an instant, or, with a device, until bytes have arrived
-// there or the instant has passed. It may return early when it has a device. It returns false when
-// the read must wait by itself.
+// Pause waits in place of a read. With a nil device it waits until the instant until; with a device it waits until
+// bytes have arrived there or the instant has passed, and may return earlier. If it returns false, it has not waited,
+// and the read must wait itself.
 type Pause func(until Instant, device Waiter) bool
 
 // overlapSlice is the longest wait for one device while several reads wait for bytes.
 const overlapSlice = 100 * time.Microsecond
 
-// Overlap runs the reads of several buses at the same time, on the caller's thread. Each read is a
-// coroutine: where it would wait for its bus, the other reads go on. So all requests leave before
-// any reply is awaited, and each bus has its own losses, retries and time limits.
+// Overlap runs the reads of several buses at the same time, on the caller's thread. Each read is a coroutine: while it
+// waits for its bus, the other reads continue. So all requests leave before the thread waits for a reply, and each bus
+// has its own losses, retries and time limits.
 //
-// Owner: one thread. The first Run must be on the thread of all later ones.
+// Owner: one thread. All calls of Run must be on the same thread.
 type Overlap struct {
 	clock  Clock
 	reads  []*overlapRead
@@ -45,7 +45,7 @@ type overlapRead struct {
 // NewOverlap returns an Overlap without reads.
 func NewOverlap(clock Clock) *Overlap { return &Overlap{clock: clock} }
 
-// Add adds a read. setPause passes the Pause to the read's bus.
+// Add adds a read. It calls setPause with the Pause that the read's bus must use.
 func (o *Overlap) Add(read func(), setPause func(Pause)) {
 	r := &overlapRead{read: read}
 	setPause(r.pause)
@@ -63,7 +63,7 @@ func (r *overlapRead) start() {
 	})
 }
 
-// pause is the Pause of the read's bus. Outside Run the bus waits by itself.
+// pause is the Pause of the read's bus. Outside Run it returns false, so that the bus waits itself.
 //
 //rt:noalloc
 func (r *overlapRead) pause(until Instant, device Waiter) bool {
@@ -75,7 +75,7 @@ func (r *overlapRead) pause(until Instant, device Waiter) bool {
 	return true
 }
 
-// Run runs every read once, and returns when all have returned. A panic in a read is Run's.
+// Run runs every read once, and returns when all have returned. A panic in a read becomes a panic of Run.
 //
 //rt:noalloc
 func (o *Overlap) Run() {
@@ -104,7 +104,7 @@ func (o *Overlap) Run() {
 	}
 }
 
-// wait waits until the earliest of the reads may go on.
+// wait waits until one of the busy reads can continue, or for a part of that time.
 //
 //rt:noalloc
 func (o *Overlap) wait(busy int) {

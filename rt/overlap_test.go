@@ -7,8 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: an Overlap makes no garbage, a read's panic is the caller's, and outside Run a bus waits by
-// itself.
+// Goal: an Overlap does not allocate, a panic in a read becomes a panic of Run, and outside Run a bus waits itself.
 func TestOverlapRuns(t *testing.T) {
 	clock, now := rttest.NewClock(0), []rt.Instant{}
 	o := rt.NewOverlap(clock)

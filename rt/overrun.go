@@ -2,8 +2,8 @@ package rt
 
 import "time"
 
-// Wait is how long a step waited for I/O: Meant until the deadline of the wait or the
-// reply, Took until the thread ran again.
+// Wait is how long a step waited for I/O. Meant is the time until the deadline of the wait or the reply, and Took the
+// time until the thread ran again.
 type Wait struct{ Meant, Took time.Duration }
 
 // Add counts another wait.
@@ -11,10 +11,9 @@ type Wait struct{ Meant, Took time.Duration }
 //rt:noalloc
 func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
 
-// Overrun is a tick that ended after the next deadline. It is the loop's Own when its CPU time and
-// I/O wait, less the time that the host stole, exceed a period. CPU excludes the CPU time during
-// waits, since a guest's kernel accounts a pause by its host as CPU time of the thread that sleeps
-// or wakes.
+// Overrun is a tick that ended after the next deadline. It is the loop's Own if CPU and IOWait together, less the time
+// that the host stole, exceed a period. CPU excludes the CPU time during waits, since a guest's kernel accounts a pause
+// by its host as CPU time of the thread that sleeps or wakes.
 type Overrun struct {
 	CPU, IOWait time.Duration
 	Stolen      time.Duration // time stolen around it that excused no earlier overrun
@@ -22,23 +21,22 @@ type Overrun struct {
 }
 
 const (
-	// stealInterval is how often the loop reads the host's steal time; it takes tens of us.
+	// stealInterval is the time between two readings of the host's steal time. A reading takes tens of us.
 	stealInterval = 100 * time.Millisecond
 
-	// stealIdleInterval is the interval while no time was stolen since boot. The first steal of all
-	// may excuse an overrun up to a second before its reading.
+	// stealIdleInterval is the time between two readings while no time was stolen since boot. So the first stolen time
+	// may excuse an overrun up to a second before the reading.
 	stealIdleInterval = time.Second
 
 	// stealLag is how long an overrun waits to be classified: a guest's kernel accounts the
 	// steal of a CPU at its next timer interrupt.
 	stealLag = 100 * time.Millisecond
 
-	// stealUnit is the unit in which the kernel counts steal, rounded down: a difference may be too
-	// small by as much.
+	// stealUnit is the unit in which the kernel counts steal, rounded down: a difference of two readings may be too
+	// small by up to a unit.
 	stealUnit = 10 * time.Millisecond
 
-	// overrunsMax is the largest number of waiting overruns; one more makes all be classified at
-	// once.
+	// overrunsMax is the largest number of overruns that wait. When as many wait, the loop classifies them at once.
 	overrunsMax = 32
 )
 

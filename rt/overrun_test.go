@@ -31,8 +31,8 @@ func TestATickStolenWhileWakingIsTheHosts(t *testing.T) {
 	}
 }
 
-// hosted is a clock whose machine is a guest: in one step the host pauses it,
-// which the guest books as the thread's CPU time, and as steal.
+// hosted is a clock whose machine is a guest: in one step the host pauses the guest, and the guest books the pause as
+// the thread's CPU time and as steal time.
 type hosted struct {
 	*rttest.Clock
 	taken time.Duration
@@ -41,7 +41,7 @@ type hosted struct {
 
 func (h *hosted) StealTime() time.Duration { h.reads++; return h.taken }
 
-// steps runs a loop for n ticks, with the number of the tick for each step.
+// steps runs a loop for n ticks. Each call of step gets the number of its tick.
 func (h *hosted) steps(n int, step func(i int, tick rt.Tick)) rt.LoopStats {
 	l, i := loopOn(h), 0
 	runLoop(l, n, func(tick rt.Tick) rt.Wait {
@@ -104,8 +104,7 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 	}
 }
 
-// The steal time of a host that has never taken any is read rarely; with stolen time it is read ten
-// times a second.
+// The loop reads the steal time rarely while the host has never stolen time, and ten times a second afterwards.
 func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
 	for _, tt := range []struct {
 		taken    time.Duration
@@ -120,7 +119,7 @@ func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
 	}
 }
 
-// Each of any number of overruns in a row is booked.
+// The loop counts every overrun, however many come in a row.
 func TestEveryOverrunIsBooked(t *testing.T) {
 	clock := &hosted{Clock: rttest.NewClock(0)}
 	s := clock.steps(200, func(int, rt.Tick) { clock.Work(15 * time.Millisecond) })

@@ -7,7 +7,7 @@ const cacheLine = 64 // bytes; Cortex-A72/A76 and x86-64
 // Ring is a bounded queue of slots that are allocated once and lent, not copied. Neither
 // side blocks.
 //
-// Owner: one goroutine calls Reserve and Commit, one Peek and Release, any may call Len.
+// Owner: one goroutine calls Reserve and Commit, one calls Peek and Release, and any may call Len.
 type Ring[T any] struct {
 	slots []T // len is a power of two
 
@@ -68,7 +68,7 @@ func (r *Ring[T]) Peek() *T {
 //rt:noalloc
 func (r *Ring[T]) Release() { r.tail.Store(r.tail.Load() + 1) }
 
-// Len returns how many committed slots wait for the consumer.
+// Len returns the number of committed slots that the consumer has not released.
 //
 //rt:noalloc
 func (r *Ring[T]) Len() int {

@@ -12,14 +12,14 @@ import (
 
 const (
 	loopPriority  = 80 // SCHED_FIFO; above every other thread of the process, below the kernel's own
-	fineSlack     = 1  // ns of timer slack for a loop that stays SCHED_OTHER; the default is 50 us
-	nicePasses    = 4  // walks over the threads; they may be cloned while we walk
+	fineSlack     = 1  // ns of timer slack for a loop without SCHED_FIFO; the default is 50 us
+	nicePasses    = 4  // passes over the threads, which may start threads meanwhile
 	minNice       = -20
 	maxNice       = 19
 	unlimitedHint = "systemd LimitMEMLOCK=infinity, or `ulimit -l unlimited`"
 )
 
-// scheduling is a thread's scheduling before the loop took it.
+// scheduling describes how the kernel scheduled a thread before the loop began to use it.
 type scheduling struct {
 	attr *unix.SchedAttr // nil: unknown, so not restored
 	cpus unix.CPUSet
@@ -68,8 +68,8 @@ func acquireRealTime(cpu int) Grant {
 	return Grant{Granted: true, CPU: pinned}
 }
 
-// ReduceTimerSlack locks the goroutine to its thread and removes the kernel's 50 us of slack from
-// its sleeps, as on a loop's thread, until undo is called.
+// ReduceTimerSlack locks the goroutine to its thread and removes the kernel's 50 us of slack from its sleeps, as for a
+// loop's thread. undo reverses both.
 func ReduceTimerSlack() (undo func()) {
 	runtime.LockOSThread()
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -94,7 +94,7 @@ func lastCPU(set *unix.CPUSet) int {
 	return -1
 }
 
-// refusal turns the kernel's error into the sentence of Grant.Why.
+// refusal returns the sentence for Grant.Why that describes the kernel's error.
 func refusal(err error) string {
 	var limit unix.Rlimit
 	if !errors.Is(err, unix.EPERM) || unix.Getrlimit(unix.RLIMIT_RTPRIO, &limit) != nil {
@@ -103,7 +103,7 @@ func refusal(err error) string {
 	return permissionRefusal(limit.Cur)
 }
 
-// permissionRefusal returns the obstacle when the kernel returned EPERM.
+// permissionRefusal returns the sentence with the reason why the kernel returned EPERM.
 func permissionRefusal(rtprio uint64) string {
 	if rtprio >= loopPriority {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no "+
@@ -115,9 +115,8 @@ func permissionRefusal(rtprio uint64) string {
 		loopPriority, rtprio)
 }
 
-// NiceProcess sets the nice value, -20 (first) to 19 (last), of every thread that is not
-// in a real-time class; threads started later inherit it. The error names the limit to
-// raise.
+// NiceProcess sets the nice value, from -20 (runs first) to 19 (runs last), of every thread that is not in a real-time
+// class. Threads that start later inherit it. Its error names the limit to raise.
 func NiceProcess(nice int) error {
 	if nice < minNice || nice > maxNice {
 		return fmt.Errorf("rt: nice %d, want %d to %d", nice, minNice, maxNice)
@@ -135,7 +134,8 @@ func NiceProcess(nice int) error {
 	return nil
 }
 
-// niceThreads sets the nice value of every thread once and returns how many were not in done.
+// niceThreads sets the nice value of every thread that is not in done yet, adds these threads to done, and returns
+// their number.
 func niceThreads(nice int, done map[int]bool) (news int, err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -175,9 +175,9 @@ func niceThread(tid, nice int) error {
 	return fmt.Errorf("rt: nice %d for thread %d: %w", nice, tid, err)
 }
 
-// LockMemory keeps every touched page in memory, now and later, without touching any: plain
-// MCL_FUTURE multiplies the resident size. It refuses when locked memory is limited, because then
-// the runtime's next mapping could fail, which ends the process.
+// LockMemory makes the kernel keep every page in memory that the process has used or will use. It does not make unused
+// pages resident, unlike MCL_FUTURE alone, which multiplies the resident size. It refuses when locked memory is
+// limited, because then the runtime's next mapping could fail, which ends the process.
 func LockMemory() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {

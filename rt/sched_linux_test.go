@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel keeps a process's requests for its life, so these tests run in processes of their own:
-// the test binary calls itself with the role's name in this variable.
+// A process cannot take back its requests to the kernel, so each of these tests runs in a new process: the test binary
+// starts itself with the role's name in roleVariable.
 const (
 	roleVariable   = "RT_TEST_ROLE"
 	rightsVariable = "RT_TEST_NO_RIGHTS" // set: the child first removes its own limits
@@ -25,7 +25,7 @@ const (
 	emulatedVariable = "EDGERT_EMULATED" // set by tools/pack/arm64.sh
 )
 
-// roles run in a child; their output is the child's answer.
+// roles are the functions that run in a child, by name. A function prints its result.
 var roles = map[string]func() error{
 	"require":            func() error { return oneTick(ModeRequire, UnpinnedCPU) },
 	"auto":               func() error { return oneTick(ModeAuto, UnpinnedCPU) },
@@ -180,7 +180,7 @@ func lockAndGrow() error {
 	return errors.New("ok")
 }
 
-// memoryStatus reads a line of /proc/self/status that is in kB.
+// memoryStatus returns the number of kB in the line name of /proc/self/status.
 func memoryStatus(name string) (kB int, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -308,8 +308,8 @@ func TestLoopOnTheKernel(t *testing.T) {
 		loop.Stats().Lateness.Max())
 }
 
-// A yield parks a locked thread: the kernel counts three waits for a tick that
-// woke in time, and two without it.
+// A yield parks a locked thread: for a tick that woke in time, the kernel counts three waits with the yield, and two
+// without it.
 func TestLoopYieldsOnTheKernel(t *testing.T) {
 	realTime(t)
 	const n, period = 40, 12 * time.Millisecond

@@ -22,7 +22,7 @@ func StealTime() time.Duration {
 	return r.read()
 }
 
-// stealReader is StealTime with a buffer of its own.
+// stealReader reads the steal time into a buffer that it has allocated before.
 //
 // Owner: one thread.
 type stealReader struct{ line [statLine]byte }

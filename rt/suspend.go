@@ -6,17 +6,17 @@ import "time"
 // milliseconds.
 const suspendMin = 10 * time.Millisecond
 
-// suspendTries is the number of readings with which a Suspension begins: a preempted reading is too
-// small.
+// suspendTries is the number of readings that a new Suspension makes, of which it uses the largest: a reading is too
+// small if the thread was preempted in it.
 const suspendTries = 8
 
-// suspendMeter is a Clock that also counts for how long the machine was suspended: the kernel's on
-// Linux, not elsewhere, and rttest.Clock.
+// suspendMeter is a Clock that also counts for how long the machine was suspended: KernelClock on Linux, and
+// rttest.Clock.
 type suspendMeter interface{ Suspended() time.Duration }
 
-// Suspension detects that the machine was suspended: the monotonic clock stops meanwhile, so that
-// data from before would still appear fresh. It does not detect the sleep of a machine without a
-// real-time clock, nor of a guest whose host stops its clocks.
+// Suspension detects that the machine was suspended: the monotonic clock stops during a suspension, so that older data
+// would still appear fresh afterwards. It does not detect the sleep of a machine without a real-time clock, nor of a
+// guest whose host stops its clocks.
 //
 // Owner: one thread.
 type Suspension struct {
@@ -46,8 +46,7 @@ func (s *Suspension) Passed() time.Duration {
 	}
 	passed := s.meter.Suspended() - s.known
 	if passed < suspendMin {
-		// An interrupted reading is too small, never too large, so the largest is the
-		// most exact.
+		// A reading with an interruption is too small, never too large, so the largest reading is the most exact.
 		s.known += max(0, passed)
 		return 0
 	}

@@ -66,8 +66,7 @@ func TestAnInterruptedReadingIsNoSuspend(t *testing.T) {
 	}
 }
 
-// Without suspending this machine: its two clocks stay together under any load, and reading them
-// allocates nothing.
+// While this machine is not suspended, its two clocks agree under any load, and reading them allocates nothing.
 func TestTheKernelsClocksAgreeWithoutASuspend(t *testing.T) {
 	s := rt.NewSuspension(rt.KernelClock())
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {

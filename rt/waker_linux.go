@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waker wakes a thread that sleeps in the kernel, through an eventfd: without Go's
-// scheduler, so the tick keeps its P. Any number of wakes before a Wait make one.
+// Waker wakes a thread that sleeps in the kernel. It uses an eventfd and not Go's scheduler, so the tick keeps its P.
+// Several calls of Wake before a Wait count as one.
 //
 // Owner: any goroutine calls Wake, one calls Wait; Close comes after both.
 type Waker struct {
@@ -41,8 +41,8 @@ func (w *Waker) Wake() {
 	unix.Write(int(w.fd.Load()), one[:])
 }
 
-// Wait sleeps until Wake was called since the last Wait, and reports true; or false after
-// the timeout. Negative: no timeout. It occupies its OS thread.
+// Wait waits for a Wake since the last Wait and returns true, or returns false after the timeout. A negative timeout
+// means no timeout. Wait blocks its OS thread.
 //
 //rt:noalloc
 func (w *Waker) Wait(timeout time.Duration) (woken bool) {

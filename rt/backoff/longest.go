@@ -5,8 +5,8 @@ import "time"
 // maxReasons bounds the number of different errors in a Longest.
 const maxReasons = 16
 
-// Longest finds, among the errors of successive attempts, the error that lasted longest: the last
-// error is only the reason at the end.
+// Longest finds the error that lasted longest among the errors of successive attempts. The last error alone is only the
+// reason at the end.
 type Longest struct {
 	reasons []reason
 	last    error

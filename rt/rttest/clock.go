@@ -1,5 +1,5 @@
-// Package rttest helps tests of real-time code: a clock that moves only when a goroutine sleeps on
-// it, the mark of tests that measure real time, and the one wait for other threads.
+// Package rttest helps tests of real-time code: a clock that moves only when a goroutine sleeps on it, the mark of
+// tests that measure real time, and the only way to wait for other threads.
 package rttest
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Clock is an rt.Clock that moves only when a goroutine sleeps on it or a test advances it. It has
-// one time for all of its users: the longest sleep sets it.
+// Clock is an rt.Clock that moves only when a goroutine sleeps on it or a test advances it. All its users have the same
+// time: a sleep moves the time for all of them, and the longest sleep sets it.
 type Clock struct {
 	mu   sync.Mutex
 	now  rt.Instant                   // Guarded by mu.
@@ -32,8 +32,8 @@ func (c *Clock) Now() rt.Instant {
 	return c.now
 }
 
-// SleepUntil moves time to the deadline, and past it as LateAt demands. A deadline in the past
-// moves nothing.
+// SleepUntil moves time to the deadline, or past it by the time that LateAt has set. If the deadline is in the past, it
+// does nothing.
 func (c *Clock) SleepUntil(deadline rt.Instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *Clock) LateAt(deadline rt.Instant, d time.Duration) {
 	c.late[deadline] = d
 }
 
-// Advance moves time by d without computation: a wait, or a host that ran something else.
+// Advance moves time by d without CPU time, like a wait or a host that runs another program.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

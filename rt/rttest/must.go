@@ -6,7 +6,7 @@ type test interface {
 	Fatal(args ...any)
 }
 
-// Must returns the result of a call in the arrangement of a test, which the test ends at if the call failed:
+// Must returns the result v of a call. If the call has failed, Must ends the test:
 //
 //	data := rttest.Must(os.ReadFile(path))(t)
 func Must[T any](v T, err error) func(test) T {
@@ -17,7 +17,7 @@ func Must[T any](v T, err error) func(test) T {
 	}
 }
 
-// Do ends the test at a call without a result that failed.
+// Do ends the test if err, the result of a call, is not nil.
 func Do(t test, err error) {
 	if err != nil {
 		t.Helper()
@@ -25,13 +25,13 @@ func Do(t test, err error) {
 	}
 }
 
-// OrPanic is Must where no test is at hand.
+// OrPanic does the same as Must in code that has no test: it panics instead.
 func OrPanic[T any](v T, err error) T {
 	PanicOn(err)
 	return v
 }
 
-// PanicOn is Do where no test is at hand.
+// PanicOn does the same as Do in code that has no test: it panics instead.
 func PanicOn(err error) {
 	if err != nil {
 		panic(err)

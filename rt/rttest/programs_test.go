@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The programs that make has built are used, and an absent one is reported with its remedy.
+// Programs uses the programs that make has built, and its error about an absent program has the remedy.
 func TestProgramsThatAreBuiltAlready(t *testing.T) {
 	built := t.TempDir()
 	if err := os.WriteFile(filepath.Join(built, "edge-rt"), nil, 0o700); err != nil {

@@ -9,13 +9,12 @@ import (
 // RealTimeAttr is the attribute (go doc testing.T.Attr) of a test that measures real time.
 const RealTimeAttr = "real-time"
 
-// RealTimeEnv is the environment variable by which tools/test puts marked tests off.
+// RealTimeEnv is the environment variable by which tools/test makes marked tests skip until the other tests have ended.
 const RealTimeEnv = "EDGERT_REAL_TIME"
 
-// RealTime marks a test whose result depends on durations by the machine's own clock. Other tests
-// that take its processors away fail such a test although the code is correct. So tools/test skips
-// it among the others, by EDGERT_REAL_TIME=later, and runs it after them. Where it fails, tools/test
-// runs it once more, alone.
+// RealTime marks a test whose result depends on durations by the machine's own clock. Other tests that take its
+// processors away fail such a test although the code is correct. So tools/test skips it while it runs the other tests,
+// by EDGERT_REAL_TIME=later, and runs it after them. If it fails, tools/test runs it once more, alone.
 func RealTime(t testing.TB) {
 	t.Helper()
 	t.Attr(RealTimeAttr, "true")
@@ -24,13 +23,13 @@ func RealTime(t testing.TB) {
 	}
 }
 
-// Patience bounds Eventually. It measures nothing: it ends a test that would hang.
+// Patience is the longest wait of Eventually. It is no measurement: it only ends a test that would hang.
 const Patience = 30 * time.Second
 
-// Eventually waits until ok returns true, calling it once a millisecond, and fails the test after
-// Patience. A check that takes longer, such as the start of a program, takes a third of the time:
-// the others need the processor. It is for the actions of another thread or process; a test needs no
-// wait for events that it can cause itself.
+// Eventually calls ok about once a millisecond until it returns true, and fails the test after Patience. If ok takes
+// longer, for example because it starts a program, Eventually sleeps twice as long between two calls, because other
+// processes need the processor. Eventually is for the actions of another thread or process; a test needs no wait for
+// events that it can cause itself.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)

@@ -2,7 +2,7 @@ package rttest
 
 import "testing"
 
-// A marked test is put off by the environment variable, and runs without it.
+// A marked test skips if the environment variable requests that, and runs without the variable.
 func TestMarkedTestsAreSkippedOnRequest(t *testing.T) {
 	for _, value := range []string{"", "later"} {
 		t.Setenv(RealTimeEnv, value)

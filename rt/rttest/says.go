@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Says reports whether an error's text contains all these words; no error has a text.
+// Says reports whether the text of err contains all words; false if err is nil.
 func Says(err error, words ...string) bool {
 	for _, w := range words {
 		if err == nil || !strings.Contains(err.Error(), w) {
@@ -15,8 +15,8 @@ func Says(err error, words ...string) bool {
 	return err != nil
 }
 
-// NoAllocs fails the test if f allocates in so many runs after its first. The format, such as "a tick allocates %v
-// times", gets the mean of the allocations.
+// NoAllocs calls f once, and fails the test if f allocates in the next runs calls. format, such as "a tick allocates %v
+// times", is the message, with the mean number of allocations.
 func NoAllocs(t testing.TB, format string, runs int, f func()) {
 	t.Helper()
 	if n := testing.AllocsPerRun(runs, f); n != 0 {

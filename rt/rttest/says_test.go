@@ -26,7 +26,7 @@ func TestSays(t *testing.T) {
 
 var sink []byte
 
-// NoAllocs fails a test that allocates, and no other.
+// NoAllocs fails a test whose function allocates, and no other test.
 func TestNoAllocs(t *testing.T) {
 	for want, f := range map[bool]func(){true: func() { sink = make([]byte, 1<<10) }, false: func() {}} {
 		r := &recorded{TB: t}

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// Want reports a value that is not the wanted one. The format and args name the value, such as "First(%v)".
+// Want fails the test if got is not want. The format and args name the value, such as "First(%v)".
 func Want[T comparable](t testing.TB, got, want T, format string, args ...any) {
 	if got == want {
 		return
@@ -24,7 +24,7 @@ func Want[T comparable](t testing.TB, got, want T, format string, args ...any) {
 // Err returns the error of a call whose result the test does not need.
 func Err[T any](_ T, err error) error { return err }
 
-// Fails reports a missing error, or one whose text lacks one of these words.
+// Fails fails the test if err is nil, or its text lacks one of the words.
 func Fails(t testing.TB, err error, words ...string) {
 	if !Says(err, words...) {
 		t.Helper()
@@ -32,7 +32,7 @@ func Fails(t testing.TB, err error, words ...string) {
 	}
 }
 
-// FailsAs reports an error that is not want and does not wrap it, or whose text lacks one of these words.
+// FailsAs fails the test if err is not want and does not wrap it, or its text lacks one of the words.
 func FailsAs(t testing.TB, err, want error, words ...string) {
 	if !errors.Is(err, want) || len(words) > 0 && !Says(err, words...) {
 		t.Helper()
@@ -40,7 +40,7 @@ func FailsAs(t testing.TB, err, want error, words ...string) {
 	}
 }
 
-// Ends reports an error with another exit code, or whose text lacks one of these words.
+// Ends fails the test if err has another exit code than code, or its text lacks one of the words.
 func Ends(t testing.TB, err error, code exit.Code, words ...string) {
 	if exit.Of(err) != code || len(words) > 0 && !Says(err, words...) {
 		t.Helper()

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// Each check fails a test that has another value or error, and no other.
+// Each check fails a test with another value or error than the wanted one, and no other test.
 func TestChecksFailTheTest(t *testing.T) {
 	absent := exit.Errorf(exit.Absent, "no server: %w", io.EOF)
 	for _, tt := range []struct {
