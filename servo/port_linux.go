@@ -116,7 +116,7 @@ func setUp(fd int, path string, baud int) error {
 	if err := unix.IoctlSetTermios(fd, unix.TCSETS2, t); err != nil {
 		return fmt.Errorf("servo: set %s to %d baud: %w", path, baud, err)
 	}
-	// A driver rounds the rate to one that its clock allows, without an error.
+	// A driver rounds the rate to a rate that its clock allows, without an error.
 	got, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
 	if err != nil {
 		return fmt.Errorf("servo: read back %s: %w", path, err)

@@ -1,5 +1,5 @@
 // Package sim simulates a small world: a planar arm of two links moves its tip to targets around a
-// post on a table, and a camera looks from above.
+// post on a table, under a camera.
 //
 // World is the task itself without a clock: Step moves the six servos by one 60 Hz tick and judges,
 // Render paints what a camera sees (world.go, arm.go, scene.go). Live advances a World with a clock

@@ -57,7 +57,7 @@ func TestRulesAreWellFormed(t *testing.T) {
 	}
 }
 
-// For each purpose of the rules, a line of the file serves it.
+// The file has a line for each purpose of the rules.
 func TestRulesDoWhatTheyAreFor(t *testing.T) {
 	text := rttest.Must(os.ReadFile(rulesFile))(t)
 	for what, line := range map[string]string{

@@ -326,7 +326,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 		j.load = cmp.Compare(e.After.Aim, e.After.Present)
 		j.reliefRefused = false
 	case e.Data == nil || e.At.Sub(j.overAt) <= r.ticks(alarmTicks):
-		j.grip = e.After.Aim // the driver could not know of the overload yet
+		j.grip = e.After.Aim // the driver could not detect the overload yet
 	case e.After.Aim == e.Before.Aim || j.load == 0:
 	case j.load*(e.After.Aim-j.grip) > rounding:
 		r.violation(e.At, overloadRule, j, "goal %d pushes further than the %d under which it was overloaded",

@@ -61,7 +61,7 @@ const (
 	chunkGrace = 200 * time.Millisecond // time by which the report of a chunk may be later than the bus's events
 	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
 	stopTicks  = 2                      // ticks after which a wheel without permission must have the goal 0
-	knowTicks  = 2                      // ticks until a driver can know of a servo's restart
+	knowTicks  = 2                      // ticks until a driver can detect a servo's restart
 	// ticks until the driver must react to an alarm: three reads, and the running tick
 	alarmTicks = 4
 	noise      = 2   // counts of an encoder's noise

@@ -77,7 +77,7 @@ type Config struct {
 	IDs    []uint8 // default 1 to 6
 	Model  string  // default sts3215
 
-	Baud    int   // bits per second that the servos have; default 1,000,000
+	Baud    int   // bits per second, one of the servos' rates; default 1,000,000
 	Unpaced bool  // replies come at once instead of at the speed of the wire
 	Plant   Plant // default: shafts that turn 270 degrees a second, starting in the middle
 	Fitted  bool  // without a Plant: fitted motors and control loops instead of the default
@@ -171,7 +171,7 @@ type Bus struct {
 	servos   []servo    // guarded by mu
 	rail     rail       // guarded by mu
 	timeline timeline   // guarded by mu
-	plugged  bool       // guarded by mu: the script demands that the adapter is plugged in
+	plugged  bool       // guarded by mu; true: the script demands a plugged-in adapter
 	flood    int        // guarded by mu: bytes of garbage per millisecond
 	path     string     // guarded by mu
 

@@ -154,8 +154,8 @@ func (p *pty) read(dst []byte, timeout time.Duration) int {
 }
 
 // clientsChanged counts the clients that have the terminal open. When the last client has closed the terminal, it does
-// what the kernel does at the last close of a real tty, which the bus's own descriptor prevents: it drops unread
-// replies, and ends exclusive use, under which only root could open the terminal again.
+// the kernel's work at the last close of a real tty, which the bus's own descriptor prevents: it drops unread replies,
+// and ends exclusive use, under which only root could open the terminal again.
 //
 //rt:noalloc
 func (p *pty) clientsChanged() {

@@ -313,7 +313,8 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	}
 }
 
-// When a client streams goals, and the shaft reaches each goal before the next one comes, the velocity is the average.
+// When a client streams goals, and the shaft reaches each goal before the next goal comes, the velocity is the average
+// since the last reading.
 func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.write(stsTorque, []byte{1, 0, 0, 8}, s.Now())

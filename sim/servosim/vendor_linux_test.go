@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The vendor's SDK is an independent check, because others than this package's authors wrote it.
+// The vendor's SDK is an independent check, because it shares no author with this package.
 func TestTheVendorsSDKAcceptsTheBus(t *testing.T) {
 	python := findPython(t, "scservo_sdk")
 	link := filepath.Join(t.TempDir(), "bus")
