@@ -72,7 +72,7 @@ func animation(ctx context.Context, o *options) (err error) {
 	return encode(ctx, o, dir)
 }
 
-// freeAddress returns an address of this machine without a listener.
+// freeAddress returns an address on this machine at which no program listens.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,8 +81,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// takePictures saves the newest picture at each instant of the recording. A missing picture is
-// replaced by the one before it.
+// takePictures saves the newest picture at each instant of the recording. If a picture is missing,
+// it saves the picture before it again.
 func takePictures(ctx context.Context, o *options, address, dir string) error {
 	var picture []byte
 	for end := time.Now().Add(startLimit); picture == nil; time.Sleep(100 * time.Millisecond) {
@@ -122,7 +122,7 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(answer.Body, maxPicture))
 }
 
-// encode makes the GIF, with a palette of its own colours.
+// encode makes the GIF, with a palette that is computed from the pictures.
 func encode(ctx context.Context, o *options, dir string) error {
 	const filter = "scale=480:-1:flags=lanczos,split[a][b];[a]palettegen=max_colors=32:stats_mode=full[p];" +
 		"[b][p]paletteuse=dither=none:diff_mode=rectangle"

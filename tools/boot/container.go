@@ -14,7 +14,7 @@ import (
 
 // container is a system in systemd-nspawn, with this machine's kernel.
 type container struct {
-	root, state string // folders: of the system, and of the arm's service
+	root, state string // folder of the system's files; folder of the arm's service
 	arm         *stage.Arm
 	child       *stage.Child // nil while it is off
 	init        string       // process id of its systemd
@@ -32,7 +32,7 @@ func (c *container) remove() {
 	command(context.Background(), "umount", "-l", c.state)
 }
 
-// start returns when the arm has its port, which its service awaits.
+// start starts the system, and returns once the arm's port is in it, for which the arm's service waits.
 func (c *container) start(ctx context.Context) error {
 	cmd := exec.Command("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network",
 		"--machine=edge-rt-boot", "--directory="+c.root, "--bind="+c.state+":/var/lib/edge-rt",
@@ -45,7 +45,7 @@ func (c *container) start(ctx context.Context) error {
 	stage.Until(bootLimit, func() bool {
 		pids, _ := os.ReadFile(children)
 		c.init = strings.TrimSpace(string(pids))
-		// Before its systemd, the container has processes that make it and end.
+		// Before systemd the container has other processes, which set it up and end.
 		name, _ := os.ReadFile("/proc/" + c.init + "/comm")
 		return !c.child.Running() || string(name) == "systemd\n" && c.link(ctx) == nil
 	})

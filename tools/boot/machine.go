@@ -16,9 +16,9 @@ import (
 )
 
 // machine is a system in QEMU, with a kernel of its own. Its arm is at an FTDI adapter, which udev and
-// the rules of the package name. A shell of root on a virtual console runs the commands.
+// the rules of the package name. A shell on a virtual console runs the commands as root.
 type machine struct {
-	root, dir   string // folders: of the files of its disk, and of this run
+	root, dir   string // folder of its disk's files; folder of this run
 	arch, accel string
 	arm         *stage.Arm
 	child       *stage.Child // nil while it is off
@@ -28,7 +28,8 @@ type machine struct {
 	monitor net.Conn      // QEMU's
 }
 
-// emulators are QEMU's programs and the processors; a Cortex-A76 is a Raspberry Pi 5's.
+// emulators are QEMU's programs with the machines and the processors that they emulate. A Raspberry
+// Pi 5 has the Cortex-A76.
 var emulators = map[string][]string{
 	"amd64": {"qemu-system-x86_64", "-M", "q35", "-cpu", "max,la57=off"},
 	"arm64": {"qemu-system-aarch64", "-M", "virt,gic-version=3", "-cpu", "cortex-a76"},
@@ -37,8 +38,8 @@ var emulators = map[string][]string{
 // consoles are the first serial ports.
 var consoles = map[string]string{"amd64": "ttyS0", "arm64": "ttyAMA0"}
 
-// shellUnit runs command lines. Its console passes bytes as they are; ready comes after that setting,
-// before which the terminal may drop its input.
+// shellUnit is the service of the shell that runs command lines. The shell makes its console pass
+// bytes unchanged and then prints ready. Before that the console may drop input.
 const shellUnit = `[Unit]
 DefaultDependencies=no
 [Service]
@@ -50,22 +51,22 @@ TTYPath=/dev/hvc0
 Environment=DEBIAN_FRONTEND=noninteractive
 `
 
-// slowManager gives an emulated processor the time that systemd's own services and devices need there.
+// slowManager makes systemd wait longer for its own services and devices, which are slow on an emulated processor.
 const slowManager = `[Manager]
 DefaultTimeoutStartSec=15min
 DefaultDeviceTimeoutSec=15min
 `
 
-// slowEdge gives edge-rt's services six times the time of their unit.
+// slowEdge gives edge-rt's services six times the limits in their unit.
 const slowEdge = `[Service]
 WatchdogSec=12
 TimeoutStopSec=90
 `
 
-// shellLimit is the longest that the shell may take to come, or a command to end.
+// shellLimit is the longest time until the shell is ready, or until a command ends.
 const shellLimit = 15 * time.Minute
 
-// make makes the disk of the root's files, and one of 64 MB for the state of the arm's service.
+// make makes a disk with the files of the root, and a disk of 64 MB for the state of the arm's service.
 func (m *machine) make(ctx context.Context) error {
 	etc := filepath.Join(m.root, "etc")
 	wants := filepath.Join(etc, "systemd/system/dev-hvc0.device.wants")
@@ -130,7 +131,7 @@ func (m *machine) start(ctx context.Context) error {
 
 func (m *machine) process() *stage.Child { return m.child }
 
-// adapter is the arm's, with the serial number in its port's name.
+// adapter is QEMU's FTDI adapter of the arm, whose serial number is in the name of the arm's port.
 const adapter = "usb-serial,id=adapter,chardev=arm,serial=EDGERT1"
 
 func (m *machine) plug(context.Context) error {
@@ -153,7 +154,7 @@ func (m *machine) off() {
 	m.monitor.Close()
 }
 
-// within bounds the exchange with the shell that follows. The caller calls done after it.
+// within bounds the time of the following exchange with the shell. The caller calls done after the exchange.
 func (m *machine) within(ctx context.Context) (done func() bool) {
 	m.shell.SetDeadline(time.Now().Add(shellLimit))
 	return context.AfterFunc(ctx, func() { m.shell.SetDeadline(time.Now()) })

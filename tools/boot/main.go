@@ -5,11 +5,11 @@
 //	make deb ARCHS=amd64 && go run ./tools/boot
 //	make deb ARCHS=arm64 && go run ./tools/boot --arch arm64 --suite trixie --kernel linux-image-arm64-16k
 //
-// The system runs in systemd-nspawn, with a network and processes of its own and this machine's
-// kernel; with --kernel in QEMU with the kernel of that package, and all bounds and ticks six times as
-// long unless KVM runs it. The arm is simulated outside of it and goes on when the system ends, as a real arm does.
-// For each trial the tool prints the time until the arm was safe and the time until it moved again. It
-// wants root, mmdebstrap and systemd-nspawn or QEMU.
+// The system runs in systemd-nspawn, with a network and processes of its own and this machine's kernel; with
+// --kernel in QEMU with the kernel of that package, and all bounds and ticks six times as long unless KVM runs it.
+// The arm is simulated outside of the system and still runs when the system ends, as a real arm does. For each
+// trial the tool prints the time until the arm was safe and the time until it moved again. The tool needs root,
+// mmdebstrap, and systemd-nspawn or QEMU.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// slowness is the factor of bounds and ticks where QEMU emulates the processor.
+// slowness is the factor by which bounds and ticks are longer if QEMU emulates the processor.
 const slowness = 6
 
 // options are the flags.
@@ -54,7 +54,7 @@ func main() {
 	})
 }
 
-// play makes the system, plays all trials in it and returns an error when one failed.
+// play makes the system, plays all trials in it, and returns an error if a trial failed.
 func play(ctx context.Context, o *options) error {
 	run, err := regexp.Compile(o.Run)
 	if err != nil {

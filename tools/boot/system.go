@@ -15,12 +15,12 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// bootLimit is the longest that systemd may take to boot.
+// bootLimit is the longest time in which systemd may boot.
 const bootLimit = time.Minute
 
-// host runs a system, whose files outlive its processes.
+// host runs a system; the system's files stay when its processes end.
 type host interface {
-	make(ctx context.Context) error // adds to the files of the root, and makes its disks
+	make(ctx context.Context) error // completes the files of the root, and makes disks of them
 	start(ctx context.Context) error
 	process() *stage.Child // after start
 	// run runs a command line as root and returns its output. A failed command is an error.
@@ -35,10 +35,10 @@ type host interface {
 type system struct {
 	host
 	root string
-	slow time.Duration // so many times longer are bounds and ticks than on this machine's processor
+	slow time.Duration // factor by which bounds and ticks are longer than on this machine's processor
 	arm  *stage.Arm
 
-	limp  atomic.Int64 // the latest write that took a motor's torque, in nanoseconds of the kernel's clock
+	limp  atomic.Int64 // the latest write that switched a motor's torque off, in nanoseconds of the kernel's clock
 	goals atomic.Int64 // writes of a new goal position
 }
 
@@ -59,8 +59,8 @@ func (s *system) openArm(dir string) error {
 	return err
 }
 
-// make copies the new Debian, and adds the packages and the configuration of an arm. The state of the
-// arm's service has a disk of its own, of 64 MB.
+// make copies the new Debian from base, and adds the packages and the configuration of an arm. The
+// state of the arm's service is on a separate disk of 64 MB.
 func (s *system) make(ctx context.Context, base string, packages []string) error {
 	boot, etc := filepath.Join(s.root, "boot"), filepath.Join(s.root, "etc/edge-rt")
 	policy := filepath.Join(boot, "policy")

@@ -22,15 +22,15 @@ const (
 // A trial is one fault and its bounds.
 type trial struct {
 	name   string
-	always bool // the next trials need its effect: it is played once
+	always bool // the next trials need its effect, so it is played once
 	do     func(context.Context, *system) error
 	leaves outcome
 	safe   time.Duration // limp: bound from the end of do until no motor has torque
 	mend   func(context.Context, *system) error
-	again  time.Duration // bound from the end of mend until the arm moves again; 0: it does not
+	again  time.Duration // bound from the end of mend until the arm moves again; 0: it does not move
 }
 
-// streamsOn is the bound of an arm that no trial stops: a busy machine may delay the answers of its motors.
+// streamsOn is the bound until an arm that the trial does not stop moves: on a busy machine its motors may answer late.
 const streamsOn = 10 * time.Second
 
 // trials are in the order in which they are played; the last one removes the packages.
@@ -107,7 +107,7 @@ var trials = []trial{
 	},
 	{
 		name: "disk full",
-		// edge-rt makes room by deleting its oldest records, which dd fills again.
+		// edge-rt deletes its oldest records to make room, and dd fills this room again.
 		do: commands("for i in 1 2 3; do dd if=/dev/zero of=/var/lib/edge-rt/ballast$i bs=1M 2>/dev/null; "+
 			"edge-rt ctl --id left save; sleep 1; done",
 			"journalctl -u edge-rt@left | grep -q 'nothing can be recorded'"),
@@ -150,7 +150,7 @@ var trials = []trial{
 	},
 }
 
-// commands makes a fault of command lines, each of which must succeed.
+// commands returns a fault that runs command lines; each of them must succeed.
 func commands(lines ...string) func(context.Context, *system) error {
 	return func(ctx context.Context, s *system) error {
 		for _, line := range lines {
@@ -162,7 +162,7 @@ func commands(lines ...string) func(context.Context, *system) error {
 	}
 }
 
-// kill sends a signal to the main process of a service.
+// kill returns a fault that sends a signal to the main process of a service.
 func kill(signal, service string) func(context.Context, *system) error {
 	return commands("systemctl kill --kill-whom=main -s " + signal + " " + service)
 }
@@ -214,8 +214,8 @@ func (s *system) moves(ctx context.Context, limit time.Duration) bool {
 	})
 }
 
-// tries plays a trial. A busy machine may delay all of its programs: a trial whose effect no other
-// needs is played three times at most.
+// tries plays a trial. A busy machine may delay all of its programs, so a failed trial is played up
+// to three times, unless later trials need its effect.
 func (s *system) tries(ctx context.Context, t *trial) error {
 	for try := 1; ; try++ {
 		err := s.play(ctx, t)
@@ -270,8 +270,8 @@ func verify(ctx context.Context, s *system) error {
 }
 
 // threads prints the kernel, the size of its pages, doctor's name for it, and the classes and priorities
-// of edge-rt's threads. On a kernel of its own edge-rt has locked its memory, and its tick has SCHED_FIFO
-// 80; a container may not raise its limits.
+// of edge-rt's threads. In QEMU it also checks that edge-rt has locked its memory, and that its tick has
+// SCHED_FIFO 80; a container may not raise its limits.
 func threads(ctx context.Context, s *system) error {
 	const edge = "edge=$(systemctl show -p MainPID --value edge-rt@left); "
 	out, err := s.run(ctx, edge+"uname -srvm; echo pages of $(getconf PAGESIZE) bytes; edge-rt doctor 2>/dev/null | "+
@@ -285,7 +285,7 @@ func threads(ctx context.Context, s *system) error {
 		edge+"! grep -q 'VmLck:.* 0 kB' /proc/$edge/status")(ctx, s)
 }
 
-// upgrade installs the same packages as version 99. The arm goes on with the program that it has.
+// upgrade installs the same packages as version 99. The arm still moves, run by the old program.
 func upgrade(ctx context.Context, s *system) error {
 	return commands("systemctl show -p MainPID edge-rt@left >/run/before",
 		"rm -rf /new; mkdir /new",

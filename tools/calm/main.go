@@ -1,6 +1,6 @@
 // Calm waits until the host of this virtual machine leaves its processors alone, so that the next
-// measurement shows the program and not its neighbours. It always succeeds: after the limit the
-// caller may try all the same.
+// measurement shows the program and not the host's other machines. It always succeeds: after the
+// limit the caller may measure even so.
 package main
 
 import (

@@ -282,7 +282,7 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 	}
 }
 
-// A round continues after the completed stages, and removes the leftovers of the others.
+// A round continues after the completed stages, and removes the files of all later stages.
 func TestARoundGoesOn(t *testing.T) {
 	p := short
 	p.dir = t.TempDir()
@@ -319,7 +319,7 @@ func TestARoundGoesOn(t *testing.T) {
 	}
 }
 
-// The log's command works on other machines: it names no folder of this one.
+// The command in the log works on other machines, since it names no folder of this machine.
 func TestTheCommandOfALog(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -340,7 +340,7 @@ func TestTheCommandOfALog(t *testing.T) {
 	}
 }
 
-// checkSays compares an error with the text that it must have; an empty text is no error.
+// checkSays fails the test unless the error has the text says; an empty text means no error.
 func checkSays(t *testing.T, name string, err error, says string) {
 	t.Helper()
 	if (err != nil) != (says != "") || err != nil && !rttest.Says(err, says) {

@@ -21,7 +21,7 @@ type corrected struct {
 	Why         map[string]int `json:"why"`
 }
 
-// The conditions under which the teacher takes the arm over: a leg takes the teacher 2 s.
+// The conditions under which the teacher takes over the arm. The teacher needs 2 s for a leg.
 const (
 	legLimit      = 3500 * time.Millisecond
 	postNear      = 0.065 // metres from the post's centre, which has 0.050
@@ -78,7 +78,7 @@ func (r *round) correct(ctx context.Context) (err error) {
 	return r.checkCorrections(summary)
 }
 
-// checkCorrections compares the edge's summary with the teacher's corrections.
+// checkCorrections returns an error if the edge's summary differs from the teacher's corrections.
 func (r *round) checkCorrections(summary string) error {
 	s := edge.Summary{Corrections: new(edge.Corrections)}
 	if err := stage.ReadJSON(summary, &s); err != nil {
@@ -104,7 +104,7 @@ func (r *round) checkCorrections(summary string) error {
 	return nil
 }
 
-// watch lets the teacher watch, and correct until there are enough corrections.
+// watch lets the teacher watch the policy and correct it, until there are enough corrections.
 func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 	limit, back := time.Now().Add(r.plan.correct), time.Now()
 	running := false
@@ -149,7 +149,7 @@ func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 	return nil
 }
 
-// takeOver leads the arm to its target, sometimes to further targets, and gives it back.
+// takeOver leads the arm to its target, sometimes to further targets, and then lets the policy drive again.
 func (r *round) takeOver(ctx context.Context, t *table) error {
 	if err := r.awaitHand(ctx); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (r *round) takeOver(ctx context.Context, t *table) error {
 	}
 }
 
-// awaitHand asks for the arm and returns when the teacher has it.
+// awaitHand requests control of the arm, and returns once the teacher has control.
 func (r *round) awaitHand(ctx context.Context) error {
 	s, err := r.ctl("correct")
 	for limit := time.Now().Add(alignLimit); s.Phase != "correcting"; s, err = r.ctl("status") {

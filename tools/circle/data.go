@@ -69,8 +69,8 @@ func (r *round) export(ctx context.Context, n int) error {
 	return err
 }
 
-// cuts returns the number of episodes that the export has more than the recording: a machine that
-// is busy for a tenth of a second leaves a gap in an episode, at which it is cut.
+// cuts returns how many more episodes the export has than the recording. If the machine is busy for
+// a tenth of a second, an episode has a gap, and the export divides it there.
 func (e *exported) cuts() (n int) {
 	for why, count := range e.Left {
 		switch {
@@ -140,11 +140,11 @@ func checkFeatures(dir string) error {
 	return nil
 }
 
-// moves is the least deviation of a moving joint: some encoder counts.
+// moves is the least standard deviation of a joint that moves: some encoder counts.
 const moves = 0.3
 
-// checkMoves refuses a dataset in which a joint does not move: a policy divides by its deviation,
-// and no demonstration shows its output for another count.
+// checkMoves refuses a dataset in which a joint does not move. A policy divides by the joint's standard
+// deviation, and no demonstration shows the right output for another position of that joint.
 func checkMoves(dir string) error {
 	type joints struct {
 		Std []float64 `json:"std"`

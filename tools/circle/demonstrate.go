@@ -24,7 +24,7 @@ type demonstrated struct {
 const (
 	episodeTime = 20 * time.Second // the teacher needs 2 s for a target
 	resetTime   = time.Second
-	pollEvery   = 100 * time.Millisecond // a person's reaction time; each poll starts a process
+	pollEvery   = 100 * time.Millisecond // about a person's reaction time; each poll starts a process
 	firstSeed   = 11                     // of the demonstrations' worlds
 )
 
@@ -95,8 +95,8 @@ func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 	return nil
 }
 
-// teach leads in each episode until the world has judged the leg, and reports the result. It
-// returns edge-rt's last output.
+// teach leads in each episode until the world has judged its legs, and reports the result, until
+// there are n good episodes. It returns edge-rt's last status.
 func (r *round) teach(ctx context.Context, t *table, teleop *stage.Child, n int) (last status, err error) {
 	limit := time.Now().Add(r.plan.teach)
 	for last.Episodes.Success < n {
@@ -113,15 +113,15 @@ func (r *round) teach(ctx context.Context, t *table, teleop *stage.Child, n int)
 			if last, err = r.show(ctx, t); err != nil {
 				return last, err
 			}
-		default: // it is starting, or in the pause between two episodes
+		default: // edge-rt starts, or pauses between two episodes
 			pause(ctx, pollEvery)
 		}
 	}
 	return last, nil
 }
 
-// show leads until the targets of an episode are reached, or one is not, and a little longer: until
-// edge-rt has noticed, so that no frame shows a hand at rest before a new target.
+// show leads until the arm has reached all targets of an episode or missed one, and reports the result to
+// edge-rt. It leads until edge-rt has answered, so that no frame shows a hand at rest before a new target.
 func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 	begin, _, err := t.hand.sees()
 	if err != nil {

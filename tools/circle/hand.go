@@ -13,8 +13,8 @@ import (
 // handSpeed is in counts per second, high enough to reach each tick's goal within the tick.
 const handSpeed = 6000
 
-// hand is the teacher's hand at the leader. It looks at the world, and moves the limp shafts while
-// it leads.
+// hand is the teacher's hand at the leader. It observes the world, and while it leads it moves the
+// leader's limp shafts.
 type hand struct {
 	eye    *scene.Viewer // owner: move, before it place
 	shafts *sim.Hand
@@ -58,7 +58,7 @@ func (h *hand) take(q [sim.DOF]float64, speed float64) {
 	h.shafts.Lead(h.clock.Now(), raw, speed)
 }
 
-// move looks, and leads on request, until end is called.
+// move observes the world at each tick, and leads while lead demands it, until end is called.
 func (h *hand) move(ctx context.Context) {
 	defer close(h.ended)
 	var teacher sim.Teacher
@@ -87,17 +87,17 @@ func (h *hand) move(ctx context.Context) {
 			}
 		}
 		if led = leads; leads {
-			// The hand starts from its own position, not from the arm's, which follows some ticks
-			// later.
+			// The hand continues from its own position and not from the arm's, which follows some
+			// ticks later.
 			q = liftToo(teacher.Goal(sim.TipAt(q[0], q[2]), v.Target, v.Post, q[5]))
 			h.take(q, handSpeed)
 		}
 	}
 }
 
-// liftToo moves the shoulder's lift a little with its pan, as a person cannot avoid; the tip's
-// position does not depend on the lift. A joint that never moves has no deviation, by which a
-// policy divides: one encoder count of it would dominate everything else.
+// liftToo moves the shoulder's lift a little with its pan, as any person does; the tip's position does not
+// depend on the lift. A policy divides by each joint's standard deviation. If the lift never moved, its
+// deviation would be almost 0, and one encoder count of it would dominate everything else.
 func liftToo(q [sim.DOF]float64) [sim.DOF]float64 {
 	const share, pan, lift = 0.15, 0, 1
 	q[lift] += share * (q[pan] - straightPan)
@@ -129,7 +129,7 @@ func (h *hand) lead(leads bool) {
 	h.mu.Unlock()
 }
 
-// sees returns the world, and how long the present leg has lasted.
+// sees returns the hand's last view of the world, and how long the present leg has lasted.
 func (h *hand) sees() (v sim.View, leg time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// judged is the simulated worlds' score of a policy's legs.
+// judged is the score that the simulated worlds give a policy's legs.
 type judged struct {
 	Reached  int     `json:"reached"`
 	Collided int     `json:"collided"`
@@ -83,7 +83,7 @@ func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summ
 	return readSummary(summary)
 }
 
-// readSummary refuses a run in which the policy did not drive.
+// readSummary reads the counts of a run, and refuses a run in which the policy did not drive.
 func readSummary(file string) (j judged, err error) {
 	var s edge.Summary
 	if err := stage.ReadJSON(file, &s); err != nil {

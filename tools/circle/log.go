@@ -36,7 +36,7 @@ func (r *round) markdown(err error) string {
 	return b.String()
 }
 
-// of returns the result of a stage, in a line.
+// of returns the result of the stage of that name in one line.
 func (f *found) of(name string) string {
 	data := func(e exported) string {
 		return fmt.Sprintf("%d episodes, %d frames at %d per second, %d of them interventions", e.Episodes, e.Frames,

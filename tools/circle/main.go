@@ -1,8 +1,8 @@
 // Circle runs the whole cycle with the real programs: a scripted teacher teleoperates a simulated
 // arm for episodes, edge-rt dataset makes a LeRobotDataset of them, LeRobot's training script
 // trains an ACT, edgert-export makes a bundle, lean-server serves it, edge-rt runs it. Then the
-// teacher corrects the policy, it is trained further from its checkpoint, and evaluated in the same
-// worlds again.
+// teacher corrects the policy, LeRobot trains it further from its checkpoint, and the same worlds
+// evaluate it again.
 //
 // Every hand-over from one program to the next is checked. The results of a stage stay in the
 // folder of --out, so that --from STAGE continues after the completed stages.
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// circle runs the stages, and also writes the log of a round that fails.
+// circle runs the stages. It writes the log also if the round fails.
 func circle(ctx context.Context, o options) error {
 	if flag.NArg() > 0 {
 		return exit.Errorf(exit.Usage, "%q: want flags only", flag.Arg(0))
@@ -81,7 +81,7 @@ func circle(ctx context.Context, o options) error {
 	return err
 }
 
-// prepare makes the plan and its folder, and looks for the stages' programs.
+// prepare makes the plan and its folder, and checks that the programs of the stages exist.
 func prepare(o options) (p plan, done func(), err error) {
 	p = full
 	if o.short {

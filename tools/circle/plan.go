@@ -42,7 +42,7 @@ type plan struct {
 	teach, correct   time.Duration // limits of one world of demonstrations, and of all corrections
 }
 
-// full is a reduced configuration, which a machine of two cores trains in minutes.
+// full is the plan of a whole round; it is small enough for a machine of two cores to train the policy in minutes.
 var full = plan{
 	whole:       true,
 	worlds:      8,
@@ -93,7 +93,7 @@ func (p *plan) apply(o options) {
 	}
 }
 
-// check names missing programs and files before the first stage.
+// check refuses impossible numbers, and names the first program or file that is missing.
 func (p *plan) check() error {
 	if p.episodes < p.worlds || p.steps < 1 || p.more < 1 || p.threads < 1 {
 		return exit.Errorf(exit.Usage, "%d episodes, %d and %d steps, %d threads: want at least %d, 1, 1 and 1",

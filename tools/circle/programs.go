@@ -18,7 +18,7 @@ func (p *plan) edge(args ...string) *exec.Cmd {
 	return stage.Edge(p.bin, p.at("state"), args...)
 }
 
-// finish waits for a child, which ends when ctx does or after the limit.
+// finish waits for a child, and ends it when ctx ends or after the limit.
 func finish(ctx context.Context, c *stage.Child, limit time.Duration) error {
 	defer context.AfterFunc(ctx, func() { c.Stop() })()
 	err := c.Wait(limit)
@@ -35,7 +35,7 @@ func output(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte, er
 	return c.Stdout(), err
 }
 
-// logged runs a program to its end, with both outputs in a file, whose end is part of an error.
+// logged runs a program to its end and writes both outputs into a file. An error contains the last lines of the file.
 func logged(ctx context.Context, cmd *exec.Cmd, file string, limit time.Duration) error {
 	f, err := os.Create(file)
 	if err != nil {

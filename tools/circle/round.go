@@ -42,7 +42,7 @@ type step struct {
 	run   func(*round, context.Context) error
 }
 
-// stages in their order. The numbers 1 and 2 are the first policy and the one after the
+// stages are in their order. Number 1 is the first policy, and number 2 the policy after the
 // corrections.
 var stages = []step{
 	{"demonstrate", "the teacher leads, edge-rt teleop records", []string{"demonstrations"}, (*round).demonstrate},
@@ -61,7 +61,7 @@ var stages = []step{
 	{"rerun", "the same worlds judge the second policy", []string{"run-2"}, nth((*round).judge, 2)},
 }
 
-// nth returns a stage that runs for the first policy and for the second.
+// nth returns the function of a stage for policy n, from a function for both policies.
 func nth(run func(*round, context.Context, int) error, n int) func(*round, context.Context) error {
 	return func(r *round, ctx context.Context) error { return run(r, ctx, n) }
 }
@@ -74,7 +74,8 @@ func stageNames() (names []string) {
 	return names
 }
 
-// load reads the folder of a round that is to continue; otherwise it begins one.
+// load returns a new round if from is empty or the first stage. Otherwise it reads the results of
+// the round that is to continue.
 func load(p plan, from string) (*round, error) {
 	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
 	if from == "" {
@@ -106,7 +107,7 @@ func load(p plan, from string) (*round, error) {
 
 func (r *round) file() string { return r.plan.at("circle.json") }
 
-// run runs the stages from one to the end.
+// run runs the stages, from the stage from to the last.
 func (r *round) run(ctx context.Context, from string) error {
 	begin := max(0, slices.Index(stageNames(), from))
 	for i, s := range stages[begin:] {
@@ -128,7 +129,7 @@ func (r *round) run(ctx context.Context, from string) error {
 	return r.verdict()
 }
 
-// clear removes the files that the coming stages have left in an earlier round.
+// clear removes the files and times that the coming stages have left in an earlier round.
 func (r *round) clear(coming []step) (err error) {
 	for _, s := range coming {
 		delete(r.Seconds, s.name)

@@ -30,7 +30,7 @@ func (t *table) lead() string   { return filepath.Join(t.dir, "leader") }
 func (t *table) socket() string { return filepath.Join(t.dir, "scene") }
 func (t *table) camera() string { return "top=sim:" + t.socket() }
 
-// arms returns edge-rt's flags for both arms and the camera.
+// arms returns edge-rt's flags for both arms, and for the camera with this size.
 func (t *table) arms(size string) []string {
 	return []string{
 		"--robot", robotName, "--bus", t.bus(), "--calibration", calibration, "--id", id,
@@ -39,8 +39,8 @@ func (t *table) arms(size string) []string {
 	}
 }
 
-// lay sets up the world of a seed: edge-rt sim-bus serves the arm, this process the leader, at the
-// arm's position.
+// lay sets up the world of a seed. edge-rt sim-bus simulates the arm, and this process simulates
+// the leader, which begins at the arm's position.
 func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err error) {
 	t = &table{dir: dir}
 	defer func() {
@@ -87,8 +87,8 @@ func (t *table) clear() (err error) {
 	return err
 }
 
-// tick is the interval of the hand's movements: the world's own rate.
+// tick is the interval of the hand's movements, which is that of the world's ticks.
 const tick = time.Second / 60
 
-// judgement returns the number of ended legs, of any result.
+// judgement returns the number of legs that have ended, with any result.
 func judgement(v sim.Score) int { return v.Reached + v.Collided + v.Timeouts }

@@ -90,7 +90,7 @@ func (r *round) checkTraining(n int) error {
 	return nil
 }
 
-// checkBegin compares a checkpoint's own record of its beginning with the given one.
+// checkBegin returns an error if the checkpoint's configuration does not name began as the beginning of the training.
 func checkBegin(checkpoint, began string) error {
 	var config struct {
 		Policy struct {

@@ -1,6 +1,6 @@
 // Cut puts a server and an edge into two network namespaces, removes the cable between them for a
-// while, and checks the age of the first observation that the server gets afterwards: newest wins
-// to the last byte.
+// while, and checks how old the first observation is that the server gets afterwards: it must be
+// the newest, down to the last byte.
 package main
 
 import (
@@ -100,8 +100,8 @@ func run(o options) error {
 	time.Sleep(settle)
 	var back []time.Time
 	for range o.Cuts {
-		// The server's end goes down: the edge loses its carrier, too, and no packet of either side
-		// gets through.
+		// With the server's end down, the edge's end has no carrier either, and no packet gets
+		// through in either direction.
 		if err := ip("-n", serverSpace, "link", "set", serverCable, "down"); err != nil {
 			edge.Kill()
 			return err
@@ -123,8 +123,8 @@ func run(o options) error {
 	return judge(o, audit, summary, back)
 }
 
-// startIn starts a program in a network namespace. ip replaces itself by the
-// program, so the process id is the program's.
+// startIn starts a program in a network namespace. The command ip becomes the program, so the
+// process id is the program's.
 func startIn(namespace, bin, dir, name string, args ...string) (*stage.Child, error) {
 	cmd := stage.Command("ip", append([]string{"netns", "exec", namespace, stage.Program(bin, name)}, args...)...)
 	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir)
@@ -140,8 +140,8 @@ type line struct {
 	Outcome string    `json:"outcome"`
 }
 
-// bootTime returns the wall clock at the zero of the monotonic clock, which both namespaces share:
-// only in this test may the two be compared.
+// bootTime returns the wall clock's time at the zero of the monotonic clock. Both namespaces share
+// that clock, so this test may compare instants of the two programs.
 func bootTime() time.Time {
 	var ts unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)

@@ -69,13 +69,13 @@ func TestTheDemoPolicyReachesTargets(t *testing.T) {
 	}
 }
 
-// Of two arms, one that reaches nothing or hits the post, and arms that come too close, fail the demo.
+// With two arms the demo fails if either arm reaches nothing or hits the post, or if the arms come too close.
 func TestJudgeChecksEachArm(t *testing.T) {
 	o := options{Duration: 20 * time.Second, Targets: 7, Collisions: 1}
 	good := drive.PartSummary{Targets: 9}
 	for name, tt := range map[string]struct {
 		right drive.PartSummary
-		pan   float32 // of the right arm; 180 degrees: towards the left arm
+		pan   float32 // of the right arm, in degrees; 180: towards the left arm
 		fails bool
 	}{
 		"both good":      {good, 60, false},

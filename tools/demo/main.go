@@ -23,20 +23,20 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// edgeLimit is the longest time for which the edge may wait for its server, and take to end.
+// edgeLimit is how much longer than the demo the edge may run, to wait for its server and to end.
 const edgeLimit = 30 * time.Second
 
 const (
-	// stolenShare is the share of processor time from which on a failure of real time is blamed on
-	// the host, awayShare the share for any other failure, such as a bus that was silent for too
+	// If the host took at least stolenShare of the time, a failure of real time is blamed on the
+	// host. awayShare is that share for any other failure, such as a bus that was silent for too
 	// long.
 	stolenShare = 0.01
 	awayShare   = 0.05
 
-	// busyShare is the share of late ticks from which on other programs are named as a cause.
+	// busyShare is the share of late ticks from which on the error names other programs as a cause.
 	busyShare = 0.01
 
-	// calmLimit is the longest time for which another try waits for a calm host.
+	// calmLimit bounds the wait for a calm host before the demo is played again.
 	calmLimit = time.Minute
 )
 
@@ -144,7 +144,7 @@ func (o options) edge(dir, endpoint string) ([]string, error) {
 	}
 	args := stage.SimRobot(r, endpoint, "--fps", "60", "--duration", o.Duration.String(), "--seed",
 		strconv.FormatUint(o.Seed, 10), "--max-offline", edgeLimit.String(), "--json", filepath.Join(dir, summaryName))
-	if r.PartNames() != "" || r.Base != nil { // for the distance between the arms, and that of the base
+	if r.PartNames() != "" || r.Base != nil { // for the distance between the arms, or how far the base drives
 		args = append(args, "--record", "all", "--record-dir", filepath.Join(dir, recordsName))
 	}
 	return args, nil
@@ -170,7 +170,7 @@ func closest(dir string) (float64, error) {
 	return gap, err
 }
 
-// driven returns the metres that the base in a record has driven, by its wheels.
+// driven returns how many metres the base in a record has driven, computed from its wheels.
 func driven(dir string, base robot.Joints, fps float64) (metres float64, err error) {
 	first := base.First()
 	_, err = record.ReadFolder(dir, record.Visitor{Tick: func(t *record.Tick) error {
@@ -183,7 +183,7 @@ func driven(dir string, base robot.Joints, fps float64) (metres float64, err err
 	return metres, err
 }
 
-// blame marks err with errHost if the host took its share of the run.
+// blame marks err with errHost if stolen is at least that share of the run.
 func blame(err error, stolen time.Duration, share float64, o options) error {
 	if stolen.Seconds() < share*o.Duration.Seconds() {
 		return err
@@ -242,7 +242,7 @@ func judge(dir string, stolen time.Duration, o options) error {
 	return nil
 }
 
-// busy adds to err that the machine was busy, if many ticks were late because of that.
+// busy adds to err that the machine was busy, if this made many ticks late.
 func busy(err error, r edge.Summary) error {
 	if float64(r.OverrunsHost) < busyShare*float64(r.Ticks) {
 		return err

@@ -1,6 +1,7 @@
-// Command house measures the source tree as a newcomer meets it: its size in tokens of Go's own scanner, which no line
-// break flatters, the lengths of its functions, its widest lines and assignments, its exported names and the sleeps in
-// its tests. Beside each row are the figures of well-known projects and of this one at 6f2a5d5, counted the same way.
+// Command house measures the source tree as a newcomer meets it: its size in tokens of Go's own scanner, on which line
+// breaks have no effect, the lengths of its functions, its widest lines and assignments, its exported names and the
+// sleeps in its tests. Beside each row are the figures of well-known projects and of this one at 6f2a5d5, counted the
+// same way.
 //
 //	go run ./tools/house             # the whole tree
 //	go run ./tools/house -packages   # tokens by package
@@ -35,7 +36,8 @@ func main() {
 	printTree(all)
 }
 
-// others are the figures of other projects and of this one before, in the order of printTree's columns.
+// others are the figures of other projects and of this project at an earlier commit, in the order of
+// printTree's columns.
 var others = [][]string{
 	{"wireguard-go f333402", "77", "13,792", "", "", "10/50", "4.5 %", "0.7 %", "rare", "35", "14"},
 	{"bbolt 4e65d8f", "75", "11,500", "", "", "8/37", "1.5 %", "0.7 %", "15", "33", "11"},

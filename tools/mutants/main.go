@@ -1,6 +1,6 @@
-// Mutants breaks the arm's gate and its table of permissions, one line at a time, and checks that
-// the tests notice each: go run ./tools/mutants. With --only it breaks the lines whose defect matches
-// a regular expression.
+// Mutants breaks the arm's gate and its table of permissions, one line at a time, and checks that the
+// tests fail for each: go run ./tools/mutants. With --only it breaks the lines whose defect matches a
+// regular expression.
 package main
 
 import (
@@ -125,7 +125,7 @@ var names = []mutant{
 }
 
 // sights are the mutants of the conditions that a position and a goal register must meet before
-// they are used.
+// edge-rt uses them.
 var sights = []mutant{
 	{"cycle.go", "if a.agree(i, a.place(i), now) || a.robot.Leader", "if a.agree(i, a.place(i), now) || true",
 		"one wrong position counts"},
@@ -146,7 +146,7 @@ var sights = []mutant{
 		"one reading of a goal register counts"},
 }
 
-// suite is a package, its mutants, and those of its tests that must notice them.
+// suite is a package, its mutants, and a pattern for the tests of which one must fail for each mutant.
 type suite struct {
 	dir, tests string
 	mutants    []mutant
@@ -183,7 +183,7 @@ func main() {
 		if len(s.mutants) == 0 {
 			continue
 		}
-		// Without a mutant the tests must pass: otherwise catching one means nothing.
+		// Without a mutant the tests must pass: otherwise a failure with a mutant means nothing.
 		same := s.mutants[0]
 		same.new = same.old
 		if caught, err := s.try(root, dir, same); caught || err != nil {

@@ -1,6 +1,6 @@
 // Recordall measures the cost of --record all for a robot: runs of the real edge-rt with two
-// 640x480 cameras, in turn with runs that record nothing, and beside them LeRobot's own recording
-// of the same pictures.
+// 640x480 cameras take turns with runs that record nothing. For comparison LeRobot then records the
+// same pictures.
 package main
 
 import (
@@ -29,20 +29,20 @@ import (
 
 const (
 	fps       = 60
-	edgeLimit = 2 * time.Minute // in addition to its duration: it waits this long for a server
-	// perChunk and perFile bound the allocations of a run in the writing thread: those of the MCAP
-	// and zstd libraries for a chunk, one a second or each half MiB, and those for the beginning of
-	// a file. The runtime counts a thread's first few late.
+	edgeLimit = 2 * time.Minute // in addition to its duration: it may wait for its server
+	// perChunk and perFile bound how often the writing thread allocates in a run: perChunk in the
+	// MCAP and zstd libraries for each chunk, of a second or half a MiB, and perFile at the
+	// beginning of a file. The runtime counts a thread's first few allocations late.
 	perChunk   = 8
 	perFile    = 1500
-	chunkBytes = 384 << 10 // a chunk is larger than this, except the one of each second
-	// lerobotLimit is the longest time for LeRobot, encoding included, in multiples of its
-	// recording.
+	chunkBytes = 384 << 10 // a chunk is larger than this, unless a second ended it
+	// lerobotLimit is the longest time for LeRobot, encoding included, in multiples of the recorded
+	// time.
 	lerobotLimit = 8
 )
 
-// cameras are not inputs of the policy, and larger than its input. Each plays a folder of pictures,
-// as a webcam delivers them in MJPEG.
+// cameras are no inputs of the policy, and their pictures are larger than its input. Each plays a
+// folder of JPEG pictures, as a webcam delivers them.
 var cameras = []string{"left", "right"}
 
 type options struct {
@@ -117,7 +117,7 @@ func measure(ctx context.Context, o options) error {
 	return errors.Join(wrong...)
 }
 
-// plan returns the values of --record in each run, of one robot or of two.
+// plan returns the values of --record for each run: one for each robot that runs at the same time.
 func (o *options) plan() (runs [][]string) {
 	if o.Beside {
 		return slices.Repeat([][]string{{"off", "all"}}, o.Runs)
@@ -125,7 +125,7 @@ func (o *options) plan() (runs [][]string) {
 	return append([][]string{{"off"}}, slices.Repeat([][]string{{"all"}, {"off"}}, o.Runs)...)
 }
 
-// together runs a robot for each mode, all at once.
+// together runs one robot for each of the modes, which are values of --record, all at the same time.
 func together(ctx context.Context, o options, dir, records string, modes []string) ([]slice, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -152,7 +152,7 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 	return got, nil
 }
 
-// run runs a robot with a server of its own.
+// run runs one robot and a server for it.
 func run(ctx context.Context, o options, dir, records, mode string, long time.Duration) (s slice, err error) {
 	s.mode, s.Record = mode, new(record.Stats)
 	server, err := stage.NewServer(o.Bin, o.Manifest)
@@ -192,7 +192,7 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	return s, stage.ReadJSON(file, &s.Summary)
 }
 
-// wrong returns the forbidden effects of recording in this run.
+// wrong returns an error with the effects in this run that recording must not have.
 func (s *slice) wrong() error {
 	r := s.Record
 	switch allowed := perChunk*(uint64(s.Seconds)+r.Bytes/chunkBytes) + perFile*r.Files; {
@@ -228,7 +228,7 @@ func table(runs []slice) *report.Table {
 	return t
 }
 
-// besides makes LeRobot record the pictures of the newest record, in each of its two ways.
+// besides makes LeRobot record the pictures of the newest record, in each of LeRobot's two ways.
 func besides(ctx context.Context, o options, records string) error {
 	if _, err := exec.LookPath(o.Python); err != nil {
 		fmt.Printf("LeRobot: left out, %v (make export-env)\n", err)

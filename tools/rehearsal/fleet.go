@@ -23,7 +23,7 @@ const (
 	prometheusAt = "10.77.0.1:9090"
 	startLimit   = 60 * time.Second
 	streamLimit  = time.Minute            // to wait for new chunks of all robots
-	apart        = 200 * time.Millisecond // between the starts of two robots, and between two looks
+	apart        = 200 * time.Millisecond // between the starts of two robots, and between two checks of await
 )
 
 // network is the script that makes the namespaces.
@@ -37,7 +37,7 @@ type program struct {
 	name string
 }
 
-// robot is an edge-rt with its metrics: the newest, and those at the beginning of the phase.
+// robot is an edge-rt with its newest metrics, and its metrics at the beginning of the phase.
 type robot struct {
 	program
 	now, before figures
@@ -45,7 +45,7 @@ type robot struct {
 	cut         bool    // its cable was pulled in this phase
 }
 
-// fleet is all programs, in a folder with a copy of examples/router.
+// fleet is all programs of the rehearsal. Their files are in a folder with a copy of examples/router.
 type fleet struct {
 	o       options
 	dir     string
@@ -54,7 +54,7 @@ type fleet struct {
 	servers []*program
 	robots  []*robot
 	others  []*stage.Child
-	again   time.Duration // the longest of the phase until all robots streamed again
+	again   time.Duration // longest time in the phase until all robots streamed again
 	looked  time.Time     // at all metrics
 	shown   time.Time     // the newest live figures
 	checks  stage.Checks
@@ -142,7 +142,7 @@ func (f *fleet) certify(name string, env ...string) error {
 	return f.run("env", append(env, f.file("ca.sh"), name)...)
 }
 
-// edit replaces a text in a file, which must hold it.
+// edit replaces the text old in a file by with. A file without the text is an error.
 func (f *fleet) edit(file, old, with string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -249,7 +249,7 @@ func (f *fleet) serve(n int) error {
 	return nil
 }
 
-// startRobot starts a robot, half of them at each router and with the other as the second.
+// startRobot starts robot n. Half of the robots connect to each router first, and to the other router second.
 func (f *fleet) startRobot(n int) error {
 	r := f.robots[n]
 	first, second := f.routers[n%2].name, f.routers[(n+1)%2].name
@@ -299,7 +299,8 @@ func (f *fleet) observe() error {
 	return f.listens(prometheusAt)
 }
 
-// await waits at most for the limit until ok, and looks at all robots meanwhile.
+// await waits until ok returns true, at most for the limit, and meanwhile reads the robots' metrics
+// every second. It reports whether ok returned true.
 func (f *fleet) await(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(apart) {
 		if time.Now().After(end) {
@@ -331,8 +332,8 @@ func (f *fleet) ended() string {
 	return strings.Join(names, "; ")
 }
 
-// end ends all as an operator does, checks their exit codes, and prints their use of the processors since
-// the rehearsal began.
+// end ends all programs as an operator does, checks their exit codes, and prints the robots' use of the
+// processors since began.
 func (f *fleet) end(began time.Time) {
 	lasted := time.Since(began)
 	for _, r := range f.robots {

@@ -1,7 +1,7 @@
 // Rehearsal plays the operation of a fleet on one machine: two official routers, three lean-servers and many
-// robots on simulated arms, each in a network namespace of its own, with mutual TLS and the routers'
-// access control. It updates the servers, rolls a model out, renews every certificate, kills a router and
-// pulls cables, reads each program's metrics meanwhile, and judges each phase by the documented bounds.
+// robots on simulated arms, each in a network namespace of its own, with mutual TLS and the routers' access
+// control. It updates the servers, rolls a model out, renews every certificate, kills a router and pulls
+// cables, reads the metrics meanwhile, and compares each phase with the documented bounds.
 //
 //	make rehearsal                                          # as root, with iproute2
 //	make rehearsal REHEARSAL='--robots 12 --fps 30'

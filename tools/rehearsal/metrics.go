@@ -21,7 +21,7 @@ const (
 
 var client = http.Client{Timeout: scrapeLimit}
 
-// figures are the metrics of a program, by name and labels.
+// figures are the values of a program's metrics, by name and labels.
 type figures map[string]float64
 
 // scrape reads the metrics of a program.
@@ -34,12 +34,13 @@ func scrape(address string) (figures, error) {
 	return stage.ReadMetrics(reply.Body)
 }
 
-// starved are the ticks without an action although one was due, without those on which the bus was silent.
+// starved returns the number of ticks without an action although one was due, without the ticks on which
+// the bus was silent.
 func (a figures) starved() float64 {
 	return a["edge_rt_starved_ticks_total"] - a["edge_rt_starved_by_bus_ticks_total"]
 }
 
-// model is the sha256 of a robot's model, as its metric has it.
+// model returns the metric of a robot's model with its labels, which contain the model's sha256.
 func (a figures) model() string {
 	for name, value := range a {
 		if value == 1 && strings.HasPrefix(name, "edge_rt_model_info{") {
@@ -49,7 +50,8 @@ func (a figures) model() string {
 	return ""
 }
 
-// look reads the metrics of all robots. One that cannot be reached keeps its newest ones.
+// look reads the metrics of all robots, and prints a line about them from time to time. A robot
+// that cannot be reached keeps its last metrics.
 func (f *fleet) look() {
 	var reading sync.WaitGroup
 	for _, r := range f.robots {
@@ -78,7 +80,7 @@ func (f *fleet) look() {
 		f.shown.UTC().Format(time.TimeOnly), open, len(f.robots), runway, starved)
 }
 
-// asked are the questions to Prometheus about a phase of %[1]d seconds, and how to write the answer.
+// asked are the queries to Prometheus about a phase of %[1]d seconds, with the format of each answer.
 var asked = []struct{ format, query string }{
 	{"%.0f ms, ", `1000 * histogram_quantile(0.5, sum by (le) (increase(edge_rt_round_trip_seconds_bucket[%[1]ds])))`},
 	{"%.0f ms", `1000 * histogram_quantile(0.99, sum by (le) (increase(edge_rt_round_trip_seconds_bucket[%[1]ds])))`},

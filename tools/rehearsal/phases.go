@@ -15,15 +15,15 @@ import (
 type phase struct {
 	name   string
 	again  time.Duration // longest time after an event until every robot has a session and new chunks
-	hunger float64       // most seconds without an action of a robot with its cable
+	hunger float64       // most seconds without an action of a robot whose cable is in
 	steps  []step
 }
 
 type step func(*fleet) error
 
-// The bounds of docs/fleet.md. A program that ends closes its links, and its peers dial another at once. A
-// pulled cable is noticed after the lease of a link, at the latest after --request-timeout (5 s), and the robot itself
-// dials again after at most --reconnect-max-backoff (10 s).
+// The bounds of docs/fleet.md. A program that ends closes its links, and its peers connect to another program at once.
+// A robot notices a pulled cable after the lease of a link, at the latest after --request-timeout (5 s), and connects
+// again after at most --reconnect-max-backoff (10 s).
 const (
 	atOnce  = 5 * time.Second
 	timeout = 10 * time.Second
@@ -63,7 +63,7 @@ type row struct {
 	moved   int           // robots that opened another session
 	starved float64       // ticks
 	hungry  int           // robots with such ticks
-	hunger  float64       // most seconds without an action of a robot with its cable
+	hunger  float64       // most seconds without an action of a robot whose cable is in
 	again   time.Duration // the longest of all events
 	runway  float64       // the shortest of a robot, in seconds
 	answers []string      // of Prometheus
@@ -97,7 +97,7 @@ func (f *fleet) play(p phase) (row, error) {
 	return r, err
 }
 
-// count compares the metrics of the robots with those at the beginning of the phase.
+// count returns the phase's results: the changes of the robots' metrics since the beginning of the phase.
 func (f *fleet) count() (r row) {
 	r.runway = math.Inf(1)
 	for _, robot := range f.robots {
@@ -117,7 +117,7 @@ func (f *fleet) count() (r row) {
 	return r
 }
 
-// judge compares the result with the bounds of its phase.
+// judge checks that the result keeps the bounds of its phase.
 func (r *row) judge(p phase, checks *stage.Checks) {
 	checks.That(r.again <= p.again, "%s: all robots stream again after %.1f s (bound %v)", p.name, r.again.Seconds(),
 		p.again)
@@ -131,7 +131,7 @@ func settle(f *fleet) error { f.wait(f.o.Settle); return nil }
 
 func (f *fleet) wait(d time.Duration) { f.await(d, func() bool { return false }) }
 
-// stream waits until each robot has a session and chunks newer than now, and watches all for a while.
+// stream waits until each robot has a session and has received a new chunk, and then calls settle.
 func (f *fleet) stream() error {
 	event := time.Now()
 	chunks := map[*robot]float64{}
@@ -172,7 +172,7 @@ func update(n int) step {
 	}
 }
 
-// renew renews the certificates of all, where their programs read them.
+// renew renews the certificates of all programs, in the files that the programs read.
 func renew(f *fleet) error {
 	for name := range f.hosts {
 		if err := f.certify(name, "DAYS=30"); err != nil {
@@ -193,7 +193,7 @@ func renewed(f *fleet) error {
 	return nil
 }
 
-// killRouter kills the first router, at which half of the robots are.
+// killRouter kills the first router, to which half of the robots are connected.
 func killRouter(f *fleet) error {
 	f.routers[0].Kill()
 	if err := f.stream(); err != nil {
@@ -223,7 +223,7 @@ func pull(f *fleet) error {
 	return f.stream()
 }
 
-// pullServer pulls a server's cable for 15 s, in which its robots have to find another.
+// pullServer pulls a server's cable for 15 s, in which the server's robots have to find another server.
 func pullServer(f *fleet) error {
 	name, most := "", -1.
 	for _, s := range f.servers {
@@ -254,8 +254,8 @@ func (f *fleet) cables(to string, names ...string) (err error) {
 	return err
 }
 
-// rollOut lets lean-server rollout change the manifest, and every robot begin a new episode, with the model that is
-// then meant for it.
+// rollOut changes the manifest by lean-server rollout, and makes every robot begin a new episode, which must have
+// the new model.
 func rollOut(args ...string) step {
 	return func(f *fleet) error {
 		if err := f.run(stage.Program(f.o.Bin, "lean-server"), append([]string{"rollout"}, args...)...); err != nil {
@@ -280,7 +280,7 @@ func rollOut(args ...string) step {
 	}
 }
 
-// nextBundle copies the bundle under another revision, so that it has another sha256.
+// nextBundle copies the bundle and changes its revision, so that the copy has another sha256.
 func (f *fleet) nextBundle(from string) error {
 	to := f.file("next")
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {

@@ -23,8 +23,8 @@ type key struct {
 	seq    uint64
 }
 
-// readAudits counts the inferences by client and seq: a robot's seq grows over all its sessions,
-// which reveals an observation that was inferred at two servers, or in two epochs.
+// readAudits counts the inferences by client and seq. A robot's seq grows over all its sessions, so
+// a repeated seq is an observation that was inferred at two servers or in two epochs.
 func (s *stand) readAudits(r *row) error {
 	seen := map[key]int{}
 	last := map[string]uint64{}
@@ -69,8 +69,8 @@ func (s *stand) readAudits(r *row) error {
 	return nil
 }
 
-// moves returns how long robots that had to move were without a server, and which robots lost a
-// session although they did not have to move.
+// moves adds to r how many robots had to change their server, the longest time until such a robot's
+// next inference, and how many robots lost a session although they did not have to.
 func (s *stand) moves(r *row, got map[string][]inferred) {
 	for _, rb := range s.robots {
 		had := 0

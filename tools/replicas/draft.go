@@ -15,16 +15,16 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// The behaviour of a client of LeRobot's draft: it asks as often as it may, and opens a new session
-// when no chunk came for a while.
+// The behaviour of a client of LeRobot's draft: it sends a request every draftPeriod, and opens a
+// new session if no chunk came for draftPatience.
 const (
 	draftPeriod   = 150 * time.Millisecond
 	draftPatience = time.Second
 	draftID       = "draft"
 )
 
-// draft is a robot of LeRobot's remote inference draft: it names no server, no instance and no
-// epoch, and does not know our keys.
+// draft is a robot of LeRobot's remote inference draft: its messages name no server, no instance
+// and no epoch, and lack the keys that we have added.
 type draft struct {
 	link   wire.Session
 	prefix string
@@ -41,7 +41,7 @@ type draft struct {
 	problems []string
 }
 
-// addDraft starts a draft robot, and returns once it streams.
+// addDraft starts a robot of the draft, and returns once the robot streams.
 func (s *stand) addDraft() error {
 	bundle, err := policy.LoadBundle(filepath.Join(s.o.Bundles, "bundle"))
 	if err != nil {
@@ -94,8 +94,8 @@ func (d *draft) declare() (err error) {
 	return errors.Join(err1, err2, err3)
 }
 
-// open opens a session at the one server that answers. There is no answer at moments in which each
-// server assumes that another answers.
+// open opens a session at the server that answers; only one server should. There are moments
+// without an answer, in which each server assumes that another answers.
 func (d *draft) open() error {
 	replies, err := d.link.Get(context.Background(), wire.SessionKey(d.prefix), d.hello, draftPatience)
 	if err != nil {
@@ -154,7 +154,7 @@ func (d *draft) server(s *stand) *server {
 	return at
 }
 
-// judgeDraft checks that the draft's robot got one chunk for each request, and one recently.
+// judgeDraft checks that the draft's robot got one chunk for each request, and that the last chunk is recent.
 func (s *stand) judgeDraft() error {
 	d := s.draft
 	d.mu.Lock()

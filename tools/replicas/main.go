@@ -105,7 +105,7 @@ type row struct {
 	starved    uint64        // ticks, without those on which the bus was silent
 	inferred   int           // observations
 	twice      int           // of them
-	superseded int           // observations replaced by a newer one with an inference
+	superseded int           // observations that a newer one with an inference replaced
 	missing    int           // observations neither inferred nor replaced
 	problems   []string
 }

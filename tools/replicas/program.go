@@ -33,9 +33,9 @@ func start(name string, cmd *exec.Cmd) (p program, err error) {
 	return p, err
 }
 
-// serving holds the settings in which a server differs from the others.
+// serving holds the settings that may differ between servers.
 type serving struct {
-	third    bool   // sessions for a third of the robots; false: for all
+	third    bool   // it has sessions for a third of the robots; false: for all
 	bundle   string // "": the demo's
 	service  string
 	revision string
@@ -48,10 +48,10 @@ type server struct {
 	sessions int
 	id       string // server_id
 	audit    string
-	endedAt  time.Time // when the scenario ended it; zero: it did not
+	endedAt  time.Time // when the scenario ended it; zero: not ended
 }
 
-// startServer starts a server, which is not ready yet.
+// startServer starts a server, and does not wait until the server is ready.
 func (s *stand) startServer(of serving) error {
 	name := fmt.Sprintf("server-%d", len(s.servers)+1)
 	sv := &server{sessions: s.o.Robots + 1, audit: filepath.Join(s.dir, name+".jsonl")}
@@ -94,7 +94,7 @@ type robot struct {
 	summary string
 }
 
-// open returns the server of the robot's newest session; empty when the session was lost.
+// open returns the server of the robot's newest session, or "" if the robot has lost the session.
 func (r *robot) open() string {
 	opened, lost := r.Log.Lines(openedLine), r.Log.Lines(lostLine)
 	if len(opened) == 0 || len(lost) > 0 && lost[len(lost)-1].At.After(opened[len(opened)-1].At) {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// logged returns a program that is a log only.
+// logged returns a program that has only a name and a log.
 func logged(name string) program {
 	return program{Child: &stage.Child{Log: new(stage.Log)}, name: name}
 }
@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 		name   string
 		more   [][]any
 		change func(*stand)
-		want   row // the counted figures in which it differs from the good one
+		want   row // the counted figures that differ from those of the good stand
 		starve uint64
 		fails  bool
 	}{

@@ -78,7 +78,7 @@ func serve(all ...serving) step {
 // servers starts n servers without differences.
 func servers(n int) step { return serve(make([]serving, n)...) }
 
-// robots starts n robots, with more flags: 0 is the number of --robots, -1 one less.
+// robots starts n robots with more flags; 0 means the number of --robots, and -1 one less.
 func robots(n int, flags ...string) step {
 	return func(s *stand) error {
 		if n <= 0 {
@@ -112,14 +112,14 @@ func busiest(s *stand) (best *server) {
 // ofDraft picks the server of the draft's robot.
 func ofDraft(s *stand) *server { return s.draft.server(s) }
 
-// ended notes that a server ends now, so that its robots have to move.
+// ended notes that a server ends now, so that its robots have to change their server.
 func (s *stand) ended(of pick) *server {
 	sv := of(s)
 	sv.endedAt = s.note(s.robotsAt(sv))
 	return sv
 }
 
-// drain asks a server to end, as a service manager does, and waits for it.
+// drain ends a server by SIGTERM, as a service manager does, and waits until it has ended.
 func drain(of pick) step {
 	return func(s *stand) error {
 		sv := s.ended(of)

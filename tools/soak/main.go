@@ -99,8 +99,8 @@ func (f *fleet) end() {
 	f.server.Stop()
 }
 
-// killing kills the server at equal intervals and returns the longest time that a robot waited for
-// its next chunk after the server was back.
+// killing kills the server at equal intervals, and returns the longest time for which a robot
+// waited for its next chunk once the server ran again.
 func (f *fleet) killing() (slowest time.Duration, err error) {
 	pause := f.o.Duration / time.Duration(f.o.Kills+1)
 	for k := range f.o.Kills {
@@ -128,7 +128,7 @@ func (f *fleet) killing() (slowest time.Duration, err error) {
 	return slowest, nil
 }
 
-// allBack waits until every robot has merged a new chunk.
+// allBack waits until every robot has merged a new chunk, compared with before, and returns the time since then.
 func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error) {
 	for end := time.Now().Add(backLimit); time.Now().Before(end); time.Sleep(watchEvery) {
 		now, err := f.status()
@@ -148,7 +148,7 @@ func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error)
 	return 0, fmt.Errorf("not every robot came back within %v", backLimit)
 }
 
-// holding checks that every robot waits, unless the server was down too briefly.
+// holding checks that every robot waits for a server, unless the server was down too briefly for the robots to notice.
 func (f *fleet) holding(now []status) error {
 	for i, s := range now {
 		if f.o.Down >= noticeTime && s.State != "DEGRADED" && s.State != "RECONNECTING" {

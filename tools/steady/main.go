@@ -1,6 +1,6 @@
-// Steady proves that a running robot's paths allocate nothing: no heap object and no collection in
-// the whole edge, with a second, larger camera and its status line on, against the real server,
-// over the window after warm-up.
+// Steady checks that the paths of a running robot allocate nothing. After the warm-up the whole
+// edge may make no heap object and no garbage collection. It runs with the real server, a second,
+// larger camera and its status line.
 package main
 
 import (
@@ -23,20 +23,20 @@ import (
 
 const (
 	warmUp    = 8 * time.Second  // session, arming and the edge's own 5 s
-	edgeLimit = 2 * time.Minute  // in addition to its duration: it waits this long for a server
+	edgeLimit = 2 * time.Minute  // in addition to its duration: it may wait for its server
 	askLimit  = 30 * time.Second // for the metrics
 	fps       = 60
 	extraFPS  = 30
 
-	// ownLimit is how many objects the Go runtime may allocate for itself in a run: a thread when a busy machine keeps
-	// another one in the kernel, the record of a goroutine that waits. A path that allocates once a second makes more.
+	// ownLimit is how many objects the Go runtime may allocate for itself in a run, such as a new thread while another
+	// is in the kernel, or the record of a goroutine that waits. A path that allocates once a second makes more.
 	ownLimit = 8
 
-	// spare is the percentage by which a run is longer than its ticks: a machine whose host takes
-	// its cores away skips grid points, which are ticks that did not happen.
+	// spare is the percentage by which a run is longer than its ticks need. If the host takes the
+	// cores away, the edge skips ticks, which must be made up for.
 	spare = 5
 
-	// spareMore is added for each run that was too short.
+	// spareMore is added to the percentage after each run with too few ticks.
 	spareMore = 40
 
 	// shortLimit is how often a run without a result is repeated.
@@ -63,7 +63,7 @@ type options struct {
 
 func main() { stage.Tool(allSteady) }
 
-// allSteady makes all runs; one in which the machine leaves too little for a judgement is made again.
+// allSteady makes all runs. It repeats a run that failed for another reason than errNotSteady.
 func allSteady(o options) error {
 	o.Manifest = cmp.Or(o.Manifest, stage.DemoManifest("testdata/demo", o.Robot))
 	for run := range o.Runs {
@@ -87,7 +87,7 @@ func allSteady(o options) error {
 	return nil
 }
 
-// steady makes one run, longer by that percentage than its ticks.
+// steady makes one run, which is longer than its ticks need by that percentage.
 func steady(o options, run, percent int) (err error) {
 	dir, err := os.MkdirTemp("", "edgert-steady-")
 	if err != nil {
@@ -113,7 +113,7 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	defer screen.Close()
-	if err := scrape(port); err != nil { // it allocates, so only before and after the window
+	if err := scrape(port); err != nil { // a scrape allocates, so only before and after the window
 		return err
 	}
 	duration := warmUp + time.Duration(int(o.Ticks)*(100+percent)/100)*time.Second/fps

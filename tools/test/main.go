@@ -1,8 +1,8 @@
-// Test runs go test over the module. Some tests measure real programs by real clocks, and fail when
-// others take the cores away for 100 ms although the code is correct. Such a test carries the mark
-// rttest.RealTime. All other tests run first, many packages at once, because most of them wait. The
-// marked tests follow, few packages at once. A marked test that fails runs again by itself, once the
-// host is calm, and is named at the end. Any other failure is final.
+// Test runs go test over the module. Some tests measure real programs by real clocks. They may fail
+// although the code is correct, when other programs take the cores for 100 ms. Such a test carries
+// the mark rttest.RealTime. All other tests run first, many packages at once, because most of them
+// wait. The marked tests follow, few packages at once. A marked test that fails runs again by
+// itself, once the host is calm, and is named at the end. Any other failure is final.
 package main
 
 import (
@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	many      = "4"              // packages at once whose tests are not of real time
+	many      = "4"              // how many packages run at once whose tests are not of real time
 	few       = "3"              // packages at once whose tests are
 	atMost    = 2                // repetitions of a failed test
-	manyTests = 60               // so many failures at once are not caused by the host
+	manyTests = 60               // so many failures at once cannot be the host's fault
 	calmFirst = time.Minute      // longest wait for the host, before the first
 	calmLater = 20 * time.Second // and before every later repetition
 )
@@ -109,7 +109,8 @@ func (t tests) count() (n int) {
 	return n
 }
 
-// packages returns the packages, the one with the most tests first: begun last, it would run alone.
+// packages returns the packages in the order in which they begin. The package with the most tests
+// is the first; if it began last, it would run alone at the end.
 func (t tests) packages() []string {
 	return slices.SortedFunc(maps.Keys(t), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(t[b]), len(t[a])), strings.Compare(a, b))
@@ -131,9 +132,9 @@ func (t tests) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// goTest runs the packages' tests, or only the named ones. Without names it puts the tests of real
-// time off, and returns them. It returns the tests of real time that failed, too. An error is a
-// failure that no host can cause.
+// goTest runs the packages' tests: only the tests in only, or, if that is nil, all except the tests
+// of real time, which it returns as later. failed are the tests of real time that failed. An error
+// is a failure that a busy host does not cause.
 func goTest(flags, packages, only []string) (later, failed tests, err error) {
 	args := append([]string{"test", "-json"}, flags...)
 	env := os.Environ()

@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// fakeGo puts a go command before the real one in $PATH. In its n-th run it prints the n-th of the
-// given outputs, or the last; the returned function lists the arguments of its runs.
+// fakeGo puts a go command before the real one in $PATH. In its n-th run the command prints the
+// n-th text of says, or else the last. The returned function lists the arguments of all runs.
 func fakeGo(t *testing.T, says ...string) func() []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,18 +30,19 @@ cat $d/$n
 ! grep -q '"fail"' $d/$n
 `
 	rttest.Do(t, os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700))
-	// Nothing is printed: a reader would take it for the result of these tests.
+	// The output is discarded, since a reader would take it for the result of these tests.
 	calm, out = func(time.Duration) bool { return true }, io.Discard
 	t.Cleanup(func() { calm, out = stage.Calm, os.Stdout })
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	t.Setenv(rttest.RealTimeEnv, "") // these tests may run in a first turn themselves
+	t.Setenv(rttest.RealTimeEnv, "") // this test itself may run with the variable set
 	return func() []string {
 		runs := rttest.Must(os.ReadFile(filepath.Join(dir, "runs")))(t)
 		return strings.Split(strings.TrimSuffix(string(runs), "\n"), "\n")
 	}
 }
 
-// says returns an output of go test -json for a package: each test with its lines.
+// says returns the output of go test -json for a package with these tests. A test is its name or,
+// if it failed, NAME:OUTPUT.
 func says(ok bool, tests ...string) string {
 	var b strings.Builder
 	line := func(action, test, output string) {
@@ -88,7 +89,7 @@ func TestMarkedTestsFollowAndOnlyFailedOnesRunAgain(t *testing.T) {
 	}
 }
 
-// A failure that no host can cause is not repeated, and no test is repeated for ever.
+// A failure that a busy host does not cause is not repeated, and no test is repeated without end.
 func TestWhatIsNotRunAgain(t *testing.T) {
 	var many []string
 	for i := range manyTests + 1 {

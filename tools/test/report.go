@@ -31,14 +31,14 @@ type report struct {
 	lines  map[string][]string // output of running tests, by package and test
 }
 
-// These are rttest.RealTimeAttr, the attribute of a test that measures real time, and an environment
-// with rttest.RealTimeEnv, which puts such tests off.
+// realTime is rttest.RealTimeAttr, the attribute of a test that measures real time. realTimeLater
+// sets rttest.RealTimeEnv, so that such tests are skipped until later.
 const (
 	realTime      = "real-time"
 	realTimeLater = "EDGERT_REAL_TIME=later"
 )
 
-// never matches failures that a busy host does not cause.
+// never matches the output of a failure that a busy host does not cause.
 var never = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: )`)
 
 func (r *report) read(in io.Reader) {
@@ -97,7 +97,7 @@ func (r *report) take(e event) {
 	}
 }
 
-// end notes the failure of a package, by a test or by itself.
+// end notes that a package failed: because of a test, or for another reason.
 func (r *report) end(name, key string) {
 	r.print(key)
 	if len(r.failed[name]) > 0 {

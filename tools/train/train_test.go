@@ -1,5 +1,5 @@
-// Package train contains the Python that trains and exports the demo policy; its tests run with the
-// others where Python has numpy, and skip tests whose modules are missing.
+// Package train contains the Python that trains and exports the demo policy; the Python tests run
+// as a Go test if Python has numpy, and skip what needs other modules that are missing.
 package train
 
 import (

@@ -5,9 +5,9 @@
 //	go run ./tools/v4l2vm --arch amd64
 //	go run ./tools/v4l2vm --whole
 //
-// With --whole the whole edge runs there on two of vivid's cameras instead. The machine contains
-// only our own init, static test binaries and the modules; it boots in seconds. The tool lists the
-// tests and fails when one fails.
+// With --whole the machine runs the whole edge on two of vivid's cameras instead. The machine
+// contains only our own init, static test binaries and the modules; it boots in seconds. The tool
+// lists the tests and fails when one fails.
 package main
 
 import (
@@ -154,13 +154,13 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 	return archive, errors.Join(append(errs, a.write(archive))...)
 }
 
-// parameters make two webcams of vivid, and video10 of v4l2loopback.
+// parameters are the modules' parameters: vivid becomes two webcams, and v4l2loopback becomes video10.
 var parameters = map[string]string{
 	"vivid":        "n_devs=2 node_types=0x1,0x1 num_inputs=1,1 input_types=0,0 multiplanar=1,1",
 	"v4l2loopback": "devices=1 max_buffers=8 video_nr=10 exclusive_caps=1 card_label=LoopCam",
 }
 
-// follow shows the tests that ran in the machine, and reports whether all passed.
+// follow prints the results of the tests in the machine, and reports whether all passed.
 func (m *machine) follow(out io.Reader) (passed bool) {
 	ran := 0
 	lines := bufio.NewScanner(out)

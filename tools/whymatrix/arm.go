@@ -14,7 +14,7 @@ import (
 
 const auditFile = safety.AuditFile
 
-// The margins of a fault in time: it acts at once, and its effects may last.
+// How long before and after a fault a finding still belongs to the fault: the effects may last longer than the fault.
 const (
 	before     = 200 * time.Millisecond
 	afterwards = 2 * time.Second
@@ -23,7 +23,7 @@ const (
 // injected returns the row of a fault of bench safety with its expected causes.
 func injected(name string, want ...why.Cause) row { return row{name: name, want: want, arm: true} }
 
-// ofBase returns the row of a fault that only a robot with a base has.
+// ofBase returns the row of a fault that needs a robot with a base.
 func ofBase(name string, want ...why.Cause) row {
 	r := injected(name, want...)
 	r.base = true
@@ -95,10 +95,11 @@ var armFaults = []row{
 // fromTheStart are faults that begin before the arm is armed.
 var fromTheStart = []string{"outside", "bad-jpeg", "pause-early", "blip-tight"}
 
-// busFaults is the last of armFaults that is a fault of the bus, or of a device on it.
+// busFaults is the name of a row: the rows of armFaults up to it are faults of the bus or of a
+// device on the bus, except jointFaults.
 const busFaults = "wrong-baud"
 
-// jointFaults are those of them that do not affect the bus.
+// jointFaults are the rows up to busFaults that do not affect the bus.
 var jointFaults = []string{"low-supply", "heat", "encoder", "overload", "stuck", "outside"}
 
 // allRows returns the faults that o names.
@@ -115,8 +116,8 @@ func allRows(o options) (rows []row) {
 	return slices.DeleteFunc(rows, func(r row) bool { return len(o.Only) > 0 && !slices.Contains(o.Only, r.name) })
 }
 
-// playArm plays the faults of bench safety among the selected rows: those of a base on a LeKiwi, the others
-// on an SO-101.
+// playArm plays the faults of bench safety among the selected rows: faults of a base on a LeKiwi, all other
+// faults on an SO-101.
 func playArm(ctx context.Context, o options, dir string, rows []row) error {
 	var arm, base []string
 	for i := range rows {

@@ -1,6 +1,6 @@
-// Whymatrix injects faults into the real edge-rt, one at a time, and compares the findings of
-// edge-rt why from the record with the injected faults: those of bench safety on a simulated arm,
-// and scripts of bench faults on the messages between edge-rt and lean-server.
+// Whymatrix injects faults into the real edge-rt, one at a time, and compares what edge-rt why
+// finds in the record with the injected fault. The faults are those of bench safety on a simulated
+// arm, and scripts of bench faults, which act on the messages between edge-rt and lean-server.
 package main
 
 import (
@@ -63,9 +63,9 @@ type row struct {
 	bus         bool        // a fault of the arm's bus
 	arm         bool        // a fault of bench safety
 	base        bool        // a fault of bench safety that needs a robot with a base
-	jumps       bool        // the demo's policy drives the arm from where it was not trained, and jumps at first
+	jumps       bool        // the demo's policy begins at a position where it was not trained, and jumps at first
 	found       []why.Finding
-	disturbed   []why.Finding // not caused by the fault: the machine has starved the simulated motors
+	disturbed   []why.Finding // findings that the fault did not cause: the machine has starved the simulated motors
 	played      bool
 	said        string // the error, when it could not be played or read
 }
@@ -108,11 +108,11 @@ func play(ctx context.Context, o options) ([]row, error) {
 	return rows, nil
 }
 
-// again reports whether a fault must be played again: its run did not start, or its cause was wrong
-// and the findings show that the machine starved the motors, which are simulated on it.
+// again reports whether a fault must be played again. This is so if its run did not start, or if
+// the found causes are wrong and the findings show that the machine starved the simulated motors.
 func (r *row) again() bool { return !r.played || len(r.disturbed) > 0 && !r.right() }
 
-// fail notes why there is no result, unless an earlier try had one.
+// fail notes why there is no result, unless an earlier try had a result.
 func (r *row) fail(why string) {
 	if !r.played {
 		r.said = why
@@ -122,9 +122,9 @@ func (r *row) fail(why string) {
 // busCauses are the causes of a failing bus.
 var busCauses = []why.Cause{why.BusSilent, why.MotorSilent, why.RepliesLost, why.RepliesSpoilt, why.TickHung}
 
-// take evaluates the findings of a whole record: those between the two instants belong to the
-// fault. Findings about the bus before it, or about the bus at all when another part was made to
-// fail, are attributed to the machine.
+// take sorts the findings of a whole record. Findings between the two instants belong to the fault.
+// Unexpected findings about the bus count as disturbed, caused by the machine, if they lie outside
+// the two instants or if the fault is not of the bus.
 func (r *row) take(all []why.Finding, from, to rt.Instant) {
 	r.found = nil
 	r.disturbed = nil
@@ -168,8 +168,8 @@ func findings(dir string) ([]why.Finding, error) {
 
 var errNoRecord = errors.New("no record")
 
-// main returns the finding that a person would notice first: visible effects on the arm before
-// invisible ones. Findings about the machine are considered only when they were injected.
+// main returns the finding that a person would notice first: visible effects on the arm precede invisible
+// effects. It ignores findings about the machine unless the machine is the only expected cause.
 func (r *row) main() *why.Finding {
 	rank := []why.Kind{why.Exit, why.Stutter, why.Stale, why.Hold, why.Warning, why.Jump, why.Overrun}
 	var best *why.Finding
@@ -187,10 +187,10 @@ func (r *row) main() *why.Finding {
 	return best
 }
 
-// machines are causes that lie with the machine that plays the faults, and apply to it.
+// machines are causes that may be true of the machine on which the faults are played.
 var machines = []why.Cause{why.MachineBusy, why.HostSteal}
 
-// named returns the found causes, the main one first, those of the machine last.
+// named returns the found causes, each once; the cause of the main finding is the first.
 func (r *row) named() (causes []why.Cause) {
 	if m := r.main(); m != nil {
 		causes = append(causes, m.Cause)
@@ -203,8 +203,9 @@ func (r *row) named() (causes []why.Cause) {
 	return causes
 }
 
-// right reports whether the found causes match: the main finding where one cause is expected, some
-// finding for each where several are. For a row without a fault only the machine may be named.
+// right reports whether the found causes are correct. One expected cause must be that of the main finding; of
+// several expected causes each must be found. A row that expects no cause may only have causes in machines. A
+// row that may lack a record is correct without one, if nothing was found.
 func (r *row) right() bool {
 	named := r.named()
 	switch {
@@ -271,5 +272,5 @@ func join(causes []why.Cause) string {
 	return strings.Join(words, ", ")
 }
 
-// writeInto puts the table below its heading, which is the last part of its page.
+// writeInto replaces the table below its heading in the page of that name.
 func writeInto(name, text string) error { return report.WriteBelow(name, "## The matrix", text) }

@@ -15,7 +15,7 @@ import (
 // short are faults short enough for a test, one of each kind, which need no policy.
 var short = []string{"silent-all", "cut-down", "nan", "pause"}
 
-// The real edge-rt under some faults: edge-rt why finds the injected fault, unless the machine
+// With the real edge-rt under some faults, edge-rt why finds the injected fault, unless the machine
 // starves the simulated motors.
 func TestInjectedFaultsAreNamed(t *testing.T) {
 	rttest.RealTime(t)
@@ -129,8 +129,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Every fault of bench safety, except the clock's and the record's own, is in the matrix; expected
-// causes exist.
+// The matrix has every fault of bench safety, except those of the clock and of the record, and each
+// expected cause exists.
 func TestTheMatrixIsWhole(t *testing.T) {
 	var names []string
 	for _, r := range allRows(options{}) {

@@ -106,8 +106,8 @@ var messageFaults = []messageFault{
 
 func one(c why.Cause) []why.Cause { return []why.Cause{c} }
 
-// playMessages plays the message faults among the selected rows, as many at once as there are
-// workers.
+// playMessages plays the message faults among the selected rows. As many run at the same time as
+// there are workers.
 func playMessages(ctx context.Context, o options, dir string, rows []row) error {
 	free := make(chan struct{}, o.Workers)
 	var all sync.WaitGroup

@@ -21,7 +21,7 @@ const (
 	wide   = 3   // values of an assignment that are counted
 )
 
-// Figures are those of a tree or a package.
+// Figures are the sizes of a tree or of a package.
 type Figures struct {
 	Files, Lines, Tokens int // without tests
 	Tests, TestTokens    int
@@ -32,7 +32,7 @@ type Figures struct {
 	Sleeps               int // in tests
 }
 
-// Packages Figures every Go file below root by its package's folder.
+// Packages returns the Figures of every package below root, by its folder.
 func Packages(root string) (map[string]*Figures, error) {
 	all := map[string]*Figures{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -64,7 +64,7 @@ func mount() {
 	os.Setenv("EDGERT_V4L2_MACHINE", "1")
 }
 
-// loopbackUp turns on the network interface over which programs here communicate.
+// loopbackUp turns on the network interface over which the programs of this machine communicate.
 func loopbackUp() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -77,7 +77,7 @@ func loopbackUp() {
 	}
 }
 
-// modules loads the lines of /mods/order: a file and its parameters.
+// modules loads the kernel modules in /mods/order, of which each line is a file and its parameters.
 func modules() bool {
 	f, err := os.Open("/mods/order")
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 	machineEnv = "EDGERT_V4L2_MACHINE"
 	endpoint   = "tcp/127.0.0.1:7447"
 
-	// The load that an emulated processor can bear, without real-time priority: a slow tick would
-	// starve the driver's threads there.
+	// The load that an emulated processor can bear. The tick has no real-time priority, because a
+	// slow tick would starve the driver's threads there.
 	fps            = 5
 	width, height  = 320, 180
 	pictures       = ":320x180@5,format=yuyv"
@@ -40,14 +40,14 @@ const (
 	attempts       = 10
 )
 
-// names are the names of the cameras, on vivid's two devices. The driver of the first loses one
-// frame in five.
+// names are the names of the cameras on vivid's two devices. The driver loses one frame in five of
+// the first camera.
 var (
 	names   = []string{"top", "wrist"}
 	options = []string{",percentage-of-dropped-buffers=20", ""}
 )
 
-// still is a policy that keeps the arm where it is. It checks whether its pictures change.
+// still is a policy that keeps the arm where it is, and counts how often its pictures change.
 type still struct {
 	images                        [][]byte
 	state, noise, prefix, outputs []float32
@@ -96,7 +96,7 @@ func (s *still) RunBuffer(int, int) error {
 	return nil
 }
 
-// serve serves still to SO-101s until the returned function is called, which returns how often each
+// serve serves the policy still for SO-101s until stop is called, which returns how often each
 // camera's picture changed.
 func serve(t *testing.T) (stop func() []int) {
 	t.Helper()
@@ -182,7 +182,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 	return summary
 }
 
-// held counts the process's resources of the kernel and of the runtime.
+// held lists the resources that the process holds: descriptors, mappings of devices, and goroutines.
 func held() (all []string) {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond) // the kernel and the runtime release resources after a close
