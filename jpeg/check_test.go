@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A damaged picture passes the check exactly when it decodes: cut with an end marker after it, as
-// in a torn picture of a camera, or with wrong bytes.
+// A damaged picture passes the check exactly when it decodes. The test cuts pictures and adds an end marker, as in a
+// torn picture of a camera, and changes bytes.
 func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	d := decoder(t)
@@ -38,7 +38,7 @@ func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 				bad = append(bad[:at], bad[min(at+1+random.IntN(40), len(bad)-2):]...)
 			}
 			want := d.DecodeRGB(pix, bad, sceneW, sceneH)
-			if errors.Is(want, ErrSize) { // the damage is in the header, and a decoder for any size accepts it
+			if errors.Is(want, ErrSize) { // the damage changed the size in the header, which Check does not compare
 				continue
 			}
 			if got := d.Check(bad); !errors.Is(got, want) || (got == nil) != (want == nil) {

@@ -24,13 +24,13 @@ import (
 // Owner: one goroutine at a time.
 type Decoder struct {
 	handle  C.tjhandle
-	failed  bool // the last picture failed; the handle is renewed before the next
+	failed  bool // the last picture failed; ready makes a new handle
 	warned  bool // the last picture had stray bytes
 	planes  planes
 	fit     *Scaler          // of pictures of any size; nil before ReserveFit
 	room    []byte           // the picture before scaling
 	checked []byte           // Check's picture
-	message [maxMessage]byte // the library's message for the last failure, up to a zero
+	message [maxMessage]byte // the library's message for the last failure, ended by a zero
 }
 
 const maxMessage = 200 // JMSG_LENGTH_MAX of libjpeg
@@ -44,23 +44,22 @@ func NewDecoder() (*Decoder, error) {
 	return &Decoder{handle: handle}, nil
 }
 
-// DecodeRGB decompresses src, which must be a baseline w x h picture, into the first w*h*3 bytes of
-// dst. After an error the content of dst is undefined. A gray picture becomes equal channels, a
-// picture without Huffman tables uses the standard's, and a few stray bytes before a marker are
-// skipped and reported by Warned.
+// DecodeRGB decompresses src, which must be a baseline w x h picture, into the first w*h*3 bytes of dst. After an error
+// the content of dst is undefined. A gray picture gets three equal channels. For a picture without Huffman tables the
+// decoder uses the standard tables. It skips a few stray bytes before a marker, which Warned reports.
 //
-// Errors: ErrSize when the picture has another size or dst is too short; ErrTooLarge;
-// ErrProgressive; errFormat for CMYK; ErrCorrupt for everything else that the library only warns
-// about: half a picture is worse for a policy than no picture.
+// Errors: ErrSize when the picture has another size or dst is too short; ErrTooLarge; ErrProgressive; errFormat for
+// CMYK; ErrCorrupt for all other damage, even where the library only warns: half a picture is worse for a policy than
+// no picture.
 //
 //rt:noalloc
 func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 	return d.DecodeScaled(dst, src, w, h, 1)
 }
 
-// DecodeScaled is DecodeRGB for a larger picture, if Shrink(its size, w, h, most) is not 0. The
-// library leaves the highest frequencies out, which is faster than scaling and does not give quite
-// the same picture. So a policy must allow it.
+// DecodeScaled does the same as DecodeRGB, but src may be larger by a factor that Shrink returns for its size, w, h and
+// most. The library leaves out the highest frequencies. This is faster than scaling, but gives a slightly different
+// picture, so a caller may use it only where the policy allows it.
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
@@ -75,16 +74,16 @@ func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
 	return d.decode(dst, src[:p.End], w, h, shrink)
 }
 
-// ReserveFit allocates for DecodeFit and Fit into pictures with sides of at most maxTo.
+// ReserveFit allocates the memory of DecodeFit and Fit, for results with sides of at most maxTo.
 func (d *Decoder) ReserveFit(maxTo int) {
 	d.fit, d.room = NewScaler(MaxFitSide, maxTo), make([]byte, 3*MaxFitPixels)
 }
 
-// DecodeFit is DecodeRGB for a picture of any size, which Scaler makes w x h; it returns the
-// original size. In a picture at least four times as large as needed the library leaves out the
-// highest frequencies (reduction), which changes little then. Call ReserveFit before.
+// DecodeFit does the same as DecodeRGB for a picture of any size, and scales it to w x h by a Scaler. It returns the
+// picture's original size. In a picture at least four times as large as needed the library leaves out the highest
+// frequencies (reduction), which changes little then. Call ReserveFit before.
 //
-// Errors: those of DecodeRGB; ErrTooLarge also beyond MaxFitPixels or MaxFitSide.
+// Errors: the errors of DecodeRGB; ErrTooLarge also for a picture beyond MaxFitPixels or MaxFitSide.
 //
 //rt:noalloc
 func (d *Decoder) DecodeFit(dst, src []byte, w, h int) (fromW, fromH int, err error) {
@@ -113,7 +112,7 @@ func (d *Decoder) Fit(dst []byte, w, h int, src []byte, fromW, fromH int) error 
 	return d.fit.Scale(dst, w, h, src, fromW, fromH)
 }
 
-// inspect refuses a picture that cannot become w x h in dst.
+// inspect refuses a picture that cannot be decoded, and a dst that is too short for w x h pixels.
 //
 //rt:noalloc
 func (d *Decoder) inspect(dst, src []byte, w, h int) (p Picture, err error) {
@@ -151,9 +150,9 @@ func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
 	return nil
 }
 
-// Check returns the error with which DecodeRGB would refuse a picture: it reads every coded bit,
-// but computes only an eighth of the width and height. It allocates only for pictures larger than
-// any before.
+// Check returns the error with which DecodeRGB would refuse a picture of the expected size; nil: it would decode it.
+// Check reads every coded bit, but computes only an eighth of the width and height. It allocates only for pictures
+// larger than any before.
 //
 //rt:noalloc
 func (d *Decoder) Check(src []byte) error {
@@ -179,12 +178,12 @@ func (d *Decoder) Check(src []byte) error {
 //go:noinline
 func (d *Decoder) growChecked(n int) { d.checked = make([]byte, n) }
 
-// Warned reports whether the last picture was decoded with stray bytes in it.
+// Warned reports whether the last picture was decoded, but had stray bytes in it.
 //
 //rt:noalloc
 func (d *Decoder) Warned() bool { return d.warned }
 
-// Reserve allocates for ConvertRGB of pictures like m; m.Pix is not read.
+// Reserve allocates the memory that ConvertRGB needs for pictures like m. It does not read m.Pix.
 func (d *Decoder) Reserve(m *Image) {
 	if pictureOK(m.W, m.H) && m.Layout != RGB && m.Layout != Gray {
 		d.planes.reserve(m, chromaIn(m.Layout))

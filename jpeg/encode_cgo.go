@@ -70,7 +70,7 @@ func (e *Encoder) EncodeRGB(dst, pix []byte, w, h int) (n int, err error) {
 	})
 }
 
-// Reserve allocates for pictures like m; m.Pix is not read.
+// Reserve allocates the memory that Encode needs for pictures like m. It does not read m.Pix.
 func (e *Encoder) Reserve(m *Image) {
 	if pictureOK(m.W, m.H) && m.Layout != RGB {
 		e.planes.reserve(m, e.chromaOf(m.Layout))
@@ -155,7 +155,7 @@ func (p *planes) reserve(m *Image, chroma Chroma) {
 	}
 }
 
-// of returns m's planes, one after the other, and the size of the chroma planes.
+// of converts m to planes. It returns them, one after the other, and the width and height of the chroma planes.
 //
 //rt:noalloc
 func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {

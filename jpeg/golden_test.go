@@ -65,7 +65,7 @@ func TestDecodeIsTheIndependentDecoders(t *testing.T) {
 	}
 }
 
-// sceneImages returns the raw forms of the golden picture.
+// sceneImages returns the golden picture in each raw layout.
 func sceneImages(t *testing.T) map[string]Image {
 	all := map[string]Image{
 		"rgb":  {Layout: RGB, Pix: goldenPNG(t, "scene.png")},
@@ -82,8 +82,8 @@ func sceneImages(t *testing.T) map[string]Image {
 	return all
 }
 
-// Every raw form of the picture gives the same picture: encoded by us and decoded by the standard
-// library, and converted without JPEG.
+// Every raw layout of a picture gives the same picture, both when we encode it and the standard library decodes it, and
+// when we convert it without JPEG.
 func TestEncodeIsThePicture(t *testing.T) {
 	for name, m := range sceneImages(t) {
 		want := goldenPNG(t, "scene.png")
@@ -173,7 +173,7 @@ func TestDecodeScaled(t *testing.T) {
 	}
 }
 
-// A picture is shrunk by the allowed factors only.
+// DecodeScaled shrinks a picture only by the allowed factors.
 func TestDecodeScaledRefuses(t *testing.T) {
 	d, src := decoder(t), golden(t, "scene_422.jpg")
 	for _, tt := range []struct {
@@ -205,7 +205,7 @@ func TestDecodeScaledRefuses(t *testing.T) {
 	}
 }
 
-// With its Huffman tables written out, any decoder reads a webcam's picture.
+// After StandardTables are inserted into a webcam's picture, any decoder can read it.
 func TestStandardTablesMakeItWhole(t *testing.T) {
 	bare := golden(t, "scene_bare.jpg")
 	p, err := Inspect(bare)

@@ -10,8 +10,8 @@ type Picture struct {
 	W, H        int
 	Chroma      Chroma
 	Progressive bool
-	// Tables: every Huffman table that the scan uses is in the file. The pictures of many webcams
-	// lack them and use the standard's.
+	// Tables reports that every Huffman table that the scan uses is in the file. The pictures of many webcams have no
+	// tables and use the standard tables.
 	Tables bool
 	// Insert is the offset at which StandardTables are inserted if they are missing: before all but
 	// the first segments, so that a table in the file takes precedence.
@@ -42,8 +42,8 @@ const (
 	markCOM  = 0xfe
 )
 
-// Inspect reads the markers of src without decoding, in a few microseconds. It is safe with hostile
-// bytes and skips a few stray ones between segments, as decoders do.
+// Inspect reads the markers of src without decoding, in a few microseconds. It is safe with hostile bytes, and skips a
+// few stray bytes between segments, as decoders do.
 //
 // Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge above MaxPixels or
 // for more scans than components; errFormat unless the picture has 1 or 3 components of 8 bits,
@@ -232,7 +232,7 @@ func (s *scanner) scan(body []byte) error {
 	return nil
 }
 
-// entropy skips coded data up to the next marker that is not part of it.
+// entropy skips coded data up to the next marker that is not part of coded data, as restart markers are.
 //
 //rt:noalloc
 func (s *scanner) entropy() {

@@ -1,9 +1,9 @@
 // Package jpeg turns camera pictures into JPEG and back with libjpeg-turbo, in memory that the
 // caller owns, and reads a JPEG's markers without decoding it.
 //
-// An Image is a camera's picture: YUV, gray or RGB. It is encoded without a detour through RGB. An
-// Encoder or Decoder allocates nothing per picture and belongs to one goroutine at a time; its
-// destination may be C memory, such as a tensor of the inference runtime.
+// An Image is a camera's picture: YUV, gray or RGB. The Encoder does not convert YUV to RGB first. An Encoder or
+// Decoder allocates nothing per picture and belongs to one goroutine at a time; its destination may be C memory, such
+// as a tensor of the inference runtime.
 //
 // A Decoder is safe with hostile bytes: it writes a picture of exactly the requested size or
 // returns an error. Errors are bare sentinels, because it runs once per picture; Decoder.Explain
@@ -31,18 +31,19 @@ var (
 )
 
 const (
-	// MaxPixels is the largest picture, 4096 x 4096: 48 MiB of RGB.
+	// MaxPixels is the number of pixels in the largest picture, such as 4096 x 4096: 48 MiB of RGB.
 	MaxPixels = 1 << 24
 
-	// MaxFitPixels and MaxFitSide bound a picture before scaling, for example 2560 x 1600: 12 MiB
-	// for each decoder, and a few times the work of an ordinary picture.
+	// MaxFitPixels and MaxFitSide are the bounds of a picture that is to be scaled; 2560 x 1600 is possible. Such a
+	// picture takes 12 MiB in each decoder, and a few times the work of an ordinary picture.
 	MaxFitPixels = 1 << 22
 	MaxFitSide   = 8192
 
 	// maxSide is the longest side that a JPEG header can announce.
 	maxSide = 65535
 
-	// maxScans is one scan for each component; each is a pass over the picture.
+	// maxScans is the largest number of scans, one for each component. A decoder passes over the whole picture for each
+	// scan.
 	maxScans = 3
 
 	// maxStray is the largest number of stray bytes before a marker. Logitech's webcams send 1 to
@@ -66,13 +67,13 @@ type Image struct {
 	W, H   int
 	Layout Layout
 	Stride int // bytes from one row to the next; 0: no padding
-	// Full: YUV levels span 0 to 255, as in JPEG itself. Most cameras deliver ITU-R 601's 16 to
-	// 235, which the encoder expands to 0 to 255.
+	// Full reports that YUV levels span 0 to 255, as in JPEG itself. Most cameras deliver levels from 16 to 235 (ITU-R
+	// 601), which the encoder expands to 0 to 255.
 	Full bool
 	Pix  []byte
 }
 
-// bytes returns the required length of Pix, 0 for an invalid image.
+// bytes returns the length that Pix must have at least; 0: the image is invalid.
 //
 //rt:noalloc
 func (m *Image) bytes() int {
@@ -116,8 +117,8 @@ func (m *Image) row() int {
 // Chroma is the chroma sampling of a JPEG.
 type Chroma uint8
 
-// The chroma samplings. The zero value keeps the picture's sampling: 4:2:2 for YUYV, and 4:2:0 for
-// all others, RGB among them, as OpenCV does.
+// The chroma samplings. The zero value keeps the picture's sampling: 4:2:2 for YUYV, and 4:2:0 for the other layouts,
+// including RGB, as OpenCV does.
 const (
 	ChromaOfPicture Chroma = iota
 	Chroma420
@@ -131,8 +132,8 @@ func (c Chroma) String() string {
 	return [...]string{"as the picture", "4:2:0", "4:2:2", "4:4:4", "gray", "other"}[min(c, ChromaOther)]
 }
 
-// MaxSize returns the bytes that a w x h picture may need as JPEG with the given chroma, as the
-// library computes them. ChromaOfPicture counts as 4:2:2.
+// MaxSize returns the largest number of bytes that a w x h picture needs as JPEG with the given chroma, by the
+// library's formula. ChromaOfPicture counts as 4:2:2.
 //
 // Source: turbojpeg.c, tjBufSize.
 //
@@ -150,8 +151,8 @@ func MaxSize(w, h int, c Chroma) int {
 // MaxShrink is the largest factor by which the decoder can shrink a picture.
 const MaxShrink = 8
 
-// Shrink returns the factor by which decoding shrinks a picture of fromW x fromH to w x h (rounded
-// up): 1, 2, 4 or 8, at most most; 0 when it cannot.
+// Shrink returns the factor 1, 2, 4 or 8, at most most, by which the decoder can shrink a picture of fromW x fromH to w
+// x h (rounded up); 0: there is no such factor.
 //
 //rt:noalloc
 func Shrink(fromW, fromH, w, h, most int) int {
@@ -163,9 +164,9 @@ func Shrink(fromW, fromH, w, h, most int) int {
 	return 0
 }
 
-// reduction returns the factor by which the decoder shrinks a picture before it is scaled to w x h.
-// At least twice that size is left, so that neither the missing frequencies nor the colours of
-// 4:2:2, half of whose columns are lost, are visible.
+// reduction returns the factor by which the decoder shrinks a picture before it is scaled to w x h. The shrunk picture
+// is still at least twice as wide and high as w x h, so that the missing frequencies, and the colours in 4:2:2, which
+// lose half of their columns, are not visible in the result.
 //
 //rt:noalloc
 func reduction(fromW, fromH, w, h int) (k int) {
@@ -175,7 +176,7 @@ func reduction(fromW, fromH, w, h int) (k int) {
 	return k
 }
 
-// CanFit reports whether a JPEG of this size can be scaled to any other.
+// CanFit reports whether DecodeFit can scale a JPEG of w x h pixels.
 //
 //rt:noalloc
 func CanFit(w, h int) bool {
@@ -187,7 +188,7 @@ func pictureOK(w, h int) bool {
 	return w > 0 && h > 0 && w <= maxSide && h <= maxSide && int64(w)*int64(h) <= MaxPixels
 }
 
-// explain wraps a decoder's sentinel with the found and the expected value.
+// explain wraps err, a decoder's sentinel, and adds the found and the expected value.
 func explain(err error, src []byte, w, h int, detail string) error {
 	switch p, seen := Inspect(src); {
 	case err == nil:

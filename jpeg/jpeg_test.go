@@ -129,8 +129,8 @@ func TestStandardLibraryAgrees(t *testing.T) {
 	checkBands(t, got, bands, 3)
 }
 
-// Pictures of odd sizes, one pixel included, survive within the loss of quality 95 on a smooth
-// picture, and the bound of MaxSize is enough for noise at quality 100.
+// Pictures of odd sizes, one pixel included, differ after encoding and decoding only by the loss of quality 95, on a
+// smooth picture. MaxSize bytes are enough for noise at quality 100.
 func TestRoundTripSizes(t *testing.T) {
 	d := decoder(t)
 	for _, size := range [][2]int{{1, 1}, {7, 3}, {16, 16}, {17, 33}, {160, 120}, {321, 243}} {
@@ -228,8 +228,8 @@ func TestDecodeRefuses(t *testing.T) {
 	rttest.FailsAs(t, d.DecodeRGB(make([]byte, bandsW*bandsH*3-1), whole, bandsW, bandsH), ErrSize)
 }
 
-// A small file cannot keep the decoder busy: the test uses the largest accepted picture with the
-// most scans, whose blocks are one bit per component.
+// A small file cannot keep the decoder busy: the test decodes the largest accepted picture with the largest number of
+// scans, in which a block has one bit per component.
 func TestManyScansAreBounded(t *testing.T) {
 	rttest.RealTime(t)
 	src := patchSize(read(t, "bands_420.jpg"), 4096, 4096)

@@ -2,8 +2,8 @@
 
 package jpeg
 
-// Encoder and Decoder are stand-ins without instances: NewEncoder and NewDecoder
-// return ErrNoLibrary, and so would every method.
+// Encoder and Decoder replace the real types in a build without cgo, and have no instances: NewEncoder and NewDecoder
+// return ErrNoLibrary, like every method that would use the library.
 type (
 	Encoder struct{}
 	Decoder struct{}

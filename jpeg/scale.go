@@ -1,13 +1,12 @@
 package jpeg
 
-// Scaler makes an RGB picture of one size from one of another: the mean of the pixels that a pixel
-// covers where a side shrinks, linear between the middles of pixels where it grows. It computes in
-// integers, so that every machine gives the same picture, and a picture that keeps its size keeps
-// its bytes.
+// Scaler scales an RGB picture to another size. Where a side shrinks, a pixel of the result is the mean of the pixels
+// that it covers; where a side grows, it is interpolated linearly between the middles of two pixels. It computes in
+// integers, so that every machine gives the same picture, and a picture that keeps its size keeps its bytes.
 //
-// This is OpenCV's INTER_AREA where both sides shrink. It is LeRobot's bilinear without antialias
-// where a side grows or is halved; where it shrinks more, LeRobot's leaves pixels out, and details
-// between the remaining pixels flicker.
+// The result is that of OpenCV's INTER_AREA where both sides shrink, and that of LeRobot's bilinear interpolation
+// without antialias where a side grows or is halved. Where a side shrinks more, LeRobot's interpolation leaves pixels
+// out, and details between the remaining pixels flicker.
 //
 // Owner: one goroutine at a time.
 type Scaler struct {
@@ -20,20 +19,19 @@ type Scaler struct {
 type axis struct {
 	from, to int // the sizes of the last plan
 	taps     []tap
-	weights  []uint32 // of all taps; the weights of one tap add up to 1 << weightBits
+	weights  []uint32 // of all taps; those of a single tap add up to 1 << weightBits
 }
 
-// tap is a run of source pixels, from first on, that make one output pixel.
+// tap is the series of n source pixels, from first on, from which one output pixel is computed.
 type tap struct{ first, weight, n int32 } // weight: its first in axis.weights
 
 const (
 	weightBits = 14
-	// rowBits is the number of fraction bits in a sum of rows: with weightBits more a pixel has 30.
+	// rowBits is the number of fraction bits in a sum of rows. With weightBits more, a pixel of 8 bits has 30 bits.
 	rowBits = 8
 )
 
-// NewScaler returns a Scaler of pictures with sides of at most maxSide, into pictures
-// with sides of at most maxTo.
+// NewScaler returns a Scaler for pictures with sides of at most maxSide, and for results with sides of at most maxTo.
 func NewScaler(maxSide, maxTo int) *Scaler {
 	s := &Scaler{rows: make([]uint32, 3*maxSide), maxSide: maxSide}
 	for _, a := range []*axis{&s.x, &s.y} {
@@ -72,7 +70,7 @@ func (s *Scaler) Scale(dst []byte, w, h int, src []byte, fromW, fromH int) error
 	return nil
 }
 
-// across makes one row of the output from summed rows.
+// across computes one row of the output in dst from rows, the sums of source rows.
 //
 //rt:noalloc
 func (s *Scaler) across(dst []byte, rows []uint32) {
@@ -94,7 +92,7 @@ func (s *Scaler) across(dst []byte, rows []uint32) {
 	}
 }
 
-// plan makes the taps for the given numbers of pixels.
+// plan computes the taps that scale from pixels to to pixels.
 //
 //rt:noalloc
 func (a *axis) plan(from, to int) {
@@ -115,8 +113,9 @@ func (a *axis) plan(from, to int) {
 	}
 }
 
-// mean appends the weights of the pixels in output i. In units of which a pixel has a.to, the output
-// covers [i*a.from, (i+1)*a.from). The weights are rounded together, so that they add up to one.
+// mean appends the weights of the source pixels that output pixel i covers, and returns the first of these pixels. In
+// units of 1/a.to of a source pixel, the output pixel covers [i*a.from, (i+1)*a.from). mean rounds the weights
+// together, so that they add up to one.
 //
 //rt:noalloc
 func (a *axis) mean(i int) (first int32) {
@@ -134,8 +133,8 @@ func (a *axis) mean(i int) (first int32) {
 	return first
 }
 
-// linear appends the weights of the two pixels between whose middles output i lies; at the border
-// there is one pixel.
+// linear appends the weights of the two source pixels between whose middles the middle of output pixel i lies, and
+// returns the first of them. At the border it appends the weight of a single pixel.
 //
 //rt:noalloc
 func (a *axis) linear(i int) (first int32) {

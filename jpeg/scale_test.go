@@ -16,8 +16,8 @@ import (
 
 const noiseW, noiseH = 60, 44
 
-// OpenCV makes the same picture: the mean where a side shrinks, linear where it grows, separately
-// for each side. So does LeRobot's policy server where it does not leave pixels out.
+// OpenCV makes the same picture: means where a side shrinks, linear interpolation where it grows, separately for each
+// side. LeRobot's policy server also makes the same picture where it does not leave pixels out.
 func TestScaleIsOpenCVs(t *testing.T) {
 	noise := scaled(t, "noise")
 	names, err := filepath.Glob("../testdata/jpeg/scale/*_*.png")
@@ -144,8 +144,8 @@ func TestCanFit(t *testing.T) {
 	}
 }
 
-// A JPEG of another size gives the result of full decoding and scaling: to the byte where it is
-// less than four times as large, otherwise within one level in the mean. Nothing is allocated.
+// For a JPEG of another size, DecodeFit gives the result of full decoding and scaling: the same bytes if the JPEG is
+// less than four times as large, otherwise a picture within one level in the mean. It allocates nothing.
 func TestDecodeFit(t *testing.T) {
 	const w, h = 64, 48
 	d := decoder(t)

@@ -17,7 +17,7 @@ func stray(src []byte, at, n int) []byte {
 	return slices.Insert(slices.Clone(src), at, bytes.Repeat([]byte{0x11, 0x5a, 0x00}, n/3+1)[:n]...)
 }
 
-// warning returns the library's message if the last picture was decoded with a warning.
+// warning returns the library's message if the last picture was decoded with a warning, otherwise "".
 func warning(d *Decoder) string {
 	if !d.Warned() {
 		return ""

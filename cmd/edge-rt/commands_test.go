@@ -52,7 +52,7 @@ func TestBringUpCommands(t *testing.T) {
 		{"monitor --bus sim", 2, "edge-rt sim-bus --link /tmp/arm|--bus /tmp/arm"},
 		{"teleop --bus /dev/ttyNONE --leader sim", 2, "edge-rt sim-bus --robot so101_leader --link /tmp/leader"},
 		{"teleop --bus sim --leader /dev/ttyNONE", 3, "no calibration"},
-		// the refusal of an arm outside its range names --rescue, so teleop takes that flag
+		// The refusal of an arm outside its range recommends --rescue, so teleop accepts that flag.
 		{"teleop --rescue --bus /dev/null", 2, "--leader is missing"},
 		{"monitor --robot r2d2" + on, 2, "r2d2|so101"},
 		{"view --rerun a.mcap", 2, "--rerun|for --live"},
@@ -63,8 +63,8 @@ func TestBringUpCommands(t *testing.T) {
 	}
 }
 
-// A flag without a meaning for a command is refused on the command line, and the error lists the
-// commands that take it; in a run's config file it is accepted as the run's.
+// A command refuses a flag on its command line that has no meaning for it, and the error lists the commands that accept
+// the flag. In a config file the command accepts such a flag, because a run may use it.
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []refusal{
 		{"ports --bus /dev/ttyACM0", 2,
@@ -168,7 +168,7 @@ func TestJSONOfCommands(t *testing.T) {
 	}
 }
 
-// A command that fails before it has a result writes how it ended as JSON.
+// A command that fails before it has a result writes JSON that describes its end.
 func TestJSONOfFailures(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -129,8 +129,8 @@ func progressOn(w io.Writer) func(dataset.Progress) {
 	}
 }
 
-// datasetError gives an error its exit code: Usage for a missing file of the command line, Config
-// for other faulty input.
+// datasetError adds the exit code to an error: Usage if a file on the command line is missing, Config for other faulty
+// input.
 func datasetError(err error) error {
 	var input dataset.InputError
 	switch {

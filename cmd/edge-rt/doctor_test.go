@@ -14,8 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// The program measures a bus, a camera and the way to a server, and reports a port and a server that
-// are away.
+// The program measures a bus, a camera and the connection to a server, and reports a port and a server that are absent.
 func TestDoctor(t *testing.T) {
 	rttest.RealTime(t)
 	s, b := newHoldServer(t), simBus(t)

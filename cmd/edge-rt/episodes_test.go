@@ -67,7 +67,8 @@ func (r *process) begin(args ...string) (e *episode.Status) {
 	return e
 }
 
-// wants sends a command to the run, and checks its exit code and error.
+// wants sends a ctl command to the run, checks the command's exit code and error, and returns the status of the
+// episodes.
 func (r *process) wants(code int, says string, args ...string) *episode.Status {
 	r.t.Helper()
 	got, reply, said := r.ctl(args...)
@@ -77,7 +78,7 @@ func (r *process) wants(code int, says string, args ...string) *episode.Status {
 	return reply.Episodes
 }
 
-// checkMarks compares the episode marks in the records of dir.
+// checkMarks compares the episode marks in the records of dir with want.
 func checkMarks(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	if marks := marksOf(t, dir); !slices.Equal(marks, want) {
@@ -85,7 +86,8 @@ func checkMarks(t *testing.T, dir string, want ...string) {
 	}
 }
 
-// recordingRun returns a run that records all, at a server that confirms the start of each episode.
+// recordingRun returns a run, not yet started, with --record all, at a server that confirms the start of each episode.
+// dir is the folder of its records.
 func recordingRun(t *testing.T, args ...string) (r *process, s *holdServer, b *servosim.Bus, dir string) {
 	t.Helper()
 	s = newHoldServer(t)
@@ -95,8 +97,8 @@ func recordingRun(t *testing.T, args ...string) (r *process, s *holdServer, b *s
 	return runOn(t, s, b, instead([]string{"--record", "all", "--record-dir", dir}, args)...), s, b, dir
 }
 
-// A server that restarts with another policy within an episode ends the run, as it does between
-// two. The recorded part of the episode stays on disk without an end, and the log reports it.
+// A server that restarts with another policy within an episode ends the run, as it does between two episodes. The
+// recorded part of the episode stays on disk without an end, and the log reports it.
 func TestRefusalWithinAnEpisode(t *testing.T) {
 	t.Parallel()
 	r, s, b, dir := recordingRun(t)
@@ -117,8 +119,8 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 	}
 }
 
-// A person begins and ends the episodes of a run, also while its server is silent; a command that
-// makes no sense is refused with a reason; a run that is killed leaves its episode without an end.
+// A person begins and ends the episodes of a run, also while its server is silent. The run refuses a command without a
+// meaning in its state, and gives the reason. A run that is killed leaves its episode without an end.
 func TestEpisodesByHand(t *testing.T) {
 	t.Parallel()
 	r, s, b, dir := recordingRun(t, "--task", "wave", "--max-offline", "5m")
@@ -150,7 +152,7 @@ func TestEpisodesByHand(t *testing.T) {
 	want := []string{"1 false  pick up", "1 true rerecord pick up", "2 false  pick up"} // no end of the last
 	checkMarks(t, dir, want...)
 
-	// A second run into the same folder counts from 1 again and deletes nothing.
+	// A second run with the same record folder numbers its episodes from 1 again and deletes nothing.
 	r = startArmed(t, s, b, "--record", "all", "--record-dir", dir)
 	if e := r.begin(); e.Number != 1 {
 		t.Errorf("start of the second run: %+v", e)
@@ -165,8 +167,8 @@ func TestEpisodesByHand(t *testing.T) {
 	checkMarks(t, dir, append(want, "1 false")...)
 }
 
-// --episodes records the given number of episodes, moves the arm back to its armed position between
-// two of them, requests no chunks meanwhile, and then ends the run.
+// --episodes records the given number of episodes, moves the arm back to its armed position between two episodes,
+// requests no chunks during that, and ends the run after the last episode.
 func TestEpisodicRun(t *testing.T) {
 	t.Parallel()
 	r, s, _, dir := recordingRun(t, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms",
@@ -226,7 +228,7 @@ func TestEpisodicRun(t *testing.T) {
 	}
 }
 
-// The run reports an episode that the disk could not take.
+// The run reports an episode that it could not write to the disk.
 func TestLostEpisodeIsTold(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")

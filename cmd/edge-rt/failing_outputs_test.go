@@ -18,9 +18,9 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// The reader of the log may end (| head, a terminal multiplexer that died): the run continues, and
-// switches torque off at its end. By default Go ends a program that writes to a broken standard
-// error, which would leave the arm under torque.
+// When the reader of the log ends (| head, a terminal multiplexer that died), the run continues, and switches torque
+// off at its end. By default Go ends a program that writes to a broken standard error, which would leave the arm under
+// torque.
 func TestRunOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -71,8 +71,7 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	stagetest.CheckSays(t, r.Log.String(), "nothing can be recorded for now")
 }
 
-// The ring is written when an event worth keeping happens, once per event, and not in a run without
-// such events.
+// The run writes the ring to disk once for each event worth keeping, and not at all without such an event.
 func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -98,7 +97,7 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 		t.Fatalf("%d files, %v", len(infos), err)
 	}
 	last := infos[len(infos)-1]
-	// a busy machine may add causes of its own before
+	// On a busy machine other causes may come before these.
 	why := []string{"edge-rt ctl save", "a fault", "a tick without an action"}
 	if last.Torn || !slices.Contains(why, last.Run["why"]) || last.Run["id"] != "arm" || last.Run["fps"] != "10" ||
 		last.Run["joints"] == "" || ticks < 5 {
@@ -108,8 +107,8 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 		"state state  from CONNECTING  to STREAMING|exit code 0")
 }
 
-// With on-exit: hold a full disk does not release the arm: the exit code stays that of the run's
-// end, and the unit's ExecStopPost= leaves the arm alone.
+// With on-exit: hold a full disk does not release the arm: the run has the same exit code as with room on the disk, and
+// the unit's ExecStopPost= leaves the arm under torque.
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	t.Parallel()
 	u := newUnit(t, "calibration: %s\nconnect: [%s]\non-exit: hold\nfps: 10\nid: arm\nquiet: true\n"+
@@ -124,8 +123,8 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	rttest.Want(t, u.stopPost("success", "exited", "0"), 6, "motors under torque after the unit's line")
 }
 
-// A next run that cannot start does not release the held arm either: it ends before it touches the
-// arm.
+// After a run that held the arm, the next run also does not release the arm if it cannot start: it ends before it
+// touches the arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
@@ -160,13 +159,13 @@ func firstLine(t *testing.T, args ...string) *stagetest.Program {
 	return p
 }
 
-// edge-rt monitor | head ends without an error when its reader has ended.
+// In edge-rt monitor | head, the monitor ends without an error when its reader has ended.
 func TestMonitorEndsWithItsReader(t *testing.T) {
 	p := firstLine(t, "monitor", "--bus", simBus(t).Path(), "--every", "20ms")
 	if code := p.End(); code != 0 || p.Log.String() != "" {
 		t.Errorf("it ends with %d and says %q, want neither", code, p.Log)
 	}
-	// A full output file, in contrast, is an error.
+	// In contrast, monitor ends with an error if the disk of its output is full.
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -179,8 +178,8 @@ func TestMonitorEndsWithItsReader(t *testing.T) {
 	}
 }
 
-// A simulated bus continues when the reader of its first line has ended. A second one does not
-// replace the link of a running one; it does replace a link that a killed bus left.
+// A simulated bus continues when the reader of its first line has ended. A second simulated bus does not replace the
+// link of a running bus, but it replaces a link that a killed bus has left.
 func TestSimBusKeepsItsLink(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "so101")
 	first := firstLine(t, "sim-bus", "--link", link)
@@ -218,7 +217,7 @@ func TestAFullDiskFailsEveryReport(t *testing.T) {
 	}
 }
 
-// A wrong flag does not truncate the --json file of the previous run, nor does a command that fails.
+// Neither a wrong flag nor a command that fails truncates the --json file of the previous run.
 func TestWrongFlagsKeepFiles(t *testing.T) {
 	file := stagetest.WriteFile(t, t.TempDir(), "precious", "precious")
 	for _, args := range []string{"--fps 0", "--record some", "--record-size 1MiB"} {
@@ -245,8 +244,7 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 	}
 }
 
-// An unusable camera source is refused before any connection is attempted: the endpoint has no
-// server.
+// A run refuses an unusable camera source before it tries to connect: the endpoint in this test has no server.
 func TestCamerasThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	text := stagetest.WriteFile(t, dir, "picture.jpg", "no picture")
@@ -275,13 +273,13 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
-// unit is an instance of the edge's unit, called arm, and its bus, which another process serves.
+// unit is the instance arm of the edge's systemd unit, with a bus that another process serves.
 type unit struct {
 	t        *testing.T
 	etc, bus string
 }
 
-// newUnit makes a unit with a configuration, to which the bus is added.
+// newUnit returns a unit whose configuration file has the bus and config, a format for args.
 func newUnit(t *testing.T, config string, args ...any) *unit {
 	t.Helper()
 	u := &unit{t, t.TempDir(), simBusProcess(t, "so101")}
@@ -305,8 +303,8 @@ func (u *unit) command(key string) *stagetest.Program {
 	return stagetest.Command(u.t, words[0], words[1:]...)
 }
 
-// stopPost runs the unit's ExecStopPost= after an end that systemd describes so, and returns the
-// number of motors under torque afterwards.
+// stopPost runs the unit's ExecStopPost= with the variables by which systemd describes the end of a run, and returns
+// the number of motors under torque afterwards.
 func (u *unit) stopPost(result, code, status string) (on int) {
 	u.t.Helper()
 	post := u.command("ExecStopPost")

@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// Values that a range tag cannot describe are also refused before anything is opened, and the error
-// quotes them: no value is clamped or reinterpreted.
+// A run also refuses invalid values that no range tag describes, before it opens anything, and its error quotes the
+// value. It never changes a value to a valid one.
 func TestNumbersThatAreNone(t *testing.T) {
 	for _, tt := range []struct{ with, flag, values, says string }{ // values are separated by blanks
 		{"", "--cpu", "-2 4096", "--cpu is"},

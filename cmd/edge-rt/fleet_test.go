@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A run publishes its metrics, and fleet top shows them; foreign bytes at such a key change nothing.
+// A run publishes its metrics, and fleet top shows them; foreign bytes at the key of a robot change nothing.
 func TestFleetTop(t *testing.T) {
 	t.Parallel()
 	s := newHoldServer(t)
@@ -44,7 +44,7 @@ func TestFleetTop(t *testing.T) {
 	r.End(os.Interrupt)
 }
 
-// A router that does not answer is named within a few seconds.
+// If a router does not answer, fleet top ends within a few seconds with an error that names it.
 func TestFleetTopAtADeadAddress(t *testing.T) {
 	rttest.RealTime(t)
 	silent := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t) // it accepts nothing

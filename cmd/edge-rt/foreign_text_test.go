@@ -14,8 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// evil clears a screen, sets its title and reverses letters, by every kind of control sequence that
-// terminals obey.
+// evil clears a screen, sets its title and reverses letters, by every kind of control sequence on which terminals act.
 const evil = "a\x1b[2J\x1b]0;owned\x07\u009b31m\u202eb\x00\x7f\rc"
 
 // The control sequences in foreign records and datasets do not reach the terminal.
@@ -79,7 +78,7 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	is(2, "dataset", "info", filepath.Join(dir, evil[:5]))
 }
 
-// rewrite gives a dataset a robot and a feature with evil names.
+// rewrite changes the dataset at path: its robot and one of its features get evil as their names.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
 	data := rttest.Must(os.ReadFile(path))(t)

@@ -41,8 +41,8 @@ func (s *lookServer) play(sample wire.Sample) {
 	go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 }
 
-// With each observation the real program sends the action steps before it: the states equal those
-// in its record, and the pictures are in the camera's order.
+// With each observation the real program sends the states and pictures of earlier action steps. The states equal the
+// states in the run's record, and the pictures are in the camera's order.
 func TestHistoryOfARun(t *testing.T) {
 	rttest.RealTime(t) // a late reply restarts the history
 	t.Parallel()
@@ -102,8 +102,8 @@ func TestHistoryOfARun(t *testing.T) {
 	}
 }
 
-// Raw pictures too large for a message end the start with code 3; without this check the run would
-// send observations that never arrive.
+// A run whose raw pictures are too large for a message ends at its start with code 3. Otherwise it would send
+// observations that never arrive.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

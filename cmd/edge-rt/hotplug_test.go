@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The USB cable is pulled while the arm runs: the program continues, takes the arm up again when
-// the cable is back, and releases it at the end as usual.
+// The USB cable is pulled while the arm runs: the program continues, drives the arm again when the cable is back, and
+// releases it at the end as usual.
 func TestReplugWhileRunning(t *testing.T) {
 	t.Parallel()
 	link := filepath.Join(t.TempDir(), "arm")
@@ -20,7 +20,7 @@ func TestReplugWhileRunning(t *testing.T) {
 	r.Await("waiting for the arm to come back")
 	r.Await("no such port")
 	rttest.Do(t, b.Replug())
-	time.Sleep(2 * time.Second) // the port is opened again meanwhile, and torque left as it is
+	time.Sleep(2 * time.Second) // the run opens the port again, and does not change the torque
 	if n := underTorque(b); n != 6 {
 		t.Errorf("%d motors under torque after the adapter is back, want all: they kept it", n)
 	}

@@ -5,7 +5,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// leaderFlags describe the leader arm of a run or of teleop.
+// leaderFlags are the flags that describe the leader arm of a run or of teleop.
 type leaderFlags struct {
 	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm, or zenoh:NAME of one on another machine (edge-rt leader), zenoh:NAME@ENDPOINT to dial it: beside a policy, for a person to take the arm over (edge-rt ctl correct). jog: keys and the page's buttons instead." placeholder:"PORT"`
 	LeaderRobot       string        `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
@@ -14,8 +14,8 @@ type leaderFlags struct {
 	Takeover          string        `default:"key" enum:"key,push" help:"How a person takes the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
 }
 
-// leaderPlace returns the leader as one place, with the ports of all its parts; its robot is chosen
-// later, to fit the follower.
+// leaderPlace returns the leader as one place, with the ports of all its parts; the caller chooses its Robot later, to
+// fit the follower.
 func (f *leaderFlags) leaderPlace() device.Place {
 	return device.Place{
 		Bus:         f.Leader.Text(),
@@ -25,8 +25,8 @@ func (f *leaderFlags) leaderPlace() device.Place {
 	}
 }
 
-// leaderPlaces returns the leader arms of a follower's parts, in their order, without the parts that
-// have none.
+// leaderPlaces returns the leader arms of a follower's parts, in the order of the parts. A part without a leader has no
+// place in the result.
 func (f *leaderFlags) leaderPlaces(follower string) ([]device.Place, error) {
 	if !f.Leader.Given() {
 		return nil, nil

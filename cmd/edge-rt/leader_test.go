@@ -71,7 +71,7 @@ func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 	}
 }
 
-// An arm that cannot be a leader is refused before anything moves.
+// A run refuses an arm that cannot be a leader before anything moves.
 func TestLeadersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	b, other := simBus(t), simBus(t)

@@ -29,7 +29,7 @@ type kiwi struct {
 	spins func() []int
 }
 
-// kiwiTick is the period of the runs, slow enough for a busy machine.
+// kiwiTick is the period of the runs, long enough for a busy machine.
 const kiwiTick = 50 * time.Millisecond
 
 func startKiwi(t *testing.T, args ...string) *kiwi {
@@ -94,8 +94,8 @@ func (k *kiwi) await(what string, spins ...int) {
 	rttest.Eventually(k.t, what, func() bool { return slices.Equal(k.spins(), spins) })
 }
 
-// stops waits until a base that has lost its permission at an instant stands, and checks that the
-// referee has seen that in time.
+// stops waits until the base, which has just lost its permission to move, stands still, and checks with the referee
+// that it stopped in time.
 func (k *kiwi) stops(what string) {
 	k.t.Helper()
 	k.await(what, 0, 0, 0)
@@ -110,7 +110,7 @@ func (k *kiwi) check(what string) {
 	}
 }
 
-// Goal: a policy drives LeKiwi, and its base stops in a pause, without a server and at the end.
+// Goal: a policy drives a LeKiwi. The base stops in a pause, when the server is lost, and at the end of the run.
 func TestAPolicyDrivesLeKiwi(t *testing.T) {
 	t.Parallel()
 	k := startKiwi(t, "--max-offline", "10m", "--fallback", "zero")
@@ -131,7 +131,7 @@ func TestAPolicyDrivesLeKiwi(t *testing.T) {
 	rttest.Want(t, underTorque(k.bus), 0, "motors under torque")
 }
 
-// Goal: a base that a killed run drives is limp soon, and one that is held at the end stands.
+// Goal: soon after a run is killed, the base that it drove is limp. A base that a run holds at its end stands still.
 func TestAKilledRunOfLeKiwi(t *testing.T) {
 	rttest.RealTime(t)
 	k := startKiwi(t, "--on-exit", "hold")

@@ -49,7 +49,7 @@ A new arm, step by step:
 
 Exit codes: 0 stopped as asked, 1 broke while running or --http is taken, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
 
-// brief fits on a screen; a test compares its commands and flags with the grammar.
+// brief is the short help, which fits on a screen. A test compares its commands and flags with the grammar.
 const brief = `edge-rt runs a robot arm from a policy that lives on another machine.
 
   edge-rt --fps 60 --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu:7447
@@ -124,7 +124,7 @@ func run(args []string) exit.Code {
 	if done {
 		return code
 	}
-	screen := terminal.New(os.Stderr) // standard error may be a stopped or a broken terminal
+	screen := terminal.New(os.Stderr) // writes to standard error must not block: its terminal may be stopped
 	p.Stderr = screen
 	err := ctx.Run(ctx, screen)
 	c.fail(err)
@@ -133,8 +133,8 @@ func run(args []string) exit.Code {
 	return code
 }
 
-// printed is standard output. stdout is the same for text that may originate from a foreign file, a
-// server or a device: its control sequences are made harmless.
+// printed is standard output. stdout is standard output for text that may be from a foreign file, a server or a device:
+// it makes control sequences harmless.
 var (
 	printed = program.NewOutput(os.Stdout)
 	stdout  = plain.Writer(printed)

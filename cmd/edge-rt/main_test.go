@@ -33,7 +33,7 @@ const (
 	unreachable     = "tcp/127.0.0.1:9" // the discard port: no server listens there
 )
 
-// TestMain builds the program once: the tests run it as a user without a calibration would.
+// TestMain builds the program once. The tests run it as a user without a calibration would.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
@@ -78,7 +78,7 @@ func simBus(t *testing.T) *servosim.Bus {
 	return simBusAt(t, "")
 }
 
-// simBusAt is simBus with a link to the device.
+// simBusAt does the same as simBus, and makes link a link to the device.
 func simBusAt(t *testing.T, link string) *servosim.Bus {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
@@ -90,8 +90,8 @@ func simBusAt(t *testing.T, link string) *servosim.Bus {
 	return b
 }
 
-// startLeanServer starts lean-server at a free endpoint and returns once it serves. The manifest has
-// no endpoints.
+// startLeanServer starts lean-server at a free endpoint, and returns the server and the endpoint once it serves. The
+// manifest must not have endpoints.
 func startLeanServer(t *testing.T, manifest string, args ...string) (server *stagetest.Program, endpoint string) {
 	t.Helper()
 	stagetest.NeedsRuntime(t)
@@ -186,7 +186,7 @@ func TestConfigFilePrecedence(t *testing.T) {
 	refusal{"--config " + path + " --on-exit off", 4, "127.0.0.1:9"}.check(t, "--quiet")
 }
 
-// The help of the program and of each of these commands has an example on a line of its own.
+// The help of the program and of each of these commands has an example on a separate line.
 func TestHelpTeaches(t *testing.T) {
 	for command := range strings.SplitSeq(
 		"|ports|scan|setup-motors|calibrate|monitor|move|teleop|sim-bus|torque|view|replay", "|") {

@@ -13,10 +13,10 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// digestOf returns a digest of a bundle that a test invents.
+// digestOf returns a digest for a fictitious bundle.
 func digestOf(digit string) string { return strings.Repeat(digit, 64) }
 
-// serves makes the server serve the bundle with this digest.
+// serves makes the server serve a bundle with the digest. change may change the server's answers to session requests.
 func (s *holdServer) serves(digest string, change func(*wire.SessionAck)) {
 	s.SetAck(func(a *wire.SessionAck) {
 		a.ModelSHA256 = digest
@@ -32,8 +32,7 @@ func (s *holdServer) restart() {
 	s.Token, _ = s.Net.Token(wire.ServerAliveKey(s.Prefix))
 }
 
-// sources returns, for each digest, the episodes of the actions that it drove the arm by, as the record has
-// them.
+// sources returns from the records in dir, for each bundle's digest, the episodes in which actions of that bundle ran.
 func sources(t *testing.T, dir string) map[string][]uint32 {
 	t.Helper()
 	sessions := map[uint32]string{}
@@ -52,8 +51,8 @@ func sources(t *testing.T, dir string) map[string][]uint32 {
 	return of
 }
 
-// A run with --model-change episode goes on with the model that its server has when it comes back: at once
-// without an episode, else when the episode has ended. No episode has actions of both.
+// A run with --model-change episode continues with another model, if its server has one after an absence: at once if no
+// episode is under way, otherwise when the episode has ended. No episode has actions of both models.
 func TestAnotherModelBeginsBetweenTwoEpisodes(t *testing.T) {
 	t.Parallel()
 	t.Run("without episodes", func(t *testing.T) {
@@ -103,7 +102,7 @@ func (r *process) awaitChunks() {
 	rttest.Eventually(r.t, "chunks", func() bool { return r.status().Chunks > before+2 })
 }
 
-// checkChanged ends a run that has changed from model a to model b.
+// checkChanged ends a run, and checks that it has changed from model a to model b.
 func checkChanged(t *testing.T, r *process, dir string) {
 	t.Helper()
 	r.EndsWith(0, syscall.SIGINT)
@@ -117,7 +116,7 @@ func checkChanged(t *testing.T, r *process, dir string) {
 	}
 }
 
-// A model of other sizes or joints, and one that --expect-model excludes, end the run as before.
+// Another model ends the run as at its start, if the model has other sizes or joints or --expect-model excludes it.
 func TestAnotherModelIsCheckedAsAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// A build without cgo has no JPEG: with a camera it ends before it touches the arm or a server, and
-// without a camera it runs.
+// A build without cgo has no JPEG. With a camera, its run ends before it touches the arm or a server; without a camera,
+// its run works.
 func TestABuildWithoutCgoRefusesCameras(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

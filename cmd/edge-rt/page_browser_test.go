@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// takePictures renews the screenshots of the documents, which show the demo's policy at work:
+// takePictures makes the screenshots of the documents again. They show a run of the demo's policy:
 //
 //	EDGERT_CHROMIUM=1 EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./cmd/edge-rt
 func takePictures(t *testing.T, dir string) {
@@ -28,7 +28,7 @@ func takePictures(t *testing.T, dir string) {
 		word string
 	}{{25 * time.Second, "pause"}, {29 * time.Second, "resume"}, {44 * time.Second, "reset"},
 		{62 * time.Second, "status"}} {
-		// without a viewer meanwhile: the page still gets the last minute when it opens
+		// No viewer is there during this time: the page still gets the last minute when it opens.
 		time.Sleep(time.Until(began.Add(step.at)))
 		if code, _, says := r.ctl(step.word, "--id", "arm"); code != 0 {
 			t.Fatal(says)
@@ -42,8 +42,8 @@ func takePictures(t *testing.T, dir string) {
 	}
 }
 
-// startPaged starts the program with a page on the given port whose token is in a file, and returns
-// the address, token included, that has the buttons.
+// startPaged starts a run with a page on the given port, whose token is in tokenFile. It returns the page's address
+// with the token, at which the page has buttons.
 func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (r *process, address string) {
 	t.Helper()
 	r = edgeCommand(t, []string{"--fps", fps, "--bus", "sim", "--camera", camera + "=sim", "--id", "arm", "--connect",
@@ -115,9 +115,9 @@ func onAPhone(t *testing.T, address string) {
 	}
 }
 
-// Goal: in Debian's Chromium a person sees the last minute as lines, pauses and resumes the arm
-// with buttons, sees both as marks, has to confirm the end of the run, and sees the restarted edge.
-// The token does not stay in the address, and a page without the token has no buttons.
+// Goal: in Debian's Chromium a person sees the last minute as lines, pauses and resumes the arm with buttons, sees a
+// mark for each of the two, has to confirm the end of the run, and sees the restarted edge. The token does not stay in
+// the address, and a page without the token has no buttons.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	s := newHoldServer(t)
@@ -167,7 +167,7 @@ func TestThePageInChromium(t *testing.T) {
 		t.Error("a command that was not confirmed was sent")
 	}
 	onAPhone(t, address)
-	// a late visitor on a phone, without the token
+	// late is a visitor who comes later, on a phone and without the token.
 	late := webpagetest.Open(t, "http://127.0.0.1:"+port+"/", 360, 740, true)
 	late.Wait("past && past.rows.length > 20 && " + marks + ".includes('pause')")
 	if late.Eval("document.getElementById('operate').hidden") != "true" ||
@@ -200,8 +200,8 @@ func TestThePageInChromium(t *testing.T) {
 	}
 }
 
-// A pressed button of the page jogs its joint, and the joint stops after the release, or when the
-// page loses its window.
+// While a person presses a jog button of the page, its joint moves. The joint stops when the person releases the
+// button, or when the page's window loses the focus.
 func TestJogInChromium(t *testing.T) {
 	rttest.RealTime(t)
 	webpagetest.Chromium(t)
@@ -233,8 +233,8 @@ func TestJogInChromium(t *testing.T) {
 	}
 }
 
-// Goal: a robot of two arms has a column for each, with the state of the part, on a phone one below the
-// other; a base has a panel of its own.
+// Goal: the page of a robot with two arms has a column for each arm, with the arm's state; on a phone the columns are
+// one below the other. A base has a separate panel.
 func TestPartsInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	for _, tt := range []struct {

@@ -43,8 +43,8 @@ func get(t *testing.T, url string) (text []byte, head http.Header) {
 	return text, head
 }
 
-// The real program's page shows the state, the joints' positions and the camera pictures: the first
-// camera is encoded for the server, the second is sent raw.
+// The real program's page shows the state, the joints' positions and the camera pictures: The run sends the pictures of
+// the first camera to the server as JPEG, and those of the second camera raw.
 func TestThePageOfARun(t *testing.T) {
 	t.Parallel()
 	for _, quality := range []string{"90", "0"} {
@@ -107,7 +107,7 @@ func TestThePageOfARun(t *testing.T) {
 	}
 }
 
-// checkLive reads a run's stream of edge-rt view --live until every topic has sent a message.
+// checkLive reads the stream that a run sends to edge-rt view --live, until every topic has sent a message.
 func checkLive(t *testing.T, url string) {
 	t.Helper()
 	_, port := stagetest.FreeEndpoint(t)
@@ -159,7 +159,7 @@ func checkLive(t *testing.T, url string) {
 	view.EndsWith(0, syscall.SIGINT)
 }
 
-// checkMetrics compares the metrics of a run with the lists of docs/page.md, and some values.
+// checkMetrics compares the names of a run's metrics with the lists in docs/page.md, and checks some values.
 func checkMetrics(t *testing.T, url string) {
 	t.Helper()
 	text, _ := get(t, url)
@@ -200,7 +200,7 @@ func checkMetrics(t *testing.T, url string) {
 	}
 }
 
-// A page that cannot be served ends the start before the arm is opened.
+// A run that cannot serve its page ends before it opens the arm.
 func TestAPageThatCannotBe(t *testing.T) {
 	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()

@@ -12,7 +12,7 @@ import (
 // places returns the arms of the robot at --bus, one for each of its parts.
 func (r *runFlags) places() ([]device.Place, error) { return r.placesOf("") }
 
-// placesOf is places for one part; an empty part is every part.
+// placesOf returns the arm of one part of the robot; for an empty part it returns the arms of all parts.
 func (r *runFlags) placesOf(part string) ([]device.Place, error) {
 	arm, err := device.Robot(r.Robot)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *runFlags) placeOf(joint string) (device.Place, string, error) {
 		strings.Join(arm.JointNames(), ", "))
 }
 
-// command returns a command with the flags of the robot.
+// command returns the text of a command with the flags that describe the robot.
 func (r *runFlags) command(name string) string {
 	arm, err := device.Robot(r.Robot)
 	if err != nil {
@@ -109,12 +109,12 @@ func (r *runFlags) command(name string) string {
 	return "edge-rt " + name + " " + r.armFlags("").Command(arm)
 }
 
-// partFlag chooses one arm of a robot of several.
+// partFlag is the flag that selects one arm of a robot of several arms.
 type partFlag struct {
 	Part string `help:"Only this arm of a robot of several, such as left; --bus PORT is then its port." placeholder:"NAME"`
 }
 
-// eachPart runs a command for the arms one after the other.
+// eachPart runs a command for the selected arms one after the other. next is the command that it recommends afterwards.
 func (f partFlag) eachPart(flags *cli, next string, run func(context.Context, bringup.Config) error) error {
 	places, err := flags.placesOf(f.Part)
 	if err != nil {

@@ -20,7 +20,7 @@ func (a twoArms) each() []*servosim.Bus { return []*servosim.Bus{a.left, a.right
 // startTwo starts a run on two simulated buses and returns it once both arms are under torque.
 func startTwo(t *testing.T, args ...string) (*process, twoArms) {
 	t.Helper()
-	at := t.TempDir() // links, since an adapter that comes back may have another name
+	at := t.TempDir() // links: after a replug an adapter may have another name
 	a := twoArms{simBusAt(t, at+"/left"), simBusAt(t, at+"/right")}
 	r := edgeCommand(t, []string{"--connect", newHoldServer(t).Endpoint, "--id", "arm", "--request-timeout", "1s",
 		"--fps", "10"}, append([]string{"--robot", "bi_so101",
@@ -89,7 +89,7 @@ func TestAKilledRunReleasesBothArms(t *testing.T) {
 	r.End()
 }
 
-// One arm is unplugged and comes back: the run names it, and goes on with both.
+// When one of two arms is unplugged and comes back, the run names this arm, and continues with both arms.
 func TestOneOfTwoArmsIsUnplugged(t *testing.T) {
 	t.Parallel()
 	r, a := startTwo(t, "--record", "off")
@@ -105,7 +105,7 @@ func TestOneOfTwoArmsIsUnplugged(t *testing.T) {
 	r.EndsWith(0)
 }
 
-// A person takes one of two arms over, with a leader of that arm alone; the other one holds.
+// With a leader for one of two arms, a person takes over that arm; the other arm holds.
 func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 	t.Parallel()
 	at := t.TempDir()
@@ -131,7 +131,8 @@ func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 	r.EndsWith(0)
 }
 
-// One arm has a leader at this machine, the other one of another machine: a person takes either or both.
+// If one arm has a leader on this machine, and the other arm a leader on another machine, a person can take over either
+// arm or both.
 func TestTakeoverByALeaderHereAndOneFarAway(t *testing.T) {
 	t.Parallel()
 	at := t.TempDir()
@@ -192,7 +193,7 @@ func TestTwoLeadersOnAnotherMachine(t *testing.T) {
 		"motors of the leaders under torque")
 }
 
-// Both arms simulated by the run itself: two worlds, one vector.
+// A run can simulate both arms itself: each arm has a world, and one state vector has the joints of both.
 func TestTwoSimulatedArms(t *testing.T) {
 	t.Parallel()
 	rttest.RealTime(t)
@@ -204,7 +205,7 @@ func TestTwoSimulatedArms(t *testing.T) {
 	}
 }
 
-// The flags of a robot of parts are refused with the ones that it wants.
+// A robot of several parts refuses a --bus whose parts or ports are wrong, and the error names the defect.
 func TestPartFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// The real program takes its rate from a policy of 30 actions per second.
+// A run without --fps has the rate of its policy, here 30 actions per second.
 func TestRateIsThePolicys(t *testing.T) {
 	rttest.RealTime(t)
 	for _, c := range []struct {
@@ -41,7 +41,7 @@ func TestRateIsThePolicys(t *testing.T) {
 	}
 }
 
-// atServer returns a run of a second at a server, without a rate.
+// atServer returns a run of one second at a server, without --fps.
 func atServer(t *testing.T, s *holdServer, args ...string) *process {
 	t.Helper()
 	return edgeCommand(t, []string{"--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--duration", "1s", "--rt",

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
-// The ranges beside the flags are those that the program accepts: each flag passes all checks of a
-// run at both ends of its range, and is refused by name just outside it.
+// The program accepts exactly the ranges in the flags' tags. At both ends of its range a flag passes all checks of a
+// run; just outside, the run refuses it with an error that names the flag.
 func TestRanges(t *testing.T) {
 	flags := programtest.CheckRanges(t, programtest.Commands{
 		New:  func() any { return new(cli) },

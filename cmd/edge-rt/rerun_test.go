@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// rerunJudge prints the contents of an .rrd file as Rerun's own reader finds them (0.41).
+// rerunJudge is a Python program that prints the contents of an .rrd file, read by Rerun's own reader (0.41).
 const rerunJudge = `
 import io, json, sys
 from PIL import Image
@@ -35,8 +35,8 @@ for chunk in (c for store in file.recordings() for c in file.stream(store=store)
 print(json.dumps(entities))
 `
 
-// Goal: Rerun's own viewer, as a server without a window, gets a run's pictures, joints, times and log
-// by Rerun's own SDK, and Rerun's reader finds them. When the viewer ends, the stream does.
+// Goal: Rerun's own viewer, as a server without a window, gets a run's pictures, joints, times and log by Rerun's own
+// SDK, and Rerun's reader finds them. When the viewer ends, the stream ends, too.
 func TestRerunShowsARun(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("EDGERT_RERUN")

@@ -159,7 +159,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	return e.EndError(err, printed.Failed())
 }
 
-// unlessEnded returns nil for the error of an opening that ended with its context.
+// unlessEnded returns err, or nil if ctx has ended, because then the end of ctx is the reason why opening failed.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, servo.ErrCanceled)) {
 		return nil
@@ -167,15 +167,15 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// quit ends the process one second after a signal. The arm has been released by then.
+// quit waits for a signal, and ends the process with the code one second later. By then the arm is released.
 func quit(leave <-chan os.Signal, code exit.Code) {
 	<-leave
 	time.Sleep(time.Second) // time to write the summary
 	os.Exit(int(code))
 }
 
-// output is the file of --json. Its first object replaces an earlier file, which a command that ends
-// without one leaves as it is.
+// output is the file of --json. The first object that a command writes replaces an earlier file. A command that ends
+// before it writes an object does not change that file.
 type output struct {
 	name  string   // empty: file is standard output, a device or a pipe
 	file  *os.File // nil: nothing was written yet
@@ -203,7 +203,7 @@ func (o *output) Close() error {
 	return o.file.Close()
 }
 
-// fail writes err to standard output as the JSON of a command that has written none there.
+// fail writes err as JSON to standard output, if --json is - and the command has not written JSON there.
 func (r *runFlags) fail(err error) {
 	if err == nil || r.JSON != "-" || r.wrote {
 		return
@@ -306,7 +306,8 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	return cfg, err
 }
 
-// backoffs sets the waits between attempts to reach the server. A default gives way to a flag.
+// backoffs sets the waits between attempts to reach the server. A flag of the operator takes precedence over the
+// profile's values.
 func (r *runFlags) backoffs(cfg *edge.Config, p uplink.Profile) {
 	first, longest := p.ReconnectInitialBackoff, p.ReconnectMaxBackoff
 	cfg.ReconnectInitialBackoff = program.ValueOr(r.ReconnectInitialBackoff,

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// A signal while the bus is measured is an end as asked, and no absent arm.
+// A signal while the run measures the bus is a normal end, and not the error of an absent arm.
 func TestUnlessEnded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

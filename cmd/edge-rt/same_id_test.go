@@ -19,9 +19,9 @@ import (
 
 const twinDelay = 150 * time.Millisecond
 
-// draftServer answers as LeRobot's draft does: it sends every chunk to all robots of a name, with
-// only the request's header echoed, and late. The first joint's action identifies the request's
-// robot, by its task.
+// draftServer returns a server that answers late and as LeRobot's draft does: it sends every chunk to all robots with
+// the same name, and echoes only the request's header. The action of the first joint shows which robot's request it
+// answers, by the request's task.
 func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 	t.Helper()
 	s := newHoldServer(t)
@@ -42,7 +42,7 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 			counts[1].Add(1)
 		}
 		pending.Go(func() {
-			time.Sleep(twinDelay) // as a slow policy: the other robot's request arrives meanwhile
+			time.Sleep(twinDelay) // like a slow policy, so that the other robot's request arrives before the answer
 			s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 		})
 	})
@@ -51,9 +51,9 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 
 func twinAction(task string) float32 { return map[string]float32{"one": 15, "two": -15}[task] }
 
-// Two robots of one name use a server, 150 ms away, that neither refuses the second nor marks its
-// answers. Each receives the other's answers, with the other's sequence numbers, epochs and
-// episodes, and runs none of their actions.
+// Two robots with the same name use a server, 150 ms away, that does not refuse the second robot and does not mark its
+// answers. Each robot also receives the other robot's answers, with that robot's sequence numbers, epochs and episodes,
+// and runs no action of them.
 func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another test could delay one twin
 	rttest.RealTime(t) // both get ten answers within the run
 	p, answered := draftServer(t)
@@ -86,8 +86,8 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 	}
 }
 
-// Two robots of one name on two hosts use one lean-server: the first keeps the name; the second
-// reports the first's host and does not touch its arm. When the first is silent, a third robot gets
+// Two robots with the same name on two hosts use one lean-server. The first robot keeps the name. The second robot
+// reports the host of the first one and does not touch its own arm. When the first robot is silent, a third robot gets
 // the name at the end of the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
 	rttest.RealTime(t) // within two leases, also on a busy machine
@@ -129,7 +129,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	if s := third.summary(); s.Chunks == 0 || s.ChunksDropped["foreign"] != 0 {
 		t.Errorf("the successor: %d chunks, dropped %v, want chunks and none foreign", s.Chunks, s.ChunksDropped)
 	}
-	first.End(syscall.SIGKILL) // it undeclares nothing, but the kernel closes its link
+	first.End(syscall.SIGKILL) // the process does not undeclare its token, but the kernel closes its link
 	fourth := black("--duration", "1s")
 	if code := fourth.End(); code != 0 || strings.Contains(fourth.Log.String(), want) {
 		t.Errorf("after a kill the next ended with code %d, want 0 and no word of another\n%s", code, fourth.Log)

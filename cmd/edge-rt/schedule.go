@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/program"
 )
 
-// scheduleFlags choose the discipline and the stages after it. A flag that was not given is nil, so
-// that a given flag without a meaning for the schedule is refused.
+// scheduleFlags are the flags that select the discipline and the stages after it. A flag that was not given is nil: so
+// a run can refuse a given flag that has no meaning for the schedule.
 type scheduleFlags struct {
 	Schedule string `default:"drtc" help:"Which discipline decides when to ask and how to merge: drtc (asks early, and again after a lost chunk; the best under faults), rtc and append (LeRobot's engine with and without RTC), async (SmolVLA's client), v1 (the first remote proposal), sync (waits for each chunk). docs/scheduling.md compares them."`
 	Compat   bool   `help:"Behave as the original of the schedule does where ours does better, to compare: a chunk lost there costs --request-timeout, an idle start drops actions, prefixes are filled with zeros."`

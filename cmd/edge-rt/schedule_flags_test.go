@@ -63,8 +63,7 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 	}
 }
 
-// A flag with a meaning for the schedule is accepted, also with its default value or with a
-// meaningful zero.
+// A run accepts a flag that has a meaning for the schedule, also with its default value or with a meaningful zero.
 func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	zero := 0
 	two := 2
@@ -90,7 +89,7 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	}
 }
 
-// A profile sets the limits that no flag sets, and a buffer only where the schedule has one.
+// A profile sets the limits that no flag sets. It sets the buffer only if the schedule has a buffer.
 func TestProfile(t *testing.T) {
 	for _, tt := range []struct {
 		args     string

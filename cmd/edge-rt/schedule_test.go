@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// player is a server with a slow policy. The action of step j is always path(j), so that a test can
-// check the action run on step j whatever the schedule does to chunks.
+// player is a server with a slow policy. The action of step j is always path(j), so that a test can check which action
+// ran on step j for every schedule.
 type player struct {
 	*holdServer
 	old  bool                 // a draft server: no key t, conditioned on both prefixes
@@ -63,8 +63,8 @@ func (p *player) answer(o *wire.Observation) *wire.ActionChunk {
 	return &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, HasT: o.HasT, T: o.T, HasN: o.HasN, N: o.N}
 }
 
-// work makes the server answer one observation at a time, always the newest, each after the time
-// took. No chunk is no answer.
+// work makes the server answer one observation at a time, always the newest, after the time took. If answer returns
+// nil, the server sends no answer.
 func (s *holdServer) work(t *testing.T, took time.Duration, answer func(*wire.Observation) *wire.ActionChunk) {
 	newest := make(chan wire.Sample, 1)
 	s.SetAnswer(func(sample wire.Sample) { // on the transport's one thread
@@ -137,11 +137,11 @@ func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 	return actions
 }
 
-// Each discipline works in the real program: the arm moves, each step runs once with the action
-// that the policy gave for it, and the action's provenance agrees. The arithmetic of the compat
-// schedules, whose originals shift rows, is checked in package chunk.
+// Each discipline works in the real program: the arm moves, each step runs once with the action that the policy gave
+// for it, and the action's provenance agrees. The schedules with Compat shift rows like their originals; the tests of
+// package chunk check them.
 func TestEveryScheduleRunsTheArm(t *testing.T) {
-	rttest.RealTime(t) // a run of five seconds on a busy machine may see two chunks only
+	rttest.RealTime(t) // on a busy machine a run of five seconds may get only two chunks
 	t.Parallel()
 	const d = 5 * time.Second
 	for _, c := range []struct {
@@ -207,7 +207,7 @@ func checkActions(t *testing.T, actions []record.Tick, exact bool) {
 	}
 }
 
-// checkAsked checks the prefixes and steps in the observations.
+// checkAsked checks the prefixes and steps in the observations that the server has received.
 func (p *player) checkAsked(t *testing.T, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,8 +225,8 @@ func (p *player) checkAsked(t *testing.T, name string) {
 	rttest.Want(t, [3]bool{rows > 0, models > 0, spans > 0}, want, "robot rows, model rows, spans sent")
 }
 
-// A server of the draft does not know our optional keys. It gets both prefixes, of equal length, under
-// every schedule.
+// A server that follows the draft does not use our optional keys. Under every schedule it gets the prefix in robot
+// units and in the policy's units, with the same number of rows.
 func TestDraftServerAsPeer(t *testing.T) {
 	for _, name := range []string{"drtc", "rtc", "append"} {
 		t.Run(name, func(t *testing.T) {
@@ -262,9 +262,8 @@ func TestStagesRun(t *testing.T) {
 	if s.Multiplier != 2 || s.Ticks < 2*s.Actions || s.Ticks > 300 || s.Actions < 20 {
 		t.Errorf("multiplier %d, %d ticks, %d actions; want two ticks for each", s.Multiplier, s.Ticks, s.Actions)
 	}
-	// The speed is taken over half a second: on a busy machine two records may have ticks without
-	// an action between them, in which the goal still moves, and other records follow each other
-	// closely.
+	// The test measures the speed over half a second. On a busy machine there may be ticks without an action between
+	// two records, in which the goal still moves, while other records follow each other closely.
 	first := 0
 	for i, a := range actions {
 		for a.At.Sub(actions[first+1].At) > time.Second/2 {

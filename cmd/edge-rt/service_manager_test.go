@@ -75,8 +75,8 @@ func bySystemd(cmd *exec.Cmd) *exec.Cmd {
 	return shell
 }
 
-// Both real programs run under a service manager. The edge starts first, alone: it must not report
-// READY=1 before it has a session with a server.
+// Both real programs run under a service manager. The edge starts before there is a server: it must not report READY=1
+// before it has a session.
 func TestServicesSayWhatIsTrue(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -122,8 +122,8 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	}
 }
 
-// A start may take longer than the manager's start timeout. Like systemd, this manager kills a
-// process that does not ask for more time.
+// A start may take longer than the manager's start timeout. Like systemd, this manager kills a process that does not
+// extend the timeout.
 func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)

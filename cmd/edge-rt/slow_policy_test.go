@@ -9,7 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// slowServer takes longer for each chunk than --request-timeout, which is 1 s here.
+// slowServer returns a server that takes longer for each chunk than --request-timeout, which is 1 s here. With status
+// it answers status queries.
 func slowServer(t *testing.T, status bool) *holdServer {
 	t.Helper()
 	s := newHoldServer(t)
@@ -26,9 +27,9 @@ func slowServer(t *testing.T, status bool) *holdServer {
 	return s
 }
 
-// Goal: the program moves an arm by a policy that takes longer than --request-timeout. A server
-// that answers status queries keeps its session; the answers of a silent server are used although
-// their sessions were given up.
+// Goal: the program moves an arm by a policy that takes longer than --request-timeout. A server that answers status
+// queries keeps its session; the run also uses the answers of a silent server, although it has given up the sessions of
+// their requests.
 func TestASlowServerMovesTheArm(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -51,7 +52,7 @@ func TestASlowServerMovesTheArm(t *testing.T) {
 	}
 }
 
-// Goal: a given limit that the policy can never meet ends the start, with an error that names the
+// Goal: if a flag sets a limit that the policy can never meet, the run ends at its start, with an error that names the
 // flag and a value that works.
 func TestALimitThatNoActionMeets(t *testing.T) {
 	t.Parallel()

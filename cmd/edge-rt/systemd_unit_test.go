@@ -44,8 +44,8 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 	return on
 }
 
-// simBusProcess serves an arm from a process of its own, with extra flags of sim-bus, and returns
-// the link.
+// simBusProcess starts a separate sim-bus process that serves the arm, with extra flags, and returns the link to its
+// device.
 func simBusProcess(t *testing.T, arm string, flags ...string) (link string) {
 	t.Helper()
 	link = filepath.Join(t.TempDir(), arm)
@@ -57,8 +57,8 @@ func simBusProcess(t *testing.T, arm string, flags ...string) (link string) {
 	return link
 }
 
-// A killed edge leaves the motors under torque, since no code of it ran after the kill. The unit's
-// ExecStopPost= releases them, on a bus that is another process.
+// A killed edge leaves the motors under torque, since none of its code runs after the kill. The unit's ExecStopPost=
+// releases them. Another process simulates the bus.
 func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	t.Parallel()
 	// The rate is low, so that a busy machine can keep it.
@@ -73,7 +73,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 		_, reply, _ := r.ctl("status", "--id", "arm")
 		return reply.Chunks >= 3
 	})
-	// arming takes some ticks, and its end cannot be read here: the edge owns the bus
+	// Arming takes some ticks. The test cannot observe its end, because the edge uses the bus.
 	time.Sleep(500 * time.Millisecond)
 	if err := syscall.Kill(-edge.Process.Pid, syscall.SIGKILL); err != nil { // the whole process group
 		t.Fatal(err)

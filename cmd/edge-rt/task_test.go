@@ -11,9 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// The real programs serve a Pi0.5, which reads its task, to a simulated arm: the run begins with
-// --task, an operator gives it another task, and a task that the policy cannot read changes
-// nothing.
+// A real server serves a Pi0.5, a policy that reads a task, to a real run on a simulated arm. The run begins with
+// --task, an operator sets another task, and a task that the policy cannot read changes nothing.
 func TestTaskOfARun(t *testing.T) {
 	t.Parallel()
 	bundle := absolute(t, "../../testdata/pi05")

@@ -20,7 +20,7 @@ func TestRunOnAStoppedTerminal(t *testing.T) {
 	}
 	r := runOn(t, newHoldServer(t), b, "--duration", "3s")
 	r.Stderr = program
-	// a busy machine may add an exit code of its own
+	// On a busy machine the run may end with another exit code.
 	if code := r.Start().End(); code < 0 || underTorque(b) != 0 {
 		t.Errorf("exit code %d, %d motors under torque", code, underTorque(b))
 	}

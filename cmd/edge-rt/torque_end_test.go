@@ -59,8 +59,8 @@ func awaitTorque(t *testing.T, b *servosim.Bus, want int) {
 	rttest.Eventually(t, "torque", func() bool { last = underTorque(b); return last == want })
 }
 
-// instead returns a test's own flags and those flags of its helper, each followed by a value, that
-// the test does not give itself: no flag is given twice.
+// instead returns the flags own of a test, after those flags in helpers that own does not have, so that no flag is
+// given twice. In helpers each flag has a value.
 func instead(helpers, own []string) (all []string) {
 	for i := 0; i < len(helpers); i += 2 {
 		if !slices.Contains(own, helpers[i]) {
@@ -77,14 +77,14 @@ type process struct {
 	file string // of --json
 }
 
-// edgeCommand returns a run, not yet started, whose flags are those of a helper and the test's own.
+// edgeCommand returns a run, not yet started, with the flags that instead returns.
 func edgeCommand(t *testing.T, helpers []string, own ...string) *process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "run.json")
 	return &process{stagetest.Command(t, binary, instead(append(helpers, "--json", file), own)...), t, file}
 }
 
-// runOn returns a run on a simulated bus at a fake server, not yet started, slow enough for a busy
+// runOn returns a run, not yet started, on a simulated bus and with a fake server. Its rate is low enough for a busy
 // machine.
 func runOn(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *process {
 	t.Helper()
@@ -116,7 +116,7 @@ func (r *process) summary() (s edge.Summary) {
 	return s
 }
 
-// beside returns another command of edge-rt with the run's state directory.
+// beside returns another command of edge-rt, with the same state directory as the run's.
 func (r *process) beside(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Env = r.Env
@@ -148,8 +148,8 @@ func (s *holdServer) comeBackAsAnother() {
 // encoderFault is a bit of a Feetech servo's status; built-in robots stop on it.
 const encoderFault = 1 << 1
 
-// However a run with the arm under torque ends, the arm is released, or held where --on-exit asks
-// for that, and the summary has the reason.
+// However a run with the arm under torque ends, the run releases the arm, or holds it with --on-exit hold, and the
+// summary has the reason of the end.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	t.Parallel()
 	type stand struct {

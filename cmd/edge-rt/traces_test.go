@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// traced is a span as a collector gets it.
+// traced is a span in the form in which a collector receives it.
 type traced struct {
 	service                             string
 	TraceID, SpanID, ParentSpanID, Name string
@@ -25,7 +25,8 @@ func (s *traced) took() int64 {
 	return end - start
 }
 
-// newCollector returns the address of a collector, and its traces: spans by name.
+// newCollector starts a collector and returns its address. traces returns the spans that it has received, by trace and
+// name.
 func newCollector(t *testing.T) (address string, traces func() map[string]map[string]traced) {
 	t.Helper()
 	var mu sync.Mutex
@@ -63,7 +64,8 @@ func newCollector(t *testing.T) (address string, traces func() map[string]map[st
 	}
 }
 
-// A request is one trace of both programs: the server's spans are parts of the robot's, and no longer.
+// Both programs report a request in one trace: the server's spans are parts of the robot's span, and together not
+// longer.
 func TestARequestIsOneTrace(t *testing.T) {
 	t.Parallel()
 	collector, traces := newCollector(t)
@@ -81,7 +83,7 @@ func TestARequestIsOneTrace(t *testing.T) {
 		serve := spans["serve"]
 		infer := spans["infer"]
 		if request.SpanID == "" || serve.SpanID == "" {
-			continue // the last one, or the first of a server whose answer came too late
+			continue // incomplete: the last trace, or a first trace with a late answer
 		}
 		whole++
 		if request.service != "edge-rt" || serve.service != "lean-server" || request.ParentSpanID != "" ||
@@ -99,7 +101,7 @@ func TestARequestIsOneTrace(t *testing.T) {
 	}
 }
 
-// An address that is none of a collector is refused before an arm moves.
+// A run refuses an address that cannot be a collector's before the arm moves.
 func TestTracesRefuseAWrongAddress(t *testing.T) {
 	t.Parallel()
 	r := edgeCommand(t, []string{"--bus", "sim", "--connect", "tcp/127.0.0.1:1", "--traces", "collector:4318"})

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// torqueOffWithin is the longest time after its last tick for which a hung run's arm may be stiff:
-// two seconds without a tick, and 0.6 s, a poll included, for the rest.
+// torqueOffWithin is the longest time from the last tick of a hung run until its arm is limp: two seconds without a
+// tick, and 0.6 s for a poll, the kill and the release.
 const torqueOffWithin = 2600 * time.Millisecond
 
-// checkHungEnd fails the test unless the arm of a run that hangs from now on becomes limp in time, and
-// the run ends.
+// checkHungEnd calls hang, which makes the run hang, and checks that the arm becomes limp in time and that the run
+// ends.
 func checkHungEnd(r *process, b *servosim.Bus, hang func(), reap ...func()) {
 	r.t.Helper()
 	began := time.Now()
@@ -59,7 +59,7 @@ func checkHolds(r *process, b *servosim.Bus) {
 	awaitNoWatchdog(r.t, b.Path())
 }
 
-// Stops of less than two seconds are tolerated, again and again: a host that stalls, a debugger's
+// The watchdog tolerates repeated stops of less than two seconds, for example by a host that stalls or a debugger's
 // breakpoint.
 func TestAShortStopIsBorne(t *testing.T) {
 	rttest.RealTime(t)
@@ -75,7 +75,7 @@ func TestAShortStopIsBorne(t *testing.T) {
 	checkHolds(r, b)
 }
 
-// Ctrl-Z does not stop the run; the log names the alternatives.
+// Ctrl-Z does not stop the run; instead the log recommends other commands.
 func TestCtrlZIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -146,7 +146,7 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// The other commands that hold an arm have a tick and a watchdog, too.
+// The watchdog also ends other commands that hold an arm, when they are stopped.
 func TestStoppedCommandsAreEnded(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

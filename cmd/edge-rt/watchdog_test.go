@@ -61,7 +61,7 @@ func (r *process) awaitRelease(b *servosim.Bus) {
 	awaitNoWatchdog(r.t, b.Path())
 }
 
-// A killed edge's arm is released all the same, and no process of the edge is left.
+// The watchdog releases the arm of a killed edge, and no process of the edge is left.
 func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -92,7 +92,7 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 			r := startArmed(t, newHoldServer(t), b, "--quiet", "--on-exit", "hold", "--bus", link)
 			away[0](b)
 			r.Process.Kill()
-			time.Sleep(1500 * time.Millisecond) // long enough for a watchdog that wrongly gives up
+			time.Sleep(1500 * time.Millisecond) // so long that a watchdog which wrongly gives up would have ended
 			away[1](b)
 			r.awaitRelease(b)
 			awaitNoWatchdog(t, link)
@@ -157,7 +157,7 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	}
 }
 
-// otherCommands are those that hold an arm beside a policy's run.
+// otherCommands returns the commands, other than a policy's run, that hold an arm.
 func otherCommands(t *testing.T) [][]string {
 	t.Helper()
 	return [][]string{
@@ -166,7 +166,7 @@ func otherCommands(t *testing.T) [][]string {
 	}
 }
 
-// startOther starts such a command and returns it once the arm is under torque.
+// startOther starts one of otherCommands and returns it once the arm is under torque.
 func startOther(t *testing.T, b *servosim.Bus, args []string) *process {
 	t.Helper()
 	r := &process{Program: stagetest.Command(t, binary, append(args, "--bus", b.Path(), "--calibration",
@@ -176,14 +176,13 @@ func startOther(t *testing.T, b *servosim.Bus, args []string) *process {
 	return r
 }
 
-// The watchdog process of an edge that ends by itself ends too, and leaves the arm in the state in
-// which the edge left it.
+// When an edge ends without a kill, its watchdog process ends, too, and leaves the arm as the edge left it.
 func TestWatchdogEndsWithTheEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
 	r, _ := startWatched(t, b)
 	r.SignalGroup(syscall.SIGINT) // Ctrl-C
-	// it writes its table, and no process of it writes anything else
+	// The run writes its table, and neither it nor its watchdog process writes anything else.
 	if code, text := r.End(), r.Log.String(); code != 0 || !strings.HasPrefix(text, "robot ") ||
 		!strings.HasSuffix(text, "stopped by signal\n") {
 		t.Errorf("the edge ends with %d and says %q", code, text)

@@ -6,8 +6,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// When edge-rt why cannot answer, it names the input that it needs, with the exit code of the one
-// table.
+// When edge-rt why cannot answer, it names the input that it needs, with the right exit code of internal/exit.
 func TestWhyRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,14 +11,13 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// Goal: under each attack of hostile nodes, one after the other, the real server, whose collector
-// is off, takes at most 64 MiB above its idle size, and a robot that requests chunks meanwhile gets
-// them.
+// Goal: under each attack of hostile nodes, one after the other, the real server, whose collector is off, takes at most
+// 64 MiB above its idle size, and a robot that requests chunks during the attack gets them.
 func TestMemoryUnderAttack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	rttest.RealTime(t) // the collector keeps the bound only where it gets the processor
+	rttest.RealTime(t) // memory stays in its bound only if the collector has a processor
 	r, network, _ := serve(t, "--quiet")
 	arm := newArm(t, network)
 	for range 20 {

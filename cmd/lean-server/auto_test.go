@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// The real server with max_sessions: auto admits as many robots as it announces, more or less as
-// its own measurements move, and its refusal contains the measurement.
+// A real server with max_sessions: auto admits as many robots as it announces. This number follows the server's
+// measurements, and a refusal contains the measurement.
 func TestAutoWithTheDemoPolicy(t *testing.T) {
 	rttest.RealTime(t)
 	r, network, prefix := serve(t, "--quiet", "--manifest", writeManifest(t,

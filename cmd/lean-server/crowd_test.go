@@ -13,14 +13,14 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// crowd holds the sessions that one link opens under as many names, and floods.
+// crowd is a link that has opened many sessions, each under another name, and floods them with observations.
 type crowd struct {
 	open    []wire.Publisher
 	refused string // text of the last refusal
 	body    []byte
 }
 
-// crowd opens n sessions, or as many as the server allows. Their observations are like body.
+// crowd returns a crowd of n sessions, or as many as the server allows. It will send body as the observations.
 func (r *running) crowd(n int, body wire.Observation) *crowd {
 	r.t.Helper()
 	network, prefix := r.dial()
@@ -64,9 +64,9 @@ func (c *crowd) flood(perS int, over <-chan struct{}) {
 	}
 }
 
-// Goal: one link cannot take the server from the others. It opens 290 sessions and floods them with
-// observations of 640x480 raw pictures with short runways; two robots on links of their own go on
-// as before, the server's memory hardly grows, and the link's memory is free soon after its end.
+// Goal: one link cannot take the server from the others. It opens 290 sessions and floods them with observations of
+// 640x480 raw pictures with short runways; two robots on other links get chunks as before, the server's memory hardly
+// grows, and the memory for the link is free soon after the link's end.
 func TestOneLinkAmongRobots(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

@@ -14,8 +14,9 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// Goal: a device that this machine lacks is an error with the line, the cure and an exit code
-// that nothing restarts, or the CPU computes instead and the report has the reason.
+// Goal: if this machine lacks the device, the server ends with an error that has the manifest's line and the remedy,
+// and with an exit code after which systemd does not restart it. Otherwise the CPU computes instead, and the report has
+// the reason.
 func TestDevice(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	_, library := policy.RuntimeVersion()
@@ -24,7 +25,7 @@ func TestDevice(t *testing.T) {
 	for _, tt := range []struct {
 		keys string
 		code int
-		says string // of the error; of the report when the code is 0
+		says string // part of the error, or, when the code is 0, of the report
 	}{
 		{"device: auto", 0, "cpu|" + absent},
 		{"device: cuda\n  fallback: cpu", 0, "cpu|" + absent},
@@ -49,8 +50,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Goal: a SIGTERM while one inference takes longer than the drain waits ends the program in bounded
-// time with 0: the inference is terminated.
+// Goal: after a SIGTERM, a program whose inference takes longer than the drain waits terminates the inference, and ends
+// in bounded time with code 0.
 //
 // testdata/hang.pb is the part of a graph that adds to the policy's chunk the result, 0, of a loop
 // of max(0, largest state - 1e6) * 1e12 turns.

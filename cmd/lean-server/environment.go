@@ -13,17 +13,16 @@ import (
 	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
-// environmentFile is the name of a file beside an installed manifest; the unit reads it by
-// EnvironmentFile=. A person's `lean-server check` must see the same variables, or it checks other
-// settings.
+// environmentFile is the name of a file beside an installed manifest; the unit reads it by EnvironmentFile=. A person's
+// `lean-server check` must have the same variables; otherwise it would check other settings than the service's.
 const environmentFile = "environment"
 
-// maxEnvironment is far more than a few variables need.
+// maxEnvironment is the largest size of this file in bytes, far more than a few variables need.
 const maxEnvironment = 64 << 10
 
-// loadEnvironment sets the variables of the file beside the manifest that are not set yet. It runs
-// before the command line is parsed, because LEAN_SERVER_ variables are flags. In the service
-// itself they are set already.
+// loadEnvironment sets the variables of the file beside the manifest that are not set yet. It runs before the command
+// line is parsed, because LEAN_SERVER_ variables are flags. In the service itself systemd has set the variables
+// already.
 func loadEnvironment(args []string, stderr io.Writer) error {
 	manifest := manifestOf(args)
 	if manifest == "" || notify.Managed() {
@@ -37,7 +36,7 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
-	// root alone may read it: the service has variables that this user does not see
+	// Only root may read the file: the service has variables that this user cannot read.
 	case errors.Is(err, os.ErrPermission):
 		fmt.Fprintf(stderr, "lean-server: %s has the service's variables, and this user may not read it: this "+
 			"command runs without them\n", path)
@@ -60,7 +59,8 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	return nil
 }
 
-// manifestOf returns the manifest of a command line, or of the variable; empty without either.
+// manifestOf returns the path of the manifest from the command line, or from the environment variable; empty if neither
+// has it.
 func manifestOf(args []string) string {
 	for i, arg := range args {
 		if value, ok := strings.CutPrefix(arg, "--manifest="); ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// A check by hand sees the variables that the unit gives the service.
+// `lean-server check` by a person uses the variables that the unit sets for the service.
 func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 	manifest, bundle := copiedBundle(t)
 	for _, tt := range []struct {
@@ -35,7 +35,7 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 	}
 }
 
-// A folder called environment, or a missing file, does not keep the manifest from being served.
+// The server serves the manifest also if environment is a folder or does not exist.
 func TestAFolderCalledEnvironmentIsNoFileOfVariables(t *testing.T) {
 	dir := t.TempDir()
 	rttest.Do(t, os.Mkdir(filepath.Join(dir, environmentFile), 0o755))

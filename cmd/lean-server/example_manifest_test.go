@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// The shipped manifest serves a bundle beside it, and the server accepts every key that it shows as
-// a comment.
+// The shipped manifest serves a bundle in its folder, and the server accepts every key that is in the manifest's
+// comments.
 func TestTheExampleManifestServes(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	text := rttest.Must(os.ReadFile("../../examples/server.yaml"))(t)

@@ -59,7 +59,7 @@ Examples:
 
 Exit codes: 0 stopped by a signal, 1 failed while running or a port is in use, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers, no GPU was found, or the policy's own server is absent.`
 
-// brief fits on a screen; a test compares its commands and flags with the grammar.
+// brief is the short help, which fits on a screen. A test compares its commands and flags with the grammar.
 const brief = `lean-server serves one exported policy to many robots.
 
   lean-server --manifest server.yaml            serve the manifest's policy
@@ -174,7 +174,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	repeated(overrides, plain.Writer(os.Stderr))
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
 	if command != "serve" {
-		c.Audit, c.Traces = "", "" // it comes from a variable or --config: without serving there is nothing to audit
+		c.Audit, c.Traces = "", "" // from a variable or --config; only serve uses them
 	}
 	cfg, err := c.config()
 	switch {
@@ -227,7 +227,7 @@ func (f *flags) demo() error {
 	return nil
 }
 
-// repeated warns of keys that the command line sets several times, as of other flags.
+// repeated prints a warning for each manifest key that the command line sets to several values.
 func repeated(overrides []manifest.Override, stderr io.Writer) {
 	last := map[string]string{}
 	for _, o := range overrides {
@@ -320,7 +320,7 @@ func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Te
 	}
 	switch {
 	case errors.Is(printed, syscall.EPIPE):
-		printed = nil // lean-server | head: it served to the end nevertheless
+		printed = nil // lean-server | head: not an error, as it has served to the end
 	case printed != nil:
 		printed = fmt.Errorf("standard output: %w", printed)
 	}
@@ -371,7 +371,7 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	return errors.Join(err, c.writeJSON(replayed, stdout))
 }
 
-// acl prints a router's rules, completely or not at all.
+// acl prints a router's rules, or writes them to --output. If it fails, it writes no part of them.
 func (c *cli) acl(cfg manifest.Config, stdout io.Writer) error {
 	var text bytes.Buffer
 	if err := server.RouterRules(cfg, &text); err != nil {
@@ -406,8 +406,8 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 	return nil
 }
 
-// codeOf returns the exit code of an error of package server: exit.Config for errors that an
-// operator must correct. A port in use is a failure, because it may be free in a moment.
+// codeOf returns the exit code of an error of package server: for example exit.Config for errors that an operator must
+// correct. A port in use is exit.Failure, because it may be free in a moment.
 func codeOf(err error) exit.Code {
 	for _, known := range []struct {
 		err  error

@@ -96,7 +96,7 @@ func writeManifest(t *testing.T, text string) string {
 	return stagetest.WriteFile(t, t.TempDir(), "server.yaml", text)
 }
 
-// demoBundle is the line of a manifest that names the demo's bundle.
+// demoBundle returns the line of a manifest that names the demo's bundle.
 func demoBundle(t *testing.T) string {
 	t.Helper()
 	bundle := rttest.Must(filepath.Abs(demo + "/bundle"))(t)
@@ -156,7 +156,7 @@ func TestDemoOutsideAnInstallation(t *testing.T) {
 	}
 }
 
-// Bad input ends the program with one clear line and a code.
+// With --demo and no manifest, the configuration is the demo's, for each robot that has a demo.
 func TestDemoHasItsOwnManifest(t *testing.T) {
 	t.Chdir("../..")
 	for robot, suffix := range map[string]string{"": "", "so101": "", "bi_so101": "-bi_so101", "lekiwi": "-lekiwi"} {
@@ -168,7 +168,7 @@ func TestDemoHasItsOwnManifest(t *testing.T) {
 	}
 }
 
-// A key of the manifest that flags set to two values is reported, as any other flag is.
+// The server warns of a manifest key that flags set to two values, as of any other flag that is given twice.
 func TestAKeyIsGivenTwice(t *testing.T) {
 	var said strings.Builder
 	_, overrides, err :=
@@ -208,7 +208,7 @@ func TestBadInput(t *testing.T) {
 			"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n"), 3,
 			"server.yaml:4:|none.pem|no such file"},
 		{good + "--health-port " + port, 1, "health_port|" + port + "|in use"},
-		// Also without ONNX Runtime: the port is checked before the policy is loaded.
+		// The server checks the port before it loads the policy, so it reports the port even without ONNX Runtime.
 		{good + "--health-port 0 --ort /nowhere --listen tcp/127.0.0.1:" + port, 1,
 			"listen_endpoints|" + port + "|in use|--listen"},
 		{text("model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n"), 3,
@@ -232,7 +232,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		tt.check(t, "--quiet")
 	}
-	// The instructions for getting ONNX Runtime are several lines after the first one.
+	// The instructions for getting ONNX Runtime are several lines, after the line of the error.
 	code, _, stderr := leanServer(t, nil, "--quiet", "--manifest", demoManifest, "--ort", "/nowhere/libonnxruntime.so")
 	if code != 3 {
 		t.Errorf("no ONNX Runtime: code %d, want 3", code)
@@ -257,14 +257,14 @@ func TestBrokenBundles(t *testing.T) {
 	} {
 		refusal{"--manifest " + brokenBundle(t, tt.file, tt.change), 3, tt.says}.check(t, "--quiet")
 	}
-	// A file that does not match its digest is refused before ONNX Runtime is searched for.
+	// The server refuses a file that does not match its digest before it searches for ONNX Runtime.
 	manifest, bundle := copiedBundle(t)
 	rttest.Do(t, os.Truncate(bundle+"/policy.onnx", 1000))
 	refusal{"check --ort /nowhere --manifest " + manifest, 3, "policy.onnx|sha256"}.check(t)
 }
 
-// An ONNX Runtime of another version, or a library that only claims the right one, is refused
-// before it runs anything.
+// The server refuses an ONNX Runtime of another version, or a library that falsely reports the right version, before it
+// runs anything of it.
 func TestWrongRuntime(t *testing.T) {
 	const source = `struct base { const void *(*get_api)(unsigned); const char *(*get_version)(void); };
 static const void *get_api(unsigned v) { return 0; }
@@ -302,7 +302,7 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 	}
 }
 
-// The program's exit codes are those of the page and of --help.
+// The documentation and --help list exactly the program's exit codes.
 func TestExitCodesAreDocumented(t *testing.T) {
 	page := rttest.Must(os.ReadFile("../../docs/server.md"))(t)
 	_, table, _ := strings.Cut(string(page), "## Exit codes")
@@ -347,8 +347,8 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 		r.Cameras[0] != "observation.images.top 120x160" {
 		t.Errorf("report = %+v", r)
 	}
-	// picture; state, noise, prefix, both chunks, beta and sigma_d; prefix_len, delay, prefix_end,
-	// rtc_mode, schedule
+	// row is the number of bytes for a robot: its picture; state, noise, prefix, both chunks, beta and sigma_d;
+	// prefix_len, delay, prefix_end, rtc_mode and schedule.
 	const row = 120*160*3 + 4*(6+50*6+50*6+2*50*6+2) + 8*5
 	if r.TensorBytes < row || r.TensorBytes%row != 0 {
 		t.Errorf("%d bytes of tensors, want rows of %d", r.TensorBytes, row)
@@ -357,8 +357,8 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 		float64(r.TensorBytes)/(1<<20)))
 }
 
-// A name on the hub is no folder of this machine: the server fetches nothing, and its error
-// explains how to make a bundle of it.
+// If the manifest has the name of a model on the hub instead of a folder, the server fetches nothing, and its error
+// explains how to make a bundle of the model.
 func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 	const export = "edgert-export pick pick-bundle --dataset-info meta/info.json"
 	for _, tt := range []struct {
@@ -397,8 +397,7 @@ func TestCheckShowsTheFronts(t *testing.T) {
 	}
 }
 
-// Files that are not part of the bundle change neither its digest nor its content: check names them
-// once.
+// Files in a bundle's folder that are not part of the bundle do not change its digest, and check names them once.
 func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	manifest, bundle := copiedBundle(t)
@@ -438,7 +437,7 @@ func TestCheckNamesABundleForSimulation(t *testing.T) {
 	}
 }
 
-// The variables of a server that is being set up name its audit file, too: only serving creates it.
+// Only serve creates the audit file. Other commands do not, although the same variables name the file.
 func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	dir := t.TempDir()
@@ -493,7 +492,7 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
-// serve starts such a program and returns it once it serves, with a link to it and its prefix.
+// serve starts the program that command returns, and returns it once it serves, with a link to it and its key prefix.
 func serve(t *testing.T, args ...string) (r *running, network wire.Session, prefix string) {
 	t.Helper()
 	r = start(t, args...)
@@ -522,7 +521,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// page returns the HTTP status of a page and its text, 0 without an answer.
+// page returns the HTTP status of a page and the page's text; code is 0 if the server does not answer.
 func (r *running) page(name string) (code int, text string) {
 	response, err := http.Get(r.health + name)
 	if err != nil {
@@ -559,8 +558,8 @@ func (r *running) metrics() map[string]float64 {
 	return all
 }
 
-// end sends sig and expects a clean end without a listening socket left. It returns how long that
-// took.
+// end sends sig, and checks that the program ends with code 0 and no socket is left that listens. It returns the time
+// until the end.
 func (r *running) end(sig os.Signal) (took time.Duration) {
 	r.t.Helper()
 	code, took := r.leave(sig)
@@ -578,7 +577,7 @@ func (r *running) end(sig os.Signal) (took time.Duration) {
 	return took
 }
 
-// leave sends sig and returns the exit code, and how long the end took.
+// leave sends sig, and returns the exit code and the time until the end.
 func (r *running) leave(sig os.Signal) (code int, took time.Duration) {
 	r.t.Helper()
 	began := time.Now()
@@ -618,8 +617,8 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 	}
 }
 
-// lean-server | head: the reader of the log has left, and no reader takes the table at the end. The
-// server served to the end.
+// In lean-server | head, the reader of the log has ended, and no reader takes the table at the end. The server still
+// serves until its signal, and ends without an error.
 func TestServerOutlivesItsReader(t *testing.T) {
 	pipe, out, err := os.Pipe()
 	rttest.Do(t, err)
@@ -658,15 +657,15 @@ func (r *running) dial() (network wire.Session, prefix string) {
 	return network, service.Prefix()
 }
 
-// The real program over real TCP with the real policy: every observation gets its chunk, the
-// trained prefix is honoured to the bit that matters, the robot gets an event when the server
-// leaves, and the whole process allocates next to nothing per request.
+// The real program over real TCP with the real policy: every observation gets its chunk, the chunk begins with the
+// trained prefix, the robot gets an event when the server ends, and the whole process allocates almost nothing per
+// request.
 func TestServesTheDemoPolicy(t *testing.T) {
 	serveDemo(t)
 }
 
-// The same with audit and captures: one audit line for each request, the newest requests captured,
-// and each capture answered byte for byte again.
+// The same with audit and captures: there is one audit line for each request, the server captures the newest requests,
+// and a replay of each capture gives the same answer byte for byte.
 func TestServesOnTheRecord(t *testing.T) {
 	const captures = 12
 	dir := t.TempDir()
@@ -710,8 +709,8 @@ func TestServesOnTheRecord(t *testing.T) {
 
 const demoRequests = 400
 
-// serveDemo requests chunks of the demo policy and stops the server, which must have allocated at
-// most one object for two requests meanwhile.
+// serveDemo requests chunks of the demo policy and stops the server. It checks that the server has allocated at most
+// one object for two requests.
 func serveDemo(t *testing.T, args ...string) {
 	t.Helper()
 	r, network, _ := serve(t, args...)
@@ -737,8 +736,8 @@ func serveDemo(t *testing.T, args ...string) {
 		s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
 		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, demoRequests)
 	}
-	// Opening the session and the links allocates, and so do buffers while they grow and the
-	// runtime when it starts a thread; rt.ReadHeap counts whole spans. A request must not allocate.
+	// Opening the session and the links allocates, and so do buffers while they grow and the runtime when it starts a
+	// thread; rt.ReadHeap counts whole spans. A request itself must not allocate.
 	if s.PathMallocs > demoRequests/2 {
 		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests,
 			demoRequests/2)
@@ -750,7 +749,7 @@ func serveDemo(t *testing.T, args ...string) {
 		s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
 }
 
-// The manifest's limits refuse sessions, over TCP from the real program.
+// The real program refuses sessions over TCP by the limits in its manifest.
 func TestSessionRefusals(t *testing.T) {
 	r, network, prefix := serve(t, "--manifest", writeManifest(t, demoBundle(t)+`default_task: "around the post"
 pin_task: true
@@ -788,7 +787,7 @@ clients: [arm-1, arm-2]
 	}
 }
 
-// demoOpen returns an open that fits the demo policy.
+// demoOpen returns a request for a session that fits the demo policy.
 func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 	t.Helper()
 	bundle := rttest.Must(policy.LoadBundle(filepath.Join(demo, "bundle")))(t)
@@ -831,7 +830,7 @@ func newArmNamed(t *testing.T, network wire.Session, uuid string) *arm {
 	return a
 }
 
-// joinArm opens a session for chunks of that many rows.
+// joinArm opens a session and returns an arm that receives chunks of rows rows.
 func joinArm(t *testing.T, network wire.Session, open wire.SessionOpen, rows int) *arm {
 	t.Helper()
 	r := rttest.Must(stage.OpenFakeRobot(t.Context(), network, open, rows))(t)
@@ -864,7 +863,7 @@ func (a *arm) answer() wire.ActionChunk {
 	return a.Chunk
 }
 
-// A command that fails before it has a result writes how it ended as JSON.
+// A command that fails before it has a result writes JSON that describes its end.
 func TestJSONOfAFailure(t *testing.T) {
 	for _, command := range []string{"check", "plan", "replay captures", "serve"} {
 		args := append(strings.Fields(command), "--manifest", filepath.Join(t.TempDir(), "none.yaml"), "--json", "-")

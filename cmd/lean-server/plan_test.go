@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// The whole command with the demo policy: its measurements, simulations and results are consistent,
-// and impossible robots are refused.
+// With the demo policy, the measurements, simulations and results of the command plan are consistent, and the command
+// refuses impossible robots.
 func TestPlan(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	manifest := []string{"plan", "--manifest", demoManifest, "--round-trip", "5ms,20ms"}

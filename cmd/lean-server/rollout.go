@@ -47,7 +47,7 @@ type rolloutBlock struct {
 	Keep   []string `json:"keep"`             // robots that never get it
 }
 
-// rollout changes the manifest as asked, and shows the roll-out of the manifest and of its server.
+// rollout changes the manifest as the command line requests, and prints the roll-out of the manifest and of its server.
 func (c *cli) rollout(cfg manifest.Config, stdout io.Writer) error {
 	a := &c.Rollout
 	change, err := a.change(&cfg)
@@ -71,7 +71,7 @@ func (c *cli) rollout(cfg manifest.Config, stdout io.Writer) error {
 		Keep:   append([]string{}, r.Keep...),
 	}}
 	live, absent := rolloutOf(&cfg)
-	// the server looks at its manifest once in this time
+	// The server reads its manifest once every rollout.Poll.
 	for end := time.Now().Add(2 * rollout.Poll); change != nil && absent == nil && !follows(live, r) &&
 		time.Now().Before(end); live, absent = rolloutOf(&cfg) {
 		time.Sleep(rollout.Poll / 4)
@@ -88,7 +88,7 @@ func (c *cli) rollout(cfg manifest.Config, stdout io.Writer) error {
 	return errors.Join(err, c.writeJSON(report, stdout))
 }
 
-// change returns the change of the manifest that was asked for; nil: none.
+// change returns the function that changes the manifest as the command line requests; nil: no change.
 func (a *rolloutArgs) change(cfg *manifest.Config) (func(*manifest.Rollout), error) {
 	usage := func(format string, args ...any) (func(*manifest.Rollout), error) {
 		return nil, exit.Errorf(exit.Usage, "rollout "+a.Action+": "+format, args...)
@@ -130,8 +130,8 @@ func (a *rolloutArgs) change(cfg *manifest.Config) (func(*manifest.Rollout), err
 	}, nil
 }
 
-// set returns the change of rollout set. A bundle with a damaged or missing file is refused here; the server replays
-// its golden sets.
+// set returns the change of rollout set. It refuses a bundle with a damaged or missing file. It does not replay the
+// golden sets; the server does.
 func (a *rolloutArgs) set() (func(*manifest.Rollout), error) {
 	dir := a.Bundle
 	if dir != "" {
@@ -159,7 +159,7 @@ func (a *rolloutArgs) set() (func(*manifest.Rollout), error) {
 	}, nil
 }
 
-// follows reports whether a server has taken the block of the manifest.
+// follows reports whether the server has taken over the roll-out of the manifest.
 func follows(live *server.LiveRollout, r *manifest.Rollout) bool {
 	return live.Bundle == r.Model.RepoOrPath && live.Share == r.Share && slices.Equal(live.Robots, r.Robots) &&
 		slices.Equal(live.Keep, r.Keep)
@@ -170,7 +170,7 @@ const (
 	statusMax     = 8 << 20 // bytes of a server's page
 )
 
-// rolloutOf asks the manifest's server on this machine for its roll-out.
+// rolloutOf returns the roll-out of the server that serves the manifest on this machine.
 func rolloutOf(cfg *manifest.Config) (*server.LiveRollout, error) {
 	host, port, err := net.SplitHostPort(cfg.HealthAddress())
 	if err != nil {

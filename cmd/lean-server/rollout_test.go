@@ -59,13 +59,13 @@ func (r *running) awaitRollout(manifest, what string, ok func(*server.LiveRollou
 	return live.Rollout
 }
 
-// firstChunk is the most ticks of an episode, on a busy machine, that wait for its first chunk.
+// firstChunk is the largest number of ticks that an episode waits for its first chunk on a busy machine.
 const firstChunk = 5
 
-// Goal: real programs. Robots with episodes get a new model between two of them and give it back (moves); those without
-// --model-change episode keep theirs to their end (keeps), and none of a third kind, which streams without episodes,
-// starves meanwhile. A first chunk of an episode is awaited with or without a new model. EDGERT_ROLLOUT_ROBOTS=N runs N
-// robots of each kind, EDGERT_ROLLOUT_TIMES=N as many roll-outs.
+// Goal: with real programs, robots with episodes change to a new model between two episodes, and back again (moves).
+// Robots without --model-change episode keep their model to their end (keeps). No robot of a third kind, which streams
+// without episodes, starves during this. With or without a new model, an episode waits for its first chunk.
+// EDGERT_ROLLOUT_ROBOTS=N runs N robots of each kind, EDGERT_ROLLOUT_TIMES=N as many roll-outs.
 func TestRollOutAndBack(t *testing.T) {
 	rttest.RealTime(t)
 	count := func(name string) int { n, _ := strconv.Atoi(os.Getenv(name)); return max(n, 1) }
@@ -152,7 +152,7 @@ func TestRollOutAndBack(t *testing.T) {
 	}
 }
 
-// awaitAnswers waits until so many robots have had n chunks more.
+// awaitAnswers waits until each of the given number of robots has got n more chunks.
 func (r *running) awaitAnswers(robots int, n uint64) {
 	r.t.Helper()
 	before := map[string]uint64{}
@@ -174,7 +174,7 @@ func (r *running) awaitAnswers(robots int, n uint64) {
 	})
 }
 
-// The command refuses wrong arguments, and then changes nothing.
+// The command rollout refuses wrong arguments and then does not change the manifest.
 func TestRolloutCommand(t *testing.T) {
 	file := writeManifest(t, demoBundle(t)+"health_port: 1\n")
 	before := string(rttest.Must(os.ReadFile(file))(t))
@@ -216,8 +216,8 @@ func TestRolloutCommand(t *testing.T) {
 	}
 }
 
-// A bundle that does not reproduce its golden set is refused, and the page, the command and a counter name it;
-// check refuses it beforehand.
+// The server refuses a bundle that does not reproduce its golden set, and the page, the command and a counter show
+// that. check refuses the bundle before.
 func TestARolloutOfABrokenBundle(t *testing.T) {
 	broken := brokenBundle(t, "golden/b1_mode0.safetensors", func(data []byte, _ map[string]any) []byte {
 		return falsified(t, data, "out/chunk_robot")

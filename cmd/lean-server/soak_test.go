@@ -51,7 +51,7 @@ type soak struct {
 	refused map[string]int // refusals by their first words; guarded by mu
 }
 
-// soakRobot is an honest robot: no chunk that it gets may be another's.
+// soakRobot is an honest robot. It must not get a chunk for another robot.
 type soakRobot struct {
 	*soak
 	random  *rand.Rand
@@ -66,7 +66,7 @@ type soakRobot struct {
 	seq     uint64
 }
 
-// rows returns the committed actions of robot n at its request seq: no other robot has them.
+// rows returns the robot's committed actions in its request seq. No other robot has the same.
 func (r *soakRobot) rows(seq uint64) []float32 {
 	rows := make([]float32, 18)
 	for i := range rows {
@@ -126,7 +126,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open requests a session; every refusal must have a reason. ok is false without an answer.
+// open requests a session, and checks that a refusal has a reason. ok is false if no answer comes.
 func (s *soak) open(network wire.Session, o wire.SessionOpen) (ack wire.SessionAck, ok bool) {
 	key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
 	replies, err := network.Get(s.t.Context(), key, wire.AppendSessionOpen(nil, &o), soakAnswer)
@@ -280,7 +280,7 @@ func nonsense(random *rand.Rand) []byte {
 	return b
 }
 
-// duplicates are second processes under the names of running robots.
+// duplicates opens sessions, as second processes would, under the names of running robots.
 func (s *soak) duplicates(random *rand.Rand) {
 	for s.over.Err() == nil {
 		network, err := zenoh.Open(s.over, zenoh.Config{Connect: []string{s.r.endpoint}})
@@ -301,8 +301,8 @@ func (s *soak) duplicates(random *rand.Rand) {
 	}
 }
 
-// crowds are processes that open many sessions, flood them with the largest pictures that a
-// link carries, and die.
+// crowds acts like processes that open many sessions, flood them with the largest pictures that a link carries, and
+// die.
 func (s *soak) crowds(random *rand.Rand) {
 	for life := 0; s.over.Err() == nil; life++ {
 		network, err := zenoh.Open(s.over, zenoh.Config{Connect: []string{s.r.endpoint}})
@@ -340,7 +340,7 @@ func (s *soak) crowds(random *rand.Rand) {
 	}
 }
 
-// thieves have one robot's certificate and open under another robot's name.
+// thieves opens sessions under a robot's name with the certificate of another robot.
 func (s *soak) thieves(random *rand.Rand) {
 	for s.over.Err() == nil {
 		network, err := zenoh.Open(s.over, s.tls["cert-thief"])
@@ -386,7 +386,7 @@ func (s *soak) watch() (peak int64) {
 	return peak
 }
 
-// leftover names the server's remains of clients that have left, "" when there are no remains.
+// leftover returns the metric that still counts clients that have left; "": no metric does.
 func leftover(before, now map[string]float64) string {
 	for _, name := range []string{
 		"lean_server_active_sessions", `lean_server_memory_bytes{part="sessions"}`,
@@ -404,11 +404,10 @@ func leftover(before, now map[string]float64) string {
 	return ""
 }
 
-// Goal: the real server serves robots and hostile clients for minutes (random opens, closes, kills,
-// second owners of names, nonsense, floods, hostile nodes, certificates of others). No robot gets
-// another's chunk, which its pinned rows prove; the memory stays within its bound; every refusal
-// and event has a reason; and when all clients have left, nothing of them remains. make soak OF=server
-// runs it for ten minutes.
+// Goal: the real server serves robots and hostile clients for minutes (random opens, closes, kills, second owners of
+// names, nonsense, floods, hostile nodes, certificates of others). No robot gets the chunk of another robot, as its
+// committed rows prove; the memory stays within its bound; every refusal and event has a reason; and when all clients
+// have left, nothing of them remains. make soak OF=server runs it for ten minutes.
 func TestSoak(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel() // beside another test that mostly waits

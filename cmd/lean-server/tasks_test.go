@@ -51,9 +51,8 @@ func part[T any](all []T, shape []int64, i int) []T {
 	return all[i*n : (i+1)*n]
 }
 
-// Goal: two robots with different tasks at one server, by the real program. Every chunk is the
-// policy's for the tokens that LeRobot makes of that robot's own task, also while one of them gets
-// the other's task.
+// Goal: with two robots that have different tasks at one real server, every chunk is the policy's result for the tokens
+// that LeRobot makes of the requesting robot's task, also after one robot gets the other robot's task.
 func TestTwoRobotsWithTwoTasks(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	dir := rttest.Must(filepath.Abs("../../testdata/pi05"))(t)
@@ -65,7 +64,7 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 	}
 	model := rttest.Must(bundle.Open(policy.Options{MaxBatch: 1, IntraThreads: 1}))(t)
 	defer model.Close()
-	// want returns the chunk of a robot with the picture and state of seen and the task of told.
+	// want returns the policy's chunk for a robot with the picture and state of seen and the task of told.
 	want := func(uuid string, seq uint64, seen, told *instructed) []float32 {
 		t.Helper()
 		copy(model.Image(0, 0), seen.picture)
@@ -77,7 +76,7 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		rttest.Do(t, model.Run(1))
 		return append([]float32(nil), model.ChunkRobot(0)...)
 	}
-	// The test can only detect a wrong task where tasks make a difference.
+	// The test can only detect a wrong task if the policy's chunks for the two tasks differ.
 	if d := furthest(want("arm-0", 1, &rows[0], &rows[0]),
 		want("arm-0", 1, &rows[0], &rows[1])); d < 100*bundle.GoldenTol.ChunkRobot {
 		t.Fatalf("another task moves the chunk by %g only", d)

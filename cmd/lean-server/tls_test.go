@@ -24,8 +24,8 @@ func secured(t *testing.T, cert, key, more string) (manifest string) {
 		"    listen_private_key: %q\n%s", cert, key, more))
 }
 
-// A certificate that expires while the server serves makes it not ready, and its pages report it;
-// renewed files make it ready again. Files that do not match are reported, too.
+// When the server's certificate expires, the server becomes not ready, and its pages report that; with renewed files it
+// becomes ready again. It also reports files that do not match.
 func TestCertificatesWhileServing(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -84,8 +84,8 @@ func TestCertificatesWhileServing(t *testing.T) {
 		"NO ROBOT CAN CONNECT|the certificates are in order again|are not used")
 }
 
-// check refuses certificates that no robot could use, with the date, and warns of an end that is
-// near.
+// check refuses certificates that no robot could use, with the date in its error, and warns of certificates that end
+// soon.
 func TestCheckReadsTheCertificates(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	ca := endpointtest.New(t)

@@ -32,10 +32,11 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 	return reader, writer
 }
 
-// unreadLimit is stopLimit and the time limit for the last lines, which are never read.
+// unreadLimit is the time limit for the end of a program: stopLimit, and the time that it waits for a reader of its
+// last lines.
 const unreadLimit = stopLimit + time.Second
 
-// startUnread starts the program with an output without a reader.
+// startUnread starts the program with outputs of which at least one has no reader.
 func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running {
 	t.Helper()
 	r := command(t, args...)
@@ -50,15 +51,14 @@ func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running
 	return r
 }
 
-// Goal: a log without a reader, as after a dead ssh or a stopped pager, delays neither the start
-// nor opens, chunks, refusals, pages and the end; its lost lines are counted on /metrics and in the
-// summary.
+// Goal: a log without a reader, as after a dead ssh or a stopped pager, delays neither the start nor opens, chunks,
+// refusals, pages and the end; /metrics and the summary have the number of lost lines.
 func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	rttest.RealTime(t)
 	reader, stderr := fullPipe(t)
 	r := startUnread(t, nil, stderr)
 	network, prefix := r.dial()
-	const lines = 1200 // more than the buffer for the reader, and than the limit of similar lines
+	const lines = 1200 // more than the reader's buffer holds, and than the limit of similar lines
 	for range lines {
 		if ack := openSession(t, network, prefix, demoOpen(t, "again")); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
@@ -172,8 +172,8 @@ func TestStopsWhileWarmingUp(t *testing.T) {
 	}
 }
 
-// Goal: a server that is full, or whose opens come from a wrong robot, does not fill the log: the
-// refusals are counted, and the first ones are logged with their reasons.
+// Goal: a server that is full, or gets session requests of a wrong robot, does not fill its log. It counts the
+// refusals, and logs only the first of them with their reasons.
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	r, network, prefix := serve(t)
 	wrong := demoOpen(t, "wrong")
