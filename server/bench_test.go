@@ -20,7 +20,7 @@ import (
 
 const patience = 10 * time.Second // only a broken test waits so long
 
-// bench is a server on a network of its own, and a session for its robots.
+// bench is a server with a network that no other test uses, and a session on this network for the test's robots.
 type bench struct {
 	t       *testing.T
 	server  *Server

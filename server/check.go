@@ -87,7 +87,7 @@ type Report struct {
 	Manifest []manifest.Setting `json:"manifest"`          // every key in effect
 }
 
-// RolloutCheck is the new model of a roll-out, loaded beside the first.
+// RolloutCheck describes the new model of a roll-out, which is loaded in addition to the first model.
 type RolloutCheck struct {
 	Bundle      string  `json:"bundle"`       // folder of the bundle
 	SHA256      string  `json:"sha256"`       // digest of the bundle
@@ -192,7 +192,7 @@ func (r *Report) measure(cfg *manifest.Config, model *loaded, show func(text str
 	return err
 }
 
-// loadNew loads the new model of the block rollout beside the first, as a server does.
+// loadNew loads the new model of the block rollout while the first model stays loaded, as a server does.
 func loadNew(cfg *manifest.Config, first *loaded, show func(text string)) (model *loaded, err error) {
 	with := cfg.NewModel(cfg)
 	if model, err = load(context.Background(), &with, slog.New(slog.DiscardHandler), show); err != nil {
@@ -412,7 +412,7 @@ func (r *Report) manifestText() string {
 	return text.String()
 }
 
-// simulationText notes that robots with a real arm refuse the bundle; empty where they accept it.
+// simulationText returns a note that robots with a real arm refuse the bundle; "" where they accept it.
 func (r *Report) simulationText() string {
 	if !r.Simulation {
 		return ""

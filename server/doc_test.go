@@ -37,7 +37,7 @@ func docTable(t *testing.T, heading, first string) (rows [][]string) {
 	}
 	for i, line := range strings.Split(table, "\n") {
 		switch {
-		case i < 2: // the rest of the head, and the rule below it
+		case i < 2: // the other cells of the head, and the line of dashes below it
 		case !strings.HasPrefix(line, "|"):
 			return rows
 		default:

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// finishTimeout is how long the run in hand may go on at the end before it is terminated. finishMost is the longest
-	// such time, for a slow policy; it is less than TimeoutStopSec of the systemd unit.
+	// finishTimeout is how long the server, when it ends, waits for the run in hand before it terminates the run.
+	// finishMost is the longest such time, for a slow policy; it is less than TimeoutStopSec of the systemd unit.
 	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
 	// A run that takes longer than stuckAfter and than stuckTimes the longest expected run is reported by /healthz as
 	// stuck. A large policy on a CPU takes seconds, and several times as long beside other programs.
@@ -327,8 +327,8 @@ func (e *engine) warmUp(n int) error {
 	return nil
 }
 
-// finishLimit returns how long the run in hand may go on: until one and a half times the longest
-// expected run after its start, at least finishTimeout and at most finishMost.
+// finishLimit returns how long finish waits for the run in hand: until one and a half times the longest expected run
+// has passed since the run's start, but at least finishTimeout and at most finishMost.
 func (e *engine) finishLimit() time.Duration {
 	since := rt.Instant(e.busySince.Load())
 	if since == 0 || e.failed.Load() != nil {

@@ -274,8 +274,8 @@ func TestOpenPIBudget(t *testing.T) {
 	rttest.Eventually(t, "the memory of the client", func() bool { return budget.Used() == 0 })
 }
 
-// At a full server, a new client takes the session of a silent client. A client whose session gave way gets a session
-// again with its next observation.
+// At a full server, a new client takes the session of a silent client. The silent client gets a session again with its
+// next observation.
 func TestOpenPIClientsThatNeverAsk(t *testing.T) {
 	b, address := serveOpenPI(t, manifest.OpenPIFront{})
 	first, _ := dialOpenPI(t, address, "")

@@ -27,7 +27,8 @@ const (
 	// Every trimEvery ticks the pool frees the buffers that no observation has needed meanwhile.
 	// In shorter intervals, it would free buffers that robots with a low rate need again.
 	trimEvery = 10
-	// tokenTimeout bounds the query for the tokens of all robots, which housekeeping makes when some robots seem lost.
+	// tokenTimeout bounds each query for the robots' tokens. Housekeeping makes these queries when some robots seem
+	// lost.
 	tokenTimeout = 500 * time.Millisecond
 	// housekeepingStuckAfter is how long one piece of housekeeping may take before housekeeping is reported as stuck.
 	// No piece takes longer than two queries to the network, tokenTimeout each.

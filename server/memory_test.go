@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// One link, or one host with many links, gets only a limited number of sessions. The refusal says how to get more
+// One link, or one host with many links, gets only a limited number of sessions. The refusal explains how to get more
 // sessions, is temporary, has the load, and is counted by its reason.
 func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	cfg := roomy()

@@ -86,7 +86,8 @@ func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	}
 }
 
-// Where a robot's open had a nonce, each chunk of its session repeats the nonce.
+// Each chunk of a session repeats the nonce that the ack of the session's open had. For a robot that got no nonce,
+// chunks have none.
 func TestChunksRepeatTheNonce(t *testing.T) {
 	b := serve(t, config())
 	ack := b.open(process("arm", "one", "left-pi", 1))

@@ -82,7 +82,7 @@ func (b *buffer) assign(s *session, r *queue.Request, now rt.Instant) *slot {
 	return t
 }
 
-// filler fills rows from observations, in the worker's thread or in threads of its own.
+// filler fills rows from observations, in the worker's thread or in the filler's threads.
 type filler struct {
 	clock   rt.Clock
 	log     *slog.Logger

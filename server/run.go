@@ -40,7 +40,7 @@ const servingBuffers = 2
 
 const (
 	// routerTimeout is how long a server that only dials waits for its router before it exits. The supervisor then
-	// starts it again, at longer and longer intervals.
+	// starts it again, so that later attempts are less frequent.
 	routerTimeout = 60 * time.Second
 )
 
@@ -550,14 +550,14 @@ func closeModel(model io.Closer, inUse bool) error {
 	return model.Close()
 }
 
-// connect joins the Zenoh network; nil without an error means that ctx ended first.
+// connect joins the Zenoh network. It returns a nil session and no error when ctx ended first.
 func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, links *Links,
 	log *slog.Logger) (wire.Session, error) {
 	waiting, cancel := context.WithTimeout(ctx, routerTimeout)
 	defer cancel()
 	transport := cfg.Transport()
 	transport.Rights = access.Rights
-	// one message, so that lograte treats these lines as similar
+	// all lines have the same message, so that lograte counts them as similar
 	transport.Log = func(line string) { log.Info("link", "what", line) }
 	transport.Links = func(e zenoh.LinkEvent) {
 		if e.Up {

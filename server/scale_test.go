@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// shrunk returns the mean of every k x k pixels.
+// shrunk returns the picture in which each block of k x k pixels is one pixel with their mean.
 func shrunk(pix []byte, w, h, k int) []byte {
 	out := make([]byte, 0, 3*(w/k)*(h/k))
 	for i := range cap(out) {
@@ -31,7 +31,7 @@ func shrunk(pix []byte, w, h, k int) []byte {
 	return out
 }
 
-// apart returns the mean difference of two pictures, in levels.
+// apart returns the mean difference of the values of two pictures, which are 0 to 255.
 func apart(a, b []byte) float64 {
 	sum := 0
 	for i := range a {
@@ -40,8 +40,8 @@ func apart(a, b []byte) float64 {
 	return float64(sum) / float64(len(a))
 }
 
-// Where the bundle allows it, a larger JPEG becomes the picture that full decoding and a resize
-// give, within a few levels, and takes no memory.
+// Where the bundle allows it, a larger JPEG is scaled while it is decoded. The result is, within a few levels, the
+// picture that full decoding and a resize give, and nothing is allocated.
 func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: 8})
@@ -64,7 +64,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 			})
 			want := shrunk(full, k*w, k*h, k)
 			limit := map[int]float64{1: 0, 2: 2, 4: 1, 8: 1}[k]
-			if chroma == jpeg.Chroma422 { // its colours cannot be scaled less across than down
+			if chroma == jpeg.Chroma422 { // the decoder would have to scale its colours less in width than in height
 				limit = map[int]float64{1: 0, 2: 3.5, 4: 5, 8: 10}[k]
 			}
 			got := apart(m.images[0], want)
@@ -81,7 +81,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	}
 }
 
-// Sizes that a bundle with exact sizes does not allow are refused, with the allowed sizes.
+// When a bundle demands exact sizes, pictures of other sizes are refused, and the reason lists the allowed sizes.
 func TestLargerPicturesAreRefused(t *testing.T) {
 	const w, h = 160, 120
 	_, twice := scenery(t, 2*w, 2*h, jpeg.Chroma420)
@@ -125,8 +125,8 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 	}
 }
 
-// A picture of any size, JPEG or raw, becomes the result of full decoding and scaling, a picture of
-// the policy's own size is unchanged, and nothing is allocated for any of them.
+// A picture of any size, JPEG or raw, becomes the result of full decoding and scaling. A picture that has the policy's
+// size does not change. Nothing is allocated for any of these pictures.
 func TestPicturesOfAnySize(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h})
@@ -203,9 +203,10 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 	}
 }
 
-// A robot may name any size at open. It gets a warning of another shape, with the crop that has the
-// policy's shape; only pictures that cannot be scaled are refused. A raw picture is scaled from its place
-// in the message. Where the policy wants exact sizes, only a JPEG that the decoder reduces may be larger.
+// A robot may name any size at open. When pictures have another shape than the policy's, it gets a warning with the
+// crop that has the policy's shape. Only pictures that cannot be scaled are refused. A raw picture is scaled from its
+// place in the message, without a copy. Where the policy demands exact sizes, only a JPEG that the decoder itself can
+// reduce may be larger.
 func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	usual := policy.Camera{Name: "top", W: 160, H: 120}
 	exact := policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}
@@ -217,7 +218,7 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 		w, h, c int
 		raw     bool
 		refused bool
-		words   string // in the refusal or the warning; "": no warning
+		words   string // text of the refusal or the warning; "": neither
 	}{
 		{usual, 160, 120, 3, asJPEG, accepted, ""},
 		{usual, 320, 240, 3, asJPEG, accepted, ""},
@@ -265,8 +266,8 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	}
 }
 
-// The pictures of a robot that names no sizes are checked instead: counted, shown, and logged once
-// for each session.
+// When a robot's open names no sizes, the pictures themselves are checked. Pictures with another shape are counted,
+// shown, and logged once for each session.
 func TestSqueezedPicturesAreShown(t *testing.T) {
 	var log bytes.Buffer
 	b := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t, logTo(&log))

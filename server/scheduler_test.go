@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Goal: while one inference runs, the robot whose actions end first gets the next one, and a robot
-// that no chunk can reach in time gives way and gets an event.
+// Goal: while one inference runs, the robot whose actions end first gets the next inference. A robot that no chunk can
+// reach in time is passed over and gets an event.
 func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 4
@@ -32,7 +32,7 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	b.clock.Advance(20 * time.Millisecond) // duration of the first inference
 	for _, id := range []string{"first", "c-short", "b-gone", "a-long"} {
 		b.leave <- struct{}{}
-		if id == "b-gone" { // it gave way, and is served in the gap
+		if id == "b-gone" { // it was passed over, and is served when the others can wait
 			if got := robots[id].wantEvent(wire.EventLate, ""); got.event.Seq != 1 ||
 				got.event.ServerID != b.server.id {
 				t.Errorf("b-gone got %+v, want event late of this server", got)

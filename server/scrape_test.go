@@ -25,7 +25,7 @@ func (d discarded) Header() http.Header         { return d.header }
 func (d discarded) Write(p []byte) (int, error) { return len(p), nil }
 func (d discarded) WriteHeader(int)             {}
 
-// fleet returns a server with that number of sessions.
+// fleet returns a server with the given number of sessions.
 func fleet(t *testing.T, sessions int) *Server {
 	t.Helper()
 	cfg := config()
@@ -37,8 +37,8 @@ func fleet(t *testing.T, sessions int) *Server {
 	return b.server
 }
 
-// Goal: reused memory has the present values: Prometheus' own parser reads it, sessions open and
-// close, and two scrapes at once do not share memory.
+// Goal: scrapes reuse memory and still have the present values, while sessions open and close. Prometheus' own parser
+// can read them, and two scrapes at once do not share memory.
 func TestScrapesAreReadByPrometheus(t *testing.T) {
 	s := fleet(t, 3)
 	source := metric.NewSource(metricsOf(func() *Server { return s }, new(atomic.Uint64)))

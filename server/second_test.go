@@ -67,7 +67,8 @@ func (r *rolling) edit(change func(*manifest.Rollout)) {
 	rttest.OrPanic(manifest.EditRollout(r.file, change))
 }
 
-// opens opens a session at the server with that id, in the next epoch of the robot.
+// opens opens a session of robot uuid, in the given epoch, at the server whose id is at. digest is the model that the
+// robot's run is bound to.
 func (r *rolling) opens(at, uuid, digest string, epoch uint32) wire.SessionAck {
 	r.t.Helper()
 	o := process(uuid, "i-"+uuid, "host", epoch)
@@ -75,8 +76,9 @@ func (r *rolling) opens(at, uuid, digest string, epoch uint32) wire.SessionAck {
 	return r.open(o)
 }
 
-// A robot gets the model that the roll-out has for it, and a robot that is bound to a model gets that model. Both
-// servers together keep the limits of one, and the second one's memory and places are free after its end.
+// A robot gets the model that the roll-out has for it, and a robot that is bound to a model gets that model. The limits
+// of one server hold for both servers together. When the second server has ended, its sessions' memory and places are
+// free.
 func TestTwoModels(t *testing.T) {
 	r := roll(t, "rollout: {model: new, robots: [new-arm]}\n", nil)
 	report := r.await(rollout.Serving)
@@ -148,8 +150,8 @@ func TestTwoModels(t *testing.T) {
 	}
 }
 
-// A model with other joints, a broken manifest and a model that does not load change nothing for the robots: the page
-// names the cause.
+// A new model with other joints, a broken manifest, or a new model that does not load changes nothing for the robots.
+// The page names the cause.
 func TestARolloutThatFails(t *testing.T) {
 	r := roll(t, "", func(m *policy.Meta) { m.ActionNames = []string{"a", "b"} })
 	r.edit(func(to *manifest.Rollout) { to.Model.RepoOrPath, to.Share = "/new", 1 })
@@ -173,7 +175,8 @@ func TestARolloutThatFails(t *testing.T) {
 	}
 }
 
-// A robot that is bound to the new model waits while that is loaded; afterwards it judges the model itself.
+// A robot that is bound to the new model is refused for a moment while that model is loaded. After the roll-out has
+// failed, the server admits it with the first model, which the robot itself then checks.
 func TestABoundRobotWaitsForItsModel(t *testing.T) {
 	load := make(chan struct{})
 	b := newBench(t, config(), func(d *Deps) {

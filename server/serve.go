@@ -12,9 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// drainTime is how long a server with robots goes on answering queries after it has withdrawn its
-// tokens. A router may keep a query to a server that has left until its time-out, and robots that
-// look for another server query all of them.
+// drainTime is how long a server with robots still answers queries after it has withdrawn its tokens. Robots that look
+// for another server query all servers, and a router may keep such a query until its time-out when a server has ended.
 const drainTime = 300 * time.Millisecond
 
 // Serve warms the model up, declares the service and answers robots until ctx is done; then it
@@ -73,7 +72,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	err = errors.Join(err, s.endError(ctx, s.worker.finish()))
 	<-drained.C
 	s.fronts.Stop()
-	failed = errors.Join(failed, undeclare(declared)) // queries are answered until robots no longer send them here
+	failed = errors.Join(failed, undeclare(declared)) // robots may query this server until now
 	rollout.Wait()
 	stopHousekeeper()
 	housekeeper.Wait()
@@ -81,15 +80,15 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	return err
 }
 
-// withdraw answers the last queries, and withdraws the remaining declarations. failed is the error of the earlier
-// ones.
+// withdraw answers the last queries, and withdraws the declarations that remain. failed is the error of the withdrawals
+// before it.
 func (s *Server) withdraw(failed error) {
 	s.work.Lock()
 	defer s.work.Unlock()
 	s.queries.answerWaiting()
 	failed = errors.Join(failed, s.opener.withdrawRoom())
 	for _, session := range s.sessions.all() {
-		if s.first != nil { // robots of the other server get its memory and its place
+		if s.first != nil { // so that the other server's robots can use its memory and its place
 			s.opener.drop(session, "its model is unloaded")
 			continue
 		}
@@ -100,8 +99,8 @@ func (s *Server) withdraw(failed error) {
 	}
 }
 
-// holdGC holds Go's collector while the server serves, and begins to measure capacity, heap and
-// pauses.
+// holdGC turns Go's collector off until the returned hold is released, and begins to measure the capacity, the heap and
+// the pauses.
 func (s *Server) holdGC() *rt.Hold {
 	if a := s.opener.auto; a != nil {
 		s.sessions.fed.Store(int32(a.Begin()))
@@ -114,7 +113,7 @@ func (s *Server) holdGC() *rt.Hold {
 	return hold
 }
 
-// allowHeap lets a second model take that number of bytes of the heap.
+// allowHeap lets a second model take the given number of bytes of the heap.
 func (s *Server) allowHeap(bytes int64) {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -122,8 +121,8 @@ func (s *Server) allowHeap(bytes int64) {
 	s.housekeeper.heap.raiseLimit()
 }
 
-// join makes a second server of this process, whose sessions are counted with this server's: in its limits, quotas
-// and memory. part ends that.
+// join makes a second server of this process. The limits, quotas and memory of s bound the sessions of both servers
+// together, until part is called.
 func (s *Server) join(cfg manifest.Config, d Deps) (second *Server, err error) {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -134,7 +133,7 @@ func (s *Server) join(cfg manifest.Config, d Deps) (second *Server, err error) {
 	return second, err
 }
 
-// part ends the common counting with the second server, which has ended.
+// part ends the common counting when the second server has ended.
 func (s *Server) part() {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -152,7 +151,7 @@ func (s *Server) models() []*Server {
 	return []*Server{s}
 }
 
-// announceEnd has the robots look for another server while their actions last.
+// announceEnd sends the robots the draining event, so that they look for another server while they still have actions.
 func (s *Server) announceEnd() {
 	s.phase.draining.Store(true)
 	text := drainingText
@@ -165,8 +164,8 @@ func (s *Server) announceEnd() {
 	}
 }
 
-// endError returns the error with which the worker ended. When ctx is done and the device works, an
-// inference that cannot be terminated is logged and is no error.
+// endError returns err, with which the worker ended, or nil where it is no error of the server: when ctx is done and
+// the device works, an inference that cannot be terminated is only logged.
 func (s *Server) endError(ctx context.Context, err error) error {
 	if !errors.Is(err, errStillInferring) {
 		return err
@@ -179,9 +178,9 @@ func (s *Server) endError(ctx context.Context, err error) error {
 	return nil
 }
 
-// declare announces the service. It subscribes to the tokens of others first, so that no query is
-// answered before the other replicas are known, and shows the server's own tokens last, so that a
-// robot that sees them finds everything else declared.
+// declare announces the service. It subscribes to the tokens of the other servers first, so that it answers no query
+// before it has seen them. It declares the server's own tokens last, so that everything else is declared when a robot
+// sees them.
 func (s *Server) declare() (declared, tokens []wire.Declaration, err error) {
 	add := func(to *[]wire.Declaration, d wire.Declaration, failed error) {
 		if failed == nil {

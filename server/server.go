@@ -60,8 +60,8 @@ type LogMissing struct {
 	LeftOut func() uint64 // similar lines had been written a moment before
 }
 
-// Deps holds the parts that a Server works with. All fields are required except LogMissing and
-// those whose nil is explained.
+// Deps holds the parts that a Server works with. All fields are required except LogMissing and the fields whose comment
+// explains a nil value.
 type Deps struct {
 	Meta    *policy.Meta
 	SHA256  string // of the bundle
@@ -88,8 +88,7 @@ type Deps struct {
 	LogMissing LogMissing
 
 	Rollout *rollout.Keeper // nil: there is one model
-	// the server of this process beside which this one serves Rollout's new model; nil: this one
-	// is the first
+	// the first server of this process, where this server serves Rollout's new model; nil: this server is the first
 	first *Server
 }
 
@@ -102,7 +101,7 @@ type Server struct {
 	caps      wire.Capabilities
 	placement policy.Placement
 	runtime   string    // version of the program that computes
-	transport transport // the network, if it counts its losses; else nil
+	transport transport // the network, if it counts what its links lose; else nil
 	network   wire.Session
 	fronts    front.Fronts // for foreign clients
 	clock     rt.Clock
@@ -118,7 +117,7 @@ type Server struct {
 
 	rollout *rollout.Keeper        // nil: there is one model
 	second  atomic.Pointer[Server] // server of this process with the new model of rollout; nil: there is none
-	first   *Server                // the server whose second this one is; nil: this one is the first
+	first   *Server                // first server of this process; nil: this server is the first
 	work    *sync.Mutex            // see housekeeper
 
 	events      *events
@@ -131,12 +130,13 @@ type Server struct {
 	phase        phase
 	certificates certificates // checked by housekeeping
 
-	pauses     *rt.Pauses                  // of garbage collections, since the worker was ready; nil before
+	pauses     *rt.Pauses                  // of garbage collections, since holdGC; nil before
 	baseline   atomic.Pointer[rt.HeapStat] // when the worker was ready
 	modelInUse bool                        // after Serve: an inference still runs, although it was terminated
 }
 
-// accepts refuses a conditioning or a default_task that the policy does not take.
+// accepts returns the reader of the robots' tasks. It returns an error when the policy cannot use the manifest's
+// conditioning or default_task.
 func (d *Deps) accepts(cfg *manifest.Config) (*taskReader, error) {
 	if err := d.Meta.CheckConditioning(cfg.Conditioning.Policy()); err != nil {
 		return nil, cfg.Errorf("conditioning", "%w", err)
@@ -148,7 +148,7 @@ func (d *Deps) accepts(cfg *manifest.Config) (*taskReader, error) {
 	return tasks, nil
 }
 
-// New prepares a server; nothing is declared before Serve.
+// New prepares a server. It declares nothing on the network; Serve does.
 func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	return s, nil
 }
 
-// newServer returns a server with the parts that depend on the manifest and on d only.
+// newServer returns a server with those parts that depend only on the manifest and on d.
 func newServer(cfg manifest.Config, d Deps) *Server {
 	limit, mode := cfg.Sessions()
 	id, forRobots := serverID(), cfg.RobotMemory()
@@ -241,7 +241,8 @@ func orZero(count func() uint64) func() uint64 {
 	return count
 }
 
-// addWorker adds the worker with its engine; fills are those of its own thread and of those that decode.
+// addWorker adds the worker with its engine. fills[0] fills rows in the worker's thread, and each other element in a
+// decoding thread.
 func (s *Server) addWorker(d Deps, fills []*tensors) error {
 	order, err := queue.New(s.cfg.Scheduler)
 	if err != nil {
@@ -345,7 +346,7 @@ func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
 	}
 }
 
-// addLimits adds the quotas and the limits of the robots. A second server has the first one's.
+// addLimits adds the quotas and the limits of the robots. A second server shares them with the first server.
 func (s *Server) addLimits(m *policy.Meta) {
 	o := s.opener
 	if f := s.first; f != nil {
@@ -397,14 +398,14 @@ func (s *Server) addHousekeeper() {
 	}
 }
 
-// transport is a network that counts its losses and its memory: this module's network does, the C
-// library's does not.
+// transport is a network that counts what its links lose and the memory that they hold. This module's network does
+// that; the C library's does not.
 type transport interface {
 	Stats() zenoh.Stats
 	MemoryUsed() int
 }
 
-// transportStats returns the losses of the links, zeros where the transport does not report them.
+// transportStats returns the counts of the links' losses. They are zero when the transport does not count them.
 func (s *Server) transportStats() (t zenoh.Stats) {
 	if s.transport != nil {
 		t = s.transport.Stats()
@@ -412,8 +413,7 @@ func (s *Server) transportStats() (t zenoh.Stats) {
 	return t
 }
 
-// transportMemory returns the bytes that the links hold, 0 where the transport does not report
-// them.
+// transportMemory returns the bytes that the links hold, 0 when the transport does not count them.
 func (s *Server) transportMemory() int64 {
 	if s.transport == nil {
 		return 0

@@ -127,7 +127,8 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	}
 }
 
-// The conditioning of a request; d is in steps, the policy is trained for 3.
+// The prefix and the delay of a request decide how its chunk is conditioned. d is the delay in steps; the policy is
+// trained for up to 3.
 func TestConditioning(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -165,8 +166,8 @@ func TestConditioning(t *testing.T) {
 	}
 }
 
-// A request may name rows of the server's own chunks. Rows that are forgotten cost the conditioning
-// of one chunk, and are counted.
+// A request may name rows of the server's own chunks. When the server no longer has such rows, one chunk is not
+// conditioned, and this is counted.
 func TestSpans(t *testing.T) {
 	r := newBench(t, config()).server.worker.engine.tensors
 	s := &session{rtc: true, history: policy.NewHistory(8, 2)}
@@ -225,7 +226,7 @@ func TestConditioningThatThePolicyLacks(t *testing.T) {
 	}
 }
 
-// A robot that sends nonsense gets the reason, and others their chunks.
+// A robot that sends nonsense gets an event with the reason, and the other robots get their chunks.
 func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -277,7 +278,8 @@ func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	}
 }
 
-// A stock client sends its next request immediately after an event, so events are spaced.
+// There is a least time between two events to a robot, because a client of LeRobot's draft sends its next request
+// immediately after an event.
 func TestEventsAreSpaced(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("arm"))
@@ -296,8 +298,8 @@ func TestEventsAreSpaced(t *testing.T) {
 	rttest.Want(t, b.server.stats.silenced.Load(), 4, "silenced")
 }
 
-// Goal: no robot gets a chunk of a run that failed or returned values that are not finite; it gets
-// the reason.
+// Goal: no robot gets a chunk from a run that failed or returned values that are not finite. It gets an event with the
+// reason.
 func TestUnusableChunksAreNotPublished(t *testing.T) {
 	b, robots := batching(t, 1, []string{"arm"}, func(b *bench) { b.model.Poison, b.model.Overflow = 1, 2 })
 	for i, words := range []string{"inference failed", "not finite"} {
@@ -312,8 +314,8 @@ func TestUnusableChunksAreNotPublished(t *testing.T) {
 	}
 }
 
-// A server receives a robot's observations only while it holds its session, and never answers a
-// robot whose session it does not hold: another server may.
+// A server receives a robot's observations only while it holds its session, and never answers a robot whose session it
+// does not hold, because another server may hold it.
 func TestOnlyTheHolderOfASessionReceives(t *testing.T) {
 	b := serve(t, config())
 	ghost, arm := b.robot("ghost"), b.robot("arm")
@@ -364,8 +366,8 @@ func TestMalformedSamples(t *testing.T) {
 	}
 }
 
-// While the worker is busy, only the newest observation of each robot waits; the reply has the
-// number of the replaced ones, and robots take turns under round_robin.
+// While the worker is busy, only the newest observation of each robot waits. The reply has the number of the
+// observations that it replaced, and under round_robin the robots are served in turn.
 func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	cfg := config()
 	cfg.Scheduler = "round_robin"
@@ -388,7 +390,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	z.wantChunk(1)
 	<-b.entered
 	b.leave <- struct{}{}
-	// The draft's rule: replaced ones are reported once, with the next reply.
+	// LeRobot's draft has the rule that replaced observations are reported once, with the next reply.
 	if got := a.wantChunk(5); got.chunk.SupersededSeqs != 0 || len(a.inbox) != 0 {
 		t.Errorf("second reply to a: %d superseded, want 0 and no other reply", got.chunk.SupersededSeqs)
 	}
@@ -475,7 +477,7 @@ func TestReset(t *testing.T) {
 	rttest.Want(t, b.server.sessions.find("a").episode.Load(), 7, "episode")
 }
 
-// Within the grace a robot without its token keeps its session.
+// A robot whose token has vanished keeps its session until tokenGrace has passed.
 func TestTokenGrace(t *testing.T) {
 	b := newBench(t, config())
 	b.opened("arm").tokenChanged(false, b.clock.Now())
@@ -536,8 +538,8 @@ type counted int
 
 func (c *counted) Close() error { *c++; return nil }
 
-// An inference that outlasts the drain keeps its model: freeing it under ONNX Runtime would crash
-// the process with an exit code of another meaning.
+// A model is not closed while an inference that outlasts the server still uses it. Closing it would crash the process
+// in ONNX Runtime, with an exit code that has another meaning.
 func TestAModelInUseIsNotClosed(t *testing.T) {
 	b := serve(t, config(), (*bench).hold)
 	b.open(fakeOpen("a"))
@@ -563,15 +565,15 @@ func TestAModelInUseIsNotClosed(t *testing.T) {
 	}
 }
 
-// A worker that panics ends Serve with an error instead of the process with Go's exit code for
-// panics, which a supervisor takes for a usage error.
+// A worker that panics ends Serve with an error instead of the process with Go's exit code for panics, which to a
+// supervisor means a usage error.
 func TestServeReportsAPanic(t *testing.T) {
 	b, r := failingServer(t, func(*bench, int) error { panic("bad graph") })
 	r.ask(1)
 	b.wantError("bad graph")
 }
 
-// wantError expects that the server ends by itself with this error.
+// wantError expects that the server ends by itself, with an error that contains words.
 func (b *bench) wantError(words string) {
 	b.t.Helper()
 	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.healthy(); return !ok })
@@ -625,8 +627,8 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 	}
 }
 
-// Goal: chunks that cannot leave yet are replaced by newer ones: the robot gets the newest when its
-// link has room again.
+// Goal: while a robot's link has no room, a newer chunk replaces the waiting chunk, and the robot gets the newest when
+// the link has room again.
 func TestNewestChunkWins(t *testing.T) {
 	b := serve(t, config())
 	r := b.robot("a")

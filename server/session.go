@@ -19,8 +19,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// session holds one robot's address, mailbox and counters. Each request carries all that the policy
-// needs, so a lost session costs one handshake.
+// session holds one robot's address, mailbox and counters. Each request contains all that the policy needs, so a robot
+// that loses its session only has to open another.
 type session struct {
 	// Constant after open.
 	uuid     string // the robot's id, one key segment
@@ -43,7 +43,7 @@ type session struct {
 	host     string       // where that process runs, for people
 	from     wire.Origin  // link or certificate that opened it
 	tags     string       // as audit.Tags encodes them
-	nonce    int64        // carried by its chunks; 0: no nonce, for a robot that does not know the key
+	nonce    int64        // repeated in its chunks; 0: no nonce, because the robot does not read the key
 
 	mailbox   queue.Mailbox
 	announced atomic.Pointer[task] // from the newest reset with a task; nil: no reset had one
@@ -58,7 +58,7 @@ type session struct {
 	received      atomic.Uint64 // observations that were not late, since the open
 	answered      atomic.Uint64 // chunks, since the open
 	shown         shown
-	inHand        atomic.Bool // one of its requests has a row. Written by the worker
+	inHand        atomic.Bool // one of its requests has a row of a batch. Written by the worker
 
 	// Owner: worker.
 	refusals rateLimit
@@ -66,7 +66,7 @@ type session struct {
 
 	// Owner: worker, or the thread that fills the row of the request in hand.
 	history *policy.History // nil: chunks are not conditioned
-	changed *task           // from the newest observation with a task of its own; nil: no observation had one
+	changed *task           // from the newest observation that named a task; nil: no observation did
 
 	// Owner: housekeeping.
 	warnings                    rateLimit
@@ -74,7 +74,7 @@ type session struct {
 	staleLogged, squeezedLogged cameraSet
 }
 
-// newSession returns a session for uuid without a liveliness token. asked is the size of one
+// newSession returns a session for robot uuid, whose liveliness token has not been seen yet. asked is the size of one
 // observation in bytes, from the robot's open.
 func newSession(uuid string, pool *queue.Pool, asked int) *session {
 	s := &session{
@@ -91,8 +91,8 @@ func newSession(uuid string, pool *queue.Pool, asked int) *session {
 	return s
 }
 
-// streams reports whether the robot has had a chunk, or its last observation waits for one. A robot
-// whose observations cannot be answered does not stream and may lose its place.
+// streams reports whether the robot has had a chunk, or its last observation waits for one. A robot whose observations
+// cannot be answered does not stream, and may lose its session to another robot.
 func (s *session) streams() bool {
 	return s.answered.Load() > 0 || s.received.Load() > s.shown.failed.Load()+s.shown.superseded.Load()
 }
@@ -114,7 +114,7 @@ func randomNonce() int64 {
 	return int64(binary.LittleEndian.Uint64(b[:])>>1 | 1)
 }
 
-// reset begins an episode and drops the waiting observation, which belongs to the one before.
+// reset begins an episode and drops the waiting observation, which belongs to the previous episode.
 func (s *session) reset(episode int64) {
 	s.mailbox.Clear()
 	s.episode.Store(episode)
@@ -132,8 +132,8 @@ func (s *session) countPictures(total *stats, stale, stray, squeezed cameraSet) 
 	s.strayPictures.Add(stray.count(&total.stray))
 }
 
-// eventInterval is the shortest time between two events to one robot. A stock client sends its next
-// request immediately after an event, so answering each of them with an event would start a loop.
+// eventInterval is the shortest time between two events to one robot. A client of LeRobot's draft sends its next
+// request immediately after an event, so if each bad request were answered with an event, client and server would loop.
 const eventInterval = 200 * time.Millisecond
 
 // rateLimit spaces the events to one robot.
@@ -153,21 +153,21 @@ func (l *rateLimit) allow(now rt.Instant) bool {
 }
 
 const (
-	// ownerTimeout is how long a robot without a liveliness token is taken to be running after its
-	// last message. It is longer than the lease of a link, so that a robot that has just opened is
-	// not taken for gone before its token arrives.
+	// ownerTimeout is how long after its last message a robot without a liveliness token still counts as running. It is
+	// longer than the lease of a link, so that a robot that has just opened does not count as gone before its token
+	// arrives.
 	ownerTimeout = 3 * time.Second
-	// tokenGrace is how long a robot's token may be missing before its session is closed. The
-	// figure is LeRobot's; a reconnect takes less.
+	// tokenGrace is how long a robot's token may be missing before its session is closed. LeRobot's server uses the
+	// same time; a reconnect takes less.
 	tokenGrace = 5 * time.Second
 	// idleTimeout closes a session whose robot neither sends nor shows a token.
 	idleTimeout = 300 * time.Second
-	// idleGrace is how long a robot may wait after its open before it sends. Later it may have to
-	// give its place to another robot when the server is full.
+	// idleGrace is how long a robot may wait after its open before it sends. After that, when the server is full,
+	// another robot may get its session.
 	idleGrace = 10 * time.Second
-	// tokenlessTimeout closes a session whose robot does not send and has never shown a token.
-	// Robots show their token right after the open, so the link may be long gone. A robot that has
-	// sent gets twice the time: this server itself may hang.
+	// tokenlessTimeout closes a session whose robot does not send and has never shown a token. Robots show their token
+	// right after the open, so the link may be long gone. A robot that has sent gets twice the time, because the
+	// missing token may be the fault of this server, if it hangs.
 	tokenlessTimeout = 15 * time.Second
 )
 
@@ -177,13 +177,13 @@ const (
 type presence struct {
 	seenAt     atomic.Int64 // when the robot last opened or sent
 	droppedAt  atomic.Int64 // when its liveliness token vanished; 0: it has not
-	tokenEpoch atomic.Int64 // epoch whose liveliness token is followed; -1: the robot's token has no epoch
+	tokenEpoch atomic.Int64 // epoch of the robot's liveliness token, others are ignored; -1: it has no epoch
 	tokenUp    atomic.Bool  // the followed token is shown
 	tokenSeen  atomic.Bool  // the followed token was shown once
 	sent       atomic.Bool  // since the open
 }
 
-// seen notes that the robot sent: it is alive, even if its token has vanished.
+// seen records that the robot has sent, and so is alive even if its token has vanished.
 //
 //rt:noalloc
 func (p *presence) seen(now rt.Instant) {
@@ -192,8 +192,8 @@ func (p *presence) seen(now rt.Instant) {
 	p.droppedAt.Store(0)
 }
 
-// tokenChanged notes that the robot's token without an epoch appeared or vanished. It is ignored
-// for a robot whose tokens have epochs.
+// tokenChanged records that the robot's token without an epoch appeared or vanished. For a robot whose token has an
+// epoch, it does nothing.
 func (p *presence) tokenChanged(alive bool, now rt.Instant) {
 	if p.tokenEpoch.Load() >= 0 {
 		return
@@ -201,9 +201,9 @@ func (p *presence) tokenChanged(alive bool, now rt.Instant) {
 	p.tokenOf(alive, now)
 }
 
-// epochTokenChanged is tokenChanged for the token of one epoch. Only the token of the open's epoch
-// is followed: the end of an earlier one does not concern a robot that came back, and any client
-// may show a later one.
+// epochTokenChanged records that a token with an epoch appeared or vanished. It ignores tokens of other epochs than the
+// open's, because the end of an earlier token does not concern a robot that came back, and any client may declare a
+// token with a later epoch.
 func (p *presence) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
 	if int64(epoch) == p.tokenEpoch.Load() {
 		p.tokenOf(alive, now)
@@ -225,7 +225,7 @@ func (p *presence) tokenDropped(now rt.Instant) {
 	p.droppedAt.CompareAndSwap(0, int64(max(now, 1)))
 }
 
-// alive reports whether the token is shown, or the robot was seen since it vanished.
+// alive reports that the robot's token has not vanished or, if it has, that the robot has sent or shown a token since.
 func (p *presence) alive() bool { return p.droppedAt.Load() == 0 }
 
 // owned reports whether the process that opened the session may still run.
@@ -233,13 +233,13 @@ func (p *presence) owned(now rt.Instant) bool {
 	return p.tokenUp.Load() || p.alive() && now.Sub(rt.Instant(p.seenAt.Load())) <= ownerTimeout
 }
 
-// vanished reports whether the robot has sent nothing for ownerTimeout and never showed a token,
-// like a process that opened and died.
+// vanished reports whether the robot has sent nothing for ownerTimeout and never showed a token, as when its process
+// died after the open.
 func (p *presence) vanished(now rt.Instant) bool {
 	return !p.tokenSeen.Load() && now.Sub(rt.Instant(p.seenAt.Load())) > ownerTimeout
 }
 
-// lost returns why the robot is taken for gone, "" when it is not.
+// lost returns why the robot counts as gone, "" when it does not.
 func (p *presence) lost(now rt.Instant) (why string) {
 	dropped, silent := rt.Instant(p.droppedAt.Load()), now.Sub(rt.Instant(p.seenAt.Load()))
 	switch {
@@ -253,8 +253,9 @@ func (p *presence) lost(now rt.Instant) (why string) {
 	return ""
 }
 
-// lost is like presence.lost, but a robot that waits for a chunk is not idle: it may send nothing
-// more before it has its answer. The answer is due within patience.
+// lost returns why the robot counts as gone, "" when it does not. Unlike in presence.lost, a robot that waits for a
+// chunk is not idle, because it may send nothing before it has its answer. A waiting observation is an excuse for the
+// time patience, within which its answer is due.
 func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 	since, _, waits := s.mailbox.Waiting()
 	if s.alive() && (s.inHand.Load() || waits && now.Sub(since) < patience) {
@@ -263,8 +264,7 @@ func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 	return s.presence.lost(now)
 }
 
-// registry holds the open sessions, sorted by uuid. Readers take no lock: every change makes a new
-// list.
+// registry holds the open sessions, sorted by uuid. Readers need no lock, because every change makes a new list.
 type registry struct {
 	limit    int           // most sessions, or their upper bound where max_sessions is auto. Constant
 	fed      *atomic.Int32 // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
@@ -283,7 +283,7 @@ func newRegistry(limit int) *registry {
 	return r
 }
 
-// second returns the registry of a second server of this process: both together have the limits of one.
+// second returns the registry of a second server of this process. r's limits hold for both registries together.
 func (r *registry) second() *registry {
 	s := newRegistry(r.limit)
 	s.fed = r.fed
@@ -297,7 +297,7 @@ func (r *registry) everywhere() []*session {
 	list := slices.Clip(r.all())
 	if other := r.beside.Load(); other != nil {
 		for _, s := range other.all() {
-			if r.find(s.uuid) == nil { // a robot that changes its model has two for a moment
+			if r.find(s.uuid) == nil { // a robot that changes its model has two sessions for a moment
 				list = append(list, s)
 			}
 		}
@@ -331,7 +331,7 @@ func (r *registry) promises(but string) (bytes int64) {
 	return bytes
 }
 
-// capacity returns the most sessions the server takes, as far as it is known.
+// capacity returns how many sessions the server takes: the number that max_sessions: auto has found, else the limit.
 //
 //rt:noalloc
 func (r *registry) capacity() int {
@@ -344,9 +344,9 @@ func (r *registry) capacity() int {
 //rt:noalloc
 func (r *registry) load() float64 { return float64(r.count()) / float64(r.capacity()) }
 
-// waiting appends the robots with a waiting observation to dst; Robot is the index in list. A robot
-// whose request is in hand is left out: its waiting request may name rows of the chunk that is being
-// computed, and the other robots have their turn first.
+// waiting appends the robots with a waiting observation to dst; Robot is the index in list. It leaves out a robot whose
+// last request has a row of a batch, because the robot's next request may name rows of the chunk that is being
+// computed, and because other robots have their turn first.
 //
 //rt:noalloc
 func waiting(dst []queue.Waiting, list []*session) []queue.Waiting {
@@ -367,7 +367,7 @@ func waiting(dst []queue.Waiting, list []*session) []queue.Waiting {
 	return dst
 }
 
-// all lends the sessions, read only, in byte order of their uuids.
+// all returns the sessions in byte order of their uuids. The caller must not change the list.
 //
 //rt:noalloc
 func (r *registry) all() []*session { return *r.list.Load() }
@@ -383,8 +383,8 @@ func (r *registry) find(uuid string) *session {
 	return nil
 }
 
-// others counts the sessions of all robots but uuid: a robot that opens again does not use more of
-// the capacity.
+// others returns the number of robots with a session, without robot uuid, because a robot that opens again does not use
+// more of the capacity.
 func (r *registry) others(uuid string) (n int) {
 	for _, s := range r.everywhere() {
 		if s.uuid != uuid {
@@ -394,7 +394,7 @@ func (r *registry) others(uuid string) (n int) {
 	return n
 }
 
-// add inserts s and returns the session of the same uuid that it displaced.
+// add inserts s in the place of an earlier session of the same robot, which it returns; nil when there was none.
 func (r *registry) add(s *session) (displaced *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

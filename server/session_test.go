@@ -35,7 +35,7 @@ func TestRegistryFindsSortedSessions(t *testing.T) {
 	rttest.Want(t, r.others("new"), 5, "others(new)")
 }
 
-// A stale close must not take the session of a robot that came back.
+// A late close of an old session must not remove the new session of a robot that came back.
 func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
 	r := newRegistry(0)
 	old, fresh := newSession("a", nil, 0), newSession("a", nil, 0)
@@ -51,8 +51,8 @@ func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
 	}
 }
 
-// Presence is keyed by (uuid, epoch), and only the epoch of the open is followed: any client may
-// show a token of another.
+// A session's presence depends only on the token with the open's epoch, because any client may declare a token with
+// another epoch.
 func TestSessionPresence(t *testing.T) {
 	type step struct {
 		what  string

@@ -20,7 +20,7 @@ import (
 	zenohaccess "github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
-// stats counts the events since the server's start, those of a roll-out's second model included.
+// stats counts events since the server's start. It includes the events of a roll-out's second model.
 //
 // Atomic; the histograms are written by the workers.
 type stats struct {
@@ -28,7 +28,8 @@ type stats struct {
 	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
 	late       atomic.Uint64                    // observations refused: not newer than the newest received
 	noRoom     atomic.Uint64                    // observations refused: the pool is used up
-	// observations passed over for others, because their robot's actions end too early in any case
+	// observations that waited while others were served, because their robot's actions would end before any chunk could
+	// come
 	passedOver atomic.Uint64
 	// inferences after which a robot has to wait for its quota
 	held      [quota.NumKinds]atomic.Uint64
@@ -43,7 +44,7 @@ type stats struct {
 
 	opened    atomic.Uint64
 	closed    atomic.Uint64
-	displaced atomic.Uint64 // those of closed that gave way to another robot
+	displaced atomic.Uint64 // sessions, of those in closed, that were closed for another robot
 	refused   [numRefused]atomic.Uint64
 
 	modes    [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
@@ -62,7 +63,7 @@ type stats struct {
 	fronts front.Counts
 
 	wait      *durations // from arrival to the run, less decode
-	runway    *durations // left when the observation arrived, of robots that report it
+	runway    *durations // left at an observation's arrival, of robots that report it
 	decode    *durations // parse, pictures, tensors
 	inference *durations // the graph alone
 	service   *durations // from arrival to the chunk's hand-over to the transport
@@ -86,7 +87,7 @@ type Links struct {
 	Down atomic.Uint64 // went down, or did not come up
 }
 
-// counter is a counter with its series in /metrics.
+// counter describes a counter and its series in /metrics.
 type counter struct {
 	name, help   string
 	label, value string // label "": the series has no label
@@ -147,7 +148,7 @@ func counters(s *stats, links *Links, access *acl.Service, others *peers.Others,
 	each("errors_total", "Observations that had their turn and got no chunk.", "reason", s.outcomes[audit.Answered+1:],
 		func(i int) string {
 			if i++; i == int(audit.InferenceFailed) {
-				return "inference" // its name from the time before outcomes had names
+				return "inference" // the metrics' name for it, kept from older versions
 			}
 			return outcome(i)
 		})
@@ -183,7 +184,7 @@ const (
 
 func quotaName(i int) string { return quota.Kind(i).String() }
 
-// frontCounters adds the counters of the fronts by each.
+// frontCounters calls each for each counter of the fronts.
 func frontCounters(f *front.Counts, each func(name, help, label string, counts []atomic.Uint64,
 	value func(int) string)) {
 	kind := func(i int) string { return front.Kind(i).String() }
@@ -198,7 +199,7 @@ func frontCounters(f *front.Counts, each func(name, help, label string, counts [
 	}
 }
 
-// shown holds the values of a session that the page shows beside its counters.
+// shown holds values of a session that the page shows in addition to the session's other counters.
 //
 // Atomic.
 type shown struct {
@@ -209,20 +210,21 @@ type shown struct {
 	failed     atomic.Uint64 // observations that had their turn and got no chunk
 }
 
-// spanUse is the result of an observation's spans, which name rows of earlier chunks.
+// spanUse is whether the spans of an observation, which name rows of earlier chunks, were used.
 type spanUse uint8
 
 const (
 	spansNone spanUse = iota
 	spansFound
-	spansMissing // at least one span is forgotten: the chunk is not conditioned
+	spansMissing // the rows of a span are no longer kept: the chunk is not conditioned
 	numSpanUses
 )
 
-// cameraSet is a set of the policy's cameras: bit i is camera i.
+// cameraSet is a set of the policy's cameras. Bit i is set when camera i is in the set.
 type cameraSet uint32
 
-// camerasNamed returns the policy's cameras in names; unknown names must not become metric labels.
+// camerasNamed returns the cameras of the policy that are in names. It ignores other names, which must not become
+// labels of metrics.
 //
 //rt:noalloc
 func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {
@@ -246,7 +248,7 @@ func (s cameraSet) names(cameras []wire.CameraShape) string {
 	return strings.Join(names, ", ")
 }
 
-// count adds the set to the counts by camera and returns its size.
+// count adds 1 to the count of each camera in the set, and returns the number of cameras in the set.
 //
 //rt:noalloc
 func (s cameraSet) count(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
@@ -269,7 +271,7 @@ func sum(counts []atomic.Uint64) (n uint64) {
 // bounds are the upper bounds of the buckets of durations.
 var bounds = metric.Bounds
 
-// durations records durations, finely for quantiles and in the few buckets of bounds for /metrics.
+// durations records durations, in fine buckets for quantiles and in the few buckets of bounds for /metrics.
 //
 // Owner: any goroutine.
 type durations struct {
@@ -291,8 +293,8 @@ func (d *durations) record(v time.Duration) {
 	d.buckets[i].Add(1)
 }
 
-// cumulative returns the number of all durations and their sum in seconds, and fills buckets with
-// the number of those up to each bound.
+// cumulative returns the number of all durations and their sum in seconds, and sets each element of buckets to the
+// number of durations up to its bound.
 //
 //rt:noalloc
 func (d *durations) cumulative(buckets []uint64) (count uint64, sum float64) {
@@ -313,20 +315,20 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 // round rounds to three decimals.
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
-// pace is the duration of one inference of one row, by which robots distinguish a slow server from
-// a dead one. Until robots are served it is that of the self-test at load and the warm-up.
+// pace is the duration of an inference of one row, by which robots distinguish a slow server from a dead server. Until
+// robots are served, it comes from the self-test at load and from the warm-up.
 //
 // Atomic.
 type pace struct {
 	least atomic.Int64 // ns, the shortest; 0: unknown
 	most  atomic.Int64 // ns, the longest before robots were served
-	// ns, the longest of these but the first, which is slow on a GPU; the first itself where it is
-	// the only one
+	// ns, the longest before robots were served, without the first, which is slow on a GPU; the first where there is no
+	// other
 	steady atomic.Int64
 	runs   atomic.Int64 // before robots were served
 }
 
-// warm records an inference before any robot was served.
+// warm records an inference of the self-test or the warm-up, before any robot is served.
 func (p *pace) warm(took time.Duration) {
 	p.served(took)
 	p.most.Store(max(p.most.Load(), int64(took)))
@@ -348,7 +350,7 @@ func (p *pace) served(took time.Duration) {
 	}
 }
 
-// tally counts the work of one model, since it was loaded.
+// tally counts the requests and inferences of one model since it was loaded.
 //
 // Atomic; the histogram has one writer, the worker.
 type tally struct {
@@ -360,7 +362,8 @@ type tally struct {
 
 func newTally() *tally { return &tally{inference: rt.NewHist()} }
 
-// slowest returns the 99 % quantile of the inferences; 0: no inference has run.
+// slowest returns the 99 % quantile of the durations of robots' inferences. Before the first, it returns the longest
+// duration known from the warm-up; 0: none is known.
 func (t *tally) slowest() time.Duration {
 	if h := t.inference; h.Count() > 0 {
 		return h.Quantile(0.99)

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// taskLen is the longest task of the fake policy that reads it: a token is a byte.
+// taskLen is the longest task, in tokens, of a fake policy that reads its task. Its tokens are bytes.
 const taskLen = 16
 
 // newReader returns a bench whose policy reads its task.
@@ -34,7 +34,7 @@ func newReader(t *testing.T, cfg manifest.Config) *bench {
 	return b
 }
 
-// read returns the task in the policy's last inference.
+// read returns the task with which the policy computed its last chunk.
 func (b *bench) read() string {
 	n := 0
 	for n < taskLen && b.model.TokenMask(0)[n] {
@@ -47,7 +47,8 @@ func (b *bench) read() string {
 	return string(text)
 }
 
-// A session's task, an observation's own, and a task that a reset announced.
+// The policy reads the task of the observation, else the task of its session. A reset may announce the task of later
+// observations.
 func TestTaskOfAnObservation(t *testing.T) {
 	cfg := config()
 	cfg.DefaultTask = "wait"
@@ -119,7 +120,7 @@ func TestPolicyThatReadsWarnsWithoutATask(t *testing.T) {
 	}
 }
 
-// A pinned task is the only accepted task, in opens, resets and observations.
+// Where the manifest pins the task, opens, resets and observations with another task are refused.
 func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 	cfg := config()
 	cfg.DefaultTask, cfg.PinTask = "wait", true
@@ -162,7 +163,7 @@ func TestKnownTaskAllocatesNothing(t *testing.T) {
 	rttest.NoAllocs(t, "a request allocates %v times, want 0", 8*len(bodies), frame)
 }
 
-// A policy that takes several observations gets the newest one in every place.
+// When a robot sends no history, a policy that takes several observations gets the newest in the place of each.
 func TestNewestObservationIsRepeated(t *testing.T) {
 	all := make([]float32, 6)
 	newest := all[4:]

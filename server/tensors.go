@@ -10,9 +10,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Model runs a policy. It has Buffers sets of MaxBatch rows; the rows of buffer k begin at
-// k*MaxBatch. The returned slices are views of the tensors, valid for the model's life. No method
-// may allocate. It is a *policy.Model, or servertest's, which needs no ONNX Runtime.
+// Model runs a policy. It has Buffers sets of MaxBatch rows; the rows of buffer k begin at k*MaxBatch. The returned
+// slices are views of the tensors, valid for the model's life. No method may allocate. It is a *policy.Model, a
+// *remote.Model, or in tests servertest's model, which needs no ONNX Runtime.
 //
 // Owner: each row is filled and read by one goroutine at a time, while its buffer does not run.
 type Model interface {
@@ -29,17 +29,17 @@ type Model interface {
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32
 	Finite(i int) bool
-	Terminate() error // by any goroutine: the run in hand and later ones end with an error
+	Terminate() error // by any goroutine: makes the run in hand and later runs end with an error
 }
 
-// requester is a Model that needs to know whose request is in a row: another program computes it.
-// SetRequest may allocate.
+// requester is a Model that another program computes, which needs the session, episode, task and seed of the request in
+// each row. SetRequest may allocate.
 type requester interface {
 	SetRequest(i int, r policy.Request)
 }
 
-// tensors fills rows of a model's inputs from observations. It owns a JPEG decoder and the parsed
-// observation, both reused.
+// tensors fills rows of a model's inputs from observations. It reuses its JPEG decoder and the memory of the parsed
+// observation.
 //
 // Owner: one goroutine, the worker or a thread of the filler.
 type tensors struct {
@@ -110,7 +110,8 @@ func (t *tensors) close() error {
 	return t.decoder.Close()
 }
 
-// blank fills a row with valid inputs, conditioned if conditioned is set and the policy can be.
+// blank fills a row with valid inputs of zeros. If conditioned is true and the policy can be conditioned, the inputs
+// have a prefix.
 func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 	for cam := range t.meta.Cameras {
 		clear(t.model.Image(row, cam))
@@ -146,16 +147,16 @@ func (t *tensors) inform(row int, s *session, f *filled, h *wire.Header) {
 	}
 }
 
-// fill decodes body into a row of the inputs. On an error the row holds garbage, and its chunk must
-// not be used; the other rows are unchanged.
+// fill decodes body into a row of the inputs. After an error the content of the row is undefined, and its chunk must
+// not be used. Other rows do not change.
 //
 //rt:noalloc
 func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, err error) {
 	if err := wire.ParseObservation(&t.obs, body); err != nil {
 		return f, err
 	}
-	// Only the prefix in robot units conditions a chunk. The model-unit prefix is sent by old
-	// clients, and may differ in length when their loop ran in between.
+	// Only the prefix in robot units conditions a chunk. Old clients also send the prefix in model units, whose length
+	// may differ when their loop ran a step between the two.
 	t.obs.PrefixModel.Rows = 0
 	t.obs.PrefixModel.Cols = 0
 	t.obs.PrefixModel.Data = t.obs.PrefixModel.Data[:0]
@@ -201,9 +202,10 @@ func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, 
 // errNotFinite marks a chunk that no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
-// prefix copies the rows that the robot runs until the chunk arrives into the model's prefix: the
-// rows of the observation, else the rows that its spans name. One missing row would shift the
-// others in time, so an incomplete prefix does not condition anything.
+// prefix fills the model's prefix with the actions that the robot runs until the chunk arrives, and returns their
+// number as rows. It takes them from the observation itself, else from the earlier chunks whose rows the observation's
+// spans name; use reports whether it used spans. If one action is missing, it uses none, because the others would be
+// shifted in time.
 //
 //rt:noalloc
 func (t *tensors) prefix(row int, s *session) (rows int, use spanUse) {
@@ -228,7 +230,7 @@ func (t *tensors) prefix(row int, s *session) (rows int, use spanUse) {
 	return rows, spansFound
 }
 
-// remember keeps the chunk of a row for spans of later requests.
+// remember keeps the chunk of a row, whose rows later requests may name in spans.
 //
 //rt:noalloc
 func (t *tensors) remember(row int, s *session, f *filled) {
@@ -237,7 +239,8 @@ func (t *tensors) remember(row int, s *session, f *filled) {
 	}
 }
 
-// chunk sets c to the chunk of a row, an answer to h. Its data is lent until the next run.
+// chunk sets c to the chunk of a row, as the answer to the request with header h. The data of c is valid until the next
+// run.
 //
 //rt:noalloc
 func (t *tensors) chunk(c *wire.ActionChunk, row int, h *wire.Header, f *filled) {
@@ -276,8 +279,8 @@ func (t *tensors) picture(row, cam int) error {
 	return errNoPicture
 }
 
-// past fills the steps before the newest, whose picture is at the end of all. It begins with the
-// last of them, because a step without a picture repeats the step after it.
+// past fills, in all, the steps before the newest, whose picture is already at the end of all. It goes backwards in
+// time, because a step without a picture repeats the picture of the step after it.
 //
 //rt:noalloc
 func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
@@ -293,7 +296,8 @@ func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
 	return nil
 }
 
-// decode decodes one picture of a camera into dst; before is its number of steps before the newest.
+// decode decodes one picture of a camera into dst. The picture is from the step that lies before steps before the
+// newest.
 //
 //rt:noalloc
 func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
@@ -303,7 +307,7 @@ func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
 	switch {
 	case m.Codec != wire.Raw:
 		w, h, err = t.decodeJPEG(dst, m.Data, want)
-	case w != want.W || h != want.H: // only where any size is accepted: CheckObservation has compared the others
+	case w != want.W || h != want.H: // CheckObservation refuses this where only exact sizes are accepted
 		err = t.decoder.Fit(dst, want.W, want.H, m.Data, w, h)
 	default:
 		copy(dst, m.Data)
@@ -335,8 +339,8 @@ func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, er
 // errNoPicture cannot happen after CheckObservation.
 var errNoPicture = errors.New("server: camera missing")
 
-// repeatNewest fills the earlier steps of all with the newest observation, which is at its end, as
-// LeRobot does when an episode begins.
+// repeatNewest fills the earlier steps in all with newest, the newest step, which is at the end of all. LeRobot does
+// the same when an episode begins.
 //
 //rt:noalloc
 func repeatNewest[T byte | float32](all, newest []T) {
@@ -375,7 +379,7 @@ func (t *tensors) explain(err error, m *wire.Image, cam, before int) error {
 	return &pictureError{t.contract.Cameras[cam].Name, before, err}
 }
 
-// pictureError is a picture that does not decode into the policy's camera.
+// pictureError is the error for a picture that cannot be decoded for the policy's camera.
 type pictureError struct {
 	camera string
 	before int // steps before the newest
@@ -387,9 +391,8 @@ func (e *pictureError) Error() string {
 }
 func (e *pictureError) Unwrap() error { return e.err }
 
-// taskOf returns the task of the observation that was parsed last, or the session's task when the
-// observation names no task. It reads a task that is new to the session, unless a reset announced
-// it.
+// taskOf returns the task of the observation that was parsed last, or the session's task when the observation names no
+// task. It tokenises a task that is new to the session, unless a reset has announced the task.
 //
 //rt:noalloc
 func (t *tensors) taskOf(s *session) (*task, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// cameras is the fake policy with cameras of other sizes.
+// cameras is a fake policy with several cameras, of different sizes.
 type cameras struct {
 	*servertest.Model
 	meta   *policy.Meta
@@ -35,7 +35,7 @@ func newCameras(list ...policy.Camera) *cameras {
 
 func (c *cameras) Image(_, cam int) []byte { return c.images[cam] }
 
-// bench returns a server of the policy with one open session, of robot arm.
+// bench returns a server of the policy, at which the robot arm has a session.
 func (c *cameras) bench(t *testing.T, change ...func(*Deps)) *bench {
 	t.Helper()
 	b := newBench(t, config(), append(change, func(d *Deps) { d.Meta, d.Model = c.meta, c })...)
@@ -48,7 +48,8 @@ func (c *cameras) bench(t *testing.T, change ...func(*Deps)) *bench {
 	return b
 }
 
-// scenery returns a picture of waves with some noise, the same at every size, and its JPEG.
+// scenery returns a picture of waves with some noise, as pixels and as a JPEG. Apart from the size, it is always the
+// same picture.
 func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 	t.Helper()
 	pix = make([]byte, 3*w*h)
@@ -69,8 +70,8 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 	return pix, file[:n]
 }
 
-// Goal: 0 allocations per frame from received bytes to tensor, for every kind of picture that
-// travels and with all optional keys, in turn.
+// Goal: 0 allocations per frame from received bytes to tensor, for every kind of picture that a robot may send, and
+// with all optional keys.
 func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	const w, h = 96, 64 // the size of testdata/jpeg/golden
 	const wrist = front.ImagePrefix + "wrist"
@@ -132,8 +133,8 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	}
 }
 
-// A policy that looks back gets the states and pictures of the steps before, each in its place and
-// without an allocation; a robot that sends no history is taken as not moving.
+// A policy that takes earlier steps, too, gets their states and pictures, each in its place and without an allocation.
+// When a robot sends no history, its newest observation is used for all steps.
 func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	const w, h, steps = 32, 16, 3
 	pix, file := scenery(t, w, h, jpeg.Chroma444)

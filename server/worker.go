@@ -17,7 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/queue"
 )
 
-// decodersMax bounds the threads that decode: a batch has no more rows.
+// decodersMax bounds the threads that decode. More threads would be idle, because a batch has no more rows.
 const decodersMax = manifest.MaxBatch
 
 // worker chooses the robots of the next run, has their observations decoded into the rows of one
@@ -33,7 +33,7 @@ type worker struct {
 	engine     *engine
 	filler     *filler
 	publisher  *publisher
-	work       queue.Signal  // an observation waits, rows are filled, or a collection is due
+	work       queue.Signal  // an observation waits, rows have been filled, or a collection is due
 	collectNow queue.Signal  // to housekeeping: a collection would disturb least now
 	warmed     chan struct{} // closed after the warm-up
 	done       chan struct{} // closed at the end; then err is valid
@@ -47,17 +47,17 @@ type worker struct {
 	scheduler queue.Scheduler
 	list      []*session      // robots, at the last choice
 	waiting   []queue.Waiting // those of list with a waiting observation
-	open      *buffer         // its rows are being filled; nil: no buffer's are
+	open      *buffer         // the buffer whose rows are being filled; nil: there is none
 	running   *buffer         // on the device; nil: it is idle
 	queued    *buffer         // runs right after running; nil: no buffer does
-	began     bool            // a run has just begun: nothing else is urgent
+	began     bool            // a run has just begun, so the worker has time
 	ends      rt.Instant      // expected end of the run in hand
 	fillTook  time.Duration   // expected for the rows of a batch
 	alarm     rt.Instant      // when the worker must wake at the latest; 0: never
 	timer     *time.Timer
 }
 
-// decoders returns the number of threads that prepare rows beside the worker.
+// decoders returns the number of threads that prepare rows in addition to the worker's thread.
 func decoders(cfg *manifest.Config, m Model) int {
 	if cfg.DecodeThreads > 0 {
 		return cfg.DecodeThreads
@@ -82,11 +82,11 @@ func (w *worker) start(warmup int) {
 	}()
 }
 
-// errStillInferring marks that the device's thread still uses the model.
+// errStillInferring marks the end of a worker whose device still uses the model.
 var errStillInferring = errors.New("server: the inference in hand took longer")
 
-// finish stops the worker. It lets the run in hand end, terminates it when that takes too long, and
-// does not wait for ever.
+// finish stops the worker. It waits for the run in hand, and terminates the run when it takes too long. When the run
+// does not end even then, finish returns an errStillInferring.
 func (w *worker) finish() error {
 	close(w.publisher.leaving)
 	limit := w.engine.finishLimit()
@@ -118,8 +118,8 @@ func (w *worker) await(limit time.Duration) error {
 	}
 }
 
-// run serves until stop is closed. A panic becomes an error: Go's exit code for a panic would mean
-// "do not restart" to the supervisor.
+// run serves until stop is closed. It turns a panic into an error, because Go's exit code for a panic would mean "do
+// not restart" to the supervisor.
 func (w *worker) run(warmup int) (err error) {
 	w.alive.Store(true)
 	defer func() {
@@ -166,8 +166,7 @@ func (w *worker) run(warmup int) (err error) {
 	}
 }
 
-// collectNext requests a garbage collection at a moment when no robot waits for the worker, which
-// only the worker can choose.
+// collectNext requests a garbage collection. The worker starts it at a moment when no robot waits for the worker.
 //
 // Owner: any goroutine.
 func (w *worker) collectNext() {
@@ -175,9 +174,9 @@ func (w *worker) collectNext() {
 	w.work.Wake()
 }
 
-// collect starts a due garbage collection while the worker is idle, or when a run has just begun,
-// because then the next work is far away. The housekeeping collects: a collection takes
-// milliseconds, many on a busy machine, and stops the other goroutines for a fraction of one.
+// collect starts a due garbage collection while the worker is idle, or when a run has just begun, because then the
+// worker has nothing to do for a while. Housekeeping's goroutine runs the collection, which takes some milliseconds, on
+// a busy machine many. The collection stops the other goroutines for only a fraction of a millisecond.
 func (w *worker) collect() {
 	if (w.running == nil && w.open == nil || w.began) && w.collectDue.CompareAndSwap(true, false) {
 		w.collectNow.Wake()
@@ -185,7 +184,7 @@ func (w *worker) collect() {
 	w.began = false
 }
 
-// step does the work that can be done now; false when the worker has to wait.
+// step does the work that can be done now, and returns false when there was none and the worker has to wait.
 //
 //rt:noalloc
 func (w *worker) step() bool {
@@ -194,7 +193,7 @@ func (w *worker) step() bool {
 	return w.begin(w.clock.Now()) || chosen
 }
 
-// wakeAt wakes the worker at that instant at the latest.
+// wakeAt sets the worker's alarm so that it wakes at the instant at, or earlier.
 //
 //rt:noalloc
 func (w *worker) wakeAt(at rt.Instant) {
@@ -203,9 +202,9 @@ func (w *worker) wakeAt(at rt.Instant) {
 	}
 }
 
-// begin starts the run of the filled rows, when the device is idle and the batch need not wait for
-// more. A full batch is queued after the run in hand, so that the device does not wait for the
-// worker between the two.
+// begin starts the run of the filled rows when the device is idle and the batch need not wait for more requests. While
+// a run is in hand, it queues a full batch after that run, so that the device does not wait for the worker between the
+// two. It reports whether it has started or queued a run, or refused a batch of bad observations.
 //
 //rt:noalloc
 func (w *worker) begin(now rt.Instant) bool {
@@ -219,7 +218,7 @@ func (w *worker) begin(now rt.Instant) bool {
 		return false
 	}
 	given := b.used
-	for b.used > 0 && b.slots[b.used-1].err != nil { // a bad row between others runs, and its chunk is ignored
+	for b.used > 0 && b.slots[b.used-1].err != nil { // bad rows before good rows run, too; their chunks are ignored
 		b.used--
 	}
 	w.open = nil
@@ -262,7 +261,8 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 	w.fillTook += (ready.Sub(b.begun) - w.fillTook) / 8
 }
 
-// end takes back the buffer of a run that is over.
+// end answers the requests of a run that has ended and frees its buffer. When a run is queued, it is then the run in
+// hand.
 //
 //rt:noalloc
 func (w *worker) end(e batch.Ended) error {
@@ -297,8 +297,8 @@ func (w *worker) end(e batch.Ended) error {
 	return nil
 }
 
-// checkFinite marks the turns whose chunk is not finite, which no robot may execute; it returns
-// false when there is such a turn.
+// checkFinite marks the requests whose chunk is not finite, which no robot may execute. It returns false when there is
+// such a request.
 //
 //rt:noalloc
 func (w *worker) checkFinite(b *buffer) bool {
@@ -311,7 +311,7 @@ func (w *worker) checkFinite(b *buffer) bool {
 	return all
 }
 
-// endNotFinite is end for a run with chunks that are not finite. It answers the other turns first,
+// endNotFinite does the work of end for a run with chunks that are not finite. It answers the other requests first,
 // because judge runs the device again and overwrites their chunks.
 //
 //go:noinline
@@ -332,8 +332,8 @@ func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
 	return w.endedSlowly(b, queued, waits)
 }
 
-// waitQueued waits for the run that was queued after the ended one: then the device is free for
-// judge.
+// waitQueued waits until a run that was queued after the ended run has ended, too, so that the device is free for
+// judge. waits is false when no run was queued.
 func (w *worker) waitQueued() (queued batch.Ended, waits bool) {
 	if w.running == nil {
 		return queued, false
@@ -350,7 +350,7 @@ func (w *worker) endedSlowly(b *buffer, queued batch.Ended, waits bool) error {
 	return nil
 }
 
-// endFailed is end for a run that failed.
+// endFailed does the work of end for a run that failed.
 //
 //go:noinline
 func (w *worker) endFailed(b *buffer, e batch.Ended) error {
@@ -379,8 +379,8 @@ func (w *worker) free(b *buffer) {
 	}
 }
 
-// oneByOne runs the requests of a failed batch again, each alone, so that only the request that
-// causes the failure gets no chunk. The error that it returns is a panic of the device's thread.
+// oneByOne runs the requests of a failed batch again, each alone, so that only the request that causes the failure gets
+// no chunk. It returns an error only when a run panics.
 //
 //go:noinline
 func (w *worker) oneByOne(b *buffer, why error) error {
@@ -416,7 +416,7 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 	return nil
 }
 
-// leave answers the robots of the batch in hand, whose inference has ended, when the worker stops.
+// leave answers the robots of the batch in hand when the worker stops. Their run has ended with e.
 func (w *worker) leave(e batch.Ended) {
 	b := w.running
 	w.running, w.queued = w.queued, nil
@@ -427,8 +427,8 @@ func (w *worker) leave(e batch.Ended) {
 	w.engine.busySince.Store(0)
 }
 
-// probeIdle runs an inference of the server's own after a long idle time, so that a server whose
-// device has died is not ready; false when no probe is due.
+// probeIdle runs an inference of the server's own when the device was idle for long, so that a server whose device has
+// died detects this and ends. It returns false when no inference was due.
 func (w *worker) probeIdle(now rt.Instant) bool {
 	if w.running != nil || w.open != nil {
 		return false
@@ -460,9 +460,9 @@ func (w *worker) healthy() (ok bool, why string) {
 	return why == "", why
 }
 
-// choose assigns rows of the next buffer to the robots that the scheduler puts first. While a run
-// is under way it waits as long as the rows can still be filled in time, so that later requests are
-// considered and the chosen observations are fresh.
+// choose assigns rows of the next buffer to the robots that the scheduler puts first. While a run is under way, it
+// chooses as late as it can and still have the rows filled in time, so that it considers late requests and the
+// observations are fresh. It reports whether it has chosen robots.
 //
 //rt:noalloc
 func (w *worker) choose(now rt.Instant) bool {
@@ -516,8 +516,8 @@ func (w *worker) choose(now rt.Instant) bool {
 	return true
 }
 
-// withinQuota keeps the robots that have not used up their quotas. It informs the others, and wakes the
-// worker when the first of them may go on.
+// withinQuota returns the robots that have not used up their quotas. It informs the other robots, and has the worker
+// wake when the first of them need not wait any more.
 //
 //rt:noalloc
 func (w *worker) withinQuota(all []queue.Waiting, now rt.Instant) []queue.Waiting {
@@ -535,7 +535,7 @@ func (w *worker) withinQuota(all []queue.Waiting, now rt.Instant) []queue.Waitin
 	return kept
 }
 
-// next returns the buffer whose rows are filled for the next run, nil when all are in use.
+// next returns the buffer for the next run, which may have rows already; nil when all buffers are in use.
 //
 //rt:noalloc
 func (w *worker) next() *buffer {
@@ -550,6 +550,6 @@ func (w *worker) next() *buffer {
 	return nil
 }
 
-// fillSlack is how much earlier than necessary the rows of the next run are filled: a timer may be
-// late by that much.
+// fillSlack is how much earlier than necessary the rows of the next run are filled, because a timer may be late by this
+// time.
 const fillSlack = time.Millisecond

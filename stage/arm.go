@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// ArmFPS is the rate, in ticks per second, by which an Arm's referee judges.
+// ArmFPS is the rate, in ticks per second, that an Arm's referee assumes.
 const ArmFPS = 60
 
 const (
@@ -39,18 +39,18 @@ var armLoads = []motor.Load{
 	{Backlash: 8},
 }
 
-// Arm is the simulated bus of a robot's part in this process, with its calibration and its referee: an
-// SO-101, also one on LeKiwi's base.
+// Arm is the simulated bus of a robot's part in this process, with its calibration and its referee:
+// The arm is an SO-101, which may stand on LeKiwi's base.
 type Arm struct {
 	*servosim.Bus
 	Referee     *referee.Referee
 	Part        robot.Part
-	Port        string // its device, DIR/PART; DIR/arm of a robot's only part
+	Port        string // its device: DIR/PART, or DIR/arm for a robot of one part
 	Calibration string // file of its calibration, DIR/PART.json
 }
 
-// OpenArm opens a part's arm in the folder dir. The referee and watch get each event of its servos;
-// change may change its bus, nil: no change.
+// OpenArm opens the arm of a part, with its port in the folder dir. It passes each event of the servos to the
+// referee and to watch. change may change the configuration of the bus; it may be nil.
 func OpenArm(dir string, p robot.Part, watch func(*servosim.Event), change func(*servosim.Config)) (*Arm, error) {
 	a := &Arm{Part: p, Port: filepath.Join(dir, cmp.Or(p.Name, "arm"))}
 	a.Calibration = a.Port + ".json"
@@ -112,8 +112,8 @@ func OpenArm(dir string, p robot.Part, watch func(*servosim.Event), change func(
 }
 
 // wheelAcceleration returns the largest acceleration of a wheel, in counts per second, per second, when
-// all axes of the base accelerate as fast as they may. Its wheels are 120 degrees apart, and x points
-// between two of them.
+// all axes of the base accelerate as fast as they may. The base's wheels are 120 degrees apart, and its
+// x axis points between two of them.
 func wheelAcceleration(b *robot.Base) float64 {
 	x := b.Acceleration[0]
 	y := b.Acceleration[1]
@@ -129,7 +129,7 @@ func rangeOf(id uint8) [2]int {
 	return jointRange
 }
 
-// ToRaw turns degrees, or percent of the gripper, into an Arm's counts.
+// ToRaw turns the position of motor id, in degrees or for the gripper in percent, into an Arm's counts.
 func ToRaw(id uint8, v float64) int {
 	ends := rangeOf(id)
 	if id == armGripper {

@@ -4,15 +4,15 @@ import (
 	"time"
 )
 
-// calmSteal is the share of one processor that the host may take from a calm machine, calmFor the
-// time for which it must take no more.
+// A machine is calm when, for the time calmFor, its host takes at most the share calmSteal of one
+// processor.
 const (
 	calmSteal = 0.03
 	calmFor   = 4 * time.Second
 )
 
-// Calm waits until the host leaves this machine's processors alone for some seconds; it returns
-// false at the limit. It keeps one processor busy: a host takes nothing from an idle machine.
+// Calm waits until the host of this virtual machine has left its processors alone for some seconds, and returns true;
+// after limit it returns false. Meanwhile it keeps one processor busy, since a host takes nothing from an idle machine.
 func Calm(limit time.Duration) bool {
 	const step = time.Second
 	end, calm := time.Now().Add(limit), time.Duration(0)

@@ -9,14 +9,14 @@ import (
 	"os/exec"
 )
 
-// Show gives a command the outputs of this program, unless it has others.
+// Show makes a command write to the outputs of this program, unless the command has outputs already.
 func Show(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Stdout = cmp.Or[io.Writer](cmd.Stdout, os.Stdout)
 	cmd.Stderr = cmp.Or[io.Writer](cmd.Stderr, os.Stderr)
 	return cmd
 }
 
-// Folder makes the folder keep, or without keep a temporary folder that done removes.
+// Folder creates the folder keep. If keep is empty, it creates a temporary folder, which done removes.
 func Folder(keep string) (dir string, done func(), err error) {
 	if keep != "" {
 		return keep, func() {}, os.MkdirAll(keep, 0o755)

@@ -15,16 +15,16 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// StopLimit is how long a child may take to end when asked.
+// StopLimit is how long a child may take to end after the signal of Stop.
 const StopLimit = 8 * time.Second
 
-// waitMin is the least time to notice a child that has ended.
+// waitMin is the least time that Wait takes to notice that a child has ended.
 const waitMin = 10 * time.Millisecond
 
 // Child is a process that this program started.
 type Child struct {
 	Name string // its program's
-	Log  *Log   // its standard error; empty where the command has another writer for it
+	Log  *Log   // its standard error; empty if the command has another writer for it
 
 	cmd    *exec.Cmd
 	stdout Log
@@ -32,9 +32,9 @@ type Child struct {
 	err    error // the result of Wait; valid after exited
 }
 
-// Start starts the command, and keeps its output and errors unless the command has writers for
-// them; a Log as its standard error becomes the child's. The kernel ends the child when this program
-// ends.
+// Start starts the command. It keeps the standard output and the standard error unless the command
+// has writers for them. If the command's writer for standard error is a Log, this becomes the
+// child's Log. The kernel ends the child when this program ends.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Name: filepath.Base(cmd.Args[0]), cmd: cmd, exited: make(chan struct{})}
 	if log, ok := cmd.Stderr.(*Log); ok {
@@ -57,7 +57,7 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
-// StartGroup starts the command as a process group of its own, which can be paused as a whole.
+// StartGroup starts the command as a process group of its own, which Pause can pause as a whole.
 func StartGroup(cmd *exec.Cmd) (*Child, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return Start(cmd)
@@ -82,11 +82,11 @@ func (c *Child) Running() bool {
 // State returns the state of the ended child.
 func (c *Child) State() *os.ProcessState { return c.cmd.ProcessState }
 
-// Stdout returns the child's standard output so far, where Start keeps it.
+// Stdout returns the child's standard output so far; it is empty if the command has a writer for it.
 func (c *Child) Stdout() []byte { return []byte(c.stdout.String()) }
 
-// Await returns the first line of the child's log that matches, as soon as the log has it. It is an
-// error when the child ends before, and after the limit.
+// Await returns the first line of the child's log that matches, as soon as the log has it. It
+// returns an error if the child ends without such a line, or if the limit is over.
 func (c *Child) Await(pattern string, limit time.Duration) (Line, error) {
 	re := regexp.MustCompile(pattern)
 	var found []Line
@@ -104,8 +104,8 @@ func (c *Child) Await(pattern string, limit time.Duration) (Line, error) {
 	return Line{}, fmt.Errorf("%s wrote no line with %q within %v: %s", c.Name, pattern, limit, c.Log.Tail(5))
 }
 
-// Wait returns when the child has ended, by itself or, after the limit, by us.
-// Its last words become the error, and its exit code the error's.
+// Wait waits until the child has ended, and kills it after the limit. If the child failed, the
+// error has the child's last words and its exit code.
 func (c *Child) Wait(limit time.Duration) error {
 	select {
 	case <-c.exited:
@@ -129,7 +129,7 @@ func (c *Child) Wait(limit time.Duration) error {
 	return c.err
 }
 
-// LastWords returns the first line of the ended child's last standard error, without its name.
+// LastWords returns the first line of the last message on the ended child's standard error, without the child's name.
 func (c *Child) LastWords() string {
 	text := strings.TrimSpace(c.Log.String())
 	prefix := c.Name + ": "
@@ -160,7 +160,7 @@ func (c *Child) Stop() error {
 	err := c.Wait(StopLimit)
 	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && asked && status.Signaled() &&
 		status.Signal() == syscall.SIGTERM {
-		return nil // it does not catch the signal, or not yet
+		return nil // the child does not catch the signal, or did not yet
 	}
 	return err
 }

@@ -2,7 +2,7 @@ package stage
 
 import "golang.org/x/sys/unix"
 
-// waitDeath returns when a child process has died, waited for or not.
+// waitDeath returns when a child process has died, whether or not its parent has waited for it.
 func waitDeath(pid int, waited <-chan struct{}) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

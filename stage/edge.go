@@ -10,13 +10,14 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// SimArm returns edge-rt's flags for a simulated arm and its camera at a server, and more flags.
+// SimArm returns edge-rt's flags for a simulated arm with its camera and for the server at the
+// endpoint, and more after them.
 func SimArm(endpoint string, more ...string) []string {
 	return append([]string{"--bus", "sim", "--camera", "top=sim", "--connect", endpoint}, more...)
 }
 
-// SimRobot returns edge-rt's flags for a simulated robot at a server: a bus and a camera from above for
-// each arm, and more flags.
+// SimRobot returns edge-rt's flags for a simulated robot, with a bus and a camera from above for each
+// arm, and for the server at the endpoint, and more after them.
 func SimRobot(r robot.Robot, endpoint string, more ...string) []string {
 	args := []string{"--robot", r.Flag(), "--bus", "sim", "--connect", endpoint}
 	for _, p := range r.Parts() {
@@ -33,7 +34,7 @@ func DemoManifest(folder, robotName string) string {
 	return filepath.Join(folder, robotName+".yaml")
 }
 
-// Ctl sends a command to bin's edge-rt with that id and state folder, and reads the answer into v.
+// Ctl sends a command to the edge-rt that runs with this id and state folder dir, and reads the answer into v.
 func Ctl(bin, dir, id, command string, v any) error {
 	out, err := Edge(bin, dir, "ctl", command, "--id", id).Output()
 	if err != nil {
@@ -45,8 +46,8 @@ func Ctl(bin, dir, id, command string, v any) error {
 	return nil
 }
 
-// ReadAudit reads the lines of a server's audit. Where the server was killed, a line may be torn: it
-// is left out.
+// ReadAudit reads the lines of a server's audit. If the server was killed, ReadAudit leaves out a
+// line that the server did not finish.
 func ReadAudit[Line any](file string, killed bool) (all []Line, err error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A line that a killed server left unfinished is left out; in the audit of another it is an error.
+// An unfinished line in the audit of a killed server is left out. In the audit of a server that was
+// not killed it is an error.
 func TestReadAudit(t *testing.T) {
 	type line struct{ Seq uint64 }
 	file := filepath.Join(t.TempDir(), "audit.jsonl")

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	queryLimit  = 10 * time.Second // for a server to show its token, and to answer an open
+	queryLimit  = 10 * time.Second // for a server to show its token, and for it to open a session
 	imagePrefix = "observation.images."
 	jpegQuality = 90
 )
@@ -45,7 +45,7 @@ type FakeRobot struct {
 	strange atomic.Uint64 // messages that cannot be read, or chunks that do not fit
 }
 
-// OpenOf returns the open of a robot that fits a policy.
+// OpenOf returns the open of a session for the robot id, which fits the policy.
 func OpenOf(meta *policy.Meta, id string) wire.SessionOpen {
 	open := wire.SessionOpen{
 		ClientUUID:    id,
@@ -64,7 +64,7 @@ func OpenOf(meta *policy.Meta, id string) wire.SessionOpen {
 }
 
 // ObservationOf returns an observation that fits a policy: pictures of waves, as JPEG, a state of
-// zeros, and for a policy that continues a chunk that many committed rows of zeros.
+// zeros, and, for a policy that continues a chunk, prefixRows committed rows of zeros.
 func ObservationOf(meta *policy.Meta, prefixRows int) (o wire.Observation, err error) {
 	o.State = make([]float32, len(meta.StateNames))
 	if meta.RTC != "none" {
@@ -93,8 +93,8 @@ func ObservationOf(meta *policy.Meta, prefixRows int) (o wire.Observation, err e
 	return o, nil
 }
 
-// OpenFakeRobot opens a session at the first server that shows its token on the link. rows is the
-// number of rows of the policy's chunks: others are strange; 0 accepts each number.
+// OpenFakeRobot opens a session at the first server that shows its token on the link. rows is the number of
+// rows of the policy's chunks; a chunk with another number counts as strange. With 0 any number fits.
 func OpenFakeRobot(ctx context.Context, link wire.Session, open wire.SessionOpen, rows int) (*FakeRobot, error) {
 	r := &FakeRobot{
 		Link: link,
@@ -182,8 +182,8 @@ func (r *FakeRobot) receive(sample wire.Sample) {
 	}
 }
 
-// Failures returns how many messages of the server were no chunk of a request, and no event that a
-// request came late.
+// Failures returns how many messages of the server were neither the chunk for a request nor the
+// event that a request came too late.
 func (r *FakeRobot) Failures() int { return int(r.refused.Load() + r.strange.Load()) }
 
 // Send sends the observation.
@@ -201,7 +201,7 @@ func (r *FakeRobot) Send() error {
 }
 
 // Await waits for the chunk of the request that was sent last, and returns the time since then; ok
-// is false at the limit, and when ctx ends.
+// is false after the limit, and when ctx ends.
 func (r *FakeRobot) Await(ctx context.Context, limit time.Duration) (trip time.Duration, ok bool) {
 	r.timer.Reset(limit)
 	select {

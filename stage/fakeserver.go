@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// fakeTries is how often a fake server looks for another port: another program may take one that was
+// fakeTries is how many ports a fake server tries, since another program may take a port that was
 // free just before.
 const fakeTries = 5
 
@@ -21,8 +21,8 @@ type FakeConfig struct {
 }
 
 // FakeServer is a server without a policy: over a real transport, it answers every observation with a
-// chunk that keeps the arm where it is, or as SetAnswer says. Like an old server, it answers with only
-// the keys that the wire demands.
+// chunk that keeps the arm where it is, or as SetAnswer says. Its messages have only the keys that the
+// protocol demands, as those of an old server.
 type FakeServer struct {
 	FakeConfig
 	Endpoint, Prefix string
@@ -80,14 +80,14 @@ func (s *FakeServer) declare() (err error) {
 // Close ends the server.
 func (s *FakeServer) Close() { s.Net.Close() }
 
-// SetAnswer sets the function that gets every observation, on the transport's thread; nil is Hold.
+// SetAnswer sets the function that the server calls for every observation, on the transport's thread; nil means Hold.
 func (s *FakeServer) SetAnswer(answer func(wire.Sample)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
 }
 
-// SetAck sets a function that changes the answers to session requests.
+// SetAck sets a function that may change each answer to the open of a session.
 func (s *FakeServer) SetAck(change func(*wire.SessionAck)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,10 +129,10 @@ func (s *FakeServer) observe(sample wire.Sample) {
 	answer(sample)
 }
 
-// Hold answers with a chunk that keeps the arm where it is.
+// Hold answers an observation with a chunk that keeps the arm where it is.
 func (s *FakeServer) Hold(sample wire.Sample) { s.holdAfter(sample, 0) }
 
-// holdAfter is Hold, and reports inferenceMs as the time of the inference.
+// holdAfter answers as Hold does, and reports inferenceMs as the time of the inference.
 func (s *FakeServer) holdAfter(sample wire.Sample, inferenceMs float64) {
 	if h, o, ok := ParseRequest(sample); ok {
 		m := s.Chunk(o.State, func(row []float32, i int) {})
@@ -146,7 +146,7 @@ func ParseRequest(sample wire.Sample) (h wire.Header, o wire.Observation, ok boo
 	return h, o, err == nil && wire.ParseObservation(&o, sample.Payload) == nil
 }
 
-// Chunk returns rows that all begin as the state, each changed by change.
+// Chunk returns the rows of a chunk: each is a copy of state to which change is applied; i is the index of the row.
 func (s *FakeServer) Chunk(state []float32, change func(row []float32, i int)) wire.Matrix {
 	m := wire.Matrix{Rows: s.Rows, Cols: len(state), Data: make([]float32, 0, s.Rows*len(state))}
 	for i := range s.Rows {
@@ -156,8 +156,8 @@ func (s *FakeServer) Chunk(state []float32, change func(row []float32, i int)) w
 	return m
 }
 
-// Reply publishes the chunk that answers a request. A callback of the transport must not call it
-// itself: it may wait.
+// Reply publishes the chunk that answers a request. It may wait, so a callback of the transport
+// must call it in another goroutine.
 func (s *FakeServer) Reply(h wire.Header, chunk *wire.ActionChunk) error {
 	return s.publisher.Put(wire.AppendActionChunk(nil, chunk), wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Host is a reading of the kernel's account: how much of all cores' time since the machine started
-// the host of a virtual machine took, and how much was idle; 0 where the kernel keeps no account.
-// Reports use the difference of two readings.
+// Host is a reading of the kernel's account of all cores since the machine started: how much time
+// the host of a virtual machine took, and how much time the cores were idle. Both are 0 if the
+// kernel keeps no account. Reports use the difference of two readings.
 type Host struct {
 	at           rt.Instant
 	Stolen, Idle time.Duration
@@ -50,18 +50,18 @@ func parseHost(stat []byte) (stolen, idle time.Duration) {
 	return ticks(8), ticks(4) + ticks(5)
 }
 
-// StealShare returns the share of all cores' time since an earlier reading that the host took.
+// StealShare returns which share of all cores' time the host took since the earlier reading from.
 func (h Host) StealShare(from Host) float64 {
 	return ShareOfCPUs(h.Stolen-from.Stolen, h.at.Sub(from.at))
 }
 
-// CalmSince reports whether since an earlier reading the host took no time and the cores had idle
-// time, so that other programs did not disturb the measured one.
+// CalmSince reports whether, since the earlier reading from, the host took no time and the cores
+// had enough idle time, so that other programs did not disturb the measured program.
 func (h Host) CalmSince(from Host) bool {
 	return h.Stolen == from.Stolen && h.at > from.at && ShareOfCPUs(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
 }
 
-// ShareOfCPUs returns used as a share of all cores' time.
+// ShareOfCPUs returns the CPU time used as a share of all cores' time during elapsed.
 func ShareOfCPUs(used, elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0

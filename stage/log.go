@@ -13,7 +13,7 @@ import (
 // logMax bounds the stored part of an output.
 const logMax = 16 << 20
 
-// poll is the interval in which a condition is looked at.
+// poll is the interval at which Until checks its condition.
 const poll = 5 * time.Millisecond
 
 // Line is a line of a program's output.
@@ -28,10 +28,10 @@ type Log struct {
 	mu    sync.Mutex
 	text  bytes.Buffer // guarded by mu
 	lines []Line       // guarded by mu: the complete ones
-	rest  int          // guarded by mu: where the incomplete line begins in text
+	rest  int          // guarded by mu: index in text of the beginning of the incomplete line
 }
 
-// Write appends output. It always takes all of it.
+// Write appends output. It always reports that it has written all bytes.
 func (l *Log) Write(p []byte) (int, error) {
 	now := time.Now()
 	l.mu.Lock()
@@ -61,7 +61,7 @@ func (l *Log) Lines(pattern *regexp.Regexp) []Line {
 	return slices.DeleteFunc(slices.Clone(l.lines), func(line Line) bool { return !pattern.MatchString(line.Text) })
 }
 
-// Tail returns the last n lines, each with the seconds of its time.
+// Tail returns the last n lines, each with the seconds and milliseconds of its time.
 func (l *Log) Tail(n int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

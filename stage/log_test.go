@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A log keeps its beginning, and lines once they are complete.
+// A log keeps the beginning of the output, and returns a line once the line is complete.
 func TestLog(t *testing.T) {
 	var l Log
 	for _, text := range []string{"serving a", "t robot\nhalf", " a line\nno e", "nd"} {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ReadMetrics reads the metrics of a program in Prometheus's text format, by name and labels.
+// ReadMetrics reads metrics in Prometheus's text format, and returns the values by name and labels.
 func ReadMetrics(r io.Reader) (map[string]float64, error) {
 	all := map[string]float64{}
 	lines := bufio.NewScanner(r)

@@ -14,8 +14,8 @@ import (
 // maxAnswer bounds one line of a peer.
 const maxAnswer = 32 << 20
 
-// Peer is a child that answers a line on its standard input with a line on its standard output, and
-// ends when its input does.
+// Peer is a child that answers each line on its standard input with a line on its standard output,
+// and ends at the end of its input.
 type Peer struct {
 	*Child
 	in    io.WriteCloser
@@ -51,8 +51,8 @@ func (p *Peer) Ask(ctx context.Context, line string, limit time.Duration) ([]byt
 	return p.Answer(ctx, limit)
 }
 
-// Answer returns the next line, valid until the next call. When the peer has ended, the error is its
-// last words.
+// Answer returns the peer's next line, which is valid until the next call. If the peer has ended,
+// the error has the peer's last words.
 func (p *Peer) Answer(ctx context.Context, limit time.Duration) ([]byte, error) {
 	p.out.SetReadDeadline(time.Now().Add(limit))
 	defer context.AfterFunc(ctx, func() { p.out.SetReadDeadline(time.Now()) })()
@@ -74,7 +74,8 @@ func (p *Peer) failure() error {
 	return fmt.Errorf("%s ended: %s", p.Name, p.LastWords())
 }
 
-// End ends the peer through its standard input, and waits unless ctx has ended.
+// End closes the peer's standard input and waits for its end. It kills a peer that has not ended
+// after StopLimit, or when ctx ends.
 func (p *Peer) End(ctx context.Context) {
 	p.out.Close()
 	p.in.Close()

@@ -21,8 +21,8 @@ const (
 	busLimit  = 20 * time.Second // for a simulator to serve its bus
 )
 
-// Program returns the path of one of our programs in the folder bin, or, with an empty bin, beside
-// this program. It is absolute: a bare name would be looked up in $PATH.
+// Program returns the path of one of our programs in the folder bin, or, with an empty bin, beside this
+// program. The path is absolute, since the system would search $PATH for a name without a folder.
 func Program(bin, name string) string {
 	if bin == "" {
 		self, _ := os.Executable()
@@ -49,8 +49,8 @@ func Edge(bin, dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// scrubbed removes the variables that change the programs' behaviour, so that a measurement does
-// not depend on the shell that started it.
+// scrubbed returns environ without the variables that change the programs' behaviour, so that a
+// measurement does not depend on the shell that started it.
 func scrubbed(environ []string) []string {
 	var kept []string
 	for _, v := range environ {
@@ -65,7 +65,7 @@ func scrubbed(environ []string) []string {
 	return kept
 }
 
-// StartSimBus starts bin's edge-rt sim-bus and returns once its port is at link.
+// StartSimBus starts bin's edge-rt sim-bus, and returns once link leads to its port.
 func StartSimBus(bin, link string, args ...string) (*Child, error) {
 	sim, err := Start(Command(Program(bin, "edge-rt"), append([]string{"sim-bus", "--link", link}, args...)...))
 	if err != nil {
@@ -79,9 +79,9 @@ func StartSimBus(bin, link string, args ...string) (*Child, error) {
 	return nil, errors.Join(errors.New("edge-rt sim-bus serves no bus"), sim.Stop())
 }
 
-// FreeEndpoint returns an endpoint of this machine without a listener. Its port lies below the
-// ephemeral ports (ip_local_port_range), so that no outgoing connection takes it before a program
-// listens there.
+// FreeEndpoint returns an endpoint on this machine at which no program listens. Its port lies below
+// the ephemeral ports (ip_local_port_range), so that no outgoing connection takes it before a
+// program listens there.
 func FreeEndpoint() (string, error) {
 	const lowest, highest = 20000, 32000
 	for range 100 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Cable is the state of a cable between an edge and its server. Its directions may be cut both.
+// Cable is the state of a cable between an edge and its server. Both directions may be cut at once.
 type Cable uint8
 
 const (
@@ -31,7 +31,7 @@ type Proxy struct {
 	ended bool         // guarded by mu
 }
 
-// OpenProxy returns a proxy of the server at the endpoint.
+// OpenProxy opens a proxy for the server at the endpoint.
 func OpenProxy(endpoint string) (*Proxy, error) {
 	p := &Proxy{to: strings.TrimPrefix(endpoint, "tcp/")}
 	p.moved = sync.NewCond(&p.mu)
@@ -72,7 +72,7 @@ func (p *Proxy) connect(c net.Conn) {
 	p.copy(c, s, CutDown)
 }
 
-// copy copies one direction, and reads nothing while it is cut: TCP retransmits.
+// copy copies the bytes of one direction. While the direction is cut it reads nothing, so that the bytes arrive later.
 func (p *Proxy) copy(to, from net.Conn, cut Cable) {
 	defer to.Close()
 	defer from.Close()

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A cut direction holds its bytes back until it is whole; an unplugged cable ends connections and
-// refuses new ones.
+// The bytes of a cut direction arrive once it is no longer cut. An unplugged cable ends all
+// connections and refuses new connections.
 func TestProxy(t *testing.T) {
 	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()

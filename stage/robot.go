@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// ctlLimit is the longest time until an edge listens to edge-rt ctl.
+// ctlLimit is the longest time until an edge accepts commands of edge-rt ctl.
 const ctlLimit = 10 * time.Second
 
 // Robot is a running edge-rt.
@@ -45,8 +45,8 @@ func StartRobot(bin, dir, id string, args ...string) (*Robot, error) {
 	return r, nil
 }
 
-// Ended reports whether the edge has ended. Its watchdog process may still run and hold the edge's
-// outputs open, for which Exited waits too.
+// Ended reports whether the edge has ended. Its watchdog process may still run and keep the edge's
+// outputs open; Exited waits for that process, too.
 func (r *Robot) Ended() bool {
 	select {
 	case <-r.gone:
@@ -56,7 +56,7 @@ func (r *Robot) Ended() bool {
 	}
 }
 
-// Close ends a running edge, also a stopped one.
+// Close ends the edge if it still runs, also if a signal has stopped it.
 func (r *Robot) Close() {
 	if r.Running() {
 		_ = r.Signal(syscall.SIGCONT)
@@ -67,7 +67,7 @@ func (r *Robot) Close() {
 // Signal sends a signal to the edge only; its watchdog process does not get it.
 func (r *Robot) Signal(s syscall.Signal) error { return syscall.Kill(r.PID(), s) }
 
-// signalNames are the signals that end an edge here.
+// signalNames has the names of the signals that may end an edge in a trial.
 var signalNames = map[syscall.Signal]string{syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM",
 	syscall.SIGABRT: "SIGABRT"}
 
@@ -80,7 +80,7 @@ func (r *Robot) Exit() string {
 	return fmt.Sprint(r.State().ExitCode())
 }
 
-// Reason returns the ended edge's last message, in one line; it is empty after a line of its log.
+// Reason returns the ended edge's last message in one line. It is empty if the edge's last output is a line of its log.
 func (r *Robot) Reason() string {
 	const most = 300
 	words := r.LastWords()
@@ -93,7 +93,7 @@ func (r *Robot) Reason() string {
 	return words
 }
 
-// Ctl runs edge-rt ctl, repeatedly until the edge listens.
+// Ctl runs edge-rt ctl with this command, and repeats it for up to ctlLimit until the edge accepts it.
 func (r *Robot) Ctl(word string) (err error) {
 	var out []byte
 	Until(ctlLimit, func() bool {

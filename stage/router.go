@@ -21,9 +21,9 @@ type Router struct {
 	packages string
 }
 
-// NewRouter returns the router of the folder examples/router, at a free port, for an interpreter with
-// the official wheel; packages is a folder of another version of that wheel, or empty. Its
-// configuration is in dir.
+// NewRouter returns the router of folder, which is examples/router, at a free port. python is an
+// interpreter with the official wheel; packages is a folder with another version of that wheel, or
+// empty. The router's configuration is in dir.
 func NewRouter(python, packages, folder, dir string) (*Router, error) {
 	if python == "" {
 		return nil, exit.Errorf(exit.Usage, "the official router: got no Python; set EDGERT_PYTHON to an interpreter "+

@@ -23,7 +23,7 @@ type Server struct {
 	Stderr   io.Writer // nil: kept for errors
 }
 
-// NewServer returns bin's lean-server on the manifest, at a free port.
+// NewServer returns bin's lean-server with the manifest, at a free port. It does not start it.
 func NewServer(bin, manifest string, flags ...string) (*Server, error) {
 	endpoint, err := FreeEndpoint()
 	if err != nil {
@@ -48,7 +48,7 @@ func WriteManifest(dir, bundle string) (name string, err error) {
 	return name, os.WriteFile(name, []byte(text), 0o600)
 }
 
-// The model and the service of the demo's policy.
+// The names of the model and of the service in the manifests of WriteManifest.
 const DemoModel, DemoService = "demo/around-the-post", "demo"
 
 // Start starts the server, in a process group of its own, and returns once it listens.

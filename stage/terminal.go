@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTerminal opens a pseudo-terminal: the person's side and the program's.
+// OpenTerminal opens a pseudo-terminal. It returns the side on which a person would type and read,
+// and the side of the program.
 func OpenTerminal() (person, program *os.File, err error) {
 	const flags = os.O_RDWR | unix.O_NOCTTY
 	if person, err = os.OpenFile("/dev/ptmx", flags, 0); err != nil {
@@ -28,8 +29,8 @@ func OpenTerminal() (person, program *os.File, err error) {
 	return person, program, nil
 }
 
-// Terminal opens a pseudo-terminal whose output is discarded: a program with it as stderr shows its
-// status line as to a person.
+// Terminal opens a pseudo-terminal whose output is discarded. A program that has it as stderr shows
+// its status line, as for a person.
 func Terminal() (*os.File, error) {
 	person, program, err := OpenTerminal()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Outage is a time in which a server is away, from an instant after the beginning of a trial on.
+// Outage is a time without the server, for the duration For. It begins the time At after the beginning of a trial.
 type Outage struct {
 	At, For time.Duration
 	Drain   bool // the server gets SIGTERM; false: SIGKILL
@@ -25,10 +25,10 @@ var ErrAway = errors.New("the server did not come back")
 // Trial is a run of edge-rt on its simulated arm with its camera at a server, under faults that are
 // data. Its zero fields have no effect.
 type Trial struct {
-	Bin, Dir string // folder of the programs; of the files of the trial and the edge's state
+	Bin, Dir string // folder of the programs; folder of the trial's files and the edge's state
 	Server   *Server
 	Duration time.Duration
-	Grace    time.Duration // the edge may live so long beyond the duration
+	Grace    time.Duration // the edge may run for so long after the duration
 	Flags    []string      // more of edge-rt
 
 	Records    string // folder of the records of everything
@@ -40,8 +40,8 @@ type Trial struct {
 // Summary is the file of edge-rt's summary of the last Play.
 func (t *Trial) Summary() string { return filepath.Join(t.Dir, "edge.json") }
 
-// Play runs the edge to its end; the server must run. It ends the edge when ctx ends, and returns an
-// error also when the edge ended before its time; the last error to be noticed is ErrAway.
+// Play runs the edge to its end; the server must run. When ctx ends, it ends the edge. An edge that
+// ended before its time is an error, too. It returns ErrAway only if there is no other error.
 func (t *Trial) Play(ctx context.Context) error {
 	args := SimArm(t.Server.Endpoint, "--duration", t.Duration.String(), "--quiet", "--json", t.Summary())
 	if t.Records != "" {
@@ -74,7 +74,7 @@ func (t *Trial) Play(ctx context.Context) error {
 	return cmp.Or(err, lost)
 }
 
-// outages ends the server and starts it again, as long as the edge lives.
+// outages ends the server and starts it again at the times in Outages, as long as the edge runs.
 func (t *Trial) outages(ctx context.Context, began time.Time, edge *Child) error {
 	if t.Outages == nil {
 		return nil

@@ -37,13 +37,13 @@ func stub(t *testing.T, edge string, d time.Duration) (trial *Trial, started fun
 	}
 }
 
-// An edge that ended before its time, as after the same Ctrl-C, has played nothing.
+// Play returns an error if the edge ended before its time, for example by the Ctrl-C that also interrupts this program.
 func TestAnEdgeThatIsCutOff(t *testing.T) {
 	trial, _ := stub(t, "exit 0", time.Hour)
 	rttest.Fails(t, trial.Play(t.Context()), "edge-rt ended after")
 }
 
-// An interrupt of the trial alone does not wait for its end, and ends the edge in order.
+// An interrupt of the trial ends the edge in order, before the trial's time is over.
 func TestInterruptEndsTheEdge(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	trial, _ := stub(t, `cd "$STATE_DIRECTORY"; trap ': > ended; exit 0' TERM; : > up
@@ -61,7 +61,7 @@ while :; do sleep 0.05; done`, time.Hour)
 	}
 }
 
-// The server stops and starts at its times, as long as the edge lives.
+// The server stops and starts at the times of the outages, as long as the edge runs.
 func TestOutages(t *testing.T) {
 	rttest.RealTime(t)
 	trial, started := stub(t, `cd "$STATE_DIRECTORY"; while [ "$(wc -l < started)" != 3 ]; do sleep 0.05; done`, 0)

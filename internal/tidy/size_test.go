@@ -35,7 +35,7 @@ func longer(lines []int, limit int) (n int) {
 	return n
 }
 
-// checkSizes returns the figures of the tree that are above the table's.
+// checkSizes returns the figures of the tree that exceed those in sizes, with their room.
 func checkSizes(f count.Figures) (findings []string) {
 	for _, s := range sizes {
 		if n, limit := s.of(f), int(float64(s.figure)*(1+s.room)); n > limit {
@@ -45,7 +45,7 @@ func checkSizes(f count.Figures) (findings []string) {
 	return findings
 }
 
-// TestTheTreeIsNoLarger counts as tools/house does; `go run ./tools/house -packages` shows where a growth is.
+// TestTheTreeIsNoLarger counts as tools/house does; `go run ./tools/house -packages` shows which packages have grown.
 func TestTheTreeIsNoLarger(t *testing.T) {
 	packages := rttest.Must(count.Packages(root))(t)
 	for _, f := range checkSizes(count.Sum(packages)) {

@@ -12,13 +12,13 @@ import (
 
 // The sizes of the house style. Tests may be longer: their tables are data.
 const (
-	maxFileLines     = 600 // a larger noun has parts; a smaller one is not cut for the number's sake
+	maxFileLines     = 600 // a larger file has parts that can be files; a smaller file is not cut
 	maxFunctionLines = 70
 	maxFiles         = 20 // in a package, without tests and without the twins for other systems; the aim is 12
 )
 
-// sourceRules are rules about a file's syntax. Each is tried on samples: a file by its path, or
-// several with a line "-- path" before each.
+// sourceRules are rules about a file's syntax. A test tries each rule on samples. A sample is a
+// file with its path, or several files, each after a line "-- path".
 var sourceRules = []struct {
 	name, why string
 	check     func(*tree) []string
@@ -124,7 +124,7 @@ type sourceSample struct {
 
 // starters are the folders that may start goroutines, each with its reason.
 var starters = []string{
-	"rt",                // PrefillRuntime makes them only to fill the runtime's free lists
+	"rt",                // PrefillRuntime starts goroutines only to fill the runtime's free lists
 	"edge",              // a process owns its threads
 	"bringup",           // a command owns its threads
 	"camera/pipe",       // it waits for the end of a program
@@ -132,17 +132,17 @@ var starters = []string{
 	"server",            // a process owns its threads
 	"bench",             // it drives processes
 	"stage",             // it drives processes
-	"internal/terminal", // the goroutine that shows the lines may block, the writers may not
-	"internal/child",    // one thread starts all processes, and ends with ours
+	"internal/terminal", // the goroutine that shows the lines may block; the writers may not
+	"internal/child",    // one thread starts all processes, and never ends before this process
 	"cmd",               // signals
 	"tools",             // programs own their threads
 	"wire/zenoh",        // each link has a receiver and a sender
 	"wire/zenohgo",      // it waits for the C library
 	"wire/foxglove",     // each viewer has a sender
-	"wire/otlp",         // a collector may be slow, the threads that fill the spans may not wait
+	"wire/otlp",         // a collector may be slow; the threads that fill the spans may not wait
 	"record/timeline",   // a command asks a page for several things at their own rates
 	"sim/netfault",      // it delivers held messages later
-	"sim/servosim",      // the motors live beside the program that talks to them
+	"sim/servosim",      // the motors run beside the program that talks to them
 }
 
 func longFiles(t *tree) (findings []string) {

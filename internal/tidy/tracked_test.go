@@ -18,8 +18,8 @@ import (
 // find itself.
 var machinePath = regexp.MustCompile(`(?:^|[^\w.~-])/(?:wo` + `rk|ro` + `ot|tmp/sea` + `ms)/[\w.-]`)
 
-// machinePaths returns the places where the files name such a path, in binary files too: an
-// exported model contains the paths of the script that wrote it.
+// machinePaths returns the places where the files contain a machinePath. It reads binary files,
+// too, since an exported model contains the paths of the script that wrote it.
 func machinePaths(fsys fs.FS, names []string) (findings []string, err error) {
 	for _, name := range names {
 		content, err := fs.ReadFile(fsys, name)

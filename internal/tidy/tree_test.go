@@ -38,7 +38,7 @@ type file struct {
 	test      bool
 }
 
-// parseTree reads every Go file below fsys, except in the folders that the go command ignores, too.
+// parseTree reads every Go file below fsys. Like the go command it ignores some folders.
 func parseTree(fsys fs.FS) (*tree, error) {
 	t := &tree{fset: token.NewFileSet()}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -101,7 +101,7 @@ func (t *tree) at(p token.Pos) string {
 // line returns the line of p in its file.
 func (t *tree) line(p token.Pos) int { return t.fset.Position(p).Line }
 
-// dirs lists the folders with a package, and its files without tests.
+// dirs returns the folders that contain a package, and the files of each folder without tests.
 func (t *tree) dirs() (dirs []string, files map[string][]*file) {
 	files = map[string][]*file{}
 	for _, f := range t.files {
@@ -122,7 +122,7 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// importName returns the file's name for the imported package, "" when it does not import it.
+// importName returns the name by which the file refers to the imported package, or "" if the file does not import it.
 func (f *file) importName(pkg string) string {
 	for _, spec := range f.ast.Imports {
 		if importPath(spec) != pkg {
@@ -143,8 +143,8 @@ func within(dir string, folders []string) bool {
 	})
 }
 
-// want fails the test unless findings and wants agree one to one, in order, each
-// finding containing its want.
+// want fails the test unless there are as many findings as wants, and each finding contains the
+// want at its place.
 func want(t *testing.T, findings, wants []string) {
 	t.Helper()
 	if len(findings) != len(wants) {

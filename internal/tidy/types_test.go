@@ -21,13 +21,13 @@ type typeInfo struct {
 	checked map[string]map[ast.Expr]types.TypeAndValue // by folder
 }
 
-// oneByte reports whether the expression, with this text on that line, has a type of one byte: the
-// runtime keeps all 256 values ready, so turning one into an interface does not allocate. The
-// compiler's report does not give the type.
+// oneByte reports whether the expression expr, on that line of the file name, has a type of one
+// byte. The runtime keeps all 256 values of such types ready, so turning one of them into an
+// interface does not allocate. The compiler's report lacks the type.
 //
-// An expression that is not on the line came with an inlined function, of this package or, after a
-// package's name, of another: then all expressions with this text in that package must be of one
-// byte.
+// If the expression is not on the line, it belongs to an inlined function: of this package, or of
+// another package, whose name is then before it. In this case all expressions with the same text in
+// that package must be of one byte.
 func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	if here, all := i.written(path.Dir(name), expr, name, line); here || all {
 		return here || all
@@ -44,8 +44,9 @@ func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	return false
 }
 
-// written looks in the folder for expressions with this text. here: one of them is on that line and
-// is one byte wide. all: some exist, but not on that line, and all are one byte wide.
+// written looks for expressions with the text expr in the package of dir. here means that one of
+// them is on that line of the file name and is one byte wide; all means that there are such
+// expressions, none of them on that line, and each is one byte wide.
 func (i *typeInfo) written(dir, expr, name string, line int) (here, all bool) {
 	found := false
 	wide := false

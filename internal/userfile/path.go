@@ -15,12 +15,13 @@ import (
 // variable is a name that Expand replaces: $HOME or ${HOME}.
 var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
 
-// readableByAll is the permission of others to read a file.
+// readableByAll is the permission bit with which every user may read a file.
 const readableByAll = 0o004
 
-// Replace writes a file so that a reader sees either the old or the new file, never a part, also after
-// a power failure. If path is a link, the file that it leads to is replaced. A file that exists keeps its owner and its
-// permissions. Where this user may not give a file away, one that everybody may read becomes this user's.
+// Replace writes a file so that a reader sees either the old or the new file, never a part, also after a power failure.
+// If path is a link, Replace writes the file that the link leads to. An existing file keeps its permissions and its
+// owner. If this user may not keep the owner, a file that everybody may read becomes this user's, and any other file is
+// an error.
 func Replace(path string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -55,8 +56,8 @@ func Replace(path string, data []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// Write writes the output of a command as Replace does, so that a failure leaves an earlier file as it is. A
-// device or a pipe is written itself, and so is a file in a folder that takes no other.
+// Write writes the output of a command as Replace does, so that a failure leaves an earlier file as it is.
+// It writes directly into a device or a pipe, and into a file in whose folder this user can create no file.
 func Write(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		err = Replace(path, data)

@@ -39,7 +39,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// A link to a file stays a link, and other users of the file read what was written.
+// A link to a file stays a link, and the new content is in the file that it leads to.
 func TestReplaceFollowsALink(t *testing.T) {
 	file, link := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
 	rttest.Do(t, os.WriteFile(file, []byte("old"), 0o600))

@@ -29,8 +29,8 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// Goal: a pipe is read to its end, and blocks its reader neither without a writer nor with a silent
-// one.
+// Goal: a pipe is read to its end. It blocks its reader neither without a writer nor with a writer
+// that writes nothing.
 func TestReadPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	rttest.Do(t, syscall.Mkfifo(name, 0o600))

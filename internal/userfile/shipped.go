@@ -9,7 +9,8 @@ import (
 // demoTree is the folder of the demo's files in a checkout, and the default of flags.
 const demoTree = "testdata/demo"
 
-// shippedTrees are the folders of the demo's files below Prefix: of an installation, and in a checkout.
+// shippedTrees are the folders below Prefix that contain the demo's files: the first in an
+// installation, the second in a checkout.
 var shippedTrees = []string{"share/edge-rt/demo", demoTree}
 
 // Prefix returns the folder of this program's installation: the parent of the program's folder, such

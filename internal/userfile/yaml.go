@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxYAMLBytes of a file: these are pages, not data sets.
+	// maxYAMLBytes is the largest size of a YAML file, which a person writes by hand.
 	maxYAMLBytes = 256 << 10
 
 	// lineMax is the longest line in bytes: enough for a long path or task, and short enough to be
@@ -55,8 +55,9 @@ func DecodeYAML(data []byte, dst any) (err error) {
 	return err
 }
 
-// wholeNumbers finds numbers that the module reads as another value: it cuts off the fraction of one in the place
-// of an integer, reads 010 as 8, and 0x10 in the place of a text as 16. It has the nodes of the anchors so far.
+// wholeNumbers finds numbers that the YAML module reads as another value: the module cuts off a fraction where
+// the type is an integer, reads 010 as 8, and 0x10 as 16 where the type is a text. The map contains the nodes of
+// the anchors so far.
 type wholeNumbers map[string]ast.Node
 
 // check checks a node that becomes a value of type t.
@@ -121,7 +122,7 @@ var (
 	decimal = regexp.MustCompile(`^[-+]?[0-9]+$`)
 )
 
-// valueType returns the type of the values of a key; nil where there are none.
+// valueType returns the type of the value of a key in a map or struct of type t; nil if t has no such key.
 func valueType(t reflect.Type, key string) reflect.Type {
 	switch t.Kind() {
 	case reflect.Map:
@@ -140,7 +141,7 @@ func valueType(t reflect.Type, key string) reflect.Type {
 
 const aWholeNumber = "a whole number"
 
-// kindOf describes the values of a Go type to the writer of a file.
+// kindOf describes a Go type in words for the person who wrote the file.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -157,7 +158,7 @@ func kindOf(t reflect.Type) string {
 	return aWholeNumber
 }
 
-// ParseYAML returns the syntax tree, for callers that need lines.
+// ParseYAML returns the syntax tree, for callers that need the lines of its nodes.
 func ParseYAML(data []byte) (file *ast.File, err error) {
 	defer noPanic(&err)
 	if data, err = check(data); err != nil {
@@ -194,8 +195,8 @@ func check(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// checkNesting counts brackets, and list and key marks in a row on a line, also in quotes and
-// comments; indentation alone cannot nest deeply in a file of this size.
+// checkNesting refuses a text with too many open brackets, or too many list and key marks in a row on a line. It also
+// counts those in quotes and comments. It need not count indentation, which cannot nest deeply in a file of this size.
 func checkNesting(data []byte) error {
 	brackets := 0
 	marks := 0

@@ -40,7 +40,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A value of another type is answered in a person's words.
+// The error for a value of another type describes the expected type in words for a user.
 func TestWrongType(t *testing.T) {
 	for bad, want := range map[string]string{
 		"name: a\nbaud: fast":    `[2:7] got "fast", want a whole number`,

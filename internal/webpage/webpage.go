@@ -1,8 +1,8 @@
-// Package webpage is the common part of the programs' pages for a browser: their access, its rate,
-// and their style.
+// Package webpage is the common part of the programs' pages for a browser: which requests are
+// permitted, at which rate, and the style.
 //
-// A page has no password. So Guard answers only requests to this machine's own names, and no other
-// site's page can read the answers: a site may point its own name at this machine.
+// A page has no password. So that no other site's page can read the answers, Guard answers only
+// requests to this machine's own names: a site may point its own name at this machine.
 package webpage
 
 import (
@@ -30,12 +30,12 @@ var (
 	baseJS []byte
 )
 
-// Compose inserts the common parts where a page has base.css and base.js in comments, once each.
+// Compose replaces the comments in a page that name base.css and base.js, one of each, by these common parts.
 func Compose(page []byte) []byte {
 	return Insert(Insert(page, "/* base.css */", baseCSS), "/* base.js */", baseJS)
 }
 
-// Insert replaces a mark, which a page has once, by a text.
+// Insert replaces a mark, which the page must contain once, by a text.
 func Insert(page []byte, mark string, text []byte) []byte {
 	if bytes.Count(page, []byte(mark)) != 1 {
 		panic("webpage: a page without " + mark)
@@ -66,7 +66,8 @@ func Send(w http.ResponseWriter, kind []string, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// Guard admits requests at a limited rate, to this machine's names, from its own pages.
+// Guard permits requests at a limited rate. It refuses requests to a name that is not this
+// machine's, and those from another site's page.
 type Guard struct {
 	// Constant after NewGuard.
 	names []string
@@ -79,8 +80,8 @@ type Guard struct {
 	Requests, Refused atomic.Uint64
 }
 
-// NewGuard returns a guard that accepts the machine's own names and names; hint is the flag that
-// adds such a name.
+// NewGuard returns a guard that permits requests to the machine's own names and to names. hint is
+// the flag by which a user adds a name.
 func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logger, hint string,
 	names ...string) *Guard {
 	g := &Guard{
@@ -95,8 +96,8 @@ func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logge
 	return g
 }
 
-// Check calls next for permitted requests. body returns the largest body of a request in bytes, and
-// the answer to a larger one.
+// Check calls next for permitted requests. For a request with a body, body returns the largest
+// permitted size in bytes, and the text of the refusal of a larger body.
 func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, says string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -155,14 +156,14 @@ func (g *Guard) knownHost(host string) bool {
 	return false
 }
 
-// crossSite reports whether another site's page embeds our answers. Browsers reveal it for trusted
-// addresses, such as loopback.
+// crossSite reports whether another site's page makes the request. Browsers send the header only to
+// addresses that they trust, such as loopback.
 func crossSite(h http.Header) bool {
 	site := h.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
 }
 
-// RateLimit admits one call per Interval; after a pause, up to Burst at once. Up to Burst calls wait.
+// RateLimit permits one call per Interval, and after a pause up to Burst calls at once. Up to Burst calls may wait.
 type RateLimit struct {
 	Clock    rt.Clock
 	Interval time.Duration
@@ -172,8 +173,8 @@ type RateLimit struct {
 	next rt.Instant // guarded by mu; when the next call is due without a burst
 }
 
-// Wait returns true when the next call is due. When too many wait it returns false at once: the clients
-// of calls that wait may be gone, and no longer bounded by their connections.
+// Wait waits until the call is due and returns true. If too many calls wait already, it returns false at once. Without
+// this bound their number could grow, since a client can close its connection while its call waits.
 func (p *RateLimit) Wait() bool {
 	p.mu.Lock()
 	now, window := p.Clock.Now(), time.Duration(p.Burst)*p.Interval

@@ -90,7 +90,7 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 
 // Choose returns how many of n requests, of which there is at least one, share the next run. It chooses the size of
 // batch with the least time per request and, among sizes that are about equal, the smallest, whose chunks are ready
-// first. A size whose duration is unknown, or was learned long ago, is taken as worthwhile.
+// first. A size whose duration is unknown, or was learned long ago, counts as worthwhile.
 //
 //rt:noalloc
 func (s *Sizes) Choose(n int) (rows int) {

@@ -26,7 +26,7 @@ func (c *Threads[Job]) Start() {
 	}
 }
 
-// Do hands a job over. It does not block while there is room for waiting jobs.
+// Do gives the threads a job. It does not block while there is room for waiting jobs.
 //
 //rt:noalloc
 func (c *Threads[Job]) Do(job Job) { c.jobs <- job }

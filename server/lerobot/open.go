@@ -128,7 +128,7 @@ func (w *worker) mayShare(cfg *manifest.Config) bool {
 	return json.Unmarshal(w.hello, &d) == nil && d.State == stateUnknown && cfg.ServingMode == "shared"
 }
 
-// These are words by which the worker's description says what state a family keeps.
+// The worker's description has one of these words for the state that a policy's family keeps.
 const (
 	stateNone    = "none"
 	stateUnknown = "unknown"

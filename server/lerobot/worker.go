@@ -35,7 +35,7 @@ const (
 	restartLeast, restartMost = 200 * time.Millisecond, 30 * time.Second
 )
 
-// worker is a LeRobot policy in a process of its own, which is started again when it ends.
+// worker runs a LeRobot policy in a separate process, which it starts again when the process ends.
 type worker struct {
 	// Constant after open.
 	patience struct{ first, least time.Duration } // time limits of a batch

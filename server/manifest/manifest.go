@@ -194,7 +194,7 @@ func Load(file string, overrides ...Override) (Config, error) {
 	return parse(file, data, overrides)
 }
 
-// parse is Load for the content of a file.
+// parse does the work of Load for data, the content of file.
 func parse(file string, data []byte, overrides []Override) (_ Config, err error) {
 	cfg := Default()
 	cfg.file, cfg.overrides = file, overrides

@@ -48,8 +48,8 @@ func New(limit int64) *Bound { return &Bound{limit: limit} }
 //rt:noalloc
 func (b *Bound) Take(p Part, n int64) bool { return b.take(p, n, b.limit) }
 
-// TakeSpare is Take for memory that no robot was promised: captures, and observations larger than a robot's open
-// announced. It leaves 1/spareFraction of the bound to promised memory.
+// TakeSpare takes memory, as Take does, that no robot was promised: for captures, and for observations that are larger
+// than their robot's open announced. It leaves 1/spareFraction of the bound to promised memory.
 //
 //rt:noalloc
 func (b *Bound) TakeSpare(p Part, n int64) bool { return b.take(p, n, b.limit-b.limit/spareFraction) }

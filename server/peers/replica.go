@@ -149,8 +149,8 @@ func (o *Others) hold(h wire.Held, up bool) {
 	}
 }
 
-// Holder returns the session of a robot at another server that is alive, of several such sessions the session with the
-// newest epoch. ok is false when there is none.
+// Holder returns the session of a robot at another server that is alive. Of several such sessions, it returns the
+// session with the newest epoch. ok is false when there is none.
 func (o *Others) Holder(uuid string) (h wire.Held, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -146,8 +146,7 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	}
 }
 
-// However many robots a link has, they have together the turns of one of the host's nine links or robots, when the host
-// has nine turns of ten.
+// A link with many robots gets the turns of one robot beside a host with nine robots: of ten turns, the host has nine.
 func TestALinkIsOneAmongHosts(t *testing.T) {
 	var l line
 	link, host := &Group{Alone: 1}, &Group{Alone: 8}

@@ -34,8 +34,8 @@ func (k Kind) String() string { return [...]string{"rate", "share"}[k] }
 
 // Meter measures what all sessions of one robot id use of the robot's quotas. A nil Meter has no limits.
 //
-// Owner: Used the worker; the others any goroutine. When a robot has just moved to the other model, the workers of both
-// may lose the count of one inference.
+// Owner: the worker calls Used; any goroutine may call the other methods. When a robot has just moved to the other
+// model, the workers of both may lose the count of one inference.
 type Meter struct {
 	limits   RobotLimits
 	ahead    [NumKinds]atomic.Int64 // instant up to which the robot has used its quota

@@ -51,7 +51,7 @@ type Report struct {
 	State    State
 	Why      string           // why it failed, or what it waits for
 	Edit     string           // why the manifest's newest content is not used; empty: it is used
-	Restart  []string         // keys that were edited beside the block and need a restart
+	Restart  []string         // keys outside the block that were edited and need a restart
 	Plan     manifest.Rollout // in effect
 	SHA256   string           // of the new model; empty: the model is not loaded
 	ServerID string           // of the server that serves it
@@ -92,7 +92,7 @@ type Keeper struct {
 
 	// Owner: Run.
 	second Second
-	base   manifest.Config       // Manifest without the settings that have flags of their own
+	base   manifest.Config       // Manifest without the settings that lean-server's own flags set
 	read   manifest.Config       // the last good content
 	model  manifest.RolloutModel // of second, or refused
 	edits  int                   // contents of the manifest that were read

@@ -9,14 +9,14 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 )
 
-// Height and width of the fake policy's only camera.
+// PictureH and PictureW are the height and width of the pictures of the fake policy's only camera.
 const (
 	PictureH = 16
 	PictureW = 24
 )
 
-// Meta describes the fake policy: two joints, one camera `top`, chunks of 8 rows, a prefix trained
-// up to 3 steps.
+// Meta describes the fake policy: it has two joints, one camera `top` and chunks of 8 rows, and is trained for a prefix
+// of up to 3 steps.
 func Meta() *policy.Meta {
 	return &policy.Meta{
 		BundleVersion: policy.BundleVersion,
@@ -38,8 +38,8 @@ func Meta() *policy.Meta {
 	}
 }
 
-// Model is a policy with predictable chunks: row i of chunk_robot is the state plus (i+1)/100,
-// chunk_model is half of it; with a trained prefix the first Delay rows are the prefix.
+// Model is a policy with predictable chunks: row i of chunk_robot is the state plus (i+1)/100, and chunk_model is half
+// of chunk_robot. When a chunk is conditioned by the trained prefix, its first Delay rows are the prefix.
 type Model struct {
 	meta     *policy.Meta
 	maxBatch int
@@ -50,9 +50,9 @@ type Model struct {
 	Before func() error
 	// Ran is called at the end of every run that did not fail. Set it before the server runs.
 	Ran func(buffer, batch int)
-	// Poison fails every run with a row of this first joint; 0: no run.
+	// Poison makes every run fail in which the state of a row begins with this value; 0: no run.
 	Poison float32
-	// Overflow makes every row of this first joint return NaN; 0: no row.
+	// Overflow makes every row whose state begins with this value return NaN; 0: no row.
 	Overflow float32
 	// Filling is called with the first joint of each row that is filled, by the thread
 	// that fills it. Set it before the server runs.
@@ -115,8 +115,8 @@ func (m *Model) Read(maxLen int) {
 	}
 }
 
-// Look makes the policy take that number of observations: its answer is the sum over the steps,
-// oldest first, of (1 + step) times their state and their picture's first byte.
+// Look makes the policy take the given number of observations. Its chunk then begins, for each joint, with the sum over
+// the steps, oldest first, of (1 + step) times the sum of the step's state and the first byte of its picture.
 func (m *Model) Look(steps int) {
 	m.meta.ObservationSteps = steps
 	for i := range m.rows {
@@ -125,7 +125,7 @@ func (m *Model) Look(steps int) {
 	}
 }
 
-// Tokens lends the task's tensor; it is empty before Read.
+// Tokens returns the tensor of row i's task, which is empty unless Read was called.
 func (m *Model) Tokens(i int) []int64 { return m.rows[i].tokens }
 
 // TokenMask lends the mask of Tokens.
@@ -190,7 +190,7 @@ func (m *Model) infer(r *row) {
 	}
 }
 
-// seen returns the value that a chunk begins with.
+// seen returns the value from which the joint's values in the chunk of r are computed.
 func (m *Model) seen(r *row, joint int) (sum float32) {
 	if m.meta.Steps() == 1 {
 		return r.state[joint]

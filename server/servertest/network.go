@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/local"
 )
 
-// Network joins the sessions of one test, which share their declarations. A publication has arrived
+// Network connects the sessions of one test. A publication reaches the subscribers of all its sessions, and has arrived
 // when Put returns.
 type Network struct {
 	mu       sync.RWMutex // held for reading while samples are delivered
@@ -48,7 +48,7 @@ type declaration struct {
 // NewNetwork returns a network without participants.
 func NewNetwork() *Network { return new(Network) }
 
-// Session joins the network, over a link of its own.
+// Session returns a new session on the network. Its queries have an origin that no other session has.
 func (n *Network) Session() wire.Session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,7 +56,7 @@ func (n *Network) Session() wire.Session {
 	return session{n, wire.Origin{Name: fmt.Sprint("link ", n.joined), Host: fmt.Sprint("host ", n.joined)}}
 }
 
-// Routed joins the network through a router, so that the origin of its queries is unknown.
+// Routed returns a new session that joins the network through a router, so that the origin of its queries is unknown.
 func (n *Network) Routed() wire.Session { return session{n, wire.Origin{}} }
 
 // CountTokens returns how many live tokens match.
@@ -115,7 +115,7 @@ func (n *Network) declare(d *declaration) *declaration {
 	return d
 }
 
-// Undeclare removes d; the subscribers to a token see the last one on its key vanish.
+// Undeclare removes d. When d is the last token on its key, the subscribers to tokens see that the token vanishes.
 func (d *declaration) Undeclare() error {
 	n := d.network
 	n.mu.Lock()
@@ -201,8 +201,8 @@ func (d *declaration) Put(payload, attachment []byte) error {
 	return nil
 }
 
-// PutLatest delivers like Put or, while the network is stalled, replaces the sample that waits on
-// the key.
+// PutLatest delivers as Put does. While the network is stalled, the sample waits, and replaces an earlier sample that
+// waits on the key.
 func (d *declaration) PutLatest(payload, attachment []byte) (replaced bool, err error) {
 	n := d.network
 	n.mu.Lock()
@@ -216,8 +216,7 @@ func (d *declaration) PutLatest(payload, attachment []byte) (replaced bool, err 
 	return false, d.Put(payload, attachment)
 }
 
-// Stall simulates a link without room: publications by PutLatest wait, the newest of each key,
-// until the returned function delivers them.
+// Stall simulates a link without room. The newest publication by PutLatest on each key waits until resume delivers it.
 func (n *Network) Stall() (resume func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// How long a connection may take to send its request and to read the answer; and how long it
-	// may wait for its next request.
+	// A connection may take readTimeout to send its request and writeTimeout to read the answer, and may be idle for
+	// idleTimeout between two requests. An answer may take stopTimeout when the server stops.
 	readTimeout  = 5 * time.Second
 	writeTimeout = 10 * time.Second
 	idleTimeout  = 5 * time.Second
@@ -38,12 +38,12 @@ const (
 	maxHeaderBytes  = 4 << 10                // of a request; net/http adds as much again
 	requestInterval = 100 * time.Millisecond // between two requests by people, on average
 	burst           = 32                     // requests by people in a burst
-	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; each connection may have one that waits
+	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; a request before its time waits
 
 	connectionsMax = 64 // at a time; further ones take the places of old ones, so that those block no probe
 	logInterval    = time.Minute
 
-	// DefaultRows is the number of sessions that the page shows unless a request names another.
+	// DefaultRows is the number of sessions that the page shows unless a request names another number.
 	DefaultRows = 50
 	maxRows     = 1000
 	findMax     = 64 // bytes of the search text
@@ -61,7 +61,8 @@ type Query struct {
 	Find string // part of a robot's name; "": all
 }
 
-// sorts are the orders of the sessions; each begins with the session that needs attention most.
+// sorts are the names of the orders in which the page can list the sessions. Each order begins with the session that
+// needs attention most.
 var sorts = []string{"runway", "latency", "drops", "quiet", "name"}
 
 // Config holds the sources of a Server. Any goroutine may call its functions.
@@ -140,7 +141,7 @@ func (p *Server) drop(from net.Addr) {
 	}
 }
 
-// Close stops the server; unfinished answers have stopTimeout to end.
+// Close stops the server. It waits at most stopTimeout for unfinished answers.
 func (p *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()

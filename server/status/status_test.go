@@ -38,7 +38,7 @@ func listenAnywhere(t *testing.T, log io.Writer) *Server {
 	return p
 }
 
-// get requests path under another name of the machine, "" for its address.
+// get requests path with host as the machine's name; "" means the server's address.
 func get(t *testing.T, p *Server, path, host string, more ...string) (code int, body string) {
 	t.Helper()
 	r := rttest.Must(http.NewRequest("GET", "http://"+p.Addr().String()+path, nil))(t)
@@ -87,7 +87,7 @@ func TestWhoMayLook(t *testing.T) {
 	rttest.Want(t, a.StatusCode, http.StatusRequestEntityTooLarge, "the answer to a body")
 }
 
-// Goal: people and requests of metrics have a limited rate, a supervisor has not.
+// Goal: the rates of people's requests and of requests of metrics are limited, the rate of a supervisor's is not.
 func TestRates(t *testing.T) {
 	p := listenAnywhere(t, io.Discard)
 	for _, tt := range []struct {
@@ -149,7 +149,7 @@ func TestAPanicIsOneRequest(t *testing.T) {
 	}
 }
 
-// No part of the page loads anything from elsewhere, or takes a robot's text for HTML.
+// The page loads nothing from other servers, and inserts no text of a robot as HTML.
 func TestThePageIsWhole(t *testing.T) {
 	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML", "base.css */",
 		"base.js */"} {
@@ -164,8 +164,8 @@ func TestThePageIsWhole(t *testing.T) {
 	}
 }
 
-// Goal: a thousand silent connections neither stay nor block a probe, and those that gave way are
-// counted and logged; a single one is closed after its time.
+// Goal: a thousand silent connections neither stay open nor block a probe. The connections that were closed to make
+// room are counted and logged. A single silent connection is closed after idleTimeout.
 func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	var log strings.Builder
 	h := listenAnywhere(t, &log)

@@ -18,7 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// limit is how long a program may take to end: only a test that fails waits so long.
+// limit is how long a program may take to end. Only a test that fails waits for that time.
 const limit = time.Minute
 
 // Program is a program under test. Both outputs go to its log, unless the test sets others before
@@ -76,7 +76,7 @@ func (p *Program) End(signals ...os.Signal) (code int) {
 	return p.ProcessState.ExitCode()
 }
 
-// EndsWith ends the program as End does, and reports an exit code that is not the wanted one.
+// EndsWith ends the program as End does, and fails the test if the exit code is not code.
 func (p *Program) EndsWith(code int, signals ...os.Signal) {
 	p.t.Helper()
 	if got := p.End(signals...); got != code {
@@ -93,7 +93,7 @@ func (p *Program) Run() (code int, stdout, stderr string) {
 	return code, out.String(), log.String()
 }
 
-// CheckSays reports the parts that a text lacks; | separates them.
+// CheckSays fails the test for each of the parts, separated by |, that the text lacks.
 func CheckSays(t *testing.T, text, parts string) {
 	t.Helper()
 	for part := range strings.SplitSeq(parts, "|") {
@@ -110,7 +110,7 @@ type Refusal struct {
 	Says string // parts of the line, separated by |
 }
 
-// Check runs the command line, with arguments before those of the refusal.
+// Check runs the program by run, with the arguments before and then those of r, and checks the refusal.
 func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, string, string), before ...string) {
 	t.Helper()
 	code, stdout, stderr := run(t, append(before, strings.Fields(r.Args)...)...)
@@ -143,7 +143,7 @@ func WriteFile(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// FreeEndpoint returns an endpoint of this machine without a listener, and its port.
+// FreeEndpoint returns an endpoint on this machine at which no program listens, and its port.
 func FreeEndpoint(t *testing.T) (endpoint, port string) {
 	t.Helper()
 	endpoint = rttest.Must(stage.FreeEndpoint())(t)

@@ -1,9 +1,9 @@
-// Package metric holds metrics that are read when they are scraped, and reuses the memory of a
-// scrape: the collector is off while a program serves or ticks, so the garbage of a scrape is collected by
-// hand.
+// Package metric contains metrics whose values are read at each scrape. It reuses the memory of a scrape:
+// Go's collector is off while a program serves or ticks, so that the program itself has to collect the
+// garbage of scrapes.
 //
-// A Registry of client_golang allocates all of it again for each scrape. A Set is nevertheless
-// served by client_golang: promhttp.HandlerForTransactional.
+// A Registry of client_golang would allocate this memory again for each scrape.
+// promhttp.HandlerForTransactional of client_golang can serve a Set, too.
 package metric
 
 import (
@@ -96,8 +96,8 @@ func Seconds() (seconds []float64) {
 	return seconds
 }
 
-// Durations adds a histogram of those that an rt.Hist has counted. Its sum is exact to 1 %, the width
-// of the buckets of an rt.Hist.
+// Durations adds a histogram of the durations in an rt.Hist. The sum is exact to 1 %, the width of
+// the buckets of an rt.Hist.
 func (s *Set) Durations(name, help string, of func() *rt.Hist) {
 	s.Histogram(name, help, Seconds(), func(counts []uint64) (all uint64, sum float64) {
 		clear(counts)
@@ -118,8 +118,8 @@ func Handler(build func() *Set) http.Handler {
 	return promhttp.HandlerForTransactional(NewSource(build), promhttp.HandlerOpts{})
 }
 
-// Info adds a gauge that is always 1 and whose labels hold the information. It appears when values
-// first returns labels.
+// Info adds a gauge that is always 1 and whose labels are the information. The gauge is absent
+// until values returns labels, and then keeps these labels.
 func (s *Set) Info(name, help string, values func() []Label) {
 	f := s.family(name, help, dto.MetricType_GAUGE)
 	s.update = append(s.update, func() {
@@ -186,7 +186,7 @@ func (s *Set) family(name, help string, kind dto.MetricType) *dto.MetricFamily {
 	return f
 }
 
-// read updates all values and lends the metrics until the next read.
+// read updates all values and returns the metrics, which are valid until the next read.
 func (s *Set) read() []*dto.MetricFamily {
 	if !s.sorted {
 		s.sorted = true
@@ -197,7 +197,7 @@ func (s *Set) read() []*dto.MetricFamily {
 	}
 	s.shown = s.shown[:0]
 	for _, f := range s.families {
-		if len(f.Metric) > 0 { // an empty family would be an error, and end the output
+		if len(f.Metric) > 0 { // an empty family is an error that would end the output
 			s.shown = append(s.shown, f)
 		}
 	}
@@ -212,12 +212,12 @@ func pairs(labels []Label) (out []*dto.LabelPair) {
 	return out
 }
 
-// keptSets is the number of sets that are kept for the next scrape: more are in use only while a
+// keptSets is how many sets a Source keeps for later scrapes. More sets are in use only while a
 // client reads slowly.
 const keptSets = 2
 
-// Source lends sets to scrapes, each to one at a time, so that a slow reader does not delay
-// another. It is a prometheus.TransactionalGatherer.
+// Source lends each scrape a set that no other scrape uses, so that a slow reader does not delay
+// another reader. It is a prometheus.TransactionalGatherer.
 type Source struct {
 	build func() *Set
 	free  chan *Set
@@ -228,7 +228,7 @@ func NewSource(build func() *Set) *Source {
 	return &Source{build: build, free: make(chan *Set, keptSets)}
 }
 
-// Gather lends the present metrics until done is called.
+// Gather returns the present metrics, which the caller may use until it calls done.
 func (s *Source) Gather() (families []*dto.MetricFamily, done func(), err error) {
 	var set *Set
 	select {
@@ -245,8 +245,8 @@ func (s *Source) Gather() (families []*dto.MetricFamily, done func(), err error)
 }
 
 // JSON returns the metrics whose names begin with prefix as one JSON object: a number for a metric
-// without labels, an object from label to number for others, {"count": …, "sum": …} for a histogram,
-// and an info's labels.
+// without labels, an object from label to number for a metric with labels, {"count": …, "sum": …}
+// for a histogram, and the labels of an info.
 func (s *Set) JSON(prefix string) ([]byte, error) {
 	all := map[string]any{}
 	for _, f := range s.read() {

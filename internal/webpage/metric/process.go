@@ -13,7 +13,7 @@ import (
 )
 
 // runtimeMetrics are metrics of Go's runtime with client_golang's names for them. client_golang's
-// collector also reads quantiles of all collections, 20 kB a scrape.
+// collector also reads quantiles of all garbage collections, which allocates 20 kB a scrape.
 var runtimeMetrics = []struct {
 	name, help, source string
 	counter            bool
@@ -31,8 +31,8 @@ var runtimeMetrics = []struct {
 	{"go_memstats_sys_bytes", "Bytes obtained from the system.", "/memory/classes/total:bytes", false},
 }
 
-// Process adds the metrics of any process: Go's runtime, memory, processor and files. For these,
-// client_golang's collector parses three files of /proc, 70 kB a scrape.
+// Process adds the metrics of any process: Go's runtime, memory, processor and files.
+// client_golang's collector parses three files of /proc for them, which allocates 70 kB a scrape.
 func (s *Set) Process() {
 	samples := make([]metrics.Sample, len(runtimeMetrics))
 	for i, m := range runtimeMetrics {

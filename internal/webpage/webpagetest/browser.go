@@ -1,6 +1,6 @@
 // Package webpagetest opens a page in Debian's Chromium and operates it, for the tests of the
-// programs' pages. It drives the browser through a pipe, by the protocol of its own developer
-// tools.
+// programs' pages. It controls the browser through a pipe, by the protocol of the browser's
+// developer tools.
 package webpagetest
 
 import (
@@ -23,7 +23,7 @@ const (
 	pollEvery = 50 * time.Millisecond
 )
 
-// Tab is one tab of a browser of its own.
+// Tab is the only tab of a browser process.
 type Tab struct {
 	t       testing.TB
 	in      *os.File
@@ -34,7 +34,7 @@ type Tab struct {
 
 	Dialogs []string // texts of the page's dialogs
 	Refuse  bool     // dismiss its dialogs
-	Errors  []string // errors of its script, and requests that its policy has blocked
+	Errors  []string // errors of the page's script, and requests that the page's policy has blocked
 }
 
 // need is the environment variable under which these tests run (make page-test).
@@ -54,8 +54,8 @@ func Chromium(t testing.TB) string {
 	return path
 }
 
-// Open opens an address in a window of width x height; mobile makes it a phone with touch. See
-// Chromium for when it skips the test.
+// Open opens an address in a window of width x height; mobile makes it a phone with a touch screen.
+// Like Chromium it may skip the test.
 func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	t.Helper()
 	path := Chromium(t)
@@ -124,7 +124,7 @@ func (b *Tab) Eval(expression string) string {
 	return fmt.Sprint(r.Result.Value)
 }
 
-// Wait waits until an expression is true; an expression that fails is not true yet.
+// Wait waits until an expression is true; an expression that fails counts as not true.
 func (b *Tab) Wait(expression string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); b.Eval("(() => { try { return !!("+expression+
@@ -136,7 +136,7 @@ func (b *Tab) Wait(expression string) {
 	}
 }
 
-// Click clicks on the element of a selector, at its position, as a finger or a mouse does.
+// Click clicks at the position of the element that the selector matches, as a finger or a mouse does.
 func (b *Tab) Click(selector string) {
 	b.t.Helper()
 	b.Wait("document.querySelector(" + quote(selector) + ")")

@@ -20,8 +20,8 @@ const (
 	// similar is the distance of two states below which an observation is dropped, in the robot's
 	// units, as in the released server.
 	similar = 1.0
-	// predictedMax bounds how many steps are remembered as predicted. Old steps may be forgotten, because a client's
-	// steps only grow.
+	// predictedMax bounds how many steps are remembered as predicted. At the bound, all are forgotten, which does no
+	// harm because a client's steps only grow.
 	predictedMax = 4096
 )
 

@@ -377,8 +377,8 @@ func TestTwoClientsReconnect(t *testing.T) {
 	}
 }
 
-// Clients of one host with different views, here of the actions per chunk, cannot be told apart after their connections
-// have ended, so neither may continue in the place of the other.
+// Clients of one host with different views, here of the actions per chunk, cannot be distinguished after their
+// connections have ended, so neither may continue in the place of the other.
 func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	s := start(t)
 	lost := []*released{s.dial(t), s.dial(t)}
@@ -487,8 +487,8 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 }
 
 // Clients that send observations and never ask for actions hold a bounded amount of memory together, and a client that
-// works loses nothing. The memory promised at the open does not bound them, because the policy does not use their
-// camera.
+// works loses nothing. The bound on the memory of robots does not count their pictures, because the policy does not use
+// their camera.
 func TestHostileSessionsShareABudget(t *testing.T) {
 	const hostile = 20
 	s := startFor(t, hostile+1)

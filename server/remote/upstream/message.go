@@ -53,7 +53,7 @@ type group struct {
 
 // messages writes observations and reads answers.
 //
-// Owner: the connection's.
+// Owner: the goroutine that owns the connection.
 type messages struct {
 	spec    *Spec
 	kind    string
