@@ -8,7 +8,7 @@ import (
 // buffer is a time: the next request leaves when the actions left last no longer than that.
 type buffer struct {
 	time  time.Duration
-	trips *jacobsonKarels // the measured round trips, from which time follows; nil: time is constant
+	trips *jacobsonKarels // measured round trips, from which observe sets the field time; nil: time stays constant
 	slack float64         // s, from a round trip's end to the repeated request
 }
 

@@ -1,5 +1,5 @@
-// Package chunk decides which action runs on which tick, and refuses actions that are too old
-// (schedule.go).
+// Package chunk decides which action runs on which tick, and refuses actions that are too old (schedule.go for drtc,
+// queuebase.go for the other disciplines).
 //
 // A policy answers an observation with a chunk: H rows, one per control period. Chunks arrive late,
 // twice, out of order or never. A Discipline is one way to deal with that, a step machine: Pop,

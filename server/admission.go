@@ -528,10 +528,10 @@ func (r *taskReader) read(text string) (*task, error) {
 }
 
 const (
-	// observationSlack is the size of an observation without its pictures: state, prefixes, names. A robot may also
-	// send cameras that the policy does not use, so its pictures may take pictureAllowance times the size of the
-	// policy's, or the largest size that the server scales down to the policy's.
+	// observationSlack is the size of everything in an observation except its pictures, such as state and names.
 	observationSlack = 1 << 20
+	// The pictures may be pictureAllowance times as large as the policy's pictures, because a robot may send cameras
+	// that the policy does not use. They may be larger if the server scales down larger pictures.
 	pictureAllowance = 4
 )
 

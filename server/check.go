@@ -73,7 +73,7 @@ type Report struct {
 	Runtime     string            `json:"onnxruntime"`       // version of ONNX Runtime, or of the program of another runtime
 	Library     string            `json:"library"`           // its file
 	Device      string            `json:"device"`            // device of the policy
-	Instead     string            `json:"device_instead_of"` // why it is not the device of the manifest; empty otherwise
+	Instead     string            `json:"device_instead_of"` // why device is the CPU in place of another; else empty
 	InferenceMs float64           `json:"inference_ms"`      // ms, median inference
 	// timed inferences: 20, of a slow policy as many as end within 5 s, at least 3
 	Inferences int `json:"inferences"`

@@ -55,7 +55,7 @@ type LiveRollout struct {
 	Bundle   string   `json:"bundle"`              // folder of the new bundle
 	SHA256   string   `json:"sha256,omitempty"`    // digest of the new bundle; absent: it is not loaded
 	ServerID string   `json:"server_id,omitempty"` // of the new model
-	Share    float64  `json:"share"`               // share, of the robots that the new model is for
+	Share    float64  `json:"share"`               // share, of all robots, that gets the new model
 	Robots   []string `json:"robots"`              // robots that get the new model whatever the share is
 	Keep     []string `json:"keep"`                // robots that never get it
 	Old      int      `json:"old"`                 // open sessions with the first model

@@ -154,7 +154,7 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 		row := u.model.Row(r)
 		if _, given := m.Setting(r); row.Size == 0 || given || r == table.GoalVelocity &&
 			a.bus.protocol == table.Dynamixel2 {
-			continue // an X servo in a position mode obeys its profile velocity instead
+			continue // in a position mode an X servo obeys its profile velocity, not its goal velocity
 		}
 		got, err := a.read(u, r)
 		if err != nil {

@@ -163,7 +163,8 @@ func errAtMost(field string, got, want int) error {
 	return fmt.Errorf("wire: rows of %s: got %d, want at most %d: %w", field, got, want, ErrShape)
 }
 
-// StepName describes, for people, a camera's picture that is before steps older than the newest.
+// StepName names a picture in the text of an error: by its camera and, if the picture is not of the newest step, by
+// the number of steps before the newest.
 func StepName(camera string, before int) string {
 	if before == 0 {
 		return camera

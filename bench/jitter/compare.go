@@ -207,7 +207,7 @@ type pair struct {
 
 const quantityLateness = "lateness"
 
-// quantity is a value at each level of levels, in both reports.
+// quantity is a compared quantity, such as the lateness, with its quantiles in the old and the new report.
 type quantity struct {
 	name     string
 	least    float64 // divisor

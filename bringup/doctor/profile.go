@@ -33,7 +33,7 @@ func (l *Link) network() string {
 type Profile struct {
 	Network     string  `json:"network"`         // --profile: wired, wifi or wan
 	FPS         float64 `json:"fps"`             // Hz, ticks per second that bus and policy allow
-	BufferMS    float64 `json:"buffer_ms"`       // ms, actions in reserve that last over the latency
+	BufferMS    float64 `json:"buffer_ms"`       // ms, how long the reserve of actions lasts
 	SMin        int     `json:"s_min,omitempty"` // actions of a chunk that run; absent: none lasts until the next
 	JPEGQuality int     `json:"jpeg_quality"`    // of pictures
 }

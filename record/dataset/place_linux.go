@@ -22,7 +22,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	mine, err := f.Stat()
 	if there, statErr := os.Lstat(dir); err != nil || statErr != nil || !os.SameFile(mine, there) {
-		_ = child.Unlock(f) // another process has moved it to its place since Open
+		_ = child.Unlock(f) // since os.Open another process has renamed the folder, such as to its final name
 		return nil, errors.Join(err, statErr, fs.ErrNotExist)
 	}
 	return func() { _ = child.Unlock(f) }, nil

@@ -86,7 +86,7 @@ func (x *explainer) holds(stutters times) (all []Finding) {
 		s := &l.silents[i]
 		if s.to-s.from >= aroundSilent && !stutters.overlap(s.from-second, s.to+second, silences...) &&
 			!held.overlap(s.from-second, s.to+second, silences...) {
-			// x.bus finds a reason, since each tick of s has the flag BusSilent
+			// x.bus cannot return nil here, because each tick of s has the flag BusSilent
 			add(s.finding(Hold, x.bus(s, s.from-second)))
 		}
 	}

@@ -1,6 +1,6 @@
 // Package batch keeps a policy's device busy: the sizes of batches and how long each takes
-// (sizes.go), the one thread that runs them (device.go), and the threads that prepare the next
-// batch meanwhile (threads.go), as package server decodes pictures (its rows.go).
+// (sizes.go), the one thread that runs them (device.go), and the threads that prepare the next batch
+// meanwhile (threads.go): in package server these threads decode pictures.
 //
 // It is independent of robots, sessions and pictures.
 package batch

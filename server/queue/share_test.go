@@ -48,8 +48,8 @@ func (l *line) run(s Scheduler, batches, n int) {
 	}
 }
 
-// One link with very many robots, which report short runways, has about the turns of one robot. The test also counts
-// the link's turns without groups. The same holds for a host with many links.
+// A link with very many robots that report short runways gets about as many turns as one robot, and so does a host
+// with many links. For comparison the test also runs the same robots without groups: they take most of the turns.
 func TestALinkHasTheTurnsOfOne(t *testing.T) {
 	for _, name := range Schedulers {
 		for _, n := range []int{1, 4} {
