@@ -710,7 +710,7 @@ func TestServesOnTheRecord(t *testing.T) {
 const demoRequests = 400
 
 // serveDemo requests chunks of the demo policy and stops the server. It checks that the server has allocated at most
-// one object for two requests.
+// three objects for four requests.
 func serveDemo(t *testing.T, args ...string) {
 	t.Helper()
 	r, network, _ := serve(t, args...)
@@ -737,10 +737,9 @@ func serveDemo(t *testing.T, args ...string) {
 		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, demoRequests)
 	}
 	// Opening the session and the links allocates, and so do buffers while they grow and the runtime when it starts a
-	// thread; rt.ReadHeap counts whole spans. A request itself must not allocate.
-	if s.PathMallocs > demoRequests/2 {
-		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests,
-			demoRequests/2)
+	// thread, on a busy machine some 200 objects; rt.ReadHeap counts whole spans. A request itself must not allocate.
+	if most := uint64(demoRequests * 3 / 4); s.PathMallocs > most {
+		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests, most)
 	}
 	if s.GCCycles != s.GCForced {
 		t.Errorf("%d collections, %d of them by hand, want no others", s.GCCycles, s.GCForced)
