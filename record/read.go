@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/foxglove/mcap/go/mcap"
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/internal/plain"
@@ -310,6 +311,29 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 	}
 }
 
+// unzstd decompresses the chunks of a file in this goroutine, from bytes of its own. The library's own decompression has
+// goroutines that may still read the file when the lexer reads on: after a chunk that is damaged, or that ends with an
+// empty block.
+type unzstd struct {
+	*zstd.Decoder
+	chunk bytes.Buffer
+}
+
+func newUnzstd() (*unzstd, error) {
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeBuffersBelow(0),
+		zstd.WithDecoderMaxMemory(maxChunk))
+	return &unzstd{Decoder: decoder}, err
+}
+
+// Reset reads the whole chunk, whose length the library does not compare with the length of the record.
+func (u *unzstd) Reset(r io.Reader) error {
+	u.chunk.Reset()
+	if n, err := u.chunk.ReadFrom(io.LimitReader(r, maxRecord+1)); err != nil || n > maxRecord {
+		return cmp.Or(err, mcap.ErrChunkTooLarge)
+	}
+	return u.Decoder.Reset(&u.chunk)
+}
+
 // scan calls visit for each record, including the records in chunks whose CRC is right. ended reports whether the file
 // has its end, and the right checksum of its data. The error is errTorn for a file that breaks off or is damaged, a
 // readError for a file that cannot be read to its end, and otherwise the error of visit.
@@ -343,8 +367,15 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 	sum := crc32.NewIEEE()
 	sum.Write(begin)
 	records := &noAttachments{from: io.TeeReader(r, sum), sum: sum, record: bytes.NewReader(nil)}
-	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), records),
-		&mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
+	chunks, err := newUnzstd()
+	if err != nil {
+		return false, err
+	}
+	defer chunks.Close()
+	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), records), &mcap.LexerOptions{
+		ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk,
+		Decompressors: map[mcap.CompressionFormat]mcap.ResettableReader{mcap.CompressionZSTD: chunks},
+	})
 	if err != nil {
 		return false, fmt.Errorf("no MCAP file: %w", err)
 	}

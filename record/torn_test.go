@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/foxglove/mcap/go/mcap"
+	"github.com/klauspost/compress/zstd"
 )
 
 // times returns the number of repetitions of a randomized test; RECORD_TORN sets it for all of
@@ -76,6 +78,40 @@ func TestAttachmentsAreNotRead(t *testing.T) {
 		if err != nil || info.Torn != (cut > 0) || (ticks == 2*perChunk) != (cut == 0) {
 			t.Errorf("%d bytes missing: %d ticks, torn %v, %v", cut, ticks, info.Torn, err)
 		}
+	}
+}
+
+// Other programs end a chunk's zstd stream with an empty block, which has no data that a reader would wait for. The
+// records after it are read, and no goroutine reads the file at the same time (with -race).
+func TestChunksThatEndWithAnEmptyBlock(t *testing.T) {
+	var stream, message bytes.Buffer
+	encoder := rttest.Must(zstd.NewWriter(&stream))(t)
+	rttest.Do(t, binary.Write(&message, binary.LittleEndian, struct {
+		Op  mcap.OpCode
+		Len uint64
+		_   [22]byte
+	}{Op: mcap.OpMessage, Len: 22}))
+	rttest.Must(encoder.Write(message.Bytes()))(t)
+	rttest.Do(t, encoder.Flush())
+	rttest.Do(t, encoder.Close())
+	le := binary.LittleEndian
+	body := le.AppendUint64(make([]byte, 16), uint64(message.Len()))
+	body = le.AppendUint32(body, crc32.ChecksumIEEE(message.Bytes()))
+	body = append(le.AppendUint32(body, 4), "zstd"...)
+	body = append(le.AppendUint64(body, uint64(stream.Len())), stream.Bytes()...)
+	chunk := append(le.AppendUint64([]byte{byte(mcap.OpChunk)}, uint64(len(body))), body...)
+
+	const chunks = 500
+	messages := 0
+	scan(io.MultiReader(bytes.NewReader(mcap.Magic), bytes.NewReader(bytes.Repeat(chunk, chunks))),
+		func(token mcap.TokenType, _ []byte) error {
+			if token == mcap.TokenMessage {
+				messages++
+			}
+			return nil
+		})
+	if messages != chunks {
+		t.Errorf("%d of %d messages", messages, chunks)
 	}
 }
 
