@@ -319,12 +319,6 @@ type unzstd struct {
 	chunk bytes.Buffer
 }
 
-func newUnzstd() (*unzstd, error) {
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeBuffersBelow(0),
-		zstd.WithDecoderMaxMemory(maxChunk))
-	return &unzstd{Decoder: decoder}, err
-}
-
 // Reset reads the whole chunk, whose length the library does not compare with the length of the record.
 func (u *unzstd) Reset(r io.Reader) error {
 	u.chunk.Reset()
@@ -332,6 +326,24 @@ func (u *unzstd) Reset(r io.Reader) error {
 		return cmp.Or(err, mcap.ErrChunkTooLarge)
 	}
 	return u.Decoder.Reset(&u.chunk)
+}
+
+// lex returns a lexer that decompresses chunks of at most maxChunk bytes and compares their checksums.
+func lex(from io.Reader) (lexer *mcap.Lexer, done func(), err error) {
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeBuffersBelow(0),
+		zstd.WithDecoderMaxMemory(maxChunk))
+	if err != nil {
+		return nil, nil, err
+	}
+	lexer, err = mcap.NewLexer(from, &mcap.LexerOptions{
+		ValidateChunkCRCs:        true,
+		MaxRecordSize:            maxRecord,
+		MaxDecompressedChunkSize: maxChunk,
+		Decompressors: map[mcap.CompressionFormat]mcap.ResettableReader{
+			mcap.CompressionZSTD: &unzstd{Decoder: decoder},
+		},
+	})
+	return lexer, decoder.Close, err
 }
 
 // scan calls visit for each record, including the records in chunks whose CRC is right. ended reports whether the file
@@ -367,19 +379,11 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 	sum := crc32.NewIEEE()
 	sum.Write(begin)
 	records := &noAttachments{from: io.TeeReader(r, sum), sum: sum, record: bytes.NewReader(nil)}
-	chunks, err := newUnzstd()
-	if err != nil {
-		return false, err
-	}
-	defer chunks.Close()
-	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), records), &mcap.LexerOptions{
-		ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk,
-		Decompressors: map[mcap.CompressionFormat]mcap.ResettableReader{mcap.CompressionZSTD: chunks},
-	})
+	lexer, closeLexer, err := lex(io.MultiReader(bytes.NewReader(begin), records))
 	if err != nil {
 		return false, fmt.Errorf("no MCAP file: %w", err)
 	}
-	defer lexer.Close()
+	defer closeLexer()
 	var room []byte
 	for {
 		token, record, err := lexer.Next(room)
