@@ -70,26 +70,12 @@ const onBase robot.Joints = 0b1110
 
 func newBaseRig(t *testing.T, change func(*Config)) *baseRig {
 	t.Helper()
-	cfg := Config{
-		Period: testPeriod,
-		Safety: robot.Safety{
-			AfterReplug: robot.Resume,
-			AfterReset:  robot.Operator,
-			Slew:        0.5,
-			SlewFor:     5 * testPeriod,
-			Stall:       robot.Hold,
-			StallFor:    10 * testPeriod,
-		},
-		Gate: Gate{
-			Min:    []float32{-10, -1, -1, -1},
-			Max:    []float32{90, 1, 1, 1},
-			Step:   []float32{2, 0.1, 0.1, 0.1},
-			Wheels: onBase,
-		},
-	}
-	if change != nil {
-		change(&cfg)
-	}
+	cfg := rigConfig(Gate{
+		Min:    []float32{-10, -1, -1, -1},
+		Max:    []float32{90, 1, 1, 1},
+		Step:   []float32{2, 0.1, 0.1, 0.1},
+		Wheels: onBase,
+	}, change)
 	bus := &driven{fixed: map[int]int{}}
 	r := &baseRig{New(bus, cfg, 4), bus, rt.Instant(time.Second)}
 	r.StartArming()

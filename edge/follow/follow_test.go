@@ -100,8 +100,8 @@ type rig struct {
 	now rt.Instant
 }
 
-func newRig(change func(*Config)) *rig {
-	bus := &motors{at: [2]float32{5, 50}, follows: true}
+// rigConfig returns the configuration of a rig with this gate, after change unless change is nil.
+func rigConfig(gate Gate, change func(*Config)) Config {
 	cfg := Config{
 		Period: testPeriod,
 		Safety: robot.Safety{
@@ -112,11 +112,17 @@ func newRig(change func(*Config)) *rig {
 			Stall:       robot.Hold,
 			StallFor:    10 * testPeriod,
 		},
-		Gate: Gate{Min: []float32{-10, 0}, Max: []float32{90, 100}, Step: []float32{2, 4}},
+		Gate: gate,
 	}
 	if change != nil {
 		change(&cfg)
 	}
+	return cfg
+}
+
+func newRig(change func(*Config)) *rig {
+	bus := &motors{at: [2]float32{5, 50}, follows: true}
+	cfg := rigConfig(Gate{Min: []float32{-10, 0}, Max: []float32{90, 100}, Step: []float32{2, 4}}, change)
 	return &rig{New(bus, cfg, 2), bus, rt.Instant(time.Second)}
 }
 
