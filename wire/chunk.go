@@ -16,7 +16,7 @@ type ActionChunk struct {
 	ChunkRobot     Matrix  // [H, A'] in the robot's units
 	QueueWaitMs    float64 // from arrival to the start of work
 	InferenceMs    float64 // duration of all work on the request, except encoding the answer
-	SupersededSeqs uint64  // observations since the last answer that newer ones replaced unseen
+	SupersededSeqs uint64  // observations since the last answer that a newer one replaced before any work on them
 	ServerLoad     float64 // sessions / max_sessions
 
 	// Optional keys.
@@ -25,7 +25,7 @@ type ActionChunk struct {
 	HasN     bool
 	N        int64  // echo of the observation's n
 	ServerID string // sent when not empty
-	Nonce    int64  // the session's; 0 is not sent
+	Nonce    int64  // the session's nonce; 0 is not sent
 
 	names *interned
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// appendInt writes v in the shortest form, with the choices of Python's msgpack: Python writes a positive 300 as
-// uint16, msgp would write int16.
+// appendInt writes v in the shortest form, with the choices of Python's msgpack: Python writes a
+// positive 300 as uint16, whereas msgp would write int16.
 //
 //rt:noalloc
 func appendInt(dst []byte, v int64) []byte {

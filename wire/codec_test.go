@@ -173,8 +173,8 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// TestTensorProductDoesNotWrap: a shape of 2^107 bytes is refused, although this product wraps to 0, the size of empty
-// data, in 64 bits.
+// TestTensorProductDoesNotWrap: a shape of 2^107 bytes is refused. In 64 bits that product wraps to
+// 0, the size of the tensor's empty data.
 func TestTensorProductDoesNotWrap(t *testing.T) {
 	src := tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)
 	rttest.FailsAs(t, rttest.Err(ParseTensor(new(Tensor), src)), ErrShape)

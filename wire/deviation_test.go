@@ -62,7 +62,8 @@ func demoChunk() *ActionChunk {
 	}
 }
 
-// live holds messages that the running draft tolerates and we refuse, each with the required error.
+// live holds messages that the draft's running programs accept and this package refuses, each with
+// the required error.
 var live = map[string]struct {
 	got  func() error
 	want error
@@ -143,7 +144,7 @@ func TestLiveDeviations(t *testing.T) {
 	}
 }
 
-// TestDeepestNestingIsAccepted: the bound itself passes.
+// TestDeepestNestingIsAccepted: a value nested exactly MaxDepth deep is accepted.
 func TestDeepestNestingIsAccepted(t *testing.T) {
 	src := append(msgp.AppendString([]byte{0x81}, "x"), bytes.Repeat([]byte{0x91}, MaxDepth)...)
 	if err := ParseReset(new(Reset), append(src, 0xc0)); err != nil {

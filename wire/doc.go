@@ -34,7 +34,8 @@ const (
 // read as 0.
 const ExtensionLevel = 1
 
-// Limits of a Parse. A message beyond one is refused with ErrTooLarge; the caller counts refusals.
+// Limits of a Parse. A message beyond any of them is refused with ErrTooLarge; the caller counts
+// refusals.
 const (
 	MaxMessageBytes = 64 << 20 // one body; 16 raw pictures of 1280x720 fit
 	MaxCarriedBytes = 16 << 20 // default of the largest message that our transport carries

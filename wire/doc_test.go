@@ -52,8 +52,9 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 	return keys
 }
 
-// TestDocKeys compares the documented keys of each message, their order and their being optional with the encoders'
-// output, once with every field set and once with no field set.
+// TestDocKeys compares the documented keys of each message with the encoders' output: their names,
+// their order, and whether they are optional. It encodes each message once with every field set and
+// once with no field set.
 func TestDocKeys(t *testing.T) {
 	messages := map[string]struct{ full, bare []byte }{
 		"Observation":  {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
@@ -155,7 +156,7 @@ func maxConstants(t *testing.T) map[string]string {
 				}
 				v, err := types.Eval(set, nil, token.NoPos, types.ExprString(spec.Values[0]))
 				if err != nil {
-					continue // a constant of another name
+					continue // its value uses names outside this group of constants
 				}
 				values[spec.Names[0].Name] = constant.ToInt(v.Value).ExactString()
 			}

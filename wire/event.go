@@ -26,7 +26,7 @@ const (
 type Event struct {
 	Code         EventCode
 	Text         string
-	Seq          uint64 // seq_id of the observation that it concerns; 0: no observation
+	Seq          uint64 // seq_id of the observation that the event is about; 0: it is about no observation
 	RetryAfterMs int    // 0: the robot may retry at once, or never, depending on the code
 
 	// Optional keys, by which a robot distinguishes its own server from others.

@@ -10,7 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// message is any body of schema 1, as the judges need it.
+// message is any body of schema 1. The functions that judge vectors compare its fields with
+// Python's.
 type message interface {
 	parse(src []byte) error
 	append() []byte
@@ -29,7 +30,7 @@ func (f form[M]) parse(src []byte) error { return f.read(f.body, src) }
 func (f form[M]) append() []byte         { return f.write(nil, f.body) }
 func (f form[M]) fields() map[string]any { return f.named(f.body) }
 
-// kind returns a maker of empty bodies.
+// kind returns a function that makes empty bodies.
 func kind[M any](read func(*M, []byte) error, write func([]byte, *M) []byte,
 	named func(*M) map[string]any) func() message {
 	return func() message { return form[M]{new(M), read, write, named} }
@@ -51,7 +52,7 @@ var (
 		return map[string]any{"op": OpClose, "client_uuid": m.ClientUUID, "session_id": m.SessionID}
 	})
 
-	// kinds has the names in the vectors.
+	// kinds maps the names of kinds in the vectors to functions that make empty bodies.
 	kinds = map[string]func() message{
 		"ObservationMsg": observationKind, "decode_observation": observationKind,
 		"ActionChunkMsg": chunkKind, "decode_action_chunk": chunkKind,

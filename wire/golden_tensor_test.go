@@ -145,8 +145,8 @@ func judgeImage(raw json.RawMessage) error {
 	return nil
 }
 
-// judgeImageReject: a picture whose elements are not bytes cannot be expressed in this package's
-// types, and a picture that is not H x W x 3 panics before it is sent.
+// judgeImageReject checks that no picture that Python refuses can be sent. Image.Data can hold only
+// bytes, and the encoder panics on a picture that is not H x W x 3.
 func judgeImageReject(text string) error {
 	if !strings.Contains(text, "dtype=uint8") {
 		if reflect.TypeFor[Image]().Field(5).Type != reflect.TypeFor[[]byte]() {

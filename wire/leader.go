@@ -12,7 +12,7 @@ const (
 	MaxLeaderJoints = 32 // bits of LeaderPose.Held
 
 	leaderVersion  = 1
-	leaderPoseSize = 68 // before the joints
+	leaderPoseSize = 68 // bytes before the joints
 	leaderUseSize  = 52
 )
 
@@ -51,7 +51,7 @@ type LeaderPose struct {
 	Stamp    uint64 // opaque to the robot
 	AgeUS    uint32 // us since the pose was measured
 	Held     uint32 // bit set of the joints that do not lead
-	Echo     Echo   // of the robot that uses the leader
+	Echo     Echo   // of the stamp of the robot that uses the leader
 	Place    []float32
 }
 
@@ -61,7 +61,7 @@ type LeaderUse struct {
 	Instance uint64 // random for each process, not 0
 	Seq      uint64 // grows with each message
 	Stamp    uint64 // opaque to the leader
-	Echo     Echo   // of the leader
+	Echo     Echo   // of the leader's stamp
 }
 
 // LeaderJoints returns a hash of the names and units of an arm's joints, in their order. An arm cannot lead an arm with

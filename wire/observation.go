@@ -31,8 +31,8 @@ type Image struct {
 	H, W, C int
 	Data    []byte // after Parse: part of the source
 
-	// Splice is sent as part of Data, in front of Data[SpliceAt]: tables that a camera's JPEG
-	// lacks, added without a copy of the picture. Parse leaves it empty.
+	// Splice is sent as part of Data, before Data[SpliceAt]. It holds tables that a camera's JPEG
+	// lacks; sending them from here saves a copy of the picture. Parse leaves it empty.
 	Splice   string
 	SpliceAt int
 }
@@ -70,8 +70,9 @@ type Observation struct {
 	Spans         []Span   // sent when not empty
 
 	// The control steps before this one, for a policy with a history, the oldest first. Both are
-	// sent when not empty. PastImages holds, camera after camera, one picture for each step. A picture without Data
-	// equals that of the next step; after the last step comes the picture in Images.
+	// sent when not empty. PastImages holds the pictures camera after camera, one picture of each
+	// step. A picture without Data equals that of the next step; the picture of the step after the
+	// last one is in Images.
 	PastStates Matrix // [steps-1, state_dim]
 	PastImages []Image
 

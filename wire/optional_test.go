@@ -188,7 +188,7 @@ func TestPastImagesReadAsADict(t *testing.T) {
 	}
 }
 
-// TestHostileHistories: each is refused with a reason.
+// TestHostileHistories: each malformed history is refused with a reason.
 func TestHostileHistories(t *testing.T) {
 	for name, tt := range map[string]struct {
 		value []byte

@@ -30,11 +30,11 @@ type SessionOpen struct {
 
 	// Optional keys.
 	ServerID     string // the only server that may answer; empty: any
-	SessionEpoch uint32 // the presence token's; 0 is not sent
+	SessionEpoch uint32 // the epoch in the presence token; 0 is not sent
 	CameraShapes []CameraShape
 	ActionUnits  []string // one for each action name
 	StateUnits   []string // one for each value of the state
-	Instance     string   // random for each process; by it a server detects a second process with the id
+	Instance     string   // random for each process, so that a server detects a second process with the same uuid
 	Host         string   // for people: the machine of the robot's process
 	Steps        int      // most observations that the robot can send together; 0: one
 	RawImages    []string // cameras whose pictures are sent raw; empty: no camera, or a robot without this key

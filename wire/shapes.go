@@ -19,8 +19,8 @@ type Shapes struct {
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
 	Cameras   []CameraShape // required pictures; H and W 0: any size
-	// number of steps before the newest. An observation has all of these steps or no history. 0: a history is not
-	// checked
+	// number of steps before the newest. An observation has either all of these steps or no
+	// history. 0: a history is not checked
 	Past int
 }
 

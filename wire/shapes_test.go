@@ -120,7 +120,7 @@ func TestParseOp(t *testing.T) {
 			t.Errorf("ParseOp(% x) = %q, %v, want %q", tt.src, got, err, tt.want)
 		}
 	}
-	// ParseSessionOpen of a close
+	// an open is not a close and is refused, and the reverse below
 	rttest.FailsAs(t, ParseSessionOpen(new(SessionOpen), close), ErrMalformed)
 	rttest.FailsAs(t, ParseSessionClose(new(SessionClose), open), ErrMalformed) // ParseSessionClose of an open
 }
@@ -131,7 +131,7 @@ func TestCheckRaw(t *testing.T) {
 	for _, tt := range []struct {
 		cameras []CameraShape
 		steps   int
-		says    string // empty: it fits
+		says    string // a part of the error's text; empty: the pictures fit
 	}{
 		{nil, MaxSteps, ""},
 		{[]CameraShape{top, top}, 1, ""},

@@ -22,7 +22,7 @@ type Capabilities struct {
 	WarmedUp            bool
 
 	// Optional keys.
-	T            int    // ExtensionLevel of the server; 0 from an old one
+	T            int    // ExtensionLevel of the server; 0 from an old server
 	ModelSHA256  string // of the policy bundle, in hexadecimal
 	CameraShapes []CameraShape
 	ActionUnits  []string

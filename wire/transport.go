@@ -64,8 +64,8 @@ type Reply struct {
 	Err     bool // the queryable answered with an error, whose text is Payload
 }
 
-// Declaration is a subscriber, queryable or token that a Session announces until Undeclare or until the session is
-// closed.
+// Declaration is a subscriber, queryable or token that a Session announces until Undeclare is
+// called or the session is closed.
 type Declaration interface{ Undeclare() error }
 
 // Publisher sends samples on one key.
@@ -74,9 +74,9 @@ type Publisher interface {
 	// Put copies payload and attachment before it returns and allocates nothing
 	// in steady state. With a dropping QoS it never waits.
 	Put(payload, attachment []byte) error
-	// PutLatest is Put with a separate slot in place of the queue. As long as no byte of the sample in the slot has
-	// been sent, the next PutLatest replaces it, so that the newest sample is sent. replaced reports whether an unsent
-	// sample was replaced.
+	// PutLatest is Put with a slot for one sample in place of the queue. Until the first byte of
+	// that sample is sent, the next PutLatest replaces it, so that the newest sample is sent.
+	// replaced reports whether an unsent sample was replaced.
 	PutLatest(payload, attachment []byte) (replaced bool, err error)
 }
 

@@ -23,7 +23,7 @@ const (
 	maxViewers       = 8
 	maxSubscriptions = 64 // of a viewer
 	maxRequest       = 64 << 10
-	waiting          = 64 // messages of a viewer
+	waiting          = 64 // messages in the queue of a viewer
 	writeTimeout     = 10 * time.Second
 
 	opMessage = 1 // first byte of a message: u32 subscription, u64 ns, payload follow
@@ -103,7 +103,7 @@ func (s *Server) Publish(channel uint32, at time.Time, message []byte) {
 	}
 }
 
-// ServeHTTP serves one viewer until it leaves.
+// ServeHTTP serves one viewer until its connection ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &viewer{subscriptions: map[uint32]uint32{}, messages: make(chan []byte, waiting)}
 	if !s.enter(v) {
@@ -111,12 +111,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave(v)
-	// Accept by itself admits a page whose origin is r.Host. This server has no pages, so that page would be another
-	// site's, by DNS rebinding. No page has the host that is set here.
+	// websocket.Accept by itself admits a page whose origin is r.Host. This server has no pages, so
+	// such a page would be another site's, after DNS rebinding. No page has the host that is set
+	// here.
 	r.Host = "a viewer's page"
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: protocols, OriginPatterns: origins})
 	if err != nil {
-		return // it has answered
+		return // websocket.Accept has answered the request
 	}
 	defer conn.CloseNow()
 	if conn.Subprotocol() == "" {
@@ -161,7 +162,8 @@ func (s *Server) leave(v *viewer) {
 	delete(s.viewers, v)
 }
 
-// write sends a viewer the greeting, the list of channels, and then the messages from its queue until ctx is done.
+// write sends a viewer the greeting and the list of channels. Then it sends the messages from the
+// viewer's queue until ctx is done.
 func (s *Server) write(ctx context.Context, conn *websocket.Conn, v *viewer) {
 	send := func(kind websocket.MessageType, b []byte) bool {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)

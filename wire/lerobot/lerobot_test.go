@@ -179,7 +179,7 @@ func TestOneArrayForAllActions(t *testing.T) {
 	}
 	src := []byte("\x80\x04](")
 	for i := range 100 {
-		action := []byte("h\x00") // the first one's
+		action := []byte("h\x00") // memo 0: the array of the first action
 		if i == 0 {
 			action = append(whole(&pickle.Array{Type: "f4", Shape: []int{1 << 20}, Data: make([]byte, 4<<20)}), 0x94)
 		}

@@ -19,7 +19,7 @@ var (
 // Policy is what a client asks for: RemotePolicyConfig.
 type Policy struct {
 	Type            string
-	Path            string // never opened
+	Path            string // a path on the client's machine, never opened here
 	Features        []Feature
 	ActionsPerChunk int
 	Device          string

@@ -116,8 +116,9 @@ const (
 	PathActions      = "/" + service + "/GetActions"
 )
 
-// Next reads the next message of a call into the buffer into, of which Data is a part. It returns io.EOF after the last
-// message, and ErrTooLarge for a message that does not fit into the buffer.
+// Next reads the next message of a call into the given buffer, of which the message's Data is a
+// part. It returns io.EOF after the last message, and ErrTooLarge for a message that does not fit
+// into the buffer.
 type Next func(into []byte) (Message, error)
 
 // Call answers a call of a robot client with the data of a message. An error of package status keeps its code.

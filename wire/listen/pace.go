@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// paceInterval is the time between two connections of one host, in the long run.
+	// paceInterval is the time between two connections of one host, on average over a long time.
 	paceInterval = 50 * time.Millisecond
 	maxPaced     = 1024 // hosts that are counted singly
 	logInterval  = time.Minute
@@ -35,13 +35,13 @@ type paced struct {
 	net.Listener
 	pace
 	closed func(why error)
-	logged time.Time // when why was not nil
+	logged time.Time // when closed last got a reason for a log
 }
 
-// Pace returns l with at most one connection of each host per paceInterval, since the handshake of each connection
-// takes CPU time from other work. After a pause a host may open burst connections at once. Pace closes further
-// connections and calls closed, in Accept's goroutine, for each of them. why is nil except once per logInterval, when
-// it is the reason for a log.
+// Pace returns l with at most one connection of each host per paceInterval, since the handshake of
+// each connection takes CPU time from other work. After a pause a host may open burst connections
+// at once. Pace closes further connections and calls closed, in Accept's goroutine, for each of
+// them. At most once per logInterval why is a reason for a log; otherwise it is nil.
 func Pace(l net.Listener, burst int, closed func(why error)) net.Listener {
 	return &paced{Listener: l, pace: newPace(burst), closed: closed}
 }
@@ -67,8 +67,8 @@ func (p *paced) Accept() (net.Conn, error) {
 
 // pace bounds the rate of the connections of each host.
 type pace struct {
-	window time.Duration        // connections at once, times paceInterval
-	due    map[string]time.Time // of the next connection of a host, without its pause
+	window time.Duration        // paceInterval times the number of connections that may come at once
+	due    map[string]time.Time // by host: when its next connection is due if it opens them every paceInterval
 }
 
 func newPace(burst int) pace {

@@ -27,8 +27,9 @@ func NewQuery(key string, from wire.Origin, payload []byte) *Query {
 	}
 }
 
-// Await waits for the queries asked and returns their replies. After the time-out it returns the replies of the
-// finished queries without an error. When ctx ends, it returns them with the error of ctx.
+// Await waits for the given queries and returns their replies. After the time-out it returns the
+// replies of the finished queries without an error. When ctx ends, it returns them with the error
+// of ctx.
 func Await(ctx context.Context, asked []*Query, timeout time.Duration) (replies []wire.Reply, err error) {
 	limit, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

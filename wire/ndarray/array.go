@@ -83,7 +83,7 @@ func elements(shape []int) (int, error) {
 // Len returns the number of elements.
 func (a *Array) Len() int { return len(a.Data) / itemSizes[a.DType] }
 
-// Is reports whether the array has the shape; a negative side fits any.
+// Is reports whether the array has the shape. A negative side in shape matches any length.
 func (a *Array) Is(shape ...int) bool {
 	return slices.EqualFunc(a.Shape, shape, func(got, want int) bool { return want < 0 || got == want })
 }

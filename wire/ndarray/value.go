@@ -60,7 +60,7 @@ func ParseMap(b []byte) (Map, error) {
 type reader struct {
 	b     []byte
 	items int
-	path  []string // keys to the value in hand
+	path  []string // keys that lead to the value that is being read
 }
 
 func (r *reader) place() string {

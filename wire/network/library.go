@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenohgo"
 )
 
-// Transport is the programs' name for this transport.
+// Transport is the name of this transport in the programs' output.
 const Transport = "zenoh (zenoh-go on libzenohc)"
 
 // Check accepts every configuration, since the C library itself checks endpoints and options when a session opens.

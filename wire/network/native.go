@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// Transport is the programs' name for this transport.
+// Transport is the name of this transport in the programs' output.
 const Transport = "zenoh (built in, pure Go)"
 
 // Check refuses each configuration that Open would refuse before it uses the network.

@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	waiting      = 1024 // spans for the collector
+	waiting      = 1024 // spans that wait for the collector
 	batchMost    = 256
 	batchEvery   = time.Second
 	postTimeout  = 3 * time.Second
-	flushTimeout = time.Second // at the end
+	flushTimeout = time.Second // bound on the last sending, in Close
 	maxValues    = 8
 )
 
@@ -85,7 +85,8 @@ type Span struct {
 
 // Exporter sends spans. A nil Exporter drops them. Any goroutine may call its methods.
 type Exporter struct {
-	Sent, Dropped atomic.Uint64 // spans; those in Dropped found the queue full, or the collector did not accept them
+	// Spans. Dropped counts those that found the queue full or that the collector did not accept.
+	Sent, Dropped atomic.Uint64
 
 	url      string
 	resource json.RawMessage

@@ -260,7 +260,7 @@ func (d *decoder) transpose(a *Array, order Value) error {
 	return err
 }
 
-// scalar is scalar(dtype, data), a number.
+// scalar computes scalar(dtype, data), a number.
 func scalar(args []Value) (Value, error) {
 	if len(args) != 2 {
 		return nil, malformed("a scalar of %d arguments, want 2", len(args))

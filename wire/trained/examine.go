@@ -6,11 +6,13 @@ import (
 	"slices"
 )
 
-// The limits of the comparison. TestNoFalseAlarm measures how many false alarms and missed faults they cause.
+// The limits of the comparison. TestNoFalseAlarm measures how many false alarms and missed faults
+// they cause.
 const (
-	// stateMargin is the share of a joint's trained range by which the joint may start outside this range, as in the
-	// limits that the exporter writes. stateLeast is the least margin, in the robot's units (degrees, percent), since a
-	// joint that never moved in the training does not return to exactly the same place.
+	// stateMargin is the share of a joint's trained range by which the joint may start outside this
+	// range, like the limits that the exporter writes. stateLeast is the least margin, in the
+	// robot's units (degrees, percent), since a joint that never moved in the training does not
+	// return to exactly the same place.
 	stateMargin = 0.1
 	stateLeast  = 2
 
@@ -21,11 +23,12 @@ const (
 	lightShare = 0.7
 	lightLeast = 0.05 // difference of brightness that is always permitted
 
-	// A picture differs from a reference by the mean square of its cells' deviations, in the training's standard
-	// deviations (at least cellLeast), after the best gain of each channel; 1 is a usual frame of the training, in any
-	// light. A picture whose difference is more than unlike has a fault if another form of it (red and blue exchanged,
-	// upside down, another camera's picture) differs by less than alike, and by less than the share better of the
-	// picture's own difference.
+	// A picture differs from a reference by the mean square of its cells' deviations, after the
+	// best gain of each channel. Deviations are counted in the training's standard deviations, each
+	// at least cellLeast. The difference is about 1 for a usual frame of the training, in any
+	// light. A picture has a fault when its own difference is more than unlike, and another form of
+	// it (red and blue exchanged, upside down, another camera's picture) differs less: by less than
+	// alike, and by less than the share better of the picture's own difference.
 	cellLeast = 0.01
 	usualMin  = 0.05
 	gainMost  = 4.0
@@ -91,11 +94,11 @@ func (s *Statistics) examineState(joints []string, state []float32) (findings []
 	return findings
 }
 
-// view is a picture beside its camera's reference.
+// view is a picture together with its camera's reference.
 type view struct {
 	camera *Camera
 	grid   []float64 // as Camera.Grid
-	told   bool      // another finding explains it
+	told   bool      // another finding explains this picture's difference
 }
 
 // reduce returns the mean of each cell.
@@ -148,8 +151,8 @@ func (v *view) examine() (findings []string) {
 	return findings
 }
 
-// v.explains(grid) reports whether grid, another form of the camera's picture, looks like a frame of the training while
-// the picture itself does not.
+// explains reports whether grid, another form of the camera's picture, looks like a frame of the
+// training while the picture itself does not.
 func (v *view) explains(grid []float64) bool {
 	is, other := v.camera.differs(v.grid), v.camera.differs(grid)
 	return is > unlike && other < min(alike, better*is)
@@ -213,7 +216,8 @@ func (c *Camera) differs(grid []float64) float64 {
 	return is / max(usual, usualMin*float64(len(grid)))
 }
 
-// variance returns the square of a cell's standard deviation, which counts as at least cellLeast.
+// variance returns the square of a cell's standard deviation, where a deviation below cellLeast
+// counts as cellLeast.
 func (c *Camera) variance(i int) float64 {
 	d := max(c.GridStd[i], cellLeast)
 	return d * d

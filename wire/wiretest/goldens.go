@@ -15,12 +15,12 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Deviation names one vector, or a behaviour seen on the running branch, from which we deviate on
-// purpose.
+// Deviation names one vector, or a behaviour of the draft's running programs, from which we deviate
+// on purpose.
 type Deviation struct {
 	Section string `json:"section"`
 	Name    string `json:"name"`   // the vector's name, or its index, or * for the whole section
-	Owner   string `json:"owner"`  // package with the test of it
+	Owner   string `json:"owner"`  // the package with the test of the deviation
 	Python  string `json:"python"` // the draft's behaviour
 	Ours    string `json:"ours"`
 	Reason  string `json:"reason"`

@@ -32,7 +32,7 @@ func victimMain(at string) {
 		os.Exit(1)
 	}
 	s.Subscribe("@victim/**", func(wire.Sample) {})
-	var held []wire.Query // never finished: the worst that an application can do
+	var held []wire.Query // never finished: the worst case of an application
 	s.Queryable(zenohtest.HeldKey, func(q wire.Query) { held = append(held, q) })
 	echo, _ := s.Publisher("@victim/echo", wire.ActionQoS)
 	s.Subscribe(zenohtest.PingKey, func(in wire.Sample) { echo.Put(in.Payload, nil) })
@@ -55,8 +55,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 	}
 }
 
-// Goal: the same bound holds over TLS. There each link also needs TLS's handshake and buffers and leaves garbage that
-// the budget does not count; the forced collection must bound this garbage.
+// Goal: the same bound holds over TLS. There each link also needs TLS's handshake and buffers, and
+// leaves garbage that the budget does not count. The forced collection must bound this garbage.
 func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
@@ -115,7 +115,7 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	busy := mustOpen(t, Config{Connect: []string{at}})
 	rttest.Must(busy.Token("@busy"))(t)
 	for range 2 {
-		mustAttack(t, at) // and stays silent
+		mustAttack(t, at) // this link stays silent
 	}
 	_, err := attack(t, at, newZID())
 	var closed *link.CloseError

@@ -34,7 +34,7 @@ func chaosTime(t *testing.T) time.Duration {
 }
 
 const (
-	killEvery = 5 * time.Second // the router's life
+	killEvery = 5 * time.Second // time from one kill of the router to the next
 	foulEvery = 700 * time.Millisecond
 )
 
@@ -73,7 +73,7 @@ type robot struct {
 	s    wire.Session
 	way  *zenohtest.Proxy
 	pub  wire.Publisher
-	n    atomic.Uint64 // number of the last sample put
+	n    atomic.Uint64 // number of the last sample that the robot put
 	seen once
 
 	mu    sync.Mutex
@@ -128,7 +128,7 @@ func (r *robot) talk(done <-chan struct{}) {
 	}
 }
 
-// sees returns the number of tokens that are alive according to the reports to the watcher.
+// sees returns the number of tokens that, by the watcher's reports, are alive.
 func (r *robot) sees() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +182,7 @@ func TestChaos(t *testing.T) {
 	early := measure(t)
 	kill := time.Now().Add(killEvery)
 	kills := 0
-	// Faults come at this interval for the time of the test.
+	// Faults come at this interval until the test ends.
 	for end := time.Now().Add(chaosTime(t)); time.Now().Before(end); time.Sleep(foulEvery) {
 		foul(robots[rand.IntN(n)].way)
 		if time.Now().After(kill) {
@@ -191,7 +191,7 @@ func TestChaos(t *testing.T) {
 			kill = time.Now().Add(killEvery)
 		}
 		if kills == 2 && !early.warm {
-			for _, r := range robots { // a link that is down weighs nothing
+			for _, r := range robots { // a link that is down takes no memory
 				heal(r.way)
 			}
 			whole(t, robots, "before the early measurement")
@@ -255,7 +255,8 @@ func hub(t *testing.T) (at string, restart func()) {
 	return at, func() { n.Kill(); n = start() }
 }
 
-// whole waits until every robot receives samples of, answers queries of and sees the token of every other robot.
+// whole waits until every robot receives samples from every other robot, gets answers to its
+// queries from it, and sees its token.
 func whole(t *testing.T, robots []*robot, when string) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -263,7 +264,7 @@ func whole(t *testing.T, robots []*robot, when string) {
 		for {
 			before := r.seen.received()
 			replies, _ := r.s.Get(t.Context(), "chaos/*/status", nil, time.Second)
-			time.Sleep(50 * time.Millisecond) // every robot puts samples meanwhile
+			time.Sleep(50 * time.Millisecond) // meanwhile every robot puts samples
 			after := r.seen.received()
 			news := 0
 			for who, n := range after {

@@ -19,9 +19,9 @@ type Config struct {
 	Connect []string // endpoints of one network; the session keeps a link to one of them
 	Listen  []string // endpoints to listen on; port 0 means a free port
 
-	TLS endpoint.Security // for tls/ endpoints without options of their own
+	TLS endpoint.Security // for tls/ endpoints that have no options of their own
 
-	Lease     time.Duration // peers end a link on which we are silent for this time; default 2 s
+	Lease     time.Duration // peers end a link on which we send nothing for this time; default 2 s
 	KeepAlive time.Duration // longest time between two messages that we send; default a quarter of Lease
 
 	BackoffMin time.Duration // first pause when no endpoint answers; default 0.5 s
@@ -31,8 +31,8 @@ type Config struct {
 	MaxSessions int // accepted links; default 256
 
 	// Memory bounds the buffers of all links together, in bytes: messages that are being received
-	// or wait to be sent. A busy link takes about 300 KiB. When this memory is exhausted, the links that hold the most
-	// are ended. Default: one largest message and 4 MiB.
+	// or that wait to be sent. A busy link takes about 300 KiB. When this memory is exhausted, the
+	// links that use the most of it are ended. Default: one largest message and 4 MiB.
 	Memory int
 
 	// Rights returns the rights of an accepted link whose TLS certificate has these names: the DNS
@@ -68,7 +68,7 @@ const (
 
 	maxEndpoints = 64 // in each list
 
-	memoryBeside = 4 << 20 // the default of Config.Memory is this and one largest message
+	memoryBeside = 4 << 20 // the default of Config.Memory is one largest message and this
 
 	DefaultMemory = defaultMaxMessage + memoryBeside
 )
@@ -171,8 +171,8 @@ func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	return addFindings(found, dialling(connect, now))
 }
 
-// dialling returns the findings for the endpoints to dial. It clears Refused in them, since these faults alone refuse
-// no robot: an established link stays up.
+// dialling returns the findings for the endpoints to dial, without the mark Refused: an established
+// link stays up, so these faults alone refuse no robot.
 func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Finding) {
 	for _, e := range connect {
 		for _, f := range e.Dialling(now) {

@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
-// patient is the configuration of a session that retries quickly and keeps its links on a starved
-// machine.
+// patient is the configuration of a session that retries quickly and keeps its links on an
+// overloaded machine.
 func patient(at string) Config {
 	cfg := quick(at)
 	cfg.Lease = 20 * time.Second

@@ -24,9 +24,9 @@ type object struct {
 	closed   bool // guarded by Session.deliver
 }
 
-// entry holds the subscribers, queryables or tokens on one key: the session's own objects, and the number of tokens of
-// other nodes. The session announces the key to the upstream once, however many objects it has on the key. Guarded by
-// Session.mu.
+// entry holds the subscribers, queryables or tokens on one key: the session's own objects, and the
+// number of tokens of other nodes. The session announces the key to the upstream once, even if it
+// has several objects on the key. Guarded by Session.mu.
 type entry struct {
 	kind   codec.DeclareKind
 	key    string
@@ -46,7 +46,7 @@ func (s *Session) entry(kind codec.DeclareKind, key string) *entry {
 	return e
 }
 
-// release removes an entry that holds nothing any more. Called with mu held.
+// release removes an entry without objects and tokens. Called with mu held.
 func (s *Session) release(e *entry) {
 	if len(e.own) == 0 && e.remote == 0 {
 		s.index.Tree(e.kind).Delete(e.key)

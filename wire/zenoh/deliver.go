@@ -32,7 +32,7 @@ type deliveries struct {
 	bytes   int // size of its keys and messages
 	ended   bool
 
-	batch []event // the events on which run acts while the queue fills again. Owner: run
+	batch []event // the events that run acts on while the queue fills again. Owner: run
 }
 
 func (e *deliveries) init(s *Session) {
@@ -49,7 +49,8 @@ func (e *deliveries) add(ev event) {
 	e.changed.Signal()
 }
 
-// full reports whether the queue has reached a bound, so that an event that may be refused must be refused.
+// full reports whether the queue has reached a bound. Then an event that may be lost must be
+// refused.
 func (e *deliveries) full() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -25,9 +25,9 @@ type dialer struct {
 
 	// Owner: run.
 	next  int       // index of the endpoint to try first
-	away  time.Time // start of the newest time without a link
-	lines repeats   // of the log
-	told  bool      // the log has a line about the present time without a link
+	away  time.Time // start of the last time without a link
+	lines repeats   // repeated lines of the log
+	told  bool      // the log already has a line about the present time without a link
 
 	mu   sync.Mutex
 	last []error // error of the last attempt at each endpoint, guarded by mu
@@ -77,8 +77,8 @@ func (d *dialer) run() {
 	}
 }
 
-// round tries every endpoint once. It returns the function that runs the first link that it gets, or nil when it gets
-// none.
+// round tries every endpoint once. It returns the function that runs the first link that it opens,
+// or nil when it opens no link.
 func (d *dialer) round(pause time.Duration) (run func() error) {
 	for i := range d.endpoints {
 		if i > 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // FuzzSession makes an upstream send network messages of any bytes to a session over a real link.
-// Property: the session does not panic, and after the link it keeps no state of the link.
+// Property: the session does not panic, and keeps no state of the link after its end.
 func FuzzSession(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))

@@ -14,12 +14,12 @@ import (
 // Bounds of the replies that one Get collects.
 const (
 	maxReplies    = 4096
-	maxReplyBytes = DefaultMemory // one largest message, and smaller ones
+	maxReplyBytes = DefaultMemory // room for one largest message, and smaller ones
 )
 
 // outQuery is a query of this session, and collects its replies.
 type outQuery struct {
-	// Constant.
+	// Constant after Get has made it.
 	s   *Session
 	key string
 

@@ -58,7 +58,7 @@ func mustAttack(t *testing.T, at string) *attacker {
 	return rttest.Must(attack(t, at, newZID()))(t)
 }
 
-// receive keeps a message, whose buffer is reused.
+// receive keeps a copy of a message, because the buffer of the message is reused.
 func (a *attacker) receive(m *codec.Message) error {
 	kept := *m
 	kept.Declare.Expr.Suffix = bytes.Clone(m.Declare.Expr.Suffix)
@@ -118,7 +118,7 @@ func (a *attacker) settle(id uint32) {
 	a.await(func(m codec.Message) bool { return m.Kind == codec.KindFinal && m.Final.ID == id })
 }
 
-// serves checks that the victim still serves others.
+// serves checks that the victim still serves other sessions.
 func serves(t *testing.T, victim *Session, at string) {
 	t.Helper()
 	var got samples
@@ -348,7 +348,7 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
 	var first net.Conn
-	for range 100 + 50 { // a hundred may be in their handshake
+	for range 100 + 50 { // up to a hundred connections may be in their handshake
 		conn := rttest.Must(net.Dial("tcp", strings.TrimPrefix(at, "tcp/")))(t)
 		defer conn.Close()
 		if first == nil {
@@ -424,7 +424,8 @@ func TestWildChunksAreCheap(t *testing.T) {
 			strings.Repeat("a$*", 300), i))})
 	}
 	a.settle(2)
-	// it takes 30 s or more when each pair of chunks takes time proportional to the product of their lengths
+	// the push would take 30 s or more if each pair of chunks took time proportional to the product
+	// of their lengths
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("20 keys took %v", took)
 	}

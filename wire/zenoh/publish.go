@@ -13,7 +13,7 @@ import (
 
 // publisher sends samples on one key to every link with a subscriber for it.
 type publisher struct {
-	// Constant.
+	// Constant after Publisher.
 	s   *Session
 	key string
 	how link.Delivery
@@ -24,8 +24,8 @@ type publisher struct {
 	closed  bool
 	epoch   uint64 // the session's epoch at the last search for receivers
 	targets []target
-	nobody  error        // why there are no receivers
-	links   []*link.Link // scratch of aim
+	nobody  error        // the reason why there are no receivers
+	links   []*link.Link // scratch space of aim
 }
 
 // target is a link with a subscriber for a publisher's samples, and the publisher's slot on this link.
@@ -149,7 +149,7 @@ func (p *publisher) aim() error {
 		}
 		p.targets = append(p.targets, t)
 	}
-	clear(p.links) // the links may end
+	clear(p.links) // so that no reference to an ended link remains
 	return nil
 }
 

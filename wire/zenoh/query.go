@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	maxInQueries = 1024    // that wait for their last reply
-	inQueryBytes = 1 << 10 // the memory of a query beside its payload
-	maxInBytes   = 4 << 20 // the largest memory of all queries together
+	maxInQueries = 1024    // queries that wait for their last reply
+	inQueryBytes = 1 << 10 // memory of a query without its payload
+	maxInBytes   = 4 << 20 // largest memory of all waiting queries together
 )
 
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
@@ -26,13 +26,13 @@ var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier 
 type inQuery struct {
 	// Constant.
 	s        *Session
-	up       upstream    // the upstream that it came from
+	up       upstream    // the upstream that sent the query
 	from     wire.Origin // the querier
 	id       uint32      // the upstream's number for the query
 	qos      codec.QoS
 	key      string
 	payload  []byte
-	cost     int // its part of Session.inBytes
+	cost     int // bytes of this query in Session.inBytes
 	watchdog *time.Timer
 	parts    []*query
 
@@ -131,7 +131,8 @@ func (q *query) respond(key string, payload []byte, failed bool) error {
 		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number},
 		Data:      codec.Data{Payload: payload},
 	}.Message()
-	// A reply that a callback sends must not wait for the querier's link, since this would delay all other callbacks.
+	// A reply from within the callback must not wait for the querier's link, since this would delay
+	// all other callbacks.
 	return q.up.Send(m, link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.calling.Load()})
 }
 

@@ -180,8 +180,8 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	rttest.Eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// Goal: for a time without a listener the log has few lines, however many attempts there are, and at the end one line
-// with the length of this time.
+// Goal: while there is no listener, the log gets few lines at any number of attempts. At the end it
+// gets one line with the length of this time.
 func TestFewLinesOfAnAbsence(t *testing.T) {
 	rttest.RealTime(t)
 	server, at := listener(t, Config{})

@@ -51,7 +51,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 			before := n.Load()
 			rttest.Do(t, pub.Put(payload, payload[:27]))
 			for n.Load() == before {
-				time.Sleep(10 * time.Microsecond) // not Eventually, which may allocate
+				time.Sleep(10 * time.Microsecond) // Eventually is not used, because it may allocate
 			}
 		}
 		for range 500 {
@@ -62,8 +62,8 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: subscribers that do not read delay no other subscriber. The other subscribers still get the samples of the same
-// publisher, dropping or blocking, and of another publisher.
+// Goal: subscribers that do not read delay no other subscriber. The others still get every sample
+// of the same publisher, whether it drops or blocks, and of another publisher.
 func TestStuckLinksBlockNobody(t *testing.T) {
 	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {
@@ -433,7 +433,7 @@ func TestTargetsAcrossClients(t *testing.T) {
 		t.Errorf("a query that is wider than a complete queryable: %d replies, %d from those complete; want 1 and 0",
 			all, complete)
 	}
-	if best := ask(codec.BestMatching); best != 1 { // the incomplete one
+	if best := ask(codec.BestMatching); best != 1 { // only the incomplete queryable is left
 		t.Errorf("%d replies without a complete one, want 1", best)
 	}
 }

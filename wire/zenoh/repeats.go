@@ -32,7 +32,7 @@ func (r repeats) due(at string, err error, now time.Time) bool {
 		return c
 	}, err.Error())
 	if r[text] == nil && len(r) >= maxTexts {
-		text = "" // a peer may make up texts
+		text = "" // the text is not kept, because a peer may invent any number of texts
 	}
 	if r[text] == nil {
 		r[text] = &repeat{wait: backoff.Backoff{First: repeatFirst, Max: repeatLast}}

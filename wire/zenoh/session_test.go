@@ -80,7 +80,7 @@ func (p *presence) seen() []string {
 	return slices.Clone(p.all)
 }
 
-// hearing waits until s has a receiver for samples on key.
+// hearing waits until samples of s on key have a receiver.
 func hearing(t *testing.T, s *Session, key string) {
 	t.Helper()
 	rttest.Eventually(t, "a subscriber on "+key, func() bool {

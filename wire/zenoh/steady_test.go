@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// counted reads the process's mallocs without allocating.
+// counted returns the number of the process's mallocs so far. It does not allocate.
 func counted() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -51,9 +51,9 @@ func trip(t *testing.T, a, b *Session, n int) func() {
 	}
 }
 
-// Goal: over every transport, sending and receiving a message of any size allocates nothing, except for what the
-// standard library allocates over TLS: crypto/tls allocates 24 bytes for each read from the socket, and reads at most
-// twice for each record of 16 KiB.
+// Goal: over every transport, sending and receiving a message of any size allocates nothing. The
+// only exception is the standard library: crypto/tls allocates 24 bytes for each read from the
+// socket, and reads at most twice for each record of 16 KiB.
 func TestEverySizeAllocatesNothing(t *testing.T) {
 	rttest.RealTime(t) // real time determines how far queues and buffers fill
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -136,7 +136,7 @@ func (st *stream) run(stop, quiet *atomic.Bool) {
 		}
 		st.sent++
 		size := st.n
-		if st.latest { // as pictures, some of which need no fragments
+		if st.latest { // sizes vary like those of pictures, some of which need no fragments
 			size = st.n/2 + int(st.sent*7919)%(st.n/2)
 		}
 		replaced, err := st.put(payload[:size], payload[:wire.HeaderSize])
@@ -186,11 +186,11 @@ func TestSoakAllocatesNothing(t *testing.T) {
 	for _, st := range streams {
 		all.Go(func() { st.run(&stop, &quiet) })
 	}
-	time.Sleep(2 * time.Second) // buffers grow to their size first
+	time.Sleep(2 * time.Second) // meanwhile buffers grow to their final size
 	before, began := counted(), time.Now()
-	time.Sleep(soakTime(t)) // the streams run meanwhile
+	time.Sleep(soakTime(t)) // the streams run during this time
 	quiet.Store(true)
-	time.Sleep(50 * time.Millisecond) // with keep-alives only
+	time.Sleep(50 * time.Millisecond) // meanwhile only keep-alives are sent
 	mallocs, took := counted()-before, time.Since(began)
 	stop.Store(true)
 	all.Wait()

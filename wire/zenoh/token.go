@@ -16,12 +16,12 @@ import (
 const (
 	maxTokens     = 16384
 	maxTokenBytes = 14 << 20
-	tokenBytes    = 400 // the memory of a token beside its key
+	tokenBytes    = 400 // memory of a token besides its key
 )
 
 // remoteTokens holds the tokens of an upstream. Guarded by Session.mu.
 type remoteTokens struct {
-	byID  map[uint32]*entry // by its numbers
+	byID  map[uint32]*entry // by the upstream's numbers
 	bytes int
 	most  int // see remote.Shrink
 }
@@ -37,7 +37,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 			return
 		}
 		if s.watchers[m.Interest] == nil {
-			return // it answers an interest that has been withdrawn
+			return // it answers an interest that was withdrawn meanwhile
 		}
 	}
 	t := &s.tokens
@@ -45,7 +45,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 		if old.key == key {
 			return
 		}
-		s.dropToken(m.ID) // the new key is checked like any other
+		s.dropToken(m.ID) // after this, the new key is checked like any other key
 	}
 	// A router in this process has already applied its own limits to each link.
 	if s.router == nil && (len(t.byID) >= maxTokens || t.bytes+t.cost(key) > maxTokenBytes || s.events.full()) {
@@ -92,7 +92,7 @@ func (s *Session) dropToken(id uint32) {
 // watcher is a subscription of this session to tokens.
 type watcher struct {
 	s       *Session
-	id      uint32 // its interest's number
+	id      uint32 // number of its interest at the upstream
 	key     string
 	deposit func(key string, alive bool)
 	closed  bool // guarded by Session.deliver

@@ -76,8 +76,8 @@ func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	return all
 }
 
-// Goal: a watcher that requested only changes gets the end of an older token once, with its key, as from an official
-// router. It gets the end of a later token as usual.
+// Goal: a watcher that requested only changes gets the end of an older token once, with its key, as
+// an official router sends it. It gets the end of a later token as usual.
 func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	victim, at := listener(t, Config{})
 	before := rttest.Must(victim.Token("@b/old"))(t)

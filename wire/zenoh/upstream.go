@@ -87,8 +87,8 @@ func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	return err
 }
 
-// Receivers appends the link itself, whatever the key: an upstream gets every sample. A router's access control may
-// hide subscribers from us, and they would get no sample otherwise.
+// Receivers appends the link itself for every key, so an upstream gets every sample. A router's
+// access control may hide its subscribers from us, and without this rule they would get no samples.
 func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
 
 // handle acts on one message. Owner: the link's reader.

@@ -49,7 +49,7 @@ type Session struct {
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	listeners []*endpoint.Listener
-	router    *router.Router // nil: it does not listen
+	router    *router.Router // nil: the session does not listen
 
 	counters link.Counters // atomic
 
@@ -79,10 +79,10 @@ type Session struct {
 	lists      map[uint32]*listing
 	outQueries map[uint32]*outQuery
 	inQueries  map[uint32]*inQuery // of the upstream, by its numbers
-	inBytes    int                 // the memory of inQueries, see inQueryBytes
+	inBytes    int                 // memory of inQueries, see inQueryBytes
 
-	events  deliveries   // own lock
-	dialled dialFindings // own lock
+	events  deliveries   // has its own lock
+	dialled dialFindings // has its own lock
 }
 
 var _ wire.Session = (*Session)(nil)

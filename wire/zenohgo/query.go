@@ -42,14 +42,14 @@ type query struct {
 	q zenohc.Query
 
 	mu   sync.Mutex
-	over bool // guarded by mu
+	over bool // finished; guarded by mu
 }
 
 var errOver = errors.New("wire/zenohgo: the query is finished")
 
 func (q *query) Key() string       { return q.q.KeyExpr().String() }
 func (q *query) Payload() []byte   { return bytesOf(q.q.Payload()) }
-func (q *query) From() wire.Origin { return wire.Origin{} } // the library does not report it
+func (q *query) From() wire.Origin { return wire.Origin{} } // the library does not report the querier
 
 // while runs f unless the query is finished.
 func (q *query) while(f func() error) error {

@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) {
 		}
 		s.session = o.session
 	case <-ctx.Done():
-		go func() { // the library cannot be interrupted
+		go func() { // the library's call cannot be interrupted
 			if o := <-done; o.err == nil {
 				o.session.Drop()
 			}
@@ -128,7 +128,7 @@ func tls(set map[string]any, s endpoint.Security) {
 	set[at+"verify_name_on_connect"] = !s.AnyName
 }
 
-// run runs callbacks one at a time.
+// run runs the queued callbacks one at a time.
 func (s *Session) run() {
 	for {
 		select {
@@ -140,8 +140,8 @@ func (s *Session) run() {
 	}
 }
 
-// later makes the session's own goroutine run f, after the callbacks that wait already. The caller is on a thread of
-// the library, or in a callback that publishes to its own session.
+// later makes the session's own goroutine run f, after the callbacks that are already waiting. The
+// caller is on a thread of the library, or in a callback that publishes to its own session.
 func (s *Session) later(f func()) {
 	select {
 	case s.events <- f:
@@ -170,7 +170,7 @@ func (s *Session) call(f func() error) error {
 type declared struct {
 	s         *Session
 	undeclare func() error
-	over      bool // guarded by Session.deliver
+	over      bool // undeclared; guarded by Session.deliver
 	once      sync.Once
 }
 

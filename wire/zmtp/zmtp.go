@@ -95,7 +95,7 @@ func (c *Conn) greet() error {
 		return err
 	}
 	n, err := io.ReadFull(c, peer[:])
-	// The eight bytes within the signature are any.
+	// The eight bytes between the signature's first and last byte may have any value.
 	if begins := peer[:min(n, mechanismAt)]; n > 0 && peer[0] != own[0] || n >= versionAt &&
 		peer[versionAt-1] != own[versionAt-1] || n > versionAt && peer[versionAt] < version {
 		return fmt.Errorf("%w: the peer begins with % x, want a greeting of ZMTP 3", ErrProtocol, begins)
@@ -161,13 +161,13 @@ func socketType(b []byte) string {
 // Request sends body and returns the reply. When ctx ends first, it returns the error of ctx. After an error close the
 // connection and dial again, because the peer may be in another state of the request-reply pattern.
 func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
-	deadline, _ := ctx.Deadline() // the zero time is none
+	deadline, _ := ctx.Deadline() // the zero time means no deadline
 	if err := c.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	head := append(c.frame[:0], flagMore, 0) // the envelope's empty end
+	head := append(c.frame[:0], flagMore, 0) // the empty frame that ends the envelope
 	if len(body) > 0xFF {
 		head = binary.BigEndian.AppendUint64(append(make([]byte, 0, 11), flagMore, 0, flagLong), uint64(len(body)))
 	} else {
@@ -182,8 +182,8 @@ func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
 	return reply, reason(ctx, err)
 }
 
-// reason returns the error of ctx in place of err when the deadline of ctx, which is also the connection's, caused err.
-// The connection's deadline may pass a moment before ctx ends.
+// reason returns the error of ctx when the deadline of ctx, which is also the connection's, caused
+// err; otherwise it returns err. The connection's deadline may pass a moment before ctx ends.
 func reason(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -225,7 +225,7 @@ func (c *Conn) command(body []byte) error {
 	case "ERROR":
 		return fmt.Errorf("%w: the peer reports %.200q", ErrProtocol, rest)
 	}
-	return nil // others are to be ignored
+	return nil // RFC 23 wants other commands to be ignored
 }
 
 // next reads a frame. It allocates memory only as bytes arrive, so that an announced length alone allocates nothing.
@@ -261,7 +261,7 @@ func (c *Conn) next() (flags byte, body []byte, err error) {
 	return flags, buf.Bytes(), cut(err, int(n), int(size), "a frame")
 }
 
-// cut returns an error with the place at which the peer ended the connection.
+// cut returns an error that names the place in the stream at which the peer ended the connection.
 func cut(err error, n, of int, part string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the peer ended the connection after %d of %d bytes of %s", n, of, part)

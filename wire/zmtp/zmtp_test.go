@@ -141,7 +141,7 @@ func TestPyzmq(t *testing.T) {
 	c := rttest.Must(Dial(ctx, "tcp://127.0.0.1:"+strings.TrimSpace(string(port[:n])), 8<<20))(t)
 	defer c.Close()
 	for _, size := range []int{0, 1, 255, 256, 3 << 20, 7} {
-		time.Sleep(30 * time.Millisecond) // at least one heartbeat
+		time.Sleep(30 * time.Millisecond) // time for at least one heartbeat
 		body := bytes.Repeat([]byte{byte(size)}, size)
 		if reply, err := c.Request(ctx, body); err != nil || !bytes.Equal(reply, body) {
 			t.Fatalf("a request of %d bytes: %d bytes, %v", size, len(reply), err)
@@ -149,7 +149,7 @@ func TestPyzmq(t *testing.T) {
 	}
 }
 
-// pipe is a connection whose peer has sent all that it will send.
+// pipe is a connection whose peer has already sent all its bytes.
 type pipe struct {
 	net.Conn
 	r *bytes.Reader

@@ -42,10 +42,11 @@ func (m Message) does() string {
 // Rights are the permissions of one link. A nil *Rights allows everything.
 type Rights struct {
 	Name  string                // the certificate's name
-	Allow [NumMessages][]string // key expressions for each kind
+	Allow [NumMessages][]string // key expressions, by kind of message
 
-	// Payload returns an error for a query that may not pass because of its payload, although its key is allowed. The
-	// payload is lent until Payload returns. With nil every payload passes.
+	// Payload returns an error for a query that may not pass because of its payload, although its
+	// key is allowed. The payload is lent until Payload returns. With a nil Payload every query
+	// passes whose key is allowed.
 	Payload func(key string, payload []byte) error
 
 	Denied *Counters // counts the denied messages of all links together; nil: no count
@@ -69,7 +70,7 @@ func (r *Rights) Allows(m Message, key string) bool {
 }
 
 // Concerns reports whether a declaration on key intersects the keys that the link may use in a
-// message of kind m. The listener does not announce other declarations to the link.
+// message of kind m. The listener announces no other declarations to the link.
 func (r *Rights) Concerns(m Message, key string) bool {
 	if r == nil {
 		return true

@@ -5,7 +5,8 @@ import "unicode/utf8"
 // DeclareKind is the kind of object that a Declare declares or undeclares.
 type DeclareKind uint8
 
-// The kinds of declarations. An odd number withdraws a declaration of the even number before it.
+// The kinds of declarations. An odd number withdraws a declaration of the kind with the even number
+// before it.
 const (
 	DeclareExpr         DeclareKind = 0x00
 	UndeclareExpr       DeclareKind = 0x01
@@ -21,13 +22,13 @@ const (
 // Declare announces one object, or its end.
 type Declare struct {
 	Envelope
-	Answers  bool   // it answers the current part of Interest
-	Interest uint32 // the Interest that it answers
+	Answers  bool   // the declaration is one of those that Interest asked for and that already existed
+	Interest uint32 // the number of the Interest that the declaration answers
 	Kind     DeclareKind
 	ID       uint32 // chosen by the sender, per kind; 0 is a valid id
 	Expr     Expr   // optional in the kinds that withdraw
-	Complete bool   // queryable
-	Distance uint16 // queryable
+	Complete bool   // of a queryable: it has all data on its key
+	Distance uint16 // of a queryable: hops to it
 }
 
 const (
@@ -163,7 +164,7 @@ const (
 
 // The subjects of an Interest.
 const (
-	aboutExprs       = 0x01 // and the answers may use numbers for keys
+	aboutExprs       = 0x01 // interest in keys: the answers may use numbers for keys
 	AboutSubscribers = 0x02
 	AboutQueryables  = 0x04
 	AboutTokens      = 0x08

@@ -185,8 +185,8 @@ func vleLen(b []byte) int {
 	return n
 }
 
-// keepExtensions returns the batch, of the extensions after its first end bytes only those whose ids are in known. It
-// reads the list of extensions without the code under test.
+// keepExtensions returns the batch with only those extensions whose ids are in known. The
+// extensions start at batch[end]. It reads their list without the code under test.
 func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped bool) {
 	kept = append(kept, batch[:end]...)
 	kept[0] &^= flagZ

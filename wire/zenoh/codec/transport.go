@@ -263,7 +263,7 @@ type Lane struct {
 	SN       uint32
 	Priority uint8 // 5 (Data) is not written
 
-	// Only of fragments.
+	// Only in fragments.
 	More, First, Drop bool
 }
 

@@ -136,7 +136,7 @@ const (
 // Priority is 0 (control, most urgent) to 7 (background).
 func (q QoS) Priority() uint8 { return uint8(q) & 7 }
 
-// Data returns q, off the lane of declarations.
+// Data returns q with the priority Data where q has the priority of declarations.
 func (q QoS) Data() QoS {
 	if q.Priority() == 0 {
 		q |= DefaultQoS

@@ -101,9 +101,9 @@ func days(left time.Duration) string {
 	return "less than two hours"
 }
 
-// Ending lists, as sentences, the certificates whose validity has ended, ends soon, or has not begun, and the private
-// keys that every user of this machine can read. It leaves out files that cannot be read, since dialling and listening
-// report them.
+// Ending lists, as sentences, the certificates whose validity has ended, ends soon, or has not
+// begun, and the private keys that every user of this machine can read. It omits files that cannot
+// be read, since Dial and Listen report them.
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
 // Ends calls add with the end of the validity of each certificate file that is set and can be read: "ca" is the root

@@ -84,8 +84,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// exchange listens at one endpoint, dials the other and sends a byte each way. It returns the errors of both sides.
-// dialled is the error of the handshake, else of the first read.
+// exchange listens at one endpoint, dials the other and sends a byte each way. accepted is the
+// listener's error. dialled is the error of the dialler's handshake, or else of its first read.
 func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	t.Helper()
 	l := rttest.Must(listen.Listen())(t)
@@ -206,8 +206,8 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// fix holds the words that an error of one of the sides must contain, and the misleading words that
-// it must not.
+// fix holds the words that an error of one of the sides must contain, and misleading words that it
+// must not contain.
 type fix struct {
 	dialled, accepted []string
 	never             string
@@ -226,7 +226,7 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 	}
 	ours := endpointtest.New(t)
 	other := endpointtest.Make(t, func(c *x509.Certificate) { c.Subject.CommonName = "other CA" })
-	anew := endpointtest.New(t) // the same name, another key
+	anew := endpointtest.New(t) // another authority of the same name, with another key
 	old := endpointtest.Make(t, from(-9*hour, -hour))
 	young := endpointtest.Make(t, from(24*hour, 48*hour))
 	listen := func(cert, key string) Security { return Security{ListenCertificate: cert, ListenKey: key} }
@@ -398,7 +398,7 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 		conn := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
 		conn.SetDeadline(time.Now().Add(5 * time.Second))
 		conn.Write([]byte(begin))
-		if begin == "\x16" { // a byte at a time
+		if begin == "\x16" { // send one byte at a time
 			conn.Write([]byte("\x00"))
 		}
 		answer, _ := io.ReadAll(conn)
@@ -608,7 +608,7 @@ func TestSocketFile(t *testing.T) {
 		t.Errorf("mode %v, %v; want %o", info.Mode(), err, socketMode)
 	}
 	rttest.Fails(t, rttest.Err(at.Listen()), "another process listens") // second Listen
-	rttest.Must(syscall.Dup(int(l.lock.Fd())))(t)                       // as a child between fork and exec
+	rttest.Must(syscall.Dup(int(l.lock.Fd())))(t)                       // like a child between fork and exec
 	l.Close()
 	rttest.FailsAs(t, rttest.Err(os.Stat(path)), fs.ErrNotExist) // the socket file is still there
 	if a, d := exchange(t, at, at); a != nil || d != nil {

@@ -149,7 +149,7 @@ func (g *greeted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection, as that of crypto/tls does.
 func (g *greeted) NetConn() net.Conn { return g.Conn }
 
 // speaksNoTLS reports whether a handshake failed because the other side does not use TLS.
@@ -177,7 +177,7 @@ type certificates struct {
 
 	mu       sync.Mutex
 	cfg      *tls.Config    // guarded by mu
-	trusted  authorities    // that vouch for clients. Guarded by mu
+	trusted  authorities    // the authorities that vouch for clients. Guarded by mu
 	failed   error          // the reason why the newest files are not used. Guarded by mu
 	versions [3]fileVersion // guarded by mu
 }
@@ -236,7 +236,7 @@ func validAt(cfg *tls.Config, at time.Time) bool {
 	return !at.Before(leaf.NotBefore) && !at.After(leaf.NotAfter)
 }
 
-// findings is Listener.Certificates.
+// findings does the work of Listener.Certificates.
 func (k *certificates) findings(now time.Time) (found []Finding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

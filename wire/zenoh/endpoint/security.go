@@ -28,8 +28,8 @@ type Security struct {
 	ListenCertificate  string // shown when listening; required there
 	ListenKey          string
 
-	MutualTLS bool // listening: require a certificate that RootCA vouches for. Dialling: show one
-	AnyName   bool // dialling: the certificate need not name the host
+	MutualTLS bool // listening: require a certificate that RootCA vouches for. Dialling: show our certificate
+	AnyName   bool // dialling: accept a certificate that does not name the host
 }
 
 // options maps the settings that an endpoint may have after '#' to their fields. Zenoh's options with the content
@@ -57,7 +57,7 @@ func parseBool(text string, to *bool) error {
 	return nil
 }
 
-// set applies key=value;key=value.
+// set applies settings of the form key=value;key=value.
 func (s *Security) set(text string) error {
 	for _, option := range strings.Split(text, ";") {
 		key, value, ok := strings.Cut(option, "=")
@@ -129,7 +129,7 @@ func chainsOf(shown []*x509.Certificate, roots *x509.CertPool) ([][]*x509.Certif
 	return chains, nil
 }
 
-// serverConfig is the TLS side of accepted connections.
+// serverConfig returns the TLS configuration for accepted connections.
 func (s *Security) serverConfig() (*tls.Config, error) {
 	if s.ListenCertificate == "" && s.ListenKey == "" {
 		return nil, errors.New("wire/zenoh: listening on tls/ without a certificate to show: give its file and its " +

@@ -78,12 +78,12 @@ func alertOf(err error) (alert tls.AlertError, ok bool) {
 
 // who describes one end of a connection in the words that the errors use.
 type who struct {
-	whose string // "its" or "the robot's"
+	whose string // the owner in messages: "its" or "the robot's"
 	usage x509.ExtKeyUsage
-	role  string // that usage
+	role  string // the purpose of the certificate, in words
 	key   string // extendedKeyUsage, as openssl writes it
 	roots string // file of the authorities that must vouch for this end; empty: the system's authorities
-	renew string // who has to renew it, for messages
+	renew string // the person who has to renew the certificate, for messages
 }
 
 func (s *Security) server() who {
@@ -270,7 +270,7 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 				date(c.NotAfter), date(now)),
 			fmt.Sprintf("the authority %s has expired in its root_ca_certificate, or the clock of one of the two "+
 				"machines is wrong: have the authority made anew with all that it signed, or set the clock", issuer(c))
-	case alert == alertRevoked || alert == alertBad && w.usage == x509.ExtKeyUsageClientAuth: // our listener's
+	case alert == alertRevoked || alert == alertBad && w.usage == x509.ExtKeyUsageClientAuth: // sent by our listener
 		return fmt.Sprintf("%s may have been revoked by %s", what, issuer(c)),
 			"its log has the reason; have a new one made where it was revoked"
 	}

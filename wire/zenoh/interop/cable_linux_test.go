@@ -49,7 +49,7 @@ type links struct {
 	up      bool
 	changed time.Time
 	lost    error
-	refused error // the CloseError with which a router refuses a node id that it still has
+	refused error // the router's CloseError: it refuses a node id that it still has
 }
 
 func (l *links) note(e zenoh.LinkEvent) {
@@ -102,7 +102,7 @@ func TestCableCutBehindARouter(t *testing.T) {
 				t.Errorf("session %d noticed after %v, which is the router's lease", i, after)
 			}
 		}
-		time.Sleep(time.Until(cut.Add(cutFor))) // the cable stays cut for so long
+		time.Sleep(time.Until(cut.Add(cutFor))) // the cable stays cut until then
 		back := time.Now()
 		cable(t, true)
 		for i := range events {

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// network starts the processes of one test, which stay up across the cases, and returns the function that opens the
-// sessions of a case.
+// network starts the processes of one test, which run through all of its cases. It returns the
+// function that opens the sessions of a case.
 type network func(t *testing.T, v version) func(t *testing.T) sessiontest.Net
 
 // networks lists all positions in a network that our and the official implementation can have. Networks marked once are
@@ -127,7 +127,7 @@ func TestContract(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		some := networks
 		if len(required) == 0 {
-			some = networks[:2] // make interop runs them all
+			some = networks[:2] // make interop runs all networks
 		}
 		for _, n := range some {
 			if n.once && !v.newest {

@@ -38,7 +38,7 @@ type fleet struct {
 	t     *testing.T
 	bin   string
 	dir   string
-	ports map[string]string // of router-N
+	ports map[string]string // the port of each router, by its name router-N
 }
 
 func newFleet(t *testing.T, routers ...string) *fleet {
@@ -62,7 +62,7 @@ func copyExample(t *testing.T) *fleet {
 	rttest.Do(t, os.CopyFS(f.dir, os.DirFS(examples)))
 	testdata, _ := filepath.Abs("../../../testdata")
 	f.edit("server.yaml", "../../testdata", testdata)
-	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader may have tried the example
+	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader who tried the example may have made certificates
 	return f
 }
 
@@ -228,7 +228,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 	operator := f.session("operator", server)
 	var heard, stolen, tokens diary
 	rttest.OrPanic(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
-		if len(s.Payload) < 100 { // not an observation of a real robot
+		if len(s.Payload) < 100 { // a real robot's observation is longer
 			heard.note(string(s.Payload))
 		}
 	}))
@@ -240,7 +240,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 	forger := f.session("arm-a", attacker)
 	rttest.OrPanic(forger.Subscribe(service+"/arm-b/action", stolen.sample))
 	rttest.OrPanic(forger.Subscribe(service+"/**", func(s wire.Sample) {
-		if s.Key != service+"/arm-a/action" { // the only key that it may receive
+		if s.Key != service+"/arm-a/action" { // the only key on which it may receive
 			stolen.note(s.Key)
 		}
 	}))
@@ -284,7 +284,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 		if others := slices.DeleteFunc(keys, func(k string) bool {
 			return strings.HasPrefix(k, service+"/arm-b/99") || strings.HasPrefix(k, service+"/arm-a/98")
 		}); err != nil || len(others) != 0 {
-			t.Errorf("arm-a's certificate sees the tokens %v at %s, %v, want none", others, key, err) // beside its own
+			t.Errorf("arm-a's certificate sees the tokens %v at %s, %v, want none", others, key, err) // other tokens
 		}
 	}
 	twin := f.arm("arm-b", "arm-a", attacker, "30s", "3s")

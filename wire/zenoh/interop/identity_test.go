@@ -28,12 +28,12 @@ func identity(kind string) (blocks []string) {
 
 // try is a run of a robot with a certificate, and the expected end of this run.
 type try struct {
-	id, cert, ca, host string // cert: of PREFIX.pem and PREFIX.key
+	id, cert, ca, host string // cert: its files are PREFIX.pem and PREFIX.key
 	code               int
-	says               string // in its log
+	says               string // a text that must be in the robot's log
 }
 
-// tries runs the robots at once.
+// tries runs all robots at the same time.
 func (f *fleet) tries(all ...try) {
 	f.t.Helper()
 	var runs []*program

@@ -33,7 +33,7 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 		rttest.Must(left.SubscribeTokens("@idle", seen.token))(t)
 		seen.reads(t, "+@idle")
 		before := lines.Load()
-		time.Sleep(2 * time.Second) // the test is about silence
+		time.Sleep(2 * time.Second) // both sides are idle meanwhile
 		rttest.Want(t, lines.Load()-before, 0, "log lines in five idle leases")
 		seen.reads(t, "+@idle")
 		node.Kill()
@@ -75,8 +75,8 @@ func (e *everything) flows(t *testing.T, when string) {
 	})
 }
 
-// Goal: after the router was killed and started again on the same port, all declarations work without help. While it
-// was down, all tokens had vanished.
+// Goal: after the router was killed and started again on the same port, all declarations work again
+// without any call. While the router was down, all tokens had vanished.
 func TestRouterKilledAndRestarted(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		router, at := v.router(t)
@@ -94,8 +94,8 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 	})
 }
 
-// Goal: an official watcher without history gets the end of a token that is older than the watcher, from our listener
-// as from an official router.
+// Goal: our listener reports to an official watcher without history the end of a token that is
+// older than the watcher. An official router does so, too.
 func TestWatcherWithoutHistory(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, official := v.router(t)

@@ -22,7 +22,7 @@ import (
 // version is one official wheel.
 type version struct {
 	name   string
-	newest bool // the newest installed
+	newest bool // it is the newest installed version
 	zenohtest.Python
 }
 
@@ -33,8 +33,8 @@ const later = "later"
 // then fail where a version is missing, instead of being skipped.
 var required = strings.FieldsFunc(os.Getenv("EDGERT_INTEROP"), func(r rune) bool { return r == ',' })
 
-// versions finds the official wheels: the wheel of the interpreter itself, and the wheels in the folders that
-// tools/setup.sh makes beside the interpreter.
+// versions finds the official wheels: that of the test's Python interpreter, and those in the
+// folders that tools/setup.sh makes beside it.
 var versions = sync.OnceValues(func() (all []version, missing string) {
 	python := os.Getenv("EDGERT_PYTHON")
 	if python == "" {

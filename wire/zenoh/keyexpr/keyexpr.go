@@ -50,7 +50,7 @@ func Check(s string) error {
 			return errSyntax
 		}
 		if chunk == "$*" || strings.Contains(chunk, "$*$*") || afterAny && (chunk == "*" || chunk == "**") {
-			err = errCanonical // unless the rest is no expression at all
+			err = errCanonical // unless the rest is not an expression at all
 		}
 		afterAny = chunk == "**"
 	}

@@ -2,7 +2,7 @@ package keyexpr
 
 import "strings"
 
-// chunks is an expression cut at its slashes, without allocating.
+// chunks is an expression cut at its slashes. Cutting does not allocate.
 type chunks struct {
 	s [maxChunks]string
 	n int
@@ -94,24 +94,25 @@ func tokensMatch(a, b string, includes bool) bool {
 	case !HasWildcard(b):
 		return globMatch(a, b)
 	case includes:
-		return globMatch(a, b) // in this search only a $* in a can match a $* in b
+		return globMatch(a, b) // with includes, only a $* in a can match a $* in b
 	case !HasWildcard(a):
 		return globMatch(b, a)
 	}
-	// Between two $* any text is possible, so only the ends can disagree.
+	// Between two $* any text is possible, so only the texts before the first and after the last $*
+	// can disagree.
 	headA, _, okA := strings.Cut(a, "$*")
 	headB, _, okB := strings.Cut(b, "$*")
 	if !okA || !okB {
-		return a == b // the expression has not passed Check
+		return a == b // only if the expression has not passed Check
 	}
 	tailA, tailB := a[strings.LastIndex(a, "$*")+2:], b[strings.LastIndex(b, "$*")+2:]
 	n, m := min(len(headA), len(headB)), min(len(tailA), len(tailB))
 	return headA[:n] == headB[:n] && tailA[len(tailA)-m:] == tailB[len(tailB)-m:]
 }
 
-// globMatch reports whether a pattern with at least one $* matches a text. The text must begin with the part before the
-// first $*, end with the part after the last $*, and contain the parts in between in order; each is searched as early
-// as possible.
+// globMatch reports whether a pattern with at least one $* matches a text. The text must begin with
+// the part before the first $*, end with the part after the last $*, and contain the parts in
+// between in order. Each part is matched at the earliest possible place.
 func globMatch(pattern, text string) bool {
 	head, rest, ok := strings.Cut(pattern, "$*")
 	if !ok {

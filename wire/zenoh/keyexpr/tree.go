@@ -18,7 +18,7 @@ type Tree[T any] struct {
 	text  int
 
 	query  chunks
-	lookup uint64 // numbers the lookups
+	lookup uint64 // number of the present lookup
 	found  []T
 }
 
@@ -29,11 +29,11 @@ type node[T any] struct {
 	place  int // index in the parent's plain or globs
 
 	plain []*node[T]          // children without wildcards
-	index map[string]*node[T] // the same by chunk, when they are many
+	index map[string]*node[T] // the same children by chunk; only when there are many
 	globs []*node[T]          // children with $*
 	star  *node[T]            // child *
 	any   *node[T]            // child **
-	peak  int                 // most children since memory was last freed
+	peak  int                 // largest number of children since memory was last freed
 
 	value T
 	set   bool
@@ -307,7 +307,7 @@ func swapRemove[T any](nodes []*node[T], c *node[T]) []*node[T] {
 	return nodes[:last]
 }
 
-// empty reports whether a node has neither a value nor children any more.
+// empty reports whether a node has neither a value nor children.
 func (n *node[T]) empty() bool {
 	return !n.set && len(n.plain) == 0 && len(n.globs) == 0 && n.star == nil && n.any == nil
 }

@@ -78,7 +78,7 @@ func slowIntersects(l, r []string) bool {
 	return len(l) == 0 && len(r) == 0
 }
 
-// slowIncludes is the definition of inclusion, likewise.
+// slowIncludes implements the definition of inclusion in the same way.
 func slowIncludes(l, r []string) bool {
 	switch {
 	case len(l) > 0 && l[0] == "**":
@@ -129,7 +129,8 @@ func slowBytes(a, b []string, includes bool) bool {
 	return len(a) == 0 && len(b) == 0
 }
 
-// Property: Intersects and Includes, which fill tables, agree with the plain recursions of their definitions.
+// Property: Intersects and Includes, which compute tables, agree with the plain recursions of their
+// definitions.
 func TestMatchAgainstRecurrences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")

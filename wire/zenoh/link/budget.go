@@ -10,14 +10,14 @@ import (
 const (
 	// A collection starts when 1/collectFraction of the limit is garbage.
 	collectFraction = 4
-	// collectInterval is the shortest time between two forced collections. So a remote that causes garbage waits for a
-	// collection, and cannot increase the rate of the collections.
+	// collectInterval is the shortest time between two forced collections. A remote that causes
+	// garbage waits for the next collection and cannot make collections more frequent.
 	collectInterval = 100 * time.Millisecond
 	// Readers wait while more than 1/debtFraction of the limit is garbage or held by links that are ending. This is not
 	// much more than the garbage that starts a collection, because a busy machine runs the collection late.
 	debtFraction = 3
-	// debtTimeout is the longest time for which readers wait for links that are ending, since a callback may delay the
-	// end of a link.
+	// debtTimeout is the longest time for which readers wait for links that are ending. It is
+	// bounded because a callback may delay the end of a link.
 	debtTimeout = time.Second
 	// maxIdleBytes is the size of the largest buffer that a link keeps for the next message while less than half of the
 	// budget is in use.
@@ -33,27 +33,27 @@ const (
 // that are being received or assembled, or wait to be sent. It counts allocated memory, used or
 // not.
 //
-// When it is exhausted, the budget ends the largest link of the host whose links together hold the most, and repeats
-// this until there is room or the next link to end is the one that needs memory. So a flood ends its own links and no
-// others, however many links it uses.
+// When it is exhausted, the budget ends links until there is room: each time the largest link of
+// the host whose links together hold the most. It stops when the next link to end would be the one
+// that needs memory. So a flood ends its own links and no others, however many links it uses.
 //
 // Freed memory stays in use until it is collected, and the memory of an ended link until its
-// goroutines have returned. This memory is the budget's debt. Readers that need more memory wait while the debt is
-// large.
+// goroutines have returned. This memory is the budget's debt. Readers that need more memory wait
+// while the debt is large.
 type Budget struct {
 	limit int
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	used    int
-	leaving int // bytes that links still hold that were ended to free memory
+	leaving int // bytes still held by links that were ended to free memory
 	holders map[*account]int
-	hosts   map[string]*host // with a link
+	hosts   map[string]*host // hosts with a link, by name
 
 	free      [classes][][]byte // buffers of ended messages, by size
 	freeBytes int
 
-	garbage    int       // freed and not collected yet
+	garbage    int       // bytes freed and not collected yet
 	collecting bool      // a collection runs, or is about to
 	collected  time.Time // when the last collection began
 	debtPaid   sync.Cond // on mu: the debt became less
@@ -164,7 +164,7 @@ func (b *Budget) recycle(buf []byte) {
 type host struct {
 	name  string // see listen.Host
 	links int
-	held  int // bytes that all of them hold
+	held  int // bytes that all links of this host hold
 }
 
 // account is one link's part of the budget.
@@ -191,9 +191,9 @@ func (b *Budget) join(name string, end func()) account {
 	return account{budget: b, end: end, host: h}
 }
 
-// reserve counts n more bytes and reports whether there is room. When there is no room, it ends the largest link of the
-// host whose links together hold the most, and repeats this until there is room. It fails when the next link to end is
-// the account's own.
+// reserve counts n more bytes and reports whether there is room. It ends links until there is room:
+// each time the largest link of the host whose links together hold the most. It fails when the next
+// link to end would be the account's own.
 func (a *account) reserve(n int) bool {
 	b := a.budget
 	b.mu.Lock()
@@ -221,14 +221,14 @@ func (a *account) reserve(n int) bool {
 		b.leaving += most.leaving
 		most.uncount()
 		most.end()
-		b.debtPaid.Broadcast() // it may be waiting itself
+		b.debtPaid.Broadcast() // the ended link's reader may be waiting in throttle
 	}
 	a.count(n)
 	return !a.ended
 }
 
-// force counts n bytes whether or not there is room. With a negative n it counts freed bytes as garbage, but not for an
-// ended link, whose memory becomes garbage as a whole in close.
+// force counts n bytes even when there is no room. With a negative n it counts freed bytes as
+// garbage. The memory of an ended link is an exception: all of it becomes garbage in close.
 func (a *account) force(n int) {
 	b := a.budget
 	b.mu.Lock()
@@ -239,14 +239,14 @@ func (a *account) force(n int) {
 	a.count(n)
 }
 
-// charge is force without garbage.
+// charge does the same as force, but counts no garbage.
 func (a *account) charge(n int) {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
 	a.count(n)
 }
 
-// count is called with Budget.mu held.
+// count adds n to the counts of the account, its host and the budget. Called with Budget.mu held.
 func (a *account) count(n int) {
 	if !a.ended {
 		a.budget.used += n
@@ -283,7 +283,7 @@ func (a *account) close() {
 // recycle returns a lent buffer to the budget at the end of the link.
 func (a *account) recycle(buf []byte) {
 	a.budget.mu.Lock()
-	part := min(a.leaving, cap(buf)) // when the link was ended to free memory
+	part := min(a.leaving, cap(buf)) // these bytes were counted as leaving when the link was ended to free memory
 	a.leaving -= part
 	a.budget.leaving -= part
 	a.count(-cap(buf))
@@ -366,7 +366,7 @@ func (a *account) drop(buf []byte) []byte {
 	return nil
 }
 
-// lend is grow for shared buffers. buf must not be used afterwards.
+// lend does the same as grow for shared buffers. The caller must not use buf afterwards.
 func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
@@ -388,7 +388,8 @@ func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	return larger, true
 }
 
-// giveBack returns a buffer of lend to the budget, unless the link may keep it for the next message.
+// giveBack returns a buffer from lend to the budget, unless the link may keep it for the next
+// message.
 func (a *account) giveBack(buf []byte) []byte {
 	if a.keeps(buf) {
 		return buf[:0]

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Goal: an ended link's memory stays counted until its goroutines have released it and a collection has freed it.
-// Otherwise, on a machine that runs those goroutines late, one link after the other would be granted the same bytes. A
-// reader waits meanwhile, but not for ever.
+// Goal: an ended link's memory stays counted until its goroutines have released it and a collection
+// has freed it. Otherwise a machine that runs those goroutines late would grant the same bytes to
+// one link after the other. A reader waits meanwhile, but not for ever.
 func TestEndedLinksStayCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1 << 20
@@ -70,8 +70,9 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 	}
 }
 
-// Goal: the links of one host are counted together: when a hundred small links of one host exhaust the budget, links of
-// this host are ended. A large link of a host that holds less in all stays.
+// Goal: the links of one host are counted together. When a hundred small links of one host exhaust
+// the budget, links of this host are ended. A large link of another host, which holds less in all,
+// stays.
 func TestLinksOfOneHostCountTogether(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
@@ -152,7 +153,7 @@ func TestSlowCollectionIsAwaited(t *testing.T) {
 		b.garbage, b.collecting = b.limit, true
 		began, waited := time.Now(), make(chan time.Duration)
 		go func() { m.throttle(); waited <- time.Since(began) }()
-		time.Sleep(5 * debtTimeout) // in virtual time: the collection
+		time.Sleep(5 * debtTimeout) // in virtual time: the duration of the collection
 		b.mu.Lock()
 		b.garbage, b.collecting = 0, false
 		b.mu.Unlock()

@@ -14,15 +14,15 @@ type counts[N any] struct {
 	Replaced    N // unsent samples that a newer one replaced
 	Malformed   N // links ended because of bytes that are not a message
 	StaleSN     N // frames and fragments that arrived twice or too late
-	Unassembled N // fragmented messages dropped: with a gap, too large, or beyond the budget
+	Unassembled N // fragmented messages dropped: a fragment is missing, or a size limit or the budget is exceeded
 	Revoked     N // links ended because the budget was exhausted and they held the most
 	Stalled     N // links ended because the peer did not read
 
 	HalfOpen     N // connections displaced during their handshake
-	Handshakes   N // connections closed before the handshake, because their address opens too many
+	Handshakes   N // connections closed before the handshake, because their address opens connections too fast
 	Sessions     N // links refused at MaxSessions
 	Idle         N // silent links that were displaced by another
-	Keys         N // messages with a malformed or too long key
+	Keys         N // messages with a malformed key or a key that is too long
 	Declarations N // declarations beyond the limit of a link
 	Queries      N // queries beyond the limit of a link, which get no reply
 	Replies      N // replies beyond the limit of a Get, or with a foreign key
@@ -30,7 +30,7 @@ type counts[N any] struct {
 	Denied       N // messages that a link's certificate does not allow
 
 	RelayedSamples N // samples relayed from one link to another, counted for each receiver
-	RelayedQueries N // queries relayed, each counted once for any number of links
+	RelayedQueries N // queries relayed, each counted once even if several links get it
 	RelayedReplies N // replies passed on
 	RelayDropped   N // samples and replies dropped because the receiving link was congested
 }

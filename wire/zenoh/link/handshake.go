@@ -22,7 +22,7 @@ const (
 	maxInitiatorBatch = 8 << 10
 	maxAcceptorBatch  = 1 << 10
 	cookieBytes       = 16
-	shownBytes        = 40 // of another protocol, in an error
+	shownBytes        = 40 // bytes of another protocol that an error shows
 )
 
 // Dial opens a link as the initiator. It gives up when ctx ends.
@@ -95,8 +95,8 @@ func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []b
 	return theirs, append([]byte(nil), theirs.Cookie...), err
 }
 
-// Accept opens a link as the acceptor. When the peer is known, admit decides whether it may join. Accept sends the
-// reason of a refusal to the peer.
+// Accept opens a link as the acceptor. Once the handshake has identified the peer, admit decides
+// whether it may join. Accept sends the reason of a refusal to the peer.
 func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason, ok bool)) (*Link, error) {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	defer conn.SetDeadline(time.Time{})

@@ -210,7 +210,7 @@ func TestReassembly(t *testing.T) {
 	type step struct {
 		lane  codec.Lane
 		piece []byte
-		skip  uint32 // numbers lost before it
+		skip  uint32 // sequence numbers lost before this fragment
 	}
 	for _, tt := range []struct {
 		name  string

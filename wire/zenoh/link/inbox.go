@@ -29,7 +29,7 @@ type inbox struct {
 	partial [lanes]partial
 	msg     codec.Message
 
-	// These are fields because local variables would escape to the heap.
+	// These are fields because as local variables they would escape to the heap.
 	batch, whole codec.Cursor
 }
 
@@ -195,7 +195,7 @@ const fragmentTimeout = 30 * time.Second
 // partial is a message whose fragments are still arriving on one lane.
 type partial struct {
 	buf   []byte
-	open  bool      // the first fragment and all fragments after it have arrived so far
+	open  bool      // the first fragment and all later ones up to now have arrived
 	since time.Time // when the first fragment arrived
 	limit int
 	mem   *account

@@ -63,7 +63,7 @@ func (e *CloseError) Error() string { return "zenoh: peer closed: " + e.Reason.S
 type Config struct {
 	ZID        []byte // 1 to 16 bytes, the last not zero
 	Role       codec.Role
-	Lease      time.Duration // the peer may end a link on which we are silent for this time
+	Lease      time.Duration // the peer may end a link on which we send nothing for this time
 	KeepAlive  time.Duration // longest time between two messages of ours
 	Stall      time.Duration // longest wait for a peer that does not read; 0 is DefaultStall
 	MaxMessage int           // bytes of one message, in either direction
@@ -182,8 +182,8 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 	return err
 }
 
-// Close returns at once. The writer then sends the queued messages and a Close, for at most a second, and ends the
-// link, after which Run returns.
+// Close returns at once. The writer then sends the queued messages and a Close, for at most a
+// second, and ends the link. Then Run returns.
 func (l *Link) Close(reason codec.Reason) { l.out.close(reason) }
 
 // end closes the socket and wakes the senders that wait for room.
@@ -191,7 +191,7 @@ func (l *Link) end(err error) {
 	l.endOnce.Do(func() {
 		l.out.abort(err)
 		if l.out.isClosing() {
-			select { // the writer still has a Close to send
+			select { // a Close that the writer still has to send
 			case <-l.written:
 			case <-time.After(closeTimeout):
 			}

@@ -104,7 +104,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	const size, enough = 60_000, 100
 	a, b := config(1, codec.Client), config(2, codec.Peer)
 	for _, c := range []*Config{&a, &b} {
-		c.Lease, c.Stall = time.Minute, time.Minute // a slow machine must not end the link
+		c.Lease, c.Stall = time.Minute, time.Minute // so that a slow machine does not end the link
 	}
 	ours, theirs := linkPair(t, a, b)
 	go ours.Run(ignore)
@@ -195,7 +195,7 @@ func TestSilentPeerExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := config(1, codec.Client)
 		client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
-		_, theirs := pipePair(t, client, config(2, codec.Peer)) // the client never runs
+		_, theirs := pipePair(t, client, config(2, codec.Peer)) // Run is never called on the client's link
 		began := time.Now()
 		rttest.FailsAs(t, theirs.Run(ignore), ErrExpired)
 		if took := time.Since(began); took != client.Lease {

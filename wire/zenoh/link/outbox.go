@@ -13,7 +13,7 @@ import (
 
 const (
 	dataPriority = 5
-	closeTimeout = time.Second // to send the queued messages and the Close
+	closeTimeout = time.Second // time to send the queued messages and the Close
 	initialBatch = 4 << 10     // the size of the batch buffer until more bytes wait
 )
 
@@ -21,7 +21,7 @@ const (
 type outbox struct {
 	// Constant after init.
 	link  *Link
-	wake  chan struct{} // one token: the writer has work
+	wake  chan struct{} // holds one token when the writer has work
 	space sendSpace
 
 	// Owner: the writer.
@@ -36,8 +36,8 @@ type outbox struct {
 	queues    [priorities]queue
 	closing   bool
 	reason    codec.Reason
-	err       error // the link has ended
-	writeErr  error // why the writer ended it
+	err       error // not nil: the link has ended
+	writeErr  error // the reason for which the writer ended the link
 }
 
 func (o *outbox) init(l *Link, sn uint32) {
@@ -53,7 +53,7 @@ func (o *outbox) init(l *Link, sn uint32) {
 	for i := range o.queues {
 		o.queues[i].mem = &l.mem
 		if i > 0 {
-			o.queues[i].minBuf = dropBytes // declarations are few
+			o.queues[i].minBuf = dropBytes // a link has few declarations
 		}
 	}
 }
@@ -176,8 +176,9 @@ func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	return nil, ErrCongested
 }
 
-// waitForRoom is the slow path of admit. A message with maxWait waits up to maxWait again, Config.Stall in all, each
-// time that the queue has sent messages meanwhile. Called with mu held.
+// waitForRoom is the slow path of admit. Each time that the queue has sent messages meanwhile, a
+// message with maxWait may wait for another maxWait, but never longer than Config.Stall in all.
+// Called with mu held.
 func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue, error) {
 	stall := o.link.cfg.Stall
 	limit := stall

@@ -45,8 +45,8 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 				for !full(ours, p, tt.delivery) {
 					rttest.Do(t, ours.Push(p, tt.delivery))
 				}
-				// This goroutine takes the writer's place: each time that a sender waits, it makes room for one
-				// message.
+				// This goroutine replaces the writer: each time that a sender waits, it makes room
+				// for one message.
 				ask, stopped := make(chan struct{}, 1), make(chan struct{})
 				go func() {
 					defer close(stopped)

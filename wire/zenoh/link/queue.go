@@ -7,16 +7,17 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Bounds of one priority's queue. A message of a dropping publisher is refused when with it more than dropBytes or
-// dropMessages would wait. A message of a blocking publisher then waits, with the bounds blockBytes and blockMessages.
-// An empty queue accepts a message of any size. A queue of data has room for dropBytes and dropMessages from its first
-// use on, so that no burst of a dropping publisher allocates.
+// Bounds of one priority's queue. A message of a dropping publisher is refused when the queue, with
+// it, would exceed dropBytes or dropMessages. A message of a blocking publisher then waits, with
+// the bounds blockBytes and blockMessages. An empty queue accepts a message of any size. A queue of
+// data has room for dropBytes and dropMessages from its first use on, so that no burst of a
+// dropping publisher allocates.
 const (
 	dropBytes       = 128 << 10 // the size of the official queue: two batches
 	dropMessages    = 256
 	blockBytes      = 4 << 20
 	blockMessages   = 4096
-	controlMessages = 1 << 16  // declarations: small, and all at once when a link opens
+	controlMessages = 1 << 16  // declarations are small, and all are sent at once when a link opens
 	alwaysBytes     = 64 << 10 // bytes of declarations that may wait even when the budget is exhausted
 	slotMessages    = 64       // initial room for waiting slots; only the number of publishers bounds them
 )
@@ -43,11 +44,11 @@ type queue struct {
 
 	control  bool // for declarations
 	departed uint // number of messages that have left
-	timedOut bool // a sender's wait for room timed out, and no message has left since
+	timedOut bool // a sender's wait for room has timed out, and no message has left the queue since
 
 	fragments []byte // the message that is being sent in fragments
-	sent      int    // bytes of it that are in fragments already
-	reliable  bool   // its lane
+	sent      int    // bytes of fragments that were sent
+	reliable  bool   // whether the fragments go on the reliable lane
 }
 
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
@@ -165,8 +166,9 @@ type Delivery struct {
 	Unbounded bool
 	NoWait    bool // do not wait even when the QoS blocks; a full queue is ErrCongested
 
-	// MaxWait bounds the wait of a blocking message while the queue sends nothing, in addition to Config.Stall. The
-	// message does not wait at all when another message has timed out and the queue has sent nothing since.
+	// MaxWait bounds, in addition to Config.Stall, the time for which a blocking message waits
+	// while the queue sends nothing. The message does not wait at all when another message has
+	// timed out and the queue has sent nothing since.
 	MaxWait time.Duration
 }
 

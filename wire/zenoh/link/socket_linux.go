@@ -13,9 +13,9 @@ const (
 	// unsentBytes bounds the unsent bytes in the kernel. Newer messages can no longer replace these bytes.
 	unsentBytes = 16 << 10
 
-	// unixBuffer is the size of a unix socket's send buffer, for which the kernel has no count of unsent bytes. The
-	// kernel doubles this size, counts its own bookkeeping in it, and reports the socket as writable when less than a
-	// quarter of it is in use.
+	// unixBuffer is the size of a unix socket's send buffer. For such a socket the kernel has no
+	// count of unsent bytes. The kernel doubles this size, counts its own bookkeeping in it, and
+	// reports the socket as writable when less than a quarter of it is in use.
 	unixBuffer = 4 * unsentBytes
 )
 
@@ -54,8 +54,8 @@ func (r *sendSpace) init(conn net.Conn) {
 		return
 	}
 	r.wait = raw.Write
-	// When poll reports no room, the kernel will signal the runtime's poller, which waits meanwhile, as soon as there
-	// is room.
+	// When poll reports no room, the runtime's poller waits, and the kernel signals it as soon as
+	// there is room.
 	r.poll = func(fd uintptr) bool {
 		r.set[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
 		n, err := unix.Poll(r.set[:], 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Goal: a link whose bytes are not acknowledged ends long before the peer's lease. A link to a slow peer, or with no
-// unacknowledged bytes, does not.
+// Goal: a link whose bytes are not acknowledged ends long before the peer's lease. A link to a slow
+// peer, or a link without unacknowledged bytes, does not end.
 func TestUnconfirmedLinkEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -34,17 +34,17 @@ func rawConn(conn net.Conn) net.Conn {
 type stream struct {
 	conn  net.Conn
 	buf   []byte
-	r, w  int // unread bytes are buf[r:w]
-	limit int // bytes of a batch
+	r, w  int // the unread bytes are buf[r:w]
+	limit int // largest batch in bytes
 
 	mem    *account // the account from which buf grows
-	maxBuf int      // bytes of buf; 0: it does not grow
+	maxBuf int      // largest size of buf in bytes; 0: it does not grow
 
 	lease      time.Duration // longest silence of the peer; 0: the caller sets the connection's deadlines
 	ackTimeout time.Duration // longest time for which the peer's system may acknowledge no byte of ours
 	acks       ackMonitor
 
-	expire     func(now time.Time) // called now and then
+	expire     func(now time.Time) // called from time to time while batches arrive
 	lastExpire time.Time           // when expire was last called
 }
 
@@ -106,8 +106,8 @@ func (s *stream) grow() bool {
 	return true
 }
 
-// read waits for bytes until the lease is over, or until the peer's system has acknowledged no byte of ours for
-// ackTimeout, because a peer's lease may be longer than a robot can wait.
+// read waits for bytes until the lease ends. It ends the wait earlier when the peer's system has
+// acknowledged no byte of ours for ackTimeout, because a lease may be longer than a robot can wait.
 func (s *stream) read(p []byte) (int, error) {
 	if s.lease == 0 {
 		return s.conn.Read(p)

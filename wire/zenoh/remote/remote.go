@@ -15,7 +15,7 @@ import (
 const (
 	maxNumbers     = 4096    // numbered keys of one link
 	maxNumberBytes = 1 << 20 // length of all their keys
-	numberBytes    = 64      // the memory of a key beside its text
+	numberBytes    = 64      // memory of a numbered key besides its text
 )
 
 // Numbers holds the keys for which the remote of one link has declared numbers.
@@ -50,7 +50,7 @@ func (n *Numbers) Declared(m *codec.Declare) bool {
 	return true
 }
 
-// declare reports false without room.
+// declare stores a number for a key. It returns false when there is no room.
 func (n *Numbers) declare(id uint16, key string) bool {
 	old, known := n.keys[id]
 	more := len(key) - len(old)
@@ -154,12 +154,13 @@ func (x *Index[E]) Matches(kind codec.DeclareKind, key string) []E {
 	return x.found
 }
 
-// shrinkFrom is the number of entries that a map must once have had to be worth shrinking.
+// shrinkFrom is the number of entries that a map must have reached before Shrink copies it.
 const shrinkFrom = 64
 
-// Shrink is called after each delete from m. It returns m, or a copy when m has at most a quarter of its largest number
-// of entries. A Go map never frees memory, and the budget no longer counts entries that a remote has undeclared. most
-// holds the largest number of entries between calls.
+// Shrink is called after each delete from m. It returns m, or a copy when m has at most a quarter
+// of its largest number of entries. The copy is needed because a Go map never frees memory, while
+// the budget stops counting an entry when the remote undeclares it. most holds the largest number
+// of entries between calls.
 func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
 	*most = max(*most, len(m)+1)
 	if *most < shrinkFrom || len(m) > *most/4 {

@@ -79,7 +79,7 @@ func (h *halfOpen) closeAll() {
 	}
 }
 
-// accept serves a listener until Stop.
+// accept serves a listener until Stop is called.
 func (r *Router) accept(l *endpoint.Listener) {
 	var half halfOpen
 	defer half.closeAll()
@@ -93,7 +93,7 @@ func (r *Router) accept(l *endpoint.Listener) {
 		conn, err := paced.Accept()
 		if err != nil {
 			if r.ctx.Err() == nil {
-				// Usually there are no free file descriptors, which is temporary.
+				// The usual cause is a lack of free file descriptors, which is temporary.
 				r.cfg.Log(fmt.Sprintf("accept: %v", err))
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -110,7 +110,7 @@ func (r *Router) accept(l *endpoint.Listener) {
 func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), half *halfOpen) {
 	from := conn.RemoteAddr().String()
 	if _, ok := conn.(*net.UnixConn); ok {
-		from = endpoint.Unix + "/" + conn.LocalAddr().String() // the other end has no name
+		from = endpoint.Unix + "/" + conn.LocalAddr().String() // the other end of a unix socket has no name
 	}
 	link.Tune(conn)
 	f, v, err := r.handshake(conn, secure)
@@ -192,8 +192,8 @@ func (r *Router) admit(remote link.Remote, host string) (codec.Reason, visit) {
 	return 0, g.last
 }
 
-// evict ends a link to make place for a node of a host, if a link may be displaced: see expendable.
-// Called with mu held.
+// evict ends a link to make place for a node of a host. It returns false when expendable finds no
+// link. Called with mu held.
 func (r *Router) evict(host string) bool {
 	f := r.expendable(host)
 	if f == nil {
@@ -211,7 +211,7 @@ func (r *Router) evict(host string) bool {
 func (r *Router) expendable(host string) *face {
 	now, links := time.Now(), map[string]int{}
 	var accepted []*face
-	for _, f := range r.faces { // in their order of arrival
+	for _, f := range r.faces { // faces are in the order of their arrival
 		if r.guests.byZID[f.link.Remote().ZID] == 0 {
 			continue
 		}

@@ -53,7 +53,7 @@ func (f *face) note(m *codec.Declare, key string) {
 		}
 		return
 	case known:
-		f.drop(m.Kind, m.ID) // the new key is checked like any other
+		f.drop(m.Kind, m.ID) // after this, the new key is checked like any other key
 	}
 	if f.link != nil && (len(table) >= maxDeclared || r.port.client.Full() || !r.ensureCapacity(f, key)) {
 		r.counters.Declarations.Add(1)

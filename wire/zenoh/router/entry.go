@@ -11,11 +11,11 @@ import (
 const (
 	maxDeclaredBytes = 14 << 20 // the largest memory of all entries
 	nodeBytes        = 160      // the memory of a chunk in a tree
-	entryBytes       = 160      // an entry and the pointers to it
-	holderBytes      = 96       // a link's declaration of it
-	numberedBytes    = 48       // each further number under which the link declares the key
-	toldBytes        = 48       // the version that a link has seen
-	interestBytes    = 400      // an interest, and the set of interests on its key
+	entryBytes       = 160      // memory of an entry and the pointers to it
+	holderBytes      = 96       // memory of a link's declaration of an entry
+	numberedBytes    = 48       // memory of each further number under which the link declares the key
+	toldBytes        = 48       // memory of the record of the attributes that a link was sent
+	interestBytes    = 400      // memory of an interest and of the set of interests on its key
 	// largest product of the number of subscribers and queryables and the number of interests that aggregate them,
 	// since a change may visit all pairs
 	maxJoined       = 1 << 21
@@ -32,24 +32,25 @@ type entry struct {
 	id   uint32 // its number in announcements
 
 	holders []holder // links that declared it, each once
-	clients int      // the number of clients among them
+	clients int      // number of holders that are clients
 }
 
 // holder is a link's declarations of one key.
 type holder struct {
 	face *face
-	ids  int // the number of ids under which it is declared
+	ids  int // number of ids under which the link declares the key
 	info info
 }
 
 // info holds the attributes of a declared queryable.
 type info struct {
 	complete bool
-	distance uint16 // hops to a complete one
+	distance uint16 // hops to the nearest complete queryable
 }
 
-// better joins the attributes of two queryables on one key, as routers do. A complete queryable is better than an
-// incomplete one; of two equal ones the nearer is better.
+// better joins the attributes of two queryables on one key, as routers do. A complete queryable is
+// better than an incomplete one; of two that are both complete or both incomplete, the nearer is
+// better.
 func (a info) better(b info) info {
 	if a.complete != b.complete {
 		if a.complete {
@@ -90,10 +91,11 @@ func (r *Router) overCapacity() bool {
 // weight estimates the bytes of one declaration of a link. Memory that several links share is counted for each of them.
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
 
-// ensureCapacity reports whether the router may keep another declaration of f on key. While all declarations together
-// are too many, it ends links, each time the link that declared the most of the host whose links declared the most.
-// When this link is f itself, it returns false. So a flood ends its own links and no others, however many links it
-// uses. Called with mu held.
+// ensureCapacity reports whether the router may keep another declaration of f on key. While all
+// declarations together take too much, it ends links: each time the link with the most
+// declarations, of the host whose links have the most. It returns false when the next link to end
+// would be f. So a flood ends its own links and no others, however many links it uses. Called with
+// mu held.
 func (r *Router) ensureCapacity(f *face, key string) bool {
 	for r.overCapacity() {
 		more := weight(key)
@@ -131,10 +133,10 @@ func (e *entry) holder(f *face) *holder {
 	return nil
 }
 
-// visible reports whether the router announces the entry to a link. It does when another link has declared the entry,
-// unless the remote reaches all declaring nodes without us: peers and routers reach each other, and only clients need
-// us in between. It also announces a token to the client that holds it, as routers do since 1.9. A link with a
-// certificate gets only entries that its rights concern.
+// visible reports whether the router announces the entry to a link. Some other link must have
+// declared it. Peers and routers reach each other directly, so to such a link the router announces
+// only entries that a client declared. A token is also announced to the client that holds it, as
+// routers do since 1.9. A link with a certificate gets only the entries that its rights concern.
 func (e *entry) visible(f *face) bool {
 	if !f.who.rights.Concerns(concerns[e.kind], e.key) {
 		return false
@@ -185,7 +187,7 @@ func (r *Router) inform(e *entry, h *holder, i info) {
 	}
 }
 
-// release undoes one hold. Called with mu held.
+// release undoes one call of hold. Called with mu held.
 func (r *Router) release(f *face, e *entry) {
 	h := e.holder(f)
 	if h == nil {
@@ -214,8 +216,9 @@ func (r *Router) changed(e *entry, before int) {
 	if e.kind == codec.DeclareSubscriber {
 		r.reroute()
 	}
-	// When there were and are at least two holders, the entry is announced to all other links already. Exceptions are
-	// peers, to which only the holders that are clients count, and changed attributes of a queryable.
+	// If there were at least two holders before and still are, the entry is already announced to
+	// every link. Two cases need an update nevertheless: the attributes of a queryable may change,
+	// and for peers only holders that are clients count.
 	if before < 2 || now < 2 || e.kind == codec.DeclareQueryable || e.clients < 2 {
 		r.spread(e)
 	}
@@ -261,8 +264,9 @@ func (f *face) show(e *entry) {
 	}
 }
 
-// missed reports whether a token ends that was not announced to a watching client, because the client requested changes
-// without the existing tokens. Routers then send the end with the key. Called with r.mu held.
+// missed reports whether e is a token that ends now and was not announced to this client, because
+// the client requested changes without the existing tokens. Routers then send the end together with
+// the key. Called with r.mu held.
 func (f *face) missed(e *entry) bool {
 	return e.kind == codec.DeclareToken && len(e.holders) == 0 && f.isClient && f.ended != e &&
 		f.who.rights.Concerns(concerns[e.kind], e.key)

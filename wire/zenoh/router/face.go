@@ -30,29 +30,29 @@ type face struct {
 	host     string     // see listen.Host
 	who      identity
 
-	outlet *outlet // its key in routes
+	outlet *outlet // the key of this link in routes
 
 	since  time.Time
 	spoke  atomic.Bool // the remote has sent a message
-	active atomic.Bool // and another one since the last expendable
+	active atomic.Bool // the remote has sent another message since expendable last ran
 
 	// Owner: the link's reader.
 	numbers remote.Numbers
 	routes  map[string]*route
 	spare   route                    // for a key that is not cached
-	relayed codec.Push               // the sample being relayed
+	relayed codec.Push               // the sample that is being relayed
 	denials [access.NumMessages]bool // kinds of which a denied message was logged
 
 	// Guarded by r.mu.
-	declarations [len(remote.Kinds)]map[uint32]*entry // the remote's declarations, by its numbers
-	interests    map[uint32]*interest                 // a client's, by its numbers
-	told         map[*entry]info                      // the entries announced to the remote
+	declarations [len(remote.Kinds)]map[uint32]*entry // the remote's declarations, by the remote's numbers
+	interests    map[uint32]*interest                 // a client's interests, by the client's numbers
+	told         map[*entry]info                      // the entries that were announced to the remote
 	// the entry whose end was announced last, since several interests of the client may name this entry
 	ended      *entry
 	ready      bool              // a peer has sent all its first declarations
-	all        uint32            // the id of our interest in all declarations of the remote; 0: no interest
-	queries    map[uint32]*query // of the remote, by its numbers
-	found      uint64            // the last search that found it
+	all        uint32            // id of our interest in all declarations of the remote; 0: we have no such interest
+	queries    map[uint32]*query // the remote's queries, by its numbers
+	found      uint64            // number of the last search for receivers that found this link
 	weight     int               // estimated bytes of its declarations
 	everything int               // number of its interests without a key
 	gone       bool              // the link has ended and is forgotten
@@ -60,7 +60,7 @@ type face struct {
 	most       struct {
 		told, interests int
 		declarations    [len(remote.Kinds)]int
-	} // see remote.Shrink
+	} // largest sizes of the maps, see remote.Shrink
 }
 
 func (r *Router) newFace() *face {
@@ -221,7 +221,7 @@ func (f *face) handle(m *codec.Message) error {
 	return nil
 }
 
-// await delays the reader until the garbage collector has freed enough garbage of earlier messages.
+// await delays the reader until garbage of earlier messages has been collected.
 func (f *face) await() {
 	if f.link != nil {
 		f.link.Throttle()

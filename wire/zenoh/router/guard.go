@@ -15,7 +15,7 @@ import (
 
 // identity describes the node at the other end of a link, and its rights on this link.
 type identity struct {
-	origin wire.Origin    // of its queries
+	origin wire.Origin    // the sender of its queries, as wire.Query reports it
 	rights *access.Rights // nil: everything
 }
 
@@ -65,8 +65,8 @@ var concerns = map[codec.DeclareKind]access.Message{
 	codec.DeclareToken:      access.LivelinessQuery,
 }
 
-// may reports whether the remote may make a declaration on key. It counts a denial and logs the first. Owner: the
-// link's reader, as for the whole file.
+// may reports whether the remote may make a declaration on key. It counts every denial and logs the
+// first of each kind. Owner: the link's reader.
 func (f *face) may(m access.Message, key string) bool {
 	if f.who.rights.Allows(m, key) {
 		return true
@@ -84,7 +84,7 @@ func (f *face) mayWatch(key string) bool {
 	return f.may(access.LivelinessQuery, key)
 }
 
-// mayAsk reports whether the remote may send a query. It answers a denied query with an error.
+// mayAsk reports whether the remote may send this query. It answers a denied query with an error.
 func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 	err := f.who.rights.Check(key, payload)
 	if err == nil {

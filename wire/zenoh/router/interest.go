@@ -16,7 +16,7 @@ type interest struct {
 	key       string // "" is everything
 	aggregate bool   // the client gets one declaration on key for all subscribers and one for all queryables
 
-	// Those declarations, while something matches.
+	// The declarations of an aggregate interest, as long as an entry matches.
 	aggregated map[codec.DeclareKind]aggregation
 }
 
@@ -47,7 +47,7 @@ type watchers struct {
 	found      []*watched
 }
 
-// watched is the interests in one key.
+// watched is the set of interests in one key.
 type watched struct {
 	by   map[*interest]struct{}
 	most int // see remote.Shrink
@@ -103,9 +103,9 @@ func (w *watchers) of(key string) iter.Seq[*interest] {
 	}
 }
 
-// asked answers a remote's interest with the existing declarations and a message that ends them. If the interest of a
-// client is also in the future, later changes follow. Every interest gets the end message, because official publishers,
-// queriers and liveliness gets wait for it. Owner: the link's reader.
+// asked answers a remote's interest with the existing declarations and a message that ends them. If
+// a client also requests future changes, it gets these later. Every interest gets the end message,
+// because official publishers, queriers and liveliness gets wait for it. Owner: the link's reader.
 func (f *face) asked(m *codec.Interest) {
 	r := f.r
 	i := &interest{face: f, about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
@@ -118,7 +118,7 @@ func (f *face) asked(m *codec.Interest) {
 	}
 	future := m.Mode&codec.InterestFuture != 0 && f.isClient && valid
 	if future || m.Mode == codec.InterestFinal {
-		f.takeBack(m.ID) // the same number again replaces
+		f.takeBack(m.ID) // an interest with a number in use replaces the earlier interest
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -287,7 +287,7 @@ func (i *interest) show(e *entry) {
 	}
 	was, told := i.aggregated[e.kind]
 	if told && e.kind == codec.DeclareSubscriber && e.visible(i.face) {
-		return // one more subscriber changes nothing
+		return // one more subscriber does not change an aggregate
 	}
 	now, any := i.joined(e.kind)
 	switch {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	queryBytes    = 1 << 10 // the memory of a waiting query
-	waitingBytes  = 48      // additional memory for each link to which it was relayed
-	maxQueryBytes = 4 << 20 // the largest memory of all waiting queries
+	queryBytes    = 1 << 10 // memory of a waiting query
+	waitingBytes  = 48      // memory for each link to which the query was relayed
+	maxQueryBytes = 4 << 20 // largest memory of all waiting queries together
 )
 
 // query is a query that is not finished. One link sent it, with its own number; the router relayed it to other links,
@@ -27,10 +27,10 @@ type query struct {
 	number   uint32 // our number for it
 	qos      codec.QoS
 	watchdog *time.Timer
-	cost     int // its part of Router.queryBytes, which is also charged to the asker's link
+	cost     int // bytes of this query in Router.queryBytes and in the account of the asker's link
 
 	waiting map[*face]bool // links that have not finished; guarded by Router.mu
-	over    bool           // finished, expired, or its asker is gone; guarded by Router.mu
+	over    bool           // finished, expired, or the link of its asker has ended; guarded by Router.mu
 }
 
 // request relays a query to the links with matching queryables.
@@ -84,7 +84,7 @@ func (f *face) request(m *codec.Request) {
 	var msg []byte
 	for _, o := range to {
 		if o.link == nil {
-			lent := out // out itself stays on the stack
+			lent := out // a copy to pass on, so that out itself stays on the stack
 			r.port.client.Handle(&lent, f.who.origin)
 			continue
 		}
@@ -128,7 +128,7 @@ func (r *Router) queryables(key string, target codec.Target, asker *face) (to []
 		}
 	}
 	for _, f := range r.peers {
-		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // it knows best itself
+		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // the peer knows its own queryables best
 			add(f)
 		}
 	}
@@ -175,7 +175,7 @@ func (f *face) response(m *codec.Response, try bool) error {
 		o.Expr = codec.Key(key)
 	}
 	if q.asker.link == nil {
-		lent := out // out itself stays on the stack
+		lent := out // a copy to pass on, so that out itself stays on the stack
 		r.port.client.Handle(&lent, wire.Origin{})
 		return nil
 	}
@@ -204,7 +204,7 @@ func (r *Router) finished(f *face, number uint32) {
 	}
 }
 
-// finish stops waiting for a link. Called with Router.mu held.
+// finish records that the query no longer waits for a link. Called with Router.mu held.
 func (q *query) finish(f *face) {
 	if q.waiting[f] {
 		delete(q.waiting, f)

@@ -13,12 +13,12 @@ import (
 const (
 	// maxRouteBytes bounds the cached routes of all links together.
 	maxRouteBytes = 4 << 20
-	routeBytes    = 256 // the memory of a route beside its key
-	outletBytes   = 32  // the memory of each link in it
+	routeBytes    = 256 // memory of a route besides its key
+	outletBytes   = 32  // memory of each link in a route
 
-	// relayPatience is the longest time for which a relayed blocking message waits for room in the queue of a link that
-	// sends nothing. The sender's next messages wait meanwhile. When the time has passed, no further message waits for
-	// this link until it has sent a message.
+	// relayPatience is the longest time for which a relayed blocking message waits for room in the
+	// queue of a link that sends nothing. The sender's next messages wait meanwhile. After this
+	// time no further message waits for that link until it has sent one.
 	relayPatience = 500 * time.Millisecond
 )
 
@@ -27,16 +27,17 @@ type route struct {
 	key     string
 	epoch   uint64 // epoch of the subscriptions when they were matched
 	session bool   // the session has a subscriber
-	denied  bool   // the link may not publish on it
+	denied  bool   // the link may not publish on this key
 	links   []*outlet
-	cost    int64 // its part of Router.routeBytes; 0: the route is not cached
+	cost    int64 // bytes of this route in Router.routeBytes; 0: the route is not cached
 }
 
-// outlet is a route's reference to a link. The routes of other links keep it after the link has ended, until the next
-// sample on their key. So the end of the link clears the pointer.
+// outlet is a route's reference to a link. Routes of other links may keep it after the link's end,
+// until the next sample on their key. Therefore the end of the link clears the pointer, so that the
+// link's memory can be freed.
 type outlet struct{ link atomic.Pointer[link.Link] }
 
-// push delivers one sample to the session and relays it to the links, as far as they have a subscriber for its key.
+// push delivers one sample to the session and to the links that have a subscriber for its key.
 //
 //rt:noalloc
 func (f *face) push(m *codec.Push, reliable bool) {
@@ -74,7 +75,7 @@ func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 	for _, to := range route.links {
 		l := to.link.Load()
 		if l == nil {
-			continue // ended meanwhile
+			continue // that link has ended meanwhile
 		}
 		if l.Push(out, how) == nil {
 			f.r.counters.RelayedSamples.Add(1)
@@ -139,8 +140,8 @@ func (f *face) match(key []byte, known *route) *route {
 	return known
 }
 
-// grow counts the memory of a cached route with more receivers than before. When the routes of all links together take
-// too much memory, this link drops all its routes, including this route.
+// grow counts the memory of a cached route that gets more receivers. When the routes of all links
+// together take too much memory, this link drops all its routes, including this one.
 func (f *face) grow(route *route, cost int64) {
 	r := f.r
 	if r.routeBytes.Add(cost-route.cost) <= maxRouteBytes {

@@ -59,7 +59,7 @@ type Router struct {
 
 	tasks sync.WaitGroup // every goroutine of the router
 
-	counters *link.Counters // atomic, those of Config.Link
+	counters *link.Counters // atomic: the counters of Config.Link
 
 	// epoch changes whenever a subscriber or a link begins or ends. A cached route is valid for one epoch.
 	epoch      atomic.Uint64
@@ -69,16 +69,16 @@ type Router struct {
 	mu      sync.Mutex
 	closed  bool
 	lastID  uint32
-	search  uint64  // numbers the searches for links, for face.found
+	search  uint64  // number of the last search for links; see face.found
 	faces   []*face // without the session's
 	peers   []*face // the faces that are not clients
 	unready int     // peers whose declarations are not complete yet
 	guests  guests
 
 	queries    map[uint32]*query
-	queryBytes int // the memory of queries
+	queryBytes int // memory of all queries that are not finished
 
-	// All declarations of all links, and the interests in changes of declarations.
+	// The declarations of all links, and the interests in changes of declarations.
 	index         remote.Index[*entry]
 	declaredBytes int // the memory of entries and interests, without the trees
 	watchers      watchers

@@ -45,7 +45,7 @@ type node struct {
 	t    *testing.T
 	link *link.Link
 	gone chan struct{}
-	said chan uint32 // numbers of its queries that were answered in full
+	said chan uint32 // numbers of the node's queries that were answered in full
 }
 
 func join(t *testing.T, r *Router) *node {
@@ -87,7 +87,7 @@ func TestRoutesLetGoOfLinks(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
 	a := join(t, r)
-	a.settle(1) // so that its face is the first
+	a.settle(1) // so that the router lists a's link first
 	b := join(t, r)
 	b.declare(codec.DeclareSubscriber, 1, "@stale")
 	b.settle(1)
@@ -141,7 +141,7 @@ func TestAnsweredQueriesAreForgotten(t *testing.T) {
 		for <-a.said != 2+id {
 		}
 	}
-	// The link's own buffers are counted, too.
+	// The budget also counts the link's own buffers.
 	if more := r.cfg.Link.Budget.Used() - before; r.Held().Queries != 0 || r.queryBytes != 0 ||
 		more >= maxQueries*queryBytes {
 		t.Errorf("%d queries of %d bytes are left, and %d bytes held for the link", r.Held().Queries, r.queryBytes,

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// gate is a subscriber whose callback blocks until release. It collects the numbers of the samples, with which they
-// begin.
+// gate is a subscriber whose callback blocks until release is called. It collects the number with
+// which each sample begins.
 type gate struct {
 	basket
 	open    chan struct{}
@@ -45,7 +45,8 @@ func (g *gate) last() int {
 	return -1
 }
 
-// rising reports whether each number is above the one before, that is, no sample arrived twice or overtook another.
+// rising reports whether each number is above the number before it. If so, no sample arrived twice
+// or overtook another.
 func rising(all []int) bool {
 	return slices.IsSorted(all) && len(slices.Compact(slices.Clone(all))) == len(all)
 }
@@ -69,7 +70,7 @@ var congestion = []testCase{
 		payload := make([]byte, 100_000)
 		waited := longest(n, func(i int) {
 			number(payload, i)
-			pub.Put(payload, nil) // whether a drop is reported
+			pub.Put(payload, nil) // the transport may report a drop or not
 		})
 		if waited > 2*time.Second {
 			p.Errorf("a Put waited %v for a subscriber that does not take", waited)

@@ -46,9 +46,9 @@ type Net struct {
 
 // Lacks lists the abilities that a session does not have.
 type Lacks struct {
-	Latest         bool // PutLatest replaces nothing: it is a Put
+	Latest         bool // PutLatest works like Put and replaces nothing
 	LongAttachment bool // an attachment sent in fragments is lost
-	SharedTokens   bool // it reports the end of a token that another holds, or a token twice
+	SharedTokens   bool // a token of two holders: its watchers get an end when one of them ends, or get the token twice
 	EndedTokens    bool // a new watcher may report a token that has just ended
 }
 
@@ -122,7 +122,8 @@ func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 
 var tokensMade atomic.Uint64
 
-// known waits until each end has the earlier declarations of the other. It uses a token, which arrives after them.
+// known waits until each end has the other end's earlier declarations. It uses a token, which
+// arrives after them.
 func (p pair) known() {
 	p.Helper()
 	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {

@@ -100,7 +100,7 @@ var life = []testCase{
 		asked := make(chan struct{}, 100)
 		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
 		done := make(chan struct{})
-		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may see it a little later
+		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may be informed a little later
 		go func() {
 			defer close(done)
 			for p.from.Connected() { // the first attempt may find no other session yet

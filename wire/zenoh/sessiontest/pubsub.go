@@ -40,7 +40,7 @@ var pubsub = []testCase{
 		}
 		payload, attachment := make([]byte, 5<<20), make([]byte, 1<<16)
 		for _, s := range all {
-			var att []byte // nil, where it is empty
+			var att []byte // nil for a sample without an attachment
 			if n := copy(attachment, s.Attachment); n > 0 {
 				att = attachment[:n]
 			}
@@ -81,7 +81,7 @@ var pubsub = []testCase{
 			for _, k := range keys {
 				rttest.PanicOn(p.publisher(p.from, root+k, blocking).Put(nil, nil))
 			}
-			rttest.PanicOn(last.Put(nil, nil)) // later than those before on the same lane
+			rttest.PanicOn(last.Put(nil, nil)) // arrives after the earlier samples on the same lane
 			mark.await(p, 1)
 			want := []string{}
 			for _, k := range tt.want {

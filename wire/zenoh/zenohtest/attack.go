@@ -23,8 +23,8 @@ const (
 	largePiece   = 60_000
 	largePayload = 50_000
 
-	// HeldKey is the key of an attack's queries. The attacker declares a queryable there that never answers, and the
-	// victim should declare one, too.
+	// HeldKey is the key of an attack's queries. The attacker declares a queryable there that never
+	// answers. The victim should declare such a queryable, too.
 	HeldKey = "@victim/held"
 	// PingKey is the key of an attack's publications.
 	PingKey = "@victim/ping"

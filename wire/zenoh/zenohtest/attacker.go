@@ -19,13 +19,14 @@ import (
 type attacker struct {
 	run     *Run
 	churn   bool
-	dialled bool // the victim dialled
+	dialled bool // the victim opened this connection
 	conn    net.Conn
 	broken  bool
 	sn      [8]uint32
 }
 
-// more reports whether an attack with Churn has time left. When the victim has ended the link, more opens a new one.
+// more reports whether an attack with Churn has time left. If the victim has ended the link, more
+// opens a new link.
 func (a *attacker) more() bool {
 	if a.broken {
 		return a.redial()
@@ -33,7 +34,8 @@ func (a *attacker) more() bool {
 	return time.Now().Before(a.run.until)
 }
 
-// redial ends the link and opens the next. An attack with Churn tries again until its time is over.
+// redial ends the link and opens the next one. An attack with Churn repeats failed attempts until
+// its time is over.
 func (a *attacker) redial() bool {
 	for {
 		if a.conn != nil {
@@ -171,7 +173,7 @@ func (a *attacker) unfinished(n uint32) {
 			})
 			a.sn[p]++
 			if !a.write(append(b, piece...)) {
-				return // ended by the victim
+				return // the victim has ended the link
 			}
 		}
 	}
@@ -248,7 +250,7 @@ func (a *attacker) pushNewKeys(i int) {
 
 func freshKey(i int, n uint32) codec.Expr { return codec.Key(fmt.Appendf(nil, "@fresh/%d/%d", i, n)) }
 
-// redeclare declares and undeclares one key after the other.
+// redeclare declares and undeclares one fresh key after the other while the attack has time left.
 func (a *attacker) redeclare(i int) {
 	for n := uint32(0); a.more(); n++ {
 		for k, kind := range everyKind[:3] {

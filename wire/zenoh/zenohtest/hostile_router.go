@@ -18,7 +18,7 @@ type HostileRouter struct {
 	attack   *Attack
 	listener net.Listener
 	begun    chan struct{}
-	run      Run // without links of its own
+	run      Run // the attack; it opens no links itself
 	tasks    sync.WaitGroup
 }
 
@@ -44,16 +44,16 @@ func NewHostileRouter(a *Attack) (*HostileRouter, error) {
 // Endpoint returns the endpoint to dial.
 func (x *HostileRouter) Endpoint() string { return "tcp/" + x.listener.Addr().String() }
 
-// Sent is the number of batches that the router has written to the victims' connections.
+// Sent returns the number of batches that the router has written to the victims' connections.
 func (x *HostileRouter) Sent() uint64 { return x.run.Sent.Load() }
 
-// Begin attacks for the time given.
+// Begin attacks for the given time.
 func (x *HostileRouter) Begin(lasts time.Duration) {
 	x.run.until = time.Now().Add(lasts)
 	close(x.begun)
 }
 
-// Close ends everything.
+// Close ends all links, the listener and the attack.
 func (x *HostileRouter) Close() {
 	x.listener.Close()
 	x.run.closeAll()

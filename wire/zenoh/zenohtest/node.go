@@ -24,14 +24,14 @@ const (
 	answerLimit = 30 * time.Second
 	maxBlob     = 64 << 20
 	maxHeader   = 1 << 20
-	maxEvents   = 256 // not yet delivered; further events block the node
+	maxEvents   = 256 // events not yet delivered; further events block the node
 	none        = 0xffffffff
 )
 
 // Python is an interpreter with one version of the official wheel.
 type Python struct {
 	Path     string
-	Packages string // a folder to search first; may be empty
+	Packages string // a folder in which Python searches for packages first; may be empty
 }
 
 // Check returns the version of the installed wheel, or an error when no wheel is installed.

@@ -16,9 +16,9 @@ type Proxy struct {
 	listener net.Listener
 	tasks    sync.WaitGroup
 
-	delay atomic.Int64 // longest delay; every piece waits for a random part of it
+	delay atomic.Int64 // nanoseconds: longest delay; every piece waits for a random part of it
 	rate  atomic.Int64 // bytes per second and direction, 0 for no limit
-	stall atomic.Bool  // nothing passes
+	stall atomic.Bool  // while set, no bytes pass
 
 	conns conns
 
@@ -27,7 +27,7 @@ type Proxy struct {
 
 const (
 	pieceBytes  = 4 << 10 // most bytes of a piece, which is delayed or slowed down as a whole
-	pieces      = 16      // under way at most, per direction
+	pieces      = 16      // pieces under way at most, per direction
 	stallLook   = 5 * time.Millisecond
 	dialTimeout = 3 * time.Second
 )
@@ -69,7 +69,7 @@ func (p *Proxy) Cut() {
 	})
 }
 
-// Close ends everything.
+// Close ends the listener and all connections.
 func (p *Proxy) Close() {
 	p.conns.refuse(true)
 	p.stall.Store(false)
@@ -92,7 +92,7 @@ func (p *Proxy) accept() {
 type conns struct {
 	mu      sync.Mutex
 	open    map[net.Conn]bool // guarded by mu
-	refused bool              // guarded by mu: new ones are closed
+	refused bool              // guarded by mu: new connections are closed
 }
 
 // keep records a connection. When the proxy refuses connections, it closes the connection and returns false.
@@ -195,7 +195,7 @@ func (p *Proxy) pump(from, to net.Conn) {
 		if err != nil {
 			close(way)
 			<-ended
-			for p.stall.Load() { // the end of a connection is stalled, too
+			for p.stall.Load() { // the end of a connection does not pass either
 				time.Sleep(stallLook)
 			}
 			return

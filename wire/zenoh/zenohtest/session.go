@@ -35,7 +35,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	objects map[string]*object     // guarded by mu
-	asking  map[string]chan<- head // queries that wait for replies, guarded by mu
+	asking  map[string]chan<- head // queries that wait for replies, by name; guarded by mu
 }
 
 // object is a declaration in the node, identified by its name in the node.
@@ -45,7 +45,7 @@ type object struct {
 	deposit func(wire.Sample)
 	answer  func(wire.Query)
 	watch   func(key string, alive bool)
-	over    bool // guarded by Session.deliver
+	over    bool // the object was undeclared; guarded by Session.deliver
 }
 
 var (
@@ -259,7 +259,7 @@ func (s *Session) replied(h head) {
 	}
 }
 
-// maxReplies is the largest number of replies of one query that may wait for ask.
+// maxReplies is the largest number of replies of one query that may wait until ask takes them.
 const maxReplies = 65536
 
 // ask runs a command that the node answers by replies and a message that ends them.
@@ -311,7 +311,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	heads, err := s.ask(ctx, "get", args{"key": key}, payload, timeout)
 	for _, h := range heads {
 		if h.Error && string(h.payload) == "Timeout" {
-			continue // the official querier's mark for a timeout
+			continue // a reply with which the official querier marks a timeout
 		}
 		all = append(all, wire.Reply{Key: h.Key, Payload: h.payload, Err: h.Error})
 	}

@@ -82,7 +82,7 @@ func (a *Authority) Issue(name string, hosts ...string) (cert, key string) {
 	return a.IssueUntil(time.Now().Add(time.Hour), name, hosts...)
 }
 
-// IssueUntil is Issue with an end.
+// IssueUntil is Issue for a certificate that ends at the instant end.
 func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cert, key string) {
 	a.t.Helper()
 	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = end }, hosts...)
