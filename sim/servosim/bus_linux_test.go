@@ -23,7 +23,7 @@ func TestWhatIsNotAnswered(t *testing.T) {
 		{"an unknown instruction is not answered", "FF FF 01 02 7F 7D", ""},
 		{"an absent servo does not answer", "FF FF 09 02 01 F3", ""},
 		{"a read for all is not answered", "FF FF FE 04 02 38 02 C1", ""},
-		{"garbage before a frame is skipped", "00 FF 12 FF FF FF 01 02 01 FB", ack},
+		{"garbage before a frame is skipped", "00 FF 12 FF FF FF 01 02 01 FB", "FF FF 01 02 00 FC"},
 		{"a sync read leaves out whom it does not find", "FF FF FE 07 82 38 02 01 09 02 32",
 			"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1"},
 	}

@@ -57,9 +57,9 @@ func (d *dice) mutate(dst []byte, good [][]byte) []byte {
 // Twenty servos of all series obey the accepted frames.
 func TestParsersUnderMutations(t *testing.T) {
 	var good [][]byte
-	for _, v := range [][]vector{feetechVectors, xVectors, axVectors} {
-		for i := range v {
-			good = append(good, unhex(t, v[i].request))
+	for _, list := range vectors(t) {
+		for _, v := range list {
+			good = append(good, unhex(t, v.request))
 		}
 	}
 	var servos []*servo
