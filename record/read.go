@@ -311,7 +311,7 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 	}
 }
 
-// unzstd decompresses the chunks of a file in this goroutine, from bytes of its own. The library's own decompression has
+// unzstd decompresses the chunks of a file in this goroutine, from bytes of its own. The library's decompression has
 // goroutines that may still read the file while the lexer reads on: after a damaged chunk, and after a chunk that ends
 // with an empty block.
 type unzstd struct {
