@@ -3,13 +3,17 @@ package front_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/local"
 )
 
@@ -67,9 +71,6 @@ func TestAClientsChunksStayInTheProcess(t *testing.T) {
 	if here != 2 || there != 1 {
 		t.Errorf("without the client: %d and %d, want 2 and 1", here, there)
 	}
-	if n := testing.AllocsPerRun(100, func() { _ = p.Put([]byte("1"), nil) }); n > 1 { // the network's own test double
-		t.Errorf("Put allocates %v times", n)
-	}
 }
 
 func TestAQueryHasItsClientsOrigin(t *testing.T) {
@@ -106,4 +107,36 @@ func TestNothingArrivesAfterItsEnd(t *testing.T) {
 	}
 	rttest.Do(t, client.Close())
 	rttest.FailsAs(t, rttest.Err(client.Token("a/c/alive")), wire.ErrClosed) // a token after Close
+}
+
+// A client that leaves while its session opens leaves no session at the server.
+func TestAClientThatLeavesInItsOpen(t *testing.T) {
+	bus := local.Join(servertest.NewNetwork().Session())
+	g := &front.Gateway{Bus: bus, Prefix: "a", Counts: new(front.Counts)}
+	ctx, leave := context.WithCancel(t.Context())
+	rttest.Must(bus.Server().Queryable("a/status", func(q wire.Query) {
+		rttest.Do(t, q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{ServerID: "s"})))
+		q.Finish()
+	}))(t)
+	var asked []string
+	rttest.Must(bus.Server().Queryable("a/openpi-h/session", func(q wire.Query) {
+		asked = append(asked, rttest.Must(wire.ParseOp(q.Payload()))(t))
+		if leave(); len(asked) > 1 {
+			q.Finish()
+		}
+	}))(t)
+	rttest.FailsAs(t, rttest.Err(g.Open(ctx, front.OpenPI, "h:1", wire.SessionOpen{})), context.Canceled)
+	if !slices.Equal(asked, []string{wire.OpOpen, wire.OpClose}) {
+		t.Errorf("the server got %q", asked)
+	}
+}
+
+// A request that a connection begins after the end is not answered.
+func TestNoRequestAfterTheEnd(t *testing.T) {
+	g := &front.Gateway{Log: slog.New(slog.DiscardHandler), Counts: new(front.Counts)}
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("answered") })}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	rttest.Do(t, g.Serve(ended, front.OpenPI, rttest.Must(listen.TCP("127.0.0.1:0"))(t), s))
+	s.Handler.ServeHTTP(nil, nil)
 }

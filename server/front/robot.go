@@ -86,7 +86,7 @@ func (g *Gateway) Open(ctx context.Context, kind Kind, addr string, asked wire.S
 	r.open.Host, _, _ = net.SplitHostPort(addr) // empty for an address without a port
 	r.open.Tags = append(r.open.Tags, wire.Tag{Key: "front", Value: kind.String()})
 	if err := r.connect(ctx); err != nil {
-		release()
+		r.Close() // a server that answers after the end of ctx has opened the session
 		g.Counts.Refused[kind][Session].Add(1)
 		return nil, err
 	}
@@ -114,6 +114,7 @@ func (r *Robot) connect(ctx context.Context) error {
 	r.disconnect()
 	r.open.ServerID, r.open.ModelSHA256 = server.ServerID, server.ModelSHA256 // a roll-out is not for its client
 	r.open.SessionEpoch++
+	r.ack.SessionID = ""
 	r.session = r.gateway.Bus.Client(r.from)
 	key, err := wire.RobotSessionKey(r.gateway.Prefix, r.open.ClientUUID)
 	if err != nil {
@@ -312,7 +313,7 @@ func (r *Robot) Reset(ctx context.Context, task string) error {
 // Close ends the session and makes the robot's name free again.
 func (r *Robot) Close() {
 	r.once.Do(func() {
-		if key, err := wire.RobotSessionKey(r.gateway.Prefix, r.open.ClientUUID); err == nil {
+		if key, err := wire.RobotSessionKey(r.gateway.Prefix, r.open.ClientUUID); err == nil && r.session != nil {
 			body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: r.open.ClientUUID,
 				SessionID: r.ack.SessionID})
 			// a server that is ending may not answer, but it also closes the session when the robot's token vanishes

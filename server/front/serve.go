@@ -92,11 +92,13 @@ const (
 func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.Server) error {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var serving sync.WaitGroup
+	var serving sync.RWMutex // not a WaitGroup: a connection that Close missed may begin a request later
 	handler := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serving.Add(1)
-		defer serving.Done()
+		if !serving.TryRLock() {
+			return
+		}
+		defer serving.RUnlock()
 		handler.ServeHTTP(w, r)
 	})
 	s.BaseContext = func(net.Listener) context.Context { return calls }
@@ -136,6 +138,6 @@ func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.
 	}
 	cancel()
 	_ = s.Close()
-	serving.Wait()
+	serving.Lock() // for ever
 	return err
 }
