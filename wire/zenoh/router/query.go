@@ -82,6 +82,7 @@ func (f *face) request(m *codec.Request) {
 	out.Request.Envelope = codec.Envelope{QoS: q.qos, Timestamp: m.Timestamp}
 	out.Request.Expr = codec.Key(key)
 	var msg []byte
+	how := link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience}
 	for _, o := range to {
 		if o.link == nil {
 			lent := out // a copy to pass on, so that out itself stays on the stack
@@ -91,7 +92,8 @@ func (f *face) request(m *codec.Request) {
 		if msg == nil {
 			msg = codec.AppendMessage(nil, &out)
 		}
-		if o.link.Send(msg, link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience}) != nil {
+		if o.link.Send(msg, how) != nil {
+			how.NoWait = true       // a query waits for one link at most, not for each
 			r.finished(o, q.number) // a queryable that cannot be reached has finished
 		}
 	}

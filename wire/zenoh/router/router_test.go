@@ -4,6 +4,8 @@ import (
 	"net"
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 	"weak"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -147,6 +149,36 @@ func TestAnsweredQueriesAreForgotten(t *testing.T) {
 		t.Errorf("%d queries of %d bytes are left, and %d bytes held for the link", r.Held().Queries, r.queryBytes,
 			more)
 	}
+}
+
+// Goal: a query waits for room on one congested link, not on each.
+func TestAQueryWaitsForOneLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRouter()
+		join(t, r).settle(1)
+		hold := make(chan struct{})
+		declared := codec.AppendMessage(nil,
+			codec.Declare{Kind: codec.DeclareQueryable, ID: 1, Expr: codec.Key("@stuck")}.Message())
+		for range 3 {
+			l, _, err := dial(r, codec.Client)
+			rttest.Do(t, err)
+			go l.Run(func(*codec.Message) error { <-hold; return nil })
+			rttest.Do(t, l.Send(declared, link.Control))
+		}
+		synctest.Wait()
+		m := codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, Expr: codec.Key("@stuck")}.Message()
+		for _, f := range r.faces[1:] {
+			for f.link.Send(codec.AppendMessage(nil, m),
+				link.Delivery{QoS: m.Request.QoS, Reliable: true, NoWait: true}) == nil {
+				synctest.Wait()
+			}
+		}
+		began := time.Now()
+		r.faces[0].request(&m.Request)
+		rttest.Want(t, time.Since(began), relayPatience, "wait")
+		close(hold)
+		r.Stop()
+	})
 }
 
 // Goal: a sample for the session and for another link costs no allocation.
