@@ -45,7 +45,7 @@ func (e *Edge) openArms(ctx context.Context) error {
 		e.cfg.Bus = device.Sim
 	}
 	if e.cfg.FPS == 0 {
-		return nil // takePolicyRate measures the bus as soon as the rate is known
+		return nil // takePolicyRate measures the buses later, when the rate is known
 	}
 	return e.measureBuses(ctx)
 }
@@ -276,8 +276,8 @@ func (e *Edge) openRemotes(ctx context.Context, far []leader.RemoteConfig) (err 
 	return err
 }
 
-// openLimp opens an arm and takes its torque, which a killed run may have left on. A motor under
-// torque refuses some settings. openLimp opens an arm with such motors again, once they are limp.
+// openLimp opens an arm and switches its torque off, because a killed run may have left it on. If motors under torque
+// have refused settings, openLimp opens the arm again, and the limp motors accept them.
 func (e *Edge) openLimp(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
 	for {
 		arm, err := e.retryArm(ctx, place, cfg)
@@ -290,7 +290,7 @@ func (e *Edge) openLimp(ctx context.Context, place *device.Place, cfg *servo.Arm
 		if len(arm.Unconfigured()) == 0 {
 			return arm, nil
 		}
-		arm.Close() // the motors are limp now and take their settings
+		arm.Close() // the next opening writes the settings that the motors refused under torque
 	}
 }
 
@@ -306,7 +306,7 @@ func (e *Edge) sayOfLeader(warn bool, text string) {
 	e.record.Note(e.clock.Now(), "leader", level, text)
 }
 
-// firstRun is the time for which an unknown bundle drives an arm slowly.
+// firstRun is the time for which a bundle that is new to an arm drives the arm slowly.
 const firstRun = 10 * time.Second
 
 // easeIn returns firstRun for a bundle that has never run on this arm, else 0. It returns 0 for a

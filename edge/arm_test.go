@@ -94,8 +94,7 @@ func waitingEdge(log io.Writer) *Edge {
 		clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-// journal is a buffer. It calls the function then once, as soon as its content includes the text
-// until.
+// journal is a buffer that calls its function then once, as soon as its content includes its text until.
 type journal struct {
 	strings.Builder
 	until string
@@ -133,7 +132,8 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(time.Second, func() { os.Symlink(b.Path(), path) })
 	log := &journal{until: "no motor answered", then: func() {
-		time.AfterFunc(4*time.Second, func() { mute(b, false) }) // after one more attempt with an unchanged reason
+		// late enough for one more attempt that fails for the same reason
+		time.AfterFunc(4*time.Second, func() { mute(b, false) })
 	}}
 	arm := rttest.Must(waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r},
 		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)}))(t)

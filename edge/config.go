@@ -53,7 +53,7 @@ const (
 	maxCameras = 8
 	maxTags    = 64
 
-	minModelDigits = 12 // of --expect-model; lean-server logs 12 digits
+	minModelDigits = 12 // fewest digits of --expect-model; lean-server logs 12
 	maxModelDigits = 64
 )
 
@@ -86,7 +86,7 @@ type Config struct {
 	Cameras     []capture.Config
 	Connect     []string // Zenoh endpoints of the server or router; one of them is used
 	TLS         TLS      // certificates for tls/ endpoints
-	Service     string   // empty: the only reachable one
+	Service     string   // name of the service; empty: the only reachable service
 	Task        string
 	ExpectModel string           // hex prefix of the bundle's sha256; empty: any bundle
 	ModelChange string           // reaction to another bundle of the service: modelRefuse (also empty) or modelEpisode
@@ -99,7 +99,7 @@ type Config struct {
 	Record      record.Mode      // recorded part of the run; empty: off
 	RecordDir   string           // folder of the record's files; empty: folder "records" of the robot's identity
 	RecordSize  int64            // bytes that the record's files may take together
-	Episodes    episode.Plan     // Record holds the mode that its Check returned
+	Episodes    episode.Plan     // Check has accepted it, and Record holds the mode that Check returned
 	Duration    time.Duration
 	Seed        uint64 // of the simulated world
 	RT          rt.Mode
@@ -131,7 +131,8 @@ type Config struct {
 
 	Tags map[string]string
 
-	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: the session is used as it is
+	// wraps the session to inject faults in measurements; nil: the session is used unchanged
+	Wrap func(wire.Session) wire.Session
 
 	page.Flags // of the page
 

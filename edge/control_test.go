@@ -612,8 +612,8 @@ func TestASecondSignalSkipsParking(t *testing.T) {
 	}
 }
 
-// Goal: an arm counts as touched from the first torque write on, so a run that ends before the
-// write is confirmed takes the torque.
+// Goal: an arm counts as touched from the first torque write on, so a run that ends before the write is confirmed
+// switches the torque off.
 func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 	r := newRig(t)
 	r.bus.steps = 3

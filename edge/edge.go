@@ -1,12 +1,10 @@
-// Package edge is the robot's process: it ticks one arm on the action chunks of a policy that runs
-// on a server.
+// Package edge is the robot's process: it ticks one arm on the action chunks of a policy that runs on a server.
 //
-// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (package uplink),
-// and allocates all memory of the run. Run (run.go) allocates nothing on its paths, changes State
-// instead of failing, and takes the arm's torque on every way out. Meanwhile housekeeping.go watches
-// the tick, report.go logs its events, page.go and operator.go answer browsers and edge-rt ctl, and
-// record.go records the run; summary.go is the run's summary. These files work on Edge (edge.go).
-// Package uplink replaces a lost session.
+// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (package uplink), and allocates all
+// memory of the run. Run (run.go) allocates nothing on its paths, changes State instead of failing, and switches the
+// arm's torque off on every way out, unless --on-exit holds the arm. Meanwhile housekeeping.go watches the tick,
+// report.go logs its events, page.go and operator.go answer browsers and edge-rt ctl, and record.go records the run;
+// summary.go is the run's summary. These files work on Edge (edge.go). Package uplink replaces a lost session.
 //
 // One observation and its chunk take this way:
 //
@@ -14,15 +12,15 @@
 //	uplink/sender.go    newest pictures (package capture), encoded: the observation leaves
 //	uplink/receiver.go  chunks are checked as they arrive; the newest waits for the tick
 //
-// The tables in mode.go determine the only source of goals in a tick: the policy, a person with a
-// leader arm (takeover.go, which also refuses take-overs; package leader), arming, parking, or no
-// source. Package follow alone writes goals to the arm.
+// The tables in mode.go determine the only source of goals in a tick: the policy, a person with a leader arm
+// (takeover.go, which also refuses take-overs; package leader), arming, parking, or no source. Package follow alone
+// writes goals to the arm.
 //
-// Other threads share data with the tick only by rt.Latest, rt.Ring and atomic flags. uplink.Outbox
-// and uplink.Inbox hold the data that the tick shares with the threads of the network.
+// Other threads share data with the tick only by rt.Latest, rt.Ring and atomic flags. uplink.Outbox and uplink.Inbox
+// hold the data that the tick shares with the threads of the network.
 //
-// stats.go has the counters of the tick. state.go is the state machine of the run, status.go the
-// JSON that page, ctl and summary share, and config.go the values of the flags.
+// stats.go has the counters of the tick. state.go is the state machine of the run, status.go the JSON that page, ctl
+// and summary share, and config.go the values of the flags.
 package edge
 
 import (
@@ -76,10 +74,10 @@ type Edge struct {
 	models   atomic.Pointer[[]string]        // digests of all bundles so far; nil: only the first one
 	operator net.Listener
 	page     *page.Page       // nil: no page
-	exporter *page.Page       // of --metrics; nil: not served
+	exporter *page.Page       // server of --metrics; nil: metrics are not served
 	collects bool             // garbage is collected for telemetry or traces
-	record   *record.Recorder // lanes of the recorder; nil: no record
-	closers  []func()         // one for each opened resource, in the order of opening
+	record   *record.Recorder // recorder of the run; nil: no record
+	closers  []func()         // functions that release the opened resources, in the order of opening
 
 	devices
 	net     wire.Session
@@ -102,7 +100,7 @@ type Edge struct {
 type devices struct {
 	arms       hotplug.Parts
 	leaderArms hotplug.Parts
-	leaders    []*leader.Leader // of the parts; nil: no leader
+	leaders    []*leader.Leader // leaders of the parts; nil: no leader
 	remotes    leader.Remotes   // on other machines
 	jog        *leader.Jog      // nil: no keys lead
 	sims       device.Sims      // the simulated parts
@@ -166,7 +164,7 @@ func (e *Edge) waitFor(what string) {
 // retry calls open until it succeeds, fails with passes false, or --max-offline is over.
 func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
 	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
-	told, toldAt := "", rt.Instant(0) // the reason logged last, and when
+	told, toldAt := "", rt.Instant(0) // the last logged reason, and the instant of its log line
 	var reasons backoff.Longest
 	ended := e.clock.Now()
 	for delays := (backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}); ; {

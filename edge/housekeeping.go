@@ -15,7 +15,7 @@ import (
 
 const (
 	statusEvery = 200 * time.Millisecond
-	warmUp      = 5 * time.Second // after arming, before the count of allocations begins
+	warmUp      = 5 * time.Second // time from the arming until allocations are counted
 )
 
 // housekeeping is the state of the housekeeping. Owner: the housekeeping goroutine.
@@ -80,12 +80,12 @@ type tickWatch struct {
 }
 
 const (
-	tickMissing = 500 * time.Millisecond // before the first report, and between two reports
+	tickMissing = 500 * time.Millisecond // time without a tick before the first report, and between two reports
 	tickPeriods = 4                      // lower bound of that interval, in periods of the tick
 )
 
 func (w *tickWatch) look(e *Edge, now rt.Instant, ticks uint64) {
-	gap := min(now.Sub(w.last), 2*drive.Housekeeping) // a stopped process has seen nothing
+	gap := min(now.Sub(w.last), 2*drive.Housekeeping) // a process that was stopped could notice no ticks
 	if w.last = now; ticks != w.ticks || ticks == 0 {
 		w.ticks = ticks
 		w.missing = 0

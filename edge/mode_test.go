@@ -14,8 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of mode.go into docs/lab/modes.md anew")
 
-// Goal: the table agrees for every mode and request with a second version of it, written as the
-// sentences that a reader would use.
+// Goal: the table agrees for every mode and request with a second version of it, written as conditions.
 func TestModeAfterEveryRequest(t *testing.T) {
 	for m := range numModes {
 		for r := range numRequests {
@@ -23,9 +22,9 @@ func TestModeAfterEveryRequest(t *testing.T) {
 				stop: paused, end: ending}[r]
 			switch {
 			case m == ending:
-				want = ending // an ending is never left
+				want = ending // no request leads out of the mode ending
 			case m == correcting && r == align:
-				want = correcting // the leader has been at the follower
+				want = correcting // the leader has reached the follower
 			case m == aligning && r == giveUp:
 				want = paused
 			}

@@ -25,8 +25,9 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	blind := func(r *rig) { r.missing.Store(1) }
 	why := "no server answers"
 	for _, tt := range []struct {
-		name  string
-		lacks []func(*rig) // from the beginning, and shortly before the run gives up
+		name string
+		// what begins each lack: the first from the beginning, the second shortly before the run gives up
+		lacks []func(*rig)
 		lack  event.Lack
 		says  []string
 		never string

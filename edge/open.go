@@ -30,7 +30,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// errOffline is the cause of a connect context that exceeded max_offline.
+// errOffline is the cause with which the context of connecting ends after --max-offline.
 var errOffline = errors.New("gave up after --max-offline")
 
 // Open opens the arm, a session and the cameras. It retries until max_offline.
@@ -68,7 +68,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		cameras[i] = c
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
-	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never waits for a P
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never waits for a P of Go's scheduler
 	if err := rt.NiceProcess(-10); err != nil { // later threads inherit the nice value
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}

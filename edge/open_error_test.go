@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
-// Goal: an Open that fails has not touched the arm. Where the arm may be held, no exit code makes
-// the unit take its torque.
+// Goal: an Open that fails has not touched the arm. Where the arm may be held, no exit code makes the systemd unit
+// switch its torque off.
 func TestNotOpenedError(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {

@@ -73,7 +73,7 @@ func (e *Edge) working(overloaded bool) []string {
 // moves reports whether the run is not paused.
 func (e *Edge) moves() bool { return !e.control.operator.pause.Load() }
 
-// canResume reports whether the run waits for resume, or a person has the arm.
+// canResume reports whether the run waits for resume, or a person drives the arm.
 func (e *Edge) canResume() bool {
 	o := &e.control.operator
 	return o.pause.Load() || o.correct.Load() || e.waits() != ""
@@ -97,7 +97,7 @@ func (e *Edge) pause(context.Context, string) (bool, error) {
 func (e *Edge) resumeRun(context.Context, string) (bool, error) {
 	corrected, paused := e.control.operator.correct.Swap(false), e.control.operator.pause.Swap(false)
 	if !corrected && !paused && e.episodes.Resting() {
-		e.control.operator.rest.Store(false) // the arm moves on without an episode
+		e.control.operator.rest.Store(false) // the arm moves without an episode
 	}
 	return false, nil
 }
@@ -135,7 +135,7 @@ func (e *Edge) save(context.Context, string) (bool, error) {
 type operatorRequests struct {
 	pause   atomic.Bool   // hold and send no observation; the schedule stays
 	rest    atomic.Bool   // like pause, between two episodes
-	correct atomic.Bool   // a person has the arm, with the leader; pause has priority
+	correct atomic.Bool   // a person drives the arm with the leader; pause has priority
 	taken   atomic.Uint32 // robot.Joints of the parts that correct hands over; 0: of all parts with a leader
 	resets  atomic.Uint32 // number of requested episodes
 
@@ -168,7 +168,8 @@ func (e *Edge) leaderAway() string {
 	return cure
 }
 
-// holder returns the phase: who drives the arm. Any thread may call it.
+// holder returns the phase of the take-over, which determines whether the policy or a person drives the arm. Any thread
+// may call it.
 func (c *control) holder() mode { return mode(c.stats.phase.Load()) }
 
 // phaseText returns the phase as text, "" without a leader.
@@ -414,7 +415,7 @@ func (e *Edge) takeModel(to uplink.Contract) error {
 // always under way.
 func (e *Edge) rollOver(ctx context.Context) {
 	if e.rolls() && e.control.operator.rest.Load() && e.link.In.Sessions().Open != nil {
-		if e.episodes.Do(ctx, operator.Task, "") != nil { // it has reported its error
+		if e.episodes.Do(ctx, operator.Task, "") != nil { // Do has reported the error
 			e.control.operator.rest.Store(false) // the new model drives in the former model's episode
 		}
 	}

@@ -99,7 +99,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 	if reply, err = operator.Ctl("arm", "resume"); err != nil || reply.Paused {
 		t.Errorf("resume = %+v, %v", reply, err)
 	}
-	// in the form that edge-rt --id accepts
+	// edge-rt --id accepts an id in this form, too
 	if reply, err = operator.Ctl("arm ", "status"); err != nil || reply.ID != "arm" {
 		t.Errorf("status of \"arm \" = %+v, %v", reply, err)
 	}

@@ -123,8 +123,8 @@ func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 	}
 }
 
-// Goal: the time that a live server takes is not the reason for an end; the session that it lacks
-// later is.
+// Goal: if a live server was slow and later has no session for the robot, the lack of a session is the reason for the
+// end, not the slow server.
 func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
 	r := newRig(t)
 	r.in.Announce(uplink.Pace{Least: 20 * time.Second, Most: 20 * time.Second})

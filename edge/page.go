@@ -39,7 +39,7 @@ func (e *Edge) showPage() error {
 		e.sender.Previews = append(e.sender.Previews, preview)
 		e.onCloseUnlessStuck(preview.Close)
 	}
-	e.onClose(e.page.Close) // before the previews that it shows
+	e.onClose(e.page.Close) // closes before the previews that the page shows
 	e.page.Watch(page.Run{
 		Status:   func() any { return e.live() },
 		Healthy:  healthy,

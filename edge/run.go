@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Run ticks until ctx ends, the duration is over or the run fails. Then it lets the arm go, or
-// holds it under --on-exit hold.
+// Run ticks until ctx ends, the duration is over or the run fails. Then it releases the arm, or holds it under
+// --on-exit hold.
 func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	defer e.release()
 	ctx, cancel := context.WithCancel(ctx)
@@ -77,9 +77,9 @@ func (e *Edge) join(linked <-chan error, wake func()) (linkErr, other error) {
 	return linkErr, nil
 }
 
-// NotOpenedError joins end, the error of Open, with other, the error of a file that could not be
-// written. After exit.Failure the unit takes the torque. Under --on-exit hold the previous run may
-// have left the arm under torque, so the error then never has that code.
+// NotOpenedError joins end, the error of Open, with other, the error of a file that could not be written. After
+// exit.Failure the systemd unit switches the torque off. Under --on-exit hold the previous run may have left the arm
+// under torque, so the error then never has that code.
 func NotOpenedError(onExit string, end, other error) error {
 	err := errors.Join(end, other)
 	switch {
@@ -91,9 +91,9 @@ func NotOpenedError(onExit string, end, other error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// EndError joins end, the error of Run, with other, an error that does not concern the arm, such as
-// the error of a file. other turns a clean end into a failure, unless the arm is held: exit code 1
-// would let the arm fall.
+// EndError joins end, the error of Run, with other, an error that does not concern the arm, such as the error of a
+// file. other turns a clean end into a failure, unless the arm is held: after exit code 1 the systemd unit switches the
+// torque off, and the arm would fall.
 func (e *Edge) EndError(end, other error) error { return e.drive.Aside(end, other) }
 
 // verdict returns the error that explains the end.

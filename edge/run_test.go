@@ -104,7 +104,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		notifier := rttest.Must(notify.Open())(t)
 		var clock rt.Clock = rt.KernelClock()
 		if stuck {
-			clock = rttest.NewClock(rt.Instant(time.Second)) // with it, limits expire at once
+			clock = rttest.NewClock(rt.Instant(time.Second)) // with this clock, time limits end at once
 		}
 		e := &Edge{
 			clock: clock, control: &control{}, sender: s,

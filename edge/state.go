@@ -117,8 +117,8 @@ func (c *control) updateState(now rt.Instant) {
 		c.change(now, causeHeld)
 		c.stats.heldAll.Add(1)
 	}
-	// The state becomes Degraded only when a request has been open for a while: some disciplines
-	// ask rarely.
+	// The state becomes Degraded only when a request has been open for a while, because some disciplines rarely request
+	// a chunk.
 	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
 	if c.arm.Phase == follow.Armed && unanswered &&
 		now.Sub(c.run.lastMerge) >= c.patience.Quiet(c.out.Pace().Or(c.in.Announced())) {
@@ -128,7 +128,7 @@ func (c *control) updateState(now rt.Instant) {
 		c.session.lost = lost
 		c.change(now, causeLinkLost)
 	}
-	if c.in.Refused.Load() && c.mode != correcting { // a person gives the arm back first
+	if c.in.Refused.Load() && c.mode != correcting { // a correction goes on until the person gives the arm back
 		c.change(now, causeRefused)
 	}
 	alive := rt.Instant(c.in.AliveAt.Load())

@@ -6,8 +6,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: the table agrees with a second version of it, written as the sentences that a reader would
-// use.
+// Goal: the table agrees with a second version of it, written as conditions.
 func TestStateAfterEveryPair(t *testing.T) {
 	want := func(s state, c cause) state {
 		switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The keys on which scripts rely, written a second time.
+// contractKeys are the keys on which scripts rely, written down independently of the struct's tags.
 var contractKeys = []string{
 	"ticks", "overruns_own", "overruns_host", "starved_ticks", "lateness_us", "requests", "chunks", "chunks_dropped",
 	"rtt_ms", "action_age_ms", "network_ms", "path_mallocs", "gc_cycles", "bus", "frames", "targets_reached",

@@ -37,7 +37,7 @@ type takeover struct {
 	pushes uint32       // pushes of the leader that the tick has handled
 	since  rt.Instant   // older poses are ignored: the machine was suspended
 	silent bool         // correcting, and the leader does not answer
-	held   robot.Joints // bit set of the leader's joints that do not lead while it leads
+	held   robot.Joints // joints of the leader that do not lead at present
 	action []float32    // [dof] the leader's pose; a joint that does not lead keeps its goal
 }
 
@@ -59,7 +59,7 @@ func (c *control) checkLeader(now rt.Instant) {
 		c.stats.led.Store(uint32(k.led))
 	}
 	if c.needResume && c.operator.correct.Swap(false) {
-		c.operator.pause.Store(true) // only a resume is an operator's consent
+		c.operator.pause.Store(true) // a correction does not count as the consent that a restarted motor needs
 	}
 	if pose := k.leader.Pose(); pose.Pushes != k.pushes {
 		k.pushes = pose.Pushes
@@ -115,7 +115,7 @@ func (c *control) obey(now rt.Instant, r request) {
 		c.takeover.order++
 		c.stats.takeovers.Add(1)
 		if c.arm.Gate().Wheels&c.takeover.led != 0 {
-			c.arm.StopBase() // the policy's velocity is void
+			c.arm.StopBase() // the wheels would keep the velocity of the policy's last action
 		}
 	}
 	if next.do&restart != 0 {

@@ -79,7 +79,8 @@ func (s *swaying) observe(sample wire.Sample) {
 		}
 		row[5] += 50
 	})
-	go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: 41}) // a callback must not call back
+	// in a goroutine, because a callback of the server must not call the server
+	go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: 41})
 }
 
 // startOf returns the newest episode, and the number of prefix rows in its first request.
@@ -209,7 +210,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 		change(&cfg)
 	}
 	r.Edge = rttest.Must(Open(t.Context(), cfg))(t)
-	r.lead.mu.Lock() // its read interval depends on its bus
+	r.lead.mu.Lock() // the leader's read interval depends on its bus
 	r.lead.rules.Period = r.leaders[0].Every()
 	r.lead.judge = referee.New(r.lead.rules)
 	r.lead.mu.Unlock()
@@ -412,8 +413,7 @@ func leaderless(t *testing.T) *Edge {
 	return e
 }
 
-// Goal: motors that a killed run has left under torque are let go at the start, and then get their
-// settings.
+// Goal: the start switches off torque that a killed run has left on, and then writes the motors' settings.
 func TestStiffLeaderAtTheStart(t *testing.T) {
 	rttest.RealTime(t)
 	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, sim.NewHand(6, 2048))

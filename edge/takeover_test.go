@@ -93,7 +93,7 @@ func (r *rig) handOver(t *testing.T, l *fakeLeader) {
 	}
 }
 
-// giveBack is an operator's resume.
+// giveBack ends the correction, as an operator's resume does.
 func (r *rig) giveBack(l *fakeLeader) {
 	r.operator.correct.Store(false)
 	r.operator.pause.Store(false)
@@ -181,8 +181,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// Goal: while a person has the arm, the record has the leader's pose as the action, marked as an
-// intervention.
+// Goal: while a person drives the arm, the record has the leader's pose as the action, marked as an intervention.
 func TestCorrectionsAreOnRecord(t *testing.T) {
 	r := newRig(t)
 	dir := recordInto(t, r)
@@ -404,7 +403,7 @@ func TestRestartDuringACorrection(t *testing.T) {
 	r.bus.torque = false
 	writes := len(r.bus.writes)
 	r.led(2, l)
-	r.operator.correct.Store(true) // from a program that ignores the reason
+	r.operator.correct.Store(true) // a program requests a correction although it was refused
 	r.operator.pause.Store(false)
 	r.led(20, l)
 	if r.bus.torque || len(r.bus.writes) != writes || r.holder() != paused {

@@ -44,7 +44,7 @@ type Config struct {
 	Arm        device.Place // the follower
 	Task       string       // of the recorded motion
 	Duration   time.Duration
-	Episodes   episode.Plan // Record is the mode that its Check returned
+	Episodes   episode.Plan // Check has accepted it, and Record holds the mode that Check returned
 	Seed       uint64       // of the simulated world
 	Cameras    []capture.Config
 	Encoding   capture.Encoding
@@ -64,10 +64,10 @@ type Config struct {
 	// file.
 	OpenJSON func() (io.WriteCloser, error)
 
-	// Listen calls key with the keys of a terminal until stop is called. nil: no terminal.
+	// Listen calls key for each key pressed at a terminal until stop is called. nil: no terminal.
 	Listen func(key func(string)) (stop func())
 
-	// Again calls hurry, which ends the parking, when a person requests the end a second time. nil:
+	// Again arranges that hurry is called when a person requests the end a second time. hurry ends the parking. nil:
 	// nobody can shorten the parking.
 	Again func(hurry func())
 }
@@ -99,7 +99,7 @@ type source interface {
 	summarize(s *Summary)
 }
 
-// beside is an arm of a leader, with the function that reads it at the same time as the follower.
+// beside is an arm of a leader, with the function that reads it while the follower is read.
 type beside struct {
 	read func()
 	arm  *hotplug.Arm
@@ -116,26 +116,26 @@ type session struct {
 	period   time.Duration
 	places   []device.Place // of the follower's parts
 	arms     hotplug.Parts  // the follower's
-	beside   []beside       // reads of leaders, at the same time as the follower's; only with several parts
-	leaders  hotplug.Parts  // the leader's; nil: no leader
+	beside   []beside       // leaders that are read while the follower is read; empty for a robot of one part
+	leaders  hotplug.Parts  // arms of the leader; nil: no leader
 	sims     device.Sims    // the simulated arms
 	json     io.WriteCloser // file of the summary; nil: none
 
 	identity  *operator.Identity
 	recording *recording.Recording
-	record    *record.Recorder // its lanes; nil: no record
+	record    *record.Recorder // recorder of recording; nil: no record
 	cameras   []*capture.Camera
 	encoders  []*capture.Encoder // of the previews
 	previews  []*capture.Preview // nil: no page
 	page      *page.Page         // nil: no page
-	exporter  *page.Page         // of --metrics; nil: not served
+	exporter  *page.Page         // server of --metrics; nil: metrics are not served
 	viewer    *drive.Viewer      // nil: no page
 	operator  net.Listener
 	episodes  *episode.Episodes
 	commands  *operator.Panel
 	steering  *steering // nil: the follower has no base that keys drive
 	run       *drive.Run
-	reporter  recording.Reporter // owner: the thread of report
+	reporter  recording.Reporter // Owner: the thread that runs report
 	jog       *leader.Jog        // nil: no key moves a joint
 	far       leader.Remotes     // leaders on other machines
 
@@ -149,10 +149,10 @@ type session struct {
 	last   rt.Instant   // the previous tick
 
 	task    atomic.Pointer[string]
-	paused  atomic.Bool    // by an operator: the follower holds
-	state   atomic.Uint32  // of the newest tick, an index in record.RunStates
-	inState []atomic.Int64 // ns in each of record.RunStates
-	heldAll atomic.Uint64  // ticks on which no joint was driven, since the motors complained
+	paused  atomic.Bool    // an operator has paused the run: the follower holds
+	state   atomic.Uint32  // state of the newest tick, an index in record.RunStates
+	inState []atomic.Int64 // ns spent in each state; indexes as in record.RunStates
+	heldAll atomic.Uint64  // ticks on which no joint was driven because the motors complained
 	pending atomic.Int32   // cameras without a first picture
 	stuck   bool           // a thread did not end: do not close the resources that it may use
 }
@@ -201,7 +201,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 	}
 	if err := s.open(ctx); err != nil {
 		if errors.Is(err, servo.ErrCanceled) || errors.Is(err, context.Canceled) {
-			err = nil // nothing was under torque except a leader's triggers
+			err = nil // canceled during the opening: only a leader's triggers were under torque
 		}
 		end := Summary{
 			Status: drive.Status{InState: map[string]float64{}},
@@ -307,7 +307,7 @@ func (s *session) end(err error) error {
 	s.stuck = s.stuck || hangs
 	sum := s.summary(err)
 	printed := sum.WriteTable(s.cfg.Out)
-	if errors.Is(printed, syscall.EPIPE) { // the reader of a pipe has ended
+	if errors.Is(printed, syscall.EPIPE) { // the program that reads the summary from a pipe has ended
 		printed = nil
 	}
 	return s.run.Aside(err, errors.Join(printed, s.writeJSON(sum)))

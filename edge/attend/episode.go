@@ -32,8 +32,8 @@ type recordedEpisode struct {
 	Rows        []float32    // [ticks*DOF], in robot units: the goals that the gate let pass
 	Torn        bool         // the record has no end
 	ID          string       // the arm's name
-	Calibration string       // the arm's, as servo.Calibration.Text; empty for an older record
-	Wheels      robot.Joints // joints of a base, for which a row has velocities
+	Calibration string       // calibration of the recorded arm, as servo.Calibration.Text; empty in an older record
+	Wheels      robot.Joints // joints that are wheels of a base: their values in a row are velocities
 }
 
 // len returns the number of ticks.
@@ -95,7 +95,7 @@ func (e *recordedEpisode) peak(step, peak []float32) {
 	}
 }
 
-// frame is a tick with the index of its row.
+// frame is a recorded tick, with the position of its row.
 type frame struct {
 	at      rt.Instant
 	episode uint32
@@ -107,7 +107,7 @@ type frame struct {
 type reader struct {
 	dof        int
 	wheels     robot.Joints
-	multiplied bool // the run interpolated goals between two actions
+	multiplied bool // the recorded run interpolated goals between two actions
 	frames     []frame
 	rows       []float32
 	now        uint32 // episode of the newest action
@@ -118,7 +118,7 @@ type reader struct {
 type span struct {
 	number   uint32
 	from, to rt.Instant
-	marked   bool // by its own messages in the record
+	marked   bool // the record has messages for its beginning and end
 }
 
 // load reads the record of an arm of this kind, and returns the episode with this number. For
@@ -202,7 +202,7 @@ func (r *reader) tick(m *record.Tick) error {
 	if f.began {
 		r.now = m.Episode
 	}
-	// Between two actions the recorded run interpolated the goals.
+	// If the recorded run interpolated, a tick between two actions has a goal of its own.
 	between := r.multiplied && !m.Starved && !m.Paused && m.Goal.N == r.dof && len(r.frames) > 0
 	if f.began || between {
 		for j, v := range m.Goal.Values() {
@@ -257,7 +257,7 @@ func (r *reader) episode(m *record.Episode) error {
 // choose returns the episode with this number, or for number 0 the record's only episode.
 func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
-	if len(spans) == 0 { // without marks, resets and tasks divide the run
+	if len(spans) == 0 { // in a record without such messages, resets and changes of the task divide the run
 		for _, f := range r.frames {
 			if !f.began {
 				continue

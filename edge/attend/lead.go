@@ -150,7 +150,7 @@ func (s *lead) openArm(ctx context.Context, places []device.Place, i int) (*lead
 		if err := arm.TorqueOff(); err != nil {
 			return nil, exit.With(exit.Absent, errors.Join(err, arm.Close()))
 		}
-		if len(arm.Unconfigured()) > 0 { // under torque the motors refused settings, which they take now
+		if len(arm.Unconfigured()) > 0 { // the motors refused settings under torque and accept them now
 			arm.Close()
 			arm = nil
 		}

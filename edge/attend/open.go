@@ -103,8 +103,8 @@ func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConf
 	return cfg, err
 }
 
-// calibrate adds an arm's calibration to its configuration, unless only the motors identify it. A
-// simulated arm has a calibration without a file.
+// calibrate adds an arm's calibration to its configuration. It adds none if the flags name none, because openArm then
+// identifies it from the motors' registers. A simulated arm has a calibration without a file.
 func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {
 	if a.Bus == device.Sim && a.Calibration == "" {
 		cfg.Calibration = device.SimCalibration(a.Robot)
@@ -352,7 +352,8 @@ func (s *session) close() {
 	s.run.Close()
 	for _, arm := range s.leaders {
 		if !arm.Away() && len(arm.Arm().Triggers()) > 0 {
-			_ = arm.TorqueOff() // a trigger's spring; it holds no load
+			// only the triggers are under torque, as springs that hold no load: an error does no harm
+			_ = arm.TorqueOff()
 		}
 		arm.Close()
 	}

@@ -140,7 +140,7 @@ func awaitTicks(t *testing.T, id string, n uint64) {
 	})
 }
 
-// edge-rt ctl can end the teleoperation. release removes the torque, regardless of --on-exit.
+// edge-rt ctl can end the teleoperation. release switches the torque off, regardless of --on-exit.
 func TestOperatorEndsTheTeleoperation(t *testing.T) {
 	t.Parallel()
 	for word, stiff := range map[string]bool{"stop": true, "release": false} {
@@ -149,7 +149,7 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- Teleop(t.Context(), cfg) }()
 		awaitTorque(t, follow)
-		awaitTicks(t, cfg.Arm.ID, 5) // includes the last joint's tick
+		awaitTicks(t, cfg.Arm.ID, 5) // within these ticks the last joint gets its torque, too
 		if _, err := operator.Ctl(cfg.Arm.ID, word); err != nil {
 			t.Error(err)
 		}

@@ -24,7 +24,7 @@ type ReplayConfig struct {
 	Config
 	File   string
 	Number uint32  // of the episode; 0: the only one
-	Speed  float64 // relative to the record's, at most 1
+	Speed  float64 // factor on the recorded speed, at most 1
 
 	// OtherCalibration permits a replay although the record's numbers mean other positions on this
 	// arm.
@@ -33,7 +33,7 @@ type ReplayConfig struct {
 
 const (
 	replayed      = "replay" // name of the source
-	approachPace  = 0.1      // relative to the joints' velocity limits, on the way to the episode's first position
+	approachPace  = 0.1      // share of the joints' velocity limits, on the way to the episode's first position
 	approachReach = 3.0      // robot units; a smaller distance counts as reached
 	approachExtra = 5 * time.Second
 	stillLimit    = 10 * time.Second // time for which a joint may be silent or held before the replay ends
@@ -48,13 +48,13 @@ type replay struct {
 	speed   float64
 	other   bool // ReplayConfig.OtherCalibration
 	episode recordedEpisode
-	catchUp []float32 // each joint's travel per tick while its goal trails the episode's goal
+	catchUp []float32 // robot units per tick that a joint may travel while its goal trails the episode's goal
 
 	// Owner: tick thread.
 	place    float64   // position in the episode, in ticks
 	row      []float32 // the episode's row at place
 	before   []float32 // the row of the previous tick
-	bounded  []float32 // row, limited to the recorded travel from the current goals
+	bounded  []float32 // row, with the travel of each goal in this tick limited by bound
 	approach bool
 	giveUp   rt.Instant  // deadline of the approach; 0: not started
 	stillAt  rt.Instant  // start of a joint's silence or hold; 0: all joints are driven
@@ -143,7 +143,7 @@ func (s *replay) identify(ctx context.Context, cfg *servo.ArmConfig, place *devi
 	return err
 }
 
-// steps returns the travel of each joint in a tick.
+// steps returns the maximum travel of each joint in a tick, in robot units.
 func (s *replay) steps() (all []float32) {
 	for _, arm := range s.arms {
 		all = append(all, follow.NewGate(arm.Arm(), s.period).Step...)
@@ -227,7 +227,7 @@ func (s *replay) watchStill(now rt.Instant, paused bool) {
 	if s.stillAt == 0 {
 		s.stillAt = now
 		s.approach = true
-		s.giveUp = 0 // afterwards the arm moves slowly to its goal
+		s.giveUp = 0 // the next approach sets its own deadline
 		s.silent.Reset(now)
 		s.held.Reset(now)
 	}
@@ -265,7 +265,7 @@ func (s *replay) follow(now rt.Instant) {
 		}
 		s.arm.DriveAt(now, s.row, approachPace)
 		copy(s.before, s.row)
-		s.approach = !there // from the next tick on
+		s.approach = !there // the episode goes on with the next tick
 		return
 	}
 	s.bound()

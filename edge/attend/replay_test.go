@@ -88,7 +88,7 @@ func TestARecordWithoutJoints(t *testing.T) {
 	rttest.Ends(t, rttest.Err(loaded(t, file, 1)), exit.Config, "names no joints")
 }
 
-// The rows of an episode are on its own clock. On a tick without an action the arm keeps its goal.
+// The rows of an episode begin with its first action. On a tick without an action the arm keeps its goal.
 func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	file := written(t, settings(so101(t)), 40, func(i int, m *record.Tick) {
 		switch {
@@ -220,7 +220,7 @@ type stage struct {
 
 func (s *stage) String() string { return s.said.String() }
 
-// arms counts the arms. Each arm has another id, because all arms share the state's folder.
+// arms counts the arms. Each arm has its own id, because all arms share the folder for the arms' state.
 var arms atomic.Int64
 
 func freshID() string { return fmt.Sprint("arm", arms.Add(1)) }
@@ -493,7 +493,7 @@ func TestABaseReplaysItsWay(t *testing.T) {
 		OnExit: "off",
 		Out:    said,
 	}})
-	if got := fastest.Load(); err != nil || got < 560 || got > 569 { // LeRobot's wheels for 0.05 m/s: 565
+	if got := fastest.Load(); err != nil || got < 560 || got > 569 { // the wheel velocities that LeRobot computes for 0.05 m/s: 565
 		t.Errorf("%v, a wheel at %d counts per second, want 565\n%s", err, got, said)
 	}
 	if slices.Contains(bus.TorqueEnabled(), true) {

@@ -26,9 +26,10 @@ type Live struct {
 type Summary struct {
 	drive.Status
 	drive.Totals
-	Leader   *drive.BusSummary   `json:"leader_bus,omitempty"`    // teleop: the leader's bus
-	Remote   *leader.RemoteStats `json:"remote_leader,omitempty"` // teleop: leaders on other machines
-	Replayed *Replayed           `json:"replayed,omitempty"`      // replay: what ran
+	Leader *drive.BusSummary `json:"leader_bus,omitempty"` // teleop: the leader's bus
+	// teleop: counts and times of the leaders on other machines
+	Remote   *leader.RemoteStats `json:"remote_leader,omitempty"`
+	Replayed *Replayed           `json:"replayed,omitempty"` // replay: what ran
 }
 
 // Replayed is the progress of a recorded episode.
@@ -36,9 +37,9 @@ type Replayed struct {
 	File    string  `json:"file"`    // name of the record
 	Episode uint32  `json:"episode"` // number of the episode
 	Speed   float64 `json:"speed"`   // ratio, --speed
-	Seconds float64 `json:"seconds"` // s, of the part that ran, at this speed
+	Seconds float64 `json:"seconds"` // s, length of the part that ran, at this speed
 	Whole   float64 `json:"whole_s"` // s, length of the episode at this speed
-	Done    bool    `json:"done"`    // it ran to its end
+	Done    bool    `json:"done"`    // the episode ran to its end
 }
 
 // status reads the counters of the run.
@@ -163,7 +164,7 @@ func (s *session) panel() *operator.Panel {
 		source = "keys drive this arm, and no policy"
 	case s.schedule == replayed:
 		source = "a recorded episode drives this arm, and no policy"
-		delete(actions, operator.Task) // its task is on record
+		delete(actions, operator.Task) // the record already holds the task of its episode
 		for _, word := range episode.Words {
 			delete(actions, word)
 		}

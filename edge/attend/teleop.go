@@ -22,14 +22,14 @@ type TeleopConfig struct {
 	Config
 	FPS         float64
 	Leader      device.Place // Teleop sets its Robot
-	LeaderRobot string       // name or file; empty: the follower's name with _leader
-	Net         zenoh.Config // of leaders on other machines
+	LeaderRobot string       // name or file of the leader's description; empty: the follower's name with _leader
+	Net         zenoh.Config // network of the leaders on other machines
 }
 
 const (
 	teleoperated = "teleop" // name of the source
 	stillGone    = 100 * time.Millisecond
-	joinLimit    = time.Minute // for the network of a leader on another machine
+	joinLimit    = time.Minute // maximum time to join the network of a leader on another machine
 )
 
 // teleop is a run with leader arms: the follower starts slowly, and holds while a leader or the
@@ -43,9 +43,9 @@ type teleop struct {
 	net   zenoh.Config
 
 	// Owner: tick thread.
-	lead   []float32    // the goals: the leader's positions, and a base's velocities
+	lead   []float32    // goals of the follower: the leader's positions, and the velocities of a base
 	base   []float32    // the velocities in lead
-	led    robot.Joints // the follower's joints that are driven
+	led    robot.Joints // the follower's joints that a leader or the keys drive
 	parts  []leadPart
 	silent robot.Joints // joints of the parts that hold because a leader is silent
 	quiet  robot.Joints // joints of the parts whose leaders are silent
@@ -58,8 +58,8 @@ type leadPart struct {
 	joints robot.Joints   // the follower's
 	lead   []float32      // its joints
 	seen   rt.Instant     // newest complete reading
-	held   robot.Joints   // its joints that do not lead
-	far    *leader.Remote // nil: it is at this machine
+	held   robot.Joints   // joints of the leader that do not lead now
+	far    *leader.Remote // leader on another machine; nil: the leader is at this machine
 
 	// At this machine.
 	arm     *hotplug.Arm
@@ -168,7 +168,7 @@ func (s *teleop) greet() {
 	s.greetBase()
 }
 
-// watch logs why no pose arrives.
+// watch logs the reason while no poses of the leaders on other machines arrive.
 func (s *teleop) watch() error {
 	last := ""
 	for !s.run.Ending().Load() {
@@ -214,7 +214,7 @@ func (s *teleop) read(t rt.Tick) {
 		p := &s.parts[i]
 		if p.far != nil {
 			s.take(p)
-		} else if why, _ := p.arm.Reconnected(); why != 0 { // the next Read has its positions
+		} else if why, _ := p.arm.Reconnected(); why != 0 { // the next Read returns the positions of the reopened arm
 			p.leading.Forget()
 			s.tell(p, was, event.LeaderBack, false)
 		}
@@ -233,10 +233,9 @@ func (s *teleop) read(t rt.Tick) {
 	}
 }
 
-// tell emits an event with the code in what, about a leader at this machine. With silent true it
-// does so only if the leader was silent in the previous tick, and with silent false only if the
-// leader was not. quiet has the joints whose leaders were silent in the previous tick. Method watch
-// reports leaders on other machines.
+// tell emits the event what about a leader at this machine, if the leader was silent in the previous tick (silent is
+// true) or was not silent (silent is false). quiet holds the joints whose leaders were silent in the previous tick.
+// Method watch reports leaders on other machines.
 //
 //rt:noalloc
 func (s *teleop) tell(p *leadPart, quiet robot.Joints, what event.Code, silent bool) {

@@ -211,7 +211,7 @@ func TestSlowStart(t *testing.T) {
 	last, began := int(f.raw[0].Load()), time.Now()
 	rttest.Eventually(t, "there", func() bool {
 		now := int(f.raw[0].Load())
-		// 250 degrees per second at the slew's 0.3 are 17 steps a tick; late ticks are skipped, not
+		// The limit of 250 degrees per second times the slew's 0.3 is 17 raw steps a tick. Late ticks are skipped, not
 		// made up for.
 		if now-last > 17*12 {
 			t.Errorf("the follower jumped from %d to %d", last, now)
@@ -286,7 +286,7 @@ func TestTeleopTickNoAlloc(t *testing.T) {
 	}
 }
 
-// ticksAllocateNothing arms the follower, measures ticks and takes the torque.
+// ticksAllocateNothing arms the follower, checks that its ticks allocate nothing, and switches the torque off.
 func ticksAllocateNothing(t *testing.T, s *session) {
 	t.Helper()
 	tick := func() {
@@ -385,7 +385,7 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	end()
 }
 
-// Goal: a second request for the end takes the torque where the arm is, without parking.
+// Goal: a second request for the end switches the torque off where the arm is, without parking.
 func TestHurriedTeleop(t *testing.T) {
 	cfg, _, follow, h, f := pair(t, "so101")
 	cfg.OnExit = "park"
@@ -395,7 +395,8 @@ func TestHurriedTeleop(t *testing.T) {
 	h.all(2300)
 	rttest.Eventually(t, "the arm follows", func() bool { return f.near(2300, 3) })
 	end()
-	if at := f.raw[0].Load(); at < 2250 || slices.Contains(follow.TorqueEnabled(), true) { // the pan does not sink
+	// the shoulder pan does not sink without torque
+	if at := f.raw[0].Load(); at < 2250 || slices.Contains(follow.TorqueEnabled(), true) {
 		t.Errorf("the arm is at %d, under torque: %v, want about 2300, limp", at, follow.TorqueEnabled())
 	}
 }

@@ -47,7 +47,7 @@ type Camera struct {
 	captured, dropped, torn, errors atomic.Uint64
 	same                            atomic.Uint64 // repeated pictures of a live camera
 	repeats                         repeats
-	repeatOutage                    outage                        // since the first of the repeated pictures
+	repeatOutage                    outage                        // repeated pictures
 	lost                            atomic.Bool                   // the last Grab failed
 	grabOutage                      outage                        // failed Grabs and torn pictures
 	baseline                        atomic.Pointer[camera.Counts] // the source's counts at the first frame; nil before
@@ -192,7 +192,7 @@ type Stats struct {
 	Captured  uint64        // passed on
 	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken pictures
 	Torn      uint64        // incomplete JPEG
-	Warned    uint64        // JPEG with stray bytes that was decoded here, used nevertheless
+	Warned    uint64        // JPEG with stray bytes that was decoded here and used nevertheless
 	Undecoded uint64        // JPEG with complete markers that did not decode; the previous picture was used
 	Repeated  uint64        // live camera: repetitions of earlier pictures; the newest new picture was used
 	Errors    uint64        // failed attempts to get a picture

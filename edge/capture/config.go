@@ -63,7 +63,7 @@ type Config struct {
 // Rect is a part of a picture, in pixels.
 type Rect struct{ W, H, X, Y int }
 
-// syntax is that of a --camera flag.
+// syntax is the form of the value of --camera, for messages.
 const syntax = "NAME=SOURCE[:WxH][@FPS][,option=value]..."
 
 var (
@@ -233,7 +233,7 @@ func (c *Config) setOption(key, value string) (reason string) {
 			return "want a duration, such as 200ms"
 		}
 	default:
-		// Only the driver can check a control's name.
+		// Any other word may name a control of the device, which only its driver knows.
 		if c.synthetic() || !word.MatchString(key) {
 			return "no such option: there are format, rotate, crop, send, quality, max-age and live, and for a " +
 				"device its controls, which edge-rt cameras lists"

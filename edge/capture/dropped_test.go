@@ -8,11 +8,11 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// gapCamera is a source that counts like a camera of the kernel.
+// gapCamera is a source with the counts of lost frames that a V4L2 camera has.
 type gapCamera struct {
 	frames []struct {
 		sequence uint64
-		counts   camera.Counts // total counts when that frame is passed on
+		counts   camera.Counts // counts since the start when that frame is passed on
 	}
 	next int
 	stop *atomic.Bool

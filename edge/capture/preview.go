@@ -31,7 +31,7 @@ type Preview struct {
 	Alone bool // no observations are sent: a requested picture is encoded at once
 
 	camera   *Camera
-	maxBytes int           // size of one picture to show
+	maxBytes int           // size of the buffer for one picture
 	encoder  *jpeg.Encoder // encodes raw pictures; nil: the pictures are JPEG. Guarded by mu
 
 	// Owner: the sender thread.

@@ -27,7 +27,7 @@ const (
 type repeats struct {
 	seed  maphash.Seed
 	live  bool
-	sums  [remembered]uint64 // of the last new pictures
+	sums  [remembered]uint64 // hashes of the last new pictures
 	known int                // number of new pictures so far
 	first rt.Instant         // instant of the newest new picture
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	sysfs           = "/sys"
-	maxAdapterBytes = 256 // of a serial number's file
+	maxAdapterBytes = 256 // maximum size of the file with a serial number
 	usbDepth        = 5   // number of folders to search from a device's node up to the USB device
 )
 

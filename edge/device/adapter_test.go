@@ -16,8 +16,8 @@ func ok(t *testing.T, err error) {
 	rttest.Do(t, err)
 }
 
-// adapters is a fake /sys with two USB adapters, ttyACM0 and ttyACM1, and a port without USB, and the
-// two arms at them, whose calibrations are the same.
+// adapters returns a fake /sys, and a function for the places of two arms with the same calibration. The fake /sys has
+// two USB adapters, ttyACM0 and ttyACM1, and a port without USB.
 func adapters(t *testing.T) (sys string, at func(left, right string) []Place) {
 	t.Helper()
 	sys, home := t.TempDir(), t.TempDir()
@@ -49,8 +49,8 @@ func adapters(t *testing.T) (sys string, at func(left, right string) []Place) {
 	}
 }
 
-// Two arms with the same calibration whose adapters are in each other's place are refused with the
-// right flags, by a run and by scan; new adapters, and ports without a serial number, are not.
+// If two arms with the same calibration have exchanged their adapters, a run and edge-rt scan refuse them, and print
+// the right flags. New adapters, and ports without a serial number, are not refused.
 func TestExchangedAdapters(t *testing.T) {
 	const left, right = "/dev/ttyACM0", "/dev/ttyACM1"
 	sys, at := adapters(t)

@@ -95,7 +95,7 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files files
-		taken string   // id of the file; empty: refused
+		taken string   // id of the chosen file; empty: the choice is refused
 		says  []string // parts of Taken or of the error
 	}{
 		{"the only file", files{"black": arm}, "black", []string{"black.json", "the only one"}},

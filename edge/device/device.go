@@ -88,7 +88,7 @@ func RealPath(port string) string {
 
 // Place is the port of one arm, with the name of its calibration.
 type Place struct {
-	Part        string // its name in a robot of several parts
+	Part        string // name of the part in a robot of several parts
 	Bus         string // serial port
 	Robot       robot.Robot
 	ID          string // name of the calibration file
@@ -202,7 +202,7 @@ func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	return arm, OpenError(err)
 }
 
-// OpenError gives an error of opening an arm, or its port, its exit code, except servo.ErrCanceled.
+// OpenError gives an error of opening an arm, or its port, its exit code, except for servo.ErrCanceled.
 func OpenError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, servo.ErrCanceled):

@@ -13,9 +13,9 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// ByPart is the value of a flag that every part of a robot has for itself, such as --bus: one plain
-// value for a robot of one arm, or PART=VALUE once for each part. An element may hold several
-// values, separated by commas or spaces, since a variable of the environment is one text.
+// ByPart is the value of a flag that the parts of a robot do not share, such as --bus: one plain value for a robot of
+// one arm, or PART=VALUE once for each part. An element may hold several values, separated by commas or spaces, because
+// an environment variable has only one text.
 type ByPart []string
 
 // ofPart matches the beginning of PART=VALUE, and nextPart the separator before the next one. A value
@@ -277,12 +277,12 @@ func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 	if len(places) == 1 {
 		return nil
 	}
-	fit := make([]uint32, len(places)) // parts whose calibration matches the motors, by port
+	fit := make([]uint32, len(places)) // for each port, the set of parts whose calibration matches its motors
 	for i, at := range places {
 		own, err := at.fits(at.Bus, clock)
 		if own {
 			fit[i] = 1 << i
-			continue // also if the motors match another calibration
+			continue // another calibration that matches, too, does not matter
 		}
 		for j, other := range places {
 			if j == i || err != nil && other.Robot.Flag() == at.Robot.Flag() {

@@ -25,12 +25,13 @@ const (
 // slow only on a busy machine, so for it the check only warns.
 type BusCheck struct {
 	Period    time.Duration
-	At        string // rate of the ticks, such as 30 ticks per second
+	At        string // rate of the ticks, for messages, such as 30 ticks per second
 	Cure      string // advice for a slow bus, after the advice about the adapter's latency timer
 	Simulated bool
 	Log       *slog.Logger
 
-	// Rest waits, or returns an error that ends the start. nil: lost replies are tolerated.
+	// Rest waits between two measurements; its error ends the start. nil: the bus is not measured again, and lost
+	// replies are tolerated.
 	Rest func(context.Context, time.Duration) error
 }
 
@@ -69,7 +70,7 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 	}
 	busy := func(m servo.Measurement) bool { return m.P99 > limit && m.P50 <= limit }
 	for again := 0; again < retries && !c.Simulated && c.Rest != nil && (losses(all) != nil || busy(all)); again++ {
-		// A motor that is silent for a moment looks like a bad cable, and a machine that boots like a slow bus.
+		// A motor that is silent for a moment is no bad cable, and a machine that is still booting has no slow bus.
 		if err := c.Rest(ctx, retryPause); err != nil {
 			return err
 		}

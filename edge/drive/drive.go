@@ -1,11 +1,10 @@
-// Package drive runs a follower arm on a tick, for every source of its motion: a policy (package
-// edge), a leader arm and a recorded episode (package attend). A Run owns the loop,
-// the threads beside the tick, the requests to end, the arm's phases, and the way in which the arm
-// is let go or held at the end.
+// Package drive runs a follower arm on a tick, for every source of its motion: a policy (package edge), a leader arm
+// and a recorded episode (package attend). A Run owns the loop, the threads beside the tick, the requests to end, the
+// arm's phases, and the way in which the arm is released or held at the end.
 //
 //	Go     starts the threads beside the tick
 //	Loop   ticks until the end; each tick calls Step, and drives the arm if Step returns true
-//	LetGo  takes the torque, or holds the arm, before anything that may take long
+//	LetGo  switches the torque off, or holds the arm, before anything that may take long
 //	Join   ends the threads
 //
 // All methods may be called from any thread, except where their comments name another owner.
@@ -35,7 +34,7 @@ var ErrStuck = fmt.Errorf("a thread did not end within %v of the arm: a camera o
 
 const (
 	stuckLimit = 5 * time.Second
-	leaveLimit = follow.ParkLimit + 2*time.Second // for the parking, before the tick is stopped
+	leaveLimit = follow.ParkLimit + 2*time.Second // time for the parking, before the tick is stopped
 
 	// Housekeeping is the interval at which Loop calls look.
 	Housekeeping = 20 * time.Millisecond
@@ -59,7 +58,7 @@ type Config struct {
 	// Held is called when the arm stays under torque, with the command that lets it go.
 	Held func(next string)
 
-	// ArmError may give an error of arming an exit code; nil: such errors have one.
+	// ArmError adds an exit code to an error of arming; nil: the error has its exit code already.
 	ArmError func(error) error
 }
 
@@ -75,8 +74,8 @@ type Run struct {
 	touched atomic.Bool   // torque may be on
 	leave   atomic.Bool   // end the run as --on-exit selects
 	cause   atomic.Uint32 // first Cause of Leave other than Itself
-	limp    atomic.Bool   // take the torque without parking, whatever --on-exit selects
-	hurry   atomic.Bool   // do not park, and do not repeat an attempt to take the torque
+	limp    atomic.Bool   // switch the torque off without parking, whatever --on-exit selects
+	hurry   atomic.Bool   // do not park, and do not repeat a failed attempt to switch the torque off
 	stop    atomic.Bool   // the tick has ended, or ends now
 	ending  atomic.Bool   // the threads beside the tick must end
 	failed  atomic.Pointer[error]
@@ -87,7 +86,7 @@ type Run struct {
 	steal time.Duration // CPU time that the host had stolen until began
 	held  bool
 	stuck bool
-	off   error // the torque may still be on
+	off   error // error of switching the torque off, which may still be on; nil: no error
 }
 
 // New returns a run that has not started.
@@ -153,7 +152,7 @@ func (r *Run) Hurry() { r.hurry.Store(true) }
 //rt:noalloc
 func (r *Run) Hurried() bool { return r.hurry.Load() || r.limp.Load() }
 
-// Release takes the arm's torque where the arm is, whatever --on-exit selects.
+// Release switches the arm's torque off where the arm is, whatever --on-exit selects.
 func (r *Run) Release() {
 	r.limp.Store(true)
 	r.Leave(Operator)
@@ -327,9 +326,9 @@ func (r *Run) Check() {
 	}
 }
 
-// LetGo takes the arm's torque. It holds the arm instead if --on-exit is hold, nobody has called
-// Release, and exit.Held has the code of the run's error. That error is ticked, the result of Loop,
-// or, if ticked is nil, the result of Failed.
+// LetGo switches the arm's torque off. It holds the arm instead if --on-exit is hold, nobody has called Release, and
+// exit.Held has the code of the run's error. That error is ticked, the result of Loop, or, if ticked is nil, the result
+// of Failed.
 func (r *Run) LetGo(ticked error) {
 	if ticked == nil {
 		ticked = r.Failed()
@@ -381,9 +380,9 @@ func (r *Run) Outcome(verdict error) error {
 	return exit.With(exit.Of(verdict), errors.Join(verdict, r.off))
 }
 
-// Aside joins end, a run's error, with other, an error that does not concern the arm, such as the
-// error of a file. other turns a clean end into a failure, unless the arm is held: exit code 1
-// would let the arm fall.
+// Aside joins end, a run's error, with other, an error that does not concern the arm, such as the error of a file.
+// other turns a clean end into a failure, unless the arm is held: after exit code 1 the systemd unit switches the
+// torque off, and the arm would fall.
 func (r *Run) Aside(end, other error) error {
 	switch {
 	case other == nil:

@@ -28,7 +28,7 @@ type driven struct {
 	arm    *follow.Parts
 	out    *rttest.Output
 	ready  bool
-	before func() // in each tick on which the arm is driven
+	before func() // called in each tick on which the arm is driven
 }
 
 func newDriven(t *testing.T, onExit string) *driven {

@@ -16,7 +16,7 @@ type Metered struct {
 	Hottest, Lowest float64  // degrees Celsius of the hottest motor, volts of the lowest supply; 0: not read yet
 }
 
-// AddMetrics adds the metrics of every run, policy or not, to a set. read is called once a scrape.
+// AddMetrics adds the metrics of every run, policy or not, to a set. read is called once per scrape.
 func (r *Run) AddMetrics(set *metric.Set, read func() Metered) {
 	var m Metered
 	set.Update(func() { m = read() })

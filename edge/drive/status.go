@@ -67,7 +67,7 @@ type Joint struct {
 	Goal   float64 `json:"goal"`   // unit of the joint, goal
 	Stale  bool    `json:"stale"`  // no reply in this tick
 	Frozen bool    `json:"frozen"` // silent for so long that it keeps its goal
-	// not driven, or only to relieve it: its motor complains, has restarted or was let go
+	// not driven, or only to relieve its motor, because the motor complains, has restarted or is limp
 	Held       bool   `json:"held"`
 	Conditions string `json:"life"`                // state of the joint, as docs/control.md explains
 	Why        string `json:"why"`                 // reason for the goals that it gets
@@ -83,7 +83,7 @@ type Totals struct {
 	Frames       map[string]Frames `json:"frames"`          // [camera]
 	Exit         Ending            `json:"exit"`
 	Record       *record.Stats     `json:"record,omitempty"` // absent with --record off
-	// ticks on which no joint was driven, because the motors complained or were let go
+	// ticks on which no joint was driven, because the motors complained or were limp
 	HeldAll uint64 `json:"ticks_all_held"`
 	// [joint] the last complaint about heat or supply, such as supply: 12.4 V
 	Complaints map[string]string `json:"complaints,omitempty"`
@@ -188,5 +188,5 @@ type Frames struct {
 // Granted reports whether the kernel gave the tick its real-time priority.
 type Granted struct {
 	Granted bool   `json:"granted"` // the tick had real-time priority
-	Why     string `json:"why"`     // why it had not, and which limit to raise
+	Why     string `json:"why"`     // if not: the reason, and the limit to raise
 }

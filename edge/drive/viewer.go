@@ -18,7 +18,7 @@ const tickGrace = 2 * time.Second
 type Viewer struct {
 	names, units []string
 	ticks        *rt.Latest[view]
-	mu           sync.Mutex // held by the reader of ticks
+	mu           sync.Mutex // serializes the readers of ticks
 }
 
 // view is the newest tick.

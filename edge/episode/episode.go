@@ -1,6 +1,6 @@
-// Package episode cuts the record of an arm into episodes, for a dataset. The record has the
-// beginning and the end of each episode with an outcome. A person or a time limit ends an episode.
-// The words and keys are those of LeRobot's recorder (docs/recording.md).
+// Package episode cuts the record of an arm into episodes, for a dataset. The record holds the beginning of each
+// episode, and its end with an outcome. A person or a time limit ends an episode. The words and keys are those of
+// LeRobot's recorder (docs/recording.md).
 package episode
 
 import (
@@ -21,10 +21,10 @@ const Start = "start"
 // Words are all words of edge-rt ctl about episodes. Those after Start are outcomes.
 var Words = []string{Start, record.Success, record.Failure, record.Discard, record.Rerecord}
 
-// Attempts to begin the next episode.
+// Times of the attempts to begin the next episode.
 const (
 	retryEvery = time.Second      // between two attempts
-	warnAfter  = 10 * time.Second // of failed attempts, before the first warning
+	warnAfter  = 10 * time.Second // time of failed attempts before the first warning
 	warnEvery  = 10 * time.Minute // between further warnings
 )
 
@@ -33,7 +33,7 @@ type Robot interface {
 	// NotReady returns the reason why no episode can begin now; empty if an episode can begin.
 	NotReady() string
 
-	// Begin makes the arm start its task anew; a nonempty task replaces the task.
+	// Begin makes the arm start its task anew; a nonempty task replaces the current task.
 	Begin(ctx context.Context, task string) error
 
 	// Rest makes the arm hold still until the next Begin, unless a person moves it.
@@ -77,7 +77,7 @@ type Episodes struct {
 	length, reset time.Duration // 0: no limit
 
 	mu      sync.Mutex // guards the fields below
-	status  Status     // without Wanted, Seconds, Left and Open
+	status  Status     // all fields except those that Status computes: Wanted, Seconds, Left and Open
 	since   rt.Instant // of the phase
 	until   rt.Instant // end of the phase; 0: no limit
 	retryAt rt.Instant
@@ -87,7 +87,7 @@ type Episodes struct {
 	messages, pictures uint64 // losses before the newest episode
 	failing            string // reason why the recorder cannot write now
 	ended              bool   // the process is ending
-	corrects           bool   // a person has the arm
+	corrects           bool   // a person has taken the arm over
 }
 
 // New returns the episodes of a plan; Plan.Check must have accepted it.

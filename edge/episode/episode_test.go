@@ -113,7 +113,7 @@ func TestScheduledEpisodes(t *testing.T) {
 		t.Fatalf("%+v, want it to wait for torque", st)
 	}
 	s.arm.notReady = ""
-	s.after(2 * time.Second) // begins at 4 or 5 s
+	s.after(2 * time.Second) // the episode begins at 4 or 5 s
 	if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Waits != "" || st.Left < 28 || st.Left > 30 {
 		t.Fatalf("%+v, want episode 1", st)
 	}
@@ -241,7 +241,7 @@ func TestSentry(t *testing.T) {
 	}
 }
 
-// If the next episode cannot begin, sentry's current one continues, in whichever way the arm refuses. A
+// If the next episode cannot begin, sentry's current episode continues, for every reason of the arm's refusal. A
 // person's request for another task does not end the recording.
 func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 	for _, tt := range []struct {
@@ -304,7 +304,7 @@ func TestAnEpisodeThatCannotBeginIsReported(t *testing.T) {
 	}
 }
 
-// DAgger's episodes are the corrections. The arm gets no calls, since the person has it.
+// DAgger's episodes are the corrections. Episodes does not call the arm's methods, because a person drives the arm.
 func TestCorrections(t *testing.T) {
 	s := newStand(t, Plan{Strategy: DAgger, Leader: true, Count: 2})
 	for _, has := range []bool{false, true, true, false, false, true} {

@@ -23,8 +23,8 @@ const (
 	// A: number of silent joints; B: joints of the part. For a robot of one part, the joints of the
 	// part are 0, also in BusBack and TorqueOn.
 	BusLost
-	// A: hotplug.Cause | the part's joints << CauseBits; B: the joints whose motors have restarted, one
-	// bit each, << 1 | 1 when the arm waits for an operator
+	// A: hotplug.Cause | joints of the part << CauseBits; B: joints whose motors have restarted << 1 | 1 if the arm
+	// waits for an operator
 	BusBack
 	JointFrozen     // A: the joints that have become silent, one bit each
 	JointHeld       // A: joints, here and in the next five codes; B: Complaint of the motor
@@ -38,11 +38,10 @@ const (
 	// leader moves to the follower, 3 a person drives
 	PhaseChanged
 	LeaderPushed // with --takeover push
-	LeaderSilent // while it leads. A: the joints of its part, 0: all; B: 1 in a policy's run
+	LeaderSilent // silent while it leads. A: joints of its part, 0: all joints; B: 1 in a policy's run
 	LeaderBack   //
 
-	// The next codes are only on record. Other threads than the tick's note them, each with its own
-	// text.
+	// The next codes occur in records only. Threads other than the tick's write them, each with its own text.
 	LinkUp         // the connection to the server or router is open
 	LinkDown       // the connection is closed, or cannot be opened. A: Why
 	SessionLost    // A: Loss
@@ -56,8 +55,8 @@ const (
 	Operated       // A: Word; B: 1 for a refused command
 	Ended          // end of the run. A: exit code; B: Lack
 
-	// The tick emits the next codes, except where the link is named. Earlier records use the
-	// numbers above, so new codes are appended.
+	// The tick emits the next codes, except those from the link. They follow at the end, because earlier records use
+	// the numbers above.
 	LeaderHeld  // during a correction. A: the leader's joints that do not lead; B: leader.Cause
 	LeaderLeads // A: the leader's joints that lead again
 	// the bundle drives this arm for the first time. A: ms of slow driving; B: permitted % of the
@@ -193,7 +192,7 @@ const (
 	WordTask
 	WordSave
 
-	// Earlier records have WordOther for these.
+	// Earlier records have WordOther for the words below.
 	WordCorrect
 	WordStart
 	WordSuccess

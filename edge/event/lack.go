@@ -38,8 +38,8 @@ const (
 	maxGap    = time.Second // maximum time that counts between two ticks; the state in a longer gap is unknown
 )
 
-// Lacks measures the duration of each lack since the last chunk. The state of the last tick alone
-// does not explain an end that took a minute. Owner: one thread.
+// Lacks measures the duration of each lack since the last chunk. A run that gives up after a minute may have lacked
+// something else for most of that time than on its last tick. Owner: one thread.
 type Lacks struct {
 	at     rt.Instant // instant of the newest tick; 0: no tick since Reset
 	lasted [numLacks]time.Duration
@@ -51,7 +51,7 @@ type Lacks struct {
 //rt:noalloc
 func (l *Lacks) Reset(now rt.Instant) { *l = Lacks{at: now} }
 
-// Lacking is the state of one tick.
+// Lacking holds the lacks of one tick.
 type Lacking struct {
 	Joints   robot.Joints // silent joints
 	Bus      bool         // because of silent joints the tick sends no request

@@ -13,7 +13,8 @@ import (
 
 // Limits of a wheel that does not follow its goal velocity.
 const (
-	baseLost     = 2   // ticks in a row with a wheel without permission that stop the base: one reply may be lost
+	// ticks in a row on which a wheel has no permission, before the base stops: one lost reply does not stop it
+	baseLost     = 2
 	wheelTurns   = 200 // counts per second; a slower goal does not show whether a wheel turns
 	wheelStands  = 0.1 // share of its goal below which a wheel counts as not turning
 	wheelStrays  = 0.4 // share of its goal by which the velocity of a wheel may differ while the wheel grips
@@ -50,8 +51,8 @@ func (f *Follower) stopBase() {
 	}
 }
 
-// zeroBase makes the goals of a base 0 and returns its wheels that may be under torque. A limp wheel
-// gets no goal, which would switch its torque on.
+// zeroBase makes the goals of a base 0 and returns its wheels that may be under torque. A limp wheel gets no goal,
+// because a goal would switch its torque on.
 //
 //rt:noalloc
 func (f *Follower) zeroBase() (joints robot.Joints) {

@@ -26,11 +26,11 @@ import (
 type Core struct {
 	Schedule chunk.Discipline
 	Stages   *smoothing.Chain
-	Gate     *Gate         // used for the preview: limits the goals after the stages; nil: no gate
+	Gate     *Gate         // limits the goals after the stages, in the preview only; nil: no limits
 	MaxAge   time.Duration // older actions never run; 0: no limit
 
-	ticks int  // since the discipline's last tick
-	idle  bool // no observation could leave on that tick
+	ticks int  // arm ticks since the discipline's last tick
+	idle  bool // no observation could leave on the discipline's last tick
 }
 
 // Action is the action of one tick.

@@ -29,7 +29,7 @@ func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
 	caught := f.slow.active && now >= f.slow.until && f.caughtUp(action)
 	f.move(action, pace)
 	if caught {
-		f.slow.active = false // from the next tick on
+		f.slow.active = false // the slow start ends with the next tick
 	}
 }
 
@@ -98,7 +98,7 @@ func (f *Follower) move(action []float32, pace float32) {
 	if f.silence.bus {
 		return
 	}
-	if f.suspension.Passed() > 0 { // since the read: the joints may be anywhere
+	if f.suspension.Passed() > 0 { // the machine was suspended since the read: the joints may be anywhere
 		f.bus.Recheck()
 		f.slow.active = true
 		return
@@ -212,11 +212,11 @@ func (f *Follower) returnStep() (there bool) {
 	if !f.parking.known {
 		return true
 	}
-	f.zeroBase() // at once, and not within its acceleration
+	f.zeroBase() // the base stops at once, regardless of its acceleration limit
 	f.move(f.parking.place, parkSpeed)
 	there = true
 	for j := range f.Goal {
-		// the other joints stay where they are
+		// a joint that may not be driven stays where it is
 		driven := !f.gate.Wheels.Has(j) && f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque
 		if driven && math.Abs(float64(f.parking.place[j]-f.Place[j])) > parkTolerance {
 			there = false

@@ -40,7 +40,7 @@ type Bus interface {
 	Goals(dst []float32)  // as set by arming
 	Write(goal []float32, joints robot.Joints)
 	ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error)
-	Reconnected() (why hotplug.Cause, restarted robot.Joints) // once after an absence of the arm
+	Reconnected() (why hotplug.Cause, restarted robot.Joints) // returns a cause once after each absence of the arm
 	Reactions() servo.Reactions
 	DisableTorque(joints robot.Joints)
 	Recheck()                   // makes the next reads compare every motor with its expected values, as after a silence
@@ -48,14 +48,14 @@ type Bus interface {
 	GoalMismatch() robot.Joints // joints whose motors hold another goal than the last one sent, each returned once
 	Complaint(joint int) (fault servo.Fault, value int)
 	Effort(joint int, since rt.Instant) float64
-	Push(joint int, since rt.Instant) (way float32, known bool) // direction in which its motor pushes
+	Push(joint int, since rt.Instant) (way float32, known bool) // direction in which the joint's motor pushes
 	RenewTorque(joints robot.Joints)
 	Prioritize(joints robot.Joints)
 	OutOfRange() robot.Joints
 	MovedWhileArming() robot.Joints // limp joints that move during the arming
 	Rescue() error
 	EndRescue() error
-	BusWait() rt.Wait                    // since the last Read began
+	BusWait() rt.Wait                    // time spent waiting for the bus since the last Read began
 	Wheel(joint int) (goal, present int) // goal and present velocity of a base's wheel, in counts per second
 	BusWatchdogFired() bool              // the motors have stopped by themselves and must be armed again
 	Fatal() error                        // reason why the run must end; nil: the run may go on
@@ -202,8 +202,8 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	}
 }
 
-// Reserve returns the part of a period that must remain after the joints are read. OpenArm refuses rates at which
-// reading takes longer than the rest of the period.
+// Reserve returns the part of a period that must remain after the joints are read. A bus that drive.BusCheck accepts
+// can be read in the rest of the period.
 func Reserve(period time.Duration) time.Duration {
 	const most, share = 3 * time.Millisecond, 0.4
 	return min(most, time.Duration(share*float64(period)))

@@ -14,7 +14,7 @@ const (
 	Overloaded
 	EncoderFault  // its motor reports an encoder fault
 	Restarted     // its motor has restarted, and no operator has resumed the run since
-	Limp          // its torque was taken for the rest of the run
+	Limp          // its torque was switched off for the rest of the run
 	numConditions = 1 << 8
 )
 
@@ -31,8 +31,8 @@ func (c Condition) String() string {
 	return strings.Join(names, " ")
 }
 
-// permission is the set of commands that a joint may get. Each permission includes the permissions before it. Only
-// mayArm is not part of the two permissions after it: a joint gets these permissions by being armed.
+// permission is the set of commands that a joint may get. Each permission includes those before it, except that
+// mayRelieve and mayGoal do not include mayArm: a joint with one of them is already armed.
 type permission uint8
 
 const (
@@ -68,7 +68,7 @@ var rules = [...]rule{
 
 type jointEvent uint8
 
-// The events. The table effects describes them.
+// The events of a joint. The table effects has the effect of each event.
 const (
 	noReply jointEvent = iota
 	replied

@@ -12,7 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables into docs/lab/modes.md anew")
 
-// reachable returns every set of conditions that events other than without can produce from the set from.
+// reachable returns the sets of conditions that a joint with the conditions from can get by any events except the event
+// without.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
 	seen := map[Condition]bool{from: true}
 	for queue := []Condition{from}; len(queue) > 0; queue = queue[1:] {

@@ -171,8 +171,7 @@ func TestAWrongPositionOnTheWay(t *testing.T) {
 	a.clean()
 }
 
-// Goal: a wrong position in any tick of arming, on servos that take torque with a goal, moves
-// nothing.
+// Goal: a wrong position in any tick of arming, on servos that switch torque on when they get a goal, moves nothing.
 func TestAWrongPositionWhileArming(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

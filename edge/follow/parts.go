@@ -28,15 +28,15 @@ type Parts struct {
 	Phase Phase     // earliest phase of a part; Armed when one part is armed and the parts are apart
 
 	parts   []*Follower
-	names   []string // of the parts, for errors
+	names   []string // names of the parts, for errors
 	apart   bool
 	gate    *Gate // limits of all joints
 	overlap *rt.Overlap
 	cycle   *rt.Hist
 	clock   rt.Clock
-	holding bool // together: no part may move
+	holding bool // the parts are together, and one of them cannot be driven: no part may move
 
-	// of the tick, for the coroutines of overlap
+	// arguments of this tick's reads, for the coroutines of overlap
 	tick     rt.Tick
 	deadline rt.Instant
 }
@@ -148,7 +148,7 @@ func (p *Parts) ReadBy(t rt.Tick, deadline rt.Instant) {
 	was := p.holding
 	p.holding = !p.apart && p.stopped()
 	if was && !p.holding {
-		p.StartSlowly(t.Woke) // the policy's actions went on meanwhile
+		p.StartSlowly(t.Woke) // the schedule has run on meanwhile, so the arm is behind its actions
 	}
 	p.findPhase()
 }
@@ -373,8 +373,8 @@ func (p *Parts) StopBase() {
 	}
 }
 
-// BaseTroubles returns how often a wheel of a base has stalled, and how often one turned at another
-// velocity than its goal. ok is false without a base. Owner: the caller of drive.Run.Loop, after it.
+// BaseTroubles returns how often a wheel of a base has stalled, and how often one turned at another velocity than its
+// goal. ok is false without a base. Owner: the caller of drive.Run.Loop, after Loop has returned.
 func (p *Parts) BaseTroubles() (stalls, slips uint64, ok bool) {
 	for _, f := range p.parts {
 		stalls += f.base.stallCount
@@ -475,7 +475,7 @@ func (p *Parts) Frozen() robot.Joints { return p.joints((*Follower).frozen) }
 //rt:noalloc
 func (p *Parts) Held() robot.Joints { return p.joints((*Follower).held) }
 
-// joints returns the union of the sets that of returns for the parts, as joints of the robot.
+// joints calls of for each part, and returns the union of the sets as joints of the robot.
 //
 //rt:noalloc
 func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {

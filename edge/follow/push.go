@@ -16,12 +16,12 @@ import (
 type push struct {
 	way   float32    // above 0: towards higher values; 0: not known
 	since rt.Instant // when the overload began, or was taken off
-	read  bool       // way is from its motor's load, and read in each tick, since a motion causes a load, too
+	read  bool       // way is from the motor's load; it is read again in each tick, since a motion causes a load, too
 	idle  bool       // its motor has no load: it does not push
 }
 
 const (
-	pushLeast  = 1.0 // robot units between goal and place from which their difference shows the direction
+	pushLeast  = 1.0 // robot units: a larger difference between goal and place shows the direction
 	reliefPast = 3.0 // robot units by which a goal may pass an overloaded joint, which may be wedged
 )
 

@@ -48,7 +48,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 			}
 		}
 		if f.Phase == Armed && f.may[j] == mayArm {
-			f.Phase = Arming // it could not be armed with the others
+			f.Phase = Arming // this joint could not be armed with the others
 		}
 	}
 	f.unload(t.Woke)
@@ -112,7 +112,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 		resumed = ^robot.Joints(0)
 	}
 	if f.driving() && resumed != 0 {
-		f.startSlowly(now) // from the goals that the motors have kept
+		f.startSlowly(now) // the joints go on from the goals that the motors have kept
 	}
 	f.settle(now)
 	s.bus = silent

@@ -49,7 +49,7 @@ func TestRescueWithALimpJoint(t *testing.T) {
 	t.Error("rescuing for ever a joint that has no torque")
 }
 
-// Goal: a suspension between the loop's measurement and the read is not lost.
+// Goal: a suspension after the loop has read the clocks, but before the joints are read, is noticed.
 func TestSuspendBeforeRead(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	r := armed(t, func(c *Config) { c.Clock = clock })
@@ -76,7 +76,7 @@ func TestPostponeOfAnArmedArm(t *testing.T) {
 	}
 }
 
-// Goal: when a blind joint recovers, the gripper keeps its grip.
+// Goal: when another joint recovers from an encoder fault, the gripper keeps its grip.
 func TestRearmDropsTheGrip(t *testing.T) {
 	r := newRig(nil)
 	r.bus.says.Encoder = 1
@@ -109,7 +109,7 @@ func TestOutsideIsUntouched(t *testing.T) {
 	}
 }
 
-// Goal: while a restarted joint is also blind, the other joints are not armed.
+// Goal: while a restarted joint also has an encoder fault, the other joints are not armed.
 func TestRestartedAndBlind(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.back = hotplug.Restarted
@@ -129,7 +129,7 @@ func TestSlowEnds(t *testing.T) {
 	r := newRig(func(c *Config) { c.Safety.Slew = 0.3 })
 	r.StartArming()
 	r.ticks(t, 3, 5, 50)
-	// closed loop: the action is 0.9 (of 2) beyond the place, to and fro
+	// Closed loop: each action is 0.9 ahead of the measured place. The limit is 2 a tick.
 	dir := float32(1)
 	for range 2000 {
 		if r.bus.at[0] > 80 {

@@ -71,7 +71,7 @@ func TestArmingOnALossyBus(t *testing.T) {
 	}
 }
 
-// Goal: Follower.Goal is the place of a joint that is not driven, as its comment specifies.
+// Goal: the Goal of a joint that is not driven is its place, as the comment of Follower.Goal specifies.
 func TestGoalOfALimpJoint(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })

@@ -23,7 +23,7 @@ import (
 
 const (
 	simPeriod   = 20 * time.Millisecond
-	simPatience = 30 * time.Second // only a broken test waits so long
+	simPatience = 30 * time.Second // a test waits as long as this only if it fails
 )
 
 // simArm is a Follower on simulated motors and a referee. Where real motors differ, the simulated ones behave in the
@@ -41,7 +41,7 @@ type simArm struct {
 	begins  bool // chunks of a policy arrive
 }
 
-// newSimArm opens an SO-101 with its joints in the middle.
+// newSimArm opens an SO-101 with its joints in the middle of their ranges.
 func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *Config)) *simArm {
 	t.Helper()
 	rttest.RealTime(t) // the simulated motors run in real time, by which silences and stalls are judged
@@ -201,8 +201,8 @@ func within(a, b []float32, reach float32) bool {
 }
 
 // Goal: when the supply goes off, the arm sags and the supply returns, no joint moves until an operator resumes the
-// run. Then the motion begins at the arm's place. The documents disagree on whether a goal write takes torque, and on
-// whether servos boot with torque.
+// run. Then the motion begins at the arm's place. The documents disagree on whether writing a goal switches torque on,
+// and on whether servos boot with torque.
 func TestPowerBlip(t *testing.T) {
 	t.Parallel()
 	for _, goalTakes := range []bool{true, false} {

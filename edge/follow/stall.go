@@ -11,8 +11,8 @@ import (
 
 // A joint stalls when its effort is high, it is far from its goal, and it does not move for Safety.StallFor.
 const (
-	stallEffort = 0.8 // share of its motor's limits
-	stallOff    = 3.0 // robot units from its goal
+	stallEffort = 0.8 // effort, as a share of the motor's limits
+	stallOff    = 3.0 // distance to the goal, in robot units
 	stallTravel = 1.0 // robot units; a smaller travel is not a motion
 )
 
@@ -68,7 +68,8 @@ func (f *Follower) stallBegins(now rt.Instant, joints robot.Joints) {
 	case robot.Limp:
 		for j := range f.joints {
 			if joints.Has(j) {
-				f.joints[j] = f.joints[j].after(torqueTaken) // before this tick's goals are sent
+				// before this tick's goals are sent, so that the joint gets no goal
+				f.joints[j] = f.joints[j].after(torqueTaken)
 			}
 		}
 		f.bus.DisableTorque(joints)

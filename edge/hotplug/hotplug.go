@@ -66,12 +66,12 @@ type Arm struct {
 	// Any thread.
 	current       atomic.Pointer[servo.Arm]   // arm
 	away          atomic.Bool                 // KeepOpen must open the arm
-	restartedInit robot.Joints                // joints found restarted by attempts to open; read with fresh
-	fresh         atomic.Pointer[servo.Arm]   // open, for the tick to adopt
-	retired       atomic.Pointer[servo.Stats] // sum over the previous arms
-	openErr       atomic.Pointer[error]       // of the last attempt; nil after a success
+	restartedInit robot.Joints                // joints that attempts to open found restarted; read together with fresh
+	fresh         atomic.Pointer[servo.Arm]   // newly opened arm for the tick to adopt; nil: there is no such arm
+	retired       atomic.Pointer[servo.Stats] // summed counters of the previous arms
+	openErr       atomic.Pointer[error]       // error of the last attempt to open; nil after a success
 
-	closing atomic.Bool // no arm is opened any more
+	closing atomic.Bool // no arm may be opened any more
 	openMu  sync.Mutex  // held while a port is opened, or closed for good
 	closed  bool        // guarded by openMu
 }
@@ -104,7 +104,7 @@ func (a *Arm) Path() string { return a.cfg.Path }
 // a later call must pass the same period.
 func (a *Arm) SetPeriod(period time.Duration) {
 	if period == a.period {
-		return // KeepOpen may be reading it
+		return // KeepOpen may be reading a.period
 	}
 	a.period = period
 	a.arm.SetPeriod(period)
@@ -357,10 +357,10 @@ func (a *Arm) reopen() bool {
 	if err == nil {
 		var m servo.Measurement
 		if m, err = arm.Measure(warmUpCycles); err == nil && m.Clean == 0 {
-			err = arm.CheckLosses(m) // it accepts a line that loses some replies
+			err = arm.CheckLosses(m) // CheckLosses accepts a line that loses some replies
 		}
 		if err == nil {
-			err = arm.HoldTriggers() // opening a leader takes the torque of its triggers
+			err = arm.HoldTriggers() // opening a leader switches the torque of its triggers off
 		}
 		if err != nil {
 			arm.Close()
@@ -397,7 +397,7 @@ func (a *Arm) probe() error {
 	return nil
 }
 
-// adapterAt is device.Adapter; tests have adapters of their own.
+// adapterAt is device.Adapter, except in tests.
 var adapterAt = device.Adapter
 
 // exchanged returns an error while the port leads to the adapter of another arm of the robot. After a fault of the hub

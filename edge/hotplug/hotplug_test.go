@@ -194,7 +194,7 @@ func TestExchangedAdapters(t *testing.T) {
 	until(t, p, "a line of the log", func(robot.Joints) bool {
 		return strings.Contains(log.String(), "serial number B")
 	})
-	for _, number := range []string{"C", "A"} { // a spare one, and its own
+	for _, number := range []string{"C", "A"} { // a spare adapter, and the arm's own
 		plug(number)
 		until(t, p, "back", func(robot.Joints) bool { return !p.Away() })
 		rttest.Do(t, bus.Unplug())

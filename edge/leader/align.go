@@ -13,7 +13,7 @@ import (
 // Limits of the alignment of an actuated leader. The motion is slow, since the leader may meet a hand.
 const (
 	alignPace  = 0.12             // share of its velocity limit: 30 degrees a second
-	alignLimit = 15 * time.Second // half a turn takes less
+	alignLimit = 15 * time.Second // longest duration of an alignment; half a turn takes less
 	// permitted offset from the follower, in robot units: the leader sags under its weight; the follower moves by the
 	// offset, slowly
 	alignNear  = 8.0
@@ -134,8 +134,8 @@ func (l *Leader) fail(why error) {
 	l.endAlignment(Failed)
 }
 
-// endAlignment ends the alignment, with end as the leader's state. The next cycle takes the leader's torque. The pose
-// stays Stiff until the motors confirm.
+// endAlignment ends the alignment, with end as the leader's state. From the next cycle on, relax switches the leader's
+// torque off. The pose stays Stiff until the motors confirm.
 func (l *Leader) endAlignment(end State) {
 	l.align, l.state = nil, end
 	l.leading.Forget()

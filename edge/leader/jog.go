@@ -119,7 +119,7 @@ func (g *Jog) Help() string {
 // pressed keys. Owner: the tick thread.
 type Jogged struct {
 	keys *Jog
-	step []float32 // of the follower's joints in one tick
+	step []float32 // largest travel of each follower joint in one tick
 	pose Pose
 }
 
@@ -146,5 +146,5 @@ func (j *Jogged) Want(now rt.Instant, _ uint32, _ bool, goal []float32) {
 	j.keys.Next(now, goal, j.step, j.pose.Joints[:len(j.keys.Names())])
 }
 
-// Actuated reports that no arm has to come to the follower.
+// Actuated returns false, because there is no arm to move to the follower's pose.
 func (*Jogged) Actuated() bool { return false }

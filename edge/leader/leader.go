@@ -21,10 +21,10 @@ import (
 const (
 	ReadEvery  = 10 * time.Millisecond // shortest interval of reads: a leader with a slow adapter is read less often
 	busShare   = 0.5                   // largest share of the interval that a read may take
-	slowest    = 50 * time.Millisecond // interval of reads; a slower bus is refused
+	slowest    = 50 * time.Millisecond // longest interval of reads; a slower bus is refused
 	relaxEvery = 100 * time.Millisecond
 	pushTravel = 10.0        // travel of a limp leader's joint that counts as a push, in robot units
-	pushWithin = time.Second // for pushTravel; a sinking leader is slower
+	pushWithin = time.Second // longest time for pushTravel; a leader that sinks is slower
 )
 
 // State is the state of the leader.
@@ -82,7 +82,7 @@ type Leader struct {
 	align    *alignment
 	stiff    bool // torque may be on
 	relaxAt  rt.Instant
-	told     bool // a failure to take the torque was reported
+	told     bool // an error of switching the torque off was reported
 	feeling  feeling
 	leading  *Leading
 }
@@ -142,7 +142,8 @@ func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32
 	l.orders.Publish(int64(now))
 }
 
-// Run reads the leader until ending is set, then takes its torque. hurry ends the attempts to take the torque early.
+// Run reads the leader until ending is set, then switches its torque off. hurry ends the attempts to switch it off
+// early.
 func (l *Leader) Run(ending *atomic.Bool, hurry func() bool) (err error) {
 	defer func() {
 		if off := l.release(hurry); off != nil && err == nil {
@@ -242,7 +243,7 @@ func (l *Leader) keep(now rt.Instant, joints []float32) {
 	}
 }
 
-// relax takes the leader's torque. cycle calls it until the motors confirm.
+// relax switches the leader's torque off. cycle calls it until the motors confirm.
 func (l *Leader) relax(now rt.Instant) {
 	if now < l.relaxAt || l.cfg.Arm.Away() {
 		return
@@ -276,7 +277,7 @@ func (l *Leader) publish(now rt.Instant) {
 	l.poses.Publish(int64(now))
 }
 
-// release takes the leader's torque at the end of Run, even after a panic.
+// release switches the leader's torque off at the end of Run, even after a panic.
 func (l *Leader) release(hurry func() bool) error {
 	triggers := len(l.cfg.Arm.Arm().Triggers()) > 0
 	if !l.stiff && !triggers {

@@ -295,8 +295,8 @@ func TestStiffLeaderIsNotReady(t *testing.T) {
 	}
 }
 
-// Goal: with Push a hand takes the limp leader, which is then held at the follower's pose until the
-// hand moves it again. A slow motion is not a hand.
+// Goal: with Push a hand that moves the limp leader takes over. The leader is then held at the follower's pose until
+// the hand moves it again. A slow motion does not count as a hand.
 func TestAPushTakesOver(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })

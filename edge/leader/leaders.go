@@ -19,7 +19,7 @@ type arm interface {
 	Pose() *Pose
 	Want(now rt.Instant, number uint32, align bool, place []float32)
 	Actuated() bool
-	part() string // of the follower; empty: the whole robot
+	part() string // name of the follower's part; empty: the whole robot
 }
 
 // joined is the leader of one part, or of the whole robot.

@@ -10,10 +10,11 @@ import (
 
 // Limits of the motion of a limp leader by a hand.
 const (
-	turnsPerSecond = 3.0                    // fastest motion by a hand; a flick of a wrist is slower
-	travelSlack    = 64                     // counts that are permitted in addition, for noise and a late tick
-	mostOfATurn    = 0.45                   // largest travel, in turns; so a jump by a turn has one explanation
-	settles        = 100 * time.Millisecond // an impossible place is accepted after it was read for this time
+	turnsPerSecond = 3.0 // fastest motion by a hand; a flick of a wrist is slower
+	travelSlack    = 64  // counts that are permitted in addition, for noise and a late tick
+	// largest travel between two readings, in turns: a reading that jumps by a turn has only one explanation
+	mostOfATurn = 0.45
+	settles     = 100 * time.Millisecond // an impossible place is accepted after it was read for this time
 	// a reading of this age is too old: a hand may have moved the joint anywhere since
 	forgets  = time.Second
 	endSlack = 64 // counts outside its range up to which a joint leads: calibrations are not exact
@@ -162,7 +163,7 @@ func (k *leadingJoint) read(now rt.Instant, raw int) {
 			k.oddSince = now
 		}
 		k.odd, k.oddAt = raw, now
-		if now.Sub(k.oddSince) >= settles { // the joint is there, whatever moved it
+		if now.Sub(k.oddSince) >= settles { // the readings agree for so long that the joint must be there
 			k.take(now, raw)
 			k.turns = 0
 		}

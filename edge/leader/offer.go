@@ -21,11 +21,11 @@ import (
 
 // Times of a leader on another machine.
 const (
-	useEvery    = 50 * time.Millisecond  // a robot's messages to its leader
+	useEvery    = 50 * time.Millisecond  // interval of a robot's messages to its leader
 	answerLimit = 100 * time.Millisecond // a reading of the leader is too old from this age on
 	userLease   = time.Second            // silence of a robot after which another robot may use the leader
 	rivalLimit  = 3 * time.Second        // wait until the token of a killed leader must have vanished
-	tokenLimit  = 500 * time.Millisecond // for one look at the tokens
+	tokenLimit  = 500 * time.Millisecond // longest wait for the answer to a query of the tokens
 )
 
 // jointsOf is wire.LeaderJoints of a leader's description.
@@ -46,10 +46,10 @@ func newInstance() uint64 {
 
 // OfferConfig configures an Offer.
 type OfferConfig struct {
-	Name  string // of the leader; a slug
+	Name  string // name of the leader, a slug
 	Robot robot.Robot
 	Every time.Duration // interval of its poses
-	Pose  func() *Pose  // of the leader; lent until the next call
+	Pose  func() *Pose  // returns the leader's newest pose, lent until the next call
 	// Steer writes the velocities of the robot's base, which follow the joints; nil: the leader drives
 	// no base.
 	Steer func(now rt.Instant, velocities []float32)
@@ -74,7 +74,7 @@ type Offer struct {
 	userAt    atomic.Int64 // instant of its newest message
 	userStamp atomic.Uint64
 	drives    atomic.Bool
-	rival     atomic.Bool // another leader of this name
+	rival     atomic.Bool // another leader has this name
 	rtt       *rt.Hist
 
 	sent, received, malformed, late, refused atomic.Uint64

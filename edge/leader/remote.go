@@ -22,7 +22,7 @@ import (
 const (
 	echoLimit  = 500 * time.Millisecond // largest age of our stamp in a pose; older: the pose was delayed or recorded
 	ownerLease = 500 * time.Millisecond // silence of a leader's process after which another process may lead
-	firstNews  = 3 * time.Second        // of a network without a link
+	firstNews  = 3 * time.Second        // time without a link before the first log line
 	laterNews  = 15 * time.Second
 )
 
@@ -61,7 +61,7 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure str
 	cfg.Links = func(ev zenoh.LinkEvent) {
 		if now := clock.Now(); ev.Dialled && ev.Up {
 			linked = true
-		} else if ev.Dialled && !linked && now >= news { // the dialler alone calls this part
+		} else if ev.Dialled && !linked && now >= news { // only the thread that dials comes here, so news needs no lock
 			news = now.Add(laterNews)
 			log.Warn("no link to the leader's network yet", "why", ev.Err, "next", cure)
 		}
@@ -81,7 +81,7 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure str
 // RemoteConfig configures a Remote.
 type RemoteConfig struct {
 	Name     string      // of the leader
-	Endpoint string      // to dial; empty: the endpoints of the run
+	Endpoint string      // endpoint to dial; empty: the endpoints of the run
 	Part     string      // part of the follower that the leader leads; empty: the whole robot
 	Robot    robot.Robot // its description
 	Base     bool        // this robot has a base, which keys at the leader may drive
@@ -169,7 +169,7 @@ func (r *Remote) deposit(s wire.Sample) {
 	case in.Joints != r.joints || !r.fits(len(in.Place)):
 		r.foreign.Add(1)
 		return
-	case in.Echo.Instance == 0: // it has not received a message of ours
+	case in.Echo.Instance == 0: // the leader has not received a message of this robot
 		r.busy.Store(false)
 		return
 	case in.Echo.Instance != r.instance:
@@ -272,7 +272,7 @@ func (r *Remote) Run(ending *atomic.Bool) error {
 				HeldUS:   micros(now.Sub(rt.Instant(r.echoAt.Load()))),
 			},
 		})
-		_, _ = r.publish.PutLatest(message, nil) // without a link the next one follows soon
+		_, _ = r.publish.PutLatest(message, nil) // without a link the message is lost, and the next one follows soon
 		r.cfg.Clock.SleepUntil(now.Add(useEvery))
 	}
 	return nil

@@ -220,7 +220,7 @@ func TestALeaderInANetwork(t *testing.T) {
 	if blue.Pose().At != 0 {
 		t.Error("a second robot follows the leader")
 	}
-	rttest.Ends(t, rttest.Err(NewOffer(t.Context(), net, cfg)), exit.Config) // a second leader of the name
+	rttest.Ends(t, rttest.Err(NewOffer(t.Context(), net, cfg)), exit.Config) // a second leader with the name
 }
 
 func TestParseRemote(t *testing.T) {

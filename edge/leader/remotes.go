@@ -103,7 +103,7 @@ func (r Remotes) Why(now rt.Instant) (why string) {
 	return why
 }
 
-// RTT returns the longest newest round trip.
+// RTT returns the longest of the leaders' newest round trips.
 //
 //rt:noalloc
 func (r Remotes) RTT() (longest time.Duration) {

@@ -198,7 +198,7 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 type Panel struct {
 	Actions map[string]Action // by word
 	Source  string            // sentence about what moves the arm: the reason why some Actions are missing
-	Parts   []string          // that a person can take over alone
+	Parts   []string          // names of the parts that a person can take over alone
 	State   func() Reply
 	Note    func(line string, err error) // records a command with its result
 
@@ -249,7 +249,7 @@ func (p *Panel) SetTask(ctx context.Context, text string) error {
 // Between runs f between two commands.
 func (p *Panel) Between(f func()) {
 	p.mu.Lock()
-	defer p.mu.Unlock() // also after a panic: commands wait for it
+	defer p.mu.Unlock() // also after a panic, because other commands wait for mu
 	f()
 }
 

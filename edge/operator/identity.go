@@ -22,8 +22,8 @@ const (
 	// maxSuffix bounds the number of edges on one host that share a configured id.
 	maxSuffix = 64
 
-	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // length of an id; every suffix still fits
-	maxSocketBytes = 107                            // length of a path, unix(7)
+	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // maximum length of an id; a message has room for every suffix
+	maxSocketBytes = 107                            // maximum length of a socket's path, unix(7)
 )
 
 // Identity is a robot's name on the network, exclusive while the process locks a file.

@@ -26,7 +26,8 @@ func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 	if a, b := first.NextEpoch(), first.NextEpoch(); a != 1 || b != 2 {
 		t.Errorf("epochs %d, %d, want 1, 2", a, b)
 	}
-	rttest.Must(unix.Dup(int(first.lock.Fd())))(t) // as a child between fork and exec
+	// a copy of the lock's descriptor, as in a child between fork and exec
+	rttest.Must(unix.Dup(int(first.lock.Fd())))(t)
 	first.Release()
 	again, err := Claim("arm one")
 	if err != nil || again.ID != "arm-one" {
@@ -51,7 +52,7 @@ func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
 	if b, _ := os.ReadFile(filepath.Join(dir, "id")); strings.TrimSpace(string(b)) != first.ID {
 		t.Errorf("file holds %q, want %q", b, first.ID)
 	}
-	for _, lost := range []string{"", "\n", strings.Repeat("\x00", 14)} { // as after a power failure
+	for _, lost := range []string{"", "\n", strings.Repeat("\x00", 14)} { // content of the file after a power failure
 		rttest.Do(t, os.WriteFile(filepath.Join(dir, "id"), []byte(lost), 0o644))
 		third := rttest.Must(Claim(""))(t)
 		third.Release()
@@ -111,7 +112,7 @@ func TestDirs(t *testing.T) {
 	}
 }
 
-// Goal: the error's advice helps. It is not --id, which does not make a folder.
+// Goal: the error without a state folder advises to set the folder. It does not advise --id, which would not help.
 func TestStateWithoutAFolder(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", "")
 	t.Setenv("XDG_STATE_HOME", "")
@@ -123,7 +124,7 @@ func TestStateWithoutAFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	t.Setenv("XDG_STATE_HOME", file)
-	// with a file for a folder
+	// a file is in the place of the folder
 	rttest.Fails(t, rttest.Err(Claim("black")), "set XDG_STATE_HOME to a folder that this user may write")
 	for _, tt := range []struct {
 		err  error

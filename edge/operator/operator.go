@@ -27,7 +27,7 @@ import (
 // Limits of the socket.
 const (
 	timeout     = 5 * time.Second        // one command, answer included
-	readTimeout = 500 * time.Millisecond // for the command alone: the next client waits
+	readTimeout = 500 * time.Millisecond // longest wait for the client's command; the next client waits meanwhile
 	lineBytes   = wire.MaxTextBytes + 64 // of a command
 )
 
@@ -81,7 +81,7 @@ func Ctl(id, line string) (Reply, error) {
 	if err != nil {
 		return reply, exit.With(exit.Config, err)
 	}
-	if id != "" { // read as the edge reads its --id
+	if id != "" { // in the form in which the edge reads its --id
 		if id, err = RobotID(id); err != nil {
 			return reply, err
 		}
@@ -119,7 +119,8 @@ func Ctl(id, line string) (Reply, error) {
 	case err != nil:
 		return reply, fmt.Errorf("answer of the edge at %s: %w", path, err)
 	}
-	if !reply.OK && strings.HasPrefix(line, Task) { // a session with a bad task fails with this code, too
+	// edge-rt also exits with this code when a session is opened with a bad task
+	if !reply.OK && strings.HasPrefix(line, Task) {
 		return reply, exit.With(exit.Config, errors.New(reply.Error))
 	}
 	if !reply.OK {
@@ -154,7 +155,7 @@ func findSocket(dirs []string, id string) (path string, err error) {
 	if live := slices.DeleteFunc(slices.Clone(found), abandoned); id == "" || len(live) > 0 {
 		found = live
 	} else {
-		found = found[:1] // the dial's error gives the reason
+		found = found[:1] // the error of the dial gives the reason
 	}
 	switch len(found) {
 	case 0:

@@ -21,7 +21,7 @@ const (
 	picturePoll    = 10 * time.Millisecond
 )
 
-// starting is the answer before Watch.
+// starting is the page's answer until Watch is called.
 const starting = "starting: it looks for the arm, the server and the cameras"
 
 func (p *Page) index(w http.ResponseWriter, _ *http.Request) {

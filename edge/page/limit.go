@@ -19,13 +19,13 @@ type limitedListener struct {
 	slots    chan struct{}
 	closed   chan struct{}
 	once     sync.Once
-	rate     webpage.RateLimit // of connections whose request is read
+	rate     webpage.RateLimit // rate at which requests of new connections are read
 	drops    webpage.RateLimit // of closed connections
 	accepted atomic.Uint64
 	dropped  atomic.Uint64
 
 	mu   sync.Mutex
-	open map[netip.Addr]int // guarded by mu; by network, like tokens
+	open map[netip.Addr]int // number of open connections by network, as in gate; guarded by mu
 }
 
 func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
@@ -96,12 +96,12 @@ type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	from     netip.Addr
-	turn     sync.Once // its wait for the rate
+	turn     sync.Once // makes the first Read wait for the rate
 	closed   atomic.Bool
 }
 
 func (s *limitedConn) Read(p []byte) (int, error) {
-	s.turn.Do(func() { s.listener.rate.Wait() }) // no more than maxConnections wait
+	s.turn.Do(func() { s.listener.rate.Wait() }) // at most maxConnections connections wait here
 	return s.Conn.Read(p)
 }
 

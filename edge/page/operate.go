@@ -174,7 +174,7 @@ func (p *Page) ownHost(r *http.Request) bool {
 func ownOrigin(r *http.Request) bool {
 	switch origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site"); {
 	case origin != "":
-		return origin == "http://"+r.Host || origin == "https://"+r.Host // a proxy that serves TLS
+		return origin == "http://"+r.Host || origin == "https://"+r.Host // https: through a proxy that serves TLS
 	default:
 		return site == "" || site == "same-origin"
 	}

@@ -38,24 +38,24 @@ import (
 )
 
 const (
-	maxConnections     = 16                    // at once; further ones wait in the kernel
-	maxPerAddress      = 12                    // at once; further ones are closed
-	dropInterval       = 2 * time.Millisecond  // between two connections above maxPerAddress, which are closed
-	dropBurst          = 4096                  // connections closed without a wait: as many as the kernel holds
-	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
+	maxConnections     = 16                    // simultaneous connections; further ones wait in the kernel
+	maxPerAddress      = 12                    // simultaneous connections of an address; further ones are closed
+	dropInterval       = 2 * time.Millisecond  // pause after each connection that is closed for exceeding maxPerAddress
+	dropBurst          = 4096                  // connections closed without a pause: as many as the kernel holds
+	connectionInterval = 25 * time.Millisecond // shortest time between two connections, in the long run
 	requestInterval    = 20 * time.Millisecond // shortest time between two requests of any clients, in the long run
-	burst              = 16                    // connections or requests at once
-	maxHeaderBytes     = 4 << 10               // a request's header; net/http adds as much again
+	burst              = 16                    // simultaneous connections or requests
+	maxHeaderBytes     = 4 << 10               // maximum size of a request's header; net/http permits as much again
 	readTimeout        = 2 * time.Second       // to read a request
 	writeTimeout       = 5 * time.Second       // to write its answer
-	idleTimeout        = 10 * time.Second      // of a connection without a request
+	idleTimeout        = 10 * time.Second      // longest time for which a connection without a request stays open
 	shutdownTimeout    = 300 * time.Millisecond
 	maxPictures        = 4 // in transmission at once
 
 	taskPath     = "/task"
 	maxTaskBytes = wire.MaxTextBytes
 
-	collectInterval = time.Second // between checks of the heap
+	collectInterval = time.Second // interval between two checks of the heap
 	collectBytes    = 16 << 20    // garbage that starts a collection, well before the fuse of rt.HoldGC
 	tickTimeout     = time.Second // longest wait for the end of a tick: the period of the slowest rate
 	tickPoll        = time.Millisecond

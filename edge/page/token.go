@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// tokenAuto is the --http-token for a new token at each start.
+	// tokenAuto is the value of --http-token that makes a new token at each start.
 	tokenAuto = "auto"
 
 	tokenBytes    = 32 // random bytes of a new token
 	tokenMin      = 22 // characters of a token that a person wrote
 	tokenMax      = 256
-	tokenFileMode = 0600 // its readers may move the arm
+	tokenFileMode = 0600 // only for the owner, because the token's holder may move the arm
 
 	wrongBurst    = 5                // wrong tokens from an address before it must wait
 	wrongInterval = 10 * time.Second // between two wrong tokens, in the long run
@@ -94,7 +94,7 @@ type gate struct {
 // stranger is an address that has sent wrong tokens.
 type stranger struct {
 	address netip.Addr
-	due     rt.Instant // time of the next wrong token at the permitted rate, without a burst
+	due     rt.Instant // instant until which the wrong tokens so far use up the permitted rate
 }
 
 func newGate(token string, clock rt.Clock) *gate {

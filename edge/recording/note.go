@@ -88,7 +88,7 @@ func whyDown(err error) event.Why {
 	case errors.Is(err, link.ErrExpired), errors.Is(err, link.ErrUnconfirmed), errors.Is(err, link.ErrStalled):
 		return event.WhySilent
 	case errors.As(err, &closed) && (closed.Reason == codec.CloseExpired || closed.Reason == codec.CloseUnresponsive):
-		return event.WhySilent // from the other end's view
+		return event.WhySilent // the other end closed the connection because it heard nothing from this end
 	case errors.As(err, &closed), errors.Is(err, link.ErrEOF), errors.Is(err, unix.ECONNRESET),
 		errors.Is(err, unix.EPIPE):
 		return event.WhyClosed

@@ -53,7 +53,7 @@ const (
 	// Calibration is the setting that holds the arm's calibration, as servo.Calibration.Text.
 	Calibration = "calibration"
 
-	// MinSize is the smallest --record-size: more than one save of the ring needs.
+	// MinSize is the smallest value of --record-size. One save of the ring needs less.
 	MinSize = 64 << 20
 )
 
@@ -161,7 +161,7 @@ func cure(err error) string {
 // keeps reports whether messages are recorded. With Mode off, the recorder only serves the page.
 func (r *Recording) keeps() bool { return r != nil && r.cfg.Mode != "" && r.cfg.Mode != record.Off }
 
-// Lanes returns the lanes that the tick and other threads fill, nil if nothing is recorded.
+// Lanes returns the recorder, whose lanes the tick and other threads fill, nil if nothing is recorded.
 func (r *Recording) Lanes() *record.Recorder {
 	if r == nil {
 		return nil
@@ -246,7 +246,7 @@ func (r *Recording) Start() {
 	r.collected.Go(func() { r.withoutPanic(r.collect) })
 	if r.keeps() {
 		r.written.Go(func() { r.withoutPanic(r.write) })
-		go r.withoutPanic(func() { r.Recorder.Repair(&r.writing) }) // the end does not wait for it
+		go r.withoutPanic(func() { r.Recorder.Repair(&r.writing) }) // the end of the run does not wait for the repair
 	}
 }
 
@@ -266,7 +266,7 @@ func (r *Recording) withoutPanic(f func()) {
 // collect takes messages and pictures into memory, until the run has ended.
 func (r *Recording) collect() {
 	for ended := false; !ended; {
-		ended = r.collecting.Load() // after that, collect once more
+		ended = r.collecting.Load() // if it is set, this pass is the last one
 		r.Recorder.Collect()
 		for i := range r.taps {
 			t := &r.taps[i]
@@ -291,7 +291,7 @@ func (r *Recording) collect() {
 	}
 }
 
-// gaveUp is the error of a run that ended because something was lacking for too long: lack.
+// gaveUp is the error of a run that ended because lack lasted too long.
 type gaveUp struct {
 	lack event.Lack
 	text string

@@ -154,7 +154,7 @@ func TestTheEndIsRecorded(t *testing.T) {
 	}
 }
 
-// Goal: after a fault the recorder saves the time before it, but not after a change of state.
+// Goal: a fault makes the recorder save the time before the fault. A change of state does not.
 func TestFaultsSave(t *testing.T) {
 	for code := event.StateChanged; code <= event.LeaderBack; code++ {
 		cfg := config(record.Ring, t.TempDir())
@@ -181,7 +181,8 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // on the writing thread
 	r := opened(t, cfg)
 	rttest.Do(t, os.RemoveAll(cfg.Dir))
-	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil { // the folder cannot be made, which is reported
+	// a file is in the place of the folder, which must be reported
+	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.Start()
@@ -233,8 +234,8 @@ func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
 	}
 }
 
-// Goal: a run that only keeps the ring begins without a look at the disk, which may hang, and even with more joints
-// than a record keeps, since the default mode must not end a run.
+// Goal: a run that only keeps the ring begins without access to the disk, which may hang. It begins even with more
+// joints than a record keeps, because the default mode must not end a run.
 func TestTheRingHoldsUpNoStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	r := opened(t, config(record.Ring, dir))

@@ -24,7 +24,7 @@ type Reporter struct {
 	Recording *Recording
 	Follower  hotplug.Parts           // parts whose notes Report logs when they are back
 	Leader    hotplug.Parts           // leaders whose notes Report logs; nil: the leader's thread logs its events
-	Next      string                  // how an arm that is back goes on
+	Next      string                  // text: how an arm goes on after it was reopened
 	Resume    string                  // text: how the arm goes on after a motor has restarted
 	Mode      func(mode int64) string // name of a mode in event.PhaseChanged
 	Bundle    string                  // digest of the policy
@@ -56,7 +56,7 @@ func (r *Reporter) joint(set int64) slog.Attr {
 	return slog.String("joint", r.robot.Joints(robot.Joints(set)))
 }
 
-// attributes are the attributes of a log line, without garbage.
+// attributes collects the attributes of a log line without allocating.
 type attributes struct {
 	n  int
 	of [5]slog.Attr
@@ -199,7 +199,7 @@ const cameraEvery = time.Second
 type cameraReport struct {
 	fault  string // empty: it gives pictures
 	at     rt.Instant
-	spoilt bool // it is recorded that its pictures are spoilt
+	spoilt bool // the record has an event for its spoilt pictures
 }
 
 // ReportCameras logs and records that a camera gives no usable picture, and that it gives pictures again. It records

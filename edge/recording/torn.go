@@ -19,7 +19,7 @@ type torn struct {
 	dropped  uint64 // found by the capture thread, by their markers
 	reported uint64
 	count    uint64
-	last     rt.Instant // capture instant of the newest
+	last     rt.Instant // capture instant of the newest checked picture
 	why      error
 	reportAt rt.Instant // no report before
 }

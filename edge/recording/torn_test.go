@@ -73,7 +73,7 @@ func TestTornPicturesAreReportedAtOnce(t *testing.T) {
 		cam := capture.New("top", source, 0)
 		rttest.Do(t, r.Tap(cam, capture.Config{Name: "top"}, tt.encode))
 		rttest.Do(t, r.Recorder.SetCameras([]string{"top"}))
-		r.collecting.Store(true) // each call of collect looks once
+		r.collecting.Store(true) // each call of collect makes only one pass
 		source.after = r.collect
 		shoot := func(pictures ...[]byte) {
 			source.pictures, source.taken = pictures, false

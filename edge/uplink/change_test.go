@@ -38,7 +38,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 	if !l.Due() {
 		t.Fatal("the event is not obeyed")
 	}
-	time.Sleep(4 * restPoll) // in this time nothing may happen, although the link polls its run
+	time.Sleep(4 * restPoll) // the link checks for a change several times meanwhile, but must not make it
 	if n := s.asked(); n != 1 || len(began) != 0 {
 		t.Fatalf("%d opens within the episode, want 1", n)
 	}

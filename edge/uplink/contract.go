@@ -26,7 +26,7 @@ type Contract struct {
 	Revision  string
 	SHA256    string
 	FPS       float64 // actions per second of the run
-	Horizon   int     // actions that are used of a chunk
+	Horizon   int     // number of a chunk's actions that are used
 	PrefixEnd int
 	Shapes    []wire.CameraShape // the policy's pictures, if the server sends their sizes
 	Steps     int                // observations that the policy looks at together

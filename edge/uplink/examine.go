@@ -31,7 +31,7 @@ const (
 type examiner struct {
 	link   *Link
 	policy string     // examined last, as Session.policy
-	done   bool       // its first observation may leave
+	done   bool       // the first observation of policy may leave
 	began  rt.Instant // of its examination
 	next   rt.Instant
 	err    error                    // with StrictObservations, the reason to end the run

@@ -58,7 +58,7 @@ func TestFirstObservation(t *testing.T) {
 		turned bool
 		state  []float32
 		strict bool
-		says   string // of the log, or of the error
+		says   string // text in the log, or in the error
 	}{
 		{"like the training", false, []float32{5, 5}, true, ""},
 		{"upside down", true, []float32{5, 5}, false, "unlike the training: camera top is upside down"},
@@ -117,7 +117,7 @@ func TestNoStatistics(t *testing.T) {
 	}
 }
 
-// Pictures of other programs do not stop the sender.
+// Pictures that do not decode are left out of the comparison and do not stop the sender.
 func TestBrokenPicturesAreLeftOut(t *testing.T) {
 	good := halves(t, false)
 	broken := wire.Image{Name: "observation.images.wrist", Data: good.Data[:30]}

@@ -55,7 +55,8 @@ func (l *Link) handshake(ctx context.Context) error {
 		err = l.begin(&t)
 	}
 	if err != nil {
-		l.closeSession(prefix, ack.SessionID) // otherwise the session keeps its place until its idle timeout
+		// otherwise the session would occupy a place at the server until its idle timeout
+		l.closeSession(prefix, ack.SessionID)
 		return err
 	}
 	for _, w := range ack.Warnings {
@@ -215,7 +216,8 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 			if err == nil {
 				return ack, t, nil
 			}
-			l.closeSession(prefix, ack.SessionID) // otherwise the session keeps its place until its idle timeout
+			// otherwise the session would occupy a place at the server until its idle timeout
+			l.closeSession(prefix, ack.SessionID)
 		}
 		err = l.nameCameraFlags(err, servers[i].ExpectedCameras)
 		switch {
@@ -274,8 +276,8 @@ func (l *Link) nameCameraFlags(err error, expected []string) error {
 		err, strings.Join(flags, " "))
 }
 
-// sooner returns the error with the shorter retry time. An error without a retry time loses; a wins
-// a tie, unless it is nil.
+// sooner returns the error with the shorter retry time. An error without a retry time counts as the longer one. If both
+// are equal, sooner returns a, or b if a is nil.
 func sooner(a, b error) error {
 	var one, two *temporaryError
 	if a == nil || errors.As(b, &two) && (!errors.As(a, &one) || two.after < one.after) {

@@ -39,12 +39,12 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 
-	replyPatience = 300 * time.Millisecond // for silent servers while others have answered
-	leastWait     = time.Millisecond       // for the answers to a query
-	unheardWait   = 2 * time.Second        // before the silent servers are asked again
+	replyPatience = 300 * time.Millisecond // wait for silent servers after others have answered
+	leastWait     = time.Millisecond       // shortest wait for the answers to a query
+	unheardWait   = 2 * time.Second        // pause before the silent servers are asked again
 	warmWait      = time.Second            // wait before the next request to a server that warms its policy up
 
-	resetLimit = time.Second           // the server's acknowledgement of a reset
+	resetLimit = time.Second           // longest wait for the server's acknowledgement of a reset
 	restPoll   = 50 * time.Millisecond // poll interval for the end of a rest, and for a lost session
 	tokenGrace = 2 * time.Second       // time within which the token must appear after the session is open
 
@@ -62,7 +62,7 @@ const (
 type Config struct {
 	// The robot.
 	Identity *operator.Identity
-	Robot    string           // its type, such as so101
+	Robot    string           // type of the robot, such as so101
 	Names    []string         // action names in order
 	Units    []string         // each action's
 	Bus      string           // device.Sim, or a serial port
@@ -74,7 +74,7 @@ type Config struct {
 	OtherRobot func() string
 
 	// The demands on the policy.
-	Service     string  // empty: the only reachable one
+	Service     string  // name of the service; empty: the only reachable service
 	ExpectModel string  // hex prefix of the bundle's sha256; empty: any bundle
 	FPS         float64 // actions per second; 0: the policy's rate, known from the first session on
 	OtherFPS    bool    // the policy's rate may differ from FPS
@@ -110,15 +110,16 @@ type Link struct {
 	receiver *receiver
 	stamps   *stamps
 
-	contract          Contract
-	room              int // observations that the run keeps for a policy that looks back; 0: before the first session
-	publisher         wire.Publisher
-	epoch             uint32
-	presenceToken     wire.Declaration // announces this robot in this epoch
-	tokenBack         atomic.Bool      // set by the transport: the server's liveliness token appeared; ends a rest
-	tokenLost         atomic.Bool      // by the transport: the token disappeared since the handshake; it may be back
-	serverToken       atomic.Int32     // state of the token, written by the transport too
-	servers           servers          // of the service, each by its own token
+	contract      Contract
+	room          int // observations that the run keeps for a policy that looks back; 0: before the first session
+	publisher     wire.Publisher
+	epoch         uint32
+	presenceToken wire.Declaration // announces this robot in this epoch
+	tokenBack     atomic.Bool      // set by the transport: the server's liveliness token appeared; ends a rest
+	// set by the transport: the token has disappeared since the handshake, even if it is back now
+	tokenLost         atomic.Bool
+	serverToken       atomic.Int32 // state of the token, written by the transport too
+	servers           servers      // servers of the service, each known by its own token
 	openedAt          rt.Instant
 	lastError         string // error that connect logged last; the same error is not logged again
 	duplicateReported bool
@@ -158,7 +159,7 @@ func (l *Link) server() string {
 	return ""
 }
 
-// onToken takes the server's token. Owner: the transport's goroutine.
+// onToken notes that the server's token has appeared (up) or disappeared. Owner: the transport's goroutine.
 func (l *Link) onToken(_ string, up bool) {
 	if up {
 		l.serverToken.Store(tokenAlive)
@@ -169,7 +170,8 @@ func (l *Link) onToken(_ string, up bool) {
 	}
 }
 
-// onReplica takes the token of one of several servers. Owner: the transport's goroutine.
+// onReplica notes that the token of one of several servers has appeared (up) or disappeared. Owner: the transport's
+// goroutine.
 func (l *Link) onReplica(key string, up bool) {
 	svc := strings.TrimSuffix(key, "/alive")
 	l.servers.set(svc[strings.LastIndexByte(svc, '/')+1:], up)
@@ -181,7 +183,7 @@ func (l *Link) onReplica(key string, up bool) {
 // connect repeats the handshake until success, a final refusal or ctx's end.
 func (l *Link) connect(ctx context.Context) error {
 	retry := backoff.Backoff{First: l.ReconnectInitialBackoff, Max: l.ReconnectMaxBackoff}
-	var reasons backoff.Longest // without those caused by ctx's end
+	var reasons backoff.Longest // errors of the attempts, without those that the end of ctx caused
 	for ended := l.Clock.Now(); ; {
 		if err := l.Refusals.Err(); err != nil {
 			return err
@@ -308,7 +310,7 @@ func (l *Link) warnDuplicate() {
 	}
 }
 
-// waitOf returns the event's reason for a failed handshake.
+// waitOf returns the reason for a failed handshake, as the event has it.
 func waitOf(err error) event.Wait {
 	var later *temporaryError
 	switch {
@@ -396,12 +398,12 @@ func (l *Link) probe(ctx context.Context) {
 		l.heardAt = l.Clock.Now()
 		if s.InferenceMsP99 > 0 {
 			now := paceOf(&s.Capabilities)
-			if n := time.Duration(s.ActiveSessions); n > 0 { // one of them is this robot's own
+			if n := time.Duration(s.ActiveSessions); n > 0 { // one of the sessions is this robot's own
 				now.Queue = now.Queue / n * (n - 1)
 			}
 			l.In.Announce(now)
 		}
-		// after this time the server is alive, but computes nothing for this robot
+		// A server that takes longer is alive, but computes nothing for this robot.
 		if l.heardAt.Sub(asked) <= p.answer(l.KnownPace()) {
 			l.In.AliveAt.Store(int64(l.heardAt))
 		}

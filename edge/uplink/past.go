@@ -8,7 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// newestStep is a key that includes the newest step.
+// newestStep is above the key and the instant of every step. As an argument of past.take it selects all steps, and in
+// film.take the newest picture.
 const newestStep = math.MaxInt64
 
 // past holds the last action steps with their pictures. Each picture is copied once, however many

@@ -201,8 +201,7 @@ func (p *Patience) tooOld(s Pace) bool {
 	return p.given.MaxActionAge && p.maxAge > 0 && s.Least >= p.maxAge
 }
 
-// abandons reports whether every answer comes after --request-timeout: the schedule's original drops
-// such answers.
+// abandons reports whether every answer comes after --request-timeout: the original of the schedule drops such answers.
 //
 //rt:noalloc
 func (p *Patience) abandons(s Pace) bool { return p.engine && s.Least >= p.request }

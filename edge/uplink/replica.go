@@ -66,7 +66,7 @@ type tokenState uint8
 const (
 	unseen tokenState = iota
 	alive
-	gone // now, or at some time since begin
+	gone // the token is gone now, or was gone at some time since begin
 )
 
 // servers tracks which servers are alive.

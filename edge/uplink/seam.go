@@ -77,7 +77,7 @@ type Snapshot struct {
 // Inbox is the data that the link publishes to the run.
 type Inbox struct {
 	Answers *rt.Latest[Answer] // receiver: the newest chunk
-	Sources *rt.Ring[Source]   // sender: ages of the pictures that left
+	Sources *rt.Ring[Source]   // sender: ages of the pictures in the observations that left
 
 	// Written by the link's thread.
 	sessions  atomic.Pointer[Sessions]
@@ -121,10 +121,10 @@ const pastSessions = 8
 // Session is one session with a server. It is immutable once it is published.
 type Session struct {
 	record.Session
-	Nonce     int64               // the session's chunks repeat it; 0: no nonce
+	Nonce     int64               // number that the session's chunks repeat; 0: the server gave no number
 	Publisher wire.Publisher      // takes the session's observations
 	Steps     int                 // observations in one message, the newest included
-	Trained   *trained.Statistics // of the policy's training; nil: not known
+	Trained   *trained.Statistics // statistics of the policy's training; nil: not known
 	Old       bool                // the server speaks the schema without our keys: its ack has no t
 }
 

@@ -28,7 +28,7 @@ type SenderConfig struct {
 type Sender struct {
 	// Constant after Open.
 	SenderConfig
-	Previews []*capture.Preview // each camera's; nil: no page
+	Previews []*capture.Preview // previews of the cameras; nil: no page
 
 	clock  rt.Clock
 	in     *Inbox
@@ -47,8 +47,8 @@ type Sender struct {
 	header      []byte
 }
 
-// NewSender allocates a body for the largest picture of each camera, at each action step that the
-// policy looks at. The outbox is prepared.
+// NewSender allocates a body for the largest picture of each camera, at each action step that the policy looks at.
+// Outbox.Prepare must have been called.
 func (l *Link) NewSender(cfg SenderConfig) *Sender {
 	s := &Sender{
 		SenderConfig: cfg,
@@ -110,8 +110,8 @@ func (s *Sender) Work() {
 //rt:noalloc
 func (s *Sender) resumedAt() rt.Instant { return rt.Instant(s.out.ResumedAt.Load()) }
 
-// updatePreviews publishes the pictures that have just been sent, or else a picture for the
-// preview.
+// updatePreviews gives each preview the picture that has just been sent, or else a picture that was made for the
+// preview alone.
 //
 //rt:noalloc
 func (s *Sender) updatePreviews() {

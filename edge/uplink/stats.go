@@ -21,7 +21,7 @@ var DropNames = [NumDrops]string{"header", "body", "epoch", "episode", "unknown_
 type Stats struct {
 	// Written by the sender.
 	Replaced   atomic.Uint64 // observations that a newer observation replaced before they left
-	Unsent     atomic.Uint64 // without a session, or without a usable picture
+	Unsent     atomic.Uint64 // observations that did not leave, for lack of a session or of a usable picture
 	SendErrors atomic.Uint64
 
 	// Written by the receiver.
