@@ -2,19 +2,30 @@ package manifest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // EditRollout changes the block rollout of a manifest's file and returns the manifest with the new block. The other
 // lines stay as they are; comments within the block are lost. A process that reads the file meanwhile gets either the
-// old content or the new. A change that makes the manifest invalid is not written.
+// old content or the new. Edits of several processes follow each other. A change that makes the manifest invalid is not
+// written.
 func EditRollout(file string, change func(*Rollout)) (Config, error) {
+	locked, err := lock(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	defer child.Unlock(locked)
 	data, err := userfile.ReadYAML(file)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -42,6 +53,28 @@ func EditRollout(file string, change func(*Rollout)) (Config, error) {
 		return cfg, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return edited, nil
+}
+
+// lockTries and lockPause bound the wait for the edits of other processes.
+const lockTries, lockPause = 500, 10 * time.Millisecond
+
+// lock locks a file until child.Unlock. Each edit replaces the file, so that the lock may be that of a replaced file.
+func lock(file string) (*os.File, error) {
+	for range lockTries {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		held := child.Lock(f)
+		opened, err1 := f.Stat()
+		now, err2 := os.Stat(file)
+		if !errors.Is(held, syscall.EWOULDBLOCK) && err1 == nil && err2 == nil && os.SameFile(opened, now) {
+			return f, nil // also in a file system without locks
+		}
+		_ = child.Unlock(f)
+		time.Sleep(lockPause)
+	}
+	return nil, fmt.Errorf("%s: another process has edited it for %v: end that process", file, lockTries*lockPause)
 }
 
 // withBlock returns a manifest's text in which block replaces the block that begins at line. Where line is 0, it

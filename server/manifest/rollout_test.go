@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -97,4 +98,16 @@ func TestEditRollout(t *testing.T) {
 		}
 		rttest.Want(t, rttest.Must(os.Stat(file))(t).Mode().Perm(), 0o640, "%s: mode", tt.name)
 	}
+}
+
+func TestEditsAtOnceAllCount(t *testing.T) {
+	file := written(t, "rollout: {model: new}\n")
+	var edits sync.WaitGroup
+	for i := range 8 {
+		edits.Go(func() {
+			rttest.OrPanic(EditRollout(file, func(r *Rollout) { r.Robots = append(r.Robots, fmt.Sprint(i)) }))
+		})
+	}
+	edits.Wait()
+	rttest.Want(t, len(rttest.Must(Load(file))(t).Rollout.Robots), 8, "robots")
 }
