@@ -23,7 +23,7 @@ const fpsTolerance = 1e-6
 
 // conditioningOff is the manifest's conditioning.mode of a server whose chunks never continue the
 // previous one. Such a server must not announce RTC: a client of LeRobot's draft would replace its
-// queue by chunks that were computed without it.
+// queue by chunks that were computed without regard to that queue.
 const conditioningOff = "off"
 
 // refusedReason is the reason why a session was not opened.
@@ -48,8 +48,9 @@ const (
 	numRefused
 )
 
-// refusals holds each reason's name and the ms after which the robot may ask again; 0: never. A robot may ask again
-// after "taken", because its own process from before a crash may still hold the name.
+// refusals holds each reason's name and the milliseconds after which the robot may ask again; 0:
+// never. A robot may ask again after "taken", because its own process from before a crash may still
+// hold the name.
 var refusals = [numRefused]struct {
 	name       string
 	retryAfter int
@@ -73,14 +74,14 @@ var refusals = [numRefused]struct {
 
 func (r refusedReason) String() string { return refusals[r].name }
 
-// wire.MaxSteps and policy.MaxObserved both bound the observations that a policy takes together. They must be equal,
-// else one of these constants does not compile.
+// wire.MaxSteps and policy.MaxObserved both bound the observations that a policy takes together.
+// These constants compile only when the two are equal.
 const (
 	_ = uint(wire.MaxSteps - policy.MaxObserved)
 	_ = uint(policy.MaxObserved - wire.MaxSteps)
 )
 
-// capabilities returns the announcement of the bundle with metadata m.
+// capabilities returns a server's announcement of the bundle with metadata m.
 func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capabilities {
 	c := wire.Capabilities{
 		ModelRepo:           repo,
@@ -159,14 +160,14 @@ type admission struct {
 	cameras    []policy.Camera // in the order of caps.CameraShapes
 	cfg        *manifest.Config
 	tasks      *taskReader
-	observed   int // observations that the policy takes together
+	observed   int // most observations that the policy takes together
 	meta       *policy.Meta
-	limit      int // sessions
+	limit      int // most sessions
 	active     int // sessions of other robots
 	place      quota.Place
-	own        quota.Place   // of the session that this one replaces; zero: there is no such session
+	own        quota.Place   // the place of the session that this open replaces; zero: there is no such session
 	memory     *memory.Bound // of the server
-	promised   int64         // bytes, to other robots
+	promised   int64         // bytes promised to other robots
 	asked      int           // bytes of one observation, from the sizes in the open
 	open       *wire.SessionOpen
 	warnings   []string
@@ -282,8 +283,8 @@ func (a *admission) pictures() string {
 	return errorText(wire.CheckRaw(a.raw(), min(max(a.open.Steps, 1), max(a.observed, 1))))
 }
 
-// raw returns the cameras whose pictures travel raw and have a known size: the size in the client's open, else the
-// policy's.
+// raw returns the cameras whose pictures travel raw and whose size is known: from the client's
+// open, otherwise from the policy.
 func (a *admission) raw() (shapes []wire.CameraShape) {
 	for _, known := range [][]wire.CameraShape{a.open.CameraShapes, a.caps.CameraShapes} {
 		for _, shape := range known {
@@ -408,17 +409,17 @@ func (a *admission) need() string {
 }
 
 const (
-	// sessionBytes is the memory of a session without its remembered chunks: its tasks with their
-	// tokens, its keys, and the transport's state for them.
+	// sessionBytes is the memory of a session without the chunks that it remembers: its tasks with
+	// their tokens, its keys, and the transport's state for these keys.
 	sessionBytes = 64 << 10
 	// observationsHeld is how many observations of a robot are in memory together: the arriving
 	// one, the waiting one and the one in work.
 	observationsHeld = 3
-	// stateBytes is the size of an observation without pictures and prefixes.
+	// stateBytes is the memory of an observation without pictures and prefixes.
 	stateBytes = 16 << 10
 )
 
-// sessionMemory returns the bytes that are kept for a robot that does not send.
+// sessionMemory returns the bytes that the server needs for a robot that does not send.
 func sessionMemory(m *policy.Meta) int64 {
 	return sessionBytes + policy.HistoryBytes(m.ChunkSize, m.ActionDim)
 }
@@ -492,9 +493,7 @@ type task struct {
 	prompt *tokenizer.Prompt // nil: the policy does not read its task
 }
 
-// taskReader turns robots' texts into tasks.
-//
-// Constant after New.
+// taskReader makes tasks from robots' texts. Constant after New.
 type taskReader struct {
 	reads     bool                 // chunks depend on the task
 	tokenizer *tokenizer.Tokenizer // nil: the policy does not read its task, or reads it as text
@@ -528,10 +527,12 @@ func (r *taskReader) read(text string) (*task, error) {
 }
 
 const (
-	// observationSlack is the size of everything in an observation except its pictures, such as state and names.
+	// observationSlack is the most bytes of an observation without its pictures, such as state and
+	// names.
 	observationSlack = 1 << 20
-	// The pictures may be pictureAllowance times as large as the policy's pictures, because a robot may send cameras
-	// that the policy does not use. They may be larger if the server scales down larger pictures.
+	// The pictures of an observation may have pictureAllowance times the bytes of the policy's
+	// pictures: a robot may send cameras that the policy does not use, and pictures that the server
+	// scales down.
 	pictureAllowance = 4
 )
 

@@ -148,7 +148,7 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 	}
 }
 
-// Units and sizes that only one side names are no reason to refuse.
+// Units and sizes that only one side gives are no reason to refuse an open.
 func TestAdmissionAcceptsWhatOneSideLeavesOut(t *testing.T) {
 	a := happy()
 	a.caps.ActionUnits = []string{"degrees", "degrees"}
@@ -215,7 +215,7 @@ func TestManifestGolden(t *testing.T) {
 		err := cfg.Check()
 		want := strings.TrimPrefix(*row.Error, "ValueError: ")
 		if deviates(t, "manifest_validation", row.Name) {
-			want = "model.repo_or_path is required" // --model.repo_or_path is no flag of this server
+			want = "model.repo_or_path is required" // this server has no flag --model.repo_or_path
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), "manifest: "+want) {
 			t.Errorf("%s: Check() = %v, want %q", row.Name, err, want)
@@ -243,8 +243,8 @@ func TestAWarningAndTagsAreLogged(t *testing.T) {
 	}
 }
 
-// Goal: a megabyte of tags fills neither the disk with each request nor the log, and the ack
-// reports how many tags are left out.
+// Goal: a megabyte of tags fills neither the audit's disk nor the log, and the ack reports how many
+// tags were left out.
 func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	var log strings.Builder
 	b := newBench(t, config(), logTo(&log))
@@ -261,8 +261,9 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	}
 }
 
-// An open whose raw pictures fit into no message is refused with their total size. It counts the policy's cameras, for
-// all steps that the robot sends, and other cameras whose size the open names.
+// An open whose raw pictures fit into no message is refused with their total size. The total
+// includes the policy's cameras, for all steps that the robot sends, and other cameras for which
+// the open gives a size.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	wide := wire.CameraShape{Name: frontCamera, H: 1080, W: 1920, C: 3}
 	side := wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}

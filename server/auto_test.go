@@ -71,7 +71,7 @@ func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
 	b.openFrom(link(0, "h"), fakeOpen("busy"))
 	s := b.server.sessions.find("busy")
 	b.clock.Advance(time.Second)
-	s.received.Store(60) // every step instead of every third
+	s.received.Store(60) // a request every step instead of every third step
 	for range 20 {
 		b.server.opener.measure()
 	}
@@ -94,7 +94,7 @@ func TestASlowSpellPasses(t *testing.T) {
 	if refused.Accepted || !strings.Contains(refused.Error, "1000.0 ms here") {
 		t.Fatalf("the second during the spell: %+v", refused)
 	}
-	for range 200 { // seconds without a request
+	for range 200 { // 200 s without a request
 		b.clock.Advance(time.Second)
 		b.server.opener.measure()
 	}
@@ -115,15 +115,16 @@ func TestASlowSpellPasses(t *testing.T) {
 	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); ack.Accepted {
 		t.Fatal("the third during another spell gets in")
 	}
-	b.infer(5 * time.Millisecond) // as its requests show
+	b.infer(5 * time.Millisecond) // the requests show that the slowness is over
 	b.server.opener.measure()
 	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); !ack.Accepted {
 		t.Errorf("the third after it: %s", ack.Error)
 	}
 }
 
-// An impossible rate, for which the duration of a chunk would be infinite, zero or negative, is treated as a missing
-// rate. It neither makes room for more robots nor ends the server, whether at the open or later.
+// An impossible control rate, for which the duration of a chunk would be infinite, zero or
+// negative, is treated as a missing rate. It does not make room for more robots, and it neither
+// ends the server at the open nor later.
 func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	rates := []float64{1e-10, 1.5e-9, 1.7e-10, 1e-300, math.SmallestNonzeroFloat64, -30, 1e300, math.Inf(1),
 		math.Inf(-1), math.NaN()}
@@ -172,7 +173,8 @@ func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	}
 }
 
-// When a robot is refused because it needs more than usual robots, the server still admits a usual robot.
+// When a robot is refused because it needs more of the device than usual robots, the server still
+// admits a usual robot.
 func TestARefusalOfAFastRobotIsItsOwn(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	n, _ := b.fill("arm")

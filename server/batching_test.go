@@ -34,8 +34,8 @@ func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)
 	return b, robots
 }
 
-// holding returns a function for beforeRuns that holds each run until the test lets it go on, as hold does. The run
-// then returns err.
+// holding returns a function for beforeRuns that holds each run, as hold does, until the test lets
+// it continue. The run then returns err.
 func holding(b *bench, err error) func(run int) error {
 	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
 	return func(run int) error {
@@ -45,9 +45,9 @@ func holding(b *bench, err error) func(run int) error {
 	}
 }
 
-// heldBatch returns a server of batches and its five robots. It holds the run for the last robot while the observations
-// of the other four fill the next batch. The first joint of robot i is at i+1. Where send returns true, it has sent
-// another observation for robot i itself.
+// heldBatch returns a server of batches and its five robots. It holds the run for the last robot
+// while the observations of the other four fill the next batch. The first joint of robot i is at
+// i+1. send may send robot i's observation itself; it then returns true.
 func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int, r *robot) bool) (*bench, []*robot) {
 	t.Helper()
 	b, robots := batching(t, maxBatch, []string{"a", "b", "c", "d", "e"}, change)
@@ -192,7 +192,7 @@ func TestBatchWindow(t *testing.T) {
 	blank := b.model.Filled.Load()
 	robots[0].sendState(1, 1)
 	rttest.Eventually(t, "the first row", func() bool { return b.model.Filled.Load() == blank+1 })
-	robots[1].sendState(1, 2) // both robots' requests are here: the batch begins although no time passes
+	robots[1].sendState(1, 2) // both robots' requests have arrived, so the batch begins although no time passes
 	robots[0].wantOwn(1, 1)
 	robots[1].wantOwn(1, 2)
 	robots[0].sendState(2, 3)
@@ -274,7 +274,7 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for seq := uint64(1); seq <= requests; seq++ {
-				b.clock.Advance(eventInterval) // each may get an event
+				b.clock.Advance(eventInterval) // so that each robot may get an event
 				joint := float32(1000*i) + float32(seq)
 				bad := random.IntN(10)
 				switch bad {

@@ -18,7 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-const patience = 10 * time.Second // only a broken test waits so long
+const patience = 10 * time.Second // longest wait, which only a failing test reaches
 
 // bench is a server with a network that no other test uses, and a session on this network for the test's robots.
 type bench struct {
@@ -30,7 +30,7 @@ type bench struct {
 	session wire.Session // of the robots
 	stop    func() error // ends Serve and returns its error
 
-	entered, leave chan struct{} // of hold
+	entered, leave chan struct{} // for hold
 }
 
 // fakePrefix is the key prefix of config's service, and top is its only camera.
@@ -170,10 +170,10 @@ func (b *bench) serveOne() {
 	}
 }
 
-// serveOne makes a worker that was not started serve the waiting requests in one run; false when no
-// request waits.
+// serveOne makes a worker that was not started serve the waiting requests in one run. It returns
+// false when no request waits.
 func serveOne(w *worker) bool {
-	if w.timer.Stop() { // the first time
+	if w.timer.Stop() { // at the first call
 		w.engine.device.Start()
 		w.filler.threads.Start()
 	}
@@ -269,7 +269,8 @@ func (b *bench) openAt(key string, o wire.SessionOpen) (ack wire.SessionAck) {
 	return ack
 }
 
-// openFrom opens a session from the link from, or through a router when from has no name. The server need not run.
+// openFrom opens a session for a query that came over the link named from, or through a router when
+// from has no name. The server need not run.
 func (b *bench) openFrom(from wire.Origin, o wire.SessionOpen) wire.SessionAck {
 	return b.server.opener.open(&o, from)
 }
@@ -320,7 +321,8 @@ func (b *bench) uuids() string {
 	return strings.Join(list, " ")
 }
 
-// show declares the liveliness token of a robot for an epoch. With epoch 0 it declares the token without an epoch.
+// show declares the liveliness token of a robot for an epoch. Epoch 0 means the token that has no
+// epoch.
 func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
 	b.t.Helper()
 	key, err := wire.EpochAliveKey(fakePrefix, uuid, epoch)
@@ -357,8 +359,8 @@ func (l live) die() {
 	rttest.PanicOn(l.token.Undeclare())
 }
 
-// serveQueries returns a server that answers queries and sees tokens. It does no housekeeping by itself; the test calls
-// tick for it.
+// serveQueries returns a server that answers queries and watches tokens. It does no housekeeping by
+// itself; the test calls tick for that.
 func serveQueries(t *testing.T, cfg manifest.Config) *bench {
 	t.Helper()
 	b := newBench(t, cfg)
@@ -386,7 +388,7 @@ func serveQueries(t *testing.T, cfg manifest.Config) *bench {
 	return b
 }
 
-// robot subscribes to its actions and publishes observations.
+// robot is a robot of a test: it subscribes to its actions and publishes observations.
 type robot struct {
 	b     *bench
 	uuid  string
@@ -509,7 +511,7 @@ func picture(t testing.TB, w, h int) []byte {
 	return dst[:n]
 }
 
-// observation returns one with these pictures.
+// observation returns an observation with these pictures.
 func observation(pictures ...wire.Image) *wire.Observation {
 	return &wire.Observation{State: []float32{10, 20}, Images: pictures}
 }

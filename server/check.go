@@ -26,7 +26,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
-// Examine times checkInferences inferences. Of a slow policy it times only as many as end within checkLimit, but at
+// Examine times checkInferences inferences. For a slow policy it times only as many as end within checkLimit, but at
 // least checkLeast.
 const (
 	checkInferences = 20
@@ -34,7 +34,7 @@ const (
 	checkLimit      = 5 * time.Second
 )
 
-// progressEvery is how long a check may print nothing before it prints a line that the work continues.
+// progressEvery is how long a check may print nothing. Then it prints a line that the work continues.
 const progressEvery = 5 * time.Second
 
 // Report describes the service of a manifest.
@@ -231,7 +231,7 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	if !cfg.Model.Remote() { // another program has its own limit
+	if !cfg.Model.Remote() { // another program has a limit of its own
 		cfg.MaxBatch = cmp.Or(cfg.MaxBatch, planBatch)
 	}
 	model, err := load(context.Background(), &cfg, slog.New(slog.DiscardHandler), nil)
@@ -304,7 +304,7 @@ func answersTwice(p *loaded, task string) (same *bool, err error) {
 	}
 	var chunks [2][]float32
 	for i := range chunks {
-		noise := rand.New(rand.NewPCG(1, 2)) // the same for both
+		noise := rand.New(rand.NewPCG(1, 2)) // the same noise for both answers
 		for cam := range p.Meta.Cameras {
 			image := p.Model.Image(0, cam)
 			for k := range image {
@@ -330,7 +330,7 @@ func answersTwice(p *loaded, task string) (same *bool, err error) {
 	return &equal, nil
 }
 
-// slowText is a warning where the policy is slower than its chunks are executed, else "".
+// slowText returns a warning when computing a chunk takes longer than executing it, else "".
 func (r *Report) slowText() string {
 	lasts := 0.
 	if r.FPS > 0 {

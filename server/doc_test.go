@@ -37,7 +37,7 @@ func docTable(t *testing.T, heading, first string) (rows [][]string) {
 	}
 	for i, line := range strings.Split(table, "\n") {
 		switch {
-		case i < 2: // the other cells of the head, and the line of dashes below it
+		case i < 2: // the other cells of the head, and the line of dashes below the head
 		case !strings.HasPrefix(line, "|"):
 			return rows
 		default:
@@ -102,7 +102,7 @@ func TestManifestTable(t *testing.T) {
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.opener.open(&o, wire.Origin{}) // for the series of sessions
+	b.server.opener.open(&o, wire.Origin{}) // makes the series of sessions exist
 	b.server.cfg.Zenoh.TLS.ListenCertificate, _ = endpointtest.New(t).Issue("server")
 	families, done, err := metric.NewSource(metricsOf(func() *Server { return b.server }, new(atomic.Uint64))).Gather()
 	rttest.Do(t, err)

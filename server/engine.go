@@ -14,23 +14,25 @@ import (
 )
 
 const (
-	// finishTimeout is how long the server, when it ends, waits for the run in hand before it terminates the run.
-	// finishMost is the longest such time, for a slow policy; it is less than TimeoutStopSec of the systemd unit.
+	// finishTimeout is how long the server, when it ends, at least waits for the run that is under
+	// way before it terminates the run. finishMost is the longest wait, for a slow policy; it is
+	// less than TimeoutStopSec of the systemd unit.
 	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
-	// A run that takes longer than stuckAfter and than stuckTimes the longest expected run is reported by /healthz as
-	// stuck. A large policy on a CPU takes seconds, and several times as long beside other programs.
+	// A run that takes longer than stuckAfter and than stuckTimes the longest expected run is
+	// reported by /healthz as stuck. A run of a large policy on a CPU takes seconds, and several
+	// times as long when other programs use the CPU, too.
 	stuckAfter = 10 * time.Second
 	stuckTimes = 5
-	// The rows of a batch are decoded while another batch runs. That may take decodeTimes as long as a run may take
-	// before it counts as stuck.
+	// The rows of a batch are decoded while another batch runs. Decoding counts as stuck when it
+	// takes longer than decodeTimes the time limit of a run.
 	decodeTimes = 2
-	// The device is given up after at most failuresMax failed runs in a row. All runs but the first are the server's
-	// own, so that no robot's request can bring the server down.
+	// The device is given up after at most failuresMax failed runs in a row. All of them except the
+	// first are the server's own runs, so that no robot's request can end the server.
 	failuresMax = 3
-	// terminateTimeout is how long a hanging run may take to end after it is terminated.
+	// terminateTimeout is how long a hanging run may take to end once it is terminated.
 	terminateTimeout = 3 * time.Second
-	// recoverTimeout is the same for a model in another program, whose processes may take seconds to
-	// end.
+	// recoverTimeout is the same limit for a model in another program, whose processes may take
+	// seconds to end.
 	recoverTimeout = 15 * time.Second
 	// probeInterval is how long a device may be idle before the server runs an inference of its own to check the
 	// device. The interval is longer where such a run would take more than 1/probeShare of it.
@@ -61,17 +63,17 @@ type engine struct {
 	clock   rt.Clock
 	log     *slog.Logger
 	stats   *stats
-	tally   *tally        // of model
+	tally   *tally        // tally of the model's runs
 	name    policy.Device // of the device
 	model   Model
-	away    recovering // model; nil: it is in this process
+	away    recovering // the model, if another program computes it; nil: the model is in this process
 	device  *batch.Device
 	tensors *tensors // of the worker's own thread
 	buffers []*buffer
 
 	// Atomic.
-	warmRuns  atomic.Uint64          // of the warm-up, so far
-	busySince atomic.Int64           // rt.Instant at which the run in hand began; 0: the device is idle
+	warmRuns  atomic.Uint64          // runs of the warm-up so far
+	busySince atomic.Int64           // rt.Instant at which the present run began; 0: the device is idle
 	failed    atomic.Pointer[string] // why the device is given up; nil: it works
 
 	// Owner: worker.
@@ -82,7 +84,7 @@ type engine struct {
 
 	lost chan struct{} // closed when a run does not end although it was terminated
 	hang struct {      // Owner: housekeeping
-		began      rt.Instant // of the run that is overdue
+		began      rt.Instant // start of the run that is overdue
 		terminated rt.Instant
 		lost       bool
 	}
@@ -124,9 +126,9 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 func (e *engine) judge(err error, b *buffer, rows int) error {
 	first, how := err, failureRun
 	switch {
-	case e.failed.Load() != nil: // it was terminated
+	case e.failed.Load() != nil: // the failed run was terminated
 		return first
-	case e.away != nil && errors.Is(err, policy.ErrAway): // it recovers by itself
+	case e.away != nil && errors.Is(err, policy.ErrAway): // the program recovers by itself
 		return first
 	case errors.Is(err, policy.ErrMemory):
 		how = failureMemory
@@ -139,12 +141,12 @@ func (e *engine) judge(err error, b *buffer, rows int) error {
 		if own == nil || e.failed.Load() != nil {
 			return first
 		}
-		if e.away != nil && errors.Is(own, policy.ErrAway) { // openpi's server ends a connection with each error
+		if e.away != nil && errors.Is(own, policy.ErrAway) { // openpi's server ends a connection after each error
 			return first
 		}
 		err = own
 		e.stats.failures[how].Add(1)
-		if panicked || how == failureMemory { // memory will not be free in a moment, because arenas do not shrink
+		if panicked || how == failureMemory { // memory will not become free soon, because arenas do not shrink
 			break
 		}
 	}
@@ -196,7 +198,7 @@ func (e *engine) giveUp(why string, how failure) {
 	}
 }
 
-// failure returns why the device was given up, nil when it works.
+// failure returns the reason why the device was given up, or nil when it works.
 func (e *engine) failure() error {
 	if why := e.failed.Load(); why != nil {
 		return fmt.Errorf("%w: %s", ErrDevice, *why)
@@ -223,11 +225,10 @@ func (e *engine) overdue(now rt.Instant) (since rt.Instant, why string) {
 	return 0, ""
 }
 
-// endHang terminates a run that exceeds its time limit, and gives the device up, or restarts the program that computes
-// the model. It closes lost when the run does not end even then. It treats a batch whose decoding hangs in the same
-// way. It acts only when a second call finds the same run, because at the first call the whole process may have been
-// stopped for that time.
-//
+// endHang terminates a run that exceeds its time limit. Then it gives the device up, or restarts
+// the program that computes the model. It closes lost when the run does not end even then. It
+// treats a batch whose decoding hangs in the same way. It acts only when a second call finds the
+// same work overdue: before the first call the whole process may have been stopped for a while.
 // Owner: housekeeping.
 func (e *engine) endHang(now rt.Instant) {
 	switch since, why := e.overdue(now); {
@@ -290,7 +291,7 @@ func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
 	return ended
 }
 
-// warmUp runs n inferences of one row through every conditioning that the policy has, and one of
+// warmUp makes n runs of one row for each kind of conditioning that the policy has, and one run of
 // each larger size, so that their durations are known.
 func (e *engine) warmUp(n int) error {
 	for row := range e.model.Buffers() * e.model.MaxBatch() {

@@ -39,7 +39,7 @@ func serveOpenPI(t *testing.T, settings manifest.OpenPIFront) (b *bench, address
 	return b, f.Addr().String()
 }
 
-// dialed is a client that has its metadata.
+// dialed is a client that has received its metadata.
 type dialed struct {
 	*testing.T
 	conn *websocket.Conn
@@ -131,7 +131,7 @@ func TestOpenPIClientsAreRobots(t *testing.T) {
 	joint := entry{"observation/joint_position", "<f4", []int{1}, floats(10)}
 	gripper := entry{"observation/gripper_position", "<f4", []int{1}, floats(20)}
 	scalar := append(packed(hwc, joint), msgp.AppendFloat64(msgp.AppendString(nil, gripper.key), 20)...)
-	scalar[0]++ // one entry more
+	scalar[0]++ // the map now has one entry more
 	for i, message := range [][]byte{packed(statePart, hwc), packed(chw, double), packed(unit, joint, gripper),
 		scalar} {
 		answer, text := c.ask(message)
@@ -325,7 +325,7 @@ func TestOpenPIKeysOfTheManifest(t *testing.T) {
 	}
 }
 
-// TestReleasedOpenPIClient lets openpi-client judge.
+// TestReleasedOpenPIClient checks the front with openpi-client itself.
 func TestReleasedOpenPIClient(t *testing.T) {
 	python := os.Getenv("EDGERT_PYTHON")
 	if python == "" {

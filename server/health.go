@@ -26,8 +26,8 @@ type health struct {
 	loading atomic.Pointer[string] // progress of loading the policy
 }
 
-// listenHealth binds address; its error names the program that probably uses the address. names are
-// further host names of this machine that browsers may use.
+// listenHealth binds address. Its error names the program that probably uses the address. names are
+// further host names that browsers may use for this machine.
 func listenHealth(address string, log *slog.Logger, names ...string) (h *health, err error) {
 	h = new(health)
 	h.Server, err = status.Listen(address, status.Config{
@@ -59,7 +59,8 @@ func (h *health) live(q status.Query) *Live {
 
 func (h *health) watch(s *Server) { h.server.Store(s) }
 
-// loads shows text, the progress of loading the policy, on the pages. h is nil when there are no pages.
+// loads shows text, the progress of loading the policy, on the pages. h may be nil: then there are
+// no pages.
 func (h *health) loads(text string) {
 	if h != nil {
 		text = loadingText + ": " + text
@@ -72,7 +73,7 @@ func (h *health) healthy() (ok bool, why string) {
 	if s == nil || !s.phase.warmed.Load() {
 		return true, "starting"
 	}
-	if ok, why = s.healthy(); ok && len(s.certificates.texts()) > 0 { // a restart does not renew a certificate
+	if ok, why = s.healthy(); ok && len(s.certificates.texts()) > 0 { // the faults stay after a restart
 		why = "ok, but " + strings.Join(s.certificates.texts(), "; ")
 	}
 	return ok, why
@@ -89,22 +90,22 @@ func (h *health) ready() (ok bool, why string) {
 	return false, loadingText
 }
 
-// notifyInterval is the interval of the reports to the service manager, and so the largest delay with which it gets a
-// change.
+// notifyInterval is the interval of the reports to the service manager, and so also the longest
+// time until it is informed of a change.
 const notifyInterval = 200 * time.Millisecond
 
 // warmUpMargin is the time that a start may take in addition to the time limit of the next inference of the warm-up.
 const warmUpMargin = 30 * time.Second
 
-// notifier reports the server's condition to the service manager: that the server is ready, when robots get chunks;
-// that it is alive, while worker and housekeeping make progress; and the number of its sessions.
+// notifier reports the server's condition to the service manager: readiness as soon as robots get
+// chunks, a sign of life while worker and housekeeping make progress, and the number of sessions.
 type notifier struct {
 	*notify.Notifier
 	server    *Server
 	state     notify.State
-	sessions  int        // in state.Status
-	busySince rt.Instant // of the worker, at the last update
-	warmRuns  uint64     // of the warm-up, at the last update
+	sessions  int        // number of sessions in state.Status
+	busySince rt.Instant // start of the worker's run at the last update
+	warmRuns  uint64     // runs of the warm-up at the last update
 	unhealthy string     // the reason at the last update, which has been logged
 }
 
@@ -136,7 +137,8 @@ func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end fun
 func (n *notifier) update(now rt.Instant) {
 	if !n.state.Ready {
 		n.state.Ready, _ = n.server.ready()
-		if runs := n.server.worker.engine.warmRuns.Load(); runs != n.warmRuns { // a slow warm-up makes progress
+		// a warm-up makes progress even when it is slow
+		if runs := n.server.worker.engine.warmRuns.Load(); runs != n.warmRuns {
 			n.warmRuns = runs
 			n.Extend(warmUpMargin + stuckTimes*n.server.worker.engine.longestRun())
 		}
@@ -156,17 +158,17 @@ func (n *notifier) update(now rt.Instant) {
 	n.Update(now, n.state)
 }
 
-// progress reports whether the worker makes progress. It does when it has begun or ended a request since the last
-// update, or when its request in hand has not exceeded the time limit of this policy's runs, or when it is idle and has
-// taken the signal that each update leaves in work. A worker that is stuck in a request, or has ended, makes no
-// progress.
+// progress reports whether the worker makes progress. It does when it has begun or ended a request
+// since the last update, or when its present request has not exceeded the time limit of this
+// policy's runs, or when it is idle and has taken the signal that each update leaves in work. A
+// worker that is stuck in a request, or has ended, makes no progress.
 //
 //rt:noalloc
 func (n *notifier) progress(now rt.Instant) bool {
 	w := n.server.worker
 	busySince := rt.Instant(w.engine.busySince.Load())
 	progress := busySince != n.busySince || len(w.work) == 0
-	if busySince != 0 && !progress { // a slow policy is no hang
+	if busySince != 0 && !progress { // a slow policy does not count as a hang
 		since, _ := w.engine.overdue(now)
 		progress = since == 0
 	}

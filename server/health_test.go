@@ -162,7 +162,7 @@ func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 		return nil
 	})
 	for seq := uint64(1); seq <= 6; seq++ {
-		b.clock.Advance(eventInterval) // so that no event is suppressed
+		b.clock.Advance(eventInterval) // so that the next event is not suppressed
 		r.ask(seq)
 		r.wantEvent(wire.EventBadObservation, "")
 	}
@@ -213,7 +213,7 @@ func TestNotANumber(t *testing.T) {
 	b, r := failingServer(t, func(*bench, int) error { return nil })
 	r.ask(1)
 	r.next()
-	b.server.worker.engine.blankFinite = true // as after a warm-up, which failingServer omits
+	b.server.worker.engine.blankFinite = true // as after a warm-up, which failingServer does not do
 	b.model.NotFinite.Store(true)
 	r.ask(2)
 	wantEnd(t, b, r, failureNotFinite, 3, "not finite")
@@ -225,8 +225,8 @@ func TestNotANumber(t *testing.T) {
 	b.end()
 }
 
-// Goal: a server that is stopping checks its last run like any other, and sends no bad_observation before it has
-// decided whether the device failed.
+// Goal: a server that is stopping checks its last run like any other. It sends no bad_observation
+// before it has decided whether the device failed.
 func TestTheLastRunIsLookedAt(t *testing.T) {
 	b, robots := batching(t, 1, []string{"a"}, func(b *bench) {
 		b.hold()
@@ -248,7 +248,7 @@ func TestTheLastRunIsLookedAt(t *testing.T) {
 // Goal: when decoding an observation panics, on whichever thread, only its robot loses a chunk, and the server does not
 // end.
 func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
-	for _, names := range [][]string{{"a"}, {"a", "b"}} { // by the worker itself, and by another thread
+	for _, names := range [][]string{{"a"}, {"a", "b"}} { // decoded by the worker itself, and by another thread
 		b, robots := batching(t, 2, names, func(b *bench) {
 			b.hold()
 			b.model.Filling = func(joint float32) {
@@ -285,7 +285,7 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	if !w.probeIdle(w.engine.worked.Add(probeInterval)) || probes() != 1 {
 		t.Errorf("after %v it has inferred %d times, want once", probeInterval, probes())
 	}
-	w.engine.sizes.Learn(1, time.Second) // now a run takes so long that robots would wait for the server's own
+	w.engine.sizes.Learn(1, time.Second) // now a run of the server's own would make robots wait for a second
 	if w.engine.worked = w.clock.Now(); w.probeIdle(w.engine.worked.Add(probeShare*time.Second-1)) || probes() != 1 {
 		t.Errorf("a slow policy infers for itself more than a hundredth of the time")
 	}
@@ -448,7 +448,7 @@ func TestASlowPolicyIsNotAHang(t *testing.T) {
 	}
 }
 
-// Goal: a process that was stopped for a while does not give up its device: the run in hand gets
+// Goal: a process that was stopped for a while does not give up its device: the run under way gets
 // the time between two checks to end.
 func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	b := newBench(t, config())

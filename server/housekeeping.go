@@ -24,11 +24,12 @@ import (
 
 const (
 	housekeepingInterval = time.Second
-	// Every trimEvery ticks the pool frees the buffers that no observation has needed meanwhile.
-	// In shorter intervals, it would free buffers that robots with a low rate need again.
+	// Every trimEvery ticks the pool frees the buffers that no observation has needed since the
+	// last time. With shorter intervals, it would free buffers that robots with a low rate need
+	// again.
 	trimEvery = 10
-	// tokenTimeout bounds each query for the robots' tokens. Housekeeping makes these queries when some robots seem
-	// lost.
+	// tokenTimeout bounds each query for the robots' tokens. Housekeeping sends these queries when
+	// some robots seem lost.
 	tokenTimeout = 500 * time.Millisecond
 	// housekeepingStuckAfter is how long one piece of housekeeping may take before housekeeping is reported as stuck.
 	// No piece takes longer than two queries to the network, tokenTimeout each.
@@ -42,8 +43,8 @@ const (
 	busyGCBytes = 16 << 20
 )
 
-// housekeeper is the goroutine for work that may take time and may allocate: it answers queries, sends events, closes
-// the sessions of lost robots, and has garbage collected.
+// housekeeper is the goroutine for work that may take time and may allocate: it answers queries,
+// sends events, closes the sessions of lost robots, and starts garbage collections.
 type housekeeper struct {
 	// Constant.
 	prefix  string             // beginning of the service's keys
@@ -66,7 +67,7 @@ type housekeeper struct {
 	events       *events
 	heap         *collector
 	grown        queue.Signal // the mailboxes take more memory than before
-	moved        atomic.Int64 // rt.Instant at which it last began to wait for work; 0: it does not run
+	moved        atomic.Int64 // rt.Instant at which housekeeping last began to wait for work; 0: it does not run
 	ticks        uint64
 }
 
@@ -123,7 +124,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 	k.engine.endHang(now)
 	k.closeLost(ctx, now)
 	k.opener.dropMoved()
-	if k.opener.second { // the first server does the rest for both
+	if k.opener.second { // the first server does the rest for both servers
 		return
 	}
 	if k.ticks++; k.ticks%trimEvery == 0 {
@@ -159,10 +160,10 @@ func (k *housekeeper) logSqueezed(session *session) {
 	}
 }
 
-// closeLost closes the sessions of lost robots. A robot seems lost when its token vanished and did not come back, or
-// when nothing was received from it for long. Its session stays when another link still shows its token, and while this
-// server has lost the router that it dials. A server that only listens needs no such check: when it has no link, no
-// robot can reach it.
+// closeLost closes the sessions of lost robots. A robot seems lost when its token vanished and did
+// not come back, or when nothing was received from it for long. Its session stays when another link
+// still shows its token, and while this server has lost the router that it dials. A server that
+// only listens needs no check for a lost router: without a link, no robot can reach it.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*session
 	patience := 2 * (k.engine.sizes.Wait(len(k.sessions.all())) + k.engine.tally.slowest())
@@ -188,7 +189,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 		}
 	}
 	for _, session := range lost {
-		why := session.lost(now, patience) // it may have sent meanwhile
+		why := session.lost(now, patience) // asked again, because the robot may have sent meanwhile
 		switch {
 		case why == "":
 		case present[session.uuid]:
@@ -212,8 +213,8 @@ type collector struct {
 	hold   *rt.Hold
 
 	last   rt.HeapStat // after the last collection
-	served uint64      // requests at the last check
-	beside int64       // bytes of the heap that a roll-out's second model may take
+	served uint64      // number of served requests at the last check
+	beside int64       // heap bytes that a roll-out's second model may take
 }
 
 // holdGC turns Go's collector off until the returned hold is released, unless the heap grows beyond what a server of
@@ -235,10 +236,11 @@ func (c *collector) check() {
 	served := c.stats.outcomes[audit.Answered].Load()
 	idle := served == c.served
 	c.served = served
-	c.raiseLimit() // or lowers it: sessions have ended
+	c.raiseLimit() // lowers the limit, too, when sessions have ended
 	heap := rt.ReadHeap()
 	switch {
-	case heap.Cycles != c.last.Cycles: // the worker, the heap's limit or the transport has collected
+	// there was a collection: by the worker, at the heap's limit or by the transport
+	case heap.Cycles != c.last.Cycles:
 		c.last = heap
 	case idle && heap.Allocs-c.last.Allocs > idleGCObjects,
 		heap.Bytes-c.last.Bytes > busyGCBytes:
@@ -260,7 +262,8 @@ type certificates struct {
 //
 // Owner: housekeeping.
 func (c *certificates) check(network wire.Session, now time.Time, log *slog.Logger) {
-	if joined, ok := network.(interface{ Unwrap() wire.Session }); ok { // with fronts, see wire/local
+	// with fronts the session is wrapped, see wire/local
+	if joined, ok := network.(interface{ Unwrap() wire.Session }); ok {
 		network = joined.Unwrap()
 	}
 	shown, ok := network.(certified)

@@ -13,16 +13,16 @@ import (
 
 var garbage []byte
 
-// Goal: a server that is never idle collects the garbage of links, queries and pages by hand, between two requests.
-// Housekeeping only requests the collection, because the next request could begin between its check and a collection of
-// its own.
+// Goal: a server that is never idle collects the garbage of links, queries and pages between two
+// requests. Housekeeping requests the collection from the worker. If housekeeping collected itself,
+// the next request could begin before its collection.
 func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())
 	s := b.server
 	s.housekeeper.heap.last = rt.ReadHeap()
 	check := func() (requested bool) {
-		s.stats.outcomes[audit.Answered].Add(1) // a robot is served
+		s.stats.outcomes[audit.Answered].Add(1) // a robot's request was answered
 		before := rt.ReadHeap().Forced
 		s.housekeeper.heap.check()
 		rttest.Want(t, rt.ReadHeap().Forced-before, 0, "collections by the housekeeping itself")
@@ -39,19 +39,19 @@ func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	}
 }
 
-// Goal: a worker that always has a waiting request starts one collection when one is requested. Another goroutine
-// collects, and the worker does not wait for the end.
+// Goal: a worker that always has a waiting request starts one collection when one is requested. The
+// collection runs on another goroutine, and the worker does not wait for its end.
 func TestSaturatedWorkerCollects(t *testing.T) {
 	const asked = 5
 	var r *robot
 	var requests int
-	var before uint64 // collections at the start of the first inference
+	var before uint64 // number of collections at the start of the first inference
 	collected := func() uint64 { return rt.ReadHeap().Forced - before }
 	o, over := fakeObs(t), make(chan struct{})
 	b := serve(t, config(), func(b *bench) {
 		b.model.Before = func() error {
 			if r == nil {
-				return nil // warm-up
+				return nil // a run of the warm-up
 			}
 			switch requests++; requests {
 			case 1:
@@ -61,7 +61,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 			}
 			select {
 			case <-over:
-			default: // the next one arrives before this one ends
+			default: // the next request arrives before this one ends
 				r.send(wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: uint64(requests + 1)}, o)
 			}
 			return nil
@@ -94,7 +94,7 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	defer s.housekeeper.heap.hold.Release()
 	limit := debug.SetMemoryLimit(-1)
 	session := newSession("arm", s.pool, 1<<20)
-	for seq := range uint64(3) { // they are not returned
+	for seq := range uint64(3) { // the test returns none of these buffers
 		session.mailbox.Put(&wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1,
 			queue.Schedule{Deadline: queue.NoDeadline})
 		session.mailbox.Take()

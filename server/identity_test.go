@@ -7,8 +7,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A close without a session id, and an open without an instance, are accepted only from the link that opened the
-// session. When a router passes a query on, the server does not see the client's link, and so requires the id.
+// A close without a session id, and an open without an instance, are accepted only from the link
+// that opened the session. When a router passes on the query, the server does not see the client's
+// link, and therefore requires the id or instance.
 func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 	b := serveQueries(t, config())
 	b.open(fakeOpen("arm"))

@@ -308,7 +308,7 @@ func (l *Live) judge(s *Server) {
 	warn(s.audit.Counted().LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
 	warn(s.sessions.count() >= s.sessions.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
-	warn(s.worker.engine.away == nil && s.stats.probes[probeFailed].Load() > 0, // else its program has the reason
+	warn(s.worker.engine.away == nil && s.stats.probes[probeFailed].Load() > 0, // else the program shows why
 		"runs of the server's own have failed: look at the device")
 	if r := l.Rollout; r != nil {
 		warn(r.State == rollout.Failed.String(), "the roll-out of "+r.Bundle+" failed, and the first model serves "+
@@ -345,7 +345,7 @@ func (l *Live) list(s *Server, q status.Query, now rt.Instant) {
 
 // compareSessions sorts the sessions that need attention to the top.
 func compareSessions(a, b *LiveSession, sort string) int {
-	runway := func(l *LiveSession) float64 { // the last runway of a robot that sends nothing means nothing now
+	runway := func(l *LiveSession) float64 { // the last runway of a robot that no longer sends is out of date
 		if l.RunwayMs == nil || l.Why != "streams" {
 			return math.Inf(1)
 		}

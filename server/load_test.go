@@ -31,7 +31,7 @@ func TestManifestThreadsReachTheModel(t *testing.T) {
 		rttest.Do(t, m.Close())
 		return started
 	}
-	threads(1) // the first model makes the Go runtime start threads, which the counts below must not include
+	threads(1) // the first model makes the Go runtime start threads, which must not be in the counts below
 	if one, many := threads(1), threads(40); many-one < 30 {
 		t.Errorf("threads: 40 starts %d more than threads: 1, want 39", many-one)
 	}

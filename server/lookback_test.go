@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-const looked = 3 // observations that the fake policy takes together
+const looked = 3 // number of observations that the fake policy takes together
 
 func lookbackMeta() *policy.Meta {
 	m := servertest.Meta()
@@ -72,8 +72,8 @@ func TestStatusAndAckSayHowFarThePolicyLooksBack(t *testing.T) {
 	}
 }
 
-// A request with a history that the policy cannot take gets an event with the reason in words, and the next request
-// gets its chunk.
+// A request with a history that the policy cannot take gets an event that gives the reason. The
+// next request gets its chunk.
 func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 	if d, err := jpeg.NewDecoder(); errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)

@@ -13,8 +13,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// One link, or one host with many links, gets only a limited number of sessions. The refusal explains how to get more
-// sessions, is temporary, has the load, and is counted by its reason.
+// One link gets only a limited number of sessions, and so does one host with many links. The
+// refusal explains how to get more sessions, is temporary, contains the load, and is counted by its
+// reason.
 func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	cfg := roomy()
 	b := newBench(t, cfg)
@@ -58,8 +59,8 @@ func large(uuid string) wire.SessionOpen {
 	return o
 }
 
-// Each admitted robot has memory for its observations. The first robot for which too little memory is left is refused
-// in words, and is admitted when another robot has left.
+// Each admitted robot has memory for its observations. The first robot for which too little memory
+// is left is refused with a text that explains it. It is admitted when another robot has left.
 func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	cfg := roomy()
 	cfg.Memory, cfg.SessionsPerHost = "64MiB", 500
@@ -142,7 +143,7 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 		b.tick()
 	}
 	rttest.Want(t, b.server.pool.Bytes(), 0, "bytes of buffers kept that nobody needs")
-	modest.ask(2) // of a session that is over
+	modest.ask(2) // this session has ended meanwhile
 	rttest.Want(t, b.server.pool.Bytes(), 0, "bytes that wait for a robot without a session")
 }
 
@@ -160,7 +161,7 @@ func TestAClosedMailboxTakesNothing(t *testing.T) {
 // When the server is full, a robot that sends keeps its session. A robot that never sent loses its session to a new
 // robot, but not before idleGrace, and only where the new robot's link and host have fewer sessions than its own.
 func TestWhoSendsKeepsItsPlace(t *testing.T) {
-	cfg := config() // two sessions
+	cfg := config() // max_sessions is 2
 	b := newBench(t, cfg)
 	b.openFrom(link(1, "a"), fakeOpen("sends"))
 	b.openFrom(link(2, "b"), process("idle", "one", "left-pi", 1))
@@ -203,7 +204,7 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 // A robot that sends only observations that cannot be answered loses its session to a new robot, however often it
 // sends. A robot whose first observation waits for its answer keeps its session.
 func TestGarbageKeepsNoPlace(t *testing.T) {
-	b := newBench(t, config()) // two sessions
+	b := newBench(t, config()) // max_sessions is 2
 	b.openFrom(link(1, "a"), fakeOpen("garbage"))
 	b.openFrom(link(2, "b"), fakeOpen("waits"))
 	for _, s := range b.server.sessions.all() {
@@ -212,7 +213,7 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 	garbage := b.robot("garbage")
 	for seq := range uint64(6) {
 		garbage.put([]byte("no observation"), wire.AppendHeader(nil, obsHeader(0, seq+1)))
-		if seq%2 == 1 { // the one before is superseded
+		if seq%2 == 1 { // the observation before is superseded
 			b.serveOne()
 		}
 	}
@@ -229,7 +230,7 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 // When the server is full, a new robot also takes a session whose process sent observations, never showed a token and
 // is now silent, so that many dead sessions do not exclude robots until the sessions are closed.
 func TestWhoVanishedGivesWay(t *testing.T) {
-	b := newBench(t, config()) // two sessions
+	b := newBench(t, config()) // max_sessions is 2
 	b.openFrom(link(1, "a"), fakeOpen("dead"))
 	b.openFrom(link(2, "b"), fakeOpen("shows"))
 	b.server.sessions.find("shows").tokenOf(true, b.clock.Now())
@@ -278,7 +279,7 @@ func TestASessionWithoutATokenGoesSoon(t *testing.T) {
 
 // The counted memory of a session is no less than its real memory.
 func TestASessionTakesNoMoreThanIsCounted(t *testing.T) {
-	rttest.RealTime(t) // other tests' garbage would be measured
+	rttest.RealTime(t) // garbage of other tests would count as memory of the session
 	cfg := roomy()
 	b := newBench(t, cfg)
 	const n = 200

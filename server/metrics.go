@@ -81,13 +81,15 @@ func (s *Server) byLabel(name string) map[string]uint64 {
 	return values
 }
 
-// loss is a count of messages that the links lost, or of links that were ended or refused, for one reason.
+// loss is the number of messages that the links lost, or of links that were ended or refused, for
+// one reason.
 type loss struct {
 	name, help, reason string
 	count              uint64
 }
 
-// losses returns the losses of the links. Two scrapes show whether the network keeps a robot waiting.
+// losses returns the losses of the links. The growth between two scrapes shows whether the network
+// delays a robot.
 func losses(t zenoh.Stats) [16]loss {
 	const lost, ended = "transport_lost_total", "links_refused_total"
 	const lostHelp = "Messages and declarations that the links lost or refused, by reason."
@@ -302,7 +304,7 @@ func (m *metrics) describe() {
 		"client", func(v *metric.Vector) {
 			if s := m.server(); s != nil {
 				now := s.clock.Now()
-				for _, session := range s.sessions.everywhere() { // at most max_sessions
+				for _, session := range s.sessions.everywhere() { // there are at most max_sessions of them
 					v.Add(session.uuid, now.Sub(rt.Instant(session.seenAt.Load())).Seconds())
 				}
 			}

@@ -81,7 +81,7 @@ func TestMetrics(t *testing.T) {
 	})
 	b.open(fakeOpen("arm"))
 	b.open(fakeOpen("leg"))
-	b.open(fakeOpen("tail")) // the server is full
+	b.open(fakeOpen("tail")) // refused, because the server is full
 	wrong := fakeOpen("arm")
 	wrong.StateDim = 3
 	b.open(wrong)
@@ -96,7 +96,7 @@ func TestMetrics(t *testing.T) {
 		r.send(obsHeader(0, seq), o)
 		r.next()
 	}
-	// it follows the chunk
+	// the server counts a request after it has sent the chunk
 	rttest.Eventually(t, "the end of the last request", func() bool {
 		return b.server.worker.engine.busySince.Load() == 0
 	})
@@ -132,7 +132,8 @@ func TestMetrics(t *testing.T) {
 		"lean_server_queue_wait_seconds_count":                  2,
 		"lean_server_decode_seconds_count":                      2,
 		"lean_server_service_seconds_count":                     2,
-		`lean_server_service_seconds_bucket{le="0.01"}`:         2, // the second may have waited for the first
+		// the second request may have waited for the first
+		`lean_server_service_seconds_bucket{le="0.01"}`: 2,
 	} {
 		if value, ok := got[series]; !ok || math.Abs(value-want) > 1e-9 {
 			t.Errorf("%s = %v (there: %v), want %v", series, value, ok, want)
@@ -207,7 +208,7 @@ func TestTransportLossesAreShown(t *testing.T) {
 	check("links_total", "event", "up", "down")
 }
 
-// The series of a robot end with its session: there are never more than max_sessions.
+// The series of a robot end with its session, so there are series of at most max_sessions robots.
 func TestStalenessEndsWithTheSession(t *testing.T) {
 	b := newBench(t, config())
 	h := pages(t, b.server)

@@ -59,23 +59,25 @@ type opener struct {
 	stats    *stats
 	events   *events
 	receive  func(wire.Sample) // handler of observations
-	counted  queue.Signal      // the number of sessions has changed, here or at another server of this process
-	counter  *quota.Counter
-	auto     *capacity.Auto   // max_sessions: auto; nil: it is a number
-	sizes    *batch.Sizes     // the worker's expected durations of runs
-	tally    *tally           // of the model
-	rollout  *rollout.Keeper  // nil: there is one model
-	second   bool             // this server has the new model of rollout
-	room     wire.Declaration // token that announces room for a session; nil: it is not shown
+	// signals that the number of sessions has changed, here or at another server of this process
+	counted queue.Signal
+	counter *quota.Counter
+	auto    *capacity.Auto   // max_sessions: auto; nil: it is a number
+	sizes   *batch.Sizes     // the worker's expected durations of runs
+	tally   *tally           // tally of the model's runs
+	rollout *rollout.Keeper  // nil: there is one model
+	second  bool             // this server has the new model of rollout
+	room    wire.Declaration // token that announces room for a session; nil: it is not shown
 }
 
-// paceRequests is the number of requests from which on the time between a robot's requests counts as known.
+// paceRequests is the number of requests after which the time between a robot's requests counts as
+// known.
 const paceRequests = 10
 
-// feeds checks, for max_sessions: auto, whether the server can feed all robots and the new one, or the new robot in the
-// place of an idle robot that needs no less. idle is the session that would be closed according to the earlier checks,
-// nil for none. loser is the session that has to be closed in the end. The first robot is always admitted, and so is a
-// robot that opens again.
+// feeds checks, for max_sessions: auto, whether the server can feed all robots and the new one. If
+// not, it checks whether the new robot can replace an idle robot that needs at least as much. idle
+// is the session that the earlier checks would close, or nil. loser is the session that has to be
+// closed in the end. The first robot is always admitted, and so is a robot that opens again.
 func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r *refusal, loser *session) {
 	if o.auto == nil || a.active == 0 || o.sessions.find(asked.ClientUUID) != nil {
 		return nil, idle
@@ -110,7 +112,8 @@ func (o *opener) robots(but string) (list []capacity.Robot) {
 	return list
 }
 
-// measure finds again, for max_sessions: auto, how many sessions the server can feed at the present load.
+// measure determines again, for max_sessions: auto, how many sessions the server can feed at the
+// present load.
 func (o *opener) measure() {
 	if o.auto == nil {
 		return
@@ -248,8 +251,8 @@ func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusa
 	ack.RetryAfterMs = refusals[r.reason].retryAfter
 }
 
-// admission returns the inputs of the checks of an open. idle is a session that would have to be closed to make room,
-// nil when there is room or when no session may be closed.
+// admission returns the inputs of the checks of an open. idle is the session that would have to be
+// closed to make room. It is nil when there is room or when no session may be closed.
 func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admission, idle *session) {
 	a = admission{
 		caps:     o.caps,
@@ -281,11 +284,12 @@ func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admissi
 	return a, idle
 }
 
-// replaceable returns a session that may be closed for a newcomer, nil when there is none. A session may be closed when
-// its robot vanished without ever showing a token. It also may when it opened at least idleGrace ago and has not
-// streamed since, and its link and host have at least as many sessions as the newcomer's would have then. Of several
-// such sessions, replaceable takes the oldest of the link with the most sessions. It never takes the session of a robot
-// with a rate below fps.
+// replaceable returns a session that may be closed for a newcomer, nil when there is none. A
+// session may be closed when its robot vanished without ever showing a token. A session may also be
+// closed when it was opened at least idleGrace ago and has not streamed since; then its link and
+// host must have at least as many sessions as the newcomer's would have. Of several such sessions,
+// replaceable takes the oldest of the link with the most sessions. It never takes the session of a
+// robot with a rate below fps.
 func (o *opener) replaceable(newcomer string, place quota.Place, fps float64) (idle *session) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.all() {
@@ -349,12 +353,12 @@ func (o *opener) register(session *session) {
 		o.stats.closed.Add(1)
 		o.release(displaced)
 		if displaced.held != nil {
-			_ = displaced.held.Undeclare() // at worst it stays declared
+			_ = displaced.held.Undeclare() // after an error the token stays declared, which does little harm
 		}
 	}
 	o.stats.opened.Add(1)
 	o.counted.Wake()
-	if o.phase.draining.Load() { // draining began meanwhile, without an event for this robot
+	if o.phase.draining.Load() { // draining began meanwhile, and this robot has got no event
 		o.events.writer.inform(session, wire.EventDraining, drainingText)
 	}
 }
@@ -401,7 +405,7 @@ func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*session, er
 		return session, nil
 	}
 	if err := o.listen(session); err != nil {
-		_ = session.withdraw() // at worst it stays declared
+		_ = session.withdraw() // after an error the token stays declared, which does little harm
 		o.memory.Release(memory.Sessions, own)
 		return nil, err
 	}
@@ -445,9 +449,10 @@ func (o *opener) show(s *session) error {
 	return err
 }
 
-// dropMoved closes each session whose robot also has a session at another server, when this server is the one to give
-// it up. A robot that has moved needs no event. Where another robot of the same name has the other session, this
-// server's robot gets an event that its session has ended.
+// dropMoved closes each session whose robot also has a session at another server, if it is this
+// server that must give the session up. A robot that has moved needs no event. Where another robot
+// of the same name has the other session, this server's robot gets an event that its session has
+// ended.
 func (o *opener) dropMoved() {
 	for _, session := range o.sessions.all() {
 		other, elsewhere := o.others.Holder(session.uuid)

@@ -9,8 +9,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Process one of host left-pi has opened a name. Whether another process then gets the name depends on what has
-// happened to process one. The epochs of two hosts are independent.
+// A first process, on host left-pi, has opened a session under a name. Whether another process then
+// gets the name depends on what has happened to the first process. The epochs of two hosts are
+// independent.
 func TestANameHasOneOwner(t *testing.T) {
 	gone := func(b *bench, token wire.Declaration) {
 		rttest.Do(t, token.Undeclare())
@@ -71,8 +72,8 @@ func TestANameHasOneOwner(t *testing.T) {
 	}
 }
 
-// A process that opened a session and whose token has not arrived counts as running for a while, but not for ever,
-// because it may have died before it showed the token.
+// A process that opened a session and whose token has not arrived counts as running for a limited
+// time. It may have died before it showed the token.
 func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	b := serveQueries(t, config())
 	b.open(process("arm", "one", "", 1))

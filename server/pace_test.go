@@ -154,9 +154,9 @@ func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 	b.leave <- struct{}{}
 	r.wantChunk(1)
 	rttest.Eventually(t, "the end of the request", func() bool { return !b.server.sessions.find("arm").inHand.Load() })
-	ask(3, 1, 40) // the answer was lost on its way
+	ask(3, 1, 40) // the answer got lost
 	for seq, next := range []func(){
-		func() { ask(4, 1, 41) }, // the arm went on
+		func() { ask(4, 1, 41) }, // the arm has moved on to a later step
 		func() { ask(5, 2, 41) }, // another episode
 		func() {},
 	} {

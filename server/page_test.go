@@ -70,11 +70,11 @@ func playFleet(t *testing.T, robots int) *bench {
 					RunwayMs:  runway,
 				}
 				if i == 2 && seq%40 == 0 {
-					m.State[0] = 1 // fails
+					m.State[0] = 1 // an observation that the policy refuses
 				}
 				_ = obs.Put(wire.AppendObservation(nil, m), wire.AppendHeader(nil, obsHeader(1, seq)))
 				if i == 5 && seq == 3 {
-					return // it becomes silent
+					return // from now on the robot sends nothing
 				}
 				select {
 				case <-stop:
@@ -171,7 +171,8 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 		session.shown.runway.Store(int64((i*7919 + 1) % n * int(time.Millisecond)))
 		session.shown.service.Store(int64((i*104729 + 1) % n * int(time.Millisecond)))
 		session.shown.superseded.Store(uint64(i * 31 % n))
-		session.seenAt.Store(int64(s.clock.Now()) - int64(i*17%n)*int64(time.Second)/100) // every third is quiet
+		// every third robot is quiet
+		session.seenAt.Store(int64(s.clock.Now()) - int64(i*17%n)*int64(time.Second)/100)
 	}
 	s.sessions.all()[7].shown.runway.Store(-1)
 	read := func(query string) (l Live) {

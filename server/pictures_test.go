@@ -41,13 +41,13 @@ func TestStalePicturesAreShown(t *testing.T) {
 	for i, step := range []struct {
 		stale []string
 		bad   bool
-		says  string // in the log after it
+		says  string // text that the log must then contain; empty: no new line
 	}{
 		{nil, false, ""},
 		{[]string{top, "observation.images.unknown", top}, false,
 			"pictures are older than the robot allows\" client=arm session=" + session.id +
 				" cameras=" + top},
-		{[]string{top}, false, ""}, // known already
+		{[]string{top}, false, ""}, // the fault was logged before
 		{[]string{top}, true, ""},  // a refused observation has no effect
 		{[]string{"observation.images.unknown"}, false, "pictures are fresh again"},
 		{nil, false, ""},

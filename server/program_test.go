@@ -20,7 +20,7 @@ import (
 type away struct {
 	*servertest.Model
 	now    remote.Condition
-	failed atomic.Pointer[error] // why it was ended
+	failed atomic.Pointer[error] // the reason with which Fail ended the program
 }
 
 func (a *away) Condition() remote.Condition { return a.now }
@@ -48,7 +48,7 @@ func TestAnErrorThatEndsTheConnection(t *testing.T) {
 	r := b.robot("arm")
 	r.ask(1)
 	r.wantEvent(wire.EventBadObservation, "KeyError: 'state'")
-	b.clock.Advance(time.Second) // for another event
+	b.clock.Advance(time.Second) // so that another event may be sent
 	r.ask(2)
 	r.wantEvent(wire.EventUnavailable, "the connection ended")
 	r.ask(3)

@@ -14,8 +14,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A robot that has repeated its request may do so again while the answer is on the way. So the same request is not
-// answered again for 1/echoShare of the inference's duration, at most echoMost.
+// A robot that repeated its request may do so once more while the answer is on the way. So for
+// 1/echoShare of the inference's duration, at most echoMost, the server does not answer the same
+// request again.
 const (
 	echoShare = 10
 	echoMost  = 200 * time.Millisecond
@@ -41,7 +42,7 @@ type publisher struct {
 	pool     *queue.Pool   // of the mailboxes
 	audit    *audit.Writer // nil: no request is recorded
 	engine   *engine       // its rows hold the chunks
-	leaving  chan struct{} // closed when the server leaves
+	leaving  chan struct{} // closed when the server shuts down
 
 	chunk      wire.ActionChunk
 	payload    []byte
@@ -66,7 +67,7 @@ func (p *publisher) answer(b *buffer, e batch.Ended) {
 func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 	f := &t.filled
 	t.Decode, t.Inference = t.ready.Sub(t.begun), e.At.Sub(e.Begun)
-	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // waiting for its turn and for the device
+	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // time of waiting for its turn and for the device
 	t.Batch, t.Row = e.Size, t.row-t.buffer.first
 	t.Controls, t.Task = f.Controls, f.task.text
 	t.Stale, t.Cameras = uint32(f.stale), p.engine.tensors.contract.Cameras
@@ -105,7 +106,7 @@ func (p *publisher) close(t *slot, err error) {
 		reply = p.publish(t, p.engine.tensors)
 	case p.engine.failed.Load() != nil || t.Outcome != audit.BadObservation && p.stopped():
 		p.stats.outcomes[t.Outcome].Add(1)
-		t.Why = eventText(err) // Serve informs all robots that the server leaves
+		t.Why = eventText(err) // because Serve informs all robots that the server shuts down
 	default:
 		p.stats.outcomes[t.Outcome].Add(1)
 		p.refuse(t, err)
@@ -133,7 +134,7 @@ func (p *publisher) close(t *slot, err error) {
 	t.session, t.request = nil, nil
 }
 
-// stopped reports whether the server leaves.
+// stopped reports whether the server shuts down.
 //
 //rt:noalloc
 func (p *publisher) stopped() bool {
@@ -217,8 +218,8 @@ func (p *publisher) informQuota(s *session, k quota.Kind) {
 	p.events.inform(s, wire.EventQuota, s.meter.Says(k))
 }
 
-// passOver informs a robot, once for each observation, that other robots are served first because the robot's actions
-// end before its chunk could come.
+// passOver informs a robot, once for each observation, that other robots are served first. The
+// reason is that the robot's actions end before its chunk could come.
 //
 //rt:noalloc
 func (p *publisher) passOver(s *session) {

@@ -27,7 +27,7 @@ type query struct {
 type queries struct {
 	prefix   string // beginning of the service's keys
 	id       string // server_id
-	device   string // that the policy computes on
+	device   string // device that computes the policy
 	log      *slog.Logger
 	phase    *phase
 	sessions *registry
@@ -48,7 +48,7 @@ func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Que
 		case q.waiting <- query{asked, reply}:
 		default:
 			q.stats.lostQuery.Add(1)
-			// if this fails, the query times out
+			// without this reply the query only times out
 			_ = asked.ReplyErr([]byte("server busy: too many queries are waiting"))
 			asked.Finish()
 		}
@@ -96,8 +96,9 @@ func (q *queries) status(wire.Query) (key string, body []byte) {
 	})
 }
 
-// answers reports whether this server answers for a robot that names no server: the server that holds the robot's
-// session answers. Without a session, exactly one of all servers answers, even when the query names no robot.
+// answers reports whether this server answers for a robot that names no server. The server that
+// holds the robot's session answers. If there is no session, exactly one of all servers answers,
+// even when the query names no robot.
 func (q *queries) answers(uuid string) bool {
 	return q.sessions.find(uuid) != nil || q.others.Answers(uuid)
 }
@@ -156,7 +157,7 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	})
 }
 
-// closing answers a close; nil: another server answers.
+// closing returns the answer to a close, or nil when another server answers it.
 func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	var c wire.SessionClose
 	err := wire.ParseSessionClose(&c, body)

@@ -10,18 +10,19 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A robot that asks without a pause, and claims to be in a hurry, gets no more than its quota, also by a new session.
-// Another robot, which does not exceed its quota, gets every chunk at once.
+// A robot that sends requests without a pause and reports a short runway gets no more than its
+// quota, even with a new session. Another robot, which does not exceed its quota, gets every chunk
+// at once.
 func TestQuotaOfARobot(t *testing.T) {
 	const (
 		inference = 10 * time.Millisecond
 		runs      = 4 * time.Second
-		pause     = 200 * time.Millisecond // of the good robot
+		pause     = 200 * time.Millisecond // between two requests of the good robot
 	)
 	for _, tt := range []struct {
 		name        string
 		rate, share float64
-		most        int // chunks for the hostile robot: its second ahead, and four seconds
+		most        int // chunks for the hostile robot: those of its second in advance, and of four seconds
 		kind        quota.Kind
 		says        string
 	}{
@@ -53,7 +54,8 @@ func TestQuotaOfARobot(t *testing.T) {
 					due = b.clock.Now().Add(pause)
 					good.ask(asked)
 					b.serveOne()
-					for len(good.inbox) == 0 && b.clock.Now() < due { // the hostile robot's turn was first
+					// the hostile robot may have had its turn first
+					for len(good.inbox) == 0 && b.clock.Now() < due {
 						b.serveOne()
 					}
 					good.wantChunk(asked)
@@ -76,7 +78,7 @@ func TestQuotaOfARobot(t *testing.T) {
 			if (held > 0) != (tt.says != "") || !strings.Contains(text, tt.says) || events > 5 {
 				t.Errorf("held %d times, %d events, the last %q; want %q once a second", held, events, text, tt.says)
 			}
-			for range 2 { // uses up what has become free
+			for range 2 { // uses up the quota that has become free
 				asked++
 				hostile.ask(asked)
 				serveOne(b.server.worker)

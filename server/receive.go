@@ -27,7 +27,7 @@ type receiver struct {
 	pool           *queue.Pool   // of the mailboxes
 	memory         *memory.Bound // of the robots
 	events         *events
-	observationMax int          // bytes
+	observationMax int          // largest observation in bytes
 	work           queue.Signal // to the worker
 	grown          queue.Signal // to housekeeping: the mailboxes take more memory than before
 }
@@ -49,7 +49,7 @@ func (r *receiver) onObservation(sample wire.Sample) {
 	r.stats.receivedBytes.Add(uint64(len(sample.Payload)))
 	session := r.sessions.find(uuid)
 	switch {
-	case session == nil: // it ended while the observation was under way
+	case session == nil: // the session ended while the observation was on its way
 		r.stats.unknown.Add(1)
 	case err != nil:
 		r.stats.malformed.Add(1)
@@ -65,7 +65,9 @@ func (r *receiver) onObservation(sample wire.Sample) {
 //rt:noalloc
 func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Instant) {
 	if session.epoch != 0 && h.SessionEpoch != session.epoch {
-		r.stats.late.Add(1) // of an earlier process or another robot: this robot would drop an event
+		// the observation is of an earlier process or another robot, so this robot would drop an
+		// event
+		r.stats.late.Add(1)
 		return
 	}
 	session.seen(now)
@@ -112,7 +114,7 @@ func (r *receiver) noRoom(s *session, n int) error {
 func (r *receiver) onToken(key string, alive bool) {
 	now := r.clock.Now()
 	if _, _, err := wire.ParseReplicaKey(r.prefix, key); err == nil {
-		return // a server's token: its id may equal a robot's name
+		return // a server's token, whose id may equal a robot's name
 	}
 	if uuid, epoch, err := wire.ParseEpochAlive(r.prefix, key); err == nil {
 		if session := r.sessions.find(uuid); session != nil {
@@ -124,7 +126,7 @@ func (r *receiver) onToken(key string, alive bool) {
 	if err != nil {
 		return
 	}
-	if session := r.sessions.find(uuid); session != nil { // the server's own token has no session
+	if session := r.sessions.find(uuid); session != nil { // a server's own token has no session
 		session.tokenChanged(alive, now)
 	}
 }

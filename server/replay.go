@@ -58,7 +58,8 @@ func (r *Replayed) otherBundle(sha256 string) {
 	r.Others[i].Requests++
 }
 
-// Otherwise returns how many of the compared requests get another answer now, beyond the tolerance.
+// Otherwise returns how many of the compared requests now get another answer that differs by more
+// than the tolerance.
 func (r *Replayed) Otherwise() int {
 	n := r.Requests - r.Exact - r.Within
 	for _, o := range r.Others {
@@ -79,10 +80,11 @@ func (r *Replayed) otherText() string {
 // OK reports whether every captured request got its answer again.
 func (r *Replayed) OK() bool { return r.Exact+r.Within == r.Requests && r.Unreadable == 0 }
 
-// Replay answers the requests captured in dir again, oldest first and each alone, without a network, and compares the
-// answers. On the same processor and ONNX Runtime, the answers are equal to the byte, because noise is a function of
-// the request. For an answer from a batch this holds only where the bundle guarantees it. For other cases, tolerance is
-// the largest difference of a value that counts as equal, in the units of chunk_model; 0 accepts only exact answers.
+// Replay answers the requests captured in dir again, oldest first and each alone, without a
+// network, and compares the answers. On the same processor and ONNX Runtime, the answers are equal
+// to the byte, because noise is a function of the request. For an answer from a batch this holds
+// only where the bundle guarantees it. For other cases, tolerance is the largest difference of a
+// value that counts as equal, in the units of chunk_model; With 0 only exact answers are accepted.
 func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
@@ -122,7 +124,7 @@ func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err
 type replaying struct {
 	origin       audit.Origin
 	meta         *policy.Meta
-	conditioning policy.Conditioning // of captures that do not record it
+	conditioning policy.Conditioning // conditioning for captures that do not record it
 	tolerance    float64
 	tensors      *tensors
 	tasks        readTasks
@@ -135,7 +137,7 @@ func (p *replaying) replay(model *loaded, requests []audit.Capture) (r Replayed,
 		return r, err
 	}
 	defer func() { err = errors.Join(err, p.tensors.close()) }()
-	histories := map[sessionKey]*policy.History{} // of the chunks that have been answered again
+	histories := map[sessionKey]*policy.History{} // chunks that have been answered again
 	p.tasks, r.Tolerance = readTasks{}, p.tolerance
 	for i := range requests {
 		c := &requests[i]
@@ -180,8 +182,8 @@ func (m readTasks) read(reader *taskReader, text string) (*task, error) {
 	return read, err
 }
 
-// one answers one captured request again. exact reports that the answer equals the captured answer. why is the
-// difference, "" when the answers are equal or differ within the tolerance.
+// one answers one captured request again. exact reports that the answer equals the captured answer.
+// why describes the difference; it is "" when the answers are equal or differ within the tolerance.
 func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, why string) {
 	t, session := p.tensors, newSession(c.ClientUUID, nil, 0)
 	opened, err := p.tasks.read(t.tasks, c.Task)
@@ -206,7 +208,7 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 		text = err.Error()
 	}
 	want := c.Outcome
-	if want == audit.Unsent.String() { // the link failed, not the request
+	if want == audit.Unsent.String() { // the link failed after the chunk had been computed
 		want = audit.Answered.String()
 	}
 	switch {
@@ -237,12 +239,12 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 	return false, p.compare(&was, &is, c)
 }
 
-// compare returns a text on how the chunks was and is differ, "" when only values differ and these within the
-// tolerance.
+// compare returns a text about the differences of the chunks was and is. It returns "" when only
+// values differ, all within the tolerance.
 func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why string) {
 	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data),
 		maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)
-	numbers := *is // all other values must be equal
+	numbers := *is // numbers takes over was's matrices, since all other values must be equal
 	numbers.ChunkModel, numbers.ChunkRobot = was.ChunkModel, was.ChunkRobot
 	if p.tolerance > 0 && float64(inModel) <= p.tolerance && float64(inRobot) <= p.tolerance*p.scale() &&
 		is.ChunkModel.Rows == was.ChunkModel.Rows && is.ChunkModel.Cols == was.ChunkModel.Cols &&

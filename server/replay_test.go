@@ -18,7 +18,7 @@ func capture(t *testing.T) []audit.Capture {
 	t.Helper()
 	dir := t.TempDir()
 	b := serve(t, config(), func(b *bench) { b.audited(dir) })
-	b.open(process("arm", "one", "left-pi", 1)) // its chunks carry a nonce
+	b.open(process("arm", "one", "left-pi", 1)) // its chunks contain a nonce
 	r := b.robot("arm")
 	for seq := uint64(1); seq <= 4; seq++ {
 		o := prefixed(t)
@@ -153,7 +153,8 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 	}
 }
 
-// Goal: captures of other bundles are reported in one line, whatever their number, and do not count as differences.
+// Goal: captures of other bundles are reported in one line, whatever their number. They do not
+// count as differences.
 func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 	found := capture(t)
 	found[0].ModelSHA256 = "0ther"

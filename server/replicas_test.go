@@ -45,8 +45,8 @@ func wantRequests(a, b *bench, n uint64) {
 // nothing from the robot.
 func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 	a, b := twins(t)
-	for i := range 6 { // config's limit is two at each
-		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // open expects one answer
+	for i := range 6 { // each server's limit is two sessions
+		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // b.open expects exactly one answer
 		if ack.Accepted != (i < 4) {
 			t.Errorf("robot %d: %+v", i, ack)
 		}
@@ -63,7 +63,7 @@ func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 		r := a.robot(uuid)
 		r.ask(1)
 		r.wantChunk(1)
-		a.reset(uuid, wire.Reset{ClientUUID: uuid, EpisodeID: 1}) // it expects one answer
+		a.reset(uuid, wire.Reset{ClientUUID: uuid, EpisodeID: 1}) // expects exactly one answer
 	}
 	wantRequests(a, b, 4)
 	a.one(wire.SessionKey(fakePrefix), []byte("junk"))
@@ -135,9 +135,9 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 	}
 }
 
-// Robots that get the draining event of their server query all servers at once. The draining server answers, too,
-// because otherwise each robot would wait for its answer until the query's time-out, while the robot's actions run out.
-// A query after the server's end does not wait for it either.
+// Robots that get the draining event of their server query all servers at once. The draining server
+// answers, too, because otherwise each robot would wait for its answer until the query's time-out,
+// while the robot's actions run out. After the server's end, a query does not wait for that server.
 func TestAServerThatLeavesAnswers(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("arm"))
@@ -175,14 +175,15 @@ type unanswered struct {
 
 func (u unanswered) Finish() { u.finished <- struct{}{} }
 
-// Two servers that have not seen each other's tokens yet may both admit one robot, or two robots with one name. When
-// the tokens arrive, one of the servers gives its session up, whose place is then free. If the two sessions are of two
-// robots, the robot whose session has ended gets an event.
+// Two servers that have not seen each other's tokens yet may both admit one robot, or two robots
+// with one name. When the tokens arrive, one of the servers gives up its session, and the session's
+// place is free again. If the two sessions are of two robots, the robot whose session has ended
+// gets an event.
 func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		first, second wire.SessionOpen
-		stays, told   bool // the second stays
+		stays, told   bool // stays: the session of the second server remains
 	}{
 		{"two clients that name no instance", fakeOpen("arm"), fakeOpen("arm"), false, false},
 		{"two processes of one name", process("arm", "one", "", 3), process("arm", "two", "", 3), false, true},
@@ -200,7 +201,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			held := rttest.Must(wire.HeldKey(a.server.prefix, "arm", a.server.id,
 				wire.HeldMark("arm", first.Instance),
 				first.SessionEpoch))(t)
-			b.server.others.OnToken(held, false) // it has not arrived yet
+			b.server.others.OnToken(held, false) // the token has not arrived at this server yet
 			if ack := b.open(second); !ack.Accepted {
 				t.Fatal(ack.Error)
 			}
@@ -209,7 +210,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			rttest.Eventually(t, "one session", func() bool {
 				return sessions() == 1 && a.network.CountTokens(wire.HeldWildcard(a.server.prefix)) == 1
 			})
-			time.Sleep(50 * time.Millisecond) // the other one must not give up, too
+			time.Sleep(50 * time.Millisecond) // time in which the other server must not give up its session, too
 			rttest.Want(t, sessions(), 1, "sessions left")
 			if tt.stays && b.server.sessions.find("arm") == nil {
 				t.Error("the older epoch was kept")

@@ -22,8 +22,8 @@ type buffer struct {
 	used         int          // rows that have been assigned
 	oldest       rt.Instant   // arrival of the oldest request
 	begun        rt.Instant   // when filling of the first row began
-	since        atomic.Int64 // begun, for any goroutine
-	filling      atomic.Int32 // rows that are being filled
+	since        atomic.Int64 // the same instant as begun, for any goroutine
+	filling      atomic.Int32 // number of rows that are being filled
 }
 
 // requests returns the number of rows with a request.
@@ -44,9 +44,9 @@ type slot struct {
 	session      *session // nil: the row is empty
 	request      *queue.Request
 	buffer       *buffer
-	row          int // of the model
+	row          int // index of the row in the model
 	filled       filled
-	err          error      // why the row cannot be used; nil: it can be used
+	err          error      // the reason why the row cannot be used; nil: it can be used
 	begun, ready rt.Instant // start and end of filling
 	audit.Record
 }
@@ -119,9 +119,7 @@ func (f *filler) close() (err error) {
 	return err
 }
 
-// prepare decodes the request of a slot into its row.
-//
-// Owner: the goroutine that owns the parameter with.
+// prepare decodes the request of a slot into its row. Owner: the goroutine that owns with.
 //
 //rt:noalloc
 func (f *filler) prepare(with *tensors, t *slot) {
@@ -135,8 +133,8 @@ func (f *filler) prepare(with *tensors, t *slot) {
 	}
 }
 
-// fill fills the row of a slot, or sets the slot's error. A panic becomes the slot's error, too, so that an observation
-// that nobody foresaw costs its robot a chunk but never stops the server.
+// fill fills the row of a slot, or sets the slot's error. A panic becomes the slot's error, too. So
+// an observation of an unforeseen kind costs its robot a chunk, but never stops the server.
 //
 //rt:noalloc
 func (f *filler) fill(with *tensors, t *slot) {

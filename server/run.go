@@ -50,15 +50,15 @@ var ErrAbsent = errors.New("server: no router answers")
 // loaded is a policy that is ready to serve, with those parts of Deps that depend on the policy.
 type loaded struct {
 	Deps
-	id          string         // where the manifest has none
+	id          string         // id of the model where the manifest has no id
 	where       string         // folder of the bundle or the checkpoint, or address of the server
 	library     string         // file or address of the program that computes
 	bundle      *policy.Bundle // nil: another program computes the policy
-	tensorBytes int64          // of inputs and outputs
+	tensorBytes int64          // bytes of inputs and outputs
 	close       func() error
 }
 
-// Close closes the policy, which no inference may use any more.
+// Close closes the policy. No inference may use it any more.
 func (l *loaded) Close() error { return l.close() }
 
 // MaxBatch returns the largest batch.
@@ -189,7 +189,7 @@ func loadBundle(cfg *manifest.Config, progress func(policy.Test)) (*loaded, erro
 // cacheDir returns the folder for data that can be built again: the manifest's, else the service
 // manager's, else the user's.
 func cacheDir(named string) string {
-	user, _ := os.UserCacheDir() // empty on an error: then the temporary folder
+	user, _ := os.UserCacheDir() // empty after an error, and then the temporary folder is used
 	if user != "" {
 		user = filepath.Join(user, "lean-server")
 	}
@@ -219,8 +219,8 @@ func slowTests(show func(text string)) func(policy.Test) {
 	}
 }
 
-// loadUntil does the work of load; nil without an error means that ctx ended first. ONNX Runtime
-// cannot be interrupted, so its work then ends with the process.
+// loadUntil does the work of load. It returns nil without an error when ctx ended first. ONNX
+// Runtime cannot be interrupted, so in that case loading continues until the process ends.
 func loadUntil(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (*loaded, error) {
 	type result struct {
 		model *loaded
@@ -242,15 +242,15 @@ func loadUntil(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show
 	}
 }
 
-// Run serves the manifest until ctx is done: it loads, joins the network, serves and leaves. summary.Service is empty
-// when serving never began. log must not block, because the inference thread writes to it, too; missing counts the
-// lines that log lost.
+// Run serves the manifest until ctx is done: it loads the policy, joins the network, serves robots,
+// and shuts down. summary.Service is empty when serving never began. log must not block, because
+// the inference thread writes to it, too. missing counts the lines that log lost.
 func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing LogMissing) (summary Summary, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
-	// a thread in ONNX Runtime or in the JPEG decoder occupies one of Go's processors; with two more, the receiving
-	// goroutines do not wait for it
+	// A thread in ONNX Runtime or in the JPEG decoder occupies one of Go's processors. With two
+	// processors more than cores, the receiving goroutines need not wait for such a thread.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	manager, err := notify.Open()
 	if err != nil {
@@ -341,7 +341,8 @@ type seconds struct {
 	cfg   manifest.Config
 	deps  Deps // of the first server
 	first *Server
-	load  func(context.Context, *manifest.Config) (*loaded, error) // nil and no error: its context has ended
+	// returns nil without an error when its context has ended
+	load func(context.Context, *manifest.Config) (*loaded, error)
 }
 
 // second is the server of a new model, with the model.
@@ -470,7 +471,8 @@ func frontsOf(cfg *manifest.Config) []frontOf {
 	}
 }
 
-// frontOf opens a front at its address in the manifest; an empty address means that the front is off.
+// frontOf opens a front at its address in the manifest. An empty address means that the front is
+// off.
 type frontOf struct {
 	kind    front.Kind
 	address string
@@ -501,7 +503,7 @@ func bind(cfg *manifest.Config, log *slog.Logger) (fronts []front.Front, err err
 // closeAll closes fronts. For fronts that have served, this has no effect, because they are closed already.
 func closeAll(fronts []front.Front) {
 	for _, f := range fronts {
-		_ = f.Close() // the process goes on without it, or ends
+		_ = f.Close() // without this front the process continues, or it ends anyway
 	}
 }
 
@@ -557,7 +559,7 @@ func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, link
 	defer cancel()
 	transport := cfg.Transport()
 	transport.Rights = access.Rights
-	// all lines have the same message, so that lograte counts them as similar
+	// All these lines have the same message, so that lograte counts them as similar.
 	transport.Log = func(line string) { log.Info("link", "what", line) }
 	transport.Links = func(e zenoh.LinkEvent) {
 		if e.Up {

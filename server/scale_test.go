@@ -31,7 +31,7 @@ func shrunk(pix []byte, w, h, k int) []byte {
 	return out
 }
 
-// apart returns the mean difference of the values of two pictures, which are 0 to 255.
+// apart returns the mean difference of the values of two pictures, from 0 to 255.
 func apart(a, b []byte) float64 {
 	sum := 0
 	for i := range a {
@@ -64,7 +64,8 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 			})
 			want := shrunk(full, k*w, k*h, k)
 			limit := map[int]float64{1: 0, 2: 2, 4: 1, 8: 1}[k]
-			if chroma == jpeg.Chroma422 { // the decoder would have to scale its colours less in width than in height
+			// the decoder would have to reduce the colours less in width than in height
+			if chroma == jpeg.Chroma422 {
 				limit = map[int]float64{1: 0, 2: 3.5, 4: 5, 8: 10}[k]
 			}
 			got := apart(m.images[0], want)
@@ -176,7 +177,8 @@ func TestPicturesOfAnySize(t *testing.T) {
 	})
 }
 
-// Pictures that are too large to be scaled are refused in words, and later ones are not affected.
+// Pictures that are too large to be scaled are refused with a text that explains it. Later pictures
+// are accepted.
 func TestPicturesTooLargeToScale(t *testing.T) {
 	m := newCameras(policy.Camera{Name: "top", W: 160, H: 120})
 	s := m.bench(t).server
@@ -203,10 +205,10 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 	}
 }
 
-// A robot may name any size at open. When pictures have another shape than the policy's, it gets a warning with the
-// crop that has the policy's shape. Only pictures that cannot be scaled are refused. A raw picture is scaled from its
-// place in the message, without a copy. Where the policy demands exact sizes, only a JPEG that the decoder itself can
-// reduce may be larger.
+// A robot may name any size at open. For pictures whose aspect ratio is not the policy's, it gets a
+// warning with the crop that has the policy's. Only pictures that cannot be scaled are refused. A
+// raw picture is scaled from its place in the message, without a copy. Where the policy demands
+// exact sizes, only a JPEG that the decoder itself can reduce may be larger.
 func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	usual := policy.Camera{Name: "top", W: 160, H: 120}
 	exact := policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}
@@ -218,7 +220,7 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 		w, h, c int
 		raw     bool
 		refused bool
-		words   string // text of the refusal or the warning; "": neither
+		words   string // text of the refusal or the warning; "": there is neither
 	}{
 		{usual, 160, 120, 3, asJPEG, accepted, ""},
 		{usual, 320, 240, 3, asJPEG, accepted, ""},
@@ -272,7 +274,8 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 	var log bytes.Buffer
 	b := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t, logTo(&log))
 	s, r := b.server, b.robot("arm")
-	wide, _ := scenery(t, 1280, 480, jpeg.Chroma420) // more than the policy's own sizes would allow
+	// a picture without a size in the open may be larger than the policy's sizes allow
+	wide, _ := scenery(t, 1280, 480, jpeg.Chroma420)
 	small, _ := scenery(t, 80, 60, jpeg.Chroma420)
 	for i, image := range []wire.Image{
 		{W: 80, H: 60, Data: small}, {W: 1280, H: 480, Data: wide}, {W: 1280, H: 480, Data: wide},

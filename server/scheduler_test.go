@@ -16,7 +16,8 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	b := serve(t, cfg, (*bench).hold)
 	robots := map[string]*robot{}
 	send := func(id string, runwayMs float64) {
-		if ack := b.open(process(id, "", "", 1)); !ack.Accepted { // with an epoch it knows the events
+		// with an epoch the server takes it for a robot that knows events
+		if ack := b.open(process(id, "", "", 1)); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
 		robots[id] = b.robot(id)
@@ -29,10 +30,10 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	send("a-long", 5000)
 	send("b-gone", 10)
 	send("c-short", 44)
-	b.clock.Advance(20 * time.Millisecond) // duration of the first inference
+	b.clock.Advance(20 * time.Millisecond) // the first inference takes this long
 	for _, id := range []string{"first", "c-short", "b-gone", "a-long"} {
 		b.leave <- struct{}{}
-		if id == "b-gone" { // it was passed over, and is served when the others can wait
+		if id == "b-gone" { // it was passed over, and is served when the other robots can wait
 			if got := robots[id].wantEvent(wire.EventLate, ""); got.event.Seq != 1 ||
 				got.event.ServerID != b.server.id {
 				t.Errorf("b-gone got %+v, want event late of this server", got)

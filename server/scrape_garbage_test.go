@@ -18,8 +18,9 @@ import (
 // has time between two requests. With client_golang's registry, a scrape left 450 kB in 2,400 objects for 5 sessions.
 // (The test does not run under the race detector, with which a sync.Pool drops objects at random.)
 func TestGarbageOfAScrape(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // each has compressors of its own
-	// the collector is off, as while a server serves, because a collection empties the pool of compressors
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // each of Go's processors has its own compressors
+	// The collector is off, as while a server serves. A collection would empty the pool of
+	// compressors.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, sessions := range []int{5, 100} {
 		s := fleet(t, sessions)

@@ -18,7 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
-// discarded is an answer without a reader.
+// discarded is an answer that nobody reads.
 type discarded struct{ header http.Header }
 
 func (d discarded) Header() http.Header         { return d.header }
@@ -67,7 +67,7 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 		}
 	}
 	want("arm-0", "arm-1", "arm-2")
-	first, done, _ := source.Gather() // a slow reader
+	first, done, _ := source.Gather() // a slow reader keeps the first scrape's memory
 	want("arm-0", "arm-1", "arm-2")
 	s.opener.drop(s.sessions.find("arm-1"), "test")
 	want("arm-0", "arm-2")

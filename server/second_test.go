@@ -23,7 +23,7 @@ import (
 type rolling struct {
 	*bench
 	file   string
-	closed bool // the new model
+	closed bool // the new model was closed
 }
 
 // roll serves a manifest with a block rollout; change alters the new model's description.
@@ -67,8 +67,8 @@ func (r *rolling) edit(change func(*manifest.Rollout)) {
 	rttest.OrPanic(manifest.EditRollout(r.file, change))
 }
 
-// opens opens a session of robot uuid, in the given epoch, at the server whose id is at. digest is the model that the
-// robot's run is bound to.
+// opens opens a session of robot uuid, in the given epoch, at the server whose id is at. digest
+// identifies the model to which the robot's run is bound.
 func (r *rolling) opens(at, uuid, digest string, epoch uint32) wire.SessionAck {
 	r.t.Helper()
 	o := process(uuid, "i-"+uuid, "host", epoch)
@@ -111,7 +111,8 @@ func TestTwoModels(t *testing.T) {
 			t.Errorf("both servers are full together: %s", ack.Error)
 		}
 	}
-	if ack := r.open(fakeOpen("draft")); ack.Accepted || !strings.Contains(ack.Error, "3/3") { // exactly one answers
+	// exactly one server answers
+	if ack := r.open(fakeOpen("draft")); ack.Accepted || !strings.Contains(ack.Error, "3/3") {
 		t.Errorf("a client that names no server: %+v", ack)
 	}
 	arm, bound := r.robot("new-arm"), r.robot("bound")
@@ -142,7 +143,7 @@ func TestTwoModels(t *testing.T) {
 		r.clock.Advance(time.Second)
 		return r.server.rollout.Report().State == rollout.Off
 	})
-	open := int64(len(r.server.sessions.all())) // the others have shown no token meanwhile
+	open := int64(len(r.server.sessions.all())) // the other robots have shown no token meanwhile
 	if got := r.server.memory.Of(memory.Sessions); got != open*sessionMemory(r.server.opener.meta) || !r.closed ||
 		r.server.second.Load() != nil || r.server.sessions.count() != int(open) ||
 		len(r.query(wire.StatusKey(fakePrefix), nil)) != 1 {
@@ -175,8 +176,9 @@ func TestARolloutThatFails(t *testing.T) {
 	}
 }
 
-// A robot that is bound to the new model is refused for a moment while that model is loaded. After the roll-out has
-// failed, the server admits it with the first model, which the robot itself then checks.
+// A robot that is bound to the new model is refused while that model is being loaded. After the
+// roll-out has failed, the server admits it with the first model, which the robot itself then
+// checks.
 func TestABoundRobotWaitsForItsModel(t *testing.T) {
 	load := make(chan struct{})
 	b := newBench(t, config(), func(d *Deps) {

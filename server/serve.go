@@ -12,12 +12,13 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// drainTime is how long a server with robots still answers queries after it has withdrawn its tokens. Robots that look
-// for another server query all servers, and a router may keep such a query until its time-out when a server has ended.
+// drainTime is how long a server with robots still answers queries after it has withdrawn its
+// tokens. Robots that look for another server query all servers, and when a server has ended, a
+// router may keep such a query until its time-out.
 const drainTime = 300 * time.Millisecond
 
-// Serve warms the model up, declares the service and answers robots until ctx is done; then it
-// finishes the request in hand, withdraws its declarations and returns nil. The network stays open.
+// Serve warms the model up, declares the service and answers robots until ctx is done. Then it
+// finishes the present request, withdraws its declarations and returns nil. The network stays open.
 // Serve is called once.
 func (s *Server) Serve(ctx context.Context) (err error) {
 	if s.first != nil {
@@ -63,7 +64,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	}
 	stopRollout()
 	s.announceEnd()
-	failed := undeclare(tokens) // first, so that no further robot comes
+	failed := undeclare(tokens) // the tokens are withdrawn first, so that no further robot comes
 	stay := time.Duration(0)
 	if len(s.sessions.all()) > 0 && s.network.Connected() {
 		stay = drainTime
@@ -80,15 +81,15 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	return err
 }
 
-// withdraw answers the last queries, and withdraws the declarations that remain. failed is the error of the withdrawals
-// before it.
+// withdraw answers the last queries, and withdraws the remaining declarations. failed is the error
+// of the earlier withdrawals.
 func (s *Server) withdraw(failed error) {
 	s.work.Lock()
 	defer s.work.Unlock()
 	s.queries.answerWaiting()
 	failed = errors.Join(failed, s.opener.withdrawRoom())
 	for _, session := range s.sessions.all() {
-		if s.first != nil { // so that the other server's robots can use its memory and its place
+		if s.first != nil { // so that robots of the other server can use the memory and the places
 			s.opener.drop(session, "its model is unloaded")
 			continue
 		}
@@ -113,7 +114,7 @@ func (s *Server) holdGC() *rt.Hold {
 	return hold
 }
 
-// allowHeap lets a second model take the given number of bytes of the heap.
+// allowHeap lets a second model use the given number of heap bytes.
 func (s *Server) allowHeap(bytes int64) {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -164,8 +165,8 @@ func (s *Server) announceEnd() {
 	}
 }
 
-// endError returns err, with which the worker ended, or nil where it is no error of the server: when ctx is done and
-// the device works, an inference that cannot be terminated is only logged.
+// endError returns the worker's error err, or nil when err is not an error of the server: after ctx
+// is done, on a working device, an inference that cannot be terminated is only logged.
 func (s *Server) endError(ctx context.Context, err error) error {
 	if !errors.Is(err, errStillInferring) {
 		return err

@@ -56,15 +56,15 @@ import (
 //
 // Owner: any goroutine.
 type LogMissing struct {
-	Lost    func() uint64 // the log's reader did not read them in time
-	LeftOut func() uint64 // similar lines had been written a moment before
+	Lost    func() uint64 // lines that the log's reader did not read in time
+	LeftOut func() uint64 // lines left out because similar ones had been written a moment before
 }
 
 // Deps holds the parts that a Server works with. All fields are required except LogMissing and the fields whose comment
 // explains a nil value.
 type Deps struct {
 	Meta    *policy.Meta
-	SHA256  string // of the bundle
+	SHA256  string // digest of the bundle
 	Repo    string // model id
 	Prefix  string // beginning of all keys, from cfg.Prefix
 	Model   Model
@@ -131,7 +131,7 @@ type Server struct {
 	certificates certificates // checked by housekeeping
 
 	pauses     *rt.Pauses                  // of garbage collections, since holdGC; nil before
-	baseline   atomic.Pointer[rt.HeapStat] // when the worker was ready
+	baseline   atomic.Pointer[rt.HeapStat] // the heap at the moment when the worker was ready
 	modelInUse bool                        // after Serve: an inference still runs, although it was terminated
 }
 
@@ -159,7 +159,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		return nil, err
 	}
 	s := newServer(cfg, d)
-	var fills []*tensors // of the worker and of each thread that decodes
+	var fills []*tensors // one for the worker and one for each thread that decodes
 	for range 1 + decoders(&cfg, d.Model) {
 		t, err := newTensors(d.Meta, d.Model, &s.caps, conditioning, tasks)
 		if err != nil {
@@ -217,7 +217,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		s.work, s.sessions = f.work, f.sessions.second()
 		s.memory = f.memory
 		s.pool = f.pool
-		s.stats = f.stats // s.others alone keeps the bound made above, for as long as this server exists
+		s.stats = f.stats // only s.others keeps the bound made above, as long as this server exists
 	}
 	if cfg.Conditioning.Mode == conditioningOff {
 		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0
@@ -233,7 +233,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 	return s
 }
 
-// orZero returns a function that counts 0 in place of nil.
+// orZero returns count, or a function that returns 0 when count is nil.
 func orZero(count func() uint64) func() uint64 {
 	if count == nil {
 		return func() uint64 { return 0 }
@@ -394,7 +394,7 @@ func (s *Server) addHousekeeper() {
 		},
 	}
 	if s.first != nil {
-		s.housekeeper.counted, s.housekeeper.grown = nil, nil // the first server's take them
+		s.housekeeper.counted, s.housekeeper.grown = nil, nil // the first server's housekeeping gets these signals
 	}
 }
 
@@ -413,7 +413,7 @@ func (s *Server) transportStats() (t zenoh.Stats) {
 	return t
 }
 
-// transportMemory returns the bytes that the links hold, 0 when the transport does not count them.
+// transportMemory returns the bytes that the links hold; 0 when the transport does not count them.
 func (s *Server) transportMemory() int64 {
 	if s.transport == nil {
 		return 0
@@ -426,7 +426,7 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 // serverID returns an id that distinguishes the replicas of one service, and a server from its
 // earlier runs. It is one key segment.
 func serverID() string {
-	host, _ := os.Hostname() // an empty name is refused by Slug
+	host, _ := os.Hostname() // after an error the name is empty, and Slug refuses it
 	host, err := wire.Slug(host)
 	if err != nil {
 		host = "lean"

@@ -67,7 +67,8 @@ func TestObservationBecomesChunk(t *testing.T) {
 	r := b.robot("arm")
 	o := fakeObs(t)
 	o.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 2, 3, 4, 5, 6}}
-	o.PrefixModel = wire.Matrix{Rows: 2, Cols: 2, Data: []float32{9, 9, 9, 9}} // of an old client, of another length
+	// from an old client, and of another length than the other prefix
+	o.PrefixModel = wire.Matrix{Rows: 2, Cols: 2, Data: []float32{9, 9, 9, 9}}
 	o.InferenceDelaySteps = 2
 	o.HasT = true
 	o.T = 77
@@ -133,7 +134,7 @@ func TestConditioning(t *testing.T) {
 	tests := []struct {
 		name      string
 		rows, d   int
-		end       int // -1: not sent
+		end       int // end of the overlap in the request; -1: not sent
 		rtc       bool
 		mode      policy.Mode
 		delay     int
@@ -166,8 +167,8 @@ func TestConditioning(t *testing.T) {
 	}
 }
 
-// A request may name rows of the server's own chunks. When the server no longer has such rows, one chunk is not
-// conditioned, and this is counted.
+// A request may name rows of the server's own chunks. When the server no longer has the named rows,
+// the request's chunk is not conditioned, and this is counted.
 func TestSpans(t *testing.T) {
 	r := newBench(t, config()).server.worker.engine.tensors
 	s := &session{rtc: true, history: policy.NewHistory(8, 2)}
@@ -230,7 +231,7 @@ func TestConditioningThatThePolicyLacks(t *testing.T) {
 func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*wire.Observation) // nil: it is no MessagePack
+		change func(*wire.Observation) // nil: the body is not MessagePack
 		want   string
 	}{
 		{"not MessagePack", nil, "wire"},
@@ -272,7 +273,7 @@ func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	}
 	r.ask(99)
 	r.wantChunk(99)
-	b.end() // the count follows the chunk
+	b.end() // the server counts the request after it has sent the chunk
 	if s := b.server.summary(); s.Errors != uint64(len(tests)) || s.Requests != 1 {
 		t.Errorf("summary = %d errors, %d requests, want %d and 1", s.Errors, s.Requests, len(tests))
 	}
@@ -321,15 +322,15 @@ func TestOnlyTheHolderOfASessionReceives(t *testing.T) {
 	ghost, arm := b.robot("ghost"), b.robot("arm")
 	ghost.ask(1)
 	ack := b.open(fakeOpen("arm"))
-	b.open(fakeOpen("arm")) // it keeps one subscription
+	b.open(fakeOpen("arm")) // the robot keeps one subscription
 	arm.ask(1)
 	arm.wantChunk(1)
-	b.close("arm", ack.SessionID) // stale: ignored
+	b.close("arm", ack.SessionID) // the session id is out of date, so the close is ignored
 	arm.ask(2)
 	arm.wantChunk(2)
 	b.close("arm", b.server.sessions.find("arm").id)
 	arm.ask(3)
-	// counted once it has left
+	// The server counts a chunk after it has sent it.
 	rttest.Eventually(t, "the count of the second chunk", func() bool { return b.server.summary().Requests >= 2 })
 	if s := b.server.summary(); len(ghost.inbox) != 0 || len(arm.inbox) != 0 || s.Requests != 2 || s.Unknown != 0 {
 		t.Errorf("robots without a session got %d and %d samples, %d were answered and %d received, want 0, 0, 2, 0",
@@ -377,7 +378,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	a, z := b.robot("a"), b.robot("z")
 	a.ask(1)
 	<-b.entered                                   // the worker holds a/1
-	for _, seq := range []uint64{2, 3, 4, 5, 3} { // the last is late
+	for _, seq := range []uint64{2, 3, 4, 5, 3} { // the last one is late
 		a.ask(seq)
 	}
 	z.ask(1)
@@ -386,7 +387,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 		t.Errorf("first reply to a: %d superseded, want 3", got.chunk.SupersededSeqs)
 	}
 	<-b.entered
-	b.leave <- struct{}{} // z's turn, although a waits, too
+	b.leave <- struct{}{} // it is z's turn, although a waits, too
 	z.wantChunk(1)
 	<-b.entered
 	b.leave <- struct{}{}
@@ -400,7 +401,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 }
 
 func TestSessionsOpenCloseAndReplace(t *testing.T) {
-	b := serve(t, config()) // room for 2
+	b := serve(t, config()) // the server has room for 2 sessions
 	first := b.open(fakeOpen("a"))
 	b.open(fakeOpen("b"))
 	full := b.open(fakeOpen("c"))
@@ -492,7 +493,7 @@ func TestTokenGrace(t *testing.T) {
 	}
 }
 
-// On stop the request in hand is finished and all declarations are withdrawn.
+// When the server stops, it finishes the present request and withdraws all declarations.
 func TestServeDrains(t *testing.T) {
 	b := serve(t, config(), (*bench).hold)
 	o := fakeOpen("a")
@@ -503,7 +504,7 @@ func TestServeDrains(t *testing.T) {
 	h.EpisodeID = 7
 	r.send(h, fakeObs(t))
 	<-b.entered
-	r.ask(2) // waits, and is abandoned
+	r.ask(2) // this request waits, and gets no answer
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.stop() }()
 	rttest.Eventually(t, "the server's token gone", func() bool {
@@ -611,7 +612,7 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 	body, seq := wire.AppendObservation(nil, prefixed(t)), uint64(0)
 	sample := wire.Sample{Key: obsKey(t, "arm"), Payload: body}
 	cycle := func() {
-		for range 2 { // the second replaces the first
+		for range 2 { // the second observation replaces the first
 			seq++
 			sample.Attachment = wire.AppendHeader(sample.Attachment[:0], obsHeader(0, seq))
 			b.server.receiver.onObservation(sample)

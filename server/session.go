@@ -28,7 +28,7 @@ type session struct {
 	opened   *task  // task of the open
 	rtc      bool   // chunks are conditioned on the prefix
 	extended bool   // the robot knows the optional keys and events
-	epoch    uint32 // of all its observations; 0: the robot names no epoch
+	epoch    uint32 // epoch of all its observations; 0: the robot names no epoch
 	noise    policy.NoiseKey
 	actions  wire.Publisher   // nil in tests of the pure parts
 	obs      wire.Declaration // subscription to its observations, while the session is open
@@ -40,21 +40,21 @@ type session struct {
 	memory   int64        // bytes promised to the session, including its own
 	since    rt.Instant   // time of the open
 	instance string       // names the process that opened it; empty: not given
-	host     string       // where that process runs, for people
+	host     string       // host of that process, for people
 	from     wire.Origin  // link or certificate that opened it
 	tags     string       // as audit.Tags encodes them
 	nonce    int64        // repeated in its chunks; 0: no nonce, because the robot does not read the key
 
 	mailbox   queue.Mailbox
-	announced atomic.Pointer[task] // from the newest reset with a task; nil: no reset had one
+	announced atomic.Pointer[task] // task of the newest reset that had one; nil: no reset had one
 	presence
 
 	// Atomic.
-	episode       atomic.Int64  // from the last reset or observation; -1 before
+	episode       atomic.Int64  // episode of the last reset or observation; -1 before the first
 	stale         atomic.Uint32 // cameraSet of the last observation
 	squeezed      atomic.Uint32 // cameraSet of all observations
-	stalePictures atomic.Uint64 // older than the robot allows, since the open
-	strayPictures atomic.Uint64 // with stray bytes, since the open
+	stalePictures atomic.Uint64 // pictures older than the robot allows, since the open
+	strayPictures atomic.Uint64 // pictures with stray bytes, since the open
 	received      atomic.Uint64 // observations that were not late, since the open
 	answered      atomic.Uint64 // chunks, since the open
 	shown         shown
@@ -62,15 +62,16 @@ type session struct {
 
 	// Owner: worker.
 	refusals rateLimit
-	heldTold rt.Instant // newest event about a quota; 0: there was none
+	heldTold rt.Instant // time of the newest event about a quota; 0: there was no such event
 
-	// Owner: worker, or the thread that fills the row of the request in hand.
+	// Owner: worker, or the thread that fills the row of the present request.
 	history *policy.History // nil: chunks are not conditioned
-	changed *task           // from the newest observation that named a task; nil: no observation did
+	changed *task           // task of the newest observation that named one; nil: no observation did
 
 	// Owner: housekeeping.
-	warnings                    rateLimit
-	movedTold                   rt.Instant // newest event about another model; 0: there was none
+	warnings rateLimit
+	// time of the newest event about another model; 0: there was no such event
+	movedTold                   rt.Instant
 	staleLogged, squeezedLogged cameraSet
 }
 
@@ -132,13 +133,14 @@ func (s *session) countPictures(total *stats, stale, stray, squeezed cameraSet) 
 	s.strayPictures.Add(stray.count(&total.stray))
 }
 
-// eventInterval is the shortest time between two events to one robot. A client of LeRobot's draft sends its next
-// request immediately after an event, so if each bad request were answered with an event, client and server would loop.
+// eventInterval is the shortest time between two events to one robot. A client of LeRobot's draft
+// sends its next request immediately after an event, so client and server would loop if each bad
+// request were answered with an event.
 const eventInterval = 200 * time.Millisecond
 
 // rateLimit spaces the events to one robot.
 type rateLimit struct {
-	last rt.Instant // 0: there was no event
+	last rt.Instant // time of the last event; 0: there was no event
 }
 
 // allow reports whether an event may be sent now, and if so records it.
@@ -153,9 +155,9 @@ func (l *rateLimit) allow(now rt.Instant) bool {
 }
 
 const (
-	// ownerTimeout is how long after its last message a robot without a liveliness token still counts as running. It is
-	// longer than the lease of a link, so that a robot that has just opened does not count as gone before its token
-	// arrives.
+	// ownerTimeout is how long a robot without a liveliness token still counts as running after its
+	// last message. It is longer than the lease of a link, so that a robot that has just opened
+	// counts as running until its token arrives.
 	ownerTimeout = 3 * time.Second
 	// tokenGrace is how long a robot's token may be missing before its session is closed. LeRobot's server uses the
 	// same time; a reconnect takes less.
@@ -165,9 +167,10 @@ const (
 	// idleGrace is how long a robot may wait after its open before it sends. After that, when the server is full,
 	// another robot may get its session.
 	idleGrace = 10 * time.Second
-	// tokenlessTimeout closes a session whose robot does not send and has never shown a token. Robots show their token
-	// right after the open, so the link may be long gone. A robot that has sent gets twice the time, because the
-	// missing token may be the fault of this server, if it hangs.
+	// tokenlessTimeout closes a session whose robot does not send and has never shown a token.
+	// Robots show their token right after the open, so such a robot has probably lost its link. A
+	// robot that has sent gets twice the time, because the token may be missing through a fault of
+	// this server.
 	tokenlessTimeout = 15 * time.Second
 )
 
@@ -175,12 +178,13 @@ const (
 //
 // Atomic.
 type presence struct {
-	seenAt     atomic.Int64 // when the robot last opened or sent
-	droppedAt  atomic.Int64 // when its liveliness token vanished; 0: it has not
-	tokenEpoch atomic.Int64 // epoch of the robot's liveliness token, others are ignored; -1: it has no epoch
-	tokenUp    atomic.Bool  // the followed token is shown
-	tokenSeen  atomic.Bool  // the followed token was shown once
-	sent       atomic.Bool  // since the open
+	seenAt    atomic.Int64 // when the robot last opened or sent
+	droppedAt atomic.Int64 // when its liveliness token vanished; 0: the token has not vanished
+	// epoch of the token that is followed, other tokens are ignored; -1: that token has no epoch
+	tokenEpoch atomic.Int64
+	tokenUp    atomic.Bool // the followed token is shown
+	tokenSeen  atomic.Bool // the followed token was shown once
+	sent       atomic.Bool // the robot has sent since the open
 }
 
 // seen records that the robot has sent, and so is alive even if its token has vanished.
@@ -225,7 +229,8 @@ func (p *presence) tokenDropped(now rt.Instant) {
 	p.droppedAt.CompareAndSwap(0, int64(max(now, 1)))
 }
 
-// alive reports that the robot's token has not vanished or, if it has, that the robot has sent or shown a token since.
+// alive reports whether the robot's token has not vanished, or the robot has sent or shown a token
+// since.
 func (p *presence) alive() bool { return p.droppedAt.Load() == 0 }
 
 // owned reports whether the process that opened the session may still run.
@@ -239,7 +244,7 @@ func (p *presence) vanished(now rt.Instant) bool {
 	return !p.tokenSeen.Load() && now.Sub(rt.Instant(p.seenAt.Load())) > ownerTimeout
 }
 
-// lost returns why the robot counts as gone, "" when it does not.
+// lost returns the reason why the robot counts as gone; "" when it does not.
 func (p *presence) lost(now rt.Instant) (why string) {
 	dropped, silent := rt.Instant(p.droppedAt.Load()), now.Sub(rt.Instant(p.seenAt.Load()))
 	switch {
@@ -253,9 +258,10 @@ func (p *presence) lost(now rt.Instant) (why string) {
 	return ""
 }
 
-// lost returns why the robot counts as gone, "" when it does not. Unlike in presence.lost, a robot that waits for a
-// chunk is not idle, because it may send nothing before it has its answer. A waiting observation is an excuse for the
-// time patience, within which its answer is due.
+// lost returns the reason why the robot counts as gone; "" when it does not. Unlike presence.lost,
+// it does not count a robot as idle that waits for a chunk, because such a robot may send nothing
+// before it has its answer. A waiting observation is accepted as a reason for the time patience,
+// within which its answer is due.
 func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 	since, _, waits := s.mailbox.Waiting()
 	if s.alive() && (s.inHand.Load() || waits && now.Sub(since) < patience) {
@@ -272,7 +278,7 @@ type registry struct {
 
 	beside atomic.Pointer[registry] // of another server of this process, which shares the limits; nil: there is none
 
-	mu   sync.Mutex // held while the list is replaced
+	mu   sync.Mutex // held while list is replaced
 	list atomic.Pointer[[]*session]
 }
 
@@ -344,9 +350,9 @@ func (r *registry) capacity() int {
 //rt:noalloc
 func (r *registry) load() float64 { return float64(r.count()) / float64(r.capacity()) }
 
-// waiting appends the robots with a waiting observation to dst; Robot is the index in list. It leaves out a robot whose
-// last request has a row of a batch, because the robot's next request may name rows of the chunk that is being
-// computed, and because other robots have their turn first.
+// waiting appends the robots with a waiting observation to dst; Robot is the index in list. It
+// leaves out a robot whose last request has a row of a batch. That robot's next request may name
+// rows of the chunk that is being computed, and other robots have their turn first.
 //
 //rt:noalloc
 func waiting(dst []queue.Waiting, list []*session) []queue.Waiting {
@@ -383,8 +389,8 @@ func (r *registry) find(uuid string) *session {
 	return nil
 }
 
-// others returns the number of robots with a session, without robot uuid, because a robot that opens again does not use
-// more of the capacity.
+// others returns the number of robots with a session other than robot uuid. A robot that opens
+// again does not use more of the capacity.
 func (r *registry) others(uuid string) (n int) {
 	for _, s := range r.everywhere() {
 		if s.uuid != uuid {
@@ -394,7 +400,8 @@ func (r *registry) others(uuid string) (n int) {
 	return n
 }
 
-// add inserts s in the place of an earlier session of the same robot, which it returns; nil when there was none.
+// add inserts s in place of an earlier session of the same robot. It returns that earlier session;
+// nil when there was none.
 func (r *registry) add(s *session) (displaced *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -423,8 +430,8 @@ func (r *registry) remove(s *session) bool {
 	return true
 }
 
-// fairness returns Jain's index over the sessions' shares of answered observations; 1 when no
-// session has sent any.
+// fairness returns Jain's index of the sessions' shares of answered observations; 1 when no session
+// has sent any observation.
 func fairness(sessions []*session) float64 {
 	var n, sum, squares float64
 	for _, s := range sessions {

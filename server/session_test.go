@@ -57,11 +57,11 @@ func TestSessionPresence(t *testing.T) {
 	type step struct {
 		what  string
 		epoch uint32
-		alive bool // wanted after the step
+		alive bool // the expected result after the step
 	}
 	for _, tt := range []struct {
 		name  string
-		epoch int64 // of the open; -1: without an epoch
+		epoch int64 // epoch of the open; -1: the open has no epoch
 		steps []step
 	}{
 		{"plain token of a stock client", -1, []step{{"put", 0, true}, {"drop", 0, false}, {"put", 0, true}}},

@@ -28,8 +28,8 @@ type stats struct {
 	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
 	late       atomic.Uint64                    // observations refused: not newer than the newest received
 	noRoom     atomic.Uint64                    // observations refused: the pool is used up
-	// observations that waited while others were served, because their robot's actions would end before any chunk could
-	// come
+	// Observations that were passed over for other robots', because their robot's actions would end
+	// before any chunk could come.
 	passedOver atomic.Uint64
 	// inferences after which a robot has to wait for its quota
 	held      [quota.NumKinds]atomic.Uint64
@@ -64,7 +64,7 @@ type stats struct {
 
 	wait      *durations // from arrival to the run, less decode
 	runway    *durations // left at an observation's arrival, of robots that report it
-	decode    *durations // parse, pictures, tensors
+	decode    *durations // parsing, and decoding pictures into tensors
 	inference *durations // the graph alone
 	service   *durations // from arrival to the chunk's hand-over to the transport
 }
@@ -83,8 +83,8 @@ func newStats() *stats {
 //
 // Atomic.
 type Links struct {
-	Up   atomic.Uint64 // came up
-	Down atomic.Uint64 // went down, or did not come up
+	Up   atomic.Uint64 // links that came up
+	Down atomic.Uint64 // links that went down, or did not come up
 }
 
 // counter describes a counter and its series in /metrics.
@@ -148,7 +148,7 @@ func counters(s *stats, links *Links, access *acl.Service, others *peers.Others,
 	each("errors_total", "Observations that had their turn and got no chunk.", "reason", s.outcomes[audit.Answered+1:],
 		func(i int) string {
 			if i++; i == int(audit.InferenceFailed) {
-				return "inference" // the metrics' name for it, kept from older versions
+				return "inference" // the metrics use this name, which older versions introduced
 			}
 			return outcome(i)
 		})
@@ -203,8 +203,8 @@ func frontCounters(f *front.Counts, each func(name, help, label string, counts [
 //
 // Atomic.
 type shown struct {
-	runway     atomic.Int64  // ns, of its last request; -1: not given
-	service    atomic.Int64  // ns, of its last chunk; -1: no chunk yet
+	runway     atomic.Int64  // ns, runway of its last request; -1: not given
+	service    atomic.Int64  // ns, service time of its last chunk; -1: no chunk yet
 	superseded atomic.Uint64 // observations replaced by a newer one before their turn
 	passedOver atomic.Uint64 // observations passed over for others
 	failed     atomic.Uint64 // observations that had their turn and got no chunk
@@ -315,17 +315,16 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 // round rounds to three decimals.
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
-// pace is the duration of an inference of one row, by which robots distinguish a slow server from a dead server. Until
-// robots are served, it comes from the self-test at load and from the warm-up.
-//
+// pace is the duration of an inference of one row, by which robots distinguish a slow server from a
+// dead one. Until robots are served, it is measured in the self-test at load and in the warm-up.
 // Atomic.
 type pace struct {
 	least atomic.Int64 // ns, the shortest; 0: unknown
 	most  atomic.Int64 // ns, the longest before robots were served
-	// ns, the longest before robots were served, without the first, which is slow on a GPU; the first where there is no
-	// other
+	// ns, the longest before robots were served, not counting the first, which is slow on a GPU.
+	// With a single inference, its duration.
 	steady atomic.Int64
-	runs   atomic.Int64 // before robots were served
+	runs   atomic.Int64 // number of inferences before robots were served
 }
 
 // warm records an inference of the self-test or the warm-up, before any robot is served.
@@ -362,8 +361,8 @@ type tally struct {
 
 func newTally() *tally { return &tally{inference: rt.NewHist()} }
 
-// slowest returns the 99 % quantile of the durations of robots' inferences. Before the first, it returns the longest
-// duration known from the warm-up; 0: none is known.
+// slowest returns the 99 % quantile of the durations of robots' inferences. Before the first such
+// inference, it returns the longest duration known from the warm-up; 0: no duration is known.
 func (t *tally) slowest() time.Duration {
 	if h := t.inference; h.Count() > 0 {
 		return h.Quantile(0.99)

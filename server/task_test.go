@@ -74,7 +74,7 @@ func TestTaskOfAnObservation(t *testing.T) {
 	}
 	wants("", "wait\n")
 	wants("pick", "pick\n")
-	wants("", "wait\n") // the session's own again
+	wants("", "wait\n") // the session's own task again
 	open.Task = "fold"
 	if ack := b.open(open); !ack.Accepted {
 		t.Fatal(ack.Error)
@@ -163,7 +163,8 @@ func TestKnownTaskAllocatesNothing(t *testing.T) {
 	rttest.NoAllocs(t, "a request allocates %v times, want 0", 8*len(bodies), frame)
 }
 
-// When a robot sends no history, a policy that takes several observations gets the newest in the place of each.
+// When a robot sends no history, a policy that takes several observations gets the newest
+// observation in place of each.
 func TestNewestObservationIsRepeated(t *testing.T) {
 	all := make([]float32, 6)
 	newest := all[4:]

@@ -45,7 +45,7 @@ type requester interface {
 type tensors struct {
 	meta         *policy.Meta
 	model        Model
-	requester    requester     // model; nil: a graph
+	requester    requester     // model, when another program computes it; nil: model is a graph
 	decoder      *jpeg.Decoder // nil for a policy without cameras
 	contract     wire.Shapes
 	conditioning policy.Conditioning
@@ -93,7 +93,7 @@ func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditi
 	side := 0
 	for i, camera := range meta.Cameras {
 		if !camera.ExactSize {
-			t.contract.Cameras[i].W, t.contract.Cameras[i].H = 0, 0 // any
+			t.contract.Cameras[i].W, t.contract.Cameras[i].H = 0, 0 // any size is accepted
 			side = max(side, camera.W, camera.H)
 		}
 	}
@@ -202,10 +202,10 @@ func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, 
 // errNotFinite marks a chunk that no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
-// prefix fills the model's prefix with the actions that the robot runs until the chunk arrives, and returns their
-// number as rows. It takes them from the observation itself, else from the earlier chunks whose rows the observation's
-// spans name; use reports whether it used spans. If one action is missing, it uses none, because the others would be
-// shifted in time.
+// prefix fills the model's prefix with the actions that the robot runs until the chunk arrives, and
+// returns their number as rows. It takes them from the observation itself, else from the earlier
+// chunks whose rows the observation's spans name; use reports whether it used spans. If one action
+// is missing, it uses no action at all, because the others would be shifted in time.
 //
 //rt:noalloc
 func (t *tensors) prefix(row int, s *session) (rows int, use spanUse) {
@@ -261,7 +261,7 @@ func (t *tensors) chunk(c *wire.ActionChunk, row int, h *wire.Header, f *filled)
 func (t *tensors) picture(row, cam int) error {
 	want := &t.contract.Cameras[cam]
 	all := t.model.Image(row, cam)
-	dst := all[len(all)-t.meta.Cameras[cam].Bytes():] // newest step
+	dst := all[len(all)-t.meta.Cameras[cam].Bytes():] // the newest step
 	for i := range t.obs.Images {
 		m := &t.obs.Images[i]
 		if m.Name != want.Name {
@@ -279,8 +279,9 @@ func (t *tensors) picture(row, cam int) error {
 	return errNoPicture
 }
 
-// past fills, in all, the steps before the newest, whose picture is already at the end of all. It goes backwards in
-// time, because a step without a picture repeats the picture of the step after it.
+// past fills the steps before the newest in all. The picture of the newest step is already at the
+// end of all. past goes backwards in time, because a step without a picture repeats the picture of
+// the step after it.
 //
 //rt:noalloc
 func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
@@ -296,8 +297,8 @@ func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
 	return nil
 }
 
-// decode decodes one picture of a camera into dst. The picture is from the step that lies before steps before the
-// newest.
+// decode decodes one picture of a camera into dst. before is the number of steps between the
+// picture's step and the newest step.
 //
 //rt:noalloc
 func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
@@ -336,7 +337,7 @@ func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, er
 	return w, h, err
 }
 
-// errNoPicture cannot happen after CheckObservation.
+// errNoPicture marks a missing camera, which CheckObservation has excluded.
 var errNoPicture = errors.New("server: camera missing")
 
 // repeatNewest fills the earlier steps in all with newest, the newest step, which is at the end of all. LeRobot does
@@ -382,7 +383,7 @@ func (t *tensors) explain(err error, m *wire.Image, cam, before int) error {
 // pictureError is the error for a picture that cannot be decoded for the policy's camera.
 type pictureError struct {
 	camera string
-	before int // steps before the newest
+	before int // number of steps before the newest
 	err    error
 }
 

@@ -119,7 +119,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		stale = f.stale
 		s.pool.Return(r)
 	}
-	for range 3 * len(bodies) { // three buffers grow
+	for range 3 * len(bodies) { // until all three buffers have grown
 		frame()
 	}
 	rttest.NoAllocs(t, "a frame allocates %v times from received bytes to tensor, want 0", 8*len(bodies), frame)

@@ -45,14 +45,14 @@ type worker struct {
 
 	// Owner: worker.
 	scheduler queue.Scheduler
-	list      []*session      // robots, at the last choice
-	waiting   []queue.Waiting // those of list with a waiting observation
+	list      []*session      // robots at the last choice
+	waiting   []queue.Waiting // the robots of list with a waiting observation
 	open      *buffer         // the buffer whose rows are being filled; nil: there is none
 	running   *buffer         // on the device; nil: it is idle
 	queued    *buffer         // runs right after running; nil: no buffer does
-	began     bool            // a run has just begun, so the worker has time
-	ends      rt.Instant      // expected end of the run in hand
-	fillTook  time.Duration   // expected for the rows of a batch
+	began     bool            // a run has just begun, so nothing else is urgent
+	ends      rt.Instant      // expected end of the present run
+	fillTook  time.Duration   // expected time to fill the rows of a batch
 	alarm     rt.Instant      // when the worker must wake at the latest; 0: never
 	timer     *time.Timer
 }
@@ -73,7 +73,7 @@ func (w *worker) start(warmup int) {
 	go func() {
 		defer close(w.done)
 		err := w.run(warmup)
-		for w.running != nil { // the model must not be closed under it
+		for w.running != nil { // the model must not be closed while a run uses it
 			w.leave(<-w.engine.device.Ended())
 		}
 		w.engine.device.Close()
@@ -85,13 +85,14 @@ func (w *worker) start(warmup int) {
 // errStillInferring marks the end of a worker whose device still uses the model.
 var errStillInferring = errors.New("server: the inference in hand took longer")
 
-// finish stops the worker. It waits for the run in hand, and terminates the run when it takes too long. When the run
-// does not end even then, finish returns an errStillInferring.
+// finish stops the worker. It waits for the present run, and terminates a run that takes too long.
+// When the run does not end even then, finish returns errStillInferring.
 func (w *worker) finish() error {
 	close(w.publisher.leaving)
 	limit := w.engine.finishLimit()
 	err := w.await(limit)
-	if !errors.Is(err, errStillInferring) || w.engine.failed.Load() != nil { // a run that hangs was terminated before
+	// a run that hangs was terminated before
+	if !errors.Is(err, errStillInferring) || w.engine.failed.Load() != nil {
 		return err
 	}
 	w.log.Warn("the inference in hand is terminated: the server leaves", "after", limit)
@@ -99,8 +100,8 @@ func (w *worker) finish() error {
 	return w.await(terminateTimeout)
 }
 
-// abandon stops a worker that warms up. It terminates the inference in hand, because no robot waits
-// for the result.
+// abandon stops a worker that is warming up. It terminates the present inference, because no robot
+// waits for its result.
 func (w *worker) abandon() error {
 	close(w.publisher.leaving)
 	w.engine.terminate()
@@ -174,9 +175,10 @@ func (w *worker) collectNext() {
 	w.work.Wake()
 }
 
-// collect starts a due garbage collection while the worker is idle, or when a run has just begun, because then the
-// worker has nothing to do for a while. Housekeeping's goroutine runs the collection, which takes some milliseconds, on
-// a busy machine many. The collection stops the other goroutines for only a fraction of a millisecond.
+// collect starts a due garbage collection while the worker is idle, or when a run has just begun,
+// because then the worker has nothing to do for a while. Housekeeping's goroutine runs the
+// collection, which takes some milliseconds, or more on a busy machine. It stops the other
+// goroutines for only a fraction of a millisecond.
 func (w *worker) collect() {
 	if (w.running == nil && w.open == nil || w.began) && w.collectDue.CompareAndSwap(true, false) {
 		w.collectNow.Wake()
@@ -184,7 +186,8 @@ func (w *worker) collect() {
 	w.began = false
 }
 
-// step does the work that can be done now, and returns false when there was none and the worker has to wait.
+// step does the work that can be done now. It returns false when there was nothing to do, and then
+// the worker has to wait.
 //
 //rt:noalloc
 func (w *worker) step() bool {
@@ -202,9 +205,10 @@ func (w *worker) wakeAt(at rt.Instant) {
 	}
 }
 
-// begin starts the run of the filled rows when the device is idle and the batch need not wait for more requests. While
-// a run is in hand, it queues a full batch after that run, so that the device does not wait for the worker between the
-// two. It reports whether it has started or queued a run, or refused a batch of bad observations.
+// begin starts the run of the filled rows when the device is idle and the batch need not wait for
+// more requests. While a run is under way, it queues a full batch after it, so that the device need
+// not wait for the worker between the two. It reports whether it has started or queued a run, or
+// refused a batch of bad observations.
 //
 //rt:noalloc
 func (w *worker) begin(now rt.Instant) bool {
@@ -261,8 +265,8 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 	w.fillTook += (ready.Sub(b.begun) - w.fillTook) / 8
 }
 
-// end answers the requests of a run that has ended and frees its buffer. When a run is queued, it is then the run in
-// hand.
+// end answers the requests of a run that has ended and frees its buffer. A queued run, if there is
+// one, becomes the present run.
 //
 //rt:noalloc
 func (w *worker) end(e batch.Ended) error {
@@ -332,8 +336,8 @@ func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
 	return w.endedSlowly(b, queued, waits)
 }
 
-// waitQueued waits until a run that was queued after the ended run has ended, too, so that the device is free for
-// judge. waits is false when no run was queued.
+// waitQueued waits until a run that was queued after the ended run has ended, too, so that the
+// device is free for judge. waits is true when there was such a run.
 func (w *worker) waitQueued() (queued batch.Ended, waits bool) {
 	if w.running == nil {
 		return queued, false
@@ -416,7 +420,7 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 	return nil
 }
 
-// leave answers the robots of the batch in hand when the worker stops. Their run has ended with e.
+// leave answers the robots of the present batch when the worker stops. Their run has ended with e.
 func (w *worker) leave(e batch.Ended) {
 	b := w.running
 	w.running, w.queued = w.queued, nil
@@ -427,8 +431,8 @@ func (w *worker) leave(e batch.Ended) {
 	w.engine.busySince.Store(0)
 }
 
-// probeIdle runs an inference of the server's own when the device was idle for long, so that a server whose device has
-// died detects this and ends. It returns false when no inference was due.
+// probeIdle runs an inference of the server's own when the device was idle for long. So a server
+// whose device has died detects this and ends. It returns false when no inference was due.
 func (w *worker) probeIdle(now rt.Instant) bool {
 	if w.running != nil || w.open != nil {
 		return false
@@ -440,7 +444,7 @@ func (w *worker) probeIdle(now rt.Instant) bool {
 	w.engine.worked = now
 	if err, _ := w.engine.probe(w.engine.buffers[0], 1); err != nil {
 		w.log.Warn("a run of the server's own failed", "why", err)
-		_ = w.engine.judge(err, w.engine.buffers[0], 1) // no robot waits
+		_ = w.engine.judge(err, w.engine.buffers[0], 1) // no robot waits for this run
 	}
 	w.engine.busySince.Store(0)
 	return true
@@ -460,9 +464,9 @@ func (w *worker) healthy() (ok bool, why string) {
 	return why == "", why
 }
 
-// choose assigns rows of the next buffer to the robots that the scheduler puts first. While a run is under way, it
-// chooses as late as it can and still have the rows filled in time, so that it considers late requests and the
-// observations are fresh. It reports whether it has chosen robots.
+// choose assigns rows of the next buffer to the robots that the scheduler puts first. While a run
+// is under way, it chooses as late as the filling of the rows permits. So it considers late
+// requests, and the observations are fresh. It reports whether it has chosen robots.
 //
 //rt:noalloc
 func (w *worker) choose(now rt.Instant) bool {
@@ -494,12 +498,12 @@ func (w *worker) choose(now rt.Instant) bool {
 			w.publisher.passOver(w.list[passed.Robot])
 		}
 	}
-	alone := w.running == nil && b.used == 0 && rows == 1 // other threads would not be faster
+	alone := w.running == nil && b.used == 0 && rows == 1 // other threads would not be faster for a single row
 	for _, chosen := range w.waiting[:min(rows, len(w.waiting))] {
 		s := w.list[chosen.Robot]
 		r := s.mailbox.Take()
 		if r == nil {
-			continue // a reset emptied the mailbox in between
+			continue // a reset has emptied the mailbox meanwhile
 		}
 		w.open = b
 		t := b.assign(s, r, now)
@@ -516,8 +520,8 @@ func (w *worker) choose(now rt.Instant) bool {
 	return true
 }
 
-// withinQuota returns the robots that have not used up their quotas. It informs the other robots, and has the worker
-// wake when the first of them need not wait any more.
+// withinQuota returns the robots that have not used up their quotas. It informs the other robots,
+// and sets the worker's alarm for the end of their first wait.
 //
 //rt:noalloc
 func (w *worker) withinQuota(all []queue.Waiting, now rt.Instant) []queue.Waiting {
@@ -550,6 +554,6 @@ func (w *worker) next() *buffer {
 	return nil
 }
 
-// fillSlack is how much earlier than necessary the rows of the next run are filled, because a timer may be late by this
-// time.
+// fillSlack is how much earlier than necessary the filling of the next run's rows begins, because a
+// timer may be late by this time.
 const fillSlack = time.Millisecond

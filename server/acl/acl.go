@@ -14,15 +14,15 @@ import (
 
 // Service is the service whose keys robots may use.
 type Service struct {
-	Prefix  string   // of its keys
+	Prefix  string   // beginning of the service's keys
 	Routers []string // certificate names of links with all rights
 
 	Denied access.Counters // messages that the listener denied
 }
 
-// Rights returns the rights of a link whose certificate has these names: the rights of each robot whose id is among the
-// names. nil means all rights, which a link has when one of its names is a router's. A certificate without a robot's id
-// may query the status and see the servers.
+// Rights returns the rights of a link whose certificate has these names: the rights of each robot
+// whose id is among them. It returns nil, which means all rights, when one of the names is a
+// router's. A certificate without a robot's id may query the status and see the servers.
 func (s *Service) Rights(names []string) *access.Rights {
 	var ids []string
 	for _, name := range names {
@@ -39,7 +39,8 @@ func (s *Service) Rights(names []string) *access.Rights {
 	}
 	r.Allow = s.public()
 	if len(ids) > 0 {
-		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix)) // Payload checks the id
+		// any robot's id may be in the payload, which Payload checks
+		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix))
 	}
 	for _, id := range ids {
 		for m, more := range s.robot(id) {
@@ -53,7 +54,7 @@ func (s *Service) Rights(names []string) *access.Rights {
 // keys are key expressions for each kind of message.
 type keys [access.NumMessages][]string
 
-// public returns the rights of each certificate, with or without a robot's id.
+// public returns the rights that every certificate has, with or without a robot's id.
 func (s *Service) public() (k keys) {
 	k[access.Query] = []string{wire.StatusKey(s.Prefix)}
 	k[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix),

@@ -15,8 +15,8 @@ import (
 // Fleet lists the certificates that may pass a router, by their common names: an official router
 // checks no other part of a certificate.
 type Fleet struct {
-	Robots  []string // by id
-	Servers []string // of this service
+	Robots  []string // ids of the robots
+	Servers []string // servers of this service
 	Routers []string // names with all rights: the other routers of a mesh, an operator's tools
 }
 
@@ -60,8 +60,8 @@ var (
 		access.DeclareQueryable:  {"query"},
 		access.LivelinessQuery:   {"liveliness_token"},
 	}
-	// shown lists the declarations of other nodes that the router passes on to the node. An official publisher sends
-	// nothing until it knows of a subscriber.
+	// shown lists the declarations of other nodes that the router passes on to the node. The node
+	// needs them: an official publisher sends nothing until it knows of a subscriber.
 	shown = [access.NumMessages][]string{
 		access.Put:   {"declare_subscriber"},
 		access.Query: {"declare_queryable"},

@@ -38,7 +38,7 @@ func rules(t *testing.T, f Fleet) (book rulebook, text string) {
 	return book, b.String()
 }
 
-// lets decides as an official router does.
+// lets applies the rules as an official router does.
 func (b *rulebook) lets(name, flow, message, key string) bool {
 	for _, p := range b.Policies {
 		for _, s := range b.Subjects {
@@ -122,7 +122,8 @@ func TestARouterKeepsTheSameRule(t *testing.T) {
 	}
 }
 
-// A router refuses rules and subjects with a repeated id, and a policy that names a missing one.
+// The rules are complete: no rule or subject has a repeated id, and no policy names a missing one.
+// A router would refuse such a configuration.
 func TestRulesAreWhole(t *testing.T) {
 	book, text := rules(t, Fleet{Robots: []string{"routers", "servers", "robots"}, Servers: []string{`odd "name"`},
 		Routers: []string{"a", "b"}})

@@ -35,7 +35,7 @@ const (
 	// flushBytes is the size from which the collected lines are written.
 	flushBytes = 32 << 10
 
-	// endTimeout is how long stop lets the goroutine write the waiting records, as long as it makes progress.
+	// endTimeout is how long stop waits for a goroutine that writes no further record.
 	endTimeout = 5 * time.Second
 )
 
@@ -59,24 +59,25 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // Record is the result of one request, in a fixed size.
 type Record struct {
 	ClientUUID, SessionID, Task string
-	Model                       string // digest of the policy that answered; empty: the policy of Start's origin
-	Tags                        string // as Tags encodes them
-	RTC                         bool   // the session's chunks are conditioned
-	Header                      wire.Header
-	At                          rt.Instant // when the request was over
-	QueueWait                   time.Duration
-	Decode                      time.Duration
-	Inference                   time.Duration // the graph alone
-	Service                     time.Duration // from arrival to the hand-over to the transport
-	Batch, Row                  int           // size of the request's batch, 0: no batch; and its row in the batch
-	Superseded                  uint64        // as reported in the chunk
-	Controls                    policy.Controls
-	First                       int64              // action step of the chunk's row 0; valid when there is a chunk
-	Rows                        int                // rows of the chunk; 0: no chunk
-	Stale                       uint32             // bit i: the picture of Cameras[i] was older than the robot allows
-	Cameras                     []wire.CameraShape // constant
-	Outcome                     Outcome
-	Why                         string // the failure; "" without one
+	// digest of the policy that answered; empty: that of the Origin given to Start
+	Model      string
+	Tags       string // as Tags encodes them
+	RTC        bool   // the session's chunks are conditioned
+	Header     wire.Header
+	At         rt.Instant // when the request was over
+	QueueWait  time.Duration
+	Decode     time.Duration
+	Inference  time.Duration // of the graph alone
+	Service    time.Duration // from arrival to the hand-over to the transport
+	Batch, Row int           // size of the request's batch (0: no batch), and its row in the batch
+	Superseded uint64        // the number that the chunk reports as superseded
+	Controls   policy.Controls
+	First      int64              // action step of the chunk's row 0; valid when there is a chunk
+	Rows       int                // rows of the chunk; 0: no chunk
+	Stale      uint32             // bit i: the picture of Cameras[i] was older than the robot allows
+	Cameras    []wire.CameraShape // constant
+	Outcome    Outcome
+	Why        string // reason of the failure; "" without a failure
 }
 
 // Writer carries Records to the disk. A nil Writer drops them.
@@ -88,12 +89,14 @@ type Writer struct {
 	traces   *otlp.Exporter // nil: no traces are sent
 	clock    rt.Clock
 	log      *slog.Logger
-	wake     queue.Signal // a record or request waits
+	wake     queue.Signal // set when a record or request waits
 	records  *rt.Ring[Record]
 	requests *rt.Ring[request]
-	memory   *memory.Bound // for captures
+	memory   *memory.Bound // bounds the memory of captures
 	adding   sync.Mutex    // held while a worker copies a record: a roll-out has two workers
-	largest  int           // bytes of the largest capture so far: the ring's text grows to it; guarded by adding
+	// text bytes of the largest capture so far, to which the ring's buffer must grow; guarded by
+	// adding
+	largest int
 
 	Counts Counts
 
@@ -102,7 +105,7 @@ type Writer struct {
 	text    []byte
 	count   uint64 // lines in text
 	failing failing
-	torn    bool // the last write ended within a line: the next begins with a newline
+	torn    bool // the last write ended within a line, so the next begins with a newline
 
 	stalled bool // the goroutine hung and still runs. Owner: the caller of stop and Close
 }
@@ -211,18 +214,16 @@ func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	}
 }
 
-// Bind makes m bound the memory of the captures that wait for the disk. They take only memory that m can spare from the
-// robots. Captures that do not fit are dropped and counted.
+// Bind makes m bound the memory of captures that wait for the disk. They may use only memory that m
+// does not need for robots. Captures that do not fit are dropped and counted.
 func (w *Writer) Bind(m *memory.Bound) {
 	if w != nil {
 		w.memory = m
 	}
 }
 
-// Add copies a record for the line. For the capture it also copies the observation and reply, which is the chunk's
-// body, or empty without a chunk.
-//
-// Owner: workers.
+// Add copies a record for the audit line. For the capture it also copies the observation and the
+// reply, which is the chunk's body or, without a chunk, empty. Owner: workers.
 //
 //rt:noalloc
 func (w *Writer) Add(r *Record, observation, reply []byte) {
@@ -250,7 +251,8 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 	w.wake.Wake()
 }
 
-// errStalled marks the end of a writer that gave up lines or captures because the disk took no data.
+// errStalled marks the end of a writer that gave up lines or captures because the disk accepted no
+// data for too long.
 var errStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() +
 	": the last lines or captures are lost (standard output is not read, or the disk hangs)")
 
@@ -313,7 +315,7 @@ func closeFile(f *os.File) error {
 }
 
 func (w *Writer) drain() {
-	// The wall clock is read once. A record's wall time is this reading less the record's age.
+	// The wall clock is read once. A record's wall time is this reading minus the record's age.
 	wall, now := time.Now().UTC(), w.clock.Now()
 	for r := w.records.Peek(); r != nil; r = w.records.Peek() {
 		at := wall.Add(-now.Sub(r.At))
@@ -347,7 +349,7 @@ func (w *Writer) flush() {
 	}
 	var n int
 	var err error
-	if w.file != nil && deleted(w.file) { // as by logrotate without copytruncate
+	if w.file != nil && deleted(w.file) { // deleted as by logrotate without copytruncate
 		old := w.file
 		if err = w.openFile(old.Name()); err == nil {
 			old.Close()
@@ -356,7 +358,7 @@ func (w *Writer) flush() {
 	if err == nil {
 		n, err = w.lines.Write(w.text)
 	}
-	if n > 0 { // else the file ends as before
+	if n > 0 { // otherwise the file still ends as it did before
 		w.torn = w.text[n-1] != '\n'
 	}
 	w.counted("audit lines", err, w.count, &w.failing.lines, &w.Counts.Lines, &w.Counts.LinesDropped)

@@ -145,7 +145,7 @@ func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	stop := w.Start(Origin{ModelSHA256: "5ha"})
 	record := sampleRecord()
 	w.Add(record, nil, nil)
-	<-disk.entered // the writer hangs with one line written and its slot free again
+	<-disk.entered // now the writer hangs with one line, whose slot is free again
 	for range linesWaiting + 10 {
 		w.Add(record, nil, nil)
 	}
@@ -177,7 +177,7 @@ type full struct{ err error }
 
 func (f *full) Write(p []byte) (int, error) { return len(p), f.err }
 
-// A full disk is logged once, not once per line. When it had room in between, it is logged again.
+// A full disk is logged once, not once per line. It is logged again when it fills up a second time.
 func TestAuditOnAFullDisk(t *testing.T) {
 	var log bytes.Buffer
 	disk := &full{errors.New("no space left")}
@@ -270,8 +270,8 @@ func TestWriterNoAlloc(t *testing.T) {
 	rttest.NoAllocs(t, "a request's audit line and capture allocate %v times, want 0", 200, cycle)
 }
 
-// Goal: half a line, which an earlier run or a disk that was full for a moment left, does not damage the next line.
-// Other users may not read the file.
+// Goal: half a line at the end of the file does not damage the next line. An earlier run, or a disk
+// that was full for a moment, may have left it. Other users may not read the file.
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "audit.jsonl")
@@ -287,7 +287,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 	}
 	w = linesTo(&half{}, slog.New(slog.DiscardHandler))
 	disk := w.lines.(*half)
-	for disk.full = 10; disk.full >= 0; disk.full -= 10 { // the first write is cut, the second complete
+	for disk.full = 10; disk.full >= 0; disk.full -= 10 { // the first write is cut off, the second is complete
 		w.Add(sampleRecord(), nil, nil)
 		w.drain()
 	}
@@ -306,7 +306,8 @@ func TestALineBehindHalfALine(t *testing.T) {
 	}
 }
 
-// half is a disk that takes only the first full bytes of a write, and then fails; full 0: it takes all.
+// half is a disk that accepts only the first full bytes of a write and then fails. With full 0 it
+// accepts all bytes.
 type half struct {
 	text string
 	full int

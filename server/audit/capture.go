@@ -32,10 +32,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ErrNoCaptures marks a folder without captured requests.
 var ErrNoCaptures = errors.New("no captured requests")
 
-// errDeleted is the error of captures whose folder was emptied.
+// errDeleted is the error of captures whose files were deleted.
 var errDeleted = errors.New("the files of debug.capture_dir were deleted: start lean-server again")
 
-// errEmpty marks a file that the ring has not reached.
+// errEmpty marks a file into which the ring has not yet written a request.
 var errEmpty = errors.New("empty")
 
 // request is one request with its answer. Its buffers are reused.
@@ -78,17 +78,17 @@ func (r *request) fill(record *Record, observation, reply []byte) {
 // server.
 type Origin struct {
 	ModelSHA256 string
-	Runtime     string // ONNX Runtime's version
+	Runtime     string // version of ONNX Runtime
 	Device      string // device that computed the answers, in the form of policy.Device
 }
 
-// ring is the bounded ring of captured requests: request number count is in file number count mod max. The files stay
-// open, so that a write allocates nothing. The count continues from the last run, so that a restart does not overwrite
-// the requests that came before it.
+// ring is the bounded ring of captured requests: request number count is in file number count mod
+// max. The files stay open, so that a write allocates nothing. The count continues after a restart,
+// so that each new request overwrites the oldest one.
 //
 // Owner: the writer's goroutine.
 type ring struct {
-	dir   *os.File // locked
+	dir   *os.File // the folder, locked
 	files []*os.File
 	count uint64 // number of the next request
 	text  []byte
@@ -273,12 +273,12 @@ type Capture struct {
 	Reply       []byte // empty when Outcome is neither ok nor unsent
 	ClientUUID  string
 	Origin
-	Batch, Row int              // size of the request's batch, 0: no batch or unknown; and its row in the batch
+	Batch, Row int              // size of the request's batch (0: no batch, or unknown), and its row in the batch
 	Controls   *policy.Controls // conditioning of the chunk; nil: unknown
 	Outcome    string
-	Why        string // defect of a file that cannot be read
+	Why        string // defect of a file that could not be read
 	RTC        bool
-	Task       string // of the chunk
+	Task       string // the task from which the chunk was computed
 }
 
 // ReadCaptures reads all capture files of dir in the order of their requests. Only File and Why are set in the elements

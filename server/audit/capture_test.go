@@ -129,7 +129,8 @@ func TestCaptureRing(t *testing.T) {
 		c := rttest.Must(openRing(dir, max))(t)
 		for i := range requests {
 			s := sampleRequest()
-			s.observation = make([]byte, 10*(requests-i)) // each shorter than the one before: files must be cut
+			// each request is shorter than the one before, so its file must be cut
+			s.observation = make([]byte, 10*(requests-i))
 			rttest.Do(t, c.write(s, time.Now()))
 		}
 		rttest.Do(t, c.close())
@@ -152,7 +153,8 @@ func TestCapturesAreOneServers(t *testing.T) {
 	dir := t.TempDir()
 	first := rttest.Must(openRing(dir, 2))(t)
 	rttest.Fails(t, rttest.Err(openRing(dir, 2)), "another lean-server") // second openRing
-	rttest.Must(syscall.Dup(int(first.dir.Fd())))(t)                     // as a child between fork and exec
+	// holds the descriptor like a child process between fork and exec
+	rttest.Must(syscall.Dup(int(first.dir.Fd())))(t)
 	rttest.Do(t, first.close())
 	again := rttest.Must(openRing(dir, 2))(t)
 	if err := again.close(); err != nil {

@@ -40,7 +40,7 @@ func appendLine(dst []byte, r *Record, model string, ts time.Time) []byte {
 	dst = strconv.AppendUint(dst, h.SeqID, 10)
 	dst = append(dst, `,"episode_id":`...)
 	dst = strconv.AppendUint(dst, uint64(h.EpisodeID), 10)
-	dst = append(dst, `,"client_mono_ns":`...) // the robot's own clock; only for joining logs
+	dst = append(dst, `,"client_mono_ns":`...) // the robot's own clock; useful only for joining logs
 	dst = strconv.AppendInt(dst, h.ClientMonoNs, 10)
 	dst = appendMs(dst, `,"queue_wait_ms":`, r.QueueWait)
 	dst = appendMs(dst, `,"decode_ms":`, r.Decode)
@@ -73,8 +73,8 @@ func appendLine(dst []byte, r *Record, model string, ts time.Time) []byte {
 	return append(dst, "}\n"...)
 }
 
-// Tags returns text, a robot's tags as the JSON object for its audit lines, "" without tags, and kept, the number of
-// tags that fit into tagsMax bytes.
+// Tags returns a robot's tags as the JSON object for its audit lines. text is "" without tags. kept
+// is the number of tags that fit into tagsMax bytes.
 func Tags(tags []wire.Tag) (text string, kept int) {
 	out := []byte{'{'}
 	for _, t := range tags {

@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/otlp"
 )
 
-// trace sends the spans of a request that ended at end. It places the spans of the request's parts one after the other,
-// although decoding may have run during the wait.
+// trace sends the spans of a request that ended at the instant end. It places the spans of the
+// request's parts one after the other, although decoding may have run during the wait.
 func (w *Writer) trace(r *Record, end time.Time) {
 	if w.traces == nil {
 		return

@@ -26,7 +26,7 @@ type Ended struct {
 	Buffer, Size int
 	Begun, At    rt.Instant
 	Err          error
-	Panicked     bool // Err is a panic: the policy's state is undefined
+	Panicked     bool // Err is the value of a panic, and the policy's state is undefined
 }
 
 // NewDevice returns a device without a thread, which Start starts. run is called to compute the first size rows of a
@@ -53,7 +53,7 @@ func (d *Device) Start() {
 	}()
 }
 
-// Close ends the thread after the last run, and then closes Done.
+// Close makes the thread end after the last run. Then Done is closed.
 func (d *Device) Close() { close(d.begin) }
 
 // Done is closed when the thread has ended.

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// PastMax is the number of runs that are kept: some seconds of most policies.
+// PastMax is the number of runs that are kept. With most policies they span some seconds.
 const PastMax = 512
 
 // Run is a run that is over.
@@ -15,13 +15,13 @@ type Run struct {
 	Begun    rt.Instant
 	Took     time.Duration
 	Size     int // rows that were computed
-	Requests int // rows with a request; 0: a run of the server's own
+	Requests int // rows with a request; 0: the server's own run
 	Failed   bool
 }
 
 // Past keeps the last runs, and the total time for which the device was busy.
 //
-// Owner: one goroutine adds; any goroutine may read meanwhile without delaying the first.
+// Owner: one goroutine calls Add. Any goroutine may read at the same time and does not delay Add.
 type Past struct {
 	slots [PastMax]struct{ begun, rest atomic.Uint64 }
 	count atomic.Uint64 // runs so far

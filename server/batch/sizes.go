@@ -1,8 +1,8 @@
-// Package batch keeps a policy's device busy: the sizes of batches and how long each takes
-// (sizes.go), the one thread that runs them (device.go), and the threads that prepare the next batch
-// meanwhile (threads.go): in package server these threads decode pictures.
+// Package batch keeps a policy's device busy. sizes.go has the sizes of batches and how long each
+// takes, device.go the one thread that runs batches, and threads.go the threads that prepare the
+// next batch meanwhile. In package server these threads decode pictures.
 //
-// It is independent of robots, sessions and pictures.
+// The package knows no robots, sessions and pictures.
 package batch
 
 import (
@@ -14,18 +14,18 @@ import (
 // little more than delay its chunks.
 const gain = 0.05
 
-// 1/learning is the weight of a new duration in the average. With an eighth, a single run that was held up changes the
-// average little.
+// 1/learning is the weight of a new duration in the average. With an eighth, a single run that was
+// delayed changes the average little.
 const learning = 8
 
-// A size that was not worthwhile is tried once more when runs of other sizes have taken, in total, again times its
-// duration, because the cause of its slowness may be over. These trials cost at most 1/again of the device's time.
+// A size that was not worthwhile is tried once more after runs of other sizes that took, together,
+// again times its duration. The cause of its slowness may be over by then. These trials cost at
+// most 1/again of the device's time.
 const again = 200
 
-// Sizes holds the sizes of batches that run, and their durations. A batch of another size is padded to the next of
-// these sizes, because the runtime would first have to plan a shape that never ran.
-//
-// Owner: one goroutine; any may read the durations.
+// Sizes holds the sizes of batches that run, and their durations. A batch of another size is padded
+// to the next of these sizes, because the runtime would have to plan a new shape first. Owner: one
+// goroutine. Any goroutine may read the durations.
 type Sizes struct {
 	rows   []int
 	took   []atomic.Int64  // ns; 0: unknown. Atomic
@@ -88,9 +88,10 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 	s.took[at].Store(int64(took))
 }
 
-// Choose returns how many of n requests, of which there is at least one, share the next run. It chooses the size of
-// batch with the least time per request and, among sizes that are about equal, the smallest, whose chunks are ready
-// first. A size whose duration is unknown, or was learned long ago, counts as worthwhile.
+// Choose returns how many of n requests, of which there is at least one, share the next run. It
+// chooses the size of batch with the least time per request and, among sizes that are about equal,
+// the smallest, whose chunks are ready first. A size counts as worthwhile while its duration is
+// unknown or due for another trial.
 //
 //rt:noalloc
 func (s *Sizes) Choose(n int) (rows int) {

@@ -17,13 +17,14 @@ func TestFit(t *testing.T) {
 // The number of requests that share a run depends on the durations of earlier runs.
 func TestChoose(t *testing.T) {
 	const ms = time.Millisecond
-	free := []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms}   // as on a GPU, of which one row uses only a part
+	// as on a GPU, of which one row uses only a small part
+	free := []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms}
 	linear := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms} // as on a CPU
-	half := []time.Duration{10 * ms, 15 * ms, 20 * ms, 40 * ms}   // pays up to 4
+	half := []time.Duration{10 * ms, 15 * ms, 20 * ms, 40 * ms}   // larger batches save time up to 4 rows
 	for _, tt := range []struct {
 		name string
 		took []time.Duration
-		want [9]int // for n waiting requests
+		want [9]int // the result of Choose for n waiting requests
 	}{
 		{"nothing is known", make([]time.Duration, 4), [9]int{1, 1, 2, 3, 4, 5, 6, 7, 8}},
 		{"more rows for nothing", free, [9]int{1, 1, 2, 3, 4, 5, 6, 7, 8}},
@@ -47,7 +48,7 @@ func TestChoose(t *testing.T) {
 func TestLearnForgetsSlowly(t *testing.T) {
 	s := NewSizes([]int{1, 2})
 	s.Learn(2, 10*time.Millisecond)
-	s.Learn(2, 90*time.Millisecond) // held up
+	s.Learn(2, 90*time.Millisecond) // the run was delayed
 	if got := s.Took(2); got != 20*time.Millisecond || s.Took(1) != 0 {
 		t.Errorf("after 10 and 90 ms a run of 2 takes %v, one of 1 %v, want 20 ms and unknown", got, s.Took(1))
 	}

@@ -6,7 +6,7 @@ import "sync"
 // server).
 type Threads[Job any] struct {
 	jobs chan Job
-	work []func(Job) // of each thread
+	work []func(Job) // the function that each thread calls with a job
 	wait sync.WaitGroup
 }
 
@@ -31,7 +31,7 @@ func (c *Threads[Job]) Start() {
 //rt:noalloc
 func (c *Threads[Job]) Do(job Job) { c.jobs <- job }
 
-// Close ends the threads after all jobs are done.
+// Close ends the threads after they have done all jobs.
 func (c *Threads[Job]) Close() {
 	close(c.jobs)
 	c.wait.Wait()

@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	// verdictTime is how long a refusal stays valid while the sessions are the same. Without it, any client could keep
-	// the server simulating by its opens: a simulation of robots takes some 10 ms.
+	// verdictTime is how long a refusal stays valid while the set of sessions is the same.
+	// Otherwise any client could keep the server busy with simulations by opening again and again:
+	// a simulation of robots takes some 10 ms.
 	verdictTime = 100 * time.Millisecond
-	// idleMeasures is the number of seconds without a request after which the measured inference times are too old;
-	// Measure is called once a second. From then on Auto uses the times of the warm-up where they are shorter, so that
-	// a past slowness does not exclude robots for ever.
+	// idleMeasures is the number of calls of Measure, one a second, without a request, after which
+	// the measured inference times count as too old. From then on Auto uses the times of the
+	// warm-up where they are shorter, so that a past slowness does not exclude robots for ever.
 	idleMeasures = 10
 	// askingMost is the most time that opens may spend on simulations in a burst. After a burst, simulations may take
 	// 1/askingShare of the time. A simulation of a hundred robots takes some 10 ms, and a client that opens and closes
@@ -42,11 +43,11 @@ type Auto struct {
 	// the last verdict on a robot with at most the policy's rate, and the last verdict on a faster robot, whose refusal
 	// does not concern usual robots
 	usual, faster verdict
-	asking        time.Duration // time of simulations so far, less 1/askingShare of the time that has passed since
+	asking        time.Duration // time of simulations so far, minus 1/askingShare of the time that has passed since
 	asked         rt.Instant    // time of the last update of asking
 	answered      uint64        // requests at the last measure
 	change        uint64        // state of the sessions at the last measure
-	settled       bool          // nothing has changed since the number of sessions was found
+	settled       bool          // the number of sessions was found, and nothing has changed since
 	idle          int           // measures since the last request
 }
 
@@ -79,14 +80,15 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	if every > 0 {
 		r.FPS = min(max(fps, 1/every.Seconds()), fpsMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
-		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not request so often
+		r.RoundTrip = min(r.RoundTrip, every/2) // with a longer round trip it could not send requests so often
 	}
 	return r
 }
 
-// Refuse returns why some robots would not be fed if robot were admitted, "" when all would be. change identifies the
-// set of open sessions: it is a different number for each set. Refuse calls others, which returns the robots with a
-// session, when there is no recent verdict for this set.
+// Refuse returns the reason why some robots would run out of actions if robot were admitted; ""
+// when all would be fed. change identifies the set of open sessions, and each set has another
+// number. Without a recent verdict on this set, Refuse calls others, which returns the robots with
+// a session.
 func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {

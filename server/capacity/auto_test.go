@@ -19,7 +19,7 @@ type trial struct {
 	asked int // calls of others or robots
 	fed   int
 	clock *rttest.Clock
-	plays time.Duration // duration of a simulation
+	plays time.Duration // how long each simulation takes
 }
 
 func newTrial(took time.Duration) *trial {
@@ -72,8 +72,9 @@ func TestAsManyAsAreFed(t *testing.T) {
 	}
 }
 
-// A robot that tries again after a refusal does not start a simulation at each try. A refusal stays valid for
-// verdictTime, while the sessions are the same, and for robots with no higher rate.
+// A robot that tries again after a refusal does not start a simulation at each try. A refusal stays
+// valid for verdictTime, as long as the sessions are the same, and only for robots with the same or
+// a lower rate.
 func TestARefusalStandsForAMoment(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.fill()
@@ -121,7 +122,7 @@ func TestASlowSpellIsForgotten(t *testing.T) {
 	}
 }
 
-// Measure calls robots only while something changes.
+// Measure asks for the robots only while something changes.
 func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.fill()
@@ -146,7 +147,8 @@ func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 	s.plays = 10 * time.Millisecond
 	const minute = time.Minute
 	begin, refused := s.clock.Now(), 0
-	for change := uint64(0); s.clock.Now().Sub(begin) < minute; change++ { // it opened, and left
+	// the client opened a session and closed it
+	for change := uint64(0); s.clock.Now().Sub(begin) < minute; change++ {
 		if why := s.refuse(0, change); why != "" {
 			refused++
 			if !strings.Contains(why, "too many robots open and leave") {

@@ -14,8 +14,9 @@ const (
 	gatePlayed    = 10 * time.Second
 	gatePlayedMin = 3 * time.Second
 	gateRobots    = 100
-	// roundTrip is the assumed round trip of a robot whose round trip is not measured. ownTime is the assumed time of a
-	// request in the server, without waits and inference. `lean-server plan` assumes the same times.
+	// roundTrip is the assumed round trip of a robot whose round trip is not measured. ownTime is
+	// the assumed time that the server takes for a request besides waits and inference.
+	// `lean-server plan` assumes the same times.
 	roundTrip = 40 * time.Millisecond
 	ownTime   = time.Millisecond
 	// noticed is the least relative change of an inference time at which the gate uses the new time.
@@ -29,7 +30,7 @@ const (
 // Owner: one goroutine.
 type gate struct {
 	o    Options
-	step int // of approach
+	step int // step width of approach
 }
 
 // newGate returns a gate for a policy with a scheduler. It has no inference times yet.
@@ -81,20 +82,20 @@ func (g *gate) whyNot(robots []Robot) (whyNot string) {
 		}
 	}
 	text := why(row, limit)
-	if row.StarvedMs > 0 { // the text of why is about a minute
+	if row.StarvedMs > 0 { // why's text would be about a minute, but a gate simulates less
 		text = fmt.Sprintf("of %d robots some would run out of actions", row.Robots)
 	}
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }
 
-// most returns how many robots that are all like robot are fed. It is at least one, because an inference that never
-// runs is never measured.
+// most returns how many robots are fed when all are like robot. It returns at least one, because an
+// inference that never runs is never measured.
 func (g *gate) most(robot Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(nil, robot, n) }))
 }
 
-// feeds reports whether n robots are fed: the first n of robots or, where n is larger, all of robots and as many robots
-// like another as are missing.
+// feeds reports whether n robots are fed. They are the first n of robots; where n is larger, they
+// are all of robots, and robots like another for the rest.
 func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
 	for len(fleet) < n {

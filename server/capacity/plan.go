@@ -34,7 +34,7 @@ const (
 	loadMost = 0.95
 	// executeShare is the share of a chunk that edge-rt runs before it requests the next.
 	executeShare = 0.4
-	// Measure runs each size of batch as often as measured states, but for at most measureLimit.
+	// Measure times each size of batch measured times, but for at most measureLimit.
 	measured, measureLimit = 15, 5 * time.Second
 )
 
@@ -116,8 +116,9 @@ func (f *Fleet) Check(m *policy.Meta) error {
 	return nil
 }
 
-// delayMax returns how many steps a robot may run while its chunk is under way, which is the number that the policy can
-// be conditioned for; 0 where the policy is not conditioned, and any number may run.
+// delayMax returns how many steps a robot may run while its chunk is under way: as many as the
+// policy can be conditioned for. It returns 0, which allows any number, for a policy that is not
+// conditioned.
 func delayMax(m *policy.Meta, execute int) int {
 	switch {
 	case m.Guided():
@@ -177,8 +178,8 @@ func New(o Options) (*Report, error) {
 	return r, nil
 }
 
-// search returns the largest number up to mostRobots for which fits returns true, 0 when there is none. It doubles the
-// number until fits returns false, and halves the step from there.
+// search returns the largest number up to mostRobots for which fits returns true; 0 when there is
+// no such number. It doubles the number until fits returns false, and then halves the step.
 func search(fits func(n int) bool) int {
 	n := 1
 	for n <= mostRobots && fits(n) {

@@ -82,11 +82,11 @@ func TestDelaysBoundTheFleet(t *testing.T) {
 	}
 }
 
-// Robots that request a chunk when few actions are left run out of actions when their requests coincide, before the
-// device is full; robots that request the next chunk earlier do not.
+// Robots that request a chunk when few actions are left run out of actions when their requests
+// coincide, even before the device is full. Robots that request the next chunk earlier do not.
 func TestRobotsThatAskLate(t *testing.T) {
 	o := options(30)
-	o.Execute = []int{45} // 100 ms are left: three inferences
+	o.Execute = []int{45} // 100 ms are left, enough for three inferences
 	late := rttest.Must(New(o))(t)
 	o.Execute = []int{20}
 	early := rttest.Must(New(o))(t)

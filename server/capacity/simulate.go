@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/queue"
 )
 
-// robot is a simulated robot, which runs actions and requests chunks in virtual time.
+// robot is a simulated robot. It runs actions and requests chunks in virtual time.
 type robot struct {
 	step      time.Duration // of its control loop
 	chunk     time.Duration // duration of a chunk's actions
@@ -28,7 +28,7 @@ type robot struct {
 type Robot struct {
 	FPS       float64       // control steps per second
 	Execute   int           // actions of a chunk that it runs before it requests the next
-	RoundTrip time.Duration // without the server's time
+	RoundTrip time.Duration // without the server's own time
 }
 
 // robots returns n robots of the fleet, which take its values in turn.
@@ -88,7 +88,7 @@ func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared
 	late := false
 	names := make([]string, n)
 	for i := range names {
-		names[i] = fmt.Sprintf("%04d", i) // in the order of their ids
+		names[i] = fmt.Sprintf("%04d", i) // ids that sort like the numbers
 	}
 	most := o.Took[len(o.Took)-1].Batch
 	for now := rt.Instant(0); now < rt.Instant(played); {

@@ -14,17 +14,17 @@ const MemoryFraction = 4
 // ErrNoMemory marks an observation that the budget of the fronts has no room for.
 var ErrNoMemory = errors.New("no memory for the observation")
 
-// Budget bounds the bytes of observations that the clients of all fronts hold together, from an observation's first
-// byte until it is answered or dropped. Half of it is divided equally among the server's max_sessions clients, and no
-// client can take the share of another. The other half is for clients that need more than their share, first come,
-// first served.
+// Budget bounds the bytes of observations that the clients of all fronts hold together, from the
+// arrival of an observation's first byte until the observation is answered or dropped. Half of it
+// is divided equally among the server's max_sessions clients, and no client can take the share of
+// another. The other half is for clients that need more than their share, first come, first served.
 //
 // Owner: any goroutine.
 type Budget struct {
-	limit, share int64 // constant; share: of one client
+	limit, share int64 // constant; share is that of one client
 
 	mu     sync.Mutex
-	used   int64 // guarded by mu, as all below
+	used   int64 // guarded by mu, like the fields below
 	most   int64 // largest value of used so far
 	beyond int64 // part of used that is beyond the shares
 }
@@ -59,7 +59,7 @@ func (b *Budget) Limit() int64 {
 	return b.limit
 }
 
-// Client returns the account of a new client.
+// Client returns an empty account for a new client.
 func (b *Budget) Client() *Held { return &Held{budget: b} }
 
 // Held is the account of one client in a Budget.

@@ -46,17 +46,18 @@ type Gateway struct {
 	Prefix string       // beginning of the service's keys
 	Meta   *policy.Meta // of the served policy
 	Log    *slog.Logger // never blocks
-	Counts *Counts      // of this server's fronts
-	Budget *Budget      // of all fronts
+	Counts *Counts      // counters of all fronts of this server
+	Budget *Budget      // budget of all fronts
 
 	mu    sync.Mutex
-	names map[string]bool // taken, guarded by mu
+	names map[string]bool // names in use, guarded by mu
 
 	sending sync.Mutex
-	body    []byte // encoded observation that is being sent; guarded by sending
+	body    []byte // observation that is being encoded and sent; guarded by sending
 }
 
-// origin returns the origin of a client at addr. The quotas of links and hosts count the client's sessions by it.
+// origin returns the origin of a client at addr, by which the quotas of links and hosts count the
+// client's sessions.
 func origin(kind, addr string) wire.Origin {
 	o := wire.Origin{Name: kind + " " + addr}
 	if host, _, err := net.SplitHostPort(addr); err == nil && !net.ParseIP(host).IsLoopback() {
@@ -113,8 +114,8 @@ const (
 	Malformed  Reason = iota // not a message of the protocol
 	TooLarge                 // a message or a number of clients beyond a limit
 	Opcode                   // a pickle with an opcode outside the table
-	Global                   // a pickle that names something outside the table
-	Mismatch                 // another policy, other joints or cameras than served
+	Global                   // a pickle that names a module or class outside the table
+	Mismatch                 // the client expects another policy, other joints or other cameras than the server has
 	Session                  // the server refused the session
 	Unanswered               // the server gave no chunk for an observation
 	NoMemory                 // the budget of the fronts had no room for an observation
@@ -130,9 +131,9 @@ func (r Reason) String() string {
 //
 // Atomic.
 type Counts struct {
-	Clients  [NumKinds]atomic.Uint64             // that connected
+	Clients  [NumKinds]atomic.Uint64             // clients that connected
 	Received [NumKinds]atomic.Uint64             // observations
 	Filtered [NumKinds]atomic.Uint64             // observations that the protocol's own filter dropped
-	Answered [NumKinds]atomic.Uint64             // chunks
-	Refused  [NumKinds][NumReasons]atomic.Uint64 // messages and sessions
+	Answered [NumKinds]atomic.Uint64             // chunks sent
+	Refused  [NumKinds][NumReasons]atomic.Uint64 // refused messages and sessions
 }

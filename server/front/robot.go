@@ -19,9 +19,9 @@ import (
 const (
 	// queryTimeout bounds an open and a reset. It can be short, because the server is in this process.
 	queryTimeout = 5 * time.Second
-	// A robot waits for a chunk for patienceTimes the time that the server announces for its slowest answer, but at
-	// least for patienceMin. It must not wait for ever, because the server may drop an observation without an event
-	// when it has sent an event a moment before.
+	// A robot waits for a chunk for patienceTimes the time that the server announces for its
+	// slowest answer, but at least for patienceMin. The wait is bounded because the server may drop
+	// an observation without an event, when it has sent an event just before.
 	patienceMin   = 5 * time.Second
 	patienceTimes = 4
 )
@@ -50,13 +50,13 @@ type Robot struct {
 	session wire.Session
 	obs     wire.Publisher
 	ack     wire.SessionAck
-	header  wire.Header // of the newest request
+	header  wire.Header // header of the newest request
 	stamp   [8]byte
 
-	answers chan struct{} // capacity 1: box has changed
+	answers chan struct{} // capacity 1: signals that box has changed
 
 	mu   sync.Mutex
-	box  answer // guarded by mu: to the newest request
+	box  answer // answer to the newest request; guarded by mu
 	want wire.Header
 }
 
@@ -112,7 +112,8 @@ func (r *Robot) connect(ctx context.Context) error {
 		return err
 	}
 	r.disconnect()
-	r.open.ServerID, r.open.ModelSHA256 = server.ServerID, server.ModelSHA256 // a roll-out is not for its client
+	// the client must not get the model of a roll-out
+	r.open.ServerID, r.open.ModelSHA256 = server.ServerID, server.ModelSHA256
 	r.open.SessionEpoch++
 	r.ack.SessionID = ""
 	r.session = r.gateway.Bus.Client(r.from)
@@ -205,9 +206,10 @@ func (r *Robot) deposit(s wire.Sample) {
 	}
 }
 
-// Infer sends an observation and returns its chunk, whose data is valid until the next call. It sets o.T to the
-// request's number. After its first chunk, the connection of ctx need not give its place to a new connection; see
-// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the server has ended the session, Infer opens it again.
+// Infer sends an observation and returns its chunk, whose data is valid until the next call. It
+// sets o.T to the request's number. Once ctx's connection has got a chunk, it need not give its
+// place to a new connection; see Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the
+// server has ended the session, Infer opens it again.
 func (r *Robot) Infer(ctx context.Context, o *wire.Observation) (*wire.ActionChunk, error) {
 	r.gateway.Counts.Received[r.kind].Add(1)
 	chunk, err := r.infer(ctx, o)
@@ -268,7 +270,7 @@ func (r *Robot) next() wire.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-r.answers: // to an earlier request, too late
+	case <-r.answers: // an answer to an earlier request, which came too late
 	default:
 	}
 	r.header.SchemaVersion, r.header.MsgType = wire.SchemaVersion, wire.MsgObservation
@@ -299,7 +301,7 @@ func (r *Robot) Reset(ctx context.Context, task string) error {
 		return r.query(ctx, key, body, func(reply []byte) error { return wire.ParseResetAck(&ack, reply) })
 	}
 	err = ask()
-	if err == nil && strings.HasPrefix(ack.Error, UnknownClient) { // the session gave way to another robot's
+	if err == nil && strings.HasPrefix(ack.Error, UnknownClient) { // the session was given to another robot
 		if err = r.connect(ctx); err == nil {
 			err = ask()
 		}

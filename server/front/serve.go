@@ -24,8 +24,8 @@ type Fronts struct {
 	failed chan error
 }
 
-// Join returns the session that a server with the fronts in list uses in the place of network. Without fronts, that is
-// network itself. budget is the common budget of the fronts.
+// Join returns the session that the server uses in place of network, with the fronts in list.
+// Without fronts it returns network. budget is the common budget of the fronts.
 func (f *Fronts) Join(list []Front, network wire.Session, budget *Budget) wire.Session {
 	if len(list) == 0 {
 		return network
@@ -56,7 +56,7 @@ func (f *Fronts) Start(prefix string, meta *policy.Meta, counts *Counts, log *sl
 // Budget returns the budget of the fronts; nil without fronts.
 func (f *Fronts) Budget() *Budget { return f.to.Budget }
 
-// Failed returns a channel with the error of a front that ended; nil without fronts.
+// Failed returns a channel that gets the error of a front that ended; nil without fronts.
 func (f *Fronts) Failed() <-chan error { return f.failed }
 
 // Stop ends the clients' sessions and waits until all have ended.
@@ -78,12 +78,13 @@ const (
 	streamsMost = 4
 	headerMost  = 16 << 10 // bytes of a request's header
 	headerTime  = 5 * time.Second
-	// idleTime bounds how long a connection may have no call. A LeRobot client that runs always has one, GetActions.
+	// idleTime is the longest time for which a connection may have no call. A running LeRobot
+	// client always has a call, GetActions.
 	idleTime = time.Minute
-	// A connection without traffic for aliveTime is pinged, and closed when no answer comes within aliveTimeout,
-	// because its client is gone.
+	// A connection without traffic for aliveTime is pinged. It is closed when no answer comes
+	// within aliveTimeout, because its client is then gone.
 	aliveTime, aliveTimeout = 10 * time.Second, 5 * time.Second
-	// stopTime is how long calls in hand may take at the end.
+	// stopTime is how long calls under way may take when the front stops.
 	stopTime = 500 * time.Millisecond
 )
 
@@ -131,7 +132,7 @@ func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.
 	select {
 	case <-ctx.Done():
 		hurry, stop := context.WithTimeout(calls, stopTime)
-		_ = s.Shutdown(hurry) // Close ends what is left
+		_ = s.Shutdown(hurry) // Close ends the remaining calls
 		stop()
 	case err = <-served:
 		err = fmt.Errorf("fronts.%s: %w", kind, err)

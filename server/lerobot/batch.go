@@ -10,10 +10,10 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// endsWithin is how long failed waits for a worker to end by itself before it kills it.
+// endsWithin is how long failed waits for the worker to end by itself. Then failed kills it.
 const endsWithin = 100 * time.Millisecond
 
-// The counts of a frame done or failed.
+// The values of count in the frames done and failed.
 const (
 	statusOK = iota
 	statusError
@@ -105,7 +105,7 @@ func (w *worker) exchange(p *process, until time.Time) (status int, text []byte,
 func (w *worker) failed(p *process, err error, limit time.Duration) error {
 	w.mu.Lock()
 	if w.process == p {
-		w.ready = false // until supervise has started another
+		w.ready = false // until supervise has started another worker
 	}
 	w.mu.Unlock()
 	why := fmt.Sprintf("a frame of the worker cannot be read: %v", err)

@@ -15,10 +15,10 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// BenchmarkWorker compares the time of the worker with the time of the policy and processors that run in it, a small
-// ACT of LeRobot's with two pictures of each size. added-ms is the time of a request less the time of policy and
-// processors. policy-share is the part that these two take of the time in which 8 robots ask without a pause, once in
-// turn and once all 8 in a call.
+// BenchmarkWorker compares the time of the worker with the time of the policy and processors that
+// run in it, a small ACT of LeRobot's with two pictures of each size. added-ms is the time of a
+// request less the time of policy and processors. policy-share is their part of the time while 8
+// robots ask without a pause, once in turn and once all 8 in one call.
 //
 //	EDGERT_LEROBOT=$PWD/.venv-export/bin/python go test ./server/lerobot -run '^$' -bench Worker -benchtime 200x
 func BenchmarkWorker(b *testing.B) {

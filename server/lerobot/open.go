@@ -31,7 +31,7 @@ const (
 // settings are the settings of the worker, which gets them as JSON in its environment.
 type settings struct {
 	Policy  string `json:"policy"`
-	Hub     string `json:"hub"` // revision of Policy on the hub; empty: Policy is a folder
+	Hub     string `json:"hub"` // revision of the policy on the hub; empty: Policy is a folder
 	Device  string `json:"device"`
 	DType   string `json:"dtype"`
 	Compile bool   `json:"compile"`
@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func
 func (w *worker) limitMemory(cfg *manifest.Config) error {
 	loaded := w.process.memory()
 	w.most = leakTimes*loaded + leakSlack
-	if limit, _ := cfg.WorkerMemory(); limit != 0 { // Check has parsed it
+	if limit, _ := cfg.WorkerMemory(); limit != 0 { // manifest.Check has parsed the value before
 		w.most = limit
 	}
 	if loaded > w.most {
@@ -121,8 +121,8 @@ func (w *worker) limitMemory(cfg *manifest.Config) error {
 	return nil
 }
 
-// mayShare reports whether robots may share a policy of an unknown family, because the manifest has serving_mode:
-// shared, by which its author states that the policy keeps no state.
+// mayShare reports whether several robots may use a policy of an unknown family. The manifest
+// allows it by serving_mode: shared, with which its author states that the policy keeps no state.
 func (w *worker) mayShare(cfg *manifest.Config) bool {
 	var d loaded
 	return json.Unmarshal(w.hello, &d) == nil && d.State == stateUnknown && cfg.ServingMode == "shared"
@@ -150,7 +150,7 @@ func (w *worker) manifestError(cfg *manifest.Config, err error) error {
 				"that has LeRobot, such as ~/lerobot/.venv/bin/python", w.python, err)
 	case strings.Contains(text, "ModuleNotFoundError"), strings.Contains(text, "ImportError"):
 		part := "smolvla"
-		if strings.Contains(text, "'peft'") { // any policy with an adapter
+		if strings.Contains(text, "'peft'") { // the policy has an adapter, whatever its family
 			part = "peft"
 		}
 		return cfg.Errorf("model.python",
@@ -179,7 +179,7 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 		s.Policy = abs
 	}
 	if real, err := filepath.EvalSymlinks(s.Policy); err == nil {
-		s.Policy = real // a later checkpoint of lerobot-train moves the link checkpoints/last
+		s.Policy = real // the real folder, because lerobot-train moves the link checkpoints/last
 	}
 	if hub := cfg.HubName(); hub != "" {
 		s.Policy, s.Hub = hub, m.Revision

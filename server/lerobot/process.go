@@ -25,12 +25,12 @@ import (
 var program []byte
 
 const (
-	// lineMax bounds the bytes of a line of the worker's output, and linesKept the lines that are kept. linesPerSecond
-	// bounds the lines that are logged.
+	// lineMax bounds the bytes of one line of the worker's output, linesKept the number of lines
+	// that are kept, and linesPerSecond the number of lines that are logged in a second.
 	lineMax        = 2000
 	linesKept      = 40
 	linesPerSecond = 50
-	// killedWithin is how long a killed worker may take to be gone.
+	// killedWithin is how long a killed worker may take to end.
 	killedWithin = 5 * time.Second
 )
 
@@ -40,7 +40,7 @@ type process struct {
 	control *net.UnixConn
 	life    *os.File // this end of the pipe by which the worker's guard detects the end of this process
 	output  *output
-	done    chan struct{} // closed when the worker is gone; then why is valid
+	done    chan struct{} // closed when the worker has ended; then why is valid
 	why     string
 }
 
@@ -106,7 +106,7 @@ func codeFile() (*os.File, error) {
 
 // wait waits for the worker's end, and then ends all processes in the worker's process group.
 func (p *process) wait(output io.Closer) {
-	_ = p.cmd.Wait() // the state holds everything that the error reports
+	_ = p.cmd.Wait() // the process state has everything that the error reports
 	p.kill()
 	p.life.Close()
 	p.output.settle()
@@ -117,10 +117,10 @@ func (p *process) wait(output io.Closer) {
 
 // kill ends the worker and its process group.
 func (p *process) kill() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may be gone
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // the process may have ended already
 }
 
-// end kills the worker and waits until it is gone, or for killedWithin.
+// end kills the worker and waits for its end, for at most killedWithin.
 func (p *process) end() error {
 	p.kill()
 	gone := time.NewTimer(killedWithin)

@@ -23,8 +23,8 @@ const (
 type shared struct {
 	memory []byte
 	rows   []*remote.Row
-	// chunks are the outputs in the shared memory, which the worker writes and take copies after
-	// each run.
+	// chunks are the outputs in the shared memory. The worker writes them, and take copies them
+	// after each run.
 	chunks [][2][]float32
 }
 

@@ -19,7 +19,8 @@ const (
 	// loadLimit is how long a worker may take to load: large checkpoints from a slow disk, and
 	// torch.compile.
 	loadLimit = 30 * time.Minute
-	// loadNews is how long a load may report nothing before start reports that it continues.
+	// loadNews is how long a loading worker may report nothing. Then start reports that loading
+	// continues.
 	loadNews = 5 * time.Second
 	// The time limit of a batch is batchTimes the longest successful batch, at least batchLeast;
 	// before the first success it is batchFirst.
@@ -44,33 +45,33 @@ type worker struct {
 	settings string // JSON
 	log      *slog.Logger
 	file     *os.File // the memory of the rows; each new process of the worker maps it again
-	hello    []byte   // the description, the same of all runs
-	folder   string   // of the checkpoint
-	sha256   string   // of folder and hello
+	hello    []byte   // the description, the same for all runs of the worker
+	folder   string   // folder of the checkpoint
+	sha256   string   // digest of folder and hello
 	meta     *policy.Meta
 	shared   *shared // nil before Allocate
 	slots    map[*remote.Row]int
 	closing  chan struct{} // closed by Close
 	ended    chan struct{} // closed when no process is started any more
 
-	// Owner: the thread that runs.
+	// Owner: the thread that calls Batch.
 	frame    []byte
 	answer   []byte
 	sequence uint64
-	longest  time.Duration // of the batches that succeeded
+	longest  time.Duration // longest successful batch
 
 	once               sync.Once
 	failures, restarts atomic.Uint64
 	timeouts, errors   atomic.Uint64
 	memory             atomic.Int64
-	answered           atomic.Bool // a batch, since the worker started
+	answered           atomic.Bool // the worker has answered a batch since its start
 
 	mu      sync.Mutex // guards the rest
-	process *process   // nil: none runs
-	ready   bool       // process answers
+	process *process   // nil: no process runs
+	ready   bool       // process answers batches
 	state   string
-	why     string // of the last failure
-	killing string // why this server kills process; empty: it does not
+	why     string // reason of the last failure
+	killing string // the reason why this server is killing process; empty: it is not
 }
 
 // loaded is the description of a policy, which the worker sends in its first frame.
@@ -111,8 +112,8 @@ var (
 	errPython   = errors.New("the interpreter does not run the worker")
 )
 
-// start starts the worker and returns its process and its description, when the worker has loaded the policy and sent
-// it.
+// start starts the worker. It returns the process and its description as soon as the worker has
+// loaded the policy and sent the description.
 func (w *worker) start(ctx context.Context, show func(text string)) (*process, []byte, error) {
 	p, err := startProcess(w.python, w.settings, w.file, w.log)
 	if err != nil {
@@ -282,7 +283,7 @@ func (w *worker) set(state string) {
 	w.mu.Unlock()
 }
 
-// again starts the worker, nil when that failed.
+// again starts the worker. It returns nil when the start failed.
 func (w *worker) again() *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -321,8 +322,8 @@ func (w *worker) again() *process {
 	return p
 }
 
-// resume lets a loaded worker serve the rows, unless its policy differs from the first worker's, whose sha256 the
-// robots got at their open.
+// resume lets a loaded worker serve the rows. It refuses a policy other than the first worker's,
+// because the robots got that policy's sha256 when they opened their sessions.
 func (w *worker) resume(p *process, hello []byte) error {
 	sum := w.sha256
 	same := sameDescription(hello, w.hello)

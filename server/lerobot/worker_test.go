@@ -23,7 +23,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// released is worker.py without its main.
+// released is worker.py without its function main.
 var released []byte
 
 // TestMain runs the tests with a fake policy in the place of LeRobot's. The worker's frames, guard and loop are the
@@ -152,7 +152,7 @@ func TestThePrefixArrives(t *testing.T) {
 }
 
 func TestFailuresOfTheWorker(t *testing.T) {
-	rttest.RealTime(t) // the limit of a batch is 0.7 s
+	rttest.RealTime(t) // the limit of a batch is 0.7 s of real time
 	for _, tt := range []struct {
 		task, why string
 		err       error
@@ -290,8 +290,8 @@ func TestAPolicyThatDoesNotLoad(t *testing.T) {
 	})
 }
 
-// A server has one session when its policy keeps state of one robot. It has more when the policy's family is unknown
-// and the manifest states that the policy keeps no state.
+// A server takes one session when its policy keeps state of a robot. It takes more when the
+// policy's family is unknown and the manifest states that the policy keeps no state.
 func TestExclusive(t *testing.T) {
 	for _, tt := range []struct {
 		state, mode string
@@ -331,8 +331,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// A worker that starts again with other weights does not serve, because robots got the sha256 of the first weights at
-// their open.
+// A worker that starts again with other weights does not serve, because robots got the sha256 of
+// the first weights when they opened their sessions.
 func TestOtherWeightsAfterARestart(t *testing.T) {
 	m, w := open(t, io.Discard)
 	rttest.Do(t, os.WriteFile(filepath.Join(w.folder, "model.safetensors"), []byte("another step"), 0o600))

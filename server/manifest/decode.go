@@ -38,7 +38,8 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	lines = make(map[string]int)
 	if len(file.Docs) > 1 {
 		line := 1
-		if second := file.Docs[1]; second.Start != nil { // the --- before a document, which is optional after ...
+		// tests for the line --- before a document, which is optional after ...
+		if second := file.Docs[1]; second.Start != nil {
 			line = second.Start.Position.Line
 		} else if second.Body != nil && second.Body.GetToken() != nil {
 			line = second.Body.GetToken().Position.Line
@@ -64,8 +65,9 @@ func yamlError(err error) error {
 	var y yaml.Error
 	line := 1
 	if !errors.As(err, &y) {
-		if _, failed := fmt.Sscanf(err.Error(), "line %d", &line); failed != nil { // userfile's errors begin so,
-			_, _ = fmt.Sscanf(err.Error(), "[%d:", &line) // or so
+		// errors of userfile begin like this,
+		if _, failed := fmt.Sscanf(err.Error(), "line %d", &line); failed != nil {
+			_, _ = fmt.Sscanf(err.Error(), "[%d:", &line) // or like this
 		}
 		return fmt.Errorf("%d: %s", line, strings.Join(strings.Fields(err.Error()), " "))
 	}
@@ -191,7 +193,7 @@ func (d *decoder) unknown(siblings []string, key, path string) string {
 		return fmt.Sprintf("unknown key %q: %s", path, hint)
 	}
 	meant := d.paths[key]
-	inList := strings.Contains(path, "[") // whose keys are nowhere else
+	inList := strings.Contains(path, "[") // the keys of a list's elements occur nowhere else
 	if best, ok := nearest(key, siblings); (meant == "" || inList) && ok {
 		meant = join(prefix, best)
 	} else if inList {

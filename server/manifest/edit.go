@@ -88,7 +88,7 @@ func withBlock(text string, line int, block string) string {
 		return text + block
 	}
 	end := line
-	for i := line; i < len(lines); i++ { // the indented lines, without empty lines at their end
+	for i := line; i < len(lines); i++ { // finds the indented lines, without empty lines at their end
 		if strings.TrimLeft(lines[i], " \t") != lines[i] && strings.TrimSpace(lines[i]) != "" {
 			end = i + 1
 		} else if strings.TrimSpace(lines[i]) != "" {

@@ -26,8 +26,8 @@ import (
 var ErrInvalid = errors.New("manifest")
 
 const (
-	maxSessionsMax = 10_000 // more than one process can feed; each session has a mailbox
-	captureMaxMax  = 4096   // one open file each
+	maxSessionsMax = 10_000 // more than one process can feed; each session takes a mailbox
+	captureMaxMax  = 4096   // each capture keeps a file open
 	warmupMax      = 1_000
 	windowMaxMS    = 1_000
 	decodersMax    = 16
@@ -137,7 +137,7 @@ type CameraKey struct {
 // Secret is a text that no report shows.
 type Secret string
 
-// String returns whether there is one.
+// String reports whether the secret is set, and does not show it.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -230,7 +230,7 @@ func (c *Config) resolve(folder string) {
 		"zenoh.tls.listen_private_key":  &tls.ListenPrivateKey,
 	} {
 		if key == "model.python" && !strings.Contains(*p, "/") {
-			continue // a command, found in $PATH
+			continue // a command without a slash, which the shell finds in $PATH
 		}
 		if *p = userfile.Expand(*p); *p != "" && !filepath.IsAbs(*p) && c.flags[key] == "" {
 			*p = filepath.Join(folder, *p)
@@ -354,7 +354,7 @@ func (c *Config) flagIn(block string) string {
 	return ""
 }
 
-// cutLast returns the part of path before its last dot; "" when it has no dot.
+// cutLast returns the part of path before its last dot; "" when path has no dot.
 func cutLast(path string) string {
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
 		return path[:i]

@@ -335,7 +335,8 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 	}
 }
 
-// When robots and HTTP have the same port, the error gives that reason, and does not blame another program.
+// When robots and HTTP have the same port, the error names both keys and does not blame another
+// program.
 func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 	for _, tt := range []struct {
 		listen  []string
@@ -364,7 +365,7 @@ func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 	}
 }
 
-// Property: for all bytes, Load's decoder neither panics nor returns more than one line.
+// Property: on any bytes, Load's decoder does not panic, and its error is at most one line.
 func FuzzDecodeStrict(f *testing.F) {
 	f.Add([]byte(fullManifest))
 	f.Add([]byte("model: &a {repo_or_path: b}\nzenoh: *a\n<<: *a\n"))
@@ -392,7 +393,7 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 	shown := "listen_certificate: " + cert + "; listen_private_key: " + key
 	for _, tt := range []struct {
 		name, text string
-		want       []string // parts of the error; nil: accepted
+		want       []string // parts of the error; nil: the settings are accepted
 	}{
 		{"listening", tls(listen, shown), nil},
 		{"mutual", tls(listen, shown+"; root_ca_certificate: "+ca.CA+"; enable_mtls: true"), nil},

@@ -27,7 +27,7 @@ func parseSize(text string) (bytes int64, err error) {
 func (c *Config) memoryBytes() int64 {
 	n, err := parseSize(c.Memory)
 	if err != nil {
-		panic(err) // Check has parsed it
+		panic(err) // Check has parsed the text before
 	}
 	return n
 }

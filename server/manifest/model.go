@@ -47,8 +47,8 @@ type ModelConfig struct {
 	MemoryLimit string `yaml:"memory_limit"` // main memory that the worker may occupy, such as 8GiB; default: twice the loaded policy's and 4GiB
 }
 
-// Named returns model.repo_or_path as the manifest has it, without the manifest's folder, for a policy server of
-// another program, which has files of its own.
+// Named returns model.repo_or_path as the manifest has it, without the manifest's folder. A policy
+// server of another program needs it so, because it has files of its own.
 func (c *Config) Named() string { return cmp.Or(c.named, c.Model.RepoOrPath) }
 
 // Inputs describes the inputs and outputs of a policy whose runtime does not describe them.
@@ -154,8 +154,8 @@ func (c *Config) Exclude(policy bool) error {
 	return nil
 }
 
-// Missing returns the error of an absent key of model that the runtime needs; reason is an example, or
-// why it is needed.
+// Missing returns the error of an absent key of model that the runtime needs. reason is an example
+// of its value, or why the key is needed.
 func (c *Config) Missing(key, reason string) error { return c.missing(key, reason) }
 
 // missing returns the error of an absent key that the runtime needs.
@@ -167,7 +167,8 @@ func (c *Config) missing(key, example string) error {
 func (c *Config) checkUnread() error {
 	m := &c.Model
 	mapped, running := []string{RuntimeOpenPI, RuntimeGR00T}, runtimes[2:]
-	loading := []string{RuntimeONNX, RuntimeLeRobot, RuntimeLeRobotAsync} // the other servers have loaded their policy
+	// the servers of the other runtimes have already loaded their policy
+	loading := []string{RuntimeONNX, RuntimeLeRobot, RuntimeLeRobotAsync}
 	only := map[string][]string{
 		"python":             {RuntimeLeRobot},
 		"compile":            {RuntimeLeRobot},
@@ -204,7 +205,8 @@ func (c *Config) checkUnread() error {
 	return c.checkInputs()
 }
 
-// checkInputs reports the first impossible value of model.inputs, whichever runtime reads it.
+// checkInputs reports the first impossible value of model.inputs. The check does not depend on the
+// runtime.
 func (c *Config) checkInputs() (err error) {
 	in := &c.Model.Inputs
 	want := func(ok bool, key, format string, args ...any) {

@@ -23,8 +23,8 @@ const (
 	// that come back before their old link is given up, and for robots that are refused.
 	linksPerSession = 2
 	linksMin        = 128
-	// sessionMemory is the memory of a robot's link in the transport: the link's buffers, an observation that arrives
-	// in fragments, and the next observation.
+	// sessionMemory is the memory that a robot's link takes in the transport: its buffers, an
+	// observation that arrives in fragments, and the next observation.
 	sessionMemory = 512 << 10
 )
 
@@ -37,9 +37,9 @@ func (c *Config) Listen() []string {
 	return c.Zenoh.ListenEndpoints
 }
 
-// HealthAddress returns the address of the HTTP server, "" when it is off. The same machines can reach it as can reach
-// the robots' endpoints. So where only this machine can connect, only this machine can read the metrics, and where
-// robots use IPv4 alone, HTTP listens on IPv4 alone.
+// HealthAddress returns the address of the HTTP server; "" when it is off. HTTP is open to the same
+// machines as the robots' endpoints: where only this machine can connect, only this machine can
+// read the metrics. Where robots use IPv4 alone, HTTP listens on IPv4 alone.
 func (c *Config) HealthAddress() string {
 	if c.HealthPort == 0 {
 		return ""

@@ -12,13 +12,13 @@ import (
 // Override is the value that the command line gives for one key. It replaces the file's value.
 type Override struct {
 	Key   string // path of the key, such as model.device
-	Value string // as written
+	Value string // the value as it was given
 }
 
 // Overrides separates the arguments that set a key of the manifest, --model.device cuda or
-// --model.device=cuda, from the others. It returns the values of the keys in found, and the other arguments in rest.
-// own reports whether the program itself has a flag of this name. If a key is given twice, the last value counts. A
-// list is YAML, or values with commas between them.
+// --model.device=cuda, from all other arguments. It returns the values of the keys as found, and
+// the other arguments as rest. own reports whether the program itself has a flag of this name. If a
+// key is given twice, the last value counts. A list is YAML, or values with commas between them.
 func Overrides(args []string, own func(flag string) bool) (rest []string, found []Override, err error) {
 	keys := typesByPath()
 	for i := 0; i < len(args); i++ {
@@ -68,7 +68,7 @@ func (c *Config) override(overrides []Override) error {
 	for _, o := range overrides {
 		_, err := decodeStrict([]byte(o.document(types[o.Key])), c)
 		if err != nil {
-			_, text, _ := strings.Cut(err.Error(), ": ") // without the line
+			_, text, _ := strings.Cut(err.Error(), ": ") // without the number of the line
 			return fmt.Errorf("--%s is %q: %s", o.Key, o.Value, text)
 		}
 		c.Given(o.Key, "--"+o.Key)
@@ -76,7 +76,7 @@ func (c *Config) override(overrides []Override) error {
 	return nil
 }
 
-// document returns a manifest with only this key.
+// document returns a manifest that contains only this key.
 func (o *Override) document(t reflect.Type) string {
 	value := o.Value
 	if t != nil {
@@ -99,7 +99,7 @@ func yamlValue(text string, t reflect.Type) string {
 		quoted, _ = json.Marshal(strings.Split(text, ","))
 		return string(quoted)
 	case strings.ContainsAny(text, "{}\n#&*!|>%@`'\",:") && t.Kind() != reflect.Slice:
-		return string(quoted) // no number, which the check then says
+		return string(quoted) // not a number, which the later check reports
 	}
 	return cmp.Or(text, `""`)
 }

@@ -43,7 +43,7 @@ func (r *Rollout) Active() bool {
 
 // Takes reports whether a robot gets the new model. When the share grows, all robots that have the new model keep it.
 func (r *Rollout) Takes(robot string) bool {
-	const bits = 53 // the precision of a float64: with more, a hash could be rounded up to 1
+	const bits = 53 // the precision of a float64; with more bits, a hash could be rounded up to 1
 	switch {
 	case slices.Contains(r.Keep, robot):
 		return false
@@ -90,14 +90,15 @@ func wantRobots(want func(ok bool, key, format string, args ...any), key string,
 	}
 }
 
-// File returns the path of the manifest, "" where there is no file.
+// File returns the path of the manifest; "" for a manifest that was not read from a file.
 func (c *Config) File() string { return c.file }
 
 // Reload reads the manifest again, with the same keys from the command line.
 func (c *Config) Reload() (Config, error) { return Load(c.file, c.overrides...) }
 
-// NewModel returns c with the new model in the place of its model. The new model and the block rollout come from read,
-// a later reading of the file. Errors about the new model name the lines of the block rollout in read.
+// NewModel returns a copy of c that has the new model instead of c's model. The new model and the
+// block rollout come from read, a later reading of the file. Errors about the new model name the
+// lines of the block rollout in read.
 func (c *Config) NewModel(read *Config) Config {
 	out := *c
 	out.Rollout = read.Rollout

@@ -10,7 +10,7 @@ import (
 func TestRoutersNeedCertificates(t *testing.T) {
 	c := Default()
 	c.Routers = []string{"router-1"}
-	rttest.FailsAs(t, c.CheckTransport(), ErrInvalid, "enable_mtls") // routers without enable_mtls
+	rttest.FailsAs(t, c.CheckTransport(), ErrInvalid, "enable_mtls") // Routers is set and enable_mtls is not
 }
 
 // When two keys have the same port, the error names both. Without it, the system's error would blame another program.

@@ -1,6 +1,7 @@
-// Package memory is the one bound on the memory that robots can make a server keep: it counts their sessions, the
-// buffers of their observations, the captures that wait for the disk, and the tokens of other servers. Code that needs
-// such memory takes it here first, and does without it when the bound is reached. The transport's links have a separate
+// Package memory is the one bound on the memory that robots can make a server keep: it counts their
+// sessions, the buffers of their observations, the captures that wait for the disk, and the tokens
+// of other servers. Code that needs such memory takes it here first. When the bound is reached,
+// Take fails and the code must manage without the memory. The transport's links have a separate
 // bound, which the manifest subtracts from this one.
 package memory
 
@@ -18,8 +19,8 @@ type Part uint8
 // The parts.
 const (
 	Sessions     Part = iota // memory of a robot while its session is open
-	Observations             // buffers, lent or not
-	Captures                 // that wait for the disk
+	Observations             // buffers of observations, lent or free
+	Captures                 // captures that wait for the disk
 	Replicas                 // tokens of the other servers of the service
 	NumParts
 )
@@ -40,7 +41,7 @@ type Bound struct {
 	parts [NumParts]atomic.Int64
 }
 
-// New returns an unused bound of limit bytes.
+// New returns a bound of limit bytes of which no byte is in use.
 func New(limit int64) *Bound { return &Bound{limit: limit} }
 
 // Take counts n more bytes as used by p and returns true, or returns false when fewer than n bytes are left.
@@ -48,8 +49,9 @@ func New(limit int64) *Bound { return &Bound{limit: limit} }
 //rt:noalloc
 func (b *Bound) Take(p Part, n int64) bool { return b.take(p, n, b.limit) }
 
-// TakeSpare takes memory, as Take does, that no robot was promised: for captures, and for observations that are larger
-// than their robot's open announced. It leaves 1/spareFraction of the bound to promised memory.
+// TakeSpare does the same as Take for memory that no robot was promised: for captures, and for
+// observations that are larger than their robot's open announced. It leaves 1/spareFraction of the
+// bound to promised memory.
 //
 //rt:noalloc
 func (b *Bound) TakeSpare(p Part, n int64) bool { return b.take(p, n, b.limit-b.limit/spareFraction) }

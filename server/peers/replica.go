@@ -1,6 +1,6 @@
-// Package peers is a server's view of the other servers of its service, from their liveliness
-// tokens: which are alive, which have room, and which holds which robot. All servers compute the
-// same result from the tokens, so that exactly one answers a robot that names no server.
+// Package peers is a server's view of the other servers of its service. From their liveliness
+// tokens it computes which servers are alive, which have room, and which server holds which robot.
+// All servers compute the same result, so that exactly one answers a robot that names no server.
 package peers
 
 import (
@@ -29,9 +29,9 @@ type Others struct {
 	prefix  string
 	self    string        // id of this server
 	memory  *memory.Bound // bound that the tokens are counted in
-	changed queue.Signal  // another server holds another robot
+	changed queue.Signal  // signals that another server holds another robot
 
-	Forgotten atomic.Uint64 // tokens beyond the bounds
+	Forgotten atomic.Uint64 // tokens that were dropped because they exceed the bounds
 
 	mu      sync.Mutex // guards the rest; held for a few instructions
 	servers map[string]*server
@@ -98,7 +98,7 @@ func (o *Others) set(id, leaf string, up bool) {
 		s.room = up
 	} else {
 		s.alive = up
-		if up { // tokens of robots that it holds may have arrived earlier
+		if up { // tokens of the robots that this server holds may have arrived earlier
 			o.changed.Wake()
 		}
 	}
@@ -149,8 +149,8 @@ func (o *Others) hold(h wire.Held, up bool) {
 	}
 }
 
-// Holder returns the session of a robot at another server that is alive. Of several such sessions, it returns the
-// session with the newest epoch. ok is false when there is none.
+// Holder returns the session of a robot at another server that is alive. Of several such sessions,
+// it returns the session with the newest epoch. ok is false when there is no such session.
 func (o *Others) Holder(uuid string) (h wire.Held, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -166,9 +166,10 @@ func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
 	return h, ok
 }
 
-// Answers reports whether this server must answer a robot that has no session here and names no server: that is, no
-// other server holds the robot, and this server has the highest weight for it among the servers with room, or among all
-// servers when none has room. The server of a roll-out's new model never has to answer.
+// Answers reports whether this server must answer a robot that has no session here and names no
+// server. It must when no other server holds the robot and this server has the highest weight for
+// it. Only servers with room are compared, or all servers when no server has room. The server of a
+// roll-out's new model never has to answer.
 func (o *Others) Answers(uuid string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -194,10 +195,11 @@ func (o *Others) Answers(uuid string) bool {
 	return true
 }
 
-// Loses reports whether this server must give up a robot that another server holds, too. Of two sessions of one
-// process, the session with the newer epoch stays. Of the sessions of two processes, or with equal epochs, the session
-// at the server with the higher weight for the robot stays. So exactly one of the two servers gives its session up.
-// moved reports that both sessions are of the same process, which needs no event because it opened the other session
+// Loses reports whether this server must give up a robot that another server holds, too. Of two
+// sessions of one process, the session with the newer epoch stays. If the sessions are of two
+// processes, or their epochs are equal, the session at the server with the higher weight for the
+// robot stays. So exactly one of the two servers gives its session up. moved reports that both
+// sessions are of the same process, which needs no event because it opened the other session
 // itself.
 func (o *Others) Loses(own, other wire.Held) (loses, moved bool) {
 	moved = own.Mark == other.Mark

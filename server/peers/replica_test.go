@@ -42,8 +42,9 @@ func (f fleet) answering(uuid string) (ids []string) {
 	return ids
 }
 
-// For every state of three servers, a robot that names no server gets exactly one answer, from a server that is alive.
-// This server has room if any server has, and holds the robot if any server does.
+// For every state of three servers, a robot that names no server gets exactly one answer, from a
+// server that is alive. The answering server has room if any server has, and holds the robot if any
+// server does.
 func TestExactlyOneAnswers(t *testing.T) {
 	held := wire.Held{UUID: "arm-7", Server: "b", Mark: "0"}
 	heldKey := rttest.Must(wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch))(t)
@@ -55,7 +56,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 		name   string
 		tokens []token
 		may    string // servers that may answer
-		holder string // of arm-7; empty: by weight
+		holder string // server that holds arm-7; empty: no server, so weights decide
 	}{
 		{"all are there", nil, "abc", ""},
 		{"one is full", []token{{wire.ReplicaRoomKey(prefix, "a"), false}}, "bc", ""},
@@ -82,7 +83,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 			}
 			alive := ids[:0]
 			for _, id := range ids {
-				if own := f[id].servers[id]; own != nil && own.alive { // else it has ended
+				if own := f[id].servers[id]; own != nil && own.alive { // otherwise this server has ended
 					alive = append(alive, id)
 				}
 			}

@@ -32,10 +32,11 @@ var machines = []struct {
 	}},
 }
 
-// stands simulates robots for a minute of virtual time. It returns as eachSecond for how many ms per second all robots
-// together have no actions, and as longest the longest wait of an observation at the server. When a robot's reported
-// runway arrives, it is wrong by stale times the one-way time of the robot's link. The server expects inferences to
-// take as long as the last inferences did.
+// stands simulates robots for a minute of virtual time. eachSecond is how many milliseconds per
+// second the arms of all robots have no actions, in total; longest is the longest wait of an
+// observation at the server. A robot's runway is out of date on its arrival, by stale times the
+// one-way time of the robot's link. The server expects an inference to take as long as the last
+// ones did.
 func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64,
 	seed uint64) (eachSecond float64, longest time.Duration) {
 	type robot struct {
@@ -97,15 +98,16 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 		r.dry = there.Add(r.lasts)
 		r.asks = r.dry.Add(-r.ahead)
 	}
-	for _, r := range robots { // robots without actions at the end
+	for _, r := range robots { // adds the robots that have no actions at the end
 		stood += max(0, end.Sub(r.dry))
 	}
 	return stood.Seconds() * 1e3 / 60, longest
 }
 
-// Goal: at every load and on every machine, arms have no actions for no longer under runway than under round_robin,
-// whether the reported runway is exact or as old as its way to the server. Near saturation the time under runway is at
-// most a tenth, and no observation waits for ever. The table of docs/lab/serving.md is this test's log.
+// Goal: at every load and on every machine, arms are without actions for no longer under runway
+// than under round_robin. This holds for an exact runway and for one that is out of date by its way
+// to the server. Near saturation the time under runway is at most a tenth, and no observation waits
+// for ever. The table of docs/lab/serving.md is this test's log.
 func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 	const seeds = 8
 	for _, stale := range []time.Duration{-1, 1} {

@@ -8,9 +8,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Mailbox holds the newest observation of one robot, which is the observation with the largest (epoch, seq), until
-// Take. Its memory comes from a pool, only while an observation waits, so that a robot that does not send takes no
-// memory.
+// Mailbox holds the newest observation of one robot until Take. The newest has the largest (epoch,
+// seq). The mailbox takes memory from a pool, and only while an observation waits, so that a robot
+// that does not send takes no memory.
 type Mailbox struct {
 	// Constant.
 	pool  *Pool
@@ -26,8 +26,8 @@ type Mailbox struct {
 
 	answered Schedule // schedule of the request answered last
 	episode  uint32   // episode of the request answered last
-	// a repeat of the answered request is dropped if it arrives before this instant, because the robot sent it before
-	// the answer arrived
+	// A repeat of the answered request is dropped if it arrives before this instant, because the
+	// robot may have sent it before it got the answer.
 	until rt.Instant
 }
 
@@ -40,16 +40,15 @@ type Put uint8
 
 // The results.
 const (
-	Waits    Put = iota // for its turn
-	Replaced            // it waits, and the previous waiting observation is dropped
+	Waits    Put = iota // it waits for its turn
+	Replaced            // it waits, and the observation that waited before is dropped
 	Late                // refused: it is not newer than the newest received
 	NoRoom              // refused: there is no memory for it
-	Answered            // refused: it repeats the request answered a moment ago
+	Answered            // refused: it repeats a request that was answered just before
 )
 
-// Put copies an observation into the mailbox.
-//
-// Owner: the transport's receiving goroutines; while a robot moves to another link, two of them for a moment.
+// Put copies an observation into the mailbox. Owner: the transport's receiving goroutines. While a
+// robot moves to another link, two of them may call Put at the same time.
 //
 //rt:noalloc
 func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, schedule Schedule) Put {
@@ -77,7 +76,7 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, schedule Sched
 	r.Body = append(r.Body[:0], body...)
 
 	m.mu.Lock()
-	if m.closed || m.sequence.newest != keyOf(h) { // another link was faster
+	if m.closed || m.sequence.newest != keyOf(h) { // a newer observation came over another link meanwhile
 		m.mu.Unlock()
 		m.pool.Return(r)
 		return Late
@@ -107,8 +106,8 @@ func (m *Mailbox) Overtaken(h *wire.Header) bool {
 	return m.sequence.newest.after(keyOf(h))
 }
 
-// Waiting returns, as since, when the robot began to wait and, as deadline, when its actions end. ok is false when no
-// observation waits.
+// Waiting returns the instant since at which the robot began to wait, and the deadline at which its
+// actions end. ok is false when no observation waits.
 //
 //rt:noalloc
 func (m *Mailbox) Waiting() (since, deadline rt.Instant, ok bool) {
@@ -137,7 +136,8 @@ func (m *Mailbox) PassOver() (h wire.Header, ok bool) {
 	return m.waiting.Header, true
 }
 
-// Take removes and returns the waiting observation, nil when none waits. The caller must return it to the pool.
+// Take removes the waiting observation and returns it, or nil when no observation waits. The caller
+// must return it to the pool.
 //
 //rt:noalloc
 func (m *Mailbox) Take() *Request {
@@ -149,9 +149,10 @@ func (m *Mailbox) Take() *Request {
 	return r
 }
 
-// DropAnswered drops the waiting observation when it repeats the request answered, that is, requests the same steps of
-// the same episode. Until the instant until, Put drops such a repeat, too. A robot repeats a request when its answer
-// takes long. If the answer gets lost, the robot repeats the request again, later than until.
+// DropAnswered drops the waiting observation when it repeats the request answered, which means that
+// it is for the same steps of the same episode. Until the instant until, Put drops such a repeat,
+// too. A robot repeats a request when its answer takes long. If the answer gets lost, the robot
+// repeats the request again, later than until.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {

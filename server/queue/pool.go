@@ -12,18 +12,18 @@ import (
 // of a new buffer is unused; with powers of two alone it would be up to a half.
 const (
 	smallestBits = 12 // 4 KiB
-	largestBits  = 27 // above wire.MaxMessageBytes
+	largestBits  = 27 // this class holds more than wire.MaxMessageBytes
 	perDoubling  = 4
 	classes      = (largestBits-smallestBits)*perDoubling + 1
 )
 
-// Pool lends buffers for observations. It makes only as many buffers as observations are in memory at the same time,
-// whatever the number of robots, and keeps within its bound on memory.
+// Pool lends buffers for observations. It makes only as many buffers as there are observations in
+// memory at the same time, for any number of robots. It does not exceed its bound on memory.
 //
 // Owner: any goroutine.
 type Pool struct {
 	bound *memory.Bound
-	bytes atomic.Int64 // of all its buffers, lent or free
+	bytes atomic.Int64 // size of all its buffers, lent or free
 
 	mu   sync.Mutex
 	free [classes]freeList // guarded by mu
@@ -76,7 +76,8 @@ func (p *Pool) lend(n int, asked bool) *Request {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := class; c < min(class+perDoubling, classes); c++ { // a buffer of up to twice the size is accepted
+	// a free buffer of up to twice the size is accepted, too
+	for c := class; c < min(class+perDoubling, classes); c++ {
 		if r := p.free[c].take(); r != nil {
 			return r
 		}
@@ -157,7 +158,7 @@ func (p *Pool) DropFree() {
 	p.dropFree()
 }
 
-// dropFree is DropFree with mu held.
+// dropFree does the work of DropFree. The caller holds mu.
 //
 //rt:noalloc
 func (p *Pool) dropFree() {

@@ -26,14 +26,14 @@ type Request struct {
 	Since  rt.Instant // when its robot began to wait: a newer observation of the robot keeps the place
 	Schedule
 
-	passed bool     // its robot was informed that it gave way
-	class  int      // of the buffer
+	passed bool     // its robot was informed that other robots are served first
+	class  int      // class of the buffer
 	next   *Request // next buffer in the pool's list; nil while this one is lent
 }
 
-// Schedule is what an observation reports about its robot's schedule.
+// Schedule is the part of an observation about its robot's schedule.
 type Schedule struct {
-	Deadline rt.Instant // when the robot runs out of actions; NoDeadline: not reported
+	Deadline rt.Instant // instant at which the robot has no more actions; NoDeadline: not reported
 	HasN     bool
 	N        int64 // step that the robot executed last
 }
@@ -49,9 +49,10 @@ func (r *Request) Runway() (d time.Duration, ok bool) {
 	return r.Deadline.Sub(r.At), true
 }
 
-// Deadline returns when the actions of a robot end, where at is the instant at which its report arrived that they last
-// for runwayMs milliseconds. said is false when the robot reported nothing. Values below zero count as zero and values
-// above a minute as a minute, which makes no difference to a scheduler.
+// Deadline returns the instant at which a robot's actions end. The robot's report that they last
+// for runwayMs milliseconds arrived at the instant at; said is false when it reported nothing.
+// Values below zero count as zero and values above a minute as a minute, which makes no difference
+// to a scheduler.
 //
 //rt:noalloc
 func Deadline(at rt.Instant, runwayMs float64, said bool) rt.Instant {

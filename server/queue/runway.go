@@ -13,8 +13,8 @@ const (
 	// is shorter than a pause that looks like a fault to an operator, and longer than the waits at a server that is
 	// merely busy.
 	starvationBound = time.Second
-	// neutralRunway is assumed for a robot that reports no runway: about as long as the actions last that a client of
-	// LeRobot's draft still has when it requests a chunk.
+	// neutralRunway is the assumed runway of a robot that reports none. A client of LeRobot's draft
+	// has about this much left when it requests a chunk.
 	neutralRunway = 250 * time.Millisecond
 )
 
@@ -24,12 +24,12 @@ const (
 // all others, the longest wait first.
 type Runway struct{}
 
-// rank is compared before the deadlines are.
+// rank is the order of robots that precedes the order of their deadlines.
 type rank uint8
 
 const (
-	rankOverdue rank = iota // has waited for starvationBound
-	rankGap                 // late, but the others can wait for it
+	rankOverdue rank = iota // the robot has waited for starvationBound
+	rankGap                 // the robot is late, but the others can wait for it
 	rankInTime
 	rankLate
 )
@@ -78,8 +78,9 @@ func first(a, b Waiting) int {
 	return cmp.Compare(a.ID, b.ID)
 }
 
-// canWait reports whether one batch of other robots can run first, and the robots in waiting, served in their order in
-// batches of n, still get their chunks before their actions end.
+// canWait reports whether one batch of other robots can run first without harm: the robots in
+// waiting, served in their order in batches of n, must still get their chunks before their actions
+// end.
 //
 //rt:noalloc
 func canWait(waiting []Waiting, n int, end rt.Instant, batch time.Duration) bool {

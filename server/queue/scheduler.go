@@ -11,11 +11,11 @@ import (
 
 // Waiting describes a robot whose observation waits, for a scheduler.
 type Waiting struct {
-	ID       string     // of the robot
+	ID       string     // name of the robot
 	Robot    int        // the caller's index of the robot
-	Since    rt.Instant // when it began to wait
-	Deadline rt.Instant // when its actions end; NoDeadline: not reported
-	Group    *Group     // robots that it shares turns with; nil: it shares its turns with none
+	Since    rt.Instant // when the robot began to wait
+	Deadline rt.Instant // when the robot's actions end; NoDeadline: not reported
+	Group    *Group     // the robots with which it shares turns; nil: it shares turns with no robot
 
 	// Late is set by a scheduler that uses deadlines. It reports that the robot's actions end before the next batch
 	// could end.

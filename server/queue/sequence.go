@@ -4,8 +4,8 @@ package queue
 // seconds may get lost between the two.
 const maxStep = 4096
 
-// fewLost is the largest usual distance. A larger distance may come from a foreign header, and then the robot's next
-// number follows its own last number.
+// fewLost is the largest usual distance in seq. A larger distance may come from a foreign header;
+// then the robot's next number follows the robot's own last number.
 const fewLost = 16
 
 // sequence decides which observations of a robot are new. Any client that may publish on the robot's key can send one
@@ -20,7 +20,7 @@ type sequence struct {
 	leap   key  // last key that was not near newest
 }
 
-// near reports whether b is close enough to a that one robot may send both within a short time, in either order.
+// near reports whether one robot may send both a and b within a short time, in either order.
 //
 //rt:noalloc
 func (a key) near(b key) bool {

@@ -11,15 +11,15 @@ import (
 // and robots outside it wait, its robots together get the turns of one robot.
 type Group struct {
 	// Constant.
-	Host  *Group // group of the host of a link's group; nil: there is none
-	Alone int    // up to this number of members do not share turns; 0: one
+	Host  *Group // group of the host of this link; nil: this is a host's group, or the host is unknown
+	Alone int    // up to this number of members do not share turns; 0 counts as one
 
 	members atomic.Int32 // robots with a session
 
 	// Owner: the scheduler's caller.
-	next uint64 // earliest turn that the group may have next
+	next uint64 // number of the earliest turn that the group may have next
 	call uint64 // last call of Order that considered the group
-	best int    // index of its candidate, among the waiting robots of that call
+	best int    // index of the group's candidate among the waiting robots of that call
 }
 
 // Join counts one more robot in the group and in its host's group.
@@ -54,7 +54,7 @@ type fair struct {
 	Scheduler
 
 	turns, calls uint64
-	rest         []Waiting // robots that may have no turn in this call of Order
+	rest         []Waiting // robots that may not get a turn in this call of Order
 }
 
 // Order implements Scheduler.
@@ -81,9 +81,9 @@ func (f *fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 	}
 }
 
-// candidates finds the candidate of each group that shares turns, and counts the waiting links and hosts. In links, the
-// robots of a link that shares turns count once, and each other robot counts. In hosts, the same holds for the robots
-// of a host.
+// candidates finds the candidate of each group that shares turns, and counts the waiting links and
+// hosts. In links, all robots of a link that shares turns count as one, and every other robot
+// counts as one. hosts counts the robots of hosts in the same way.
 //
 //rt:noalloc
 func (f *fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) {
@@ -130,9 +130,9 @@ func sooner(a, b *Waiting, now rt.Instant) bool {
 	return a.Since < b.Since
 }
 
-// part moves the robots that may have a turn to the front and returns their number. The robots keep their order, and so
-// do the robots that may have none. links and hosts report whether more than one link, or host, waits; where they are
-// false, the turns of links, or of hosts, are not limited.
+// part moves the robots that may have a turn to the front and returns their number. Both these
+// robots and the rest keep their order. links and hosts report whether more than one link, or host,
+// waits. Where they are false, the turns of links, or of hosts, are not limited.
 //
 //rt:noalloc
 func (f *fair) part(waiting []Waiting, links, hosts bool) (ahead int) {

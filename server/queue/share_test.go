@@ -74,9 +74,9 @@ func TestALinkHasTheTurnsOfOne(t *testing.T) {
 				alone := crowd(func(int) *Group { return nil })
 				one := crowd(func(int) *Group { return link })
 				many := crowd(func(int) *Group { return &Group{Host: host} })
-				want := rows * 5 / 6 * 9 / 10 // five of six robots, nearly
+				want := rows * 5 / 6 * 9 / 10 // nearly five of six robots
 				if n > 1 {
-					want = 1200 * 3 // of four rows one may be the link's
+					want = 1200 * 3 // one of the four rows may be the link's
 				}
 				if alone > rows/4 || one < want || many < want {
 					t.Errorf("of %d turns honest robots had %d without groups, %d beside a link, %d beside a host; "+
@@ -105,7 +105,7 @@ func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 		}
 	}
 	other := Waiting{ID: "c", Since: 9, Deadline: rt.Instant(900 * time.Millisecond)}
-	f.Order(waiting(slow, fast, other), 1, 10, 20, 10) // b, and then it is c's turn
+	f.Order(waiting(slow, fast, other), 1, 10, 20, 10) // serves b; then it is c's turn
 	w := waiting(slow, fast, other)
 	if f.Order(w, 3, 10, 20, 10); w[0].ID != "c" || w[1].ID != "b" || w[2].ID != "a" {
 		t.Errorf("order %s %s %s, want c b a", w[0].ID, w[1].ID, w[2].ID)

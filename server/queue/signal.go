@@ -7,7 +7,8 @@ type Signal chan struct{}
 // NewSignal returns a signal on which Wake has not been called.
 func NewSignal() Signal { return make(Signal, 1) }
 
-// Wake wakes the goroutine that waits on s, or the next one that will.
+// Wake wakes the goroutine that waits on s. If no goroutine waits, the next one to wait does not
+// block.
 //
 //rt:noalloc
 func (s Signal) Wake() {

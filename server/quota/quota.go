@@ -1,11 +1,11 @@
 // Package quota counts the sessions of each link and each host, bounds both numbers, and makes the
-// robots of one link, and all robots of a crowded host, share turns (queue.Group). It also bounds the
-// inferences of each robot, by their rate and by their share of the device's time (Meter).
+// robots of one link, and all robots of a crowded host, share turns (queue.Group). It also bounds
+// the inferences of each robot, by their rate and by their share of the device's time (Meter).
 //
 // A link is a robot's process or, where it has one, its certificate. A link of a router or a peer,
 // which carries several robots, does not identify them, and neither does a host name, since half of
-// all robots are called raspberrypi. Such robots are not counted, and neither is the host of a
-// robot on this machine.
+// all robots are called raspberrypi. The sessions of such robots are not counted, and neither is
+// the host of a robot on this machine.
 package quota
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Up to hostAlone robots of one host, such as a station with several arms, do not share turns. More robots share the
-// turns of one robot.
+// Up to hostAlone robots of one host, such as a station with several arms, do not share turns. If
+// there are more, they share the turns of one robot.
 const hostAlone = 8
 
 // Limits are the most sessions of one link and of one host, and the quotas of each robot.
@@ -30,9 +30,9 @@ type Limits struct {
 // Owner: housekeeping.
 type Counter struct {
 	limits Limits
-	groups map[string]*queue.Group // by kind and name
-	meters map[string]*Meter       // by robot id
-	beside *Counter                // of another server of this process; nil: there is none
+	groups map[string]*queue.Group // groups by kind and name
+	meters map[string]*Meter       // meters by robot id
+	beside *Counter                // counter of another server of this process; nil: there is no other server
 }
 
 // NewCounter returns an empty counter.
@@ -40,9 +40,9 @@ func NewCounter(l Limits) *Counter {
 	return &Counter{limits: l, groups: map[string]*queue.Group{}, meters: map[string]*Meter{}}
 }
 
-// Beside returns the counter of a second server of this process, with the same limits: each counts the sessions of
-// both. A robot has the same meter at both servers. Groups are separate, because each server has its own scheduler.
-// Part ends the common counting.
+// Beside returns the counter of a second server of this process, with the same limits. Each of the
+// two counts the sessions of both servers. A robot has the same meter at both. Groups are separate,
+// because each server has its own scheduler. Part ends this common counting.
 func (b *Counter) Beside() *Counter {
 	b.beside = &Counter{
 		limits: b.limits,
@@ -53,14 +53,14 @@ func (b *Counter) Beside() *Counter {
 	return b.beside
 }
 
-// Part ends the counting for the second server.
+// Part ends the common counting that Beside began.
 func (b *Counter) Part() { b.beside = nil }
 
 // Place is the link and the host that a robot's session is counted for.
 type Place struct {
 	counter    *Counter
 	group      *queue.Group // nil: the session is not counted
-	link, host string       // keys of Counter.groups; empty: unknown
+	link, host string       // keys in Counter.groups; empty: unknown
 }
 
 // Place returns the place of a session that was opened from this origin. The session is counted only when Enter is
@@ -73,7 +73,8 @@ func (b *Counter) Place(from wire.Origin) Place {
 	return p
 }
 
-// members returns the number of sessions of the link and of the host of a place, 0 for a link or host that is unknown.
+// members returns the number of sessions of the link and of the host of a place; 0 for an unknown
+// link or host.
 func (p Place) members() (link, host int) {
 	link, host = p.counter.members(p.link), p.counter.members(p.host)
 	if other := p.counter.beside; other != nil {
@@ -89,8 +90,9 @@ func (b *Counter) members(key string) int {
 	return 0
 }
 
-// Refuse returns why there is no room for one more session, "" when there is room. own is the place of the robot's
-// session that the new session replaces; zero: there is no such session.
+// Refuse returns the reason why there is no room for one more session; "" when there is room. own
+// is the place of the robot's session that the new session replaces; zero: there is no such
+// session.
 func (p Place) Refuse(own Place) string {
 	link, host := p.members()
 	if own.counter != nil && own.link == p.link {

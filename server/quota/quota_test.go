@@ -19,7 +19,7 @@ func TestPlaces(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		from func(i int) wire.Origin
-		most int // 0: any number
+		most int // number of sessions that are accepted; 0: any number
 		says string
 	}{
 		{"one link", link("link 1", "10.0.0.1"), 3, "link 1 has 3, and one link may have 3 (sessions_per_link)"},
@@ -79,7 +79,7 @@ func TestMeters(t *testing.T) {
 	b := NewCounter(Limits{Robot: RobotLimits{Rate: 2}})
 	m := b.Meter("arm")
 	now := rt.Instant(time.Minute)
-	for range 3 { // one second ahead are two inferences
+	for range 3 { // one second in advance is a quota of two inferences
 		m.Used(now, time.Millisecond)
 	}
 	if k, until := m.Held(now); k != Rate || until != now.Add(500*time.Millisecond) {

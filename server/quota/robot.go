@@ -17,7 +17,7 @@ const metersMost = 4096
 // RobotLimits are the quotas of one robot id; 0: no limit.
 type RobotLimits struct {
 	Rate  float64 // inferences per second
-	Share float64 // of the device's time
+	Share float64 // share of the device's time, 0 to 1
 }
 
 // Kind is a quota of a robot.
@@ -38,8 +38,8 @@ func (k Kind) String() string { return [...]string{"rate", "share"}[k] }
 // model, the workers of both may lose the count of one inference.
 type Meter struct {
 	limits   RobotLimits
-	ahead    [NumKinds]atomic.Int64 // instant up to which the robot has used its quota
-	sessions int                    // Owner: housekeeping
+	ahead    [NumKinds]atomic.Int64 // instant until which the robot has used up its quota
+	sessions int                    // number of sessions. Owner: housekeeping
 }
 
 // Meter returns the meter of a robot for one more session, which must call Release at its end.
@@ -70,8 +70,8 @@ func (b *Counter) Release(m *Meter, now rt.Instant) {
 	}
 }
 
-// Used counts an inference for this robot that took the time took. When a quota is now used up, held is true and k is
-// this quota.
+// Used counts an inference for this robot that took the time took. held is true when a quota is now
+// used up; k is that quota.
 //
 //rt:noalloc
 func (m *Meter) Used(now rt.Instant, took time.Duration) (k Kind, held bool) {
@@ -94,8 +94,8 @@ func (m *Meter) add(k Kind, now rt.Instant, cost float64) {
 	m.ahead[k].Store(used + int64(cost))
 }
 
-// Held returns the quota for which the robot has to wait longest, and when this wait ends; until is 0 when the robot
-// need not wait.
+// Held returns the quota for which the robot has to wait longest, and the end of this wait. until
+// is 0 when the robot need not wait.
 //
 //rt:noalloc
 func (m *Meter) Held(now rt.Instant) (k Kind, until rt.Instant) {

@@ -28,7 +28,7 @@ var (
 
 // Away is the error of a server that does not answer.
 type Away struct {
-	Server string // as people name it
+	Server string // name of the server in messages
 	Err    error
 }
 
@@ -49,9 +49,9 @@ type Link interface {
 
 // Protocol is the way to ask one server.
 type Protocol[L Link] struct {
-	Server string       // as people name it
-	Meta   *policy.Meta // of its policy
-	Task   string       // of blank inputs
+	Server string       // name of the server in messages
+	Meta   *policy.Meta // description of the server's policy
+	Task   string       // task of the blank inputs
 	// First bounds the first inference of a connection, in which a server may compile.
 	First time.Duration
 	Log   *slog.Logger
@@ -72,14 +72,14 @@ type Connection[L Link] struct {
 	Protocol[L]
 	ctx     context.Context
 	stop    context.CancelFunc
-	lost    chan struct{} // capacity 1: wakes the keeper
+	lost    chan struct{} // capacity 1: wakes the goroutine of keep
 	kept    sync.WaitGroup
-	longest time.Duration // of an answer; owner: Batch
+	longest time.Duration // longest time of an answer; owner: Batch
 
 	mu     sync.Mutex
 	now    Condition          // guarded by mu
-	cancel context.CancelFunc // guarded by mu; of the inference in hand, may be nil
-	link   L                  // guarded by mu; zero: none
+	cancel context.CancelFunc // guarded by mu; cancels the inference under way; nil: there is none
+	link   L                  // guarded by mu; zero: there is no connection
 }
 
 // Open connects to the server. Its error wraps ErrBlank when the server's answer to blank inputs does not fit the
@@ -121,7 +121,7 @@ func (c *Connection[L]) connect(ctx context.Context) (none L, err error) {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	}
-	_ = l.Close() // it is of no use
+	_ = l.Close() // the connection cannot be used
 	return none, err
 }
 
@@ -133,21 +133,21 @@ func (c *Connection[L]) install(l L) {
 	})
 }
 
-// update calls change under the lock.
+// update calls change while it holds the lock.
 func (c *Connection[L]) update(change func(now *Condition)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.now)
 }
 
-// current returns the connection. ok is false when there is none.
+// current returns the connection. ok is false when there is no connection.
 func (c *Connection[L]) current() (l L, ok bool) {
 	var none L
 	c.update(func(*Condition) { l = c.link })
 	return l, l != none
 }
 
-// keep connects anew whenever the connection is lost.
+// keep opens a new connection whenever the present one is lost.
 func (c *Connection[L]) keep() {
 	for c.ctx.Err() == nil {
 		l, ok := c.current()
@@ -209,7 +209,7 @@ func (c *Connection[L]) drop(l L, err error) {
 	if !dropped {
 		return
 	}
-	_ = l.Close() // it failed already
+	_ = l.Close() // the connection has failed already
 	c.Log.Warn("the connection to the policy's server is lost", "server", c.Server, "why", err)
 	select {
 	case c.lost <- struct{}{}:
@@ -270,8 +270,8 @@ func (c *Connection[L]) Interrupt() {
 	}
 }
 
-// Fail implements Runtime. It drops the connection; the next connection is used when its server has answered blank
-// inputs.
+// Fail implements Runtime. It drops the connection. The next one is used only after the server has
+// answered blank inputs over it.
 func (c *Connection[L]) Fail(why error) {
 	if l, ok := c.current(); ok {
 		c.drop(l, why)

@@ -1,8 +1,9 @@
-// Package remote has the common part of the policies that other programs compute: a worker process in the user's
-// Python, or a server that the user runs.
+// Package remote has the common part of the policies that other programs compute: a worker process
+// in the user's Python, or a server that the user runs.
 //
-// A runtime opens such a program and returns a Policy: the description, and a Runtime that computes batches. Serve
-// makes the Policy a Model, whose rows are preallocated and filled like the rows of a bundle's model.
+// A runtime opens such a program and returns a Policy, which consists of a description and of a
+// Runtime that computes batches. Serve makes the Policy a Model. Its rows are allocated once and
+// filled like the rows of a bundle's model.
 package remote
 
 import (
@@ -13,15 +14,15 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 )
 
-// Row is one request: inputs, and room for the chunk. Its slices are the Model's memory, and their addresses do not
-// change.
+// Row is one request: inputs, and room for the chunk. Its slices are the Model's memory, and their
+// addresses do not change.
 //
-// Owner: the filler of the row; during Batch the runtime.
+// Owner: the goroutine that fills the row; during Batch the runtime.
 type Row struct {
 	policy.Request
 	policy.Controls
-	// Reset is true in a session's first request, in the first request of each episode, and in the requests after it
-	// until one succeeds.
+	// Reset is true in the first request of a session and in the first request of each episode. It
+	// stays true in the following requests until one succeeds.
 	Reset  bool
 	Images [][]byte  // [camera] RGB bytes [Steps][H][W][3], the oldest first
 	State  []float32 // [Steps][StateNames], robot units
@@ -38,15 +39,11 @@ type Runtime interface {
 	//
 	// Owner: one thread. Batch must not use rows after it has returned.
 	Batch(rows []*Row) error
-	// Interrupt ends the batch in hand with an error that wraps policy.ErrAway. The runtime
-	// recovers and answers later batches.
-	//
-	// Owner: any goroutine.
+	// Interrupt ends the batch that is being computed with an error that wraps policy.ErrAway. The
+	// runtime recovers and answers later batches. Owner: any goroutine.
 	Interrupt()
-	// Fail ends the program, or the connection, because it fails blank inputs, too; why is the error. The runtime then
-	// recovers.
-	//
-	// Owner: any goroutine, while no batch is in hand.
+	// Fail ends the program, or the connection, because even blank inputs failed with the error
+	// why. The runtime then recovers. Owner: any goroutine, while no batch is being computed.
 	Fail(why error)
 	// Condition returns the state for people and counters, without blocking.
 	//
@@ -65,9 +62,9 @@ type allocator interface {
 // Condition is a runtime's state.
 type Condition struct {
 	Ready    bool   // batches are answered
-	State    string // a word or two: serving, loading, waiting to restart
+	State    string // a word or two, such as serving, loading, or waiting to restart
 	Why      string // reason of the last failure; empty: there was none
-	Failures uint64 // how often the program or its connection ended unrequested
+	Failures uint64 // how often the program or its connection ended without a request to end
 	Restarts uint64 // starts, or connections, after the first that succeeded
 	Errors   uint64 // answers that are an error, or of another form than described
 	Timeouts uint64 // batches that exceeded their time limit
@@ -92,29 +89,27 @@ type Policy struct {
 
 	SHA256    string // 64 hex digits, a checksum of all that is known about the policy
 	Where     string // folder of the checkpoint, or URL of the server
-	Version   string // of the program, such as "lerobot 0.6.1"
-	Program   string // its file or address
-	Device    string // as policy.ParseDevice reads it
+	Version   string // version of the program, such as "lerobot 0.6.1"
+	Program   string // file or address of the program
+	Device    string // device in the form that policy.ParseDevice reads
 	ReadsTask bool   // chunks depend on Request.Task
-	// Exclusive marks a policy that keeps state of one robot between requests. A server of it has one session at a
-	// time.
+	// Exclusive marks a policy that keeps state of one robot between requests. Its server has one
+	// session at a time.
 	Exclusive bool
 	MaxBatch  int // most rows that Batch takes; 0: 1
 }
 
-// Model is a Policy with its rows. It implements server.Model.
-//
-// Owner: as policy.Model.
+// Model is a Policy with its rows. It implements server.Model. Owner: see policy.Model.
 type Model struct {
 	*Policy
 	maxBatch, buffers int
-	rows              []*Row // of all buffers
+	rows              []*Row // rows of all buffers
 	seen              sessions
-	blank             []float32 // no tokens, no noise
+	blank             []float32 // empty: there are no tokens and no noise
 }
 
-// Serve returns a Model with the given number of buffers, of maxBatch rows each; maxBatch 0 means the policy's
-// MaxBatch. The Model then owns the policy and closes it.
+// Serve returns a Model that has the given number of buffers with maxBatch rows each. maxBatch 0
+// means the policy's MaxBatch. The Model then owns the policy and closes it.
 func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", policy.ErrBundle, p.Where, err)
@@ -144,7 +139,7 @@ func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 	return m, nil
 }
 
-// newRow returns a row in the memory of this process, for a Runtime that is no allocator.
+// newRow returns a row in the memory of this process, for a Runtime that is not an allocator.
 func newRow(m *policy.Meta) *Row {
 	chunk := m.ChunkSize * m.ActionDim
 	r := &Row{
@@ -188,10 +183,10 @@ func (m *Model) State(i int) []float32 { return m.rows[i].State }
 // Tokens returns nil, because the runtime reads the text of the task itself.
 func (m *Model) Tokens(int) []int64 { return nil }
 
-// TokenMask is empty.
+// TokenMask returns an empty mask, because there are no tokens.
 func (m *Model) TokenMask(int) []bool { return nil }
 
-// Noise is empty: the runtime draws its own.
+// Noise returns an empty slice, because the runtime draws its own noise.
 func (m *Model) Noise(int) []float32 { return m.blank }
 
 // Prefix lends row i's prefix.
@@ -200,7 +195,7 @@ func (m *Model) Prefix(i int) []float32 { return m.rows[i].Prefix }
 // SetControls sets row i's Real-Time Chunking inputs.
 func (m *Model) SetControls(i int, c policy.Controls) { m.rows[i].Controls = c }
 
-// SetRequest sets whose request is in row i.
+// SetRequest sets the session, episode, task and seed of the request in row i.
 func (m *Model) SetRequest(i int, r policy.Request) { m.rows[i].Request = r }
 
 // ChunkModel returns row i's chunk in the policy's units, which is valid until the next run.
@@ -230,7 +225,7 @@ func (m *Model) RunBuffer(k, batch int) error {
 	return nil
 }
 
-// Terminate ends the run in hand.
+// Terminate ends the present run.
 func (m *Model) Terminate() error {
 	m.Runtime.Interrupt()
 	return nil
@@ -256,13 +251,12 @@ func (m *Model) TensorBytes() (n int64) {
 // Close ends the runtime.
 func (m *Model) Close() error { return m.Runtime.Close() }
 
-// sessionsMax bounds the sessions whose episodes are remembered. A forgotten session is reset once
-// more.
+// sessionsMax bounds the number of sessions whose episodes are remembered. A session that was
+// forgotten is reset once more.
 const sessionsMax = 20_000
 
-// sessions remembers, for each session, the episode of its last answered request.
-//
-// Owner: the thread that runs.
+// sessions remembers, for each session, the episode of its last answered request. Owner: the thread
+// that calls RunBuffer.
 type sessions struct{ episodes map[string]int64 }
 
 func (s *sessions) reset(r *policy.Request) bool {

@@ -1,11 +1,12 @@
-// Package rollout gives a second model of a service to a part of its robots, as the manifest's block rollout demands,
-// and withdraws it.
+// Package rollout gives a second model of a service to a part of its robots, as the manifest's
+// block rollout demands, and withdraws it.
 //
-// A Keeper reads the manifest again while the server serves. It loads the new model while the first is served
-// (Config.Open). When the roll-out is withdrawn, it unloads the new model after no robot has used it for a while. It
-// decides which robots the new model is for; the servers of both models read its Report when a session opens, and
-// inform the robots that the other model is for (wire.EventModel). A robot changes to the other model when its run
-// allows that, so both models are served until no robot uses the withdrawn model.
+// A Keeper reads the manifest again and again while the server serves. It loads the new model while
+// the first is served (Config.Open). When the roll-out is withdrawn, it unloads the new model after
+// no robot has used it for a while. It decides which robots the new model is for; the servers of
+// both models read its Report when a session opens, and inform the robots that the other model is
+// for (wire.EventModel). A robot changes to the other model when its run allows that, so both
+// models are served until no robot uses the withdrawn model.
 package rollout
 
 import (
@@ -25,8 +26,9 @@ import (
 const (
 	// Poll is the interval at which the manifest's file is checked for changes.
 	Poll = time.Second
-	// leaveTime is how long the new model stays loaded without a robot. A robot whose run is bound to the model may
-	// have lost its session, and by default edge-rt tries to get one for the same time.
+	// leaveTime is how long the new model stays loaded without a robot. A robot whose run is bound
+	// to the model may have lost its session; by default edge-rt tries for the same time to open it
+	// again.
 	leaveTime = time.Minute
 )
 
@@ -49,18 +51,19 @@ func (s State) String() string {
 // Report is the state of a roll-out. A report does not change.
 type Report struct {
 	State    State
-	Why      string           // why it failed, or what it waits for
+	Why      string           // the reason of the failure, or of the wait
 	Edit     string           // why the manifest's newest content is not used; empty: it is used
 	Restart  []string         // keys outside the block that were edited and need a restart
-	Plan     manifest.Rollout // in effect
-	SHA256   string           // of the new model; empty: the model is not loaded
-	ServerID string           // of the server that serves it
+	Plan     manifest.Rollout // the roll-out in effect
+	SHA256   string           // digest of the new model; empty: the model is not loaded
+	ServerID string           // server_id of the new model's server
 }
 
 // New reports whether the new model is for a robot.
 func (r *Report) New(robot string) bool { return r.State == Serving && r.Plan.Takes(robot) }
 
-// Expects reports whether a robot that is bound to a digest has to wait for the new model.
+// Expects reports whether the model with this digest may be the new model. While the new model is
+// being loaded, every digest may be.
 func (r *Report) Expects(digest string) bool {
 	return r.State == Loading || r.SHA256 != "" && strings.HasPrefix(r.SHA256, digest)
 }
@@ -69,14 +72,15 @@ func (r *Report) Expects(digest string) bool {
 type Second interface {
 	SHA256() string
 	ServerID() string
-	Robots() int           // that have a session
+	Robots() int           // number of robots with a session
 	Done() <-chan struct{} // closed when the server has ended
-	Stop() error           // ends the server and unloads the model; an error: why the server ended by itself
+	// ends the server and unloads the model; returns an error when the server had ended by itself
+	Stop() error
 }
 
 // Config has the parts of a Keeper. All are required.
 type Config struct {
-	Manifest manifest.Config // of the start
+	Manifest manifest.Config // the manifest at the start
 	// Open loads, checks and serves the new model of read, the manifest as it was read last. It returns when robots may
 	// use the model, or an error.
 	Open  func(ctx context.Context, read *manifest.Config) (Second, error)
@@ -94,11 +98,11 @@ type Keeper struct {
 	second Second
 	base   manifest.Config       // Manifest without the settings that lean-server's own flags set
 	read   manifest.Config       // the last good content
-	model  manifest.RolloutModel // of second, or refused
-	edits  int                   // contents of the manifest that were read
+	model  manifest.RolloutModel // model of second, or the model that was refused
+	edits  int                   // number of times that new content of the manifest was read
 	tried  int                   // value of edits when model was loaded
-	seen   os.FileInfo           // of the content that was read last
-	empty  rt.Instant            // when second lost its last robot; 0: it has robots, or it is not waited for
+	seen   os.FileInfo           // the file whose content was read last
+	empty  rt.Instant            // when second lost its last robot; 0: it has robots, or it need not end
 }
 
 // Counts counts what a keeper refused.
@@ -106,7 +110,7 @@ type Keeper struct {
 // Atomic.
 type Counts struct {
 	Models    atomic.Uint64 // new models that were refused or failed
-	Manifests atomic.Uint64 // contents of the manifest
+	Manifests atomic.Uint64 // contents of the manifest that were refused
 }
 
 // Counted returns the counts of a keeper. For a nil Keeper, all counts are zero.
@@ -162,7 +166,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-ended:
 		case <-ctx.Done():
 			if k.second != nil {
-				_ = k.second.Stop() // the server has logged it
+				_ = k.second.Stop() // the second server has logged its error
 			}
 			return
 		}
@@ -202,7 +206,7 @@ func (k *Keeper) reread() {
 	k.read = read
 	plan, restart := read.Rollout, k.base.Changed(&read)
 	if now := k.Report().Plan; !plan.Active() && k.second != nil && read.Model.RepoOrPath == k.model.RepoOrPath {
-		plan = now // the manifest now has the new model as its model: it is served until the restart
+		plan = now // the manifest now has the new model as its only model: both are served until the restart
 	}
 	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
 	k.Log.Info("roll-out: the manifest was read again", "model", plan.Model.RepoOrPath, "share", plan.Share,
@@ -212,7 +216,7 @@ func (k *Keeper) reread() {
 	}
 }
 
-// step carries the plan out.
+// step does the next work that the plan requires.
 func (k *Keeper) step(ctx context.Context) {
 	plan := &k.Report().Plan
 	if k.second != nil {
@@ -233,13 +237,14 @@ func (k *Keeper) step(ctx context.Context) {
 	switch {
 	case !plan.Active():
 		k.enter(Off, "")
-	case plan.Model == k.model && k.tried == k.edits && k.Report().State == Failed: // until the next edit
+	// no new attempt before the next edit
+	case plan.Model == k.model && k.tried == k.edits && k.Report().State == Failed:
 	default:
 		k.load(ctx, plan.Model)
 	}
 }
 
-// enter notes a state; each is logged once.
+// enter sets the state and its reason, and logs each state once.
 func (k *Keeper) enter(s State, why string) {
 	if r := k.Report(); r.State != s || r.Why != why {
 		if r.State != s {
@@ -249,8 +254,8 @@ func (k *Keeper) enter(s State, why string) {
 	}
 }
 
-// leave unloads the new model when it has had no robot for leaveTime. next reports that another new model is loaded
-// afterwards.
+// leave unloads the new model when it has had no robot for leaveTime. next reports that another new
+// model will be loaded then.
 func (k *Keeper) leave(next bool) {
 	robots, now := k.second.Robots(), k.Clock.Now()
 	why := fmt.Sprintf("the new model is unloaded a minute after its last robot; it has %d", robots)
@@ -278,7 +283,7 @@ func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
 	k.enter(Loading, "")
 	second, err := k.Open(ctx, &k.read)
 	switch {
-	case ctx.Err() != nil && err != nil: // the server leaves
+	case ctx.Err() != nil && err != nil: // the server shuts down
 	case err != nil:
 		k.fail(err)
 	default:

@@ -33,7 +33,7 @@ func TestSteps(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "server.yaml")
 	size := 0
 	write := func(text string) {
-		size++ // the size shows an edit that is too soon after the last to change the file's time
+		size++ // the size changes, because an edit soon after the last one may not change the file's time
 		rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+text+strings.Repeat("\n", size)), 0o600))
 	}
 	write("rollout: {model: new, share: 0.5}\n")

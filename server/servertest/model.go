@@ -43,16 +43,17 @@ func Meta() *policy.Meta {
 type Model struct {
 	meta     *policy.Meta
 	maxBatch int
-	rows     []row // of all buffers
+	rows     []row // rows of all buffers
 
 	// Before is called at the start of every run, on the device's thread; its
 	// error fails the inference. Set it before the server runs.
 	Before func() error
 	// Ran is called at the end of every run that did not fail. Set it before the server runs.
 	Ran func(buffer, batch int)
-	// Poison makes every run fail in which the state of a row begins with this value; 0: no run.
+	// Poison makes every run fail in which the state of some row begins with this value; 0: no run
+	// fails.
 	Poison float32
-	// Overflow makes every row whose state begins with this value return NaN; 0: no row.
+	// Overflow makes every row return NaN whose state begins with this value; 0: no row does.
 	Overflow float32
 	// Filling is called with the first joint of each row that is filled, by the thread
 	// that fills it. Set it before the server runs.
@@ -61,7 +62,7 @@ type Model struct {
 	Filled atomic.Int64
 	// NotFinite puts a NaN into the next chunks.
 	NotFinite atomic.Bool
-	// Terminated is closed by the first Terminate; a run ignores it.
+	// Terminated is closed by the first call of Terminate. It does not end a run.
 	Terminated chan struct{}
 	terminate  sync.Once
 }

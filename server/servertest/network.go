@@ -20,9 +20,9 @@ type Network struct {
 	mu       sync.RWMutex // held for reading while samples are delivered
 	declared []*declaration
 
-	joined  int                    // sessions so far, guarded by mu
+	joined  int                    // number of sessions so far, guarded by mu
 	stalled bool                   // guarded by mu
-	held    map[string]wire.Sample // by key, guarded by mu
+	held    map[string]wire.Sample // waiting samples by key, guarded by mu
 }
 
 type kind uint8
@@ -89,7 +89,8 @@ func (n *Network) matching(k kind, expr string) (found []*declaration) {
 	return found
 }
 
-// match reports whether key matches expr: a segment * of expr matches any one segment, and ** at its end one or more.
+// match reports whether key matches expr. A segment * of expr matches any one segment; ** at its
+// end matches one or more segments.
 func match(expr, key string) bool {
 	for {
 		e, moreExpr, hasExpr := strings.Cut(expr, "/")

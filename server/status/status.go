@@ -1,9 +1,10 @@
-// Package status is the server's HTTP server: pages for supervisors (/healthz, /readyz, /metrics) and
-// a live page for people (/, /status.json), which changes nothing.
+// Package status is the server's HTTP server: pages for supervisors (/healthz, /readyz, /metrics)
+// and a live page for people (/, /status.json), which changes nothing.
 //
-// No request can delay an inference: all values are read from atomics. The pages for people and /metrics have a
-// limited rate of requests and bounded answers; the pages for supervisors accept any Host name, and /healthz and
-// /readyz, which cost little, have no limit of their rate. The number of connections is bounded for all.
+// No request can delay an inference: all values are read from atomics. The pages for people and
+// /metrics have a limited rate of requests and bounded answers. The pages for supervisors accept
+// any Host name. /healthz and /readyz cost little, so their rate is not limited. The number of
+// connections is bounded.
 package status
 
 import (
@@ -35,12 +36,14 @@ const (
 	idleTimeout  = 5 * time.Second
 	stopTimeout  = 300 * time.Millisecond
 
-	maxHeaderBytes  = 4 << 10                // of a request; net/http adds as much again
+	maxHeaderBytes  = 4 << 10                // bytes of a request's header; net/http adds as much again
 	requestInterval = 100 * time.Millisecond // between two requests by people, on average
 	burst           = 32                     // requests by people in a burst
-	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; a request before its time waits
+	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; a request that comes earlier waits
 
-	connectionsMax = 64 // at a time; further ones take the places of old ones, so that those block no probe
+	// connections at a time; a further one takes the place of an old one, so that old ones block no
+	// probe
+	connectionsMax = 64
 	logInterval    = time.Minute
 
 	// DefaultRows is the number of sessions that the page shows unless a request names another number.
@@ -56,8 +59,8 @@ var index = webpage.Compose(source)
 
 // Query selects the sessions to show.
 type Query struct {
-	Sort string // of sorts
-	Rows int    // at most
+	Sort string // one of sorts
+	Rows int    // largest number of rows
 	Find string // part of a robot's name; "": all
 }
 
@@ -67,11 +70,12 @@ var sorts = []string{"runway", "latency", "drops", "quiet", "name"}
 
 // Config holds the sources of a Server. Any goroutine may call its functions.
 type Config struct {
-	Names   []string                                  // names of this machine, beside its own
-	Metrics func(dropped *atomic.Uint64) http.Handler // of /metrics; dropped counts connections
+	Names []string // names of this machine, in addition to its own
+	// handler of /metrics; dropped is the number of dropped connections
+	Metrics func(dropped *atomic.Uint64) http.Handler
 	Healthy func() (ok bool, why string)
 	Ready   func() (ok bool, why string)
-	Status  func(Query) any // becomes /status.json
+	Status  func(Query) any // returns the content of /status.json
 	Clock   rt.Clock
 	Log     *slog.Logger
 }
@@ -84,8 +88,8 @@ type Server struct {
 	guard *webpage.Guard
 
 	listener net.Listener
-	dropped  atomic.Uint64 // connections
-	logged   time.Time     // the line about them; owner: the HTTP server
+	dropped  atomic.Uint64 // number of dropped connections
+	logged   time.Time     // time of the last log line about them; owner: the HTTP server
 }
 
 // Listen binds address and answers there until Close.
@@ -124,7 +128,7 @@ func Listen(address string, cfg Config) (*Server, error) {
 	}
 	go func() {
 		defer close(p.done)
-		_ = p.http.Serve(p.listener) // ends with Close
+		_ = p.http.Serve(p.listener) // returns when Close closes the listener
 	}()
 	return p, nil
 }

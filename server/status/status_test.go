@@ -57,7 +57,7 @@ func get(t *testing.T, p *Server, path, host string, more ...string) (code int, 
 	return a.StatusCode, string(text)
 }
 
-// Goal: people reach the page by this machine's names only, so that no web site can read it; a
+// Goal: people reach the page by this machine's names only, so that no web site can read it. A
 // supervisor may use any name.
 func TestWhoMayLook(t *testing.T) {
 	p := listenAnywhere(t, io.Discard)

@@ -29,19 +29,20 @@ const (
 type client struct {
 	f       *Front
 	address string
-	held    *front.Held // bytes of observations
+	held    *front.Held // bytes of the observations that it holds
 
 	calls sync.Mutex // held by GetActions, SendPolicyInstructions and end while they use robot
 
 	mu        sync.Mutex
-	view      *view              // nil before SendPolicyInstructions; guarded by mu, as all below
-	waiting   *queued            // newest that is to be answered
-	predicted map[int64]bool     // steps whose observations were answered, or are being
-	processed []float64          // state of the observation answered last; nil: none
-	cancel    context.CancelFunc // of the inference in hand
-	receiving bool               // an observation arrives
+	view      *view          // nil before SendPolicyInstructions; guarded by mu, like the fields below
+	waiting   *queued        // newest observation that is to be answered
+	predicted map[int64]bool // steps whose observations were answered or are being answered
+	// state of the observation that was answered last; nil: there is no such observation
+	processed []float64
+	cancel    context.CancelFunc // cancels the inference under way
+	receiving bool               // an observation is arriving
 	lost      bool               // an observation with must_go may have been refused unread
-	arrived   chan struct{}      // capacity 1: waiting has changed
+	arrived   chan struct{}      // capacity 1: signals that waiting has changed
 
 	robot *front.Robot // guarded by calls
 }
@@ -94,7 +95,8 @@ func (c *client) restart() {
 	clear(c.predicted)
 }
 
-// keep makes o, or nil, the waiting observation, and releases the bytes of the previous one. The caller holds mu.
+// keep makes o the waiting observation, or removes it when o is nil, and releases the bytes of the
+// previous one. The caller holds mu.
 func (c *client) keep(o *queued) {
 	if c.waiting != nil {
 		c.held.Release(c.waiting.bytes)
@@ -195,15 +197,16 @@ func (c *client) observe(next lerobot.Next) error {
 	return nil
 }
 
-// enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the observation where the
-// released server would: its step was answered, or its state is near the state of the observation answered last. It
-// always keeps an observation with must_go. It also keeps the first observation after one that was refused unread,
-// because the refused one may have had must_go, and the client waits for its answer.
+// enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the
+// observations that the released server would drop: those with an answered step, and those whose
+// state is near that of the last answered observation. It always keeps an observation with must_go.
+// It also keeps the first observation after one that was refused unread: the refused one may have
+// had must_go, and the client would wait for its answer.
 func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.view != v { // the client has begun anew meanwhile
+	if c.view != v { // the client has meanwhile begun a new session
 		return false
 	}
 	if must := o.MustGo || c.lost; !must && c.processed != nil &&
@@ -228,7 +231,7 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// take waits for an observation and returns it; nil when none came in time.
+// take waits for an observation and returns it, or nil when no observation came in time.
 func (c *client) take(ctx context.Context) *queued {
 	timer := time.NewTimer(observationWait)
 	defer timer.Stop()
@@ -250,7 +253,7 @@ func (c *client) take(ctx context.Context) *queued {
 	}
 }
 
-// actions returns the answer to the newest observation, nil when no observation came.
+// actions returns the answer to the newest observation, or nil when no observation came.
 func (c *client) actions(ctx context.Context) ([]byte, error) {
 	c.calls.Lock()
 	defer c.calls.Unlock()
@@ -289,8 +292,9 @@ func (c *client) note(step int64, state []float64) {
 	c.processed = state
 }
 
-// forget removes the step of an observation that got no answer, as if the observation had never come. The released
-// server keeps the step, and then drops all that the waiting client sends.
+// forget removes the step of an observation that got no answer, as if the observation had never
+// come. The released server keeps the step, and then drops every further observation of a client
+// that waits at this step.
 func (c *client) forget(step int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// messageTime bounds the time in which a message arrives.
+	// messageTime is the longest time from a message's first byte to its last.
 	messageTime = 30 * time.Second
 	// instructionsMost is the most bytes of a SendPolicyInstructions message: some ten times the size of the message of
 	// a robot with two arms.
@@ -44,11 +44,11 @@ type Front struct {
 	listener net.Listener
 	log      *slog.Logger
 	to       *front.Gateway // set by Serve
-	patience time.Duration  // messageTime, but in tests
+	patience time.Duration  // messageTime, or a shorter time in tests
 
 	mu      sync.Mutex
-	clients map[string]*client // by the address of their connection, guarded by mu
-	ended   map[string]*client // without a connection, by their last address, guarded by mu
+	clients map[string]*client // by the address of the client's connection, guarded by mu
+	ended   map[string]*client // clients without a connection, by their last address, guarded by mu
 }
 
 // Listen binds an address HOST:PORT.
@@ -152,7 +152,7 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 	}
 	old, alike := f.returning(address)
 	switch {
-	case first: // it was started again
+	case first: // the client's program was started again
 		if alike {
 			old = old[:1]
 		}
@@ -169,9 +169,9 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 	return c
 }
 
-// returning returns as old the addresses of the clients on the host of address whose connections have ended. A call
-// does not tell which of these clients made it, so a client may continue at address only when all of them have the same
-// view and differ in nothing but their names; alike reports this.
+// returning returns as old the addresses of the clients on address's host whose connections have
+// ended. A call does not identify which of them made it. So a client may continue at address only
+// when alike is true: all of them have the same view and differ only in their names.
 func (f *Front) returning(address string) (old []string, alike bool) {
 	host, _, _ := net.SplitHostPort(address)
 	var first *view
@@ -203,7 +203,7 @@ func (f *Front) call(ctx context.Context, path string, next lerobot.Next) (out [
 		}
 	case lerobot.PathObservations:
 		err = c.observe(next)
-	case lerobot.PathActions: // its request, which is empty, is never received
+	case lerobot.PathActions: // the request is empty and is never received
 		if out, err = c.actions(ctx); errors.Is(err, errOrder) {
 			select {
 			case <-ctx.Done():
@@ -224,8 +224,9 @@ var (
 		"to be started again after a restart of the server, or after 5 s without a connection")
 )
 
-// reasons are the errors of calls, with the reason that each is counted under and its gRPC code. The gateway counts
-// errors whose reason is front.NumReasons. The client repeats no call that ends with one of these codes.
+// reasons are the errors of calls, each with its gRPC code and the reason under which it is
+// counted. The gateway itself counts errors with the reason front.NumReasons. The client repeats no
+// call that ends with one of these codes.
 var reasons = []struct {
 	err    error
 	reason front.Reason
@@ -235,7 +236,7 @@ var reasons = []struct {
 	{pickle.ErrGlobal, front.Global, codes.InvalidArgument},
 	{pickle.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
 	{lerobot.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
-	{os.ErrDeadlineExceeded, front.TooLarge, codes.DeadlineExceeded}, // of a message
+	{os.ErrDeadlineExceeded, front.TooLarge, codes.DeadlineExceeded}, // a message took too long
 	{pickle.ErrMalformed, front.Malformed, codes.InvalidArgument},
 	{front.ErrNoMemory, front.NoMemory, codes.ResourceExhausted},
 	{lerobot.ErrMessage, front.Malformed, codes.InvalidArgument},

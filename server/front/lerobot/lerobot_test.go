@@ -108,7 +108,7 @@ func (c *released) send(data []byte) error {
 		return err
 	}
 	err = lerobot.Pieces(data, func(m *lerobot.Message) error { return stream.SendMsg(m) })
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: the answer has the reason
+	if err != nil && !errors.Is(err, io.EOF) { // with EOF, the answer has the reason
 		return err
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -123,7 +123,8 @@ func (c *released) begin() {
 	rttest.OrPanic(c.call(lerobot.PathInstructions, asked().Encode()))
 }
 
-// actions returns the step and the rows of the next answer; no rows: there was no observation.
+// actions returns the step and the rows of the next answer. It returns no rows when there was no
+// observation.
 func (c *released) actions() (first int64, rows [][]float32) {
 	c.t.Helper()
 	data := rttest.OrPanic(c.call(lerobot.PathActions, nil))
@@ -309,7 +310,7 @@ func TestHostileMessages(t *testing.T) {
 	if err := c.send(observed(1, true, math.NaN(), 0)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a joint that is not finite: %v", err)
 	}
-	rttest.Do(t, c.send(observed(1, true, 1, 2))) // after all of that
+	rttest.Do(t, c.send(observed(1, true, 1, 2))) // later than all observations above
 	if _, rows := c.actions(); rows == nil {
 		t.Error("no actions")
 	}
@@ -328,7 +329,7 @@ func TestSessionsOfClients(t *testing.T) {
 		!rttest.Says(err, "server full: 2/2") {
 		t.Errorf("a third client of two: %v", err)
 	}
-	rttest.Must(two.call(lerobot.PathReady, nil))(t) // ends its own session
+	rttest.Must(two.call(lerobot.PathReady, nil))(t) // the call ends the client's own session
 	rttest.Must(three.call(lerobot.PathInstructions, asked().Encode()))(t)
 	if names := s.front.Names(); !slices.Equal(names, []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}) {
 		t.Errorf("names = %q", names)
@@ -412,7 +413,7 @@ func TestManyCallsWithoutASession(t *testing.T) {
 			if err := stream.RecvMsg(new(lerobot.Message)); status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("a large message without a session: %v", err)
 			}
-			rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t) // it has no end
+			rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t) // this call has no end
 		}
 	}
 	rttest.Do(t, served.send(observed(1, true, 10, 20)))
@@ -477,7 +478,7 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 			refused <- err
 		}()
 	}
-	time.Sleep(100 * time.Millisecond) // the calls above wait for a session by then
+	time.Sleep(100 * time.Millisecond) // by then the calls above wait for a session
 	s.dial(t).begin()
 	for range 6 {
 		if err := <-refused; status.Code(err) == codes.FailedPrecondition && time.Since(began) < foreign.RefusalWait {
@@ -486,9 +487,10 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 	}
 }
 
-// Clients that send observations and never ask for actions hold a bounded amount of memory together, and a client that
-// works loses nothing. The bound on the memory of robots does not count their pictures, because the policy does not use
-// their camera.
+// Clients that send observations and never ask for actions hold a bounded amount of memory
+// together, and a client that asks loses nothing. Only the budget of the fronts bounds their
+// pictures: the policy does not use their camera, so the bound on the memory of robots does not
+// count it.
 func TestHostileSessionsShareABudget(t *testing.T) {
 	const hostile = 20
 	s := startFor(t, hostile+1)
@@ -499,10 +501,10 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 		c := s.dial(t)
 		rttest.Must(c.call(lerobot.PathReady, nil))(t)
 		rttest.Must(c.call(lerobot.PathInstructions, piled.Encode()))(t)
-		_ = c.send(observed(1, true, 10, 20)) // it waits, or has no room
+		_ = c.send(observed(1, true, 10, 20)) // the observation waits, or there is no room for it
 		stream := rttest.Must(c.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
 			lerobot.PathObservations))(t)
-		_ = stream.SendMsg(&lerobot.Message{State: 1, Data: make([]byte, 1<<20)}) // it has no end
+		_ = stream.SendMsg(&lerobot.Message{State: 1, Data: make([]byte, 1<<20)}) // this observation has no end
 		all = append(all, c)
 	}
 	rttest.Eventually(t, "refusals", func() bool { return s.refused(front.NoMemory) >= hostile })
@@ -522,14 +524,15 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 		t.Errorf("%d bytes are held, at most %d were, of %d", budget.Used(), budget.Most(), budget.Limit())
 	}
 	for _, c := range append(all, works) {
-		rttest.Must(c.call(lerobot.PathReady, nil))(t) // ends its session
+		rttest.Must(c.call(lerobot.PathReady, nil))(t) // the call ends the client's session
 		rttest.Do(t, c.conn.Close())
 	}
 	rttest.Eventually(t, "the memory of the clients", func() bool { return budget.Used() == 0 })
 }
 
-// A client marks one observation with must_go and then waits for its answer. When that observation is refused unread,
-// the front keeps the next one, so that the client gets an answer.
+// A client marks one observation with must_go and then waits for its answer. When that observation
+// is refused unread, the front keeps the client's next observation, so that the client gets an
+// answer.
 func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)

@@ -15,16 +15,16 @@ const stateFeature = "observation.state"
 
 // view describes how a client's observations are converted to observations of the policy.
 type view struct {
-	state   []string // the client's names, in the policy's order
+	state   []string // the client's names of the joints, in the policy's order
 	cameras []camera
-	rows    int // actions that the client takes of a chunk
+	rows    int // rows of a chunk that the client gets
 	bytes   int // most bytes of a pickled observation
 }
 
 // camera is one of the client's cameras that the policy uses.
 type camera struct {
-	key  string // in the client's observation
-	name string // on the wire
+	key  string // key in the client's observation
+	name string // name on the wire
 }
 
 // slack is the most bytes that a pickled observation takes in addition to its pictures.
@@ -75,7 +75,7 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 		}
 		known = append(known, strings.TrimPrefix(name, front.ImagePrefix))
 		if !slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return front.ImageName(c.Name) == name }) {
-			continue // it is not sent on
+			continue // the policy does not use this camera
 		}
 		if len(f.Shape) != 3 || f.Shape[2] != 3 || f.Shape[0] < 1 || f.Shape[1] < 1 || f.Shape[0] > wire.MaxImageSide ||
 			f.Shape[1] > wire.MaxImageSide {

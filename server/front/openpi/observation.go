@@ -20,9 +20,9 @@ import (
 // published keys are tried. A key such as images.top is the entry top of the map images, if the observation has no key
 // with a dot.
 type keys struct {
-	cameras map[string]string // of each picture, by the policy's name of the camera
-	state   []string          // of arrays that together are the state
-	prompt  string            // of the task
+	cameras map[string]string // key of each picture, by the policy's name of the camera
+	state   []string          // keys of the arrays that together are the state
+	prompt  string            // key of the task
 }
 
 // cameraForms are the keys that are tried for a camera without a key; %s is its name. They are the keys of openpi's
@@ -54,7 +54,7 @@ type reader struct {
 	meta    *policy.Meta
 	cameras []string // the policy's, as wire names them
 	obs     wire.Observation
-	buffers [][]byte // of pictures that had to be changed
+	buffers [][]byte // memory for pictures that had to be changed
 	held    *front.Held
 }
 
@@ -109,7 +109,7 @@ func (r *reader) prompt(m ndarray.Map) (string, error) {
 			return "", fmt.Errorf("%w: its key %s is %s, want text", errKeys, key, ndarray.Kind(v))
 		}
 	}
-	return "", nil // the server's default
+	return "", nil // the server uses its default task
 }
 
 // find returns the array of a camera.
@@ -266,7 +266,7 @@ func (r *reader) convert(a *ndarray.Array, i int, first bool) ([]byte, error) {
 	return dst, nil
 }
 
-// kept returns the memory of the buffers.
+// kept returns how many bytes the buffers take.
 func (r *reader) kept() (n int) {
 	for _, b := range r.buffers {
 		n += cap(b)

@@ -42,11 +42,11 @@ const (
 
 // Front serves openpi's clients.
 type Front struct {
-	key      string // that clients have to show; empty: none
+	key      string // the key that clients have to show; empty: no key
 	keys     keys
 	listener net.Listener
 	to       *front.Gateway // set by Serve
-	patience time.Duration  // messageTime, but in tests
+	patience time.Duration  // messageTime, or a shorter time in tests
 }
 
 // Open returns a front that is bound to address. It reads observations by the keys in settings.
@@ -97,9 +97,9 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusUnauthorized)
 		return
 	}
-	r.Host = "a client's page" // else Accept would admit a web page from r.Host, as after DNS rebinding
+	r.Host = "a client's page" // by itself, Accept would admit a web page from r.Host, as after DNS rebinding
 	conn, err := websocket.Accept(w, r, nil)
-	if err != nil { // Accept has answered
+	if err != nil { // Accept has answered the request
 		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
 		return
 	}
@@ -122,11 +122,12 @@ type client struct {
 	reader   reader
 	task     string
 	incoming chan incoming
-	answered chan struct{} // holds an element once buf is free for the next message
-	buf      []byte        // the newest message; owner: read, from answered until it sends on incoming
-	held     *front.Held   // the memory of buf and of reader
+	answered chan struct{} // holds an element while buf is free for the next message
+	// the newest message; owner: read, from its receive on answered until its send on incoming
+	buf      []byte
+	held     *front.Held // the memory of buf and of reader
 	answer   []byte
-	previous time.Duration // of the answer before, with its way out
+	previous time.Duration // time that the previous answer took, including its sending
 	logged   string        // the reason that was logged last
 }
 
@@ -206,8 +207,8 @@ func (c *client) serve(ctx context.Context) (err error) {
 	}
 }
 
-// ended returns the error to report for a connection that ended with err: nil when the client closed or lost it, an
-// error when a message was too large or too slow.
+// ended returns the error to report for a connection that ended with err. It returns nil when the
+// client closed or lost the connection, and an error when a message was too large or too slow.
 func (c *client) ended(err error) error {
 	if errors.Is(err, errLate) {
 		c.front.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
@@ -261,7 +262,8 @@ func (c *client) fill(r io.Reader) error {
 	c.buf = c.buf[:0]
 	for {
 		if len(c.buf) == cap(c.buf) {
-			size := max(messageLeast, min(2*cap(c.buf), messageMost+1)) // +1 to find its end
+			// +1 byte shows whether the message has ended
+			size := max(messageLeast, min(2*cap(c.buf), messageMost+1))
 			if err := c.held.Take(size - cap(c.buf)); err != nil {
 				c.drop()
 				_, lost := io.Copy(io.Discard, r)

@@ -46,5 +46,5 @@ func TestAMessageThatDrips(t *testing.T) {
 	rttest.Do(t, <-ended)
 	begun := rttest.Must(conn.Writer(t.Context(), websocket.MessageBinary))(t)
 	rttest.Must(begun.Write(bytes.Repeat([]byte{1}, 1<<16)))(t)
-	rttest.FailsAs(t, <-ended, errLate) // a message without an end
+	rttest.FailsAs(t, <-ended, errLate) // the message has no end
 }

@@ -1,6 +1,7 @@
-// Package policyserver runs a policy in LeRobot's released policy_server: lean-server is that server's only client. The
-// server does not describe its policy, so the manifest does. Its answers are pickles. wire/pickle reads them, and
-// accepts only opcodes and names from a fixed table.
+// Package policyserver runs a policy in LeRobot's released policy_server, whose only client
+// lean-server is. The server does not describe its policy, so the manifest describes it. The
+// server's answers are pickles. wire/pickle reads them, and accepts only opcodes and names from a
+// fixed table.
 package policyserver
 
 import (
@@ -30,22 +31,22 @@ import (
 )
 
 const (
-	// loadTime bounds the time in which the server loads the policy, which it does when a client connects.
+	// loadTime bounds the time for loading the policy. The server loads it when a client connects.
 	loadTime = 10 * time.Minute
-	// firstTime bounds the first inference of a connection, which is an inference of blank inputs.
+	// firstTime bounds the first inference of a connection, which uses blank inputs.
 	firstTime = 2 * time.Minute
-	// answersMost is the number of answers that one inference reads in search of its own. The others are to earlier
-	// observations.
+	// answersMost is the largest number of answers that one inference reads until its own answer
+	// comes. The others are answers to earlier observations.
 	answersMost = 4
 	// actionsMost bounds the bytes of an answer, in which each action may contain the whole chunk.
 	actionsMost = 64 << 20
 )
 
-// server describes a policy_server and the policy that lean-server has it load.
+// server describes a policy_server and the policy that the server has to load.
 type server struct {
 	url          string
 	meta         policy.Meta
-	keys         []string // of the cameras in an observation
+	keys         []string // names of the cameras in an observation
 	instructions []byte
 }
 
@@ -103,7 +104,7 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 		Where:     s.url,
 		Version:   manifest.RuntimeLeRobotAsync,
 		Program:   s.url,
-		Device:    "cpu", // of this process's part
+		Device:    "cpu", // device of the work in this process
 		ReadsTask: true,
 		MaxBatch:  1,
 	}, nil
@@ -220,7 +221,8 @@ func (s *server) dial(ctx context.Context) (*link, error) {
 		return &link{ClientConn: conn}, nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case strings.Contains(err.Error(), "reading server preface"): // gRPC's text for a peer of another protocol
+	// gRPC's text for a peer that speaks another protocol
+	case strings.Contains(err.Error(), "reading server preface"):
 		err = fmt.Errorf("it does not speak gRPC: is it LeRobot's policy_server? %s", status.Convert(err).Message())
 	}
 	return nil, errors.Join(err, conn.Close())
@@ -263,7 +265,7 @@ func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: %w", errAnswer, err)
-		case first != l.step: // to an observation whose time was over
+		case first != l.step: // the answer is to an earlier observation, whose time limit has passed
 			continue
 		case len(rows) != s.meta.ChunkSize || len(rows[0]) != s.meta.ActionDim:
 			return fmt.Errorf(
@@ -278,8 +280,8 @@ func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
 	return fmt.Errorf("%w is to an earlier observation, %d times", errAnswer, answersMost)
 }
 
-// observation returns the message of a row. It has must_go, because the scheduler has chosen the
-// row already.
+// observation returns the message of a row. It sets must_go, so that the server does not drop the
+// observation: the scheduler has already chosen the row.
 func (s *server) observation(row *remote.Row, step int64) *lerobot.Observation {
 	values := &pickle.Dict{}
 	for i, name := range s.meta.StateNames {

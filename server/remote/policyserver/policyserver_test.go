@@ -41,9 +41,9 @@ const full = `model:
 type fake struct {
 	policy atomic.Pointer[lerobot.Policy]
 	obs    chan *lerobot.Observation
-	cols   atomic.Int64 // of an answer; 0: as wanted; -1: no answer
-	slow   atomic.Bool  // no answer before the call ends
-	nan    atomic.Bool  // the answers are not finite
+	cols   atomic.Int64 // columns of an answer; 0: as described; -1: no answer
+	slow   atomic.Bool  // while set, no answer comes before the call ends
+	nan    atomic.Bool  // while set, the answers are not finite
 }
 
 func (f *fake) answer(ctx context.Context, path string, next lerobot.Next) ([]byte, error) {
@@ -155,20 +155,21 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	}
 	f.cols.Store(0)
 	stop()
-	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway) // without the server
+	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway) // the server has ended
 	again := &fake{obs: make(chan *lerobot.Observation, 1)}
 	again.serve(t, address)
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 	again.cols.Store(-1)
-	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway, "answers without actions") // an empty answer
+	// the answer is empty
+	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway, "answers without actions")
 	if c := p.Runtime.Condition(); c.Failures != 2 || c.Restarts != 1 || c.Errors != 1 {
 		t.Errorf("condition = %+v", c)
 	}
 }
 
-// A server whose answers have values that are not finite, to blank inputs, too, is not ready until its answers are
-// finite again.
+// A server whose answers have values that are not finite, even its answer to blank inputs, is not
+// ready. It is ready again when its answers are finite.
 func TestAnswersThatAreNotFinite(t *testing.T) {
 	f := &fake{obs: make(chan *lerobot.Observation, 1)}
 	address, _ := f.serve(t, "127.0.0.1:0")
@@ -231,13 +232,13 @@ func TestMissingEntries(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	// without a server
+	// there is no server
 	rttest.FailsAs(t, rttest.Err(open(t, strings.Replace(full, "URL", "127.0.0.1:1", 1))), policy.ErrAway)
 }
 
 // When a policy_server runs but cannot load the policy, the error blames the manifest.
 func TestAPolicyThatTheServerRefuses(t *testing.T) {
-	// grpcio reports an exception of the server so
+	// the form in which grpcio reports an exception of the server
 	address, _ := serve(t, "127.0.0.1:0", func(_ context.Context, path string, _ lerobot.Next) ([]byte, error) {
 		if path == lerobot.PathInstructions {
 			return nil, status.Error(codes.Unknown, "Exception calling application: Policy type acd not supported")

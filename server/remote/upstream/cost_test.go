@@ -52,7 +52,8 @@ func BenchmarkBesidePython(b *testing.B) {
 	}
 }
 
-// pythonClient returns a function that has the Python client make n requests, and that returns their times in ms.
+// pythonClient returns a function that has the Python client make n requests, and returns their
+// times in ms.
 func pythonClient(b *testing.B, kind, port string) func(n int) []float64 {
 	b.Helper()
 	name := os.Getenv("EDGERT_PYTHON")

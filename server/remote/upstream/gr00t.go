@@ -57,7 +57,7 @@ func (g *groot) ask(ctx context.Context, message []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if string(reply) == "ERROR" { // of GR00T's servers before N1.5
+	if string(reply) == "ERROR" { // the form of an error of GR00T's servers before N1.5
 		return nil, reported("ERROR")
 	}
 	return ndarray.Parse(reply)
@@ -68,13 +68,13 @@ func (g *groot) Ended() <-chan struct{} { return nil }
 func (g *groot) Why() error             { return nil }
 func (g *groot) Close() error           { return g.conn.Close() }
 
-// modality is the part of a server's modality configuration that the spec has to fit.
+// modality is the part of a server's modality configuration with which the spec must agree.
 type modality struct {
 	keys  []string
 	steps int
 }
 
-// modalityOf reads one modality; ok is false where the server does not describe it.
+// modalityOf reads one modality. ok is false when the server does not describe it.
 func modalityOf(meta ndarray.Map, name string) (m modality, ok bool) {
 	config, _ := meta[name].(ndarray.Map)
 	if inner, wrapped := config["as_json"].(ndarray.Map); wrapped {

@@ -19,7 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// message is what a scripted server sends.
+// message is a message that a scripted server sends.
 type message struct {
 	kind websocket.MessageType
 	data string
@@ -87,8 +87,8 @@ func TestHostileServers(t *testing.T) {
 	}
 }
 
-// TestUnaskedMessage has a server send two answers to one observation. The client must not use the second as the answer
-// to the next observation.
+// TestUnaskedMessage has a server send two answers to one observation. The client must not take the
+// second answer for the answer to the next observation.
 func TestUnaskedMessage(t *testing.T) {
 	c := configured(t, openPI, serveShared(t, openPI))
 	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))(t)
@@ -96,7 +96,7 @@ func TestUnaskedMessage(t *testing.T) {
 	row := &remote.Row{State: make([]float32, 8), Images: row(&c, "").Images}
 	b := newMessages(c.Kind, &c.Spec, &c.Meta).observation(row, "")
 	o := l.(*openpi)
-	if err := o.conn.Write(t.Context(), packed, b); err != nil { // asked by nobody
+	if err := o.conn.Write(t.Context(), packed, b); err != nil { // a message without a request
 		t.Fatal(err)
 	}
 	m := <-o.incoming

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
-// full is a manifest that describes all that openpi's server does not describe.
+// full is a manifest that describes everything that openpi's server does not describe itself.
 const full = `model:
   runtime: openpi
   url: "ws://127.0.0.1:8000"

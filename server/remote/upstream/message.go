@@ -24,8 +24,8 @@ var errText = errors.New("the server reports an error")
 // textMost bounds the characters of a server's text in an error.
 const textMost = 400
 
-// reported returns an error with a server's text; of a traceback, the error has only the last line, which is the
-// reason.
+// reported returns an error with a server's text. Of a traceback it contains only the last line,
+// which is the reason.
 func reported(text string) error {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	text = plain.Text(lines[len(lines)-1])
@@ -38,9 +38,9 @@ func reported(text string) error {
 // field is one entry of the server's observation.
 type field struct {
 	key     string // its key in the map that contains it
-	camera  int    // -1: none
-	first   int    // element of the state
-	size    int    // elements of the state; 0, where camera is -1: the field is the task
+	camera  int    // index of the camera; -1: the field is no picture
+	first   int    // index of its first element in the state
+	size    int    // number of elements of the state; 0, with camera -1: the field is the task
 	resizer *resizer
 }
 
@@ -62,7 +62,7 @@ type messages struct {
 	horizon int
 	dim     int
 	buf     []byte
-	picture []byte // a frame, and its planes
+	picture []byte // scratch for a frame and its planes
 	values  []float32
 }
 
@@ -94,8 +94,8 @@ func newMessages(kind string, spec *Spec, meta *policy.Meta) *messages {
 	return m
 }
 
-// add adds a field to the observation. In a nested observation, it puts the field into the map that key names before
-// the dot. In a flat observation, GR00T's key of the language has no prefix.
+// add adds a field to the observation. In a nested observation it puts the field into the map whose
+// name precedes the dot in key. In a flat observation GR00T's key of the language has no prefix.
 func (m *messages) add(key string, f field) {
 	outer, inner, dotted := strings.Cut(key, ".")
 	if !m.spec.Nested {
@@ -186,7 +186,8 @@ func (m *messages) value(b []byte, f *field, row *remote.Row) []byte {
 // answer writes the actions of a server's answer to chunk, [horizon][dim].
 func (m *messages) answer(chunk []float32, v any) error {
 	all, ok := v.(ndarray.Map)
-	if list, isList := v.([]any); isList && m.kind == GR00T && len(list) > 0 { // action and info
+	// GR00T's answer is a list of action and info
+	if list, isList := v.([]any); isList && m.kind == GR00T && len(list) > 0 {
 		all, ok = list[0].(ndarray.Map)
 	}
 	if !ok {
@@ -217,7 +218,7 @@ func (m *messages) answer(chunk []float32, v any) error {
 // part returns the array of one part, [horizon][size]. In GR00T's answers, the shape begins with a batch of one.
 func (m *messages) part(all ndarray.Map, part *Part) (*ndarray.Array, error) {
 	v := all.At(part.Key)
-	if v == nil { // a nested answer of GR00T names no modality
+	if v == nil { // the keys of a nested answer of GR00T do not name the modality
 		v = all[strings.TrimPrefix(part.Key, "action.")]
 	}
 	a, ok := v.(*ndarray.Array)
@@ -242,7 +243,7 @@ func (m *messages) part(all ndarray.Map, part *Part) (*ndarray.Array, error) {
 	return a, nil
 }
 
-// horizonError is the error for an answer with another number of actions than the spec has.
+// horizonError is the error for an answer whose number of actions differs from the spec's.
 type horizonError struct{ got, want int }
 
 func (e *horizonError) Error() string {

@@ -21,10 +21,10 @@ import (
 // messageMost bounds a message of a server. An answer has some kilobytes.
 const messageMost = 16 << 20
 
-// handshakeTime bounds connecting, and the first message.
+// handshakeTime bounds the time for connecting and for the first message.
 const handshakeTime = 10 * time.Second
 
-// reasonTime is how long ask waits for the reader to find why the server closed the connection.
+// reasonTime is how long ask waits until the reader has found why the server closed the connection.
 const reasonTime = 200 * time.Millisecond
 
 // link is a connection to a server. After an error for which isAnswer is false, the connection must be closed.
@@ -33,9 +33,9 @@ const reasonTime = 200 * time.Millisecond
 type link interface {
 	// ask sends a message and returns the parsed answer, whose data are valid until the next call.
 	ask(ctx context.Context, message []byte) (any, error)
-	// metadata describes the policy as the server does.
+	// metadata returns the server's description of the policy.
 	metadata() ndarray.Map
-	// The rest is as of remote.Link.
+	// The other methods are those of remote.Link.
 	Ended() <-chan struct{}
 	Why() error
 	Close() error
@@ -48,7 +48,7 @@ type openpi struct {
 	meta     ndarray.Map
 	incoming chan incoming
 	over     chan struct{}
-	reason   error // why it is over; set before
+	reason   error // the reason for the end; set before ended is closed
 	stop     context.CancelFunc
 }
 
@@ -70,7 +70,7 @@ func dialOpenPI(ctx context.Context, address, key string) (link, error) {
 			return nil, fmt.Errorf("it answers with HTTP status %s, want a WebSocket", response.Status)
 		}
 		if op := (*net.OpError)(nil); errors.As(err, &op) {
-			return nil, op // without the names of the layers above
+			return nil, op // without the names that the outer layers add
 		}
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (o *openpi) next(ctx context.Context) (any, error) {
 			return nil, errEnded
 		case m.err != nil:
 			return nil, endOf(m.err)
-		case m.kind == websocket.MessageText: // the server closes after it
+		case m.kind == websocket.MessageText: // the server closes the connection after this message
 			return nil, reported(string(m.data))
 		}
 		return ndarray.Parse(m.data)
@@ -152,12 +152,12 @@ func (o *openpi) ask(ctx context.Context, message []byte) (any, error) {
 		case m.err != nil:
 			return nil, endOf(m.err)
 		}
-		// it would be taken for the answer
+		// the message would be taken for the answer to this request
 		return nil, fmt.Errorf("%w: the server sent a message without a request", errEnded)
 	default:
 	}
 	if err := o.conn.Write(ctx, websocket.MessageBinary, message); err != nil {
-		select { // the reason of a server that closed
+		select { // waits for the reason when the server has closed the connection
 		case m, ok := <-o.incoming:
 			if ok && m.err != nil {
 				err = m.err
@@ -179,7 +179,7 @@ func (o *openpi) Close() error {
 	return nil
 }
 
-// shown returns an address without its password.
+// shown returns an address for messages, without its password.
 func shown(address string) string {
 	if parsed, err := url.Parse(address); err == nil {
 		return parsed.Redacted()
@@ -187,7 +187,7 @@ func shown(address string) string {
 	return address
 }
 
-// checkURL refuses an address of another form.
+// checkURL refuses an address that is not of the kind's form.
 func checkURL(kind, address string) error {
 	parsed, err := url.Parse(address)
 	if err != nil {

@@ -2,20 +2,17 @@ package upstream
 
 import "math"
 
-// resizer scales pictures of one size into a frame of another size. It keeps the pictures' shape and leaves the other
-// parts of the frame black. The result is equal, bit for bit, to that of openpi-client's image_tools.resize_with_pad. A
-// picture that has the frame's size is copied.
-//
-// Owner: one goroutine.
-//
+// resizer scales pictures of one size into a frame of another size. It keeps the aspect ratio and
+// leaves the rest of the frame black. The result equals, bit for bit, that of openpi-client's
+// image_tools.resize_with_pad. A picture that has the frame's size is copied. Owner: one goroutine.
 // Source: Pillow, src/libImaging/Resample.c: two passes of fixed-point weights, columns first.
 type resizer struct {
 	w, h, frameW, frameH int
-	inW, inH, left, top  int // of the scaled picture, and its place in the frame
+	inW, inH, left, top  int // size of the scaled picture, and its place in the frame
 	columns, rows        []taps
-	pair                 []uint64 // two rows of the picture
-	between              []uint64 // [h, half of a row], after the first pass
-	sums                 []uint64 // of a row of the scaled picture
+	pair                 []uint64 // scratch: two rows of the picture
+	between              []uint64 // scratch: [h, half of a row], the result of the first pass
+	sums                 []uint64 // scratch: the sums of a row of the scaled picture
 }
 
 // taps are the weights of the source pixels that make one pixel of the result. The first weight belongs to source pixel
@@ -28,8 +25,8 @@ type taps struct {
 const (
 	channels   = 3 // RGB
 	weightBits = 32 - 8 - 2
-	// Two sums share a word. They do not disturb each other, because no sum is negative or reaches 32 bits: the weights
-	// of a pixel add up to 1<<weightBits, apart from rounding.
+	// Two sums share a word. They do not disturb each other, because no sum is negative or has more
+	// than 32 bits: the weights of a pixel add up to 1<<weightBits, apart from rounding.
 	lane  = 32
 	round = 1<<(weightBits-1) | 1<<(weightBits-1+lane)
 )
@@ -54,8 +51,9 @@ func newResizer(h, w, frameH, frameW int) *resizer {
 	return r
 }
 
-// half returns the number of words for the sums of a row of the scaled picture. A word has the sum of a byte of the
-// row's first half in its lower bits, and that of a byte of the second half in its upper bits.
+// half returns the number of words for the sums of a row of the scaled picture. A word holds two
+// sums: in its lower bits that of a byte of the row's first half, in its upper bits that of a byte
+// of the second half.
 func (r *resizer) half() int { return (r.inW*channels + 1) / 2 }
 
 func (r *resizer) same() bool { return r.w == r.frameW && r.h == r.frameH }
@@ -83,7 +81,7 @@ func bilinear(from, size int) []taps {
 	return all
 }
 
-// resize writes to dst the frame that the picture src makes. Both are RGB bytes [height, width, 3].
+// resize scales the picture src into the frame dst. Both are RGB bytes [height, width, 3].
 func (r *resizer) resize(dst, src []byte) {
 	if r.same() {
 		copy(dst, src)
@@ -99,8 +97,8 @@ func (r *resizer) resize(dst, src []byte) {
 	}
 }
 
-// scaleColumns scales the rows y and y+1 in their width. When y is the last row, it is scaled in the place of row y+1,
-// too, and that result is not used.
+// scaleColumns scales the rows y and y+1 in width. If y is the last row, it scales that row twice,
+// and the second result is not used.
 func (r *resizer) scaleColumns(src []byte, y int) {
 	stride, half := r.w*channels, r.half()
 	upper := src[y*stride:][:stride]

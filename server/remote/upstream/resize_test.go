@@ -18,8 +18,9 @@ func noise(h, w int) []byte {
 	return b
 }
 
-// TestResizeAsOpenpiClient compares the SHA-256 sums of results with those of image_tools.resize_with_pad of
-// openpi-client 0.1.2 with Pillow 13.0, for the same pictures of noise.
+// TestResizeAsOpenpiClient compares the SHA-256 sums of results with those of
+// image_tools.resize_with_pad of openpi-client 0.1.2 with Pillow 13.0, for the same random
+// pictures.
 func TestResizeAsOpenpiClient(t *testing.T) {
 	for _, g := range []struct {
 		h, w, frameH, frameW int
@@ -44,7 +45,7 @@ func TestResizeAsOpenpiClient(t *testing.T) {
 	}
 }
 
-func TestResizeOfALine(t *testing.T) { // Pillow would scale it to a picture without height
+func TestResizeOfALine(t *testing.T) { // Pillow would scale a line to a picture without height
 	r := newResizer(1, 100, 10, 10)
 	dst := make([]byte, 10*10*channels)
 	r.resize(dst, noise(1, 100))

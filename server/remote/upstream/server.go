@@ -22,8 +22,8 @@ type Config struct {
 	Kind string // openPI or GR00T
 	URL  string // ws://HOST:PORT or tcp://HOST:PORT
 	Key  string // API key; empty: none
-	Task string // of the inferences that test a connection
-	Spec Spec   // resolved
+	Task string // task of the inferences that test a connection
+	Spec Spec   // the mapping, after resolve
 	Meta policy.Meta
 	Log  *slog.Logger
 }
@@ -31,7 +31,7 @@ type Config struct {
 // shown returns the address for messages, without a password.
 func (c *Config) shown() string { return shown(c.URL) }
 
-// connection is a link with its messages, which writes observations and reads answers.
+// connection is a link together with the messages that write its observations and read its answers.
 type connection struct {
 	link
 	*messages
@@ -40,8 +40,9 @@ type connection struct {
 // ErrFit marks a server that does not fit the manifest.
 var ErrFit = errors.New("the server does not fit the manifest")
 
-// Open connects, compares the server with the manifest, and asks for one chunk. It fails with
-// policy.ErrAway where the server does not answer, and with ErrFit where it does not fit.
+// Open connects, compares the server with the manifest, and requests one chunk. It fails with
+// policy.ErrAway when the server does not answer, and with ErrFit when the server does not fit the
+// manifest.
 func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	if err := checkURL(c.Kind, c.URL); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFit, err)
@@ -97,7 +98,8 @@ func (c *Config) identity(meta ndarray.Map) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// same compares metadata as texts. These are well-defined, because fmt prints maps in the order of their keys.
+// same compares metadata as texts, which are unique because fmt prints maps in the order of their
+// keys.
 func same(a, b ndarray.Map) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
 // dial connects and compares the server's description with the manifest.

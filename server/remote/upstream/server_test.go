@@ -54,7 +54,8 @@ func serve(t testing.TB, args ...string) (port string, process *exec.Cmd) {
 	return port, cmd
 }
 
-// shared has the ports of the servers that all tests may use, by kind. A server is started at its first use.
+// shared has the ports of the servers that all tests may use, by kind. Each server is started at
+// its first use.
 var shared = map[string]string{}
 
 // serveShared returns the port of the shared server of a kind.
@@ -75,7 +76,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// started are the processes to end.
+// started are the processes that TestMain has to end.
 var started []*exec.Cmd
 
 // joints returns the description of a policy with n joints.
@@ -179,7 +180,7 @@ func TestPresetsWithTheirServers(t *testing.T) {
 				step, joint := i/tt.dim, i%tt.dim
 				want := float64(joint+1) + float64(step)/100
 				if step == 15 && joint < channels {
-					want = float64(10 * (1 + joint)) // the picture's middle
+					want = float64(10 * (1 + joint)) // a value from the middle of the picture
 				}
 				if math.Abs(float64(v)-want) > 1e-5 {
 					t.Fatalf("row %d, joint %d is %v, want %v", step, joint, v, want)
@@ -265,11 +266,12 @@ func TestServerThatHangsAndRestarts(t *testing.T) {
 			c := configured(t, kind, port)
 			p := open(t, c)
 			time.AfterFunc(100*time.Millisecond, p.Runtime.Interrupt)
-			err := p.Runtime.Batch([]*remote.Row{row(&c, "slow")}) // for a minute, without Interrupt
+			// the server computes for a minute, and nothing interrupts it
+			err := p.Runtime.Batch([]*remote.Row{row(&c, "slow")})
 			rttest.FailsAs(t, err, policy.ErrAway, remote.ErrInterrupted.Error())
 			process.Process.Kill()
 			process.Wait()
-			// the dead server's request ends with
+			// the error of a request to the dead server
 			rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{row(&c, "")}), policy.ErrAway)
 			serve(t, append(kinds[kind].args, "--port", port)...)
 			good(t, p, &c)

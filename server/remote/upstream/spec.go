@@ -17,12 +17,13 @@ const (
 	GR00T  = "gr00t"
 )
 
-// Spec maps the observation of a robot to that of the server, and its answer to the robot's actions.
+// Spec maps a robot's observation to the server's observation, and the server's answer to the
+// robot's actions.
 type Spec struct {
 	Cameras []Camera // in the order of the policy's cameras
-	State   []Part   // together the state
-	Actions []Part   // together an action
-	Prompt  string   // key of the task; empty: the server gets none
+	State   []Part   // parts that form the state together
+	Actions []Part   // parts that form an action together
+	Prompt  string   // key of the task; empty: the server does not get the task
 	// Nested makes a key such as images.top the entry top of the map images. Without Nested, images.top is a single key
 	// with a dot.
 	Nested bool
@@ -30,21 +31,22 @@ type Spec struct {
 
 // Camera is a picture of the observation.
 type Camera struct {
-	Name   string // as robots name it
-	Key    string // in the server's observation
-	Height int    // pixels that the robot's picture has
+	Name   string // name of the camera at the robots
+	Key    string // key in the server's observation
+	Height int    // height of the robot's picture, in pixels
 	Width  int
-	// Pad is the height and width of the frame that the server gets. The picture is scaled and padded with black to it,
-	// as openpi-client's resize_with_pad does. Zero: the server gets the picture as it is.
+	// Pad is the height and width of the frame that the server gets. Like openpi-client's
+	// resize_with_pad, lean-server scales the picture into the frame and fills the rest with black.
+	// Zero: the server gets the picture as it is.
 	Pad [2]int
 	// ChannelsFirst gives a picture the shape [3, height, width] rather than [height, width, 3].
 	ChannelsFirst bool
 }
 
-// Part is a part of the state, or of the action, that has a key at the server.
+// Part is a part of the state, or of the action, that has a key of its own at the server.
 type Part struct {
 	Key  string
-	Size int // elements; one part may have 0: all elements of no other part
+	Size int // number of elements; one part may have 0, which means all elements that belong to no other part
 }
 
 // The names of the presets.
@@ -180,7 +182,8 @@ func (s *Spec) resolve(stateDim, actionDim int) (err error) {
 	return nil
 }
 
-// resolve sets the size of the one part without a size to the number of elements of total that belong to no other part.
+// resolve sets the size of the one part that has none. It gets the elements of total that belong to
+// no other part.
 func resolve(key string, parts []Part, names string, total int) ([]Part, error) {
 	parts = slices.Clone(parts)
 	if len(parts) == 0 {
