@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	report.Link = d.link
 	report.Profile, report.Flags = d.propose()
-	left := 0
+	left, cure := 0, "the cures are above"
 	answers := bufio.NewScanner(cfg.In)
 	for i := range report.Findings {
 		f := &report.Findings[i]
@@ -91,6 +91,9 @@ func Run(ctx context.Context, cfg Config) error {
 		f.Fixed = cfg.Fix && f.Safe && f.Level != OK && fix(ctx, out, answers, f.Command) && d.mended(out, f)
 		if f.Level == Problem && !f.Fixed {
 			left++
+			if f.Safe && !cfg.Fix {
+				cure = "run the commands above, or edge-rt doctor --fix"
+			}
 		}
 	}
 	if p := report.Profile; p != nil {
@@ -112,8 +115,7 @@ func Run(ctx context.Context, cfg Config) error {
 		if left == 1 {
 			are = "problem is"
 		}
-		err = errors.Join(err, exit.Errorf(exit.Config, "%d %s left: run the commands above, or edge-rt doctor --fix",
-			left, are))
+		err = errors.Join(err, exit.Errorf(exit.Config, "%d %s left: %s", left, are, cure))
 	}
 	return err
 }

@@ -119,6 +119,11 @@ func TestAGoodMachine(t *testing.T) {
 	}
 }
 
+// edgeRT returns the files of an edge-rt that has the port open.
+func edgeRT(line string) map[string]string {
+	return map[string]string{"proc/77/comm": "edge-rt", "proc/77/fd/5": "->dev/ttyUSB0", "proc/77/cmdline": line}
+}
+
 // Goal: doctor names each defect with its remedy, and nothing else.
 func TestDefects(t *testing.T) {
 	cpu := "sys/devices/system/cpu/"
@@ -154,8 +159,9 @@ func TestDefects(t *testing.T) {
 			"latency_timer"},
 		{"port is free", Problem, map[string]string{"proc/77/comm": "lerobot-record", "proc/77/fd/5": "->dev/ttyUSB0"},
 			"kill 77"},
-		{"port is free", Advice, map[string]string{"proc/77/comm": "edge-rt", "proc/77/fd/5": "->dev/ttyUSB0"},
-			"edge-rt ctl status"},
+		{"port is free", Advice, edgeRT("edge-rt\x00--bus\x00/dev/ttyUSB0\x00"), "edge-rt ctl status"},
+		{"port is free", Problem, edgeRT("edge-rt\x00monitor\x00"), "kill 77"},
+		{"port is free", OK, edgeRT("edge-rt\x00sim-bus\x00"), ""},
 		{"port daemons", Problem, map[string]string{"proc/78/comm": "ModemManager", "proc/79/comm": "brltty"},
 			"disable --now ModemManager brltty"},
 		{"USB tree", Advice, map[string]string{"sys/class/video4linux/video0/device": "->sys/devices/usb1/1-2/video0",
@@ -297,6 +303,13 @@ func TestAPortThatIsAway(t *testing.T) {
 	if f := d.ports()[0]; f.Level != Problem || f.Command != "edge-rt ports" {
 		t.Errorf("%+v", f)
 	}
+}
+
+// An arm without a calibration needs one, not a scan.
+func TestAnArmWithoutCalibration(t *testing.T) {
+	place := device.Place{Bus: "/dev/null", Robot: rttest.Must(device.Robot("so101"))(t), ID: "none"}
+	d := &doctor{Config: Config{Places: []device.Place{place}}}
+	rttest.Want(t, d.measureBus(0).Command, "edge-rt calibrate "+place.Command(), "without a file")
 }
 
 // Goal: the proposed flags follow the measurements.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -48,11 +49,17 @@ type Link struct {
 
 // measure examines what a run would use: buses, cameras, certificates and the server.
 func (d *doctor) measure(ctx context.Context) (all []Finding) {
+	swapped := device.CheckSwapped(d.Places, rt.KernelClock())
+	if swapped != nil {
+		all = append(all, Finding{Check: "bus", Level: Problem, Found: swapped.Error()})
+	}
 	for i := range d.Places {
-		if ctx.Err() != nil {
-			return all
+		if swapped != nil || ctx.Err() != nil {
+			break
 		}
-		all = append(all, d.measureBus(i))
+		if _, err := os.Stat(d.Places[i].Bus); err == nil || d.Places[i].Bus == device.Sim { // else ports has found it
+			all = append(all, d.measureBus(i))
+		}
 	}
 	for i := range d.Cameras {
 		if ctx.Err() != nil {
@@ -118,25 +125,28 @@ func (d *doctor) rate() float64 {
 
 func (d *doctor) measureBus(i int) Finding {
 	place := &d.Places[i]
-	f := Finding{
-		Check:   "bus",
-		Level:   Problem,
-		Better:  "an arm that answers",
-		Command: "edge-rt scan --bus " + device.Quote(place.Bus),
-	}
+	f := Finding{Check: "bus", Level: Problem}
 	if place.Bus == device.Sim {
 		return Finding{Check: "bus", Level: OK, Found: "simulated"}
 	}
 	d.show("measuring the bus at %s", place.Bus)
 	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Clock: rt.KernelClock()}
 	var arm *servo.Arm
-	calibration, err := place.Load()
+	calibration, unknown := place.Load()
+	err := unknown
 	if err == nil {
 		cfg.Calibration = calibration
 		arm, err = place.Open(&cfg)
 	}
 	if err != nil {
 		f.Found = fmt.Sprintf("%s: %v", place.Bus, err)
+		bare := device.Place{Bus: place.Bus, Robot: place.Robot}
+		switch {
+		case errors.Is(err, servo.ErrMotorMissing), errors.Is(err, servo.ErrWrongModel):
+			f.Better, f.Command = "an arm that answers", "edge-rt scan "+bare.Command()
+		case unknown != nil, errors.Is(err, servo.ErrCalibration):
+			f.Better, f.Command = "this arm's own calibration", "edge-rt calibrate "+place.Command()
+		}
 		return f
 	}
 	defer arm.Close()
@@ -153,20 +163,16 @@ func (d *doctor) measureBus(i int) Finding {
 	switch {
 	case arm.CheckLosses(m) != nil:
 		f.Found += "; replies are lost: " + motors
-		f.Better, f.Command = cure, ""
+		f.Better = cure
 	case m.P99 > limit:
 		f.Better = fmt.Sprintf("at most %v: latency timer 1 ms, a faster baud rate, or a lower --fps",
 			limit.Round(10*time.Microsecond))
-		f.Command = ""
 	case motors != "":
 		f.Level = Advice
 		f.Better = cure
-		f.Command = ""
 		f.Found += "; some replies are lost: " + motors
 	default:
 		f.Level = OK
-		f.Better = ""
-		f.Command = ""
 	}
 	return f
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +81,10 @@ func (d *doctor) holder(node string) Finding {
 		for _, fd := range files {
 			target, err := os.Readlink(filepath.Join(process, "fd", fd.Name()))
 			if pid := filepath.Base(process); err == nil && target == node && pid != strconv.Itoa(os.Getpid()) {
-				return held(node, pid, d.text(d.below(process), "comm"))
+				program, line := d.text(d.below(process), "comm"), d.text(d.below(process), "cmdline")
+				if program != "edge-rt" || !strings.Contains(line, "\x00sim-bus\x00") { // sim-bus serves the port
+					return held(node, pid, program, line)
+				}
 			}
 		}
 	}
@@ -91,9 +95,12 @@ func (d *doctor) holder(node string) Finding {
 	return f
 }
 
+// answers matches the command line of an edge-rt that answers edge-rt ctl.
+var answers = regexp.MustCompile("^[^\x00]*\x00(-|run\x00|teleop\x00|replay\x00)")
+
 // held returns the finding for a port that another program has opened.
-func held(node, pid, program string) Finding {
-	if program == "edge-rt" {
+func held(node, pid, program, line string) Finding {
+	if program == "edge-rt" && answers.MatchString(line) {
 		return Finding{
 			Check:   "port is free",
 			Level:   Advice,
