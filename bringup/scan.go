@@ -147,7 +147,7 @@ func (f found) name() string {
 func (f found) state() string {
 	switch {
 	case f.duplicate:
-		return "garbled answers: two servos with this id?"
+		return "garbled answers, or answers at two speeds: two servos with this id?"
 	case f.unreadable:
 		return "answers pings, not every question: a bad cable, or a busy machine; scan again"
 	case f.fault != 0:
@@ -347,8 +347,18 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b found) int { return int(a.id) - int(b.id) })
-	return all, nil
+	return ordered(all), nil
+}
+
+// ordered sorts servos by id and marks those of which another one has the id, too: a servo answers at one speed only.
+func ordered(all []found) []found {
+	slices.SortStableFunc(all, func(a, b found) int { return int(a.id) - int(b.id) })
+	for i := range max(len(all)-1, 0) {
+		if a, b := &all[i], &all[i+1]; a.id == b.id {
+			a.duplicate, b.duplicate = true, true
+		}
+	}
+	return all
 }
 
 // garbled returns the number of ids with spoilt answers.
@@ -459,5 +469,7 @@ func (s *session) known(f found, number int, p table.Protocol) (found, error) {
 		return f, err
 	}
 	f.voltage, f.fault = v, fault
-	return f, nil
+	// Two servos with one id differ in this register, so that their answers are garbled.
+	_, _, err = s.bus.ReadRegister(f.id, f.model.Row(table.PresentPosition))
+	return f, err
 }
