@@ -109,6 +109,7 @@ type sessionState struct {
 	key     int64 // the newest request's
 	episode uint32
 	start   bool             // the next observation starts the episode
+	began   rt.Instant       // of the episode
 	all     *uplink.Sessions // as the last tick read them
 	lost    uint64           // number of lost sessions that updateState has handled
 }
@@ -220,7 +221,7 @@ func (c *control) applyRequests(now rt.Instant) {
 		}
 		c.core.Reset(c.arm.Goal)
 		c.session.episode++
-		c.session.start = true
+		c.session.start, c.session.began = true, now
 		c.stats.episode.Store(c.session.episode)
 	}
 }
@@ -319,6 +320,9 @@ func (c *control) nextRow(now rt.Instant) []float32 {
 	}
 	if action.Row == nil {
 		c.stats.starved.Add(1)
+		if c.session.start && now.Sub(c.session.began) < c.degradedAfter {
+			c.stats.starvedStart.Add(1)
+		}
 		c.recordStarved()
 		c.change(now, causeStarved)
 		if c.run.empty++; c.run.empty == c.maxEmpty && c.run.state != stateConnecting {

@@ -161,6 +161,17 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 	before := r.stats.starved.Load()
 	r.step(20)
 	rttest.Want(t, r.stats.starved.Load(), before, "a pause starves")
+	r.operator.pause.Store(false)
+	r.bus.silent = 0
+	r.serve(10, 3, 10)
+	before = r.stats.starved.Load()
+	r.operator.resets.Add(1)
+	most := uint64(r.degradedAfter / testPeriod)
+	r.step(2)
+	rttest.Want(t, r.stats.starvedStart.Load(), 2, "ticks before the first chunk")
+	r.step(int(2 * most))
+	rttest.Want(t, r.stats.starvedStart.Load(), most, "ticks that a chunk may take")
+	rttest.Want(t, r.stats.starved.Load()-before, 2+2*most, "ticks without an action")
 }
 
 // Goal: the record uses the names of the states.

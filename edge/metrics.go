@@ -114,6 +114,8 @@ func (e *Edge) addPolicyMetrics(set *metric.Set, live func() *Live) {
 		{"actions_total", "Actions that ran.", st.actions.Load},
 		{"starved_ticks_total", "Ticks without an action though one was due.", st.starved.Load},
 		{"starved_by_bus_ticks_total", "Starved ticks on which the bus was silent.", st.starvedBus.Load},
+		{"starved_at_start_ticks_total", "Starved ticks before the first chunk of an episode, up to --degraded-after.",
+			st.starvedStart.Load},
 		{"actions_too_old_total", "Actions that did not run because they were too old.", st.tooOld.Load},
 		{"held_ticks_total", "Ticks on which no joint was driven because the motors complained.", st.heldAll.Load},
 		{"requests_total", "Requests for a chunk.", st.requests.Load},

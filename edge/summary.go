@@ -29,6 +29,8 @@ type Summary struct {
 	LatencySteps int `json:"latency_estimate_steps"` // latency estimate at the end, in ticks
 	// part of starved_ticks: the bus was silent
 	StarvedBus uint64 `json:"starved_by_bus"`
+	// part of starved_ticks: the first chunk of an episode had not come, for at most --degraded-after
+	StarvedStart uint64 `json:"starved_at_start"`
 	// part of starved_ticks: the last action ran again (--fallback repeat_last)
 	Repeated uint64 `json:"starved_repeated"`
 	// observations that a newer one replaced before they left
@@ -103,6 +105,7 @@ func (e *Edge) summarize(err error) *Summary {
 		SMin:         c.core.Schedule.View().SMin,
 		LatencySteps: c.core.Schedule.View().Estimate,
 		StarvedBus:   st.starvedBus.Load(),
+		StarvedStart: st.starvedStart.Load(),
 		Repeated:     st.repeated.Load(),
 		Replaced:     e.link.Stats.Replaced.Load(),
 		SendErrors:   e.link.Stats.SendErrors.Load(),

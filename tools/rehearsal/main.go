@@ -102,16 +102,16 @@ func rehearse(o options) (err error) {
 // table prints the rows for docs/lab/rehearsal.md.
 func table(rows []row) {
 	fmt.Println(
-		"\n| phase | s | robots that changed their server | starved ticks, of robots | all stream again after " +
-			"| shortest runway | round trip p50, p99 | wait at the server p99 | alerts |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|")
+		"\n| phase | s | robots that changed their server | starved ticks, of robots | an episode's first chunk " +
+			"| all stream again after | shortest runway | round trip p50, p99 | wait at the server p99 | alerts |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		again := ""
 		if r.again > 0 {
 			again = fmt.Sprintf("%.1f s", r.again.Seconds())
 		}
-		fmt.Printf("| %s | %.0f | %d | %.0f, %d | %s | %.2f s | %s |\n", r.name, r.took.Seconds(), r.moved, r.starved,
-			r.hungry, again, r.runway, strings.Join(r.answers, " | "))
+		fmt.Printf("| %s | %.0f | %d | %.0f, %d | %.2f s | %s | %.2f s | %s |\n", r.name, r.took.Seconds(), r.moved,
+			r.starved, r.hungry, r.first, again, r.runway, strings.Join(r.answers, " | "))
 	}
 	fmt.Println()
 }

@@ -34,10 +34,14 @@ func scrape(address string) (figures, error) {
 	return stage.ReadMetrics(reply.Body)
 }
 
-// starved returns the number of ticks without an action although one was due, without the ticks on which
-// the bus was silent.
+// startTicks is the metric of the ticks before an episode's first chunk.
+const startTicks = "edge_rt_starved_at_start_ticks_total"
+
+// starved returns the number of ticks without an action although one was due, without the ticks on which the bus was
+// silent and those before the first chunk of an episode.
 func (a figures) starved() float64 {
-	return a["edge_rt_starved_ticks_total"] - a["edge_rt_starved_by_bus_ticks_total"]
+	return a["edge_rt_starved_ticks_total"] - a["edge_rt_starved_by_bus_ticks_total"] -
+		a[startTicks]
 }
 
 // model returns the metric of a robot's model with its labels, which contain the model's sha256.

@@ -28,16 +28,16 @@ const (
 	atOnce  = 5 * time.Second
 	timeout = 10 * time.Second
 	backoff = 20 * time.Second
-	first   = 0.5 // seconds for the first chunk
+	first   = 0.5 // seconds for an episode's first chunk
 )
 
 var phases = []phase{
 	{name: "nothing happens", again: atOnce, steps: []step{settle}},
 	{name: "rolling update of the servers", again: atOnce,
 		steps: []step{update(0), update(1), update(2)}},
-	{name: "roll-out of another model, at each robot's next episode", again: atOnce, hunger: first,
+	{name: "roll-out of another model, at each robot's next episode", again: atOnce,
 		steps: []step{rollOut("set", "--manifest", "server.yaml", "--bundle", "next", "--share", "1")}},
-	{name: "and back", again: atOnce, hunger: first, steps: []step{rollOut("back", "--manifest", "server.yaml")}},
+	{name: "and back", again: atOnce, steps: []step{rollOut("back", "--manifest", "server.yaml")}},
 	{name: "every certificate renewed, servers restarted in turn", again: atOnce,
 		steps: []step{renew, update(0), update(1), update(2), renewed}},
 	{
@@ -64,6 +64,7 @@ type row struct {
 	starved float64       // ticks
 	hungry  int           // robots with such ticks
 	hunger  float64       // most seconds without an action of a robot whose cable is in
+	first   float64       // most seconds that a robot waited for an episode's first chunk
 	again   time.Duration // the longest of all events
 	runway  float64       // the shortest of a robot, in seconds
 	answers []string      // of Prometheus
@@ -107,6 +108,7 @@ func (f *fleet) count() (r row) {
 		if starved > 0 {
 			r.hungry++
 		}
+		r.first = max(r.first, (robot.now[startTicks]-robot.before[startTicks])/f.o.FPS)
 		if !robot.cut {
 			r.hunger = max(r.hunger, starved/f.o.FPS)
 		}
@@ -124,6 +126,8 @@ func (r *row) judge(p phase, checks *stage.Checks) {
 	checks.That(r.hunger <= p.hunger,
 		"%s: no robot with its cable was without an action for more than %.2f s (bound %g)",
 		p.name, r.hunger, p.hunger)
+	checks.That(r.first <= first, "%s: no robot waited %.2f s for an episode's first chunk (bound %g)", p.name, r.first,
+		first)
 }
 
 // settle watches all for a while.

@@ -30,12 +30,14 @@ func TestJudge(t *testing.T) {
 		{"it moves", "edge_rt_starved_ticks_total 5\nedge_rt_sessions_total 2\n", false, row{moved: 1}, false},
 		{"it starves", "edge_rt_starved_ticks_total 7\n", false, row{starved: 2, hungry: 1, hunger: 0.2}, true},
 		{"by its bus", "edge_rt_starved_ticks_total 7\nedge_rt_starved_by_bus_ticks_total 2\n", false, row{}, false},
+		{"before a first chunk", "edge_rt_starved_ticks_total 9\n" + startTicks + " 4\n", false, row{first: 0.4}, false},
+		{"too long before it", "edge_rt_starved_ticks_total 11\n" + startTicks + " 6\n", false, row{first: 0.6}, true},
 		{"without its cable", "edge_rt_starved_ticks_total 7\n", true, row{starved: 2, hungry: 1}, false},
 	} {
 		f := fleet{o: options{FPS: 10}, robots: []*robot{{before: before, now: read(tt.now), cut: tt.cut, runway: 1}}}
 		got := f.count()
 		if got.starved != tt.want.starved || got.hungry != tt.want.hungry || got.hunger != tt.want.hunger ||
-			got.moved != tt.want.moved || got.runway != 1 {
+			got.moved != tt.want.moved || got.first != tt.want.first || got.runway != 1 {
 			t.Errorf("%s: counted %+v, want %+v", tt.name, got, tt.want)
 		}
 		var checks stage.Checks
