@@ -37,14 +37,18 @@ func EditRollout(file string, change func(*Rollout)) (Config, error) {
 	wanted := cfg.Rollout
 	wanted.Robots, wanted.Keep = slices.Clone(wanted.Robots), slices.Clone(wanted.Keep)
 	change(&wanted)
-	text := withBlock(string(data), cfg.lines["rollout"], wanted.text())
+	block := wanted
+	if block.Model.RepoOrPath == cfg.Rollout.Model.RepoOrPath {
+		block.Model.RepoOrPath = cfg.block
+	}
+	text := withBlock(string(data), cfg.lines["rollout"], block.text())
 	edited, err := parse(file, []byte(text), nil)
 	if err != nil {
 		return cfg, err
 	}
 	if !reflect.DeepEqual(edited.Rollout.text(), wanted.text()) {
 		return cfg, cfg.Errorf("rollout", "the block rollout cannot be replaced in a file of this form: write it by "+
-			"hand:\n%s", wanted.text())
+			"hand:\n%s", block.text())
 	}
 	if file, err = filepath.EvalSymlinks(file); err == nil {
 		err = userfile.Replace(file, []byte(text))

@@ -75,6 +75,7 @@ type Config struct {
 	Version string `yaml:"-"` // of the program, for /metrics
 
 	named string         // model.repo_or_path as written
+	block string         // rollout.model.repo_or_path as written
 	file  string         // path of the manifest, for errors
 	lines map[string]int // key path -> line
 
@@ -208,6 +209,7 @@ func parse(file string, data []byte, overrides []Override) (_ Config, err error)
 		return Config{}, err
 	}
 	cfg.named = cfg.Model.RepoOrPath
+	cfg.block = cfg.Rollout.Model.RepoOrPath
 	cfg.resolve(filepath.Dir(file))
 	return cfg, nil
 }

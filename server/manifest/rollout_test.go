@@ -83,6 +83,8 @@ func TestEditRollout(t *testing.T) {
 		{"without an end", before + "health_port: 0", set, before + "health_port: 0\n" + block, ""},
 		{"replaced", before + "rollout: # a canary\n  model: new\n\n  robots:\n    - a\n" + after, set,
 			before + block[:len(block)-len("  share: 0.25\n")] + "  share: 0.25\n  robots: [\"a\"]\n" + after, ""},
+		{"a relative path", before + "rollout: {model: new}\n" + after, func(r *Rollout) { r.Keep = []string{"a"} },
+			before + "rollout:\n  model: {\"repo_or_path\":\"new\"}\n  share: 0\n  keep: [\"a\"]\n" + after, ""},
 		{"removed", before + "rollout: {model: /new}\n" + after, func(r *Rollout) {
 			*r = Rollout{}
 		}, before + after, ""},

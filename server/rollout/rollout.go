@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -205,7 +206,7 @@ func (k *Keeper) reread() {
 	k.edits++
 	k.read = read
 	plan, restart := read.Rollout, k.base.Changed(&read)
-	if now := k.Report().Plan; !plan.Active() && k.second != nil && read.Model.RepoOrPath == k.model.RepoOrPath {
+	if now := k.Report().Plan; !plan.Active() && k.serves(manifest.RolloutModel{RepoOrPath: read.Model.RepoOrPath}) {
 		plan = now // the manifest now has the new model as its only model: both are served until the restart
 	}
 	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
@@ -226,7 +227,7 @@ func (k *Keeper) step(ctx context.Context) {
 			return
 		default:
 		}
-		if plan.Active() && plan.Model == k.model {
+		if plan.Active() && k.serves(plan.Model) {
 			k.empty = 0
 			k.enter(Serving, "")
 			return
@@ -242,6 +243,14 @@ func (k *Keeper) step(ctx context.Context) {
 	default:
 		k.load(ctx, plan.Model)
 	}
+}
+
+// serves reports whether the second server has model m, whose folder may be named by a relative or an absolute path.
+func (k *Keeper) serves(m manifest.RolloutModel) bool {
+	asked, err1 := filepath.Abs(m.RepoOrPath)
+	loaded, err2 := filepath.Abs(k.model.RepoOrPath)
+	return k.second != nil && asked == loaded && err1 == nil && err2 == nil &&
+		strings.HasPrefix(k.second.SHA256(), m.SHA256)
 }
 
 // enter sets the state and its reason, and logs each state once.

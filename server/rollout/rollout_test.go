@@ -21,7 +21,7 @@ type fake struct {
 	stopped bool
 }
 
-func (f *fake) SHA256() string        { return "abcdef" }
+func (f *fake) SHA256() string        { return "abcdef0123" }
 func (f *fake) ServerID() string      { return "host-rollout" }
 func (f *fake) Robots() int           { return f.robots }
 func (f *fake) Done() <-chan struct{} { return f.done }
@@ -30,7 +30,8 @@ func (f *fake) Stop() error           { f.stopped = true; return nil }
 // After each edit of the manifest, and after each change of the second server, the roll-out has the right state.
 func TestSteps(t *testing.T) {
 	clock := rttest.NewClock(1)
-	file := filepath.Join(t.TempDir(), "server.yaml")
+	t.Chdir(t.TempDir())
+	const file = "server.yaml"
 	size := 0
 	write := func(text string) {
 		size++ // the size changes, because an edit soon after the last one may not change the file's time
@@ -64,6 +65,9 @@ func TestSteps(t *testing.T) {
 	}{
 		{"the manifest's model is loaded", nil, Serving, 1, ""},
 		{"a larger share", func() { write("rollout: {model: new, share: 0.6}\n") }, Serving, 1, ""},
+		{"its content is pinned", func() {
+			write("rollout: {model: {repo_or_path: new, sha256: abcdef01}, share: 0.6}\n")
+		}, Serving, 1, ""},
 		{"a broken edit", func() { write("rollout: {model: new, share: 2}\n") }, Serving, 1, ""},
 		{"back, with a robot", func() { second.robots = 1; write("rollout: {model: new}\n") }, Leaving, 1, "it has 1"},
 		{"forward again", func() { write("rollout: {model: new, robots: [a]}\n") }, Serving, 1, ""},
@@ -78,7 +82,8 @@ func TestSteps(t *testing.T) {
 		{"the block is removed", func() { write("") }, Off, 3, ""},
 		{"and comes back", func() { broken = nil; write("rollout: {model: next, share: 1}\n") }, Serving, 4, ""},
 		{"its model is the manifest's", func() {
-			text := strings.Replace(string(rttest.Must(os.ReadFile(file))(t)), "old", "next", 1)
+			next := rttest.Must(filepath.Abs("next"))(t)
+			text := strings.Replace(string(rttest.Must(os.ReadFile(file))(t)), "old", next, 1)
 			rttest.Do(t, os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
 		}, Serving, 4, ""},
 	} {
