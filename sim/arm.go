@@ -2,7 +2,8 @@ package sim
 
 import "math"
 
-// The joints that move the tip. The other joints also have values in a pose, but no picture shows them.
+// The joints that move the tip. A pose has values for the other joints, too, but the picture does
+// not depend on them.
 const (
 	pan   = 0
 	elbow = 2
@@ -19,7 +20,7 @@ const (
 // second for the gripper.
 var maxStep = [DOF]float64{3, 3, 3, 3, 3, 4}
 
-// towards moves q towards goal by at most limit.
+// towards returns q moved towards goal by at most limit.
 //
 //rt:noalloc
 func towards(q, goal, limit float64) float64 {
@@ -27,7 +28,7 @@ func towards(q, goal, limit float64) float64 {
 }
 
 // reach returns the places of the elbow and the tip. The angles are in degrees, counter-clockwise:
-// pan from +x, the elbow's from the first link.
+// pan is measured from +x, the elbow's angle from the direction of the first link.
 //
 //rt:noalloc
 func reach(panDeg, elbowDeg float64) (e, tip Point) {
@@ -69,7 +70,7 @@ func away(p, a, b Point) float64 {
 }
 
 // poseAt returns the joints that put the tip at p, with the elbow to the right. The three joints
-// that do not move the tip get values too, so that a policy has six numbers to learn.
+// that do not move the tip get values, too, so that a policy has six numbers to learn.
 //
 //rt:noalloc
 func poseAt(p Point, grip float64) [DOF]float64 {

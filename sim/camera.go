@@ -16,13 +16,13 @@ type liveView struct {
 	format camera.Format
 	grid   camera.Grid
 
-	next   uint64      // owner: the capture thread; number of the first frame that is not delivered yet
+	next   uint64      // owner: the capture thread; number of the next frame to deliver
 	closed atomic.Bool // atomic
 }
 
 // Camera returns a camera with its own grid of frames, which begins now. Zero fields of format mean
-// 160x120 RGB8 at 30 frames a second. A late reader gets the next frame; the gap shows in
-// Frame.Sequence. Frame.At is the instant of the world that the picture shows.
+// 160x120 RGB8 at 30 frames a second. A late reader gets the next frame, and Frame.Sequence shows
+// the gap. Frame.At is the instant of the world that the picture shows.
 func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	if format.Width == 0 && format.Height == 0 {
 		format.Width, format.Height = NativeWidth, NativeHeight
@@ -41,10 +41,10 @@ func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	return &liveView{live: l, format: format, grid: camera.Grid{Origin: l.clock.Now(), FPS: format.FPS}}
 }
 
-// Format returns what Grab delivers.
+// Format returns the format of Grab's frames.
 func (v *liveView) Format() camera.Format { return v.format }
 
-// Grab sleeps until the next frame's instant and paints the world as it is then.
+// Grab sleeps until the next frame's instant and paints the world of that instant.
 //
 //rt:noalloc
 func (v *liveView) Grab(dst *camera.Frame) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// handDrive is the speed at which a motor under torque moves to its goal, in counts per second.
+// handDrive is the speed, in counts per second, at which a motor under torque moves to its goal.
 const handDrive = 3000
 
 // Hand simulates the shafts of a leader arm in a person's hand: a shaft under torque follows its
@@ -17,7 +17,7 @@ type Hand struct {
 	mu     sync.Mutex
 	shafts *motor.Ideal // guarded by mu
 	torque []bool       // guarded by mu
-	bend   int          // guarded by mu; counts by which the hand bends shafts under torque off their goals
+	bend   int          // guarded by mu; counts by which the hand pushes shafts under torque off their goals
 }
 
 // NewHand returns a Hand with n shafts at the count raw. The hand does not move.
@@ -62,7 +62,7 @@ func (h *Hand) Torque(now rt.Instant, joint int, on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.torque[joint] != on {
-		h.shafts.Sink(now, joint, 0, 0) // a shaft rests until the hand's next command
+		h.shafts.Sink(now, joint, 0, 0) // a limp shaft rests until the hand's next command
 	}
 	h.torque[joint] = on
 	h.shafts.Torque(now, joint, on)

@@ -8,7 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// catchUpTicksMax bounds how many past ticks a call of Live makes up for; Score.SkippedTicks counts the ones before.
+// catchUpTicksMax is the most past ticks that one call of Live simulates. Score.SkippedTicks counts
+// earlier ticks, which are left out.
 const catchUpTicksMax = 600 * ticksPerSecond
 
 // Live is a World on a clock. It is a servosim.Plant and offers camera.Sources. It has no thread:
@@ -29,14 +30,14 @@ type Live struct {
 	world   *World            // guarded by mu; world.q holds the joints at the last grid point
 	tick    int64             // guarded by mu; the grid point of world
 	phase   float64           // guarded by mu; the newest instant's share of the period after tick, [0, 1)
-	newest  rt.Instant        // guarded by mu
+	newest  rt.Instant        // guarded by mu; the newest instant so far
 	motion  [DOF]motion       // guarded by mu
 	skipped int64             // guarded by mu; ticks lost to catchUpTicksMax
 	goals   [DOF]goalRegister // guarded by mu
 }
 
-// motion is a joint's motion within the present tick, if it moves: a straight line towards the goal
-// that begins at q, at the phase from.
+// motion is the motion of a joint within the present tick: a straight line towards the goal. It
+// begins with the value q at the phase from.
 type motion struct {
 	q    float64
 	from float64
@@ -46,14 +47,14 @@ type motion struct {
 type goalRegister struct {
 	goal   float64 // degrees, the gripper in percent
 	torque bool
-	rest   float64 // where the joint turns to without torque
-	sink   float64 // per tick; 0: it holds its place
+	rest   float64 // value at which the joint comes to rest without torque
+	sink   float64 // motion towards rest per tick; 0: the joint holds its place
 }
 
 // Score is the arm's achievement so far.
 type Score struct {
 	Reached, Collided, Timeouts int
-	SkippedTicks                int64 // ticks that the world left out when no call came for over ten minutes
+	SkippedTicks                int64 // ticks that the world left out because no call came for over ten minutes
 }
 
 // Add adds the score of another world.

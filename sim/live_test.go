@@ -27,8 +27,8 @@ func newLive(seed uint64) (*Live, *rttest.Clock, rt.Instant) {
 	return l, clock, start
 }
 
-// Goals written on the grid move the joints as World.Step does, to the last bit, however often a
-// reader reads the joints in between.
+// Goals written on the grid move the joints exactly as World.Step does, to the last bit, however
+// often a reader reads the joints between grid points.
 func TestGoalsOnTheGridEqualWorldStep(t *testing.T) {
 	l, _, start := newLive(3)
 	want := NewWorld(3, 1)
@@ -117,7 +117,7 @@ func TestSpeedIsThatOfNow(t *testing.T) {
 	l.Goal(start, pan, at+1000)
 	l.Torque(start, pan, true)
 	now := start.Add(100 * time.Millisecond)
-	want := 10 * float64(l.Present(now, pan)-at) // 180 degrees a second
+	want := 10 * float64(l.Present(now, pan)-at) // counts in a second at 180 degrees a second
 	if v := l.Speed(now, pan); math.Abs(v-want) > 15 || v < 2000 {
 		t.Errorf("speed %v under way, want %v", v, want)
 	}

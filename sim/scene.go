@@ -33,7 +33,7 @@ var (
 	green = colour{20, 160, 60}
 )
 
-// scene has all values that a picture depends on. A caller copies a scene under a lock, and paints
+// scene has all values on which a picture depends. A caller copies a scene under a lock, and paints
 // the picture without the lock.
 type scene struct {
 	Pan, Elbow   float64 // degrees
@@ -54,7 +54,7 @@ func (s *scene) render(dst []byte, width, height int) {
 
 	e, tip := reach(s.Pan, s.Elbow)
 	base := Point{baseX, baseY}
-	shapes := [numShapes]capsule{ // in the order of painting
+	shapes := [numShapes]capsule{ // in the order in which they are painted
 		{s.Target, s.Target, targetDisc, red},
 		{s.Post, s.Post, postRadius, grey},
 		{base, e, upperWidth, blue},
@@ -82,8 +82,8 @@ type capsule struct {
 	paint colour
 }
 
-// span returns the interval in which the row at height y crosses the capsule, enlarged by margin.
-// It is one interval, because a capsule is convex; it is empty when lo > hi.
+// span returns the interval in which the row at height y crosses the capsule, enlarged by margin. A
+// capsule is convex, so there is only one interval; it is empty when lo > hi.
 //
 //rt:noalloc
 func (c *capsule) span(y, margin float64) (lo, hi float64) {
@@ -97,7 +97,7 @@ func (c *capsule) span(y, margin float64) (lo, hi float64) {
 	}
 	abx, aby := c.b.X-c.a.X, c.b.Y-c.a.Y
 	if aby == 0 {
-		return lo, hi // a horizontal capsule's sides reach no farther than its ends' discs
+		return lo, hi // the sides of a horizontal capsule reach no farther than the discs at its ends
 	}
 	k := r / math.Hypot(abx, aby)
 	for _, side := range [...]float64{k, -k} {
@@ -133,8 +133,7 @@ func (v *view) columns(c *capsule, y float64) (x0, x1 int) {
 // blendColumns is the number of pixels of a row that are blended at a time, as many as in a native row.
 const blendColumns = NativeWidth
 
-// paintRow blends the shapes into one row of background and rounds once, half to
-// even.
+// paintRow blends the shapes into one row of background. It rounds once, half to even.
 //
 //rt:noalloc
 func (v *view) paintRow(dst []byte, row int, shapes *[numShapes]capsule) {
@@ -167,8 +166,9 @@ func (v *view) paintRow(dst []byte, row int, shapes *[numShapes]capsule) {
 	}
 }
 
-// blendShape blends one shape into the pixels of one row from column col on. The shape's share of a pixel is clip((r -
-// distance)/mpp + 0.5, 0, 1), with the distance of the pixel's centre; only pixels at the rim need the square root.
+// blendShape blends one shape into the pixels of one row from column col on. The shape's share of a
+// pixel is clip((r - distance)/mpp + 0.5, 0, 1), with the distance of the pixel's centre; only
+// pixels at the rim need a square root.
 //
 //rt:noalloc
 func (v *view) blendShape(blend []colour, col int, y float64, c *capsule) {

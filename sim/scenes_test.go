@@ -54,7 +54,7 @@ func TestRenderEqualsTheTrainingPictures(t *testing.T) {
 			worst = max(worst, d, -d)
 		}
 	}
-	// A sine that differs in the last bit can change the rounding of single bytes.
+	// A sine that differs in its last bit can change the rounding of single bytes.
 	if worst > 1 || off > 20 {
 		t.Errorf("%d of %d bytes differ, the worst by %d levels; want at most 20, by 1", off, 50*len(got), worst)
 	}

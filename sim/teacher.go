@@ -8,13 +8,13 @@ import "math"
 // Source: the demonstrations that the demo policy is trained on.
 type Teacher struct {
 	side float64
-	leg  Point // the target that side was chosen for
+	leg  Point // the target for which side was chosen
 }
 
 const (
 	teacherClearance = 0.085
 	teacherSpeed     = 0.25 / ticksPerSecond // metres per tick
-	teacherBrake     = 0.12                  // share of the distance, per tick
+	teacherBrake     = 0.12                  // share of the remaining distance that the tip may move per tick
 	gripNear         = 0.15
 )
 

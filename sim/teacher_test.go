@@ -18,7 +18,8 @@ func TestTheTeacherReachesElevenTargetsIn20Seconds(t *testing.T) {
 		}
 		reached += r
 	}
-	// The teacher in numpy, which chooses at random when both sides are equal, reaches 11.05.
+	// The same teacher in numpy, which chooses at random when both sides are equal, reaches 11.05
+	// targets.
 	if mean := float64(reached) / seeds; mean < 10.5 || mean > 11.6 {
 		t.Errorf("the teacher reaches %.2f targets in 20 s, want about 11.05", mean)
 	}

@@ -31,7 +31,7 @@ func (l *Live) View() View {
 	return v
 }
 
-// Tip returns where the arm's tip is.
+// Tip returns the place of the arm's tip.
 func (v *View) Tip() Point { return TipAt(v.Q[pan], v.Q[elbow]) }
 
 // Render paints the camera's picture of the view, like World.Render.

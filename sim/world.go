@@ -25,10 +25,10 @@ const ticksPerSecond = 60
 
 // The rules of the task.
 const (
-	postRadius   = 0.050 // the tip inside this circle is a collision, and the pictures show this circle
-	targetRadius = 0.015 // the tip inside this circle is at the target
+	postRadius   = 0.050 // a tip inside this circle collides; the pictures show this circle
+	targetRadius = 0.015 // a tip inside this circle is at the target
 	dwellTicks   = 10    // ticks in a row at the target that end a leg
-	legTicksMax  = 360   // a leg that takes longer is given up
+	legTicksMax  = 360   // ticks after which a leg is given up
 )
 
 // Point is a place on the table in metres: x to the camera's right, y away from
@@ -40,14 +40,14 @@ type Outcome uint8
 
 // The ways in which a leg ends.
 const (
-	Reached  Outcome = iota + 1 // at the target, and the post was never touched
-	Collided                    // at the target, but the post was touched on the way
-	TimedOut                    // not there after 360 ticks
+	Reached  Outcome = iota + 1 // the tip is at the target and never touched the post
+	Collided                    // the tip is at the target, but touched the post on the way
+	TimedOut                    // the tip was not at the target within 360 ticks
 )
 
 // Leg is one ended attempt at one target.
 type Leg struct {
-	Side    int // +1 right, -1 left: where its target lay
+	Side    int // side of its target: +1 right, -1 left
 	Outcome Outcome
 	Ticks   int
 }
@@ -63,8 +63,8 @@ type Rules struct {
 	Lag       int     // ticks until the servos begin to follow a goal, 0 to maxLag
 }
 
-// Narrow is the harder world: beside the post it has 21 mm less room than the 35 mm that the
-// teacher keeps, and its servos are twice as fast, so that they follow a jump, and two ticks late.
+// Narrow is the harder world. Of the 35 mm that the teacher keeps from the post, 21 mm count as the
+// post. The servos are twice as fast, so they follow a jump, and they are two ticks late.
 var Narrow = Rules{Clearance: 0.021, Speed: 2, Lag: 2}
 
 // World is the arm, the post and the present target.
@@ -77,10 +77,10 @@ type World struct {
 	q      [DOF]float64
 	post   Point
 	target Point
-	side   int // the present target's
+	side   int // side of the present target
 
 	legTicks int
-	near     int  // ticks at the target, in a row
+	near     int  // number of ticks in a row at the target
 	hit      bool // the post was touched during this leg
 	ended    [TimedOut + 1]int
 	last     Leg
@@ -119,11 +119,11 @@ func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
 	w.q = poseAt(w.random.place(-direction), 0)
 	w.target = w.random.place(direction)
 	for i := range w.late {
-		w.late[i] = w.q // without a goal a servo holds its place
+		w.late[i] = w.q // until the first goal a servo holds its place
 	}
 }
 
-// Step moves the servos by one tick towards goal, DOF values, and judges.
+// Step moves the servos by one tick towards goal, which has DOF values, and judges the result.
 //
 //rt:noalloc
 func (w *World) Step(goal []float64) {
@@ -152,8 +152,8 @@ func (w *World) lagged(joint int, goal float64) float64 {
 	return due
 }
 
-// judge counts one tick and ends the leg when it is over. The post does not stop the arm; a touch
-// only makes the leg a collision.
+// judge counts one tick, and ends the leg when the tip has reached the target or the time is over.
+// The post does not stop the arm; a touch only makes the leg a collision.
 //
 //rt:noalloc
 func (w *World) judge() {
@@ -175,7 +175,7 @@ func (w *World) judge() {
 		w.endLeg(Reached)
 		w.side = -w.side
 	case w.legTicks >= legTicksMax:
-		w.endLeg(TimedOut) // same side again, so holding still earns nothing
+		w.endLeg(TimedOut) // the next target is on the same side, so holding still earns nothing
 	default:
 		return
 	}
@@ -216,7 +216,7 @@ func (w *World) Legs() (reached, collided, timeouts int) {
 	return w.ended[Reached], w.ended[Collided], w.ended[TimedOut]
 }
 
-// LastLeg returns the leg that ended last; its Outcome is zero before the first.
+// LastLeg returns the leg that ended last; its Outcome is zero before the first leg has ended.
 func (w *World) LastLeg() Leg { return w.last }
 
 // LegTicks returns how many ticks the present leg has lasted.

@@ -177,7 +177,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("demo: %v degrees after %d ticks, want %v", demoPan[i], i+1, want)
 		}
 	}
-	for i, want := range []float64{0, 0, 6, 12} { // two ticks late, twice as fast
+	for i, want := range []float64{0, 0, 6, 12} { // the servos are two ticks late and twice as fast
 		if math.Abs(narrowPan[i]-want) > 1e-9 {
 			t.Errorf("narrow: %v degrees after %d ticks, want %v", narrowPan[i], i+1, want)
 		}
@@ -207,7 +207,7 @@ func TestGap(t *testing.T) {
 		{0, 180, 2, 2 - 2*0.56},
 		{90, 90, 0.8, 0.8},
 		{0, 90, 0.8, 0.24},
-		{0, 180, 1, 0}, // side by side on one line
+		{0, 180, 1, 0}, // the arms lie side by side on one line
 	} {
 		got := Gap([DOF]float64{pan: tt.left}, [DOF]float64{pan: tt.right}, tt.apart)
 		if math.Abs(got-tt.want) > 1e-9 {

@@ -20,8 +20,8 @@ func watch(t *testing.T, cfg Config) (o Outcome, ticks []Tick) {
 	return o, ticks
 }
 
-// Waited counts the ticks before the first action from the instant at which a network without
-// faults would have answered. The latency of the script does not count as waiting.
+// Waited counts the ticks before the first action that come after the instant at which a network
+// without faults would have answered. The script's latency is part of that instant.
 func TestWaited(t *testing.T) {
 	for _, tt := range []struct {
 		text string
@@ -46,7 +46,7 @@ func TestRecoveries(t *testing.T) {
 	for _, tt := range []struct {
 		text   string
 		length time.Duration
-		closed bool // by a merge
+		closed bool // a merge has ended the loss
 	}{
 		{"faults: [{kind: drop_observation, at: 2s, for: 1s}]", time.Second, true},
 		{"faults: [{kind: drop_observation, at: 2s}]", time.Hour, false},
@@ -79,7 +79,7 @@ func TestRecoveries(t *testing.T) {
 // As soon as the session with a restarted server is open, the edge sends a request, however many
 // actions are left.
 func TestReconnect(t *testing.T) {
-	next := func(ticks []Tick, from int) int { // tick of the first request from there on
+	next := func(ticks []Tick, from int) int { // tick of the first request at or after from
 		for i := from; i < len(ticks); i++ {
 			if ticks[i].Requested {
 				return i

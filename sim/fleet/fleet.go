@@ -65,25 +65,25 @@ type Config struct {
 	MaxAge   int // ticks; default defaultMaxAge
 
 	Stages smoothing.Config // smoothing after the schedule, with one tick per action; default: none
-	// limits goals after the stages; default: no gate, since the world's servos have their own
+	// limits the goals after the stages; default: no gate, since the world's servos have their own
 	// limits
 	Gate *follow.Gate
 
 	// Without faults an answer takes twice Network and once Compute. When both are 0, it takes
 	// Delay: the number of ticks from capture to merge; default 1.
-	Network time.Duration // one way
-	Compute time.Duration // time for one answer
+	Network time.Duration // time of one way
+	Compute time.Duration // time of one inference
 	Delay   int
 
 	Faults    *netfault.Script // default: no faults
 	Reconnect time.Duration    // default defaultReconnect
 
 	Rules   sim.Rules // default the demo world
-	Beside  int       // bytes of an observation's further pictures, which the policy does not get
+	Beside  int       // bytes of further pictures in an observation, which the policy does not get
 	Quality int       // JPEG quality of the pictures, 1 to 100; 0: raw
 	Counts  bool      // state and goals have the resolution of 4096-step encoders
 
-	Trace func(*Tick) // called on every tick; its arguments are lent
+	Trace func(*Tick) // called on every tick; its argument is lent
 }
 
 func (c *Config) check() error {

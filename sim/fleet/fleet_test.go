@@ -38,14 +38,14 @@ func bundle(tb testing.TB, name string) *Exported {
 // delays are the delays of the published table, in ticks.
 var delays = []int{3, 8, 16}
 
-// With every delay nearly every leg reaches its target, 8 legs end in 20 seconds, no tick starves,
+// At every delay, nearly all legs reach their targets, 8 legs end in 20 seconds, no tick starves,
 // and no action is older than the bound that edge-rt prints.
 func TestClosedLoop(t *testing.T) {
 	p := demo(t)
 	for _, delay := range delays {
 		r := mustRun(t, Config{Policy: p, Seeds: 3, Ticks: 600, Delay: delay})
 		t.Log(r.String())
-		checkLoop(t, r, p, 0.97, 7.5) // 50 legs: one miss is allowed
+		checkLoop(t, r, p, 0.97, 7.5) // of 50 legs, one may fail
 	}
 }
 
@@ -60,8 +60,9 @@ func TestClosedLoopWithoutASampler(t *testing.T) {
 	}
 }
 
-// A prefix sent as spans gives the same chunks as a prefix sent as rows, as long as the server still has the
-// chunks that the spans name. After the server's restart Missed counts the requests whose chunks it lacks.
+// A prefix sent as spans gives the same chunks as a prefix sent as rows, as long as the server
+// still has the chunks that the spans name. After a restart of the server, Missed counts the
+// requests whose chunks the server lacks.
 func TestSpansAreTheRowsTheyName(t *testing.T) {
 	p := demo(t)
 	run := func(prefix, faults string) (Result, int) {
@@ -176,7 +177,8 @@ func TestHoldingStillScoresNothing(t *testing.T) {
 	}
 }
 
-// counter is a policy that answers with the number of the request in every row, and records the observations.
+// counter is a policy that records the observations. Each value of an answer is the number of its
+// request.
 type counter struct {
 	still
 	rows [stillHorizon * sim.DOF]float32
@@ -223,7 +225,8 @@ func TestLostAnswersStarveAndRecover(t *testing.T) {
 		Faults: script(t, "faults: [{kind: drop_chunk}]"),
 		Ticks:  210,
 	})
-	if r.Actions != 0 || r.Starved != 0 || r.Requests != 2*10 { // one request in every s_min + epsilon + 1 = 22 ticks
+	// one request in every s_min + epsilon + 1 = 22 ticks
+	if r.Actions != 0 || r.Starved != 0 || r.Requests != 2*10 {
 		t.Errorf("without answers: %d actions, %d starved, %d requests, want 0, 0, 20", r.Actions, r.Starved,
 			r.Requests)
 	}
@@ -317,8 +320,8 @@ func TestFaultsInTheLoop(t *testing.T) {
 	}
 }
 
-// The edge repeats a lost request within its latency estimate and two ticks. Ticks do not count on
-// which an answer that a spike had held back has filled the schedule.
+// The edge repeats a lost request within its latency estimate and two ticks. Ticks do not count
+// while the schedule is full because an answer came that a spike had held back.
 func TestLostRequestsAreRepeatedInTime(t *testing.T) {
 	for _, text := range []string{
 		"faults: [{kind: drop_chunk, share: 0.2}, {kind: drop_observation, share: 0.2}]",
@@ -354,7 +357,7 @@ func TestSeams(t *testing.T) {
 		seam bool
 	}{
 		{at(0, 0), 1, 0, false}, {at(1, 0), 1, 1, false}, {at(2, 0), 1, 0, false},
-		{at(3, 0), 2, 0, true}, // continues as before
+		{at(3, 0), 2, 0, true}, // the loop continues as before
 		{at(9, 0), 3, 5, true}, {at(15, 1), 3, 1, false},
 	} {
 		jump, seam := s.step(step.goal, step.seq)

@@ -13,11 +13,11 @@ type request struct {
 	obs      Observation
 	bytes    int // size of the message in its present form
 	answer   Answer
-	sent     time.Duration // when it left the robot
-	arrived  time.Duration // when it reached the server, which may still be busy
+	sent     time.Duration // when the message left the robot
+	arrived  time.Duration // when it reached the server, which may still have been busy
 	served   time.Duration // when the server began with it
 	answered time.Duration // when the answer left the server
-	at       time.Duration // when its present way ends
+	at       time.Duration // when the message will have arrived at its present destination
 }
 
 // network simulates the network in both directions and the server, which has one worker and a
@@ -28,21 +28,21 @@ type network struct {
 	loss func(key int64, at time.Duration)
 
 	up, down     netfault.Line[*request]
-	upAt, downAt time.Duration // a stream delivers in order
+	upAt, downAt time.Duration // end of the last message in each direction, since a stream delivers in order
 	inbound      []*request    // under way to the server
 	outbound     []*request    // under way to the robot
 	waiting      *request      // in the server's mailbox
 	serving      *request
-	done         time.Duration // when serving is answered
+	done         time.Duration // when the answer to serving will leave
 	began        time.Duration // when the newest inference began
-	newest       int64         // newest key in the mailbox so far
-	read         int64         // newest key in the robot's inbox so far
+	newest       int64         // newest key that has been in the mailbox
+	read         int64         // newest key that the robot has read
 	away         bool
-	openAgain    time.Duration // when the session is open after a restart
+	openAgain    time.Duration // when the session will be open after a restart
 	reopened     bool
 	inferences   int
 	superseded   int
-	upSize       int // bytes that have left the robot
+	upSize       int // bytes that have left the robot so far
 	downSize     int
 	scratch      []*request
 	messages     messages
@@ -61,7 +61,7 @@ func newNetwork(cfg *Config, plan *netfault.Plan, loss func(int64, time.Duration
 // new session. When the server restarts, open calls forget.
 func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 	away := n.plan.ServerDown(now)
-	if away && !n.away { // killed: its queue is lost
+	if away && !n.away { // the server was killed, and its queue is lost
 		for _, f := range n.inbound {
 			n.loss(f.key, now)
 		}
@@ -100,7 +100,8 @@ func (n *network) send(now time.Duration, f *request) {
 	}
 }
 
-// pass applies an effect to a message and returns the messages that arrive, for example two for a duplicated message.
+// pass applies an effect to a message and returns the messages that arrive: for example, two for a
+// duplicated message.
 func (n *network) pass(line *netfault.Line[*request], effect netfault.Effect, f *request, at time.Duration) []*request {
 	effect = line.Next(effect)
 	var held *request
@@ -147,7 +148,7 @@ func (n *network) advance(now time.Duration, p Policy) error {
 }
 
 // deposit puts an observation into the server's mailbox, or begins its inference when the worker is
-// idle. It drops an observation that is not newer than all before.
+// idle. It drops an observation that is not newer than all earlier ones.
 func (n *network) deposit(f *request, p Policy) error {
 	if f.key <= n.newest {
 		return nil
@@ -163,8 +164,8 @@ func (n *network) deposit(f *request, p Policy) error {
 	return nil
 }
 
-// begin starts an inference. The policy computes the chunk now; it leaves the server after the
-// stops of due spikes and the simulated time of the inference.
+// begin starts an inference. The policy computes the chunk at once. The chunk leaves the server
+// after the stops of the due spikes and the simulated time of the inference.
 func (n *network) begin(f *request, at time.Duration, p Policy) error {
 	stop := n.plan.Spikes(n.began, at)
 	n.began = at

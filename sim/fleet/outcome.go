@@ -35,26 +35,28 @@ type Outcome struct {
 	Right, Left Side // by the side of the target
 
 	Actions     int // ticks with an action
-	Starved     int // ticks without one, after the first
-	Waited      int // ticks before the first action, without the time of an answer without faults
+	Starved     int // ticks without an action, after the first action
+	Waited      int // ticks before the first action, minus the time of an answer without faults
 	Requests    int
 	Inferences  int // requests that the server computed
 	Superseded  int // requests that a newer one replaced in the server's mailbox
-	Lost        int // requests that were lost, or whose answer was
-	UpBytes     int // observations
-	DownBytes   int // chunks
+	Lost        int // requests that were lost or whose answer was lost
+	UpBytes     int // bytes of all observations
+	DownBytes   int // bytes of all chunks
 	Outcomes    map[chunk.Outcome]int
-	MaxEstimate int // longest latency estimate in steps
+	MaxEstimate int // longest latency estimate, in steps
 	Switches    int // plans that pass the post on another side than the plan before
 
-	Idles      []int           // length in ticks of each time without an action, after the first action
-	LegTicks   []int           // ticks of each leg that was reached
-	Jumps      []float64       // degrees between the next live row and the row that replaced it at a merge
-	Seams      []float64       // degrees of a chunk's first action from the line through the last two goals
+	Idles    []int     // for each time without an action after the first action: its length in ticks
+	LegTicks []int     // ticks of each leg that was reached
+	Jumps    []float64 // for each merge: degrees between the next live row and the row that replaced it
+	// for each chunk: degrees between its first action and the line through the last two goals
+	Seams      []float64
 	Recoveries []time.Duration // times from the first lost message to the next merge
-	Again      []int           // ticks from a lost request to the next request, minus the lost one's estimate
-	// the same without ticks on which no request was due, because an older answer had left enough
-	// actions
+	// for each lost request: ticks until the next request, minus the lost request's estimate
+	Again []int
+	// The same without the ticks on which no request was due, because an older answer had left
+	// enough actions.
 	AgainDue []int
 
 	ages [agesMax + 1]int
@@ -78,7 +80,7 @@ func (r *Outcome) leg(l sim.Leg) {
 
 func (r *Outcome) age(ticks int) { r.ages[min(max(ticks, 0), agesMax)]++ }
 
-// Both returns the sum of the sides.
+// Both returns the sum of the two sides.
 func (r *Outcome) Both() Side {
 	return Side{
 		Reached:  r.Right.Reached + r.Left.Reached,
@@ -87,7 +89,7 @@ func (r *Outcome) Both() Side {
 	}
 }
 
-// Success returns the success on both sides together.
+// Success returns the success of both sides together.
 func (r *Outcome) Success() float64 { return r.Both().success() }
 
 // Age returns the q-quantile of the ages of executed actions, in ticks.
@@ -101,7 +103,7 @@ func (r *Outcome) Age(q float64) int {
 	return 0
 }
 
-// Quantile returns the nearest-rank q-quantile, zero without values.
+// Quantile returns the nearest-rank q-quantile; zero when there are no values.
 func Quantile[T int | float64 | time.Duration](values []T, q float64) T {
 	if len(values) == 0 {
 		return 0

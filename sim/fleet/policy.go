@@ -8,17 +8,17 @@ import (
 
 // Observation is the content of a request.
 type Observation struct {
-	Seed      uint64 // noise stream and number of the request
+	Seed      uint64 // seed of the noise; it also numbers the request
 	Direction int
 	Seq       uint64
 	State     [sim.DOF]float32
 	Picture   []byte    // RGB, of the policy's size
 	Prefix    []float32 // live rows in robot units, [Rows*DOF], from the step after the capture
-	Model     []float32 // the same in the policy's units, only for the first rows that have them
+	Model     []float32 // the same rows in the policy's units, as far as they have these
 	Rows      int
-	Spans     []chunk.Span // instead of the rows
+	Spans     []chunk.Span // names of the rows in earlier chunks, in place of the rows
 	Delay     int          // number of rows that will have run when the answer comes
-	PrefixEnd int          // first row that is free
+	PrefixEnd int          // first row that does not condition the answer
 }
 
 // Answer is a chunk: Robot, [Horizon*DOF] in robot units, and Model, the same in the policy's
@@ -71,7 +71,7 @@ func (e *Exported) Picture() (width, height int) {
 	return sim.NativeWidth, sim.NativeHeight
 }
 
-// PrefixEnd returns the bundle's.
+// PrefixEnd returns the bundle's prefix_end.
 func (e *Exported) PrefixEnd() int { return e.Model.Bundle().PrefixEnd }
 
 // Answer runs the model, conditioned as the bundle demands.
@@ -93,8 +93,8 @@ func (e *Exported) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: m.ChunkRobot(0), Model: m.ChunkModel(0)}, nil
 }
 
-// prefix fills in the rows that condition the answer, and returns their number. As in the server,
-// it returns 0 when one span's rows are forgotten.
+// prefix fills in the rows that condition the answer, and returns their number. Like the server, it
+// returns 0 when the chunk of one span was forgotten.
 func (e *Exported) prefix(o *Observation) (rows int) {
 	dst := e.Model.Prefix(0)
 	if len(o.Spans) == 0 {
@@ -111,5 +111,5 @@ func (e *Exported) prefix(o *Observation) (rows int) {
 	return rows
 }
 
-// Forget drops all earlier chunks, which the spans of a request name.
+// Forget drops all earlier chunks, whose rows the spans of a request name.
 func (e *Exported) Forget() { e.past.Clear() }

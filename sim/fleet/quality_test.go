@@ -25,7 +25,8 @@ func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
 	return results
 }
 
-// Pictures as JPEG of the default quality do not make the demo policy worse, and at quality 60 hardly.
+// JPEG pictures of the default quality do not make the demo policy worse. At quality 60 it becomes
+// only slightly worse.
 func TestPicturesAsJPEG(t *testing.T) {
 	results := comparePictures(t, 2, 600)
 	for _, q := range qualities {
@@ -59,7 +60,7 @@ func TestPicturesAsJPEGFull(t *testing.T) {
 	}
 }
 
-// seeing does not move and keeps its pictures.
+// seeing is a policy that never moves the arm and keeps its pictures.
 type seeing struct {
 	still
 	width, height int

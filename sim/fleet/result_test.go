@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// Result is the sum of all worlds of a Run.
+// Result is the sum of the outcomes of all worlds of a Run.
 type Result struct {
 	Outcome
 	Ticks int // ticks in each episode
@@ -91,7 +91,7 @@ func (r *Outcome) LegSeconds(q float64) float64 { return float64(Quantile(r.LegT
 // Jump returns the q-quantile of the jumps of pan or elbow at merges, in degrees.
 func (r *Outcome) Jump(q float64) float64 { return Quantile(r.Jumps, q) }
 
-// String is one line of a report.
+// String returns one line of a report.
 func (r *Result) String() string {
 	b := r.Both()
 	return fmt.Sprintf("delay %d: success/leg %.4f (right %.4f left %.4f) of %d legs, collided %d, timeouts %d | "+
@@ -119,10 +119,10 @@ func (*still) DOF() int { return sim.DOF }
 // Picture returns the simulator's own size.
 func (*still) Picture() (width, height int) { return sim.NativeWidth, sim.NativeHeight }
 
-// PrefixEnd returns 0, no limit.
+// PrefixEnd returns 0, which means no limit.
 func (*still) PrefixEnd() int { return 0 }
 
-// Answer repeats the state.
+// Answer returns a chunk in which every row is the state.
 func (s *still) Answer(o *Observation) (Answer, error) {
 	for i := range stillHorizon {
 		copy(s.chunk[i*sim.DOF:], o.State[:])

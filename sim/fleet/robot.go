@@ -21,20 +21,20 @@ type Robot struct {
 	cfg           Config
 	enc           *jpeg.Encoder // nil: raw pictures
 	dec           *jpeg.Decoder
-	width, height int // of the pictures, in pixels
+	width, height int // size of the pictures, in pixels
 	file          []byte
 	sizes         messages
 	ask           chunk.Ask
-	next          [sim.DOF]float32 // the action before a merge
+	next          [sim.DOF]float32 // the schedule's next action before a merge
 
-	// Fresh in every world.
+	// New in every world.
 	world     sim.World
 	core      follow.Core
 	net       network
 	seed      uint64
 	direction int
 	state     [sim.DOF]float32
-	wanted    [sim.DOF]float32 // after stages and gate
+	wanted    [sim.DOF]float32 // goal after stages and gate
 	goal      [sim.DOF]float64 // the goal sent to the servos
 	ran       bool             // the last tick ran an action
 	out       Outcome
@@ -134,7 +134,7 @@ func (r *Robot) newCore() error {
 }
 
 // tick runs one period, in the order of the edge's tick. It reads the state at the beginning of the
-// period; then the servos move towards the goal until the next tick.
+// period; then the servos move towards the goal for one period.
 func (r *Robot) tick(tick int) error {
 	now := time.Duration(tick) * Period
 	at := rt.Instant(now)
@@ -156,7 +156,7 @@ func (r *Robot) tick(tick int) error {
 	if f := r.net.receive(now); f != nil {
 		r.merge(now, f)
 	}
-	view := r.core.Schedule.View() // before the request
+	view := r.core.Schedule.View() // the view before the request
 	r.row.Estimate = view.Estimate
 	r.losses.tick(tick, view, r.cfg.Schedule.Horizon)
 	if r.core.Ask(at, open, r.state[:], r.wanted[:], &r.ask) {
@@ -185,7 +185,7 @@ func (r *Robot) observe() {
 	}
 }
 
-// act runs the due action. When none is due, the last goal stays.
+// act runs the due action. When no action is due, the goal stays as it was.
 func (r *Robot) act(now rt.Instant) {
 	action := r.core.Next(now)
 	switch {
@@ -212,7 +212,7 @@ func (r *Robot) act(now rt.Instant) {
 		r.out.Idles[len(r.out.Idles)-1]++
 		r.row.Starved = true
 		r.seams.hold(r.goal)
-	// an answer that is merged on one tick runs on the next tick
+	// An answer that is merged on one tick runs on the next tick.
 	case time.Duration(now) > 2*r.cfg.Network+r.cfg.Compute+r.net.plan.Latency()+2*Period:
 		r.out.Waited++
 		r.row.Starved = true
@@ -279,8 +279,8 @@ func (r *Robot) sendRequest(tick int, now time.Duration) error {
 	return nil
 }
 
-// encoder rounds a joint's value to the resolution of a 4096-step encoder, whose steps are 360
-// degrees for an arm's joint; the gripper's 100 percent are about half a turn.
+// encoder rounds a joint's value to the resolution of a 4096-step encoder. An arm's joint turns 360
+// degrees in these steps; the gripper's 100 percent are about half a turn.
 func encoder(joint int, v float64) float64 {
 	if joint == sim.DOF-1 {
 		return math.RoundToEven(v*20) / 20

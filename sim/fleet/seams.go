@@ -16,15 +16,16 @@ const (
 
 // seams finds the goals at which the motion changes from one chunk to the next.
 type seams struct {
-	seq   uint64 // request whose action ran last
+	seq   uint64 // number of the request whose action ran last
 	last  [2]float64
-	speed [2]float64 // per tick
-	ran   int        // number of actions
-	way   int        // side on which this leg's newest plan passes the post; 0: no plan yet
+	speed [2]float64 // change of the goal per tick
+	ran   int        // number of actions so far
+	way   int        // side on which the newest plan of this leg passes the post; 0: no plan yet
 }
 
-// step takes an executed goal and reports whether it is the first one of another chunk. jump is its distance from where
-// the last two goals lead, continued in a straight line: the larger of pan's and elbow's, in degrees.
+// step takes an executed goal. seam reports whether it is the first goal of another chunk. jump is
+// its distance from the straight line through the last two goals, continued by one tick. It is the
+// larger of pan's and elbow's distance, in degrees.
 func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
 	now := [2]float64{goal[pan], goal[elbow]}
 	seam = s.ran >= 2 && seq != s.seq
@@ -40,13 +41,13 @@ func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool
 	return jump, seam
 }
 
-// hold notes a tick without an action, on which the goal does not move.
+// hold records a tick without an action, on which the goal does not move.
 func (s *seams) hold(goal [sim.DOF]float64) {
 	s.last, s.speed = [2]float64{goal[pan], goal[elbow]}, [2]float64{}
 }
 
-// turn returns 1 when a new plan passes the post on another side than the leg's plan before, which
-// is a mode switch, otherwise 0.
+// turn returns 1 for a mode switch: the new plan passes the post on another side than the leg's
+// plan before. Otherwise it returns 0.
 func (s *seams) turn(rows []float32, post sim.Point) int {
 	way := wayOf(rows, post)
 	switched := way != 0 && s.way != 0 && way != s.way
@@ -70,7 +71,7 @@ type Replay struct {
 // Add adds an action that ran at the time at, when its observation had the given age. seq is the
 // number of its request.
 func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
-	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm was at rest meanwhile
+	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm was at rest between the two actions
 		f.seams.hold(f.goal)
 	}
 	if jump, seam := f.seams.step(action, seq); seam {
@@ -80,8 +81,8 @@ func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64)
 	f.at, f.goal = at, action
 }
 
-// wayOf returns +1 when the tip passes the post on the far side, -1 when it passes on the near
-// side, and 0 when the rows do not pass the post.
+// wayOf returns +1 when the tip passes the post on the far side and -1 when it passes on the near
+// side. It returns 0 when the tip does not pass the post in these rows.
 func wayOf(rows []float32, post sim.Point) int {
 	var before sim.Point
 	for i := 0; i+sim.DOF <= len(rows); i += sim.DOF {
@@ -99,7 +100,7 @@ func wayOf(rows []float32, post sim.Point) int {
 
 // losses measures the times from a lost message to the next merge, and from a lost request to the next request.
 type losses struct {
-	since    time.Duration // when the first message was lost since the last merge; -1: none was lost
+	since    time.Duration // time of the first lost message since the last merge; -1: no message was lost
 	requests []sentRequest
 }
 
@@ -107,8 +108,8 @@ type sentRequest struct {
 	key            int64
 	tick, estimate int
 	lost           bool
-	// ticks between its estimate and the next request on which enough actions were left, so that no
-	// request was due
+	// Ticks, after its estimate and before the next request, on which enough actions were left, so
+	// that no request was due.
 	full int
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// slowRobot is a robot with the edge's own tick, and with its mailbox at the server.
+// slowRobot is a robot with the edge's own tick and with its mailbox at the server.
 type slowRobot struct {
 	core follow.Core
 	ask  chunk.Ask
@@ -25,8 +25,8 @@ type slowRobot struct {
 	outcomes                map[string]int
 }
 
-// slow plays robots of 30 Hz with chunks of 50 against one server that takes the time took for each
-// inference, in virtual time, and returns the robots with the number of inferences.
+// slow simulates robots of 30 Hz with chunks of 50 rows, in virtual time. They share one server
+// that takes the time took for each inference. It returns the robots and the number of inferences.
 func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.Duration) (list []*slowRobot,
 	inferences int) {
 	t.Helper()
@@ -42,7 +42,7 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 	}
 	scheduler, period := queue.Runway{}, time.Second/fps
 	var hand *queue.Request
-	var at int // index of its robot
+	var at int // index of the robot that is served
 	var ends rt.Instant
 	for now := rt.Instant(time.Second); now < rt.Instant(time.Second).Add(length); now = now.Add(period) {
 		for _, r := range list {
@@ -136,7 +136,7 @@ func TestSlowPoliciesMoveArms(t *testing.T) {
 		}
 		t.Logf("%s: %d inferences, %d joined, %d actions", tt.name, inferences, joined, actions)
 		least := inferences
-		if tt.schedule == "append" { // it accepts the first answer, and drops those to repeated requests
+		if tt.schedule == "append" { // append accepts the first answer and drops the answers to repeated requests
 			least = inferences * 2 / 3
 		}
 		if inferences < int(time.Minute/tt.took) || joined < least {

@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// Tick holds the events of one tick, for tables and plots. Times count from the start of the world.
-// A time is 0 when its event did not happen.
+// Tick holds the events of one tick, for tables and plots. Times count from the start of the world;
+// 0 means that the event did not happen.
 type Tick struct {
 	Seed      uint64
 	Direction int
@@ -16,7 +16,7 @@ type Tick struct {
 
 	Step     int64 // action step that ran last; -1 before the first action
 	Size     int   // actions left at the tick's end
-	Estimate int   // estimated round trip in ticks
+	Estimate int   // estimated round trip, in ticks
 	Cooldown int   // ticks until a request may leave
 	Seq      uint64
 
@@ -25,9 +25,9 @@ type Tick struct {
 	Received  bool // an answer was merged
 	Outcome   chunk.Outcome
 
-	// For a received answer.
-	Measured                             time.Duration // capture to merge
-	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn: when the observation arrived, before it waited
+	// Only for a received answer.
+	Measured                             time.Duration // from capture to merge
+	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn is the observation's arrival, before its wait
 	Overlap                              int
 	MeanL2, MaxL2                        float64
 

@@ -6,7 +6,7 @@ import "github.com/edge-rt/edge-rt/rt"
 // readings: it drives the shaft until the reading equals the goal. The zero value is no fault.
 type EncoderFault struct {
 	Offset int     // counts, added to the true position
-	Drift  float64 // counts per second, added
+	Drift  float64 // counts per second, added to the reading as time passes
 	Stuck  bool    // the reading stays as it was when the fault began
 	Silent bool    // no error bit reports the fault
 }
@@ -15,7 +15,7 @@ type EncoderFault struct {
 type Encoder struct {
 	fault EncoderFault
 	since rt.Instant
-	stuck int // reading at since
+	stuck int // the constant reading of a stuck encoder
 }
 
 // Fail begins a fault, or ends it when f is the zero value. place is the shaft's present position.
@@ -48,8 +48,9 @@ func (e *Encoder) Read(place int, now rt.Instant) int {
 	return place + e.fault.Offset + Round(e.fault.Drift*now.Sub(e.since).Seconds())
 }
 
-// Target returns the position to which a control loop drives a shaft, now at place, so that the encoder reads
-// goal. A stuck encoder never reads another goal, so the shaft runs to the end of its counts.
+// Target returns the position to which the control loop drives a shaft, now at place, until the
+// encoder reads goal. With a stuck encoder the reading never becomes the goal, so the shaft runs to
+// the end of its counts.
 //
 //rt:noalloc
 func (e *Encoder) Target(goal, place, counts int, now rt.Instant) int {

@@ -12,7 +12,7 @@ type Load struct {
 	Gravity float64 // N m when the link is level
 	Level   int     // encoder count of the level position; gravity pulls towards lower counts
 	Inertia float64 // kg m2, added to the motor's own
-	// The joint's stops, in counts; both 0: no stops.
+	// The joint's stops, in counts. Both 0: the joint has no stops.
 	StopMin, StopMax int
 	Backlash         int // counts of play, visible to the encoder
 }
@@ -27,13 +27,13 @@ const (
 	Current
 )
 
-// Loop is the control loop of a servo's firmware: its gains and limits, and its goals in the modes
-// other than Position.
+// Loop is the control loop of a servo's firmware: its gains, its limits, and its goals in all modes
+// except Position.
 type Loop struct {
 	Mode      Mode
 	Gain      float64 // P: duty per count of error
 	Sum       float64 // I: duty per count of error and step
-	SumMax    float64 // limit of the duty of the I gain; 0: no limit
+	SumMax    float64 // limit of the duty that the I gain adds; 0: no limit
 	Brake     float64 // D: duty per count of the error's change in a step
 	DutyMax   float64
 	AmpsMax   float64
@@ -43,13 +43,14 @@ type Loop struct {
 	StartDuty float64 // duty below which the motor gets no power
 
 	SpeedGoal float64 // counts/s, in mode Velocity
-	DutyGoal  float64 // in mode PWM
-	AmpsGoal  float64 // in mode Current
-	Damped    bool    // without torque the windings are shorted, which brakes
+	DutyGoal  float64 // duty, in mode PWM
+	AmpsGoal  float64 // amperes, in mode Current
+	Damped    bool    // without torque, the windings are shorted, which brakes the shaft
 }
 
-// Fitted is a chain of DC motors whose constants were fitted to measurements, each with a control loop, friction and a
-// load. Every call integrates the motion of its motor, at 1 kHz, up to the instant of the call.
+// Fitted is a chain of DC motors whose constants were fitted to measurements, each with a control
+// loop, friction and a load. Every call for a motor integrates the motor's motion, at 1 kHz, up to
+// the instant of the call.
 //
 // Source: Rhoban/bam.
 type Fitted struct{ joints []fittedJoint }
@@ -62,23 +63,23 @@ type fittedJoint struct {
 
 	place, speed float64 // counts, counts/s
 	lo, hi       float64 // positions of obstacles; infinite without one
-	seen         float64 // position that the encoder sees, after the play
+	seen         float64 // position that the encoder reads, after the backlash
 	goal         float64
 	target, pace float64 // of the trajectory
 	torque       bool
-	summed       float64 // duty of the I gain
+	summed       float64 // duty that the I gain has added up
 	off          float64 // error of the step before
-	extra        float64 // N m that a script adds
+	extra        float64 // torque in N m that a script adds
 	duty, amps   float64
 	wish         float64 // duty without its limit
 }
 
 const (
 	fittedStep = time.Millisecond
-	catchUpMax = 2000 // most steps that one call integrates; nothing moves in the time before
+	catchUpMax = 2000 // most steps that one call integrates; before them the motor does not move
 	dutyMax    = 0.97
 	stuckBelow = 1e-3 // rad/s below which friction may hold the shaft
-	speedGain  = 4.0  // mode Velocity: duty per unit of relative error
+	speedGain  = 4.0  // in mode Velocity: duty per unit of relative error
 )
 
 // NewFitted returns motors whose shafts are in the middle of their range.
@@ -187,7 +188,7 @@ func (j *fittedJoint) step(dt float64) {
 	if math.Abs(w) < stuckBelow && math.Abs(push) <= m.Coulomb {
 		j.speed = 0
 	} else {
-		// Friction opposes the motion; friction alone cannot reverse it.
+		// Friction acts against the motion. It can stop the shaft, but not reverse its motion.
 		inertia := m.Inertia + j.Load.Inertia
 		direction := w
 		if math.Abs(w) < stuckBelow {

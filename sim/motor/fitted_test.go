@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// When the torque is switched off, the sum of the I gain is cleared.
+// Switching the torque off clears the sum of the I gain.
 func TestTorqueOffForgetsTheSum(t *testing.T) {
 	f := NewFitted([]Joint{{
 		Motor:  Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5},

@@ -7,18 +7,20 @@ import (
 )
 
 const (
-	ambient   = 30.0  // deg C
-	heatTime  = 540.0 // s, time constant of the housing
-	heatStall = 89.6  // final deg C above ambient, at full duty without motion: half the duty for ten minutes gives 15
+	ambient  = 30.0  // temperature of the room in deg C
+	heatTime = 540.0 // s, time constant of the housing
+	// deg C above ambient in the long run, at full duty without motion: at half the duty, ten
+	// minutes give 15
+	heatStall = 89.6
 	railOhm   = 0.15
-	sagMax    = 5.0 // V, largest drop of the rail
+	sagMax    = 5.0 // largest voltage drop of the rail
 )
 
 // Heat is the temperature of a motor's housing.
 type Heat struct {
 	Celsius float64
 	at      rt.Instant
-	source  float64 // degrees from another source
+	source  float64 // degrees that another source adds
 }
 
 // NewHeat returns the temperature of a motor that was off for a long time.

@@ -21,7 +21,7 @@ type idealShaft struct {
 	speed       float64 // counts per second
 	since       rt.Instant
 	torque      bool
-	rest, sink  float64 // counts, counts per second
+	rest, sink  float64 // count at which the shaft comes to rest, and counts per second towards it, without torque
 }
 
 // NewIdeal returns shafts in the middle of their range.
@@ -93,7 +93,7 @@ func (s *idealShaft) advance(now rt.Instant) {
 	s.since = max(s.since, now)
 }
 
-// Round returns the nearest count.
+// Round returns the count nearest to v.
 //
 //rt:noalloc
 func Round(v float64) int { return int(math.Floor(v + 0.5)) }

@@ -11,9 +11,11 @@ import (
 type Obstacle struct {
 	On      bool
 	Lo, Hi  int
-	Object  bool       // an object that the shaft holds: it falls when the shaft stops pressing
-	Gripped bool       // the shaft has pressed on the object
-	slack   rt.Instant // start of the time without pressure on a gripped object; 0: none
+	Object  bool // an object that the shaft holds: it falls when the shaft stops pressing
+	Gripped bool // the shaft has pressed on the object
+	// start of the time without pressure on a gripped object; 0: the object is pressed or not
+	// gripped
+	slack rt.Instant
 }
 
 // ObstacleAt returns an obstacle at the count at for a shaft whose position is place. When at

@@ -37,7 +37,8 @@ func TestSimulatorsGolden(t *testing.T) {
 		"reorder_pairs_in_window": ReorderChunk, "reorder_held_dropped_when_window_closes": ReorderChunk,
 		"reorder_even":                  ReorderChunk,
 		"spike_fires_once_one_per_call": Spike, "spike_at_zero_first_inference": Spike,
-		// the DRTC program's server sleeps until the end of the window; here no message passes until then
+		// the server of the DRTC program sleeps until the end of the window; here no message passes
+		// until then
 		"disconnect_sleeps_to_window_end": Blackout,
 	}
 	for _, c := range all.Cases {
@@ -77,8 +78,8 @@ func TestSimulatorsGolden(t *testing.T) {
 		case Spike:
 			var want []float64
 			rttest.Do(t, json.Unmarshal(c.Result, &want))
-			// When two spikes have one instant, the DRTC program applies the second spike on its
-			// next call; here the server stops for both at once.
+			// When two spikes begin at the same instant, the DRTC program applies the second one on
+			// its next call. Here the server stops for both at once.
 			if got := sum(delays); got != sum(want) || slices.Index(delays, 0) != slices.Index(want, 0) {
 				t.Errorf("%s: the server stops for %v, want %v in all", c.Name, delays, want)
 			}

@@ -12,7 +12,7 @@ type Line[T any] struct {
 	count   int           // messages since the last one lost to Effect.Nth
 }
 
-// Next counts a message and returns its effect, which is lost for every nth message if f.Nth is
+// Next counts a message and returns its effect: f, and lost for every nth message when f.Nth is
 // set. The caller calls it once for each message, before Pass.
 func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {
@@ -34,7 +34,7 @@ func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 		held := l.held
 		l.Drop()
 		out = append(out, m)
-		if !f.Reorders { // the fault is over: the held message is lost
+		if !f.Reorders { // the fault has ended, so the held message is lost
 			return out, 1
 		}
 		return append(out, held), 0

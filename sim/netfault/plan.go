@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Plan is a script with a seed. It determines the effect on a message at an instant. All its
-// methods are pure. Instants count from the start of the episode.
+// Plan is a script with a seed. It determines the effect on a message at any instant. Its methods
+// are pure functions. Instants count from the start of the episode.
 type Plan struct {
 	faults  []Fault
 	compute []Point
@@ -28,7 +28,7 @@ func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 // Effect is the plan's effect on one message.
 type Effect struct {
 	Lost       bool
-	Nth        int // every nth message of the direction is lost, see Line.Next; 0: none
+	Nth        int // every nth message of the direction is lost, see Line.Next; 0: no such loss
 	Duplicated bool
 	Held       bool          // held until the direction's next message has passed
 	Reorders   bool          // a message that is held now may pass after this message
@@ -41,8 +41,9 @@ func (p *Plan) Observation(at time.Duration) Effect {
 	return p.effect(at, DropObservation, DuplicateObservation, ReorderObservation, 0)
 }
 
-// Chunk returns the effect on a chunk that reaches the robot at this instant. Only Delay and Rate depend on
-// another instant: the caller takes them from the effect at the instant at which the chunk leaves the server.
+// Chunk returns the effect on a chunk that reaches the robot at this instant. Delay and Rate are
+// exceptions: the caller takes them from the effect at the instant at which the chunk leaves the
+// server.
 func (p *Plan) Chunk(at time.Duration) Effect {
 	return p.effect(at, DropChunk, DuplicateChunk, ReorderChunk, 1)
 }
@@ -89,12 +90,13 @@ func (p *Plan) effect(at time.Duration, drop, double, reorder Kind, direction ui
 	return f
 }
 
-// place converts an instant of the episode to an instant of a trace's points.
+// place converts an instant of the episode to an instant of the fault's trace.
 func (p *Plan) place(fault int, at time.Duration) time.Duration {
 	f := &p.faults[fault]
 	at -= f.At
 	if f.Anywhere {
-		at += time.Duration(p.draw(fault, 0, maxTime) * float64(f.Every)) // maxTime: no message has this draw
+		// no message is drawn at maxTime, so this draw is independent of theirs
+		at += time.Duration(p.draw(fault, 0, maxTime) * float64(f.Every))
 	}
 	if f.Every > 0 {
 		at %= f.Every
@@ -170,7 +172,8 @@ func (f *Fault) windowStart(at time.Duration) time.Duration {
 	return f.At + time.Duration(max(f.windows(at)-1, 0))*f.Every
 }
 
-// Latency returns the delay that the latency faults that are active from the start add to an answer.
+// Latency returns the delay of an answer by those latency faults that are active from the start of
+// the episode.
 func (p *Plan) Latency() (d time.Duration) {
 	for i := range p.faults {
 		if f := &p.faults[i]; f.Kind == Latency && f.Active(0) {

@@ -124,7 +124,7 @@ faults:
 	}
 }
 
-// Calls of NextOutage, one after the other, return the times in which ServerDown returns true.
+// Successive calls of NextOutage return exactly the times in which ServerDown returns true.
 func TestNextOutage(t *testing.T) {
 	for _, text := range []string{
 		"faults: []",
@@ -134,7 +134,8 @@ func TestNextOutage(t *testing.T) {
 		"faults: [{kind: restart, at: 2s, for: 300ms, every: 1500ms}]",
 		"faults: [{kind: restart, at: 5s, for: 1s}, {kind: restart, at: 2s, for: 1s, every: 4s}, {kind: restart, at: " +
 			"6500ms, for: 1s}]",
-		"faults: [{kind: restart, for: 1s, every: 2s}, {kind: restart, at: 1s, for: 1s, every: 2s}]", // never back
+		// the server never comes back
+		"faults: [{kind: restart, for: 1s, every: 2s}, {kind: restart, at: 1s, for: 1s, every: 2s}]",
 	} {
 		const grain, length = 50 * time.Millisecond, 20 * time.Second
 		p := mustParse(t, text).Plan(1, tick)
@@ -248,7 +249,7 @@ func TestEveryNth(t *testing.T) {
 	for i := range 15 {
 		at := time.Second + time.Duration(i)*100*time.Millisecond
 		if i == 7 {
-			at = 0 // outside of the window: not counted
+			at = 0 // outside the window messages are not counted
 		}
 		if l.Next(p.Chunk(at)).Lost {
 			lost = append(lost, i)
@@ -285,8 +286,8 @@ func TestTrace(t *testing.T) {
 		{points, 999 * ms, 10 * ms, false},
 		{points, 1000 * ms, 0, true},
 		{points, 1500 * ms, 2500 * time.Microsecond, false},
-		{points, time.Hour, 2500 * time.Microsecond, false}, // it stays
-		{points + ", every: 2s", 2400 * ms, 0, false},       // it begins again
+		{points, time.Hour, 2500 * time.Microsecond, false}, // the last point remains in effect
+		{points + ", every: 2s", 2400 * ms, 0, false},       // the trace begins again
 		{points + ", every: 2s", 2500 * ms, 10 * ms, false},
 		{points + ", at: 1s", 1400 * ms, 0, false},
 		{points + ", at: 1s", 1500 * ms, 10 * ms, false},

@@ -33,7 +33,7 @@ const (
 	DropChunk            Kind = "drop_chunk"
 	DuplicateObservation Kind = "duplicate_observation"
 	DuplicateChunk       Kind = "duplicate_chunk"
-	ReorderObservation   Kind = "reorder_observation" // held until the next one has passed
+	ReorderObservation   Kind = "reorder_observation" // the message is held until the next one has passed
 	ReorderChunk         Kind = "reorder_chunk"
 	Spike                Kind = "spike"     // the server stops for Delay, at At and after every Every
 	Latency              Kind = "latency"   // every answer is delayed by Delay

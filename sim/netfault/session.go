@@ -13,7 +13,7 @@ const (
 	// pollInterval is the resolution of every delay.
 	pollInterval = time.Millisecond
 
-	// maxInFlight is the largest number of messages on their way in each direction; further messages are lost.
+	// maxInFlight bounds the messages on their way in each direction; further messages are lost.
 	maxInFlight = 256
 )
 
@@ -29,7 +29,7 @@ type Session struct {
 
 	mu       sync.Mutex
 	started  bool       // guarded by mu
-	start    rt.Instant // guarded by mu; of the episode
+	start    rt.Instant // guarded by mu; instant at which the episode began
 	up, down direction  // guarded by mu
 	closed   bool       // guarded by mu
 	ended    chan struct{}
@@ -39,8 +39,8 @@ type Session struct {
 type direction struct {
 	line        Line[*message]
 	inFlight    []*message
-	last        time.Duration // when the newest message is due
-	spikesUntil time.Duration // instant up to which spikes have been applied
+	last        time.Duration // instant at which the newest message arrives
+	spikesUntil time.Duration // instant until which spikes have been applied
 	serverBack  time.Duration // when the server resumes
 	scratch     []*message
 }
@@ -91,7 +91,7 @@ func (s *Session) run() {
 	}
 }
 
-// now is the time since the episode began. Called with mu held.
+// now returns the time since the episode began. Called with mu held.
 func (s *Session) now() time.Duration {
 	if !s.started {
 		return 0
@@ -109,7 +109,7 @@ func (s *Session) flush(w *direction) {
 	w.inFlight = slices.Delete(w.inFlight, 0, n)
 }
 
-// send adds a message to those on their way, as its effect demands. Called with mu held.
+// send adds a message to those on their way, as the effect requires. Called with mu held.
 func (s *Session) send(w *direction, effect Effect, at, earliest time.Duration, m *message) {
 	effect = w.line.Next(effect)
 	w.scratch, _ = w.line.Pass(effect, m, w.scratch[:0])
@@ -139,13 +139,13 @@ type publisher struct {
 	session *Session
 }
 
-// Put sends the observation under the plan.
+// Put sends the observation with the plan's effect.
 func (p *publisher) Put(payload, attachment []byte) error {
 	p.send(payload, attachment, func(m *message) { _ = p.Publisher.Put(m.payload, m.attachment) })
 	return nil
 }
 
-// PutLatest is the same as Put, because a message on its way cannot be replaced.
+// PutLatest does the same as Put, because a message on its way cannot be replaced.
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
 	p.send(payload, attachment, func(m *message) { _, _ = p.Publisher.PutLatest(m.payload, m.attachment) })
 	return false, nil
@@ -163,7 +163,7 @@ func (p *publisher) send(payload, attachment []byte, deliver func(*message)) {
 	s.send(&s.up, s.plan.Observation(at), at, 0, m)
 }
 
-// Subscribe deposits chunks under the plan.
+// Subscribe deposits chunks with the plan's effects.
 func (s *Session) Subscribe(keyexpr string, deposit func(wire.Sample)) (wire.Declaration, error) {
 	return s.Session.Subscribe(keyexpr, func(in wire.Sample) {
 		s.mu.Lock()

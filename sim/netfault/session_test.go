@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// loop is a session that itself receives its published samples, at once.
+// loop is a session that receives its own samples at once.
 type loop struct {
 	wire.Session
 	mu      sync.Mutex
@@ -72,7 +72,7 @@ func wrap(t *testing.T, script string) *wrapped {
 // observe publishes an observation.
 func (w *wrapped) observe(text string) { rttest.OrPanic(w.robot.PutLatest([]byte(text), nil)) }
 
-// arrive has a chunk arrive at the session.
+// arrive makes a chunk arrive at the session.
 func (w *wrapped) arrive(text string) { w.inner.deposit(wire.Sample{Payload: []byte(text)}) }
 
 // want waits until exactly these chunks have come, and returns the instant at which the last of them came.

@@ -10,7 +10,7 @@ import (
 func TestSessionSpike(t *testing.T) {
 	w := wrap(t, "faults: [{kind: spike, at: 5ms, delay: 60ms}]")
 	defer w.Close()
-	w.arrive("before") // the episode has not begun
+	w.arrive("before") // a chunk before the episode begins
 	w.mu.Lock()
 	if len(w.got) != 1 {
 		t.Errorf("before the spike: %q, want the chunk at once", w.got)
@@ -20,7 +20,7 @@ func TestSessionSpike(t *testing.T) {
 	w.clock.SleepUntil(w.clock.Now().Add(6 * time.Millisecond))
 	began := w.clock.Now()
 	w.arrive("x")
-	w.arrive("y") // during the spike
+	w.arrive("y") // a chunk during the spike
 	if took := w.want(t, "before", "x", "y").Sub(began); took < 60*time.Millisecond {
 		t.Errorf("the last came after %v, want at least 60ms", took)
 	}

@@ -18,7 +18,7 @@ const (
 	MinHeight = 64
 
 	counterBits = 32
-	bandParts   = 8 // the band with the number, at the bottom, has 1/bandParts of the height
+	bandParts   = 8 // the band with the number, at the bottom, takes 1/bandParts of the height
 )
 
 // bars are the seven colours of the classic test card, from left to right.
@@ -32,7 +32,7 @@ type Source struct {
 	format camera.Format
 	grid   camera.Grid
 
-	next uint64 // owner: the capture thread
+	next uint64 // number of the next frame; owner: the capture thread
 
 	closed atomic.Bool
 }
@@ -51,8 +51,7 @@ func NewSource(clock rt.Clock, format camera.Format) *Source {
 // Format returns the format of the frames.
 func (s *Source) Format() camera.Format { return s.format }
 
-// Grab sleeps until the next frame's instant and paints it. A late reader skips
-// frames.
+// Grab sleeps until the next frame's instant and paints that frame. A late reader skips frames.
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {

@@ -9,14 +9,14 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// joint is the state of one servo for the rules. Guarded by Referee.mu.
+// joint is the state of one servo, as far as the rules need it. Guarded by Referee.mu.
 type joint struct {
 	Joint
 	pace  float64 // largest change of its goal, in counts per second
-	step  float64 // counts per tick
+	step  float64 // largest change of its goal in a tick, in counts
 	state servosim.Snapshot
 
-	// The effective goal of the newest write.
+	// The goal in effect after the newest write.
 	first  bool // the next goal must be the servo's present position
 	budget float64
 	aimAt  rt.Instant
@@ -24,21 +24,21 @@ type joint struct {
 	silent   bool
 	silentAt rt.Instant
 	backAt   rt.Instant // when its last silence ended
-	missed   int        // ticks of a short silence, whose goals it may not have received
+	missed   int        // ticks of a short silence, in which the servo may not have received its goals
 
-	fellAt         rt.Instant // time when it restarted or lost its torque by itself; 0: it did not
+	fellAt         rt.Instant // time when it restarted or lost its torque by itself; 0: neither happened
 	before         servosim.Snapshot
 	limp           bool
 	encoderFault   bool // the alarm reports a fault of the encoder
 	encoderFaultAt rt.Instant
 	over           bool // its overload bit is set
 	overAt         rt.Instant
-	grip           int // its goal at that time
-	load           int // direction in which the goal grip pushes, -1 or 1; 0: it does not push
+	grip           int // its goal when the overload began
+	load           int // direction in which that goal pushes, -1 or 1; 0: it does not push
 	hasPolicyGoal  bool
 	policyGoal     int
 	policyGoalAt   rt.Instant
-	onward         bool // the wheel turned on without permission, which is reported once
+	onward         bool // the wheel turned without permission, which is reported once
 	reliefRefused  bool // it did not follow the relieving goal, which is reported once
 }
 
@@ -99,7 +99,7 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 		r.releasedByDriver(j, e)
 	}
 	known := j.fellAt == 0 || e.At.Sub(j.fellAt) > r.ticks(j.fallTicks())
-	held := e.Before.Torque || !known && j.before.Torque // to the driver's knowledge
+	held := e.Before.Torque || !known && j.before.Torque // as far as the driver can know
 	if (on || goal) && !held {
 		r.checkTorque(j, e)
 	}
@@ -119,8 +119,9 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	r.trackOverload(j, e)
 }
 
-// fallTicks is the number of ticks until a driver can detect that a servo has restarted or lost its torque: a
-// restart begins with a silence, but a servo that switches its torque off only raises an alarm.
+// fallTicks returns the number of ticks after which a driver can detect that a servo has restarted
+// or lost its torque. A restart begins with a silence. A servo that switches its torque off by
+// itself only raises an alarm.
 func (j *joint) fallTicks() int {
 	if j.state.Boots == j.before.Boots {
 		return alarmTicks
@@ -193,10 +194,11 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 		from = j.before.Aim
 	}
 	if held && aim == from {
-		return // unchanged
+		return // the goal is unchanged
 	}
 	r.goals++
-	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // it continues from the servo's present goal
+	// the new goal continues from the servo's present goal
+	again := held && math.Abs(float64(aim-from)) <= j.step+rounding
 	if (j.first && known || !held) && !again {
 		j.first, j.missed = false, 0
 		r.checkFirstGoal(j, e)
@@ -209,7 +211,7 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	j.missed = 0
 	far := math.Abs(float64(aim - present))
 	if was := math.Abs(float64(from - present)); far <= j.step+rounding && far < was {
-		// A goal at the present position is permitted, however far it is from the goal before: it
+		// A goal at the present position is permitted at any distance from the last goal: it
 		// reduces force and moves nothing.
 		r.measure(j, aim-present)
 		return
@@ -272,7 +274,7 @@ func (r *Referee) checkStopped(j *joint) {
 	if !j.Wheel || j.onward || r.idleAt == 0 || !j.state.Torque || !j.state.Answers || j.state.Spin == 0 {
 		return
 	}
-	late := r.now.Sub(max(r.idleAt, j.backAt)) // a wheel that does not answer receives nothing
+	late := r.now.Sub(max(r.idleAt, j.backAt)) // a wheel that does not answer receives no goal
 	if late <= r.ticks(stopTicks) {
 		return
 	}
@@ -282,7 +284,8 @@ func (r *Referee) checkStopped(j *joint) {
 }
 
 // checkFirstGoal judges the first goal after arming, a silence or a restart: it must be the servo's
-// present position. The caller leaves out a goal that continues from the servo's present goal.
+// present position. The caller does not call it for a goal that continues from the servo's present
+// goal.
 func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)
@@ -294,8 +297,9 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	}
 }
 
-// spendBudget adds to the budget the travel that is allowed in the time since the last step,
-// subtracts the size of this step, and returns the budget; below 0 the step was too early.
+// spendBudget adds to the joint's budget the travel that is allowed for the time since the last
+// step, subtracts the size of this step, and returns the budget. A budget below 0 means that the
+// step came too early.
 func (j *joint) spendBudget(at rt.Instant, size float64) float64 {
 	j.budget = min(j.budget+j.pace*at.Sub(j.aimAt).Seconds(), burst*j.step)
 	j.aimAt = at
@@ -326,7 +330,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 		j.load = cmp.Compare(e.After.Aim, e.After.Present)
 		j.reliefRefused = false
 	case e.Data == nil || e.At.Sub(j.overAt) <= r.ticks(alarmTicks):
-		j.grip = e.After.Aim // the driver could not detect the overload yet
+		j.grip = e.After.Aim // the driver could not have detected the overload yet
 	case e.After.Aim == e.Before.Aim || j.load == 0:
 	case j.load*(e.After.Aim-j.grip) > rounding:
 		r.violation(e.At, overloadRule, j, "goal %d pushes further than the %d under which it was overloaded",

@@ -25,15 +25,15 @@ type Rule uint8
 // The rules.
 const (
 	rangeRule Rule = iota // a goal is inside the joint's range; a joint outside moves only towards its range
-	// a step from goal to goal, and from the present position to a goal, is within the velocity
-	// limit; a wheel's acceleration is within its limit
+	// A step from goal to goal, and from the present position to a goal, is within the velocity
+	// limit. A wheel's acceleration is within its limit.
 	stepRule
 	torqueRule   // no torque before the first chunk or while paused
 	restartRule  // no torque on a servo that restarted or lost its torque by itself, without an operator
 	endRule      // all torque off within 300 ms of every end, and no write after it
-	encoderRule  // a servo whose encoder reports a fault is not driven
+	encoderRule  // a servo whose encoder reports a fault gets no goals
 	limpRule     // a joint that was made limp stays limp until a person requests torque
-	overloadRule // an overloaded joint keeps its force, adds none, and follows a relieving goal
+	overloadRule // an overloaded joint keeps its force and adds none, until a goal of the policy relieves it
 	wheelRule    // a wheel's goal is 0 within 2 ticks of losing permission
 	numRules
 )
@@ -57,18 +57,19 @@ func (r Rule) String() string { return keys[r] }
 const (
 	stale      = 100 * time.Millisecond // silence after which a servo's next goal must be its present position
 	leadFor    = 500 * time.Millisecond // time at full speed by which a goal may be ahead of a lagging servo
-	offWithin  = 300 * time.Millisecond // time after an end
+	offWithin  = 300 * time.Millisecond // time from an end until all torque must be off
 	chunkGrace = 200 * time.Millisecond // time by which the report of a chunk may be later than the bus's events
 	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
 	stopTicks  = 2                      // ticks after which a wheel without permission must have the goal 0
-	knowTicks  = 2                      // ticks until a driver can detect a servo's restart
-	// ticks until the driver must react to an alarm: three reads, and the running tick
+	knowTicks  = 2                      // ticks after which a driver can detect a servo's restart
+	// Ticks after which the driver must have reacted to an alarm: three reads, and the present
+	// tick.
 	alarmTicks = 4
 	noise      = 2   // counts of an encoder's noise
-	rounding   = 1   // counts
-	missedMost = 2   // goals in a row that a servo may have missed unnoticed
-	burst      = 6   // travel, in ticks, that may come at once when a host was late
-	keptMost   = 256 // violations kept; all are counted
+	rounding   = 1   // counts that rounding may add
+	missedMost = 2   // most goals in a row that a servo may have missed without a sign
+	burst      = 6   // travel, in ticks, that may come at once after the host was late
+	keptMost   = 256 // most violations that are kept; all are counted
 )
 
 // The registers of a Feetech STS that the rules concern.
@@ -83,12 +84,13 @@ const (
 type Joint struct {
 	ID       uint8
 	Name     string
-	Min, Max int     // raw
+	Min, Max int     // the joint's range, in encoder counts
 	Velocity float64 // counts per second
 	Degree   float64 // counts of one degree
-	// the servo turns at a goal velocity, which is at most Velocity; Min, Max and Degree do not apply
+	// The servo turns at a goal velocity, which is at most Velocity. Min, Max and Degree do not
+	// apply to it.
 	Wheel        bool
-	Acceleration float64 // of a wheel: counts per second, per second; 0: not judged
+	Acceleration float64 // of a wheel: counts per second squared; 0: not judged
 }
 
 // Config describes the arm to judge.
@@ -124,13 +126,13 @@ type Referee struct {
 	joints   []joint
 	now      rt.Instant
 	hasChunk bool
-	early    []Violation // torque without a chunk, until chunkGrace is over
+	early    []Violation // torque before the first chunk, until chunkGrace is over
 	armed    bool        // a servo has got torque in this run
 	paused   bool
 	ended    rt.Instant
 	over     bool
 	offAt    rt.Instant // time when the last servo's torque went off after the end
-	judged   bool       // the end is judged
+	judged   bool       // the end has been judged
 	idleAt   rt.Instant // when the wheels lost their permission; 0: they have permission
 	counts   [numRules]int
 	kept     []Violation
@@ -174,7 +176,8 @@ func (r *Referee) Watch(e *servosim.Event) {
 	r.checkDue()
 }
 
-// NewRun reports that a person, who has seen the state of the arm, starts the driver (again).
+// NewRun reports that a person who has seen the state of the arm starts the driver, or starts it
+// again.
 func (r *Referee) NewRun(at rt.Instant) {
 	r.record(at, func() {
 		r.checkDue()
@@ -209,14 +212,14 @@ func (r *Referee) FirstChunk(at rt.Instant) {
 	})
 }
 
-// Paused reports with on true that the driver has confirmed a pause, and with on false that it is
-// about to get a resume.
+// Paused reports, with on true, that the driver has confirmed a pause. With on false it reports
+// that the driver is about to get a resume.
 func (r *Referee) Paused(at rt.Instant, on bool) {
 	r.record(at, func() { r.paused = on; r.setIdle(at, on) })
 }
 
-// Idle reports with on true that the driver may not drive a base, since no action is fit to run or
-// all motors are silent. With on false it may drive the base again from now on.
+// Idle reports, with on true, that the driver may not drive a base, since no action is fit to run
+// or all motors are silent. With on false the driver may drive the base again from now on.
 func (r *Referee) Idle(at rt.Instant, on bool) { r.record(at, func() { r.setIdle(at, on) }) }
 
 func (r *Referee) setIdle(at rt.Instant, on bool) {
@@ -255,7 +258,7 @@ func (r *Referee) Ended(at rt.Instant) {
 	r.record(at, func() {
 		r.over = true
 		r.ended = at
-		r.idleAt = 0 // offWithin applies
+		r.idleAt = 0 // from now on the limit offWithin applies
 		r.judged = false
 		r.offAt = at
 	})

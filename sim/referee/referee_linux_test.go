@@ -24,8 +24,8 @@ type match struct {
 
 const (
 	period = 10 * time.Millisecond
-	tick   = 20 // counts of one step: 2000 a second
-	lift   = 1  // ids
+	tick   = 20 // counts of one tick at 2000 counts a second
+	lift   = 1  // ids of the servos
 	grip   = 2
 )
 
@@ -44,7 +44,7 @@ func kick(t *testing.T, cfg servosim.Config) *match {
 	cfg.Clock = m.clock
 	cfg.Unpaced = true
 	cfg.Watch = m.Referee.Watch
-	cfg.BootTime = time.Millisecond // less than a tick
+	cfg.BootTime = time.Millisecond // shorter than a tick
 	var err error
 	if m.bus, err = servosim.Open(cfg); err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
@@ -111,7 +111,7 @@ func (m *match) walk(id uint8, from, by, steps int) (to int) {
 // plant has shafts that reach their goal at once under torque, unless they are blocked.
 type plant struct {
 	mu     sync.Mutex
-	place  [2]int // guarded by mu, like all of it
+	place  [2]int // guarded by mu, like all fields of plant
 	goal   [2]int
 	on     [2]bool
 	blocks bool
@@ -163,7 +163,7 @@ func TestRules(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		play func(*match)
-		want []Rule // violated rules, each at least once; no other
+		want []Rule // rules that the case violates, each at least once, and no other rule
 	}{
 		{"arming where it stands and a walk at full speed", func(m *match) {
 			m.arm()
@@ -233,14 +233,14 @@ func TestRules(t *testing.T) {
 		}, []Rule{stepRule}},
 		{"torque on a goal that the EEPROM range moves", func(m *match) {
 			m.write(grip, 55, 0)
-			m.write(grip, 9, 0x60, 0x09) // Min_Position_Limit 2400
+			m.write(grip, 9, 0x60, 0x09) // Min_Position_Limit becomes 2400
 			m.FirstChunk(m.now())
 			m.goal(grip, 2048)
 		}, []Rule{stepRule}},
 		{"a goal too far ahead of a servo that is held", func(m *match) {
 			m.arm()
 			m.shaft.block()
-			m.walk(lift, m.walk(lift, 2048, -tick, 47), -12, 3) // 976 counts
+			m.walk(lift, m.walk(lift, 2048, -tick, 47), -12, 3) // ends at 976 counts
 		}, nil},
 		{"a goal further ahead than half a second's way", func(m *match) {
 			m.arm()

@@ -17,12 +17,12 @@ type Camera struct {
 	next   uint64 // owner: the capture thread; number of the next frame
 
 	mu     sync.Mutex
-	viewer *Viewer // guarded by mu; nil: not open
+	viewer *Viewer // guarded by mu; nil: there is no connection
 	closed bool    // guarded by mu
 }
 
-// OpenCamera opens a camera above the world that is shown at path, and fails when no world is shown
-// there. The camera's pictures are RGB8, with format's size and rate.
+// OpenCamera opens a camera above the world that another process shows at path. It fails when there
+// is no such world. The camera's pictures are RGB8, with format's size and rate.
 func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, error) {
 	c := &Camera{
 		path:   path,
@@ -74,7 +74,7 @@ func (c *Camera) connection() (*Viewer, error) {
 	return c.viewer, nil
 }
 
-// lost closes the viewer after its error.
+// lost closes the viewer after an error and returns the error for Grab's caller.
 func (c *Camera) lost(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package scene shows a simulated world to other processes of this machine: at a Unix socket, the
-// server answers each received byte with the present view. The cameras of other processes use the
-// socket (camera.go), and so may a program that plays the part of a person.
+// Package scene shows a simulated world to other processes of this machine. At a Unix socket, a
+// server answers each received byte with the present view. The cameras of other processes
+// (camera.go) use the socket, and so may a program that acts in a person's place.
 package scene
 
 import (
@@ -61,7 +61,7 @@ func Serve(l net.Listener, world *sim.Live) {
 	}
 }
 
-// show answers one client until it has gone.
+// show answers one client until its connection ends.
 func show(c net.Conn, world *sim.Live) {
 	defer c.Close()
 	var ask [1]byte
@@ -78,7 +78,7 @@ func show(c net.Conn, world *sim.Live) {
 	}
 }
 
-// answer is a view on its way.
+// answer is a view in the form in which it is sent.
 type answer struct {
 	Version, At                               int64
 	Q                                         [sim.DOF]float64

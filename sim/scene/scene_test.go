@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// shown shows a world at a socket. Only the test advances the world's clock.
+// shown starts a world that is shown at a socket. Only the test advances the world's clock.
 func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 	t.Helper()
 	clock := rttest.NewClock(rt.Instant(time.Second))
@@ -72,7 +72,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	frame := camera.Frame{Pix: make([]byte, format.FrameBytes())}
 	rttest.Do(t, c.Grab(&frame))
 	l.Close()
-	c.viewer.Close() // the kernel closes the connection when a process has ended
+	c.viewer.Close() // as the kernel closes a connection when its process has ended
 	for range 2 {
 		rttest.FailsAs(t, c.Grab(&frame), camera.ErrGone)
 	}
@@ -106,7 +106,7 @@ func TestPlacesForTheSocket(t *testing.T) {
 	}
 }
 
-// Bytes that are no answer are refused.
+// Bytes that are not an answer are refused.
 func TestAnswersThatAreRefused(t *testing.T) {
 	v := sim.NewLive(sim.NewWorld(1, 1), rttest.NewClock(1), 1).View()
 	if got, err := parseView(appendView(nil, &v)); err != nil || got != v {
@@ -114,7 +114,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 	}
 	other := appendView(nil, &v)
 	other[0] = version + 1
-	rttest.Fails(t, rttest.Err(parseView(other)), "version") // another version
+	rttest.Fails(t, rttest.Err(parseView(other)), "version") // an answer of another version
 	v.Post.Y = math.NaN()
 	if _, err := parseView(appendView(nil, &v)); err == nil {
 		t.Error("a post that is nowhere is taken")

@@ -36,8 +36,8 @@ func TestWhichGoalsEnableTorque(t *testing.T) {
 	}
 }
 
-// A servo whose supply was interrupted has no value left that was written to RAM. The test writes
-// to every register a value that differs from its value after a boot.
+// A servo whose supply was interrupted has lost every value that was written to RAM. The test
+// writes to every register a value that differs from its value after a boot.
 func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 	for i := range models {
 		name := models[i].name
@@ -174,7 +174,7 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	}
 }
 
-// The supply fails again before the boot is over, and the servo boots anew.
+// When the supply fails again before the boot is over, the servo boots anew.
 func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	s := one(t, "sts3215", Config{BootTorque: []uint8{1}})
 	s.reboot(s.Now())
@@ -193,10 +193,10 @@ func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	}
 }
 
-// The effects of a call end in time although no client wakes the bus.
+// The effects of a call on the bus end in time, even when no client's request wakes the bus.
 func TestACallWakesTheBus(t *testing.T) {
 	b := open(t, Config{BootTime: 20 * time.Millisecond, BootTorque: []uint8{1, 2, 3, 4, 5, 6}})
-	for range 3 { // the bus may not be asleep yet at the first call
+	for range 3 { // the bus may still be awake at the first call
 		b.PowerCycle()
 		if on := b.TorqueEnabled(); slices.Contains(on, true) {
 			t.Fatalf("torque %v at the beginning of the boot", on)
@@ -205,7 +205,7 @@ func TestACallWakesTheBus(t *testing.T) {
 	}
 }
 
-// The bus ends a boot without a request.
+// The bus ends a boot on time without a request.
 func TestTheBootEndsOnTime(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	b := open(t, Config{Clock: clock, BootTorque: []uint8{3}})

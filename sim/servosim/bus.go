@@ -37,23 +37,23 @@ import (
 // Config.Servos; raw is in the servo's encoder counts, 0 to 4095 (1023 for AX servos), and may be
 // beyond that range for a servo that counts turns. A call must not block. now never decreases.
 type Plant interface {
-	// Goal sets the goal of a joint, which moves only under torque.
+	// Goal sets the goal of a joint. The joint moves there only under torque.
 	Goal(now rt.Instant, joint, raw int)
 	Present(now rt.Instant, joint int) (raw int)
 	Torque(now rt.Instant, joint int, on bool)
 }
 
 // Turner is a Plant that reports the speed of its shafts, in counts per second. For a Plant that is
-// no Turner, the present velocity is computed from the travel since the reading before, which may
+// not a Turner, the present velocity is computed from the travel since the last reading, which may
 // be long ago. All plants are Turners, except some in tests.
 type Turner interface {
 	Plant
 	Speed(now rt.Instant, joint int) float64
 }
 
-// Sinker is a Plant whose joints have weight: without torque a joint turns towards rest, at speed
-// counts per second; 0: it stays. motor.Ideal and sim.Live are Sinkers. motor.Fitted is not,
-// because its motors have a Load.
+// Sinker is a Plant whose joints have weight. Without torque a joint turns towards rest, at speed
+// counts per second; with speed 0 it stays. motor.Ideal and sim.Live are Sinkers. motor.Fitted is
+// not, because its motors have a Load.
 type Sinker interface {
 	Plant
 	Sink(now rt.Instant, joint, rest int, speed float64)
@@ -73,19 +73,20 @@ type Servo struct {
 
 // Config describes a bus. The zero value describes the bus of an SO-101.
 type Config struct {
-	Servos []Servo // default: IDs, all of one Model
+	Servos []Servo // default: a servo of Model for each of IDs
 	IDs    []uint8 // default 1 to 6
 	Model  string  // default sts3215
 
 	Baud    int   // bits per second, one of the servos' rates; default 1,000,000
-	Unpaced bool  // replies come at once instead of at the speed of the wire
+	Unpaced bool  // replies come at once, not at the speed of the wire
 	Plant   Plant // default: shafts that turn 270 degrees a second, starting in the middle
 	Fitted  bool  // without a Plant: fitted motors and control loops instead of the default
-	// Number of servos, the last ones, that are fitted motors as a base's wheels. The Plant moves the other servos.
+	// Number of servos, counted from the last, that are fitted motors as a base's wheels. The Plant
+	// moves the other servos.
 	Wheels     int
-	Loads      []motor.Load // per servo that is a fitted motor
-	Weights    []Weight     // per servo; default: of six servos on built-in shafts the second to fourth sink
-	Weightless bool         // no default Weights
+	Loads      []motor.Load // for each servo that is a fitted motor
+	Weights    []Weight     // for each servo; default: of six servos on built-in shafts, the second to fourth sink
+	Weightless bool         // true: no default Weights
 	Noise      int          // largest deviation of an encoder, in counts in either direction
 	Clock      rt.Clock     // default rt.KernelClock
 	Link       string       // path of a symbolic link to the terminal, which no other running bus uses; empty: no link
@@ -94,8 +95,9 @@ type Config struct {
 	// The bus calls Watch with each event of a servo, see Event. Default: no call.
 	Watch func(*Event)
 
-	// Latency is the adapter's period: it delivers the bytes that have arrived once per period, as
-	// an FTDI chip (16 ms) or a full-speed USB port (1 ms) does. Default: at once.
+	// Latency is the period of an adapter that delivers the arrived bytes once per period, as an
+	// FTDI chip (16 ms) or a full-speed USB port (1 ms) does. Default: each byte is delivered at
+	// once.
 	Latency time.Duration
 	// BootTime is the silence of a servo after a reboot. Default 0.8 s, X 0.4 s.
 	BootTime time.Duration
@@ -106,8 +108,8 @@ type Config struct {
 
 	// Behaviour that the datasheets leave open.
 	GoalLeavesTorque bool // Feetech: a goal written with torque off leaves it off; by default it switches torque on
-	// Feetech: a goal that removes the load ends an overload at once; by default an overload ends
-	// after a second without load, or when torque is switched off
+	// Feetech: a goal that removes the load ends an overload at once. By default an overload ends
+	// after a second without load, or when torque is switched off.
 	OverloadYields bool
 	BootGoalZero   bool    // Feetech: the goal register is 0 after power-up; by default it is the shaft's position
 	BootTorque     []uint8 // ids of the servos with torque on after power-up; by default no servo
@@ -119,14 +121,14 @@ type Config struct {
 	// time from the end of a request, or of the previous reply, to the first bit of a reply,
 	// without the return delay
 	turnaround time.Duration
-	motors     *motor.Fitted // the fitted motors; nil: no servo is one
+	motors     *motor.Fitted // the fitted motors; nil: there are no fitted motors
 	fitted     int           // the first servo that is a fitted motor
 }
 
 const (
 	idMax        = 252
 	servosMax    = 253
-	wheelInertia = 0.05 // kg m2: a wheel's share of a base of some kilograms
+	wheelInertia = 0.05 // kg m2: a wheel's share of the mass of a base of some kilograms
 	turnaround   = 50 * time.Microsecond
 	turnaroundX  = 25 * time.Microsecond
 )
@@ -144,7 +146,8 @@ func ArmWeights(counts int) []Weight {
 
 // The reasons why Open fails.
 var (
-	// Config.Link cannot be created, exists and is no symbolic link, or belongs to a running bus
+	// Config.Link cannot be created, is a file other than a symbolic link, or belongs to a running
+	// bus.
 	ErrLink = errors.New("servosim: no link")
 	ErrBaud = errors.New("servosim: no such speed")
 )
@@ -209,7 +212,7 @@ func Open(cfg Config) (*Bus, error) {
 	return b, nil
 }
 
-// fillPlant creates the default Plant, or the fitted motors beside a Plant.
+// fillPlant creates the default Plant, or the fitted motors that a Plant does not move.
 func (c *Config) fillPlant(now rt.Instant) {
 	c.fitted = len(c.joints) - c.Wheels
 	if c.Plant == nil && c.Fitted {
@@ -298,7 +301,7 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// Path returns the path of the terminal, the target of Link. The path changes when the bus is
+// Path returns the path of the terminal, to which Link points. The path changes when the bus is
 // unplugged and plugged in again.
 func (b *Bus) Path() string {
 	b.mu.Lock()
@@ -347,8 +350,8 @@ func (b *Bus) run() {
 	}
 }
 
-// pause does the work that is due and returns the time until the next work; negative: no work is
-// scheduled.
+// pause does the work that is due and returns the time until the next work. It returns a negative
+// time when no work is scheduled.
 //
 //rt:noalloc
 func (b *Bus) pause() time.Duration {

@@ -77,8 +77,8 @@ func TestADroppedReplyStillTakesItsTime(t *testing.T) {
 	if got := c.receive(6, patience); !bytes.Equal(got, pong) {
 		t.Fatalf("got % X, want % X", got, pong)
 	}
-	// In microseconds: the request takes 60, the turnaround 50, the first servo's lost answer 60,
-	// the turnaround 50 and the second answer 60.
+	// In microseconds: the request takes 60, the turnaround 50, the lost answer of the first servo
+	// 60, the second turnaround 50, and the second answer 60.
 	rttest.Want(t, clock.Now().Sub(1_000_000), 280*time.Microsecond, "time of the second reply")
 }
 
@@ -88,7 +88,7 @@ type diary struct {
 	clock   rt.Clock
 	goals   []rt.Instant
 	present []rt.Instant
-	early   bool // the bus made a call for an instant in the future
+	early   bool // the bus made a call for an instant that lies in the future
 }
 
 func (d *diary) Goal(now rt.Instant, joint, raw int) {
@@ -112,7 +112,7 @@ func TestThePlantIsAskedAtTheInstantsOfTheWire(t *testing.T) {
 	if got := c.receive(16, patience); len(got) != 16 {
 		t.Fatalf("got %d bytes, want 16", len(got))
 	}
-	b.Close() // from here on only the test uses the plant
+	b.Close() // from now on only the test uses the plant
 	us := func(n int) rt.Instant { return start + rt.Instant(n)*rt.Instant(time.Microsecond) }
 	if want := []rt.Instant{us(140), us(140)}; !slices.Equal(plant.goals, want) || plant.early {
 		t.Errorf("goals at %v, early %v, want %v", plant.goals, plant.early, want)
@@ -258,8 +258,8 @@ func TestClientsMayComeAndGo(t *testing.T) {
 	}
 }
 
-// Although the bus has its own descriptor of the terminal, the last client's close has the effects
-// of the last close of a real tty.
+// The bus has its own descriptor of the terminal. Nevertheless, the close of the last client has
+// the effects of the last close of a real tty.
 func TestTheLastCloseDropsTheReplyAndTheExclusiveUse(t *testing.T) {
 	b := open(t, Config{Unpaced: true})
 	first := dial(t, b)
@@ -283,7 +283,8 @@ func TestOpenRefusesWhatNoBusHas(t *testing.T) {
 	}
 }
 
-// A control cycle allocates nothing in the whole process, as a program with a bus inside guarantees.
+// A control cycle allocates nothing in the whole process, so a program that contains a bus can keep
+// the same rule.
 func TestACycleNoAlloc(t *testing.T) {
 	b, c := dialed(t, Config{Unpaced: true})
 	request := unhex(t, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7"+

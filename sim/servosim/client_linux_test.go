@@ -42,7 +42,8 @@ func (c *client) send(request []byte) {
 	}
 }
 
-// receive reads want bytes. It returns fewer bytes when no byte comes for the time patience.
+// receive reads want bytes. It returns fewer bytes when it has waited for a byte for the time
+// patience.
 func (c *client) receive(want int, patience time.Duration) []byte {
 	n := 0
 	for n < want {

@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// wheeled is a Plant whose last joints, from first on, are fitted motors of a base's wheels, which
-// only turn at a velocity.
+// wheeled is a Plant whose last joints, from the index first on, are fitted motors of a base's
+// wheels. These only turn at a velocity.
 type wheeled struct {
 	Plant
 	wheels *motor.Fitted
@@ -32,7 +32,7 @@ func (p *wheeled) Present(now rt.Instant, joint int) int { return p.of(joint).Pr
 //rt:noalloc
 func (p *wheeled) Torque(now rt.Instant, joint int, on bool) { p.of(joint).Torque(now, joint, on) }
 
-// Speed implements Turner. It returns 0 for the joints of a Plant that is no Turner.
+// Speed implements Turner. It returns 0 for the joints of a Plant that is not a Turner.
 //
 //rt:noalloc
 func (p *wheeled) Speed(now rt.Instant, joint int) float64 {
@@ -67,7 +67,8 @@ func (s *servo) setDriven(now rt.Instant, on bool) {
 	s.cfg.Plant.Torque(now, s.joint, on)
 }
 
-// applyWeight makes a joint sink that has lost its torque. A joint that has never had torque does not sink.
+// applyWeight makes a joint sink that has lost its torque. A joint that never had torque does not
+// sink.
 //
 //rt:noalloc
 func (s *servo) applyWeight(now rt.Instant) {
@@ -106,8 +107,8 @@ func (s *servo) driveAgain(now rt.Instant) {
 	}
 }
 
-// block puts an obstacle in the shaft's way, at the position that a client reads as at. When here
-// is true the obstacle is at the shaft's own position, which the shaft then cannot leave.
+// block puts an obstacle in the shaft's way, at the position that a client reads as at. With here
+// the obstacle is at the shaft's own position instead, and the shaft cannot leave it.
 //
 //rt:noalloc
 func (s *servo) block(at int, here, holds bool, now rt.Instant) {

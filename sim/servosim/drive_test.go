@@ -19,7 +19,7 @@ func TestAFaultyEncoder(t *testing.T) {
 		for _, tt := range []struct {
 			name         string
 			fault        motor.EncoderFault
-			reads, place int // after two seconds with the goal at 2148
+			reads, place int // position that a client reads, and true position, two seconds after the goal 2148
 			bits         uint8
 		}{
 			{"it reads too much", motor.EncoderFault{Offset: 683}, 2148, 2148 - 683, faultEncoder},
@@ -105,7 +105,8 @@ func TestALowSupplyThatAServoComplainsOf(t *testing.T) {
 }
 
 // When a shaft presses against an obstacle, load and current rise, and the protection trips and
-// leaves Protective_Torque. The protection stays tripped until there was no load for a second.
+// leaves Protective_Torque. The protection stays tripped until the load has been absent for a
+// second.
 func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		t.Run(fmt.Sprint("fitted ", fitted), func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 				t.Errorf("status %#x, load %d, torque %d, want an overload with a fifth of the torque", s.error(0),
 					load, s.mem[stsTorque])
 			}
-			s.drive(2230) // it still presses
+			s.drive(2230) // the shaft still presses
 			if s.passes(5 * time.Second); s.error(0) != faultOverload {
 				t.Error("the overload is forgotten while the goal lies beyond the obstacle")
 			}
@@ -173,7 +174,8 @@ func TestTorqueOffOrAGoalMayEndAnOverload(t *testing.T) {
 	}
 }
 
-// The overload of a script has no load that could end, so it stays until torque is off.
+// An overload by a script has no load whose end could end it, so it stays until torque is switched
+// off.
 func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.drive(2100)
@@ -188,7 +190,7 @@ func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 	}
 }
 
-// The other series trip in their own ways.
+// The servos of the other series trip, each in the way of its series.
 func TestOtherBlockedJoints(t *testing.T) {
 	for name, bit := range map[string]uint8{"xl430-w250": faultOverload, "ax-12a": axOverload} {
 		s := one(t, name, Config{})
@@ -205,8 +207,8 @@ func TestOtherBlockedJoints(t *testing.T) {
 	}
 }
 
-// An obstacle is at the position that a client reads, even when an X servo counts in reverse or has
-// an offset.
+// An obstacle is at the position that a client reads, even for an X servo that counts in reverse or
+// has an offset.
 func TestAnObstacleStandsWhereAClientReadsIt(t *testing.T) {
 	for _, tt := range []struct {
 		name, model string
@@ -243,8 +245,8 @@ func TestAWedgedShaftLeavesNeitherWay(t *testing.T) {
 	}
 }
 
-// An object stays in the gripper as long as the gripper presses, even with a fifth of its torque.
-// It falls when the goal is the gripper's position, or when torque or the supply is off.
+// An object stays in the gripper as long as the gripper presses on it, even with a fifth of its
+// torque. It falls when the goal is the gripper's position, or when torque or the supply is off.
 func TestWhatAGripperHolds(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -344,8 +346,8 @@ func TestNothingSinksOnAWeightlessArm(t *testing.T) {
 }
 
 // A servo outside its EEPROM range limits its goal to the range and moves there as fast as it can,
-// while the goal register reads as written. So it moves when torque is switched on, even if its
-// present position was written as the goal.
+// while the goal register reads as written. Therefore it moves when torque is switched on, even
+// after its present position was written as the goal.
 func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	start := s.place()
@@ -411,9 +413,9 @@ func TestGoalVelocityZero(t *testing.T) {
 	}
 }
 
-// Where the documents leave a wheel's behaviour open, it is the unsafe one: after power-up its goal
-// velocity is the highest, a goal velocity switches a limp wheel's torque on, and the wheel keeps
-// its last goal velocity without a host.
+// Where the documents leave a wheel's behaviour open, the simulator does what is unsafe. After
+// power-up the goal velocity is the highest. A goal velocity switches a limp wheel's torque on.
+// Without a host the wheel keeps its last goal velocity.
 func TestAWheelIsUnsafe(t *testing.T) {
 	speed := func(s trial) int { return magnitude(s.get(58), signPosition) }
 	s := one(t, "sts3215", Config{Wheels: 1})

@@ -68,7 +68,8 @@ const (
 var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000},
 	{6, 4_000_000}, {7, 4_500_000}}
 
-// window is a range of memory whose bytes are aliases of other bytes, whose addresses are in a list.
+// window is a range of memory whose bytes are aliases of other bytes. A list contains the addresses
+// of those other bytes.
 type window struct {
 	list, data, n int // address of the list, two bytes per entry; address of the aliases; number of entries
 }
@@ -171,7 +172,7 @@ var xCommon = table{
 		{0, 2, 0},              // model
 		{2, 4, 0},              // model information
 		{xFirmware, 1, 0},      // firmware
-		{69, 1, 0},             // a registered write is waiting
+		{69, 1, 0},             // whether a registered write is waiting
 		{xHardwareError, 1, 0}, // hardware error
 		{xTick, 2, 0},          // realtime tick, ms
 		{122, 1, 0},            // moving
@@ -279,7 +280,7 @@ var axTable = indexed(table{
 		{40, 2, 0},        // present load
 		{42, 1, 0},        // present voltage, 0.1 V
 		{43, 1, 0},        // present temperature, deg C
-		{44, 1, 0},        // a registered write is waiting
+		{44, 1, 0},        // whether a registered write is waiting
 		{46, 1, 0},        // moving
 	},
 })

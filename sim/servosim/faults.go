@@ -38,8 +38,8 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 }
 
 // Block puts an obstacle in the way of a servo's shaft, which then cannot pass the position that a
-// client reads as at: the motor presses against it, and its protection trips. When holds is true
-// the obstacle is an object, which falls when the motor stops pressing on it, see State.Holds and
+// client reads as at: the motor presses against it, and its protection trips. With holds the
+// obstacle is an object, which falls when the motor stops pressing on it; see State.Holds and
 // Counters.Dropped.
 func (b *Bus) Block(id uint8, at int, holds bool) {
 	b.script(id, func(s *servo, now rt.Instant) { s.block(at, false, holds, now) })
@@ -64,7 +64,8 @@ func (b *Bus) Inject(s Script) error {
 	b.mu.Lock()
 	if len(b.timeline.lines)+len(s.Faults) > faultLinesMax {
 		now := b.cfg.Clock.Now()
-		b.timeline.lines = slices.DeleteFunc(b.timeline.lines, func(l line) bool { // lines that are over
+		// removes the lines that have ended
+		b.timeline.lines = slices.DeleteFunc(b.timeline.lines, func(l line) bool {
 			return l.ended || l.left == 0 || l.kind <= kindGarble && now >= l.until
 		})
 	}
@@ -96,7 +97,7 @@ func (b *Bus) alter(ids []uint8, change func(*servo, rt.Instant)) {
 	b.pty.wake()
 }
 
-// fault is the fault of one reply.
+// fault is the fault that one reply gets.
 type fault struct {
 	kind kind
 	by   time.Duration
@@ -136,7 +137,7 @@ type Counters struct {
 	Collisions   uint64 // replies of two servos with the same id
 	Overflow     uint64 // bytes lost because the client does not read
 	Faults       uint64 // scripted faults that have happened
-	Forged       uint64 // damaged replies whose checksum fits, which no client can detect
+	Forged       uint64 // damaged replies with a fitting checksum, which no client can detect
 	Dropped      uint64 // objects that a joint held and dropped
 }
 

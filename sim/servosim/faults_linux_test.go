@@ -25,7 +25,7 @@ func TestScriptedFaults(t *testing.T) {
 		name           string
 		set            func(*Bus)
 		request, reply string
-		next           string // the reply to the same request afterwards
+		next           string // reply to the same request after the fault
 	}{
 		{"a mute servo", func(b *Bus) { b.Mute(1, true) }, ping1, "", ""},
 		{"a mute servo in a sync read", func(b *Bus) { b.Mute(2, true) }, syncRead3,
@@ -85,7 +85,8 @@ func TestTwoServosOfOneIDAnswerOnTopOfEachOther(t *testing.T) {
 
 func TestReturnLevelZeroAnswersReadsOnly(t *testing.T) {
 	_, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
-	c.ask("FF FF 01 04 03 08 00 EF", "FF FF 01 02 00 FC") // at the return level before the write
+	// the answer still follows the return level from before the write
+	c.ask("FF FF 01 04 03 08 00 EF", "FF FF 01 02 00 FC")
 	c.ask("FF FF 01 04 03 28 01 CE", "")
 	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
 	c.ask("FF FF 01 04 02 38 02 BE", "FF FF 01 04 00 10 08 E2")
@@ -105,7 +106,7 @@ func TestTheWrongBaudRateIsNotHeard(t *testing.T) {
 	c.send(unhex(t, "FF FF 01 02 01 FB"))
 	rttest.Eventually(t, "the request", func() bool { return b.Counters().WrongBaud == 1 })
 	c.setBaud(1_000_000)
-	c.ask("FF FF 01 04 03 06 01 F0", "FF FF 01 02 00 FC") // now the servo is at 500,000
+	c.ask("FF FF 01 04 03 06 01 F0", "FF FF 01 02 00 FC") // from now on the servo is at 500,000 bit/s
 	c.ask("FF FF 01 02 01 FB", "")
 	c.setBaud(500_000)
 	c.send(unhex(t, "FF FF 01 02 01 FB"))
@@ -124,10 +125,10 @@ func TestAPowerCycleLetsGo(t *testing.T) {
 	}
 }
 
-// A client that never reads loses bytes; the bus goes on and counts them.
+// A client that never reads loses bytes. The bus continues and counts them.
 func TestAClientThatDoesNotReadLosesBytes(t *testing.T) {
 	b, c := dialed(t, Config{Unpaced: true})
-	request := unhex(t, "FF FF 01 04 02 00 F8 00") // answered by 254 bytes
+	request := unhex(t, "FF FF 01 04 02 00 F8 00") // its answer has 254 bytes
 	for b.Counters().Overflow == 0 {
 		if _, err := unix.Write(c.fd, request); err != nil && err != unix.EAGAIN {
 			t.Fatal(err)
@@ -139,7 +140,7 @@ func TestAClientThatDoesNotReadLosesBytes(t *testing.T) {
 	c.close()
 	again := dial(t, b)
 	rttest.Eventually(t, "an answer after the flood", func() bool {
-		unix.Write(again.fd, ping) // the ping may be lost while old requests and replies are in the buffers
+		unix.Write(again.fd, ping) // the ping may get lost while old requests and replies fill the buffers
 		return bytes.HasSuffix(again.receive(len(again.buf), 20*time.Millisecond), pong)
 	})
 }

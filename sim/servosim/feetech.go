@@ -150,7 +150,7 @@ var stsTable = indexed(table{
 		{60, 2, 0},              // present load
 		{62, 1, 0},              // present voltage, 0.1 V
 		{63, 1, 0},              // present temperature, deg C
-		{64, 1, 0},              // a registered write is waiting
+		{64, 1, 0},              // whether a registered write is waiting
 		{stsStatus, 1, 0},       // status
 		{66, 1, 0},              // moving
 		{stsGoalReadback, 2, 0}, // goal position, read back

@@ -13,7 +13,7 @@ const (
 	broadcast     = 0xFE
 	frameOverhead = 6 // bytes of a frame without parameters
 	lengthMax     = 250
-	dataMax       = lengthMax - 2 // data bytes in a reply
+	dataMax       = lengthMax - 2 // most data bytes in a reply
 )
 
 // cut finds the first intact request in buf. used is the number of bytes it consumes, including
@@ -78,8 +78,8 @@ func checksum(b []byte) byte {
 const (
 	packetOverhead = 10 // bytes of a packet without parameters
 	packetHead     = 7
-	packetMin      = 3    // the smallest length
-	packetMax      = 3000 // the greatest length that a servo here accepts
+	packetMin      = 3    // smallest value of length
+	packetMax      = 3000 // largest length that a servo here accepts
 	statusInst     = 0x55
 )
 
@@ -119,8 +119,8 @@ func isHeader(b []byte) bool {
 	return true
 }
 
-// cutPacket is cut for packets of protocol 2.0. It writes the parameters, without their stuffing,
-// into room. A packet whose body has an FF FF FD without stuffing is bad.
+// cutPacket does the same as cut for packets of protocol 2.0. It writes the parameters, without
+// their stuffing, into room. A packet is bad when its body has an FF FF FD without stuffing.
 //
 //rt:noalloc
 func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
@@ -157,7 +157,7 @@ func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
 	return frame{}, used, false, false
 }
 
-// headerIn returns the index of the first complete header in b, -1 without one.
+// headerIn returns the index of the first complete header in b; -1 when there is no header.
 //
 //rt:noalloc
 func headerIn(b []byte) int {
@@ -170,7 +170,8 @@ func headerIn(b []byte) int {
 }
 
 // unstuff appends to dst the bytes of src without the FD that is stuffed after every FF FF FD.
-// clean is false when a stuffed FD is missing. A stuffed FD is no part of the next FF FF FD.
+// clean is false when a stuffed FD is missing. A stuffed FD does not count as part of a following
+// FF FF FD.
 //
 //rt:noalloc
 func unstuff(dst, src []byte) (out []byte, clean bool) {

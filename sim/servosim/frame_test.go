@@ -83,7 +83,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// Property: no request makes a servo panic or send more data than a reply can hold, and after any
+// Property: no request makes a servo panic or send more data than a reply can hold. After any
 // request the servo still has a valid id and baud rate.
 func FuzzServo(f *testing.F) {
 	f.Add(uint8(0), uint8(instWrite), []byte{40, 1, 0, 0, 8})

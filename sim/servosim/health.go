@@ -19,8 +19,8 @@ type health struct {
 	rail                             float64 // measured supply, with the load of all servos
 	demand                           float64 // duty of the control loop before its limit
 	capped                           bool    // torque is limited after an overload
-	tripped                          bool    // capped by Overload, without a load
-	low                              bool    // a script demands that the supply counts as out of its limits
+	tripped                          bool    // Overload has capped the torque, without a load
+	low                              bool    // a script demands that the supply counts as outside its limits
 	overSince, surgeSince, idleSince rt.Instant
 }
 
@@ -33,21 +33,21 @@ type rail struct {
 const (
 	resetVolts   = 4.0  // voltage below which the processor of a 7.4 V servo stops
 	resetShare   = 0.54 // the same voltage of any servo, as a share of its nominal supply
-	unobserved   = 0.1  // seconds between two readings above which the effort is unknown
+	unobserved   = 0.1  // seconds between two readings; after a longer time the effort is unknown
 	overloadDuty = 0.8
-	overloadTime = 2 * time.Second // for a servo without registers for it
-	overloadGone = time.Second     // time without a load until a Feetech ends an overload
-	idleDuty     = 0.05            // share of the duty up to which there is no load
+	overloadTime = 2 * time.Second // for a servo that has no registers for this time
+	overloadGone = time.Second     // time without a load after which a Feetech ends an overload
+	idleDuty     = 0.05            // duty up to which the motor counts as without load
 )
 
-// monitor updates the measurements to the instant now, and then the error bits.
+// monitor updates the measurements to the instant now. Then it updates the error bits.
 //
 //rt:noalloc
 func (s *servo) monitor(now rt.Instant) {
 	h := &s.health
 	s.expire(now)
 	if s.encoder.Faulty() {
-		s.driveAgain(now) // its reading may drift
+		s.driveAgain(now) // because its reading may drift
 	}
 	s.measureVelocity(now)
 	s.measureEffort(now)
@@ -115,8 +115,8 @@ func (s *servo) protect(now rt.Instant) {
 }
 
 // protectFeetech sets the error bits of a Feetech servo. It clears a bit when its cause has gone.
-// An overload stays, with a fifth of the torque, until there was no load for overloadGone or torque
-// is switched; sources disagree, see Config.OverloadYields.
+// An overload stays, with a fifth of the torque, until the load was absent for overloadGone or
+// torque is switched. The sources disagree about this, see Config.OverloadYields.
 //
 //rt:noalloc
 func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
@@ -167,7 +167,7 @@ func (s *servo) cutsTorque() bool {
 	case seriesAX:
 		return s.alarm&s.mem[axShutdown] != 0
 	}
-	return s.alarm&s.mem[stsUnload]&^faultOverload != 0 // an overload only weakens it
+	return s.alarm&s.mem[stsUnload]&^faultOverload != 0 // an overload only reduces the torque
 }
 
 //rt:noalloc

@@ -6,13 +6,13 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// obey executes one request and appends the data of its reply to dst. code is the result for the
-// status packet. answers is true when the return level lets the servo reply.
+// obey executes one request and appends the data of its reply to dst. code is the result code in
+// the status packet. answers is true when the return level lets the servo reply.
 //
 //rt:noalloc
 func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code uint8, answers bool) {
 	s.monitor(now)
-	answers = s.answers(r) // at the return level before the request
+	answers = s.answers(r) // by the return level before the request
 	switch r.inst {
 	case instPing:
 		if s.t.series == seriesX {
@@ -102,7 +102,7 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 	case r.inst == instPlace && s.t.series.feetech() && len(r.data) == 2:
 		s.readAs(number(r.data, 2), now)
 	case r.inst != instClear || s.t.series != seriesX:
-		return axInstruction // bulk instructions do not come here
+		return axInstruction // bulk instructions are executed elsewhere
 	case string(r.data) != magicClear || s.mem[s.t.at.moving] != 0:
 		return resultFail
 	default:
@@ -120,7 +120,7 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 //rt:noalloc
 func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 	const all, keepID, keepIDAndBaud = 0xFF, 1, 2
-	id, baud := uint8(1), uint8(1) // code 1: AX 1 Mbit/s, X 57,600 bit/s
+	id, baud := uint8(1), uint8(1) // code 1 is 1 Mbit/s for an AX and 57,600 bit/s for an X
 	if s.t.series == seriesX {
 		if len(r.data) != 1 {
 			return resultLength
@@ -143,8 +143,9 @@ func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 	return 0
 }
 
-// magicClear is the parameter that a request to clear turns must have, so that a corrupt packet does not clear them.
-const magicClear = "\x01\x44\x58\x4C\x22" // 01 DXL 22
+// magicClear is the parameter that a request to clear turns must have, so that a damaged packet
+// does not clear them.
+const magicClear = "\x01\x44\x58\x4C\x22" // 01, DXL, 22
 
 //rt:noalloc
 func (s *servo) changeMode(now rt.Instant) {
@@ -178,9 +179,9 @@ func (s *servo) resetGoals() {
 	s.put(xProfile, 0)
 }
 
-// expire does the servo's work that is due: it ends a boot, and fires an X servo's bus watchdog
-// when the bus was silent for the watchdog's timeout. The shaft then stops under torque, and goals
-// are refused until the watchdog is cleared.
+// expire does the servo's work that is due: it ends a boot, and lets an X servo's bus watchdog act
+// when the bus was silent for the watchdog's timeout. The watchdog stops the shaft under torque,
+// and goals are refused until the watchdog is cleared.
 //
 //rt:noalloc
 func (s *servo) expire(now rt.Instant) {
@@ -203,10 +204,10 @@ func (s *servo) watchdog() (at rt.Instant, armed bool) {
 	return s.lastRequest.Add(time.Duration(n) * watchdogUnit), n > 0 && n != watchdogFired && s.mem[xTorque] == torqueOn
 }
 
-// misread is a wrong position in a reply that the line has damaged and whose checksum fits, as in
-// one damaged reply of 256. It has no effect on the shaft and the servo's own control loop.
+// misread is a wrong position in a reply that the line has damaged although its checksum fits, as
+// in one damaged reply of 256. It has no effect on the shaft or the servo's own control loop.
 type misread struct {
-	left   int // replies left; -1: no limit
+	left   int // replies that still get it; -1: no limit
 	offset int // counts
 }
 

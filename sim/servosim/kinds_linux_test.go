@@ -72,8 +72,8 @@ func TestAScriptMaySwitchTheSupplyOfSome(t *testing.T) {
 	}
 }
 
-// The servos also lose their torque and RAM in a power cycle that happens while the adapter is
-// unplugged.
+// The servos lose their torque and RAM in a power cycle even when the adapter is unplugged at that
+// time.
 func TestUnplugPowerCycleReplug(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "bus")
 	byScript := Config{Link: link, BootTime: 10 * time.Millisecond,
@@ -85,7 +85,7 @@ func TestUnplugPowerCycleReplug(t *testing.T) {
 			b, c := dialed(t, cfg)
 			defer b.Close()
 			c.ask("FF FF 01 04 03 28 01 CE", "FF FF 01 02 00 FC")
-			c.ask("FF FF 01 05 03 30 2C 01 99", "FF FF 01 02 00 FC") // torque limit 300
+			c.ask("FF FF 01 05 03 30 2C 01 99", "FF FF 01 02 00 FC") // sets the torque limit to 300
 			there := func() bool { target, err := os.Readlink(link); return err == nil && target == b.Path() }
 			if name == "by call" {
 				rttest.Do(t, b.Unplug())
@@ -99,9 +99,9 @@ func TestUnplugPowerCycleReplug(t *testing.T) {
 				return there() && !b.States()[5].Boots && b.States()[5].Powered
 			})
 			c = dial(t, b)
-			c.ask("FF FF 01 04 02 28 01 CF", "FF FF 01 03 00 00 FB")    // torque off
-			c.ask("FF FF 01 04 02 30 02 C6", "FF FF 01 04 00 E8 03 0F") // torque limit 1000
-			c.ask("FF FF 01 04 02 37 01 C0", "FF FF 01 03 00 01 FA")    // locked
+			c.ask("FF FF 01 04 02 28 01 CF", "FF FF 01 03 00 00 FB")    // torque is off
+			c.ask("FF FF 01 04 02 30 02 C6", "FF FF 01 04 00 E8 03 0F") // the torque limit is 1000 again
+			c.ask("FF FF 01 04 02 37 01 C0", "FF FF 01 03 00 01 FA")    // the EEPROM is locked
 		})
 	}
 }
@@ -172,7 +172,8 @@ func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 	}
 }
 
-// The servos still answer during a flood of garbage. After its end only requested bytes come.
+// The servos still answer during a flood of garbage. After the flood's end only requested bytes
+// come.
 func TestAFlood(t *testing.T) {
 	b, c := dialed(t, Config{})
 	spoil(Fault{Kind: "flood", Bytes: 20, Until: time.Second})(b)

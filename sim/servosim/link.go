@@ -9,7 +9,7 @@ import (
 )
 
 // link makes path a symbolic link to target in one step, so that a client always finds the old link
-// or the new one. It replaces an older link, and fails when path is no link.
+// or the new one. It replaces an older link, and fails when path is another kind of file.
 func link(target, path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return fmt.Errorf("%w: %s is not a symbolic link; choose another path or remove it", ErrLink, path)

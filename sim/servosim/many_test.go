@@ -26,8 +26,8 @@ func (d *dice) roll(n int) int {
 	return int(uint64(*d) % uint64(n))
 }
 
-// mutate builds bytes for a parser: valid frames one after the other, some of them damaged by
-// flips, by header bytes, by losses and by cuts.
+// mutate builds bytes for a parser: valid frames one after the other. Flips, header bytes, losses
+// and cuts damage some of them.
 func (d *dice) mutate(dst []byte, good [][]byte) []byte {
 	dst = dst[:0]
 	for range 1 + d.roll(3) {

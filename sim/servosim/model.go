@@ -22,7 +22,7 @@ func (s series) protocol2() bool { return s == seriesX }
 func (s series) feetech() bool { return s == seriesSTS }
 
 // register is one row of a memory table: the first address, the width in bytes, the factory value,
-// and the range of accepted values. lo = hi means that any value is accepted.
+// and the range of accepted values. lo == hi means that every value is accepted.
 type register struct {
 	addr    uint16
 	size    uint8
@@ -42,8 +42,8 @@ type constant struct {
 	value int64 // factory value; most of these registers hold measurements later
 }
 
-// addresses are the addresses of the registers that the simulator itself uses; none when a series
-// lacks the register.
+// addresses holds the addresses of the registers that the simulator itself uses. The constant none
+// marks a register that the series lacks.
 type addresses struct {
 	model, id, baud, returnDelay, returnLevel int
 	minLimit, maxLimit, offset, mode          int
@@ -59,14 +59,14 @@ const none = -1
 type table struct {
 	series   series
 	size     int     // bytes of memory
-	eeprom   int     // first address whose value does not survive a power cycle
+	eeprom   int     // first address whose value is lost in a power cycle
 	counts   int     // encoder counts in arc
-	arc      float64 // radians
+	arc      float64 // radians of the range
 	bauds    []baud
 	at       addresses
 	windows  []window // indirect addresses
 	rows     []register
-	readOnly []constant     // indexed adds them to rows
+	readOnly []constant     // the registers that no client can write; indexed adds them to rows
 	index    [memSize]uint8 // for each byte of memory: 1 + the index of its row; 0: no row
 }
 
@@ -80,12 +80,12 @@ const memSize = 1024 // bytes of the largest memory
 
 // model is one kind of servo: its differences from its series' table, and its motor.
 type model struct {
-	name     string // LeRobot's
+	name     string // LeRobot's name
 	number   uint16
 	firmware [2]byte // major and minor; a series with one byte uses only the first
 	table    *table
 	factory  []setting
-	amp      float64 // X: amperes of one unit of current; 0: the register holds a load
+	amp      float64 // X: amperes of one unit of current; 0: the register contains a load
 	motor    motor.Motor
 	gainDuty float64 // product of counts and P gain at a duty of 1
 }
@@ -126,7 +126,7 @@ func indexed(t table) *table {
 	return &t
 }
 
-// row returns the register to which the byte at addr belongs; nil when there is none.
+// row returns the register to which the byte at addr belongs; nil when there is no such register.
 //
 //rt:noalloc
 func (t *table) row(addr int) *register {

@@ -22,8 +22,8 @@ type pty struct {
 	name   string
 	master int
 	slave  int
-	bell   int // eventfd that ends a blocked read
-	watch  int // inotify for clients that come and go; -1: the kernel had no instance left
+	bell   int // eventfd; a write to it ends a blocked read
+	watch  int // inotify descriptor for clients that come and go; -1: the kernel had no instance left
 
 	poll     [3]unix.PollFd
 	left     unix.Timespec
@@ -183,8 +183,8 @@ func (p *pty) clientsChanged() {
 	}
 }
 
-// write returns the number of bytes that the terminal has accepted: all bytes, unless the client
-// has left thousands of bytes unread.
+// write returns the number of bytes that the terminal has accepted. It accepts all bytes unless the
+// client has left thousands of bytes unread.
 //
 //rt:noalloc
 func (p *pty) write(src []byte) (done int) {

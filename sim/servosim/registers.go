@@ -26,8 +26,8 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 	return dst
 }
 
-// indirect returns the address of the byte that the servo accesses for address a: inside a window it is the one that
-// the window's list names, elsewhere a itself.
+// indirect returns the address of the byte that the servo accesses for address a. Inside a window
+// that is the address in the window's list, elsewhere a itself.
 //
 //rt:noalloc
 func (s *servo) indirect(a int) int {
@@ -97,8 +97,8 @@ func (s *servo) measureVelocity(now rt.Instant) {
 	}
 }
 
-// isMoving returns the moving flag, which is set while a servo under torque turns, and for a short
-// time after it got another goal. A servo that rests short of its goal, because of a load or
+// isMoving returns the moving flag. It is set while a servo under torque turns, and for a short
+// time after the servo got another goal. A servo that rests short of its goal, because of a load or
 // because its watchdog has stopped it, does not count as moving.
 //
 //rt:noalloc
@@ -173,7 +173,7 @@ func (s *servo) present(raw int) int {
 	case seriesSTS:
 		p := raw - s.offset()
 		if s.mem[s.t.at.mode] == modeStep {
-			return s.stepGoal - raw // the remaining steps
+			return s.stepGoal - raw // the position register holds the remaining steps
 		}
 		if s.mem[stsPhase]&phaseTurns == 0 {
 			p &= 4095
@@ -189,8 +189,8 @@ func (s *servo) present(raw int) int {
 	return min(max(raw, 0), s.t.counts-1)
 }
 
-// goal returns the goal position, limited to the servo's range: goal in the client's counts, raw in
-// the encoder's counts.
+// goal returns the goal position, limited to the servo's range: as goal in the client's counts, as
+// raw in the encoder's counts.
 //
 //rt:noalloc
 func (s *servo) goal() (goal, raw int) {
@@ -225,8 +225,8 @@ func (s *servo) goal() (goal, raw int) {
 	return goal, goal
 }
 
-// offset returns the value that an STS subtracts from its encoder's count and an X servo adds to
-// it. In position mode an X ignores an offset of more than a quarter turn.
+// offset returns the value that an STS subtracts from its encoder's count, or that an X servo adds
+// to it. In position mode an X ignores an offset of more than a quarter turn.
 //
 //rt:noalloc
 func (s *servo) offset() int {
@@ -304,13 +304,15 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	}
 }
 
-// standstill is the speed limit of a servo whose goal velocity of 0 means a stop; a limit of 0 would mean no limit.
+// standstill is the speed limit, in counts/s, of a servo whose goal velocity 0 means a stop. A
+// limit of 0 would mean no limit.
 const standstill = 1e-6
 
-// Feetech's D and I gains, in units of its P gain; the maker does not document them. The fit of the STS3215
-// was made with the factory's D, and feetechD, per step, is chosen so that this D produces all of the fit's
-// viscous friction. So D counts from the factory's value, and with a D of 0 no viscous friction is left.
-// feetechI is chosen so that the I effort of a lasting error grows by the P effort every second.
+// Feetech's D and I gains, in units of its P gain; the maker does not document them. The STS3215
+// was fitted with the factory's D, so the fit's viscous friction includes the effect of D.
+// feetechD, per step, is chosen so that the factory's D produces all of that friction: with a D of
+// 0 none is left. feetechI is chosen so that the I effort of a lasting error grows by the P effort
+// every second.
 const (
 	feetechD    = 3.3
 	feetechI    = 1.0 / 1000

@@ -19,15 +19,15 @@ const (
 	instFastBulkRead = 0x9A // Dynamixel
 )
 
-// request is the content of a frame. data holds the data of a write, the parameters of an instruction to
-// several servos that next has not removed yet, or all parameters of any other instruction.
+// request is the content of a frame. data depends on the instruction: the data of a write; the
+// parameters for several servos that next has not removed yet; or all parameters.
 type request struct {
 	id, inst   uint8
 	addr, size int
 	data       []byte
 }
 
-// parse splits a frame's parameters. fits is false when their number does not fit the instruction.
+// parse splits a frame's parameters. fits is false when their number is wrong for the instruction.
 //
 //rt:noalloc
 func parse(f frame, packets bool) (r request, fits bool) {

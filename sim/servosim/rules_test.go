@@ -150,7 +150,7 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
 	s := one(t, "xl330-m288", Config{})
 	s.set(xTorque, 1)
-	s.supply(3.2, s.Now()) // below 3.5 V; the servo's shutdown mask includes the voltage
+	s.supply(3.2, s.Now()) // 3.2 V is below 3.5 V, and the servo's shutdown mask includes the voltage
 	s.monitor(s.Now())
 	if s.mem[xTorque] != 0 || s.error(0) != alert {
 		t.Fatalf("torque %d, error %#x after a dip of the supply", s.mem[xTorque], s.error(0))
@@ -178,7 +178,7 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 		data             []byte
 		code             uint8
 		wantID, wantBaud uint8
-		kept             bool // the earlier settings are kept
+		kept             bool // the servo keeps the earlier settings
 	}{
 		{"all but id and baud rate", "xl430-w250", 5, []byte{2}, 0, 5, 3, false},
 		{"all but the id", "xl430-w250", 5, []byte{1}, 0, 5, 1, false},
@@ -208,9 +208,9 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 	}
 }
 
-// A fitted motor also moves in the modes without goal positions.
+// A fitted motor also moves in the modes that have no goal position.
 func TestOtherModesMoveAFittedMotor(t *testing.T) {
-	const velocity, load = 1, 2 // quantity that the test reads in the end
+	const velocity, load = 1, 2 // the quantity that the test reads at the end
 	type write struct {
 		addr  int
 		value int64
@@ -237,7 +237,7 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 		{"with its drive mode reversed", "xl430-w250", free,
 			[]write{{xMode, xModeVelocity}, {xDriveMode, 1}, {xTorque, 1}, {xGoalVelocity, 100}}, velocity,
 			100, 10, -1},
-		// a share of 1000, not of 885
+		// A share of 1000, not of 885.
 		{"an X's PWM mode", "xl430-w250", free,
 			[]write{{xMode, xModePWM}, {xTorque, 1}, {xGoalPWM, -400}}, load, -450, 5, -1},
 		{"an X's current mode", "xm430-w350", free,
@@ -273,15 +273,15 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 	}
 }
 
-// In step mode an STS moves by a number of counts from its position, and its position register
-// holds the counts that are left.
+// In step mode an STS moves by a number of counts from its position. Its position register holds
+// the remaining counts.
 func TestStepsAddUp(t *testing.T) {
 	s := one(t, "sts3215", Config{Fitted: true})
 	s.set(33, modeStep)
 	s.set(stsTorque, 1)
 	want := 2048
-	for _, step := range []int{0, 5000, -500} { // beyond the turn
-		if step != 0 { // torque alone moves nothing
+	for _, step := range []int{0, 5000, -500} { // 5000 counts are more than a turn
+		if step != 0 { // without a step, torque alone moves nothing
 			s.set(stsGoal, signed(step, signPosition))
 		}
 		s.refresh(s.Now())
@@ -296,7 +296,7 @@ func TestStepsAddUp(t *testing.T) {
 	}
 }
 
-// The bus watchdog stops a wheel too.
+// The bus watchdog also stops a wheel.
 func TestTheWatchdogStopsAWheel(t *testing.T) {
 	s := one(t, "xl430-w250", Config{Fitted: true})
 	s.set(xMode, xModeVelocity)
@@ -476,7 +476,7 @@ func TestAFittedMotorSagsUnderALoad(t *testing.T) {
 	}
 }
 
-// A Dynamixel's I gain removes the sag that remains with only the P gain. Its D gain damps the
+// A Dynamixel's I gain removes the sag that the P gain alone leaves. Its D gain damps the
 // oscillation after a step.
 func TestTheOtherGainsOfADynamixel(t *testing.T) {
 	load := []motor.Load{{Gravity: 0.5, Level: 2048}}

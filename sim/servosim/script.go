@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// errScript means that a fault script is invalid.
+// errScript marks an invalid fault script.
 var errScript = errors.New("servosim: fault script does not fit")
 
 // Script is a list of faults with their times. The same script and requests give the same faults.
@@ -64,7 +64,7 @@ type kind uint8
 
 const (
 	kindNone kind = iota
-	// On a reply.
+	// The kinds that affect a reply.
 	kindDrop
 	kindCorrupt
 	kindTruncate
@@ -75,7 +75,7 @@ const (
 	kindNoise
 	kindReorder
 	kindGarble
-	// Over a span of time.
+	// The kinds that last for a span of time.
 	kindMute
 	kindEcho
 	kindBrownout
@@ -88,7 +88,7 @@ const (
 	kindBlock
 	kindFlood
 	kindMisread
-	// At an instant.
+	// The kinds that happen at an instant.
 	kindOverload
 	kindReboot
 	kinds
@@ -193,12 +193,12 @@ type line struct {
 	seed         uint64
 	kind         kind
 	ids          [256]bool
-	threshold    uint64 // a random number below it hits
-	left         int    // replies left; -1: no limit
+	threshold    uint64 // a random number below it means that the reply gets the fault
+	left         int    // replies that may still get the fault; -1: no limit
 	from, until  rt.Instant
 	n            int
 	fault        Fault
-	tries        []uint64 // replies so far, per servo: with the seed the only input of draw
+	tries        []uint64 // number of replies so far, per servo: apart from the seed, the only input of draw
 	begun, ended bool
 }
 
@@ -239,7 +239,8 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 	return t
 }
 
-// draw decides by chance which fault a reply gets, and counts it against the fault's number of replies.
+// draw decides by chance which fault a reply gets. It counts the reply against the fault's number
+// of replies.
 //
 //rt:noalloc
 func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
@@ -349,7 +350,7 @@ func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 
 //rt:noalloc
 func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
-	value := l.fault.Volts + l.fault.Degrees + l.fault.Torque // one of them is set
+	value := l.fault.Volts + l.fault.Degrees + l.fault.Torque // at most one of the three is set
 	if !on {
 		value = 0
 	}

@@ -228,7 +228,7 @@ func TestInject(t *testing.T) {
 	for range 3 * faultLinesMax {
 		rttest.Do(t, b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, Until: time.Second}}}))
 		clock.Advance(2 * time.Second)
-		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC") // the bus updates its timeline
+		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC") // makes the bus update its timeline
 	}
 	rttest.Do(t, b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, From: time.Second}}}))
 	c.ask("FF FF 03 02 01 F9", "FF FF 03 02 00 FA")

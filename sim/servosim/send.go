@@ -16,17 +16,17 @@ const (
 //
 // Owner: the wire's goroutine.
 type outbox struct {
-	transferBuf  [2 * replyMax]byte // for the adapter's next transfer
+	transferBuf  [2 * replyMax]byte // bytes for the adapter's next transfer
 	transferLen  int
 	due          rt.Instant
-	overtaken    [2*replyMax + noiseMax]byte // a reply that comes after its successor
+	overtaken    [2*replyMax + noiseMax]byte // a reply that arrives after its successor
 	overtakenLen int
 	delayed      [delayedMax]delayedReply
 	delayedLen   int
-	missed       uint64         // late replies lost for lack of space
+	missed       uint64         // late replies that were lost for lack of space
 	garbage      [noiseMax]byte // bytes of a flood
 	floodSent    uint64         // bytes of the flood sent so far
-	floodDue     rt.Instant     // when its next bytes are due
+	floodDue     rt.Instant     // when the flood's next bytes are due
 }
 
 type delayedReply struct {
@@ -36,8 +36,8 @@ type delayedReply struct {
 	b    [replyMax]byte
 }
 
-// send makes a reply that begins at start readable when its last byte would have arrived, and
-// returns that instant. A fault may damage the reply.
+// send makes a reply readable at the instant at which its last byte would have arrived, and returns
+// that instant. The reply begins at start. A fault may damage it.
 //
 //rt:noalloc
 func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
@@ -84,8 +84,8 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 	return end
 }
 
-// queueReply passes bytes that have arrived at end to the client: at once, or with the adapter's
-// next transfer.
+// queueReply passes bytes that arrived at the instant end to the client: at once, or with the
+// adapter's next transfer.
 //
 //rt:noalloc
 func (b *Bus) queueReply(bytes []byte, end rt.Instant) {
@@ -111,7 +111,7 @@ func (b *Bus) transfer() {
 	o.transferLen = 0
 }
 
-// flush delivers the bytes that are still queued after the answer to a request.
+// flush delivers the bytes that are still queued after a request was answered.
 //
 //rt:noalloc
 func (b *Bus) flush() {
@@ -132,8 +132,9 @@ func (b *Bus) deliver(bytes []byte) {
 	}
 }
 
-// delayReply holds a reply back until at, while other replies may pass. The reply still comes
-// before any later reply of its servo, because the bytes of one servo do not overtake each other.
+// delayReply holds a reply back until the instant at, while replies of other servos may pass. It
+// still comes before any later reply of its servo, because the bytes of one servo do not overtake
+// each other.
 //
 //rt:noalloc
 func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
@@ -149,7 +150,8 @@ func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
 	o.delayedLen++
 }
 
-// expedite makes the delayed replies of a servo arrive now, before the servo's next reply.
+// expedite makes the delayed replies of a servo arrive now, because they must come before its next
+// reply.
 //
 //rt:noalloc
 func (b *Bus) expedite(from int, now rt.Instant) {
@@ -161,7 +163,8 @@ func (b *Bus) expedite(from int, now rt.Instant) {
 	}
 }
 
-// sendDelayed delivers the delayed replies that are due by until, each at its instant.
+// sendDelayed delivers the delayed replies that are due until the instant until, each at its own
+// instant.
 //
 //rt:noalloc
 func (b *Bus) sendDelayed(until rt.Instant) {
@@ -186,7 +189,7 @@ func (b *Bus) sendDelayed(until rt.Instant) {
 	}
 }
 
-// spoilReply returns the bytes that a fault makes of a reply.
+// spoilReply returns the bytes into which a fault changes a reply.
 //
 //rt:noalloc
 func (b *Bus) spoilReply(f fault, reply []byte) []byte {
@@ -223,8 +226,8 @@ func (b *Bus) spoilReply(f fault, reply []byte) []byte {
 	return out
 }
 
-// forged reports whether damaged bytes contain an intact frame that is not the reply: no client can
-// detect that it is wrong.
+// forged reports whether damaged bytes contain an intact frame other than the reply. No client can
+// detect that such a frame is wrong.
 //
 //rt:noalloc
 func (b *Bus) forged(out, reply []byte) bool {
@@ -291,7 +294,7 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 		s := &b.servos[i]
 		b.mu.Lock()
 		if sent == 0 {
-			end = end.Add(s.delay()) // the next servos follow at once
+			end = end.Add(s.delay()) // the next servos answer without a pause
 		}
 		one := request{
 			id:   p.id,

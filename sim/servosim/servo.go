@@ -17,7 +17,7 @@ type servo struct {
 	t      *table
 	rail   *rail
 	joint  int
-	motors *motor.Fitted // fitted motors, its own among them; nil: the plant moves its shaft
+	motors *motor.Fitted // fitted motors, among them the servo's own; nil: the plant moves the shaft
 
 	mem   [memSize]byte // memory that the bus sees
 	flash [memSize]byte // memory that survives a power cycle; only the first t.eeprom bytes are used
@@ -27,21 +27,21 @@ type servo struct {
 	stagedAddr int
 	stagedSize int
 
-	forced      uint8 // error bits that a test has set; they affect only the status
-	alarm       uint8 // error bits of the servo itself; X: latched
-	mute        bool  // neither receives nor sends, as if unplugged
+	forced      uint8 // error bits that a test has set; only the status packet shows them
+	alarm       uint8 // error bits of the servo itself; X: they stay set
+	mute        bool  // the servo neither receives nor sends, as if it were unplugged
 	silentUntil rt.Instant
 	unpowered   bool       // the supply is too low to run
-	booting     bool       // until silentUntil
-	bootTorque  bool       // torque is on after the boot
+	booting     bool       // the servo boots until silentUntil
+	bootTorque  bool       // torque will be on after the boot
 	driven      bool       // the shaft is driven
 	wasDriven   bool       // the shaft was driven before
 	lastRequest rt.Instant // X: time of the last instruction on the bus
 	turnOrigin  int        // X: counts of the turns that a reset has cleared
-	bootedAt    rt.Instant // time when the supply came
+	bootedAt    rt.Instant // time when the supply came on
 	stepGoal    int        // STS, step mode: end of the steps, in counts of the encoder
 	health      health
-	loop        motor.Loop // control loop that the registers describe
+	loop        motor.Loop // control loop as the registers describe it
 	target      int        // target of the control loop, in counts of the encoder
 	encoder     motor.Encoder
 	obstacle    motor.Obstacle
@@ -53,11 +53,11 @@ type servo struct {
 	event      Event    // lent to Config.Watch
 	lastState  Snapshot // state in its newest event
 
-	// The last measurement, for the present velocity.
+	// The last measurement of the shaft, for the present velocity.
 	measuredAt rt.Instant
 	measured   int
 	velocity   int        // counts per second
-	goalAt     rt.Instant // time of its last order to move
+	goalAt     rt.Instant // time of the last command to move
 }
 
 type pin struct {
@@ -66,17 +66,18 @@ type pin struct {
 }
 
 const (
-	velocityWindow = time.Millisecond      // measurements closer than this keep the old velocity
-	velocityStale  = 50 * time.Millisecond // longest time between measurements that give the present velocity
-	speedMax       = 3400                  // counts per second, of an STS
-	delayUnit      = 2 * time.Microsecond
-	baudTolerance  = 40 // one part in that many: 2.5 %
-	watchdogUnit   = 20 * time.Millisecond
-	goalGrace      = 50 * time.Millisecond // time after a new goal in which a resting shaft counts as moving
-	watchdogFired  = 0xFF
+	velocityWindow = time.Millisecond // measurements closer together than this keep the last velocity
+	// longest time between two measurements from which a velocity is computed
+	velocityStale = 50 * time.Millisecond
+	speedMax      = 3400 // counts per second, of an STS
+	delayUnit     = 2 * time.Microsecond
+	baudTolerance = 40 // accepted deviation of a baud rate: one part in 40, 2.5 %
+	watchdogUnit  = 20 * time.Millisecond
+	goalGrace     = 50 * time.Millisecond // time after a new goal in which a resting shaft counts as moving
+	watchdogFired = 0xFF
 )
 
-// powerUp initializes s with the factory values, its id and the bus's baud rate.
+// powerUp initialises s with the factory values, its id and the bus's baud rate.
 func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	m := cfg.models[joint]
 	*s = servo{
@@ -150,7 +151,7 @@ func (s *servo) delay() time.Duration {
 	return s.cfg.turnaround + time.Duration(s.mem[s.t.at.returnDelay])*delayUnit
 }
 
-// error returns the error byte of a status packet whose instruction had the result code.
+// error returns the error byte of a status packet for an instruction with the given result code.
 //
 //rt:noalloc
 func (s *servo) error(code uint8) uint8 {
@@ -230,7 +231,7 @@ const (
 	xBoot       = 400 * time.Millisecond
 )
 
-// restart is a power cycle without a boot time.
+// restart does a power cycle that takes no time to boot.
 //
 //rt:noalloc
 func (s *servo) restart(now rt.Instant) {
@@ -238,7 +239,7 @@ func (s *servo) restart(now rt.Instant) {
 	s.bootDone(now)
 }
 
-// reboot is a power cycle: the servo is limp and silent while it boots.
+// reboot does a power cycle: the servo is limp and silent while it boots.
 //
 //rt:noalloc
 func (s *servo) reboot(now rt.Instant) {
@@ -309,8 +310,8 @@ func (s *servo) resetRAM(now rt.Instant) {
 	s.tune(now)
 }
 
-// bootDone ends the boot: the goal is the shaft's present position, and a servo that boots with
-// torque on holds it there.
+// bootDone ends the boot. The goal is then the shaft's present position, and a servo that boots
+// with torque on holds the shaft there.
 //
 //rt:noalloc
 func (s *servo) bootDone(now rt.Instant) {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// posed is a plant whose shafts have the positions of the published vectors.
+// posed is a plant whose shafts have the positions that the published vectors expect.
 type posed struct {
 	place  [7]int
 	goal   [7]int
@@ -104,7 +104,7 @@ func TestReadOnlyMemoryStays(t *testing.T) {
 	s, _ := alone(t, Config{})
 	s.write(0, []byte{9, 9, 9, 9, 9}, s.Now())
 	s.set(62, 1)
-	s.write(255, []byte{1, 2, 3}, s.Now()) // extends beyond the end of the memory
+	s.write(255, []byte{1, 2, 3}, s.Now()) // the data extend beyond the end of the memory
 	if got := s.read(nil, 0, 5, s.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
 		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
 	}
@@ -179,8 +179,8 @@ func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
 	}
 }
 
-// The instruction that reOfsCal of ftservo-python-sdk sends makes the shaft's position read as any position,
-// also beyond the encoder's seam.
+// With the instruction that reOfsCal of ftservo-python-sdk sends, the shaft's position reads as any
+// given position, also beyond the encoder's seam.
 func TestAPlaceReadsAsAnyPosition(t *testing.T) {
 	for _, position := range []int{0, 1000, 2048, 4000} {
 		s, plant := alone(t, Config{})
@@ -290,7 +290,7 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 }
 
 // When a client seldom reads the velocity, it reads the shaft's present speed, not the average
-// since the reading before.
+// since the last reading.
 func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		s := one(t, "sts3215", Config{Fitted: fitted})
@@ -303,7 +303,7 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 			t.Errorf("fitted %v: at rest velocity %d, moving %d", fitted, v, moving)
 		}
 		s.Advance(time.Minute)
-		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, s.Now()) // from 2048 to 1000
+		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, s.Now()) // the goal moves the shaft from 2048 to 1000
 		if v, moving := look(200 * time.Millisecond); v > -1000 || moving != 1 {
 			t.Errorf("fitted %v: under way velocity %d, moving %d, want below -1000, 1", fitted, v, moving)
 		}
@@ -331,7 +331,7 @@ func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 // Two readings of a moving shaft, seconds apart, do not count as seconds of effort.
 func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
 	s, plant := alone(t, Config{})
-	s.set(stsOverload, 1) // any effort is too much
+	s.set(stsOverload, 1) // from now on any effort is an overload
 	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, s.Now())
 	run := func(looks int, each time.Duration) byte {
 		for range looks {

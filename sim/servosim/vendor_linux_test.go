@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The vendor's SDK is an independent check, because it shares no author with this package.
+// The vendor's SDK accepts the bus. This check is independent, because the SDK and this package
+// have no common author.
 func TestTheVendorsSDKAcceptsTheBus(t *testing.T) {
 	python := findPython(t, "scservo_sdk")
 	link := filepath.Join(t.TempDir(), "bus")

@@ -23,11 +23,11 @@ type Snapshot struct {
 	Torque    bool
 	Present   int // position that a client would read
 	Goal      int // the goal register
-	Aim       int // position to which it moves: the goal, which a Feetech limits to its EEPROM range
-	Spin      int // goal velocity in counts per second of a Feetech in velocity mode; 0: it has another mode
+	Aim       int // position to which the servo moves: the goal, which a Feetech limits to its EEPROM range
+	Spin      int // goal velocity in counts per second of a Feetech in velocity mode; 0 in other modes
 	Alarm     uint8
 	Boots     uint32 // power-ups and reboots so far, including the first one
-	Answers   bool   // it receives the client's bytes, and its replies reach the client
+	Answers   bool   // the servo receives the client's bytes, and its replies reach the client
 	Unplugged bool   // the adapter is out
 	EncoderOK bool   // no error bit reports a fault of its encoder
 }
@@ -54,7 +54,7 @@ func (s *servo) snapshot(now rt.Instant) Snapshot {
 	}
 }
 
-// encoderFault reports whether an error bit reports the encoder.
+// encoderFault reports whether an error bit reports a fault of the encoder.
 //
 //rt:noalloc
 func (s *servo) encoderFault() bool {
@@ -93,7 +93,7 @@ func (s *servo) emitWrite(addr int, data []byte, now rt.Instant) {
 	})
 }
 
-// emitUnheard reports a write to the servo that the servo does not receive.
+// emitUnheard reports a write to a servo that did not receive it.
 //
 //rt:noalloc
 func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
@@ -111,7 +111,8 @@ func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
 	})
 }
 
-// emitChange reports a change that no write has made. A change of position alone is not reported.
+// emitChange reports a change that was not made by a write. It does not report a change of the
+// position alone.
 //
 //rt:noalloc
 func (s *servo) emitChange(now rt.Instant) {

@@ -82,7 +82,7 @@ func TestAChangeIsTold(t *testing.T) {
 			s.set(stsTorque, 1)
 			s.set(stsGoal, 2200)
 			s.Advance(10 * time.Millisecond)
-			s.monitor(s.Now()) // it moves
+			s.monitor(s.Now()) // the shaft moves
 			*events = nil
 			tt.change(s)
 			s.passes(30 * time.Millisecond)

@@ -9,13 +9,13 @@ import (
 const (
 	bitsPerByte = 10 // 8 data bits, start and stop
 
-	// After this silence the bus drops an incomplete frame, so that half a request of a killed
-	// client does not swallow the next client's request. For Dynamixel the silence is longer.
+	// The bus drops an incomplete frame after this silence, so that half a request of a killed
+	// client does not swallow the next client's request. Dynamixel's silence is longer.
 	interByteMax  = 20 * time.Millisecond
 	interByteMaxX = 100 * time.Millisecond
 
 	wireBuffer = 4096
-	replyMax   = 3 * memSize // a whole memory, stuffed
+	replyMax   = 3 * memSize // a whole memory, with stuffing
 )
 
 // wire is the state of the half-duplex line.
@@ -91,7 +91,7 @@ func (b *Bus) receive(n int) {
 		}
 		b.counters.badChecksums.Add(1)
 		b.counters.garbage.Add(uint64(used))
-		if f.id != broadcast { // a Feetech servo does not answer
+		if f.id != broadcast { // a Feetech servo does not answer a broadcast
 			b.sendError(request{id: f.id}, resultCRC, axChecksum, end)
 		}
 	}
@@ -106,7 +106,7 @@ func (b *Bus) cut(buf []byte) (f frame, used int, ok, bad bool) {
 	return cut(buf)
 }
 
-// execute lets the servos obey one request whose last byte left at end.
+// execute lets the servos obey one request. Its last byte left the wire at the instant end.
 //
 //rt:noalloc
 func (b *Bus) execute(f frame, end rt.Instant) {
@@ -164,9 +164,10 @@ func (b *Bus) unicast(r request, end rt.Instant) {
 	}
 }
 
-// executeOne lets the servos with the id r.id obey. It returns the status packet of the servo that answers,
-// its start and the servo's index, from, which is -1 without an answer. Two servos with the same id both
-// obey, and their answers collide. has is false when a servo receives the request and lacks the instruction.
+// executeOne lets the servos with the id r.id obey. It returns the status packet of the servo that
+// answers, its start and the servo's index, from, which is -1 without an answer. Two servos with
+// the same id both obey, and their answers collide. has is false when a servo that receives the
+// request does not have the instruction.
 //
 //rt:noalloc
 func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, has bool) {
@@ -216,7 +217,7 @@ func (b *Bus) status(id, fault uint8, data []byte) []byte {
 }
 
 // sendError answers a request that a Dynamixel does not understand. A Feetech servo does not answer
-// it.
+// such a request.
 //
 //rt:noalloc
 func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {

@@ -17,7 +17,7 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 			return code
 		}
 	}
-	open := !s.t.series.feetech() || s.mem[s.t.at.lock] == 0 // otherwise EEPROM writes do not last
+	open := !s.t.series.feetech() || s.mem[s.t.at.lock] == 0 // when false, EEPROM writes are lost in a power cycle
 	old := s.effects()
 	from, to := s.t.size, 0 // range of the written registers
 	for i, v := range data {
@@ -91,7 +91,7 @@ func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 		s.follow(now)
 	case limits && s.driven && s.positions():
 		_, raw := s.goal()
-		s.driveTo(now, raw) // the loop limits its goal to them
+		s.driveTo(now, raw) // the control loop limits its goal to the new range
 	}
 	if s.spins() && covers(stsGoalVelocity) {
 		s.goalWakes(now)
@@ -122,7 +122,7 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 		}
 		_, raw := s.goal()
 		s.goalAt = now
-		s.driveTo(now, raw) // a stale goal register makes the arm jump
+		s.driveTo(now, raw) // with a stale goal register the arm jumps
 		s.setDriven(now, true)
 	}
 }
@@ -156,7 +156,7 @@ func (s *servo) follow(now rt.Instant) {
 	s.goalWakes(now)
 }
 
-// goalWakes switches the torque on if the servo's torque goes on when it gets a goal.
+// goalWakes switches the torque on if this servo does so when it gets a goal.
 //
 //rt:noalloc
 func (s *servo) goalWakes(now rt.Instant) {
@@ -186,7 +186,7 @@ func (s *servo) positions() bool {
 //rt:noalloc
 func (s *servo) spins() bool { return s.t.series.feetech() && s.mem[s.t.at.mode] == modeVelocity }
 
-// check returns the code with which a Dynamixel refuses a write, 0 when it accepts the write.
+// check returns the code with which a Dynamixel refuses a write; 0 when it accepts the write.
 //
 //rt:noalloc
 func (s *servo) check(addr int, data []byte) uint8 {
@@ -251,7 +251,7 @@ func (s *servo) beyond(v int64) bool {
 	return (lo != 0 || hi != 0) && (v < lo || v > hi)
 }
 
-// checkX returns the code with which an X servo refuses one register's value, 0 when it accepts the
+// checkX returns the code with which an X servo refuses one register's value; 0 when it accepts the
 // value.
 //
 //rt:noalloc
