@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 )
 
 const (
-	// An inference may take answerTime or, if that is more, answerTimes the longest inference so far.
+	// An inference may take answerTime or, if that is more, answerTimes the longest inference of its connection, before
+	// the first one answerTimes the time of the blank inputs.
 	answerTime  = 10 * time.Second
 	answerTimes = 10
 	// The wait between two attempts to connect doubles from retryFirst to retryMost.
@@ -70,16 +72,17 @@ type Protocol[L Link] struct {
 // methods.
 type Connection[L Link] struct {
 	Protocol[L]
-	ctx     context.Context
-	stop    context.CancelFunc
-	lost    chan struct{} // capacity 1: wakes the goroutine of keep
-	kept    sync.WaitGroup
-	longest time.Duration // longest time of an answer; owner: Batch
+	ctx  context.Context
+	stop context.CancelFunc
+	lost chan struct{} // capacity 1: wakes the goroutine of keep
+	kept sync.WaitGroup
 
-	mu     sync.Mutex
-	now    Condition          // guarded by mu
-	cancel context.CancelFunc // guarded by mu; cancels the inference under way; nil: there is none
-	link   L                  // guarded by mu; zero: there is no connection
+	mu      sync.Mutex
+	now     Condition          // guarded by mu
+	blank   time.Duration      // guarded by mu; time of the answer to this connection's blank inputs
+	longest time.Duration      // guarded by mu; longest time of an answer of this connection; 0: there was none
+	cancel  context.CancelFunc // guarded by mu; cancels the inference under way; nil: there is none
+	link    L                  // guarded by mu; zero: there is no connection
 }
 
 // Open connects to the server. Its error wraps ErrBlank when the server's answer to blank inputs does not fit the
@@ -110,11 +113,13 @@ func (c *Connection[L]) connect(ctx context.Context) (none L, err error) {
 	defer cancel()
 	row := newRow(c.Meta)
 	row.Task = c.Task
+	began := time.Now()
 	if err = c.Ask(ctx, l, row); err == nil {
 		err = row.checkFinite(c.Meta)
 	}
 	switch {
 	case err == nil:
+		c.update(func(*Condition) { c.blank, c.longest = time.Since(began), 0 })
 		return l, nil
 	case errors.Is(err, errNotFinite) || c.IsAnswer(err):
 		err = fmt.Errorf("%w: %w", ErrBlank, err)
@@ -232,7 +237,8 @@ func (c *Connection[L]) infer(row *Row) error {
 	if !ok {
 		return &Away{Server: c.Server, Err: errors.New(c.Condition().Why)}
 	}
-	limit := max(answerTime, answerTimes*c.longest)
+	var limit time.Duration
+	c.update(func(*Condition) { limit = max(answerTime, answerTimes*cmp.Or(c.longest, c.blank)) })
 	ctx, interrupt := context.WithCancelCause(c.ctx)
 	defer interrupt(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit.Round(time.Second)))
@@ -242,7 +248,7 @@ func (c *Connection[L]) infer(row *Row) error {
 	err := c.Ask(ctx, l, row)
 	switch {
 	case err == nil:
-		c.longest = max(c.longest, time.Since(began))
+		c.update(func(*Condition) { c.longest = max(c.longest, time.Since(began)) })
 		copy(row.ChunkModel, row.ChunkRobot)
 		return nil
 	case c.IsAnswer(err):

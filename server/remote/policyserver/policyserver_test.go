@@ -103,8 +103,12 @@ func serve(t *testing.T, address string, answer lerobot.Call) (bound string, sto
 	return listener.Addr().String(), func() { _ = server.Close() }
 }
 
-func (f *fake) serve(t *testing.T, address string) (bound string, stop func()) {
-	return serve(t, address, f.answer)
+// begin returns a fake at an address. stop ends it.
+func begin(t *testing.T, address string) (f *fake, bound string, stop func()) {
+	t.Helper()
+	f = &fake{obs: make(chan *lerobot.Observation, 1)}
+	bound, stop = serve(t, address, f.answer)
+	return f, bound, stop
 }
 
 func load(t *testing.T, text string) (manifest.Config, error) {
@@ -114,9 +118,9 @@ func load(t *testing.T, text string) (manifest.Config, error) {
 	return manifest.Load(path)
 }
 
-func open(t *testing.T, text string) (*remote.Policy, error) {
+func open(t *testing.T, url string) (*remote.Policy, error) {
 	t.Helper()
-	cfg := rttest.Must(load(t, text))(t)
+	cfg := rttest.Must(load(t, strings.Replace(full, "URL", url, 1)))(t)
 	p, err := Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	if err == nil {
 		t.Cleanup(func() { rttest.Do(t, p.Runtime.Close()) })
@@ -135,9 +139,8 @@ func row() *remote.Row {
 }
 
 func TestChunksOfAPolicyServer(t *testing.T) {
-	f := &fake{obs: make(chan *lerobot.Observation, 1)}
-	address, stop := f.serve(t, "127.0.0.1:0")
-	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))(t)
+	f, address, stop := begin(t, "127.0.0.1:0")
+	p := rttest.Must(open(t, address))(t)
 	asked := f.policy.Load()
 	if asked.Path != "user/model" || asked.Type != "act" || asked.ActionsPerChunk != 2 ||
 		asked.Features[1].Name != "observation.images.front" || asked.Features[0].Names[1] != "b.pos" {
@@ -156,8 +159,7 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	f.cols.Store(0)
 	stop()
 	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway) // the server has ended
-	again := &fake{obs: make(chan *lerobot.Observation, 1)}
-	again.serve(t, address)
+	again, _, _ := begin(t, address)
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 	again.cols.Store(-1)
@@ -171,9 +173,8 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 // A server whose answers have values that are not finite, even its answer to blank inputs, is not
 // ready. It is ready again when its answers are finite.
 func TestAnswersThatAreNotFinite(t *testing.T) {
-	f := &fake{obs: make(chan *lerobot.Observation, 1)}
-	address, _ := f.serve(t, "127.0.0.1:0")
-	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))(t)
+	f, address, _ := begin(t, "127.0.0.1:0")
+	p := rttest.Must(open(t, address))(t)
 	f.nan.Store(true)
 	p.Runtime.Fail(errors.New("blank inputs fail, too"))
 	rttest.Eventually(t, "the reason", func() bool {
@@ -184,16 +185,15 @@ func TestAnswersThatAreNotFinite(t *testing.T) {
 	f.nan.Store(false)
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	f.nan.Store(true)
-	if _, err := open(t, strings.Replace(full, "URL", address, 1)); !errors.Is(err, manifest.ErrInvalid) ||
+	if _, err := open(t, address); !errors.Is(err, manifest.ErrInvalid) ||
 		!strings.Contains(err.Error(), "action 1 has NaN for b.pos") {
 		t.Errorf("at the start: %v", err)
 	}
 }
 
 func TestInterrupt(t *testing.T) {
-	f := &fake{obs: make(chan *lerobot.Observation, 1)}
-	address, _ := f.serve(t, "127.0.0.1:0")
-	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))(t)
+	f, address, _ := begin(t, "127.0.0.1:0")
+	p := rttest.Must(open(t, address))(t)
 	f.slow.Store(true)
 	time.AfterFunc(50*time.Millisecond, p.Runtime.Interrupt)
 	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{row()}), policy.ErrAway)
@@ -202,10 +202,9 @@ func TestInterrupt(t *testing.T) {
 // Open detects, with blank inputs, a server whose answers have another size, or that gives no answers.
 func TestAPolicyThatDoesNotFit(t *testing.T) {
 	for cols, want := range map[int64]string{4: "1 actions of 4 values, want 2 of 2", -1: "answers without actions"} {
-		f := &fake{obs: make(chan *lerobot.Observation, 1)}
+		f, address, _ := begin(t, "127.0.0.1:0")
 		f.cols.Store(cols)
-		address, _ := f.serve(t, "127.0.0.1:0")
-		_, err := open(t, strings.Replace(full, "URL", address, 1))
+		_, err := open(t, address)
 		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, want) {
 			t.Errorf("%d: %v", cols, err)
 		}
@@ -227,13 +226,13 @@ func TestMissingEntries(t *testing.T) {
 		rttest.FailsAs(t, err, manifest.ErrInvalid, key+" is required")
 	}
 	for _, url := range []string{"http://127.0.0.1:1", "127.0.0.1", ":8080", "127.0.0.1:http"} {
-		_, err := open(t, strings.Replace(full, "URL", url, 1))
+		_, err := open(t, url)
 		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "want HOST:PORT") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
 	// there is no server
-	rttest.FailsAs(t, rttest.Err(open(t, strings.Replace(full, "URL", "127.0.0.1:1", 1))), policy.ErrAway)
+	rttest.FailsAs(t, rttest.Err(open(t, "127.0.0.1:1")), policy.ErrAway)
 }
 
 // When a policy_server runs but cannot load the policy, the error blames the manifest.
@@ -245,6 +244,6 @@ func TestAPolicyThatTheServerRefuses(t *testing.T) {
 		}
 		return nil, nil
 	})
-	_, err := open(t, strings.Replace(full, "URL", address, 1))
+	_, err := open(t, address)
 	rttest.FailsAs(t, err, manifest.ErrInvalid, "Policy type acd not supported", "model.policy_type")
 }
