@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	maxRobots       = 4096     // further ones are counted and not shown
+	maxRobots       = 4096     // further robots are counted and not shown
 	maxTelemetry    = 64 << 10 // bytes of a telemetry message; longer messages are counted and dropped
 	maxFleetText    = 128      // bytes of a text in a message; a message with a longer text is dropped, too
 	maxFigure       = 1e12     // no run counts up to this figure, or lasts for as many seconds
@@ -55,11 +55,11 @@ type FleetRobot struct {
 	Service  string  `json:"service"`            // beginning of its server's keys
 	State    string  `json:"state"`              // state of its run
 	Paused   bool    `json:"paused"`             // by an operator
-	Waiting  bool    `json:"waiting"`            // for an operator's next step
+	Waiting  bool    `json:"waiting"`            // it waits for an operator's next step
 	Runway   float64 `json:"runway_s"`           // s, for which its actions last
 	Starved  float64 `json:"starved_per_minute"` // ticks, without an action
 	RTT      float64 `json:"round_trip_ms_mean"` // ms
-	Overruns float64 `json:"overruns_own"`       // ticks, ended too late by its own fault
+	Overruns float64 `json:"overruns_own"`       // ticks, that ended too late by the robot's own fault
 	SHA256   string  `json:"model_sha256"`       // digest of the bundle
 	Age      float64 `json:"age_s"`              // s, since its last telemetry
 }
@@ -69,7 +69,7 @@ type fleet struct {
 	clock rt.Clock
 
 	mu      sync.Mutex
-	robots  map[string]*reading // by key; guarded by mu, as the rest
+	robots  map[string]*reading // by key; mu guards this field and those below
 	dropped int                 // malformed or too long
 	full    int                 // of robots beyond maxRobots
 }
@@ -77,7 +77,7 @@ type fleet struct {
 // reading is the newest telemetry of a robot.
 type reading struct {
 	FleetRobot            // without Starved and Age
-	at, before rt.Instant // of the newest, and of the one before
+	at, before rt.Instant // instants of the newest telemetry and of the previous one
 	now, past  float64    // starved ticks of both
 }
 

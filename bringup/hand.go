@@ -18,12 +18,12 @@ import (
 
 // Times and speeds of the simulated hand.
 const (
-	handFirst = 5 * time.Second // in the middle pose, after the start
+	handFirst = 5 * time.Second // time in the middle pose after the start
 	// time that the hand holds the middle pose after a program has switched torque off, unless it writes homing offsets
 	// before
 	handWaits   = 15 * time.Second
 	handBegins  = time.Second            // the same after a program has written homing offsets
-	handRests   = 3 * time.Second        // in the middle pose, between two rounds
+	handRests   = 3 * time.Second        // time in the middle pose between two rounds
 	handDwells  = 300 * time.Millisecond // at a stop
 	handReturns = 360.0                  // degrees a second, back to the middle pose
 	handDrives  = 270.0                  // degrees a second, of a motor under torque
@@ -58,7 +58,7 @@ type handJoint struct {
 	low, middle, high float64
 	perDegree         float64
 	place, goal       float64
-	speed             float64 // of the last motion, counts per second
+	speed             float64 // counts per second of the last motion
 	torque            bool
 	turn              int  // counts of a turn; goals are modulo these; 0: goals have no seam
 	still             bool // the hand does not move this joint, which has no stops

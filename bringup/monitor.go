@@ -39,7 +39,7 @@ type MonitorReport struct {
 
 // MotorReading is one motor's reading, or only its Error.
 type MotorReading struct {
-	Part string `json:"part,omitempty"` // its part of the robot
+	Part string `json:"part,omitempty"` // part of the robot with this motor
 	// name of the joint, with its part's prefix; of its second motor with _shadow after it
 	Joint string `json:"joint"`
 	ID    int    `json:"id"` // id on the bus
@@ -187,7 +187,8 @@ func (w watched) readAll(report *MonitorReport) error {
 		if m.Shadow == 0 {
 			continue
 		}
-		if reading, err = w.readMotor(shadowOf(m), nil); err != nil { // the calibration is the first motor's
+		// the calibration is valid for the first motor only
+		if reading, err = w.readMotor(shadowOf(m), nil); err != nil {
 			return err
 		}
 		report.Motors = append(report.Motors, reading)

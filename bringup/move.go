@@ -29,11 +29,12 @@ type MoveConfig struct {
 }
 
 const (
-	movePeriod  = 20 * time.Millisecond
-	moveSettle  = 300 * time.Millisecond // the move ends after this time at the goal
-	moveReach   = 2.0                    // in the joint's unit: distance within which the joint is at the goal
-	moveExtra   = 3 * time.Second        // beyond the computed time of the move, or since the joint last came nearer
-	silentTicks = 50                     // a second without an answer of every joint
+	movePeriod = 20 * time.Millisecond
+	moveSettle = 300 * time.Millisecond // the move ends after this time at the goal
+	moveReach  = 2.0                    // in the joint's unit: distance within which the joint is at the goal
+	// time limit beyond the computed time of the move, or since the joint last came nearer
+	moveExtra   = 3 * time.Second
+	silentTicks = 50 // one second of ticks without the answers of all joints
 )
 
 // check refuses a movement that is not possible, and returns the joint's index.
@@ -255,7 +256,7 @@ func (m *mover) drive(now rt.Instant) {
 	if len(m.want) == 0 {
 		m.want = append(m.want, m.arm.Goal...)
 		m.want[m.joint] = float32(m.cfg.To)
-		// at the speed of a slow start
+		// The estimate assumes the speed of a slow start for the whole way.
 		seconds := way / (m.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed, m.Robot.Safety.Slew))
 		m.best = way
 		m.giveUp = now.Add(time.Duration(seconds*float64(time.Second)) + moveExtra)

@@ -101,7 +101,7 @@ func TestSwappedPorts(t *testing.T) {
 		!rttest.Says(err, want) {
 		t.Errorf("ports in each other's place: %v, want %q", err, want)
 	}
-	// monitor with ports in each other's place
+	// Monitor refuses ports in each other's place.
 	rttest.Ends(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}), exit.Config)
 	for i := range places { // one arm is not calibrated yet
 		file := places[i].File()

@@ -17,7 +17,7 @@ const (
 	gripperTravel = 15.0 // the same for a gripper or a trigger
 
 	seamMargin = 64  // least distance of a range from its encoder's seam, in counts: gear play, and a stop that gives
-	sideShare  = 0.1 // of a range: with less on one side of the middle pose, the joint was moved to one side only
+	sideShare  = 0.1 // share of a range: with less on one side of the middle pose, the joint was moved to one side only
 	handSpeed  = 2.0 // turns a second: faster than any hand, so the reading is wrong or the motor was silent
 	handFast   = 1.0 // turns a second: faster than a hand moves a joint for long
 	readSlack  = 32  // counts that a reading may vary at rest

@@ -25,9 +25,10 @@ type ScanConfig struct {
 
 const (
 	defaultLastID = 30 // arms number their motors from 1
-	// for the answer to one ping: an FTDI adapter delays it by 16 ms if we have no permission to set its timer
-	scanWait      = 20 * time.Millisecond
-	broadcastWait = 80 * time.Millisecond // for the answers to a ping to all motors, in several transfers of an adapter
+	// wait for the answer to one ping: an FTDI adapter delays it by 16 ms if we have no permission to set its timer
+	scanWait = 20 * time.Millisecond
+	// wait for the answers to a ping to all motors, in several transfers of an adapter
+	broadcastWait = 80 * time.Millisecond
 	// for each lower id, a Dynamixel delays its answer to a ping to all motors by this time
 	broadcastTurn = 3 * time.Millisecond
 	scanTries     = 2
@@ -51,22 +52,23 @@ type found struct {
 // ScanReport is the --json of edge-rt scan.
 type ScanReport struct {
 	Servos  []ServoFound `json:"servos"`
-	Missing []string     `json:"missing"`         // motors of --robot that did not answer
-	Wrong   []string     `json:"wrong"`           // motors that differ from --robot
-	Parts   []PartScan   `json:"parts,omitempty"` // of a robot of several parts; the other keys are of all
+	Missing []string     `json:"missing"` // motors of --robot that did not answer
+	Wrong   []string     `json:"wrong"`   // motors that differ from --robot
+	// reports of the parts of a robot of several; the other keys are for all parts
+	Parts []PartScan `json:"parts,omitempty"`
 }
 
 // PartScan is the report of one part of a robot.
 type PartScan struct {
 	Part    string       `json:"part"` // name of the part
 	Servos  []ServoFound `json:"servos"`
-	Missing []string     `json:"missing"` // its motors that did not answer
-	Wrong   []string     `json:"wrong"`   // its motors that differ from --robot
+	Missing []string     `json:"missing"` // motors of the part that did not answer
+	Wrong   []string     `json:"wrong"`   // motors of the part that differ from --robot
 }
 
 // ServoFound is one servo that answered.
 type ServoFound struct {
-	Part     string  `json:"part,omitempty"` // its part of the robot
+	Part     string  `json:"part,omitempty"` // part of the robot with this servo
 	ID       int     `json:"id"`             // id on the bus
 	Model    string  `json:"model"`          // name of the model, or number N of an unknown one
 	Protocol string  `json:"protocol"`       // protocol of its frames
@@ -333,7 +335,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			if err != nil {
 				return all, err
 			}
-			if garbled(here) > int(last)*3/4 { // more than any bus has pairs of servos with one id
+			if garbled(here) > int(last)*3/4 { // no bus has so many pairs of servos with one id
 				here = nil
 			}
 			all = append(all, here...)

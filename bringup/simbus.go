@@ -137,7 +137,7 @@ func sharePower(arms []armBus) {
 	}
 }
 
-// bus returns the simulated motors of the i-th part, which is the robot r. An r without motors stands for a single
+// bus returns the simulated motors of the i-th part, which is the robot r. For an r without motors it returns a single
 // motor.
 func (cfg SimBusConfig) bus(r robot.Robot, i uint64, faults string) (servosim.Config, error) {
 	bus := servosim.Config{

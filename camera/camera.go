@@ -119,9 +119,9 @@ const LentMax = 3
 // Counts explain the gaps in Frame.Sequence: Missed, Skipped and Broken together are the sequence numbers that are
 // missing.
 type Counts struct {
-	Missed   uint64 // the driver had no room for them, or lost them
-	Skipped  uint64 // dequeued, but a newer one had arrived already
-	Broken   uint64 // marked bad by the driver, or too short
+	Missed   uint64 // frames that the driver lost, or had no room for
+	Skipped  uint64 // frames that were dequeued after a newer one had arrived
+	Broken   uint64 // frames that the driver marked bad, or that were too short
 	Restarts uint64 // times that the stream was set up again; frames lost meanwhile are in no sequence
 }
 

@@ -15,7 +15,7 @@ import (
 // predictions from the oldest: its coefficient is our decay with the other sign.
 type aggregate struct {
 	old, new float32
-	decay    float64 // of the weight, per row; 0: old and new are the shares
+	decay    float64 // decay of the weight per row; 0: old and new are the shares
 }
 
 // Aggregates lists the values of Config.Aggregate that are names, the default first. Other values are weighted:SHARE,
@@ -23,7 +23,7 @@ type aggregate struct {
 // exp(-DECAY*i): with a DECAY below 0 older predictions weigh more.
 var Aggregates = []string{"weighted_average", "latest_only", "average", "conservative"}
 
-var shares = []float32{0.3, 0, 0.5, 0.7} // of the older action, for Aggregates
+var shares = []float32{0.3, 0, 0.5, 0.7} // share of the older action for each name in Aggregates
 
 const (
 	weighted = "weighted:"

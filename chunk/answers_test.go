@@ -36,7 +36,7 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 			spoil.change(&b.answer)
 			before := b.View()
 			if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
-				before.Cooldown = 0 // the only change in the original: it asks again
+				before.Cooldown = 0 // the original changes only its cooldown, so that it asks again
 			}
 			if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil ||
 				b.View() != before {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// buffer is a time: the next request leaves when the actions left last no longer than that.
+// buffer holds a time: the next request leaves when the remaining actions last no longer than this time.
 type buffer struct {
 	time  time.Duration
 	trips *jacobsonKarels // measured round trips, from which observe sets the field time; nil: time stays constant

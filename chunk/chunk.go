@@ -40,7 +40,7 @@ type Provenance struct {
 	Episode uint32
 	Index   int32 // row within the chunk
 	Delay   int32 // rows of the chunk that had run before it was merged
-	Asked   int32 // rows that the request had announced to run until then
+	Asked   int32 // rows that would run before the merge, as the request announced
 }
 
 // Chunk is one answer of the policy, as the caller lends it to OnChunk.

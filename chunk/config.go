@@ -76,8 +76,7 @@ const (
 	bufferMost  = 3 * time.Second
 )
 
-// Config selects a discipline and the size of its chunks. A field with the value zero stands for its default, if it has
-// a default.
+// Config selects a discipline and the size of its chunks. A zero field means its default, if it has a default.
 type Config struct {
 	Schedule  string  // one of Schedules
 	Horizon   int     // rows of a chunk

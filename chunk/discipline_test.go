@@ -23,7 +23,7 @@ type bench struct {
 	flying  map[int]Ask
 	answer  Chunk
 	actions []float32
-	starved int     // ticks without an action after the first
+	starved int     // ticks without an action after the first action
 	asked   []int   // tick of each request
 	keys    []int64 // key of each request
 	merged  []Result

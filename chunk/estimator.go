@@ -17,8 +17,8 @@ type estimator interface {
 	seconds() float64
 }
 
-// Estimators lists the values of Config.Estimator; in place of n in max_last_n a number may stand, and max_last_n
-// itself means max_last_10, as in the DRTC program.
+// Estimators lists the values of Config.Estimator. The n in max_last_n is a number; max_last_n itself means
+// max_last_10, as in the DRTC program.
 var Estimators = []string{"jk", "max_last_n", "fixed", "lerobot"}
 
 // The gains of the Jacobson-Karels estimator in the DRTC experiments, the prediction of fixed, and

@@ -35,7 +35,7 @@ type controlCase struct {
 		Size  int   `json:"schedule_size"`
 		Steps int   `json:"latency_steps"`
 	}
-	Ticks [][]*float64 // t, n*, size, steps, cooldown, fired, received, overlap
+	Ticks [][]*float64 // columns: t, n*, size, steps, cooldown, fired, received, overlap
 }
 
 // lost is the delay of a reply that is never delivered.

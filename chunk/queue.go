@@ -25,7 +25,7 @@ type actionQueue struct {
 type queued struct {
 	source   rt.Instant
 	prov     Provenance
-	weight   float32 // of its predictions so far, for temporal weights
+	weight   float32 // total weight of its predictions so far, for temporal weights
 	hasModel bool
 }
 

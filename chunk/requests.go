@@ -30,7 +30,7 @@ type request struct {
 	key      int64      // 0: an empty slot
 	step     int64      // row 0 of the answer is this step
 	captured rt.Instant // when its state was read; the round trip starts here
-	source   rt.Instant // older of the state and the pictures
+	source   rt.Instant // instant of the state or of the oldest picture, whichever is older
 	delay    int        // announced delay, in steps
 	merges   uint64     // answers merged before it was sent
 	answered bool

@@ -27,7 +27,7 @@ type Decoder struct {
 	failed  bool // the last picture failed; ready makes a new handle
 	warned  bool // the last picture had stray bytes
 	planes  planes
-	fit     *Scaler          // of pictures of any size; nil before ReserveFit
+	fit     *Scaler          // scales pictures of any size; nil before ReserveFit
 	room    []byte           // the picture before scaling
 	checked []byte           // Check's picture
 	message [maxMessage]byte // the library's message for the last failure, ended by a zero

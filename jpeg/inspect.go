@@ -165,7 +165,7 @@ func (s *scanner) frame(body []byte) error {
 	switch {
 	case body[0] != 8 || s.components != 1 && s.components != 3:
 		return errFormat
-	case s.W == 0 || s.H == 0: // only scanners send the height later, as DNL
+	case s.W == 0 || s.H == 0: // only image scanners send the height later, in a DNL segment
 		return ErrCorrupt
 	case s.W*s.H > MaxPixels:
 		return ErrTooLarge

@@ -224,7 +224,7 @@ func TestDecodeRefuses(t *testing.T) {
 			}
 		})
 	}
-	// DecodeRGB into one byte less
+	// dst is one byte too short
 	rttest.FailsAs(t, d.DecodeRGB(make([]byte, bandsW*bandsH*3-1), whole, bandsW, bandsH), ErrSize)
 }
 

@@ -19,11 +19,11 @@ type Scaler struct {
 type axis struct {
 	from, to int // the sizes of the last plan
 	taps     []tap
-	weights  []uint32 // of all taps; those of a single tap add up to 1 << weightBits
+	weights  []uint32 // weights of all taps; those of a single tap add up to 1 << weightBits
 }
 
 // tap is the series of n source pixels, from first on, from which one output pixel is computed.
-type tap struct{ first, weight, n int32 } // weight: its first in axis.weights
+type tap struct{ first, weight, n int32 } // weight: index of the tap's first weight in axis.weights
 
 const (
 	weightBits = 14
@@ -139,7 +139,8 @@ func (a *axis) mean(i int) (first int32) {
 //rt:noalloc
 func (a *axis) linear(i int) (first int32) {
 	const one = 1 << weightBits
-	at := (2*i+1)*a.from - a.to // distance from the middle of pixel 0 to its middle, in 1/(2*to)
+	// distance from the middle of source pixel 0 to the middle of output pixel i, in 1/(2*to)
+	at := (2*i+1)*a.from - a.to
 	k, rest := at/(2*a.to), at%(2*a.to)
 	if at <= 0 || k >= a.from-1 {
 		a.weights = append(a.weights, one)

@@ -105,7 +105,8 @@ func TestCheckCPULeavesTheCallerWhereItIs(t *testing.T) {
 	<-done
 }
 
-// alone is the body of that test. It locks its goroutine to a thread, which ends with the goroutine.
+// alone is the body of TestCheckCPULeavesTheCallerWhereItIs. It locks its goroutine to a thread, which ends with the
+// goroutine.
 func alone(t *testing.T) {
 	runtime.LockOSThread()
 	all, err := readCPUs()

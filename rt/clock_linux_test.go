@@ -132,7 +132,7 @@ func TestParseSteal(t *testing.T) {
 	if first, second := StealTime(), StealTime(); second < first {
 		t.Errorf("StealTime went from %v to %v", first, second)
 	}
-	// the detector moves its buffer to the heap
+	// The race detector moves the buffer of StealTime to the heap.
 	if n := testing.AllocsPerRun(100, func() { StealTime() }); n != 0 && !raced {
 		t.Errorf("StealTime allocates %v times, want 0", n)
 	}

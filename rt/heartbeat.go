@@ -100,7 +100,7 @@ type HangDetector struct {
 	heartbeat *Heartbeat
 	interval  time.Duration // between polls
 	beats     uint64        // at the last poll
-	silent    time.Duration // polled without a new beat
+	silent    time.Duration // polled time without a new beat
 }
 
 // NewHangDetector returns a detector that is polled once per interval or less often.

@@ -111,7 +111,7 @@ type Laps struct {
 	clock       Clock
 	began, last Instant
 	parts       []*Hist
-	took        []time.Duration // of this step, or the one before
+	took        []time.Duration // durations of the parts of this step, or of the step before
 	whole       *Hist
 }
 

@@ -29,7 +29,7 @@ type Latest[T any] struct {
 
 	// Atomic.
 	_        [cacheLine]byte
-	transit  atomic.Uint32 // slot between the two, plus unread
+	transit  atomic.Uint32 // index of the slot in transit, with the bit unread
 	replaced atomic.Uint64
 }
 

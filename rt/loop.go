@@ -40,7 +40,8 @@ type Tick struct {
 	Woke     Instant // when it began
 	Skipped  uint64  // grid points lost between the last tick and this one
 
-	Suspended time.Duration // since the last tick began, or Run did; not part of Deadline and Woke
+	// time for which the machine was suspended since the last tick, or Run, began; not part of Deadline and Woke
+	Suspended time.Duration
 
 	// Overrun is the worst of the overruns that were found to be the loop's own since the last
 	// tick; Own is false when there was no such overrun. It happened some ticks ago, because the
@@ -95,7 +96,7 @@ const (
 type Loop struct {
 	// Constant after NewLoop.
 	cfg      LoopConfig
-	acquire  func(cpu int) Grant // asks the kernel, for the calling thread
+	acquire  func(cpu int) Grant // asks the kernel for real time for the calling thread
 	cpuTime  func() time.Duration
 	yield    func() // does nothing in simulated time
 	lateness *Hist
@@ -105,7 +106,7 @@ type Loop struct {
 	suspension *Suspension
 	heartbeat  *Heartbeat
 	pause      int // ticks without a yield after the last slow one
-	passes     int // of these, the ticks still ahead
+	passes     int // ticks of pause that are still ahead
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]

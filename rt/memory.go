@@ -109,7 +109,7 @@ const Headroom = 48 << 20 // bytes
 
 // Hold is the garbage collector switched off, up to a memory limit. The zero value has no effect.
 type Hold struct {
-	base    int64 // Go's memory when the hold began, and the headroom
+	base    int64 // bytes of Go's memory when the hold began, plus the headroom
 	percent int   // GOGC before
 	limit   int64 // the memory limit before
 
@@ -167,7 +167,7 @@ func (h *Hold) Release() {
 const (
 	prefillWaiters = 1024
 	prefillThreads = 16
-	prefillSettle  = 10 * time.Millisecond // until the last of them blocks
+	prefillSettle  = 10 * time.Millisecond // time until the last goroutine blocks
 )
 
 // PrefillRuntime fills the Go runtime's own free lists, which otherwise fill over hours:

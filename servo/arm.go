@@ -66,14 +66,14 @@ type armConst struct {
 	units        []unit // every servo: the first servo of each joint in the joints' order, then the shadows
 	all          []ID   // the units'
 	rows         rows
-	wheels       robot.Joints // of a base; they are the last joints
+	wheels       robot.Joints // wheels of a base, which are the last joints
 	base         robot.Kinematics
 	clock        rt.Clock
 	canceled     func() bool
 	restartedOut *robot.Joints // ArmConfig.Restarted
-	period       time.Duration // between ticks; 0: not known
+	period       time.Duration // time between ticks; 0: not known
 	unconfigured []string
-	stiff        robot.Joints // their motors were under torque in OpenArm
+	stiff        robot.Joints // joints whose motors were under torque in OpenArm
 	notes        []string
 }
 

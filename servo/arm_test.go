@@ -101,7 +101,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestOpenAcceptsItsCalibration(t *testing.T) {
 	l := sixMotors()
-	l.servos[6].put(9, 1000) // as the calibrate command writes them
+	l.servos[6].put(9, 1000) // position limits as edge-rt calibrate writes them
 	l.servos[6].put(11, 3000)
 	if _, err := l.open(); err != nil {
 		t.Errorf("OpenArm with the file's limits in the servo = %v, want nil", err)

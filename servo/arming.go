@@ -64,15 +64,15 @@ type arming struct {
 	moving      robot.Joints // joints that have left their goal
 }
 
-// ArmStep takes one step towards an arm that holds its position. The first steps set each goal to the present
-// position, because the old goal in the register would make the arm jump, and the goal velocity of a base's
-// wheels to 0. Later steps switch the torque on. All values are read back. A step is one exchange on the bus.
-// The arm is armed after about six steps, more where a tick is too short to read back all motors. The caller
-// calls ArmStep after the tick's Read; BusWait includes the wait of both. ArmStep leaves joints without a bit
-// alone, and starts anew when the set of joints differs from that of the call before.
+// ArmStep takes one step towards an arm that holds its position. The first steps set each goal to the present position,
+// because the old goal in the register would make the arm jump, and the goal velocity of a base's wheels to 0. Later
+// steps switch the torque on. All values are read back. A step is one exchange on the bus. The arm is armed after about
+// six steps, more where a tick is too short to read back all motors. The caller calls ArmStep after the tick's Read;
+// BusWait includes the wait of both. ArmStep does not change joints outside the set joints, and starts anew when the
+// set of joints differs from that of the call before.
 //
-// Errors: ErrOutOfRange when a joint is outside its range; ErrTorque when the named motors do not
-// confirm: their torque may be on, and the caller must switch it off.
+// Errors: ErrOutOfRange when a joint is outside its range; ErrTorque when the named motors do not confirm: their torque
+// may be on, and the caller must switch it off.
 func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error) {
 	m := &a.arming
 	if cycle := a.counts.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {

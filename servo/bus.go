@@ -319,8 +319,9 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 }
 
 // looksLikeEcho reports whether a frame has the same bytes as the request that it would answer: the echo of a request
-// to read two bytes has the form of a reply, with a wrong value. DetectEcho may have missed the echo, and a byte of
-// noise keeps it from being removed. A true reply with these bytes is not used either: it reports an encoder fault.
+// to read two bytes has the form of a reply, with a wrong value. The driver does not remove the echo if DetectEcho
+// missed it, or if a byte of noise precedes it. A true reply with these bytes is not used either: it reports an encoder
+// fault.
 //
 //rt:noalloc
 func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
@@ -368,5 +369,6 @@ func (b *Bus) echoesPing(unused ID) bool {
 		}
 		have += n
 	}
-	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx) // the echo of an earlier ping may precede it
+	// more bytes have come if the echo of an earlier, equal ping was late
+	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx)
 }

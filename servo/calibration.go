@@ -361,9 +361,9 @@ func CalibrationPath(r robot.Robot, id string) string {
 	return folders[0] + "/" + id + ".json"
 }
 
-// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are written into the
-// first. A variable that is set and empty counts as unset in the first folder. To LeRobot it is the working
-// directory, which is probably a mistake; the second folder, where it differs, is LeRobot's.
+// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are written into the first. In
+// the first folder a variable that is set but empty counts as unset. LeRobot takes such a variable for the working
+// directory, which is probably a mistake; if LeRobot's folder differs, it is the second folder.
 func calibrationRoots() []string {
 	roots := []string{calibrationRoot(func(name string) (string, bool) {
 		value := os.Getenv(name)

@@ -96,7 +96,7 @@ func TestMeasuringHaltsSoon(t *testing.T) {
 		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop),
 			ErrCanceled)
 	}
-	// Nothing prevents switching the torque off.
+	// A cancellation does not prevent switching the torque off.
 	l.servos[3].mute = false
 	if err := a.TorqueOff(); err != nil {
 		t.Error(err)

@@ -43,7 +43,8 @@ func (a *Arm) checkCalibration(u unit, all Calibration) error {
 	high := got[2]
 	mode, _ := a.robot.Motors[u.joint].Setting(table.OperatingMode)
 	if CountsTurns(u.model, mode) && (c.RangeMin < 0 || c.RangeMax > u.model.MaxRaw()) {
-		low, high = c.RangeMin, c.RangeMax // its registers cannot hold that range, and in this mode it ignores them
+		// the servo's registers cannot hold this range, and in this mode the servo ignores them
+		low, high = c.RangeMin, c.RangeMax
 	}
 	if limited(u.model, a.robot.Motors[u.joint]) && low < high {
 		a.joints[u.joint].low, a.joints[u.joint].top = low, high
@@ -262,7 +263,7 @@ func SameAgain(b *Bus, id ID, row table.Row, before int) error {
 	return err
 }
 
-// The values that repairs removes from an X servo.
+// The values that repairs uses for an X servo.
 const (
 	timeProfile  = 1 << 2 // bit of Drive_Mode
 	torqueByGoal = 1 << 3 // bit of Drive_Mode

@@ -135,7 +135,7 @@ const (
 	travelLeast   = 360.0                  // degrees per second: the fastest of these servos turn that fast under load
 	travelNoise   = 16                     // counts: noise and play
 	travelPeriods = 2                      // ticks: one reply may be lost
-	travelUnknown = 100 * time.Millisecond // limit of the time when no period is set
+	travelUnknown = 100 * time.Millisecond // longest time between two readings that counts when no period is set
 	jumpShare     = 2                      // some servos turn this many times faster without a load
 	sightReads    = 5                      // reads of OpenArm until two agree
 )

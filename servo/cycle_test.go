@@ -72,7 +72,7 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 		name      string
 		set       func(*line)
 		wantStale robot.Joints
-		wantExtra time.Duration // at most, beyond a clean cycle
+		wantExtra time.Duration // largest time beyond a clean cycle
 		corrupt   uint64
 	}{
 		{"one silent motor", func(l *line) { l.servos[3].mute = true }, 0b000100, lossMax, 0},
@@ -148,8 +148,8 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 	}
 }
 
-// When a reply is lost once, its value is not: the driver repeats the request to the motor within
-// the tick.
+// When a reply is lost once, the tick still gets its value: the driver repeats the request to the motor within the
+// tick.
 func TestLostReplyIsAskedForAgain(t *testing.T) {
 	for _, id := range []byte{1, 3, 6} { // the turn of the last motor ends later than the others'
 		a, l := openLine(t)
@@ -436,7 +436,7 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 		start := l.clock.Now()
 		stale := a.Read(make([]float32, 6), l.deadline())
 		took := l.clock.Now().Sub(start).Round(time.Microsecond)
-		if a.bus.polled { // the poll is late by itself
+		if a.bus.polled { // a poll ends late as well
 			took -= late
 		}
 		if stale != 0 || took < want || took > want+2*tuneFirst>>(tuneTick/tuneEach) {

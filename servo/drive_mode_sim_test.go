@@ -46,7 +46,7 @@ func TestDriveModeIsCompared(t *testing.T) {
 		{"koch_leader", 0, 1, true},
 		{"omx", 1, 0, true},
 		{"omx_leader", 1, 1, true},  // the description sets 0
-		{"omx_leader", 0, 1, false}, // and opening the arm writes it
+		{"omx_leader", 0, 1, false}, // OpenArm writes the 0 of the description
 	} {
 		cfg := withDriveMode(t, tt.robot, tt.file, tt.motor)
 		if tt.robot == "omx_leader" {

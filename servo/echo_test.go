@@ -15,7 +15,7 @@ type echoing struct {
 	*line
 	from, written int
 	lateBy        time.Duration // delay of the first echo
-	glitch        []byte        // before each echo: the adapter changes its direction
+	glitch        []byte        // bytes before each echo, while the adapter changes its direction
 }
 
 func (e *echoing) Write(p []byte) (int, error) {
@@ -84,8 +84,8 @@ func TestAnEchoIsNotTheAnswer(t *testing.T) {
 	}
 }
 
-// When the answer is lost, the echo of its request is not taken for it, whether DetectEcho has found the
-// echo or not, and whether bytes come before the echo or not.
+// When the answer is lost, the echo of its request is not taken for the answer, whether DetectEcho has found the echo
+// or not, and whether bytes come before the echo or not.
 func TestAnEchoOfALostAnswer(t *testing.T) {
 	r := so101().Motors[0].Model.Row(table.PresentPosition)
 	for _, glitch := range [][]byte{nil, {0}, {0xFF}, {0xFF, 0xFF}, {0xFF, 0xFF, 1}} {

@@ -20,10 +20,11 @@ const (
 // and the plain sync read. A late reply looks torn, like the reply with a silent motor. So Read
 // tries the fast read again when all plain reads were complete for the time wait.
 type fastMode struct {
-	known bool          // the motors' firmware has the fast sync read
-	torn  int           // merged replies in a row that were not complete
-	since rt.Instant    // with fast reads: their start; with plain reads: since then all were complete
-	wait  time.Duration // doubles when fast reads have failed again within this time
+	known bool       // the motors' firmware has the fast sync read
+	torn  int        // merged replies in a row that were not complete
+	since rt.Instant // with fast reads: their start; with plain reads: start of the time in which all were complete
+	// time of complete plain reads before a fast read is tried; doubles when fast reads fail within this time
+	wait time.Duration
 
 	reads, fallbacks, tries atomic.Uint64 // any thread may read them
 }

@@ -23,7 +23,7 @@ const (
 // reactions of the robot's description.
 type faults struct {
 	reactions Reactions
-	last      []Fault      // per joint: in the last read
+	last      []Fault      // per joint: fault in the last read
 	streak    []int        // per joint: reads in a row with a fault
 	encoders  []encoder    // per joint
 	exceeded  []Fault      // per joint: bounds of the robot that its motors exceed

@@ -37,7 +37,7 @@ type halfDuplex struct {
 	echo   echo
 	sent   rt.Instant // time when the last request was sent
 	free   rt.Instant // time when the line has carried all sent bytes
-	waited rt.Wait    // for replies, since the caller cleared this
+	waited rt.Wait    // time spent waiting for replies since the caller cleared this
 	pause  rt.Pause   // waits instead of the bus; nil: the bus waits by itself
 	lost   bool       // the port has failed
 

@@ -13,7 +13,7 @@ import (
 const (
 	healthEvery = 50 * time.Millisecond // period between two windows
 	healthRoom  = 2 * time.Millisecond  // least time before the deadline; with less, a window waits
-	healthLoss  = time.Millisecond      // beyond the computed end
+	healthLoss  = time.Millisecond      // wait for a window's reply beyond its computed end
 	healthLate  = 10 * healthEvery      // longest wait of a window while a motor is silent
 )
 
@@ -23,14 +23,15 @@ type health struct {
 	*armConst
 	bus      *Bus
 	goals    *goals
-	newest   []Fault      // per joint, from its newest position
+	newest   []Fault      // per joint: fault that came with its newest position
 	readings []unitHealth // per unit
 
 	poll
 	checks
 	faults
 
-	hottest, lowest atomic.Int64 // degrees Celsius; tenths of a volt; 0: not known yet
+	// of the hottest motor, degrees Celsius; of the lowest supply, tenths of a volt; 0: not known yet
+	hottest, lowest atomic.Int64
 }
 
 // poll selects the window that is read next.
@@ -50,13 +51,14 @@ type unitHealth struct {
 	effort               float64
 	push                 float64    // signed effort, above 0 towards higher positions
 	effortAt             rt.Instant // time of that reading
-	currentMax           int        // unit of its present current; 0: not known
-	status               Fault
-	expected             []expectedRegister // values that the servo's RAM holds unless it has restarted
-	unread               uint32             // windows, one bit each, that must be read until the check is complete
-	mismatches           int                // checks in a row that found another value
-	goalMismatches       int                // checks in a row that found another goal
-	silentSince          rt.Instant         // 0: it answers
+	// current above which the motor protects itself, in units of its present current; 0: not known
+	currentMax     int
+	status         Fault
+	expected       []expectedRegister // values that the servo's RAM holds unless it has restarted
+	unread         uint32             // windows, one bit each, that must be read until the check is complete
+	mismatches     int                // checks in a row that found another value
+	goalMismatches int                // checks in a row that found another goal
+	silentSince    rt.Instant         // 0: it answers
 
 	hotWarn, hotAct, lowWarn, lowAct bound
 }
@@ -150,7 +152,7 @@ func (h *health) monitor(stale robot.Joints, deadline rt.Instant) {
 	now := h.clock.Now()
 	for i := range h.units {
 		if !h.units[i].shadow && stale&(1<<h.units[i].joint) != 0 {
-			h.recheckUnit(i, now) // it may have been replaced, or may restart
+			h.recheckUnit(i, now) // a silent motor may have been replaced, or may restart
 		}
 	}
 	for i := range h.joints {

@@ -178,7 +178,7 @@ func TestBoundsOfTheSupply(t *testing.T) {
 	sag(69, boundReads, 0, 0)
 	sag(68, boundReads, gripper, 0)
 	sag(62, boundReads, gripper, gripper)
-	sag(65, 1, gripper, gripper) // it recovers because nothing moves
+	sag(65, 1, gripper, gripper) // a supply that recovers this little, because nothing moves, does not end the hold
 	sag(66, 1, gripper, 0)
 	sag(0, boundReads, gripper, 0) // not measured yet
 	sag(72, 1, 0, 0)

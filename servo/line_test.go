@@ -23,7 +23,7 @@ type line struct {
 	tamper   func(reply []byte) []byte
 	dead     bool
 	narrow   bool // its servos do not answer reads of many bytes from address 0
-	refuses  bool // its servos refuse such reads
+	refuses  bool // its servos refuse reads of many bytes from address 0
 	// The answers with the numbers lateFrom to lateTo, both included, are late by lateAll.
 	answers, lateFrom, lateTo int
 	lateAll                   time.Duration

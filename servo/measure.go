@@ -19,14 +19,14 @@ type Measurement struct {
 	Cycles  int           // reads of all positions
 	Clean   int           // cycles in which every motor's reply came, and no further bytes
 	P50     time.Duration // median duration of a clean cycle: the read, and the goals' time on the line
-	P99     time.Duration // the same of 99 in 100
+	P99     time.Duration // 99th percentile of the same durations
 	Lost    []int         // per joint: replies that did not come or were damaged
 	Silent  int           // cycles without any reply, which add no loss to any joint
 	Corrupt uint64        // runs of bytes that were no reply
 }
 
-// Add adds the counts of another measurement of the same bus, and keeps the durations of the
-// measurement with the smaller P99: a temporary slowdown is not the bus's.
+// Add adds the counts of another measurement of the same bus, and keeps the durations of the measurement with the
+// smaller P99: the bus is not the cause of a temporary slowdown.
 func (m *Measurement) Add(o Measurement) {
 	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
 		m.P50, m.P99 = o.P50, o.P99

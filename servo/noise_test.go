@@ -137,7 +137,7 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 		name     string
 		protocol table.Protocol
 		bytes    []byte
-		whole    bool // certain to be refused only when all bytes come in one read
+		whole    bool // the frame is certain to be refused only when all bytes come in one read
 	}
 	tests := []hostile{
 		{"of an id that was not asked", table.Feetech, plainOf(9, 0, 0x10, 0x08), false},
@@ -253,7 +253,7 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 // A duplicate of a reply is not taken for the answer to the next request.
 func TestATransactionBeginsWithASilentLine(t *testing.T) {
 	b, p, _ := stranger(table.Feetech, false, 2)
-	p.in = plainOf(1, 0, 0x34, 0x12) // another register's reply, a duplicate
+	p.in = plainOf(1, 0, 0x34, 0x12) // a duplicate of the reply with another register's value
 	slow := 0
 	p.answer = func([]byte) []byte {
 		slow++
@@ -273,7 +273,7 @@ func TestALatePositionIsNoGoal(t *testing.T) {
 	l.tamper = func(r []byte) []byte {
 		l.servos[3].put(42, 1000) // motor 3 does not get its goal
 		if q := l.log[len(l.log)-1]; r[2] == 3 && q[4] == 0x82 && q[5] == 42 {
-			// the position once more, instead of the goal
+			// This reply has the position once more, instead of the goal.
 			return plainOf(3, 0, l.servos[3].mem[56], l.servos[3].mem[57])
 		}
 		return r

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These tests show the reasons why OpenPort does not use go.bug.st/serial: they show the differences between
-// the two. When a newer version of the library fails these tests, OpenPort could use it.
+// These tests show the differences between go.bug.st/serial and OpenPort that keep OpenPort from using the library.
+// When a newer version of the library fails these tests, OpenPort could use it.
 
 func libraryOpen(t testing.TB, path string) serial.Port {
 	t.Helper()

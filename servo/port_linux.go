@@ -134,7 +134,7 @@ func setUp(fd int, path string, baud int) error {
 func unshared(path string) error {
 	device, err := filepath.EvalSymlinks(path)
 	if err != nil || !strings.HasPrefix(filepath.Base(device), "tty") {
-		return nil // OpenPort reports what it is
+		return nil // OpenPort reports why the path is no port
 	}
 	own := strconv.Itoa(os.Getpid())
 	files, _ := filepath.Glob("/proc/[1-9]*/fd/*") // a malformed pattern matches none

@@ -50,7 +50,7 @@ func TestOpenPortRefuses(t *testing.T) {
 		{"a folder", t.TempDir(), ErrPort, "is a directory; edge-rt ports"},
 	} {
 		q, err := OpenPort(tt.path, 1_000_000)
-		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // a different text where TIOCEXCL refuses first
+		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // the text differs when TIOCEXCL refuses first
 		if q != nil || !errors.Is(err, tt.want) || !rttest.Says(err, tt.path) || !busy &&
 			!rttest.Says(err, tt.text) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)

@@ -165,7 +165,7 @@ func TestWithoutAMarkerAfterAPause(t *testing.T) {
 func TestEffortOfAKochGripper(t *testing.T) {
 	l := link(t, 16*time.Millisecond)
 	a := l.arm
-	a.health.readings[5].currentMax = 1750 // this fake has no such register
+	a.health.readings[5].currentMax = 1750 // the fake servo lacks the register of this limit
 	for i := range a.health.windows {
 		w := &a.health.windows[i]
 		m := a.units[w.unit].model

@@ -125,7 +125,7 @@ func StatusFault(p table.Protocol, status int) Fault {
 		f &^= FaultEncoder // protocol 2.0 does not use bit 1
 	}
 	if p == table.Dynamixel2 && f&FaultCurrent != 0 {
-		f = f&^FaultCurrent | FaultEncoder // its bit 3 is the encoder's
+		f = f&^FaultCurrent | FaultEncoder // bit 3 of a Dynamixel's Hardware_Error_Status is the encoder's
 	}
 	return f
 }

@@ -15,8 +15,8 @@ import (
 // Goal: wherever a program was killed, the next program on its port never accepts an answer to the
 // killed program's requests.
 
-// left returns a line of six motors at rest on which another program has just sent requests. The
-// replies to them are late by late.
+// left returns a line of six motors at rest on which another program has just sent requests. late is the delay of the
+// replies.
 func left(late time.Duration, requests ...[]byte) *line {
 	l := sixMotors()
 	l.lateFrom = 1

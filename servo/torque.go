@@ -30,7 +30,7 @@ func (a *Arm) TorqueOff() error {
 	}
 	a.bus.lost = false // try it whatever happened before
 	a.health.expect(0)
-	_ = stopWheels(a.bus, a.robot) // also a wheel that misses the next frame
+	_ = stopWheels(a.bus, a.robot) // a wheel that misses the torque-off frame at least stops
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}
@@ -76,7 +76,7 @@ func (a *Arm) HoldTriggers() error {
 			value int
 		}{{a.watchdogRow(), 0}, {a.rows.goal, raw - j.shift}, {a.rows.torque, 1}} {
 			if w.row.Size == 0 {
-				continue // the servo has no bus watchdog, so none can refuse the goal
+				continue // the servo has no bus watchdog, which could have made it refuse the goal
 			}
 			if err := a.write(a.units[i], w.row, w.value); err != nil {
 				return err
@@ -176,7 +176,7 @@ func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 // Release makes every motor of a robot limp without opening an Arm. The error wraps ErrTorque and
 // names the motors that did not confirm.
 func Release(b *Bus, r robot.Robot) error {
-	_ = stopWheels(b, r) // also a wheel that misses the next frame
+	_ = stopWheels(b, r) // a wheel that misses the torque-off frame at least stops
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string
 	for _, i := range setAll(b, row, ids, make([]int, len(ids))) {

@@ -30,7 +30,7 @@ func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 		s := l.servos[id]
 		at := s.word(56)
 		if id == 2 {
-			at = 0 // the nearest goal that it may get
+			at = 0 // the nearest goal that the joint may get
 		}
 		if s.mem[40] != 1 || s.word(42) != at || s.mem[55] != 1 {
 			t.Errorf("motor %d: torque %d, goal %d at %d, lock %d, want 1, %d, 1", id, s.mem[40], s.word(42),

@@ -244,7 +244,7 @@ func BeyondTurn(m *table.Model, raw int) bool {
 	return m.Protocol == table.Feetech && (raw < 0 || raw > m.MaxRaw())
 }
 
-// NoPosition explains such a reading.
+// NoPosition explains a reading for which BeyondTurn is true.
 const NoPosition = "a servo of one turn has 0 to 4095: it counts turns against its settings, or its encoder " +
 	"fails; switch its supply off and on, and replace it if it reads so again"
 
@@ -267,11 +267,11 @@ func InTurn(raw, low, high, turn int) int {
 	if turn <= 0 || raw >= low && raw <= high {
 		return raw
 	}
-	up := low - raw // way to the near edge of the range, below which raw is
+	up := low - raw // way from raw, which is below the range, to the near edge of the range
 	if raw > high {
 		up = high - raw
 	}
-	near := raw + up/turn*turn // between raw and the range, less than a turn from it
+	near := raw + up/turn*turn // place between raw and the range, less than a turn from the range
 	past := near + turn
 	if up < 0 {
 		past = near - turn

@@ -20,13 +20,14 @@ const (
 // checks compares registers of motors with their expected values: a motor that was silent may have
 // restarted, or have lost its torque.
 type checks struct {
-	torque          robot.Joints  // joints that were switched on
-	torqueLost      robot.Joints  // joints that have lost their torque by themselves
-	restarted       robot.Joints  // joints of which a motor has lost its marker
-	goalMismatch    robot.Joints  // joints whose goal register had another goal after a silence
-	unchecked       robot.Joints  // joints whose motors were silent and have not been checked since
-	nextCheck       int           // window with which verifyUnchecked begins
-	crowdedSince    rt.Instant    // start of the time in which no tick had time for a window; 0: it had
+	torque       robot.Joints // joints that were switched on
+	torqueLost   robot.Joints // joints that have lost their torque by themselves
+	restarted    robot.Joints // joints of which a motor has lost its marker
+	goalMismatch robot.Joints // joints whose goal register had another goal after a silence
+	unchecked    robot.Joints // joints whose motors were silent and have not been checked since
+	nextCheck    int          // window with which verifyUnchecked begins
+	// start of the time in which no tick had time for a window; 0: the newest window was read in time
+	crowdedSince    rt.Instant
 	watchdogFired   bool          // the bus watchdogs have stopped the motors
 	watchdogTimeout time.Duration // timeout of the bus watchdogs; 0: no watchdog
 }

@@ -31,8 +31,8 @@ type Level string
 // The levels, from the lightest.
 const (
 	OK      Level = "ok"
-	Unknown Level = "unknown" // this system does not tell
-	Advice  Level = "advice"  // a run works, and would be better
+	Unknown Level = "unknown" // this system does not show the value
+	Advice  Level = "advice"  // a run works, and a better value would help it
 	Problem Level = "problem" // a run fails, or its timing does
 )
 
@@ -52,7 +52,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	Link     *Link     `json:"link,omitempty"`    // absent without --connect
 	Profile  *Profile  `json:"profile,omitempty"` // proposed for a run, from the measurements; absent without --connect
-	Flags    []string  `json:"flags,omitempty"`   // its flags that differ from the defaults
+	Flags    []string  `json:"flags,omitempty"`   // flags of profile that differ from the defaults
 }
 
 // Config selects the examinations.
@@ -63,7 +63,7 @@ type Config struct {
 	Service  string           // name of the service; empty: any
 	FPS      float64          // rate that the bus must keep; 0: 60
 	For      time.Duration    // duration of the measurement of the link
-	Folders  []string         // of records: this user's, and services' after it
+	Folders  []string         // folders of records: this user's, then those of services
 	Fix      bool             // offer to run the safe commands
 	In       io.Reader        // the operator's answers
 	Out      io.Writer        // for people

@@ -23,17 +23,17 @@ const (
 )
 
 const (
-	wantPriority  = 80      // of the tick, see docs/real-time.md
+	wantPriority  = 80      // real-time priority of the tick, see docs/real-time.md
 	maxIdleExitUS = 100     // longest acceptable time to leave an idle state
 	deepestIdleUS = 1 << 20 // of any processor
-	fewCores      = 4       // with this number or more, one core can be isolated for the tick
+	fewCores      = 4       // with so many cores or more, one core can be isolated for the tick
 	wantMemlock   = 64 << 20
 )
 
 type doctor struct {
 	Config
 	link   *Link
-	busP99 time.Duration // of the slowest bus; 0: none was measured
+	busP99 time.Duration // 99th percentile of the slowest bus; 0: no bus was measured
 }
 
 // read returns the text of a file below the root, without space at its beginning and end. ok is false if the file
@@ -141,8 +141,8 @@ func (d *doctor) kernel() Finding {
 	return f
 }
 
-// preemption judges the model that a kernel with PREEMPT_DYNAMIC has chosen: its command line's, or the
-// one in parentheses in a file that only root may read.
+// preemption judges the preemption model of a kernel with PREEMPT_DYNAMIC: the model on the kernel's command line, or
+// else the model in parentheses in a file that only root may read.
 func (d *doctor) preemption(f *Finding, release string) {
 	const file = "sys/kernel/debug/sched/preempt"
 	mode := ""
@@ -254,7 +254,7 @@ func (d *doctor) idle() Finding {
 	for _, file := range states {
 		dir := filepath.Dir(d.below(file))
 		us, bad := d.number(0, deepestIdleUS, dir, "latency")
-		off, offBad := d.number(0, 3, dir, "disable") // bits: by the user, by the driver
+		off, offBad := d.number(0, 3, dir, "disable") // bit 0: disabled by the user; bit 1: by the driver
 		if bad+offBad != "" {
 			f.Level, f.Found = Unknown, bad+offBad
 			return f
@@ -275,7 +275,7 @@ func (d *doctor) idle() Finding {
 	return f
 }
 
-// unlimited is a limit's value without one.
+// unlimited is the kernel's text for a limit that is not set.
 const unlimited = "unlimited"
 
 // limit returns the soft limit in a row of /proc/self/limits, as text and, unless that is "unlimited", as the number n.

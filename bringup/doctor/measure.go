@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	busShare    = 0.6 // of a period, which edge-rt permits a bus
+	busShare    = 0.6 // share of a period that edge-rt permits a bus
 	dialLimit   = 5 * time.Second
 	queryEvery  = 100 * time.Millisecond
 	queryLimit  = time.Second // a later reply counts as lost
 	cameraFor   = 2 * time.Second
-	rateShare   = 0.9 // of its nominal rate that a camera must reach
+	rateShare   = 0.9 // share of its nominal rate that a camera must reach
 	farMS       = 150 // round trip, p99, from which a schedule needs a larger reserve
 	defaultRate = 60.0
 
-	maxInferenceMS = 600_000 // ms, that a server may name
+	maxInferenceMS = 600_000 // ms, longest inference that a server may report
 )
 
 // Link is the measurement of the connection to the server.
 type Link struct {
 	Service     string  `json:"service"`              // beginning of the server's keys
 	Queries     int     `json:"queries"`              // status queries
-	Lost        int     `json:"lost"`                 // of these, without a reply within 1 s
+	Lost        int     `json:"lost"`                 // queries without a reply within 1 s
 	P50         float64 `json:"round_trip_ms_p50"`    // ms
 	P99         float64 `json:"round_trip_ms_p99"`    // ms
 	InferenceMS float64 `json:"inference_ms_p99"`     // ms, of the server's inferences; 0: the server does not report it

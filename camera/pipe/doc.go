@@ -18,17 +18,17 @@ import (
 
 // Limits of a program and of its output.
 const (
-	firstWait   = 10 * time.Second       // for the first picture after a start: RTSP begins with a key frame
+	firstWait   = 10 * time.Second       // wait for the first picture after a start: RTSP begins with a key frame
 	silence     = 3 * time.Second        // Grab starts a program again after this time without output
 	watchdog    = time.Second            // longest Grab
 	backoffMin  = 250 * time.Millisecond // pause before the first new start
 	backoffMax  = 10 * time.Second
 	steady      = 10 * time.Second       // after this time of pictures, the pause is backoffMin again
 	killAfter   = 500 * time.Millisecond // from SIGTERM to SIGKILL
-	smallest    = 64 << 10               // limit of a small JPEG
+	smallest    = 64 << 10               // least limit on the bytes of a JPEG
 	unknownSize = 8 << 20                // largest first JPEG, when no size is declared
 	maxStray    = 1 << 20                // Grab refuses the output after as many bytes without a JPEG
-	chunk       = 64 << 10               // of one read: a pipe's default size
+	chunk       = 64 << 10               // bytes of one read: a pipe's default size
 	maxSkipped  = 16                     // pictures that one Grab replaces by newer ones
 	flood       = 4                      // reading pauses when the output has this multiple of the declared rate
 	lastWords   = 2 << 10                // bytes of the program's standard error that are kept

@@ -16,9 +16,9 @@ import (
 	"github.com/edge-rt/edge-rt/internal/plain"
 )
 
-// guarded is a shell script that runs the command in $1. Before, it starts a process that reads from descriptor 3,
-// whose other end edge-rt has open. When edge-rt ends, for whatever reason, this process ends the whole process group.
-// It ignores SIGTERM, so that the group's number stays in use until SIGKILL.
+// guarded is a shell script that runs the command in $1. First it starts a process that reads from descriptor 3, whose
+// other end edge-rt has open. When edge-rt ends, for whatever reason, this process ends the whole process group. It
+// ignores SIGTERM, so that the group's number stays in use until SIGKILL.
 const guarded = `(trap '' TERM; read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 & exec 3<&-; eval "$1"`
 
 // program is a running program.
@@ -72,7 +72,7 @@ func (p *program) stop() {
 	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
 	p.guard.Close()
 	_ = unix.Close(p.out)
-	p.await() // it may hang in a driver
+	p.await() // the killed program may hang in a driver
 }
 
 // await waits for the program's end, at most for killAfter, and reports whether the program has ended.

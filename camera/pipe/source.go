@@ -30,18 +30,18 @@ type Source struct {
 	command string
 	clock   rt.Clock
 	format  camera.Format
-	size    int           // of a raw picture in bytes, 0: JPEG
+	size    int           // bytes of a raw picture; 0: JPEG
 	largest int           // bytes of one picture
 	pause   time.Duration // a raw picture has ended when no output comes for this time
 
-	program *program // nil: it is not running
+	program *program // running program; nil: no program is running
 	poll    [1]unix.PollFd
-	in      []byte // read and not yet taken
+	in      []byte // bytes that were read and belong to no taken picture yet
 	split   splitter
 	stray   int        // bytes dropped since the last picture
-	firstAt rt.Instant // arrival of the first byte in in
-	heardAt rt.Instant // the newest output, or the start
-	begunAt rt.Instant // the first picture since the start; 0: none
+	firstAt rt.Instant // arrival time of the first byte in the field in
+	heardAt rt.Instant // instant of the newest output, or of the start
+	begunAt rt.Instant // instant of the first picture since the start; 0: no picture yet
 	burst   burst
 	flow    flow
 
@@ -59,10 +59,10 @@ type Source struct {
 type burst struct {
 	pictures int  // since the last pause
 	count    int  // bursts that have ended
-	first    int  // pictures of the first of them
-	varied   bool // a later one had another number
-	single   bool // one had exactly one picture
-	uneven   int  // consecutive ones that ended within a picture
+	first    int  // pictures in the first burst
+	varied   bool // a later burst had another number of pictures
+	single   bool // a burst had exactly one picture
+	uneven   int  // consecutive bursts that ended within a picture
 }
 
 // flow limits the bytes that are read in a second.
@@ -152,7 +152,7 @@ func (s *Source) checkFirst(f *camera.Frame) error {
 	case s.format.Width == 0:
 		s.format.Width, s.format.Height = p.W, p.H
 		s.limit()
-		s.largest = min(s.largest, unknownSize) // that much memory is there
+		s.largest = min(s.largest, unknownSize) // the buffers were allocated for no larger pictures
 	case s.format.Width != p.W || s.format.Height != p.H:
 		return fmt.Errorf("%w: they are %dx%d, the flag has %dx%d: change the flag, or the size in the program's "+
 			"options",

@@ -69,7 +69,7 @@ func (s *splitter) next(b []byte) (c cut) {
 			s.at += 2
 		case s.at+4 > len(b):
 			s.at -= c.drop
-			return c // the segment's length is not here yet
+			return c // the segment's length has not arrived yet
 		default:
 			s.at += 2 + int(binary.BigEndian.Uint16(b[s.at+2:]))
 		}

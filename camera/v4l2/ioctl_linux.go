@@ -127,7 +127,7 @@ type queryctrl struct {
 
 type querymenu struct {
 	id, index uint32
-	name      [32]byte // for an integer menu an int64
+	name      [32]byte // name of a menu item; in an integer menu an int64
 	_         uint32
 }
 

@@ -42,8 +42,8 @@ type Source struct {
 	sequence   uint64
 	last       uint32     // the driver's sequence number of the newest buffer
 	counted    bool       // last is a number of this stream
-	stamp      rt.Instant // the driver's, of the newest picture
-	unsteady   bool       // the driver's time stamps are no clock
+	stamp      rt.Instant // the driver's time stamp of the newest picture
+	unsteady   bool       // the driver's time stamps do not always grow, so they are not used
 
 	missed, skipped, broken, restarts atomic.Uint64
 	closed                            atomic.Bool

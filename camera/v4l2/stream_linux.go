@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	wantBuffers = 8 // in the driver; the caller may hold LentMax of them
+	wantBuffers = 8 // buffers to request from the driver; the caller may hold LentMax of them
 	minQueued   = 3 // the driver needs two to stream, and a third is dequeued
 	maxBuffers  = 32
 )

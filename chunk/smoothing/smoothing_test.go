@@ -350,7 +350,7 @@ func TestChainReset(t *testing.T) {
 		c.Next()
 		c.Next()
 	}
-	c.Add([]float32{90}) // and one whose ticks have not run
+	c.Add([]float32{90}) // an action whose ticks have not run
 	c.Reset([]float32{5})
 	if !c.NeedsAction() || c.Next() != nil {
 		t.Error("after Reset an earlier tick is left")

@@ -160,7 +160,8 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 	if f.List {
 		return faults.WriteList(s.out)
 	}
-	f.Virtual = f.Virtual || f.Record != "" // real time has its own times
+	// --record has the times of the network and of the server, which only virtual time can use
+	f.Virtual = f.Virtual || f.Record != ""
 	for _, flag := range []struct{ name, file string }{{"--csv", f.CSV}, {"--svg", f.SVG},
 		{"--queues", f.Queues}} {
 		if flag.file != "" && !f.Virtual {

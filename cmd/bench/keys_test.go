@@ -173,7 +173,7 @@ func TestJSONPage(t *testing.T) {
 // A walker makes the rows of one type.
 type walker struct {
 	t     *testing.T
-	links map[reflect.Type]string // types that have rows already: where they are
+	links map[reflect.Type]string // for a type that has rows already: the place of its rows
 	rows  []string
 }
 
@@ -213,7 +213,7 @@ var (
 func (w *walker) value(path string, typ reflect.Type, comment string, optional bool) {
 	typ, path, comment = below(typ, path, comment)
 	kind := kindOf(typ)
-	if key := index.FindString(comment); key != "" { // a type with a MarshalJSON method, such as a histogram
+	if key := index.FindString(comment); key != "" { // the type has a MarshalJSON method, as a histogram has
 		path = path + "." + strings.ToUpper(strings.Trim(key, "[] "))
 		comment = comment[len(key):]
 		kind = "int"

@@ -97,7 +97,7 @@ type cli struct {
 	Part    partFlags      `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
 }
 
-// partFlags are for bench itself.
+// partFlags are the commands with which bench starts itself as a child process.
 type partFlags struct {
 	Loop jitter.LoopPart `cmd:""`
 	Edge recipe.Part     `cmd:""`

@@ -30,8 +30,8 @@ type output[R any] struct {
 }
 
 // measure runs a measurement after it has checked that every output can be written. It prints the report's table, on
-// standard error if an output goes to standard output, and writes the outputs, one of which is JSON. env is the Env in
-// cfg.
+// standard error if an output goes to standard output, and writes the outputs, one of which is JSON. env points to the
+// Env in cfg.
 func measure[C any, R interface {
 	WriteTable(io.Writer) error
 }](ctx context.Context, s *streams, flags common, env *bench.Env, cfg *C,

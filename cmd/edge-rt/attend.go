@@ -57,7 +57,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	cfg.Task, cfg.Duration = flags.Task, flags.Duration
 	cfg.Listen = func(key func(string)) func() {
 		episodes, help := cfg.Record == record.All, ""
-		if episodes && cfg.Arm.Robot.Base == nil { // the base's text has its keys of episodes
+		if episodes && cfg.Arm.Robot.Base == nil { // the text about the keys of a base includes the keys of episodes
 			help = operator.Keys
 		}
 		return listen(screen, help, episodes || c.Jog || cfg.Arm.Robot.Base != nil, key).Close
@@ -70,7 +70,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 			return attend.Jog(ctx, cfg, program.ValueOr(flags.FPS, 60))
 		}, flags.arms()...)
 	}
-	// a leader arm's trigger is under torque
+	// A leader arm needs a watchdog, too, because its trigger is under torque.
 	return withWatchdogs(func() error {
 		return attend.Teleop(ctx, attend.TeleopConfig{
 			Config:      cfg,

@@ -69,7 +69,7 @@ func (a *attended) awaitState(state string) (live attend.Live) {
 	return live
 }
 
-// look compares the page with the values that teleop and replay have in common.
+// look checks the values on the page that teleop and replay have in common.
 func (a *attended) look(schedule string) {
 	a.t.Helper()
 	live := a.awaitState("STREAMING")

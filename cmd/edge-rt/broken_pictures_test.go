@@ -60,7 +60,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 	defer d.Close()
 	const w, h = 96, 64
 	var seen, torn, gray atomic.Uint64
-	s.SetAnswer(func(sample wire.Sample) { // on the transport's one thread
+	s.SetAnswer(func(sample wire.Sample) { // the transport calls it in one thread only
 		s.Hold(sample)
 		var o wire.Observation
 		pix := make([]byte, 3*w*h)
@@ -115,7 +115,7 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 func TestACameraThatGoesBad(t *testing.T) {
 	t.Parallel()
 	good, _, half := scene(t)
-	// good for 4 s from the start
+	// The pictures are good for 4 s from the start.
 	pictures := append(slices.Repeat([][]byte{good}, 120), slices.Repeat([][]byte{half}, 600)...)
 	run, code, on, log := photographed(t, newHoldServer(t), album(t, pictures...)+"@30", "--jpeg-quality", "80",
 		"--duration", "7s", "--max-action-age", "1s")

@@ -20,7 +20,7 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			b := simBus(t)
 			r := runOn(t, newHoldServer(t), b, append(strings.Fields(args), "--duration", "2s", "--on-exit", "hold")...)
-			// a cycle has six replies
+			// A cycle has six replies. At most one reply per cycle may be lost on average.
 			if code, s := r.play(); code != 0 || underTorque(b) != 6 || s.Ticks < 100 || s.Bus.Lost > s.Bus.Cycles {
 				t.Errorf("code %d, %d motors under torque, %d replies lost in %d cycles of %d ticks, want a clean "+
 					"end, 6, and few: %s", code, underTorque(b), s.Bus.Lost, s.Bus.Cycles, s.Ticks, r.Log)

@@ -34,7 +34,7 @@ func startCalibrate(t *testing.T, args ...string) *calibrator {
 // machine a range may begin anew before that; the hand's next round completes it again.
 func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	t.Helper()
-	const same = 5 // lines, one every half second
+	const same = 5 // equal lines in a row; one line comes every half second
 	enough := fmt.Sprintf("%d of %[1]d have moved enough", joints)
 	rests := func() bool {
 		lines := strings.Split(strings.TrimSpace(c.Log.String()), "\n")
@@ -61,7 +61,7 @@ func TestCalibrateInAHand(t *testing.T) {
 		first     string // joint to move before the kill
 		joints    int    // joints that the hand moves
 	}{
-		{"so101", "3", "shoulder_pan", 5}, // its horns are mounted at any angle
+		{"so101", "3", "shoulder_pan", 5}, // the horns of its servos may be mounted at any angle
 		{"koch", "1", "shoulder_lift", 4},
 	} {
 		t.Run(tt.arm, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestCalibrateInAHand(t *testing.T) {
 			c.Await("A calibration was interrupted after the middle pose")
 			stagetest.CheckSays(t, c.Log.String(), tt.first)
 			fmt.Fprintln(c.keys)
-			for n := 3; n <= tt.joints; n++ { // each joint takes a while
+			for n := 3; n <= tt.joints; n++ { // one wait for each joint, because the hand takes a while to move it
 				c.Await(fmt.Sprintf("%d of %d have moved enough", n, tt.joints))
 			}
 			c.awaitRest(t, tt.joints)

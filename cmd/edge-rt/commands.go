@@ -176,7 +176,7 @@ type ctlCmd struct {
 	Text []string `arg:"" optional:"" help:"The task."`
 }
 
-// ctlHelp returns the descriptions of the ctl commands for the grammar, from the same table as elsewhere.
+// ctlHelp returns the descriptions of the ctl commands for the grammar, from operator.Commands.
 func ctlHelp() map[string]string {
 	var lines []string
 	for _, c := range operator.Commands {

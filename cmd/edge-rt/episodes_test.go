@@ -149,7 +149,7 @@ func TestEpisodesByHand(t *testing.T) {
 	r.begin()
 	rttest.Eventually(t, "it is on disk", func() bool { return slices.Contains(marksOf(t, dir), "2 false  pick up") })
 	r.End(syscall.SIGKILL)
-	want := []string{"1 false  pick up", "1 true rerecord pick up", "2 false  pick up"} // no end of the last
+	want := []string{"1 false  pick up", "1 true rerecord pick up", "2 false  pick up"} // the last episode has no end
 	checkMarks(t, dir, want...)
 
 	// A second run with the same record folder numbers its episodes from 1 again and deletes nothing.
@@ -196,7 +196,7 @@ func TestEpisodicRun(t *testing.T) {
 		}
 		return nil
 	}})
-	settled := to[0].Add(200e6) // until the tick has noticed the end
+	settled := to[0].Add(200e6) // 200 ms after the end, when the tick must have noticed it
 	visit(record.Visitor{
 		Tick: func(m *record.Tick) error {
 			here := float64(m.State.V[0])

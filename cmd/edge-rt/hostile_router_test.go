@@ -20,12 +20,12 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 	for i := range zenohtest.RouterAttacks {
 		victims = append(victims, newVictim(t, &zenohtest.RouterAttacks[i]))
 	}
-	time.Sleep(2 * time.Second) // until all of them are up
+	time.Sleep(2 * time.Second) // until all edges are connected and idle
 	for _, v := range victims {
 		t.Run(v.attack.Name, func(t *testing.T) {
 			_, idle := zenohtest.Resident(t, v.pid)
 			v.router.Begin(3 * time.Second)
-			time.Sleep(4 * time.Second) // the attack and its after-effects
+			time.Sleep(4 * time.Second) // longer than the attack, which lasts 3 s
 			_, peak := zenohtest.Resident(t, v.pid)
 			sent := v.router.Sent()
 			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20,

@@ -53,7 +53,7 @@ func TestEveryWayOutLetsTheLeaderGo(t *testing.T) {
 	}
 }
 
-// A service's ExecStopPost= releases the leader, too.
+// edge-rt torque off, which a service runs in ExecStopPost=, releases the leader, too.
 func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 	t.Parallel()
 	follower, lead := simBus(t), simBus(t)
@@ -64,7 +64,7 @@ func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 		t.Errorf("code %d, %q, %q, %d and %d motors under torque, want 0 and none", code, stdout, stderr,
 			underTorque(follower), underTorque(lead))
 	}
-	for _, far := range []string{"zenoh:white", "jog"} { // no port of this machine
+	for _, far := range []string{"zenoh:white", "jog"} { // values that name no port of this machine
 		if code, _, stderr := edgeRT(t, "torque", "off", "--bus", follower.Path(), "--leader", far); code != 0 {
 			t.Errorf("--leader %s: code %d, %s", far, code, stderr)
 		}

@@ -52,7 +52,8 @@ func startKiwi(t *testing.T, args ...string) *kiwi {
 		}
 		if joint.Wheel = r.Wheels().Has(j); joint.Wheel {
 			joint.Velocity = float64(r.Base.MaxRaw)
-			joint.Acceleration = 26342 // of the left wheel, at 1 m/s2, 1 m/s2 and 300 deg/s2
+			// counts/s2 of the left wheel when the base accelerates by 1 m/s2 on both axes and by 300 deg/s2
+			joint.Acceleration = 26342
 		}
 		judge.Joints = append(judge.Joints, joint)
 	}
@@ -85,7 +86,7 @@ func startKiwi(t *testing.T, args ...string) *kiwi {
 	k.process = runOn(t, k.server, k.bus, append([]string{"--robot", "lekiwi", "--calibration", file, "--fps", "20"},
 		args...)...)
 	k.Start()
-	k.await("the base drives", -1129, 0, 1129) // LeRobot's wheels for 0.1 m/s
+	k.await("the base drives", -1129, 0, 1129) // the wheel velocities that LeRobot computes for 0.1 m/s
 	return k
 }
 

@@ -43,8 +43,8 @@ func get(t *testing.T, url string) (text []byte, head http.Header) {
 	return text, head
 }
 
-// The real program's page shows the state, the joints' positions and the camera pictures: The run sends the pictures of
-// the first camera to the server as JPEG, and those of the second camera raw.
+// The page of the real program shows the state, the joints' positions and the camera pictures. The run sends the first
+// camera's pictures to the server as JPEG, and the second camera's pictures raw.
 func TestThePageOfARun(t *testing.T) {
 	t.Parallel()
 	for _, quality := range []string{"90", "0"} {

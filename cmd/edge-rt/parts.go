@@ -66,7 +66,7 @@ func (r *runFlags) arms() (arms []armAt) {
 	places, _ := r.places()
 	leaders, _ := r.leaderPlaces(r.Robot)
 	for _, p := range append(places, leaders...) {
-		if device.LeaderPort(p.Bus) { // another machine watches its own
+		if device.LeaderPort(p.Bus) { // a leader on another machine has its watchdog there
 			arms = append(arms, armAt{p.Bus, p.Robot.Flag()})
 		}
 	}

@@ -71,7 +71,7 @@ func TestEveryEndOfTwoArms(t *testing.T) {
 	}
 }
 
-// A killed run's arms are both limp within 300 ms.
+// Both arms of a killed run are soon limp.
 func TestAKilledRunReleasesBothArms(t *testing.T) {
 	t.Parallel()
 	rttest.RealTime(t)
@@ -83,7 +83,7 @@ func TestAKilledRunReleasesBothArms(t *testing.T) {
 	}
 	took := time.Since(killed)
 	t.Logf("limp after %v", took)
-	if took > 2*time.Second { // 300 ms on a machine that is not loaded
+	if took > 2*time.Second { // an idle machine needs 300 ms
 		t.Errorf("limp after %v", took)
 	}
 	r.End()

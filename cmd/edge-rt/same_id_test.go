@@ -72,7 +72,7 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 				}
 				t.Logf("%d chunks of %d requests, dropped %v; of %d actions %d came from the other's requests",
 					s.Chunks, s.Requests, s.ChunksDropped, len(actions), others)
-				if others > 0 || len(actions) < 30 { // of some 250 on an idle machine
+				if others > 0 || len(actions) < 30 { // an idle machine records some 250 actions
 					t.Errorf("of %d actions that ran, %d came from the other's requests, want 0 of at least 30",
 						len(actions), others)
 				}

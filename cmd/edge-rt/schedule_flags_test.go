@@ -24,7 +24,8 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--chunk-size-threshold 0.5", 2, "--chunk-size-threshold|async"},
 		{"--cooldown off", 2, "--cooldown off|--compat"},
 		{"--cooldown never", 2, "never|runway, counts, merge, off"},
-		{"--schedule rtc --cooldown runway", 2, "--cooldown|rtc|drtc"}, // a typed default is refused, too
+		// a given flag is refused even if it has its default value
+		{"--schedule rtc --cooldown runway", 2, "--cooldown|rtc|drtc"},
 		{"--compat --cooldown runway", 2, "--cooldown runway|--compat|counts, merge, off"},
 		{"--aggregate-fn-name weighted_average", 2, "--aggregate-fn-name|drtc|async, v1"},
 		{"--reconnect-initial-backoff 5s --reconnect-max-backoff 1s", 2,

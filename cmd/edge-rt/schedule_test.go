@@ -67,7 +67,7 @@ func (p *player) answer(o *wire.Observation) *wire.ActionChunk {
 // nil, the server sends no answer.
 func (s *holdServer) work(t *testing.T, took time.Duration, answer func(*wire.Observation) *wire.ActionChunk) {
 	newest := make(chan wire.Sample, 1)
-	s.SetAnswer(func(sample wire.Sample) { // on the transport's one thread
+	s.SetAnswer(func(sample wire.Sample) { // the transport calls it in one thread only
 		sample.Payload, sample.Attachment = bytes.Clone(sample.Payload), bytes.Clone(sample.Attachment)
 		select {
 		case <-newest:

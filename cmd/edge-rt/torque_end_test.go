@@ -101,7 +101,7 @@ func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *p
 	return r
 }
 
-// play runs it to its end.
+// play runs the process to its end.
 func (r *process) play() (code int, s edge.Summary) {
 	r.t.Helper()
 	code = r.Start().End()

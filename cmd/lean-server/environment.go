@@ -30,7 +30,7 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	}
 	path := filepath.Join(filepath.Dir(manifest), environmentFile)
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil // a folder of that name, or a pipe, is not this program's
+		return nil // a folder or a pipe of that name is not a file for this program
 	}
 	data, err := userfile.Read(path, maxEnvironment)
 	switch {

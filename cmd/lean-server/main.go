@@ -164,7 +164,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	if done {
 		return code
 	}
-	stderr := terminal.New(os.Stderr) // its reader may have stopped reading
+	stderr := terminal.New(os.Stderr) // a reader of standard error that stops must not block the server
 	defer stderr.Flush()
 	if ctx.Command() == "version" {
 		_, err := fmt.Fprintln(stdout, versionLine())
@@ -174,7 +174,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	repeated(overrides, plain.Writer(os.Stderr))
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
 	if command != "serve" {
-		c.Audit, c.Traces = "", "" // from a variable or --config; only serve uses them
+		c.Audit, c.Traces = "", "" // a variable or --config may set these, but only serve uses them
 	}
 	cfg, err := c.config()
 	switch {
@@ -283,7 +283,7 @@ func (f *flags) config() (manifest.Config, error) {
 	cfg.Audit, cfg.Traces = f.Audit, f.Traces
 	cfg.Version = version
 	for _, out := range [][2]string{{"--json", f.JSON}, {"--audit", f.Audit}} {
-		if out[1] != "" && out[1] != "-" { // now, and not after a run of days
+		if out[1] != "" && out[1] != "-" { // checked now, not at the end of a run of days
 			err = errors.Join(err, program.Writable(out[0], out[1]))
 		}
 	}

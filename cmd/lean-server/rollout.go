@@ -42,7 +42,7 @@ type rolloutBlock struct {
 	File   string   `json:"file"`             // the manifest
 	Bundle string   `json:"bundle"`           // folder of the new bundle; empty: there is no roll-out
 	SHA256 string   `json:"sha256,omitempty"` // digest that it must have, or its first digits
-	Share  float64  `json:"share"`            // share of the robots that the new model is for
+	Share  float64  `json:"share"`            // share, of all robots, that gets the new model
 	Robots []string `json:"robots"`           // robots that get the new model whatever the share is
 	Keep   []string `json:"keep"`             // robots that never get it
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// otherBundle copies the demo's bundle with another digest, into a folder of that name.
+// otherBundle makes a copy of the demo's bundle with another digest, in the folder name below dir.
 func otherBundle(t *testing.T, dir, name string) (bundle, digest string) {
 	t.Helper()
 	bundle = filepath.Join(dir, name)

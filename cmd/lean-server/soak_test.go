@@ -31,7 +31,7 @@ var (
 const (
 	soakRobots  = 6
 	soakMemory  = 128 << 20 // the manifest's memory
-	soakGarbage = 96 << 20  // Go's garbage and the allocator's free memory, beside memory
+	soakGarbage = 96 << 20  // bound of Go's garbage and of the allocator's free memory, in addition to soakMemory
 	soakAnswer  = 5 * time.Second
 	soakSettle  = 90 * time.Second // until all memory of all clients is free
 )
@@ -118,7 +118,7 @@ func (r *soakRobot) join() {
 	}
 }
 
-// pause waits, as robots do before they send the next request.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

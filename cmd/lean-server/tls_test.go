@@ -44,7 +44,7 @@ func TestCertificatesWhileServing(t *testing.T) {
 	}
 	long := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }
 	good, goodKey := ca.IssueAs("good", long, "127.0.0.1")
-	// expires while the server serves
+	// This certificate expires while the server serves.
 	short, shortKey := ca.IssueUntil(time.Now().Add(8*time.Second), "short", "127.0.0.1")
 	put(short, shortKey)
 	r := start(t, "--listen", "tls/127.0.0.1:"+freePort(t), "--manifest", secured(t, cert, key, ""))

@@ -68,7 +68,7 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	for range 20 {
 		arm.ask()
 	}
-	arm.Observation.State = nil // refused by the worker, which logs it
+	arm.Observation.State = nil // the worker refuses such an observation and logs the refusal
 	arm.send()
 	select {
 	case e := <-arm.Events:

@@ -14,7 +14,7 @@ type Dynamixel2 struct{}
 var dxlStart = []byte{0xFF, 0xFF, 0xFD, 0}
 
 const (
-	dxlHeader   = 7  // up to LEN, including it
+	dxlHeader   = 7  // bytes of a frame up to and including LEN
 	dxlOverhead = 11 // all bytes of a status except its parameters
 	dxlMaxLen   = 1024
 	dxlAlert    = 0x80

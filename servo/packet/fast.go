@@ -6,12 +6,12 @@ package packet
 type Fast struct {
 	Start int    // index of the frame's first byte
 	Done  int    // number of parsed blocks
-	crc   uint16 // over everything up to the next block
+	crc   uint16 // CRC of everything up to the next block
 	size  int    // bytes up to the next block
 }
 
 const (
-	fastHeader = 8 // up to INST, including it
+	fastHeader = 8 // bytes of a frame up to and including INST
 	fastBlock  = 4 // ERR, ID and CRC of one servo
 )
 

@@ -17,7 +17,7 @@ type Base struct {
 	Radius       float64 // metres from the centre of rotation to each wheel
 	MaxRaw       int     // counts per second; when a wheel would be faster, all wheels turn slower
 	Speed        [Axes]float64
-	Acceleration [Axes]float64 // in the axis's unit per second
+	Acceleration [Axes]float64 // largest acceleration, in the axis's unit per second
 }
 
 // Axes is the number of a base's axes, and of its wheels.

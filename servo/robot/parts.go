@@ -20,7 +20,7 @@ import (
 // The limits of a robot of several parts.
 const (
 	maxParts  = 4
-	maxJoints = 24 // of all parts together; fewer than the bits of Joints
+	maxJoints = 24 // largest number of joints of all parts together; fewer than the bits of Joints
 )
 
 // Part is one arm of a robot. Each part has its own bus.
@@ -223,7 +223,7 @@ func (r Robot) join(file renameFile) (Robot, error) {
 	return r, r.checkRename(names)
 }
 
-// prefix copies the part's names from from to to, with the part's prefix before each.
+// prefix copies the names of from into to, with the part's prefix before each name.
 func (p *Part) prefix(to, from map[string]string) {
 	for old, name := range from {
 		to[p.Prefix()+old] = p.Prefix() + name

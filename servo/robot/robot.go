@@ -51,7 +51,7 @@ type Robot struct {
 	LeaderName  string  // default of --leader-robot; empty: DefaultLeader's
 	Rename      Rename
 	Safety      Safety
-	parts       []Part // of a robot of several parts
+	parts       []Part // arms of a robot of several parts; nil: the robot is one arm
 }
 
 // Motor is one joint: a servo, and perhaps a second one with the same goals.
@@ -63,7 +63,7 @@ type Motor struct {
 	Norm        NormMode
 	MaxVelocity float64    // in its unit per second
 	MaxStep     float64    // largest distance of a goal from the measured position; 0: no such limit
-	Limits      [2]float64 // of its position, in its unit, inside the calibrated range; both 0: none
+	Limits      [2]float64 // lowest and highest position, in its unit, inside the calibrated range; both 0: no limits
 	FullTurn    bool       // has no end stops: it is calibrated to the whole turn without a motion
 	MinTravel   float64    // least degrees of its calibrated range; 0: the least of any joint
 	DriveMode   int        // drive_mode of a new calibration
@@ -72,7 +72,7 @@ type Motor struct {
 	// nil: no trigger
 	Trigger  *float64
 	Settings []Setting // in the order of the writes
-	Bounds   Bounds    // of its temperature and supply, and its shadow's
+	Bounds   Bounds    // bounds on the temperature and the supply of the servo and of its shadow
 }
 
 // Setting is one register value that a motor runs with.
@@ -91,7 +91,7 @@ type Rename struct {
 type Reaction string
 
 const (
-	Ignore Reaction = "ignore" // it is only counted and shown
+	Ignore Reaction = "ignore" // the fault is only counted and shown
 	// the joint keeps its goal until the fault is gone; a joint that pushes against an obstacle
 	// follows goals that reduce the push
 	Hold Reaction = "hold"
@@ -104,7 +104,7 @@ type Return string
 
 const (
 	Resume   Return = "resume"   // the arm is armed at its position when the next chunk comes
-	Operator Return = "operator" // it waits for edge-rt ctl resume
+	Operator Return = "operator" // the arm waits for edge-rt ctl resume
 )
 
 // Coupling is the consequence of one part's fault for the other parts.
@@ -117,7 +117,7 @@ const (
 
 // Safety holds a robot's reactions to faults and interruptions.
 type Safety struct {
-	Parts       Coupling      // of a robot of several parts
+	Parts       Coupling      // effect of one part's fault on the other parts
 	Overload    Reaction      // overload and over current
 	Overheat    Reaction      // over temperature
 	Voltage     Reaction      // supply out of range
