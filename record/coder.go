@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Modes of a coder: the treatment of the fields that a message names.
+// Modes of a coder: what it does with each field that a message names.
 const (
 	encoding   = iota // appends them to out, without zero values
 	decoding          // takes them from in
@@ -39,12 +39,12 @@ const (
 	labelRepeated = 3
 )
 
-// coder turns a message into protobuf and back. Each message lists its fields once, in the order of their numbers. The
-// encoder, the decoder and the schema in the file all use this list.
+// coder converts a message to protobuf and back. Each message lists its fields once, in the order
+// of their numbers. The encoder, the decoder and the schema in the file all use this list.
 type coder struct {
 	mode int
-	num  protowire.Number // of the field named last
-	at   rt.Instant       // of the message
+	num  protowire.Number // number of the field named last
+	at   rt.Instant       // instant of the message
 	out  []byte
 	wall int64 // Unix time of instant 0, in ns
 	in   [maxFields]wireValue

@@ -30,9 +30,12 @@ const (
 	lastYear   = 9998 // last year with room for later names
 	probeBytes = 4096
 	spareShare = 32
-	listShare  = 64 // after writing this part of Size, list the folder again: other recorders write to it, too
+	// after writing this share of Size, the recorder lists the folder again, because other
+	// recorders write to it, too
+	listShare = 64
 
-	// Part of the disk that stays free for other programs. A full disk harms them sooner than it harms the recorder.
+	// This share of the disk stays free for other programs, which a full disk harms sooner than the
+	// recorder.
 	reserveShare = 20
 	reserveMax   = 1 << 30
 
@@ -63,7 +66,7 @@ func diskOf(dir string) (free, size int64) {
 	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize
 }
 
-// room returns how many bytes all our files may have together; they have total bytes now.
+// room returns how many bytes all our files together may have. They have total bytes now.
 func (d folder) room(total int64) int64 {
 	free, size := d.disk(d.dir)
 	if size == 0 {
@@ -132,7 +135,7 @@ func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit 
 		room -= d.size / spareShare
 		reserved = d.reservations()
 	}
-	var kept, others int64 // bytes
+	var kept, others int64 // in bytes
 	for _, e := range entries {
 		if err != nil || total+need <= room {
 			return total, limit, deleted, err
@@ -207,8 +210,8 @@ func ours(f io.ReaderAt) bool {
 		string(header[13:]) == Profile
 }
 
-// Ended reports whether a file ends as a complete file does. If it does although Read reports it as torn, it is damaged
-// before its end.
+// Ended reports whether a file ends as a complete file does. If so, and Read nevertheless reports
+// it as torn, the file is damaged before its end.
 func Ended(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < 2*int64(len(mcap.Magic)) {
@@ -231,7 +234,7 @@ func (d folder) create(id string, t time.Time) (*os.File, error) {
 			t = after
 		}
 	}
-	for try := range 10 { // names have a resolution of 1 ms, and the clock may have been set back
+	for try := range 10 { // a name has a resolution of 1 ms, and the clock may have been set back
 		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))),
 			os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 		if errors.Is(err, fs.ErrExist) {
@@ -256,13 +259,14 @@ func (d folder) sync() error {
 		return err
 	}
 	defer f.Close()
-	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems do not support it
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems cannot sync a folder
 		return err
 	}
 	return nil
 }
 
-// Probe makes a folder and returns the reason why files cannot be written into it, nil if they can be written.
+// Probe makes a folder and returns the reason why files cannot be written into it, or nil if they
+// can.
 func Probe(dir string) error {
 	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return err

@@ -123,7 +123,7 @@ func TestCamerasHaveNames(t *testing.T) {
 			"metadata": {"clock_offset_ns": "0", "cameras": name},
 		} {
 			if name == "" && where == "metadata" || strings.Contains(name, ",") && where == "metadata" {
-				continue // no cameras, and two cameras
+				continue // run without cameras, and with two cameras
 			}
 			var b bytes.Buffer
 			w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))(t)
@@ -193,7 +193,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		if err != nil || len(names) < 2 {
 			t.Fatalf("%d files, %v; want one from before and one from after", len(names), err)
 		}
-		for _, name := range names { // for other readers, the picture's own stamp equals the time of its message
+		for _, name := range names { // other readers need the picture's own stamp to equal the time of its message
 			data := load(t, name)
 			rttest.Must(scan(bytes.NewReader(data), func(token mcap.TokenType, record []byte) error {
 				if token != mcap.TokenMessage {
@@ -266,7 +266,7 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	}
 }
 
-// breaks reads so many bytes, and then fails.
+// breaks is a reader that reads a number of bytes and then fails.
 type breaks struct {
 	io.Reader
 	left int
@@ -291,7 +291,8 @@ func TestADiskThatFailsIsNoEnd(t *testing.T) {
 		if !errors.Is(err, errDisk) {
 			t.Errorf("it fails at %d of %d: %v, want the disk's error", at, len(whole), err)
 		}
-		rttest.FailsAs(t, copyWhole(&breaks{bytes.NewReader(whole), at}, discarding(t)), errDisk) // a repair of it
+		// a repair of this file
+		rttest.FailsAs(t, copyWhole(&breaks{bytes.NewReader(whole), at}, discarding(t)), errDisk)
 	}
 }
 

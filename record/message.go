@@ -12,7 +12,7 @@ const (
 	MaxCameras = 8
 	MaxTask    = 4096 // bytes of a task, as many as an observation carries
 
-	maxText = 240 // bytes of another text; a longer text is cut and ends in ellipsis
+	maxText = 240 // bytes of any other text; a longer text is cut and ends in an ellipsis
 )
 
 const ellipsis = "…"
@@ -23,7 +23,7 @@ type Row struct {
 	V [MaxJoints]float32
 }
 
-// Set copies values, at most MaxJoints.
+// Set copies the values, of which MaxJoints at most are kept.
 //
 //rt:noalloc
 func (r *Row) Set(values []float32) { r.N = copy(r.V[:], values) }
@@ -42,7 +42,7 @@ type Text struct {
 //rt:noalloc
 func (t *Text) Set(text string) { t.n = uint8(fit(t.b[:], text)) }
 
-// setBytes is Set for bytes.
+// setBytes does the same as Set for bytes.
 //
 //rt:noalloc
 func (t *Text) setBytes(text []byte) { t.n = uint8(fit(t.b[:], text)) }
@@ -62,7 +62,7 @@ func (t *Text) Is(text string) bool {
 type Task struct {
 	n   uint16
 	b   [MaxTask]byte
-	cut bool // the task may be the beginning of a longer task
+	cut bool // true: the task may be the beginning of a longer task
 }
 
 // oldTask is the length in bytes at which older versions of edge-rt cut a task, also within a
@@ -135,25 +135,25 @@ type Tick struct {
 	Lateness int64      // ns after its deadline
 	Skipped  uint64     // periods without a tick before it
 	State    Row        // measured
-	Goal     Row        // written; without a write, the former goal
+	Goal     Row        // goal that was written on this tick; without a write, the previous goal
 	Action   Row        // the policy's action for this step; empty: no action began on this tick
 
-	// Of the action that began on this tick.
+	// The following fields describe the action that began on this tick.
 	Step         int64
-	Source       rt.Instant // older of two instants: of the state and of the oldest picture for this action
-	Seq          uint64     // request that the action answers
+	Source       rt.Instant // instant of the state or of the oldest picture for this action, whichever is older
+	Seq          uint64     // number of the request that the action answers
 	Epoch        uint32     // session of that request
 	Episode      uint32
-	Index        int32 // row of the chunk
-	Delay        int32 // rows announced to run before the chunk's arrival
-	Dropped      int32 // rows that had run at its merge
+	Index        int32 // index of the row in the chunk
+	Delay        int32 // rows that the request expected to run before the chunk's arrival
+	Dropped      int32 // rows that had already run when the chunk was merged
 	RangeClipped uint32
 	StepClipped  uint32 // joints, one bit each, whose goal the gate limited
 
 	Read, Act, Merge, Ask int64 // ns that the parts of the tick took
 
 	RunState  uint32 // index in RunStates
-	Queue     int32  // actions left
+	Queue     int32  // number of actions that are left
 	Starved   bool   // an action was due, and no action ran
 	TooOld    bool   // the due action was older than --max-action-age
 	BusSilent bool   // too few joints answered, so nothing moved
@@ -161,19 +161,21 @@ type Tick struct {
 	NoPicture bool   // a camera has not delivered its first picture
 	NoSession bool
 	Stale     uint32 // joints, one bit each, that did not answer on this tick
-	Frozen    uint32 // joints that have been silent for so long that they keep their goal
+	Frozen    uint32 // joints that have been silent for so long that they keep their goals
 	Held      uint32 // joints that keep their goal for another reason
 
 	OverrunOwn  int64 // ns of an earlier tick's computation and bus wait, if longer than a period
-	OverrunHost int64 // ns that the machine took around it
+	OverrunHost int64 // ns that the machine took in addition
 	Suspended   int64 // ns that the machine was suspended before this tick
 
 	Intervention bool // Action is a person's, from a leader arm
 
-	Stolen  int64  // ns that the host took from this machine's CPUs since the previous tick, as known by then
+	// ns for which the host did not run this machine's CPUs since the previous tick, as far as
+	// known then
+	Stolen  int64
 	Retried uint32 // bus transactions repeated since the previous tick
-	Lost    uint32 // positions lost in spite of that
-	Spoilt  uint32 // runs of bytes that were no frame, and unexpected frames
+	Lost    uint32 // positions that were lost although transactions were repeated
+	Spoilt  uint32 // runs of bytes that are not a frame, and unexpected frames
 }
 
 // RunStates names the values of RunState.
@@ -224,14 +226,14 @@ func (t *Tick) visit(c *coder) {
 
 // Request is one request of the tick for a chunk.
 type Request struct {
-	At      rt.Instant // of the tick, and of its state
+	At      rt.Instant // instant of the tick, and of its state
 	Seq     uint64
 	Epoch   uint32
 	Episode uint32
-	Start   bool  // first of the episode
-	Step    int64 // of row 0 of the answer
+	Start   bool  // it is the first request of the episode
+	Step    int64 // step of row 0 of the answer
 	Delay   int32 // rows that are expected to have run when the answer arrives
-	Rows    int32 // of the prefix that conditions the answer
+	Rows    int32 // rows of the prefix that conditions the answer
 	Runway  int64 // ns until the actions end
 	Session *Session
 }
@@ -299,18 +301,20 @@ const Joined = "joined"
 
 // Chunk is one answer of the server.
 type Chunk struct {
-	At         rt.Instant
-	Seq        uint64
-	Epoch      uint32
-	Episode    uint32
-	Outcome    string // Joined, or the reason of the drop, as in chunks_dropped in docs/json.md
-	Step       int64  // of row 0, if joined
-	Rows       int32
-	Dropped    int32      // rows that had run
-	RTT        int64      // ns from the state's measurement to the merge
-	QueueWait  int64      // ns in the server's queue, as the server reports
-	Inference  int64      // ns, as the server reports
-	Superseded uint64     // observations of this robot that the server replaced unseen since its previous answer
+	At        rt.Instant
+	Seq       uint64
+	Epoch     uint32
+	Episode   uint32
+	Outcome   string // Joined, or the reason of the drop, as in chunks_dropped in docs/json.md
+	Step      int64  // step of row 0, if joined
+	Rows      int32
+	Dropped   int32 // rows that had already run
+	RTT       int64 // ns from the state's measurement to the merge
+	QueueWait int64 // ns in the server's queue, as the server reports
+	Inference int64 // ns, as the server reports
+	// observations of this robot that the server replaced before any work on them, since its
+	// previous answer
+	Superseded uint64
 	Observed   rt.Instant // of the request
 	Jump       int64      // largest distance to an action that it replaced, in 10^-6 robot units
 	Session    *Session
@@ -343,7 +347,7 @@ const (
 	Success  = "success"
 	Failure  = "failure"
 	Timeout  = "timeout"  // its time ran out before an operator gave an outcome
-	Discard  = "discard"  // to be left out of a dataset
+	Discard  = "discard"  // the operator wants a dataset without this episode
 	Rerecord = "rerecord" // a dataset leaves it out; the next episode takes its place
 )
 
@@ -351,9 +355,9 @@ const (
 // number corrects the outcome, but the first end still determines the last frame.
 type Episode struct {
 	At      rt.Instant
-	Number  uint32 // the first of a run is 1
+	Number  uint32 // the first episode of a run has number 1
 	Ended   bool
-	Outcome string // of an end
+	Outcome string // for an end: the outcome; empty at a beginning
 	Task    Task
 }
 
@@ -382,7 +386,7 @@ type Event struct {
 	A, B  int64  // arguments of the code
 	Text  Text
 
-	session *Session // not nil: this event also writes the session's message
+	session *Session // not nil: the session's own message is written together with this event
 }
 
 //rt:noalloc
@@ -431,8 +435,8 @@ type Image struct {
 	Camera string
 }
 
-// visit names the fields. Reading takes At from the message's LogTime instead (read.go): the time
-// of day may have been set after the picture was encoded and before its file was begun.
+// visit names the fields. Read sets At from the message's LogTime instead (read.go): the time of
+// day may have been set after the picture was encoded and before its file was begun.
 //
 //rt:noalloc
 func (m *Image) visit(c *coder) {

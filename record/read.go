@@ -99,7 +99,7 @@ func both[M any](f, g func(*M) error) func(*M) error {
 		return f
 	}
 	return func(m *M) error {
-		_ = f(m) // Visit ignores errors
+		_ = f(m) // Visit ignores the visitor's errors
 		return g(m)
 	}
 }
@@ -152,7 +152,7 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 	return info, err
 }
 
-// take keeps the metadata of the run, made safe for a terminal.
+// take keeps the run's metadata, after making it safe for a terminal.
 func (i *Info) take(run map[string]string) (err error) {
 	i.Run = plain.Texts(run)
 	if i.Wall, err = strconv.ParseInt(run["clock_offset_ns"], 10, 64); err != nil {
@@ -188,7 +188,8 @@ func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
 			if err := CheckCamera(i.Camera); err != nil {
 				return err
 			}
-			i.At = rt.Instant(int64(m.LogTime) - wall) // its own time of day may be from before the clock was set
+			// the picture's own time of day may be from before the clock was set
+			i.At = rt.Instant(int64(m.LogTime) - wall)
 			return v.Image(i)
 		}, topic, data, wall)
 	}
@@ -210,7 +211,7 @@ func visit[M message](m M, f func(M) error, topic string, data []byte, wall int6
 func Files(dir, id string) (names []string, err error) {
 	entries, _, err := folder{dir: dir}.list()
 	for _, e := range entries {
-		if e.size == 0 { // a power cut in its first moment
+		if e.size == 0 { // a power cut may leave an empty file
 			continue
 		}
 		if id == "" || strings.HasPrefix(e.name, id+"-"+e.when) {
@@ -267,7 +268,7 @@ func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
 // honest is a reader that keeps the cause of a read error, since the library treats every error as the end of the file.
 type honest struct {
 	from io.Reader
-	err  error // nil: no error, or the end was reached
+	err  error // nil: no error, or only the end of the file
 }
 
 func (h *honest) Read(b []byte) (n int, err error) {
@@ -281,9 +282,9 @@ func (h *honest) Read(b []byte) (n int, err error) {
 // noAttachments is a reader that leaves out the attachments of a file, which other programs may have added. No reader
 // here uses them, and the library takes an attachment of more than maxRecord for damage.
 type noAttachments struct {
-	from   io.Reader   // from the first record on, through sum
-	sum    hash.Hash32 // of the bytes so far
-	data   uint32      // checksum at the end of the data, after it was read
+	from   io.Reader   // the file from the first record on, read through sum
+	sum    hash.Hash32 // checksum of the bytes read so far
+	data   uint32      // checksum of all data, valid after their end was read
 	record io.Reader   // the current record
 }
 
@@ -306,7 +307,7 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 			if _, err := io.Copy(io.Discard, body); err != nil {
 				return 0, err
 			}
-			a.record = body // which has ended
+			a.record = body // the body of the skipped attachment, which is at its end
 		}
 	}
 }
@@ -356,7 +357,7 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 			ended, err = false, readError{r.err}
 		}
 	}()
-	// The library slices its buffer by lengths that it has not checked, and panics on some files.
+	// The library uses unchecked lengths to slice its buffer, and panics on some files.
 	visiting := false
 	defer func() {
 		if p := recover(); p != nil {
@@ -393,11 +394,12 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 		if cap(record) > cap(room) {
 			room = slices.Clip(record[:cap(record)])
 		}
-		if token == mcap.TokenDataEnd { // indexes follow
+		if token == mcap.TokenDataEnd { // only indexes follow
 			// The library skips a chunk with a wrong opcode, and no checksum of the chunk reveals that. The checksum of
 			// the data does.
 			end, err := mcap.ParseDataEnd(record)
-			if err != nil || end.DataSectionCRC != 0 && end.DataSectionCRC != records.data { // 0: no checksum
+			// 0 means that there is no checksum
+			if err != nil || end.DataSectionCRC != 0 && end.DataSectionCRC != records.data {
 				return false, errTorn
 			}
 			ended = true

@@ -41,10 +41,10 @@ const (
 
 	lanes        = 6
 	tickSlots    = 512 // 8 s at 60 Hz, 0.5 s at 1 kHz
-	otherSlots   = 64  // for requests, chunks and rarer messages
+	otherSlots   = 64  // messages: requests, chunks and rarer kinds
 	messageBytes = 7 << 20
 	pictureBytes = 8 << 20
-	scratchBytes = 1 << 20 // the largest message
+	scratchBytes = 1 << 20 // size of the largest message
 	messageSpan  = 10 * time.Minute
 	pictureSpan  = 10 * time.Second
 	wallStep     = 100 * time.Millisecond
@@ -77,13 +77,13 @@ type Config struct {
 type Report struct {
 	File string
 	Why  string // reason for beginning the file, or Repaired, Deleted or Unreserved
-	Err  error  // not nil: writing fails until the next report of a file
+	Err  error  // not nil: writing fails, until a report of a new file
 }
 
-// Values of Report.Why for news that are not about a new file.
+// Values of Report.Why for news about other things than a new file.
 const (
-	Repaired = "repaired" // a torn file of an earlier run
-	Deleted  = "deleted"  // a file of this run, deleted because of Config.Size or a full disk
+	Repaired = "repaired" // a torn file of an earlier run was repaired
+	Deleted  = "deleted"  // a file of this run was deleted, because of Config.Size or a full disk
 
 	// Unreserved: the run's files (File is the first of them) must stay, but the recorder could not
 	// reserve them against the folder's other recorders.
@@ -102,7 +102,7 @@ type Recorder struct {
 	cfg  Config
 	wall atomic.Int64 // Unix time of instant 0, in ns
 
-	noting sync.Mutex // between the threads that call Note
+	noting sync.Mutex // held by the threads that call Note
 	events *Lane[Event]
 	cuts   *Lane[Episode]
 
@@ -114,8 +114,8 @@ type Recorder struct {
 	line     logLine
 
 	asked   atomic.Pointer[string] // reason of a requested save; nil: no request
-	urgent  atomic.Bool            // the save may not wait for its pace
-	keepOwn atomic.Bool            // the recorder deletes no file of this run
+	urgent  atomic.Bool            // the requested save may not wait for its pace
+	keepOwn atomic.Bool            // the recorder must not delete files of this run
 	counts  counts
 	run     atomic.Pointer[map[string]string]
 	writer  writer
@@ -137,8 +137,8 @@ type Lane[T any] struct {
 
 func newLane[T any](slots int) *Lane[T] { return &Lane[T]{ring: rt.NewRing[T](slots)} }
 
-// Put lends the next message to fill; it still has its former content. It returns nil if the ring
-// is full: that message is lost and counted. Owner: one thread, like Commit.
+// Put lends the next message for filling; it still has its old content. It returns nil when the
+// ring is full; the message is then lost and counted. Owner: one thread, which also calls Commit.
 //
 //rt:noalloc
 func (l *Lane[T]) Put() *T {
@@ -149,7 +149,7 @@ func (l *Lane[T]) Put() *T {
 	return slot
 }
 
-// Commit hands over the message last lent.
+// Commit hands over the message that was lent last.
 //
 //rt:noalloc
 func (l *Lane[T]) Commit() { l.ring.Commit() }
@@ -240,12 +240,12 @@ func (r *Recorder) SetCameras(names []string) error {
 	return nil
 }
 
-// Note records an event. Any thread but the tick's may call it, also on a nil Recorder.
+// Note records an event. Any thread except the tick's may call it, also on a nil Recorder.
 func (r *Recorder) Note(at rt.Instant, kind string, level uint32, text string) {
 	note(r, Event{At: at, Kind: kind, Level: level}, text)
 }
 
-// NoteEvent is Note for an event with a code and two numbers, a and b.
+// NoteEvent does the same as Note for an event that has a code and two numbers, a and b.
 func (r *Recorder) NoteEvent(at rt.Instant, kind string, level, code uint32, a, b int64, text []byte) {
 	note(r, Event{
 		At:    at,
@@ -280,8 +280,8 @@ func note[T string | []byte](r *Recorder, e Event, text T) {
 	}
 }
 
-// NoteEpisode records an episode's beginning or its end. Any thread but the tick's may call it,
-// also on a nil Recorder.
+// NoteEpisode records the beginning or the end of an episode. Any thread except the tick's may call
+// it, also on a nil Recorder.
 func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome, task string) {
 	if r == nil {
 		return

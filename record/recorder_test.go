@@ -246,7 +246,7 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 		},
 		Session: func(m *Session) error {
 			want := *testSession
-			want.Revision = `ma"in\n` // safe for a terminal
+			want.Revision = `ma"in\n` // the newline is escaped, for a terminal
 			return is("session", *m, want)
 		},
 		Event: func(e *Event) error {
@@ -310,7 +310,7 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 		t.Errorf("%d pictures, want those of fifteen seconds", pictures)
 	}
 
-	// A second incident within the minute waits. No message is written twice.
+	// A second incident within the minute must wait. No message is written twice.
 	r.Save(&starved, false)
 	run(20 * time.Second)
 	if _, _, _, infos := contents(t, r.cfg.Dir); len(infos) != 1 {
@@ -403,7 +403,7 @@ func TestDiskThatFails(t *testing.T) {
 	broken = false
 	run(10 * time.Second)
 	last := r.writer.file.os
-	rttest.Must(syscall.Dup(int(last.Fd())))(t) // as a child between fork and exec
+	rttest.Must(syscall.Dup(int(last.Fd())))(t) // holds the descriptor like a child process between fork and exec
 	write(r, clock.Now(), true)
 	if f := rttest.Must(os.Open(last.Name()))(t); Written(f) {
 		t.Error("the run has ended, and its record is locked")
@@ -510,7 +510,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	noise := make([]byte, 300_000)
 	random := rand.NewChaCha8([32]byte{})
 	for step := range int64(150) {
-		random.Read(noise) // does not compress
+		random.Read(noise) // random bytes cannot be compressed
 		pass(r, step, noise)
 	}
 	write(r, clock.Now(), true)
@@ -545,7 +545,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{})
 	most := int64(0)
 	for step := range int64(150) {
-		random.Read(noise[8:]) // does not compress
+		random.Read(noise[8:]) // random bytes cannot be compressed
 		pass(r, step, noise)
 		_, total, err := r.writer.folder.list()
 		rttest.Do(t, err)
@@ -564,7 +564,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	}
 	steps := []int64{}
 	entries, _, _ := r.writer.folder.list()
-	for _, e := range entries[1:] { // without the stranger's file, which is the oldest
+	for _, e := range entries[1:] { // leaves out the stranger's file, which is the oldest
 		f := rttest.Must(os.Open(filepath.Join(r.cfg.Dir, e.name)))(t)
 		info, err := Read(f, Visitor{Tick: func(m *Tick) error { steps = append(steps, m.Step); return nil }})
 		f.Close()
@@ -645,12 +645,12 @@ func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 			}
 			f.Close()
 			full, err := unix.Open(place, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-			return os.NewFile(uintptr(full), f.Name()), err // under the name of the regular file
+			return os.NewFile(uintptr(full), f.Name()), err // a full disk with the name of the regular file
 		}
 		for step := range int64(100) {
 			pass(r, step, nil)
 			if f := r.writer.file; f != nil {
-				f.os.Close() // before the first chunk
+				f.os.Close() // the disk fails before the first chunk
 			}
 		}
 		if found, err := os.ReadDir(r.cfg.Dir); err != nil || tries < 2 || len(found) > 1 {
@@ -668,7 +668,8 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	}
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
-	// makeRoom deletes as many files as needed and a 32nd of the size more; then no file until this room is used up
+	// makeRoom deletes as many files as needed and, in addition, a 32nd of the size. Then it
+	// deletes no file until this room is used up.
 	for try, want := range []int{3, 0, 3} {
 		total, _, deleted, err := d.makeRoom(one, none)
 		if err != nil || len(deleted) != want {

@@ -27,17 +27,17 @@ func (r *Recorder) Repair(stop *atomic.Bool) {
 	w := &r.writer
 	entries, _, err := w.folder.list()
 	if err != nil {
-		return // there is no folder yet, or writer.open will report the cause
+		return // either there is no folder yet, or writer.open will report the cause
 	}
 	w.folder.removeOrphans()
-	w.folder.reservations() // also removes those of dead processes
+	w.folder.reservations() // this also removes the reservations of dead processes
 	for _, e := range entries {
 		if stop.Load() {
-			return // the next start continues
+			return // the next start continues the repair
 		}
 		f, err := w.folder.claim(e.name)
 		if err != nil {
-			continue // a stranger's, or in use by another process
+			continue // the file is a stranger's, or another process uses it
 		}
 		os.Remove(filepath.Join(w.folder.dir, e.name+repairing))
 		if !Ended(f) {
@@ -54,7 +54,8 @@ func (r *Recorder) Repair(stop *atomic.Bool) {
 
 // removeOrphans removes unfinished repairs whose original file no longer exists.
 func (d folder) removeOrphans() {
-	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), "*"+Extension+repairing)) // fails of a bad pattern only
+	// fails only for a bad pattern
+	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), "*"+Extension+repairing))
 	for _, name := range names {
 		of := strings.TrimSuffix(filepath.Base(name), repairing)
 		if _, err := os.Lstat(filepath.Join(d.dir, of)); ourName.MatchString(of) && errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +70,7 @@ const repairedMetadata = "repaired"
 // rebuild replaces a torn file by a complete file with all of its whole chunks.
 func (d folder) rebuild(torn *os.File) (err error) {
 	name := torn.Name() + repairing
-	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode) // repair has removed an old one
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode) // Repair has removed an older copy
 	if err != nil {
 		return err
 	}
@@ -114,8 +115,8 @@ func (d folder) rebuild(torn *os.File) (err error) {
 var errDamaged = errors.New("it is damaged before its end: whole chunks follow the damage, and a repaired file would " +
 	"lack them")
 
-// onlyItsEnd returns errDamaged if not only the end of a file is missing: whole chunks with messages follow the point
-// at which reading has ended.
+// onlyItsEnd returns nil when only the end of a file is missing. It returns errDamaged when whole
+// chunks with messages follow the point at which reading ended.
 func onlyItsEnd(f *os.File) error {
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -183,7 +184,7 @@ func copyWhole(torn io.Reader, out *mcap.Writer) error {
 		return nil
 	})
 	if errors.Is(err, errTorn) {
-		return nil // the end of the readable part
+		return nil // here the readable part ends
 	}
 	return err
 }

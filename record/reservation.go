@@ -17,7 +17,7 @@ import (
 // free, and other recorders may delete the run's files.
 const (
 	reservationName  = ".reserved-"
-	unlockedName     = ".reserving-" // before its lock is taken
+	unlockedName     = ".reserving-" // the name until the lock is taken
 	reservationBytes = 512           // enough for a file name and a newline
 )
 
@@ -34,7 +34,7 @@ func (d folder) reserve(first string) (*os.File, error) {
 	err = errors.Join(err, child.Lock(made))
 	fd := -1
 	if err == nil {
-		fd, err = unix.FcntlInt(made.Fd(), unix.F_DUPFD_CLOEXEC, 0) // it shares the lock
+		fd, err = unix.FcntlInt(made.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the duplicate shares the lock
 	}
 	if err == nil {
 		err = os.Rename(made.Name(), name)
@@ -93,8 +93,8 @@ func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// ofRun reports whether a file is the run's first file or a later file of the same id. Names of one id are in order of
-// time.
+// ofRun reports whether a file is the run's first file, or a later file of the same id. The names
+// of one id are in order of time.
 func ofRun(first, name string) bool {
 	a, b := ourName.FindStringSubmatch(first), ourName.FindStringSubmatch(name)
 	return a != nil && b != nil && a[1] == b[1] && a[2] <= b[2]

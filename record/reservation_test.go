@@ -127,8 +127,8 @@ func TestNoRoomBesideEpisodes(t *testing.T) {
 	}
 }
 
-// Two robots that begin an episode at the same time both get a reservation, however often other
-// recorders list them.
+// When two robots begin an episode at the same time, both get a reservation, however often other
+// recorders list the reservations.
 func TestReservationsAtOnce(t *testing.T) {
 	d := folder{dir: t.TempDir()}
 	var stop atomic.Bool
@@ -158,7 +158,7 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 	}})
 	r.Keep()
 	random := rand.NewChaCha8([32]byte{})
-	shoot(r, random) // the first file
+	shoot(r, random) // begins the first file
 	dir := r.writer.folder.dir
 	r.writer.folder.dir = filepath.Join(dir, "away")
 	r.writer.reserveAt = 0

@@ -40,7 +40,7 @@ const (
 	CameraTopic  = "/camera/"
 )
 
-// channels has the topic and the message of each channel. The last element is for all cameras.
+// channels has the topic and the message type of each channel. The last element is for all cameras.
 var channels = []struct {
 	topic, schema string
 	message       message
@@ -56,7 +56,7 @@ var channels = []struct {
 	{CameraTopic, "foxglove.CompressedImage", &Image{}},
 }
 
-// levels are those of foxglove.Log.
+// levels are the names of foxglove.Log's levels.
 var levels = []string{"UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"}
 
 const timestampFile = "google/protobuf/timestamp.proto"

@@ -44,7 +44,7 @@ func TestSchemasSayWhatIsWritten(t *testing.T) {
 	for _, tt := range []struct {
 		channel uint16
 		data    []byte
-		want    string // part of its JSON, without blanks
+		want    string // a part of the message's JSON, without blanks
 	}{
 		{channelTick, encode(&tick), `"run_state":"STREAMING"`},
 		{channelTick, encode(&tick), `"state":[1,-2.5],"goal":[1e-7,1000000000],"action":["Infinity",3],"step":"41"`},
@@ -110,7 +110,7 @@ func FuzzParse(f *testing.F) {
 			}
 			var c coder
 			c.wall = 1
-			channel.message.visit(&c) // a decoded message can be encoded
+			channel.message.visit(&c) // a decoded message can be encoded again
 		}
 	})
 }

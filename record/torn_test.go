@@ -25,8 +25,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// times returns the number of repetitions of a randomized test; RECORD_TORN sets it for all of
-// them.
+// times returns the number of repetitions of a randomised test; RECORD_TORN sets it for all such
+// tests.
 func times(t *testing.T, few int) int {
 	if text := os.Getenv("RECORD_TORN"); text != "" {
 		return rttest.Must(strconv.Atoi(text))(t)
@@ -65,7 +65,8 @@ func TestAttachmentsAreNotRead(t *testing.T) {
 	_, whole := writeChunks(t, 2)
 	withoutSum(whole)
 	const large = maxRecord + 1
-	at := len(mcap.Magic) + recordHead + int(binary.LittleEndian.Uint64(whole[len(mcap.Magic)+1:])) // after the header
+	// the position after the header
+	at := len(mcap.Magic) + recordHead + int(binary.LittleEndian.Uint64(whole[len(mcap.Magic)+1:]))
 	head := binary.LittleEndian.AppendUint64([]byte{byte(mcap.OpAttachment)}, large)
 	zeros := make([]byte, large)
 	for _, cut := range []int{0, 1} {
@@ -86,7 +87,8 @@ type emptyEnd struct{ *zstd.Encoder }
 
 func (e emptyEnd) Close() error { return errors.Join(e.Flush(), e.Encoder.Close()) }
 
-// The records after such a chunk are read, and no goroutine reads the file at the same time (with -race).
+// The records after a chunk that ends with an empty block are read, and no goroutine reads the file
+// at the same time (with -race).
 func TestChunksThatEndWithAnEmptyBlock(t *testing.T) {
 	var b bytes.Buffer
 	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{Chunked: true, ChunkSize: 1,
@@ -121,7 +123,7 @@ func TestDamageOutsideOfTheChunks(t *testing.T) {
 	_, whole := writeChunks(t, 3)
 	for _, tt := range []struct {
 		name, text string
-		from       int // of text to the damaged byte
+		from       int // bytes from the start of text to the damaged byte
 	}{
 		{"the opcode of a chunk", "zstd", -41},
 		{"a joint's name in the metadata", "a,b", 0},

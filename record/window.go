@@ -15,7 +15,7 @@ type window struct {
 
 	mu         sync.Mutex // shared by the thread that calls put and the writing thread; held during a copy
 	buf        []byte     // entries one after the other, each contiguous
-	head, tail uint64     // positions of the next and of the oldest entry, in bytes put since the start
+	head, tail uint64     // positions of the next and of the oldest entry, in bytes put so far
 	first      uint64     // number of the oldest entry
 	next       uint64     // number of the next entry
 }
@@ -88,7 +88,7 @@ func (w *window) evict(head uint64, now rt.Instant) {
 
 // cursor is a reader's position.
 type cursor struct {
-	at    uint64 // in bytes put since the start
+	at    uint64 // in bytes put so far
 	entry uint64
 	lost  uint64 // entries dropped before they were read
 }
@@ -102,7 +102,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 		c.lost += w.first - c.entry
 		c.entry = w.first
 	}
-	c.at = max(c.at, w.tail) // even if no entry was lost, since a new entry may cover the skipped rest of buf
+	c.at = max(c.at, w.tail) // needed even if no entry was lost, since a new entry may cover the unused end of buf
 	size := uint64(len(w.buf))
 	for c.at < w.head {
 		b := w.buf[c.at%size:]
@@ -126,7 +126,8 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 	return n
 }
 
-// nextEntry returns the first entry in b, which read has filled, and the rest of b. ok is false if b is empty.
+// nextEntry returns the first entry in b, which read has filled, and the rest of b. ok is false
+// when b is empty.
 func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, ok bool) {
 	if len(b) < entryHeader {
 		return 0, 0, nil, nil, false

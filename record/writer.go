@@ -23,8 +23,8 @@ const (
 	chunkBytes = 512 << 10      // a chunk ends with the message that makes it larger
 	chunkRoom  = 2 * chunkBytes // largest size of a chunk in bytes: half a MiB, and a picture of half a MiB at its end
 	chunkTime  = time.Second    // a chunk also ends at this age: a power cut loses no more than one chunk
-	fileBytes  = 256 << 20      // of a file in mode All
-	fileShare  = 4              // a file has at most this part of the folder's size, too
+	fileBytes  = 256 << 20      // bytes of a file in mode All
+	fileShare  = 4              // a file also has at most this share of the folder's size
 	zstdWindow = 256 << 10      // bytes of history that the compression uses
 	fileBuffer = 64 << 10
 	writePoll  = 50 * time.Millisecond
@@ -49,7 +49,7 @@ type writer struct {
 	create   func(id string, t time.Time) (*os.File, error)
 	zstd     *zstd.Encoder // nil before the first file
 	room     []byte        // entries that the writer has taken out of a window
-	buffer   *bufio.Writer // the open file's
+	buffer   *bufio.Writer // buffer of the open file
 	stamped  []byte        // a message with a corrected time of day
 	messages cursor
 	pictures cursor
@@ -62,7 +62,7 @@ type writer struct {
 	unlisted int64    // bytes written since the folder was listed
 	until    rt.Instant
 	begun    rt.Instant
-	closedAt rt.Instant // 0: no save yet
+	closedAt rt.Instant // time of the last save; 0: there was no save
 	every    time.Duration
 	retryAt  rt.Instant
 
@@ -276,7 +276,8 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	}
 	f := w.file
 	before := f.written
-	if channel >= channelCamera || channel == channelLog { // perhaps encoded before the time of day was set
+	// the message may have been encoded before the time of day was set
+	if channel >= channelCamera || channel == channelLog {
 		w.stamped = restamp(w.stamped[:0], message, int64(at)+f.wall)
 		message = w.stamped
 	}
@@ -363,7 +364,7 @@ func (w *writer) fail(now rt.Instant, err error) {
 	}
 }
 
-// end is called after the last step.
+// end closes the file after the last step.
 func (w *writer) end() {
 	w.countUnwritten()
 	release(w.reserved)
@@ -392,8 +393,8 @@ type file struct {
 	wall    int64
 	cameras []string
 
-	chunkBegan rt.Instant // 0: the chunk is empty
-	chunks     int        // on disk
+	chunkBegan rt.Instant // when the open chunk began; 0: the chunk is empty
+	chunks     int        // number of chunks on disk
 	written    int64      // bytes handed to the disk
 	sequence   [channelCamera + MaxCameras]uint32
 }
@@ -507,7 +508,7 @@ func (f *file) flush() error {
 		return err
 	}
 	if is.Nlink == 0 {
-		return errDeleted // the disk would accept all data, but no reader could find the file
+		return errDeleted // the disk would accept all data, but no reader could open the file
 	}
 	return f.os.Sync()
 }

@@ -126,7 +126,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 			read, _, err := readTable(filepath.Join(dir, path), nil)
 			rttest.Do(t, err)
 			read[sourceAgeName].numbers[3] = math.NaN()
-			again(func(j *journal) { // the statistics too are not numbers
+			again(func(j *journal) { // the statistics, too, are not numbers
 				j.entries[1].Stats[sourceAgeName] = j.entries[0].Stats[sourceAgeName]
 				rttest.Do(t, testFolder(t, dir).table(path, columns(j.settings.Features), func(table *table) error {
 					return table.copy(read)
@@ -146,7 +146,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 	}
 }
 
-// The check finds data that the loader would read wrong, or not at all.
+// The check finds data that the loader would read wrong, and data that it would refuse.
 func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 	whole := checkable(t)
 	for what, c := range map[string]struct {
@@ -171,8 +171,8 @@ func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 	}
 }
 
-// Statistics of a matrix have one value per number of the matrix or, as LeRobot's, per index of its
-// last dimension.
+// Statistics of a matrix have one value per number of the matrix. LeRobot's own have one value per
+// index of the last dimension.
 func TestStatisticsOfAMatrix(t *testing.T) {
 	f := Feature{DType: float32Type, Shape: []int{2, 3}}
 	var values []float64

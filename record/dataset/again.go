@@ -129,13 +129,13 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	thrown := i >= 0 && (r.marks[i].outcome == record.Discard || r.marks[i].outcome == record.Rerecord)
 	for _, k := range parts {
 		if !thrown && !r.has(&entries[k], max(x.cfg.MaxGap, defaultGap)) {
-			return "", nil // the record has lost frames that the dataset has
+			return "", nil // the record no longer has frames that the dataset has
 		}
 	}
 	switch {
 	case i < 0 && number == 0:
 		return parted, nil
-	case i < 0: // the record has lost the episode's beginning
+	case i < 0: // the record no longer has the episode's beginning
 		return "", nil
 	}
 	m := r.marks[i]
@@ -160,7 +160,8 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	if err != nil || n <= frames {
 		return "", err
 	}
-	if err := r.checkPictures(ctx, all, c.MaxPictureAge); err != nil { // torn pictures may be the difference
+	// torn pictures may be the cause of the difference
+	if err := r.checkPictures(ctx, all, c.MaxPictureAge); err != nil {
 		return "", err
 	}
 	if n, _, err = count(); err != nil || n <= frames {
@@ -169,9 +170,9 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	return completed, nil
 }
 
-// keep starts the folder with the episodes in there, which remain of the dataset with the journal old. After a removed
-// episode the numbers of the episodes change, so keep rewrites the data files of these episodes. It links all other
-// files.
+// keep fills the folder with the episodes there of the existing dataset, whose journal is old. When
+// an episode was removed, the numbers of later episodes change, so keep rewrites their data files.
+// It links all other files.
 func (x *export) keep(old *journal, there []entry) error {
 	if info, err := os.Stat(x.out); err != nil {
 		return err
@@ -181,7 +182,7 @@ func (x *export) keep(old *journal, there []entry) error {
 	if err := x.adopt(x.out, *x.old); err != nil {
 		return err
 	}
-	from, to := 0, 0 // the frames before an episode
+	from, to := 0, 0 // numbers of frames before an episode: in the old and in the new dataset
 	next := 0
 	fresh := &journal{known: map[string]bool{}, settings: old.settings}
 	for n, e := range old.entries {
@@ -264,7 +265,7 @@ func (x *export) renumber(from string, episode, first, task int, e *entry, featu
 	return x.table(pathOf("", episode), cols, func(t *table) error { return t.copy(read) })
 }
 
-// copy adds the rows of another table.
+// copy adds the rows that were read from another table.
 func (t *table) copy(from map[string]*cells) error {
 	row := map[string]any{}
 	for i := range from[index].rows {

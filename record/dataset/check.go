@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	maxFindings = 50   // in a Verdict
-	tolerance   = 1e-4 // s of a time stamp: LeRobot's tolerance_s
+	maxFindings = 50   // most findings in a Verdict
+	tolerance   = 1e-4 // s, for time stamps: LeRobot's tolerance_s
 )
 
 // Verdict is the result of a check.
@@ -49,8 +49,8 @@ func (v *Verdict) note(format string, args ...any) {
 	}
 }
 
-// bookkeeping are the features with which LeRobot indexes frames. No policy reads their statistics,
-// and LeRobot's own tools do not update them after an edit.
+// bookkeeping lists the features with which LeRobot indexes frames. No policy reads their
+// statistics, and LeRobot's own tools do not update these after an edit.
 var bookkeeping = []string{timestamp, frameIndex, episodeIndex, index, taskIndex}
 
 // input reports whether the feature may be an input or an output of a policy.
@@ -206,7 +206,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 			p := videoPart{file: [2]int64{place[0][i], place[1][i]},
 				from: columns["videos/"+v+"/from_timestamp"].row(i)[0]}
 			p.to = p.from + float64(e.length)/c.info.FPS
-			// the loader works without it
+			// Without this column the loader still works.
 			if t := columns["videos/"+v+"/to_timestamp"]; t != nil && t.size == 1 && len(t.numbers) == t.rows {
 				p.to = t.row(i)[0]
 			}
@@ -433,7 +433,7 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 // checkVideos probes every video once.
 func (c *checker) checkVideos(ctx context.Context) error {
 	for _, name := range videosOf(c.info.Features) {
-		need := map[[2]int64]float64{} // s that the episodes need of each file
+		need := map[[2]int64]float64{} // seconds that the episodes need of each file
 		for _, e := range c.episodes {
 			p := e.videos[name]
 			need[p.file] = max(need[p.file], p.to)

@@ -14,7 +14,7 @@ import (
 // squares.
 const (
 	meanTolerance     = 1e-3
-	stdTolerance      = 1e-2 // relative to the deviation itself, or
+	stdTolerance      = 1e-2 // relative to the deviation itself; or
 	varianceTolerance = 1e-5 // tolerance of the variance, relative to the square of the largest value
 	quantileTolerance = 2e-2
 )
@@ -25,7 +25,7 @@ type measured []form
 
 type form struct {
 	featureStats
-	far [5]between // of the quantiles
+	far [5]between // for each quantile, the values around it
 }
 
 // between are the values on both sides of a quantile. An exact quantile lies between them, and so does a quantile from
@@ -94,7 +94,7 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 		}
 	}
 	for _, name := range videosOf(c.info.Features) {
-		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader works without an episode's own
+		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader does not need the statistics of single episodes
 			c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 {
 				return e.stats["stats/"+name+"/"+stat]
 			})
@@ -195,7 +195,7 @@ func (c *checker) checkWhole() {
 		if stats == nil && (numeric(f.DType) || f.DType == videoType) {
 			if name == actionName || name == stateName {
 				c.find("%s has nothing of %s: a policy would be trained without its normalisation", statsPath, name)
-			} else { // LeRobot's add_features and its conversion to videos leave it out
+			} else { // LeRobot's add_features and its conversion to videos omit these statistics
 				c.note("%s has nothing of %s: a policy that takes it is trained without its normalisation", statsPath,
 					name)
 			}

@@ -332,8 +332,8 @@ func FuzzProbe(f *testing.F) {
 	})
 }
 
-// An episode of negative length does not make the next episode longer than the file of both, and the sum of lengths
-// cannot overflow.
+// An episode of negative length does not hide that the next episode is longer than the file of
+// both. The sum of lengths cannot overflow.
 func TestImpossibleLengths(t *testing.T) {
 	dir := checkable(t)
 	long := edited(t, dir, again(func(j *journal) { j.entries[1].Frames = 1 << 50 }))

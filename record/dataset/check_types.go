@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// whole are the integer types that the check knows, each with its least and its largest number.
+// whole maps the integer types that the check knows to their least and largest numbers.
 var whole = map[string][2]float64{
 	"int8":    {math.MinInt8, math.MaxInt8},
 	"int16":   {math.MinInt16, math.MaxInt16},
@@ -16,7 +16,8 @@ var whole = map[string][2]float64{
 	"uint8":   {0, math.MaxUint8},
 }
 
-// outside returns the index of the first number that is not of the feature's type, -1 if all numbers are of this type.
+// outside returns the index of the first number that is not of the feature's type; -1 if there is
+// no such number.
 func (f Feature) outside(numbers []float64) int {
 	limits, ok := whole[f.DType]
 	if !ok {
@@ -27,8 +28,8 @@ func (f Feature) outside(numbers []float64) int {
 	})
 }
 
-// loaded are the types that LeRobot's loader (Hugging Face's datasets library) supports. timed are the beginnings of
-// types with a unit, such as timestamp[ns].
+// loaded lists the types that LeRobot's loader (Hugging Face's datasets library) supports. timed
+// lists the beginnings of types with a unit, such as timestamp[ns].
 var (
 	loaded = []string{
 		float32Type, int64Type, boolType, videoType,

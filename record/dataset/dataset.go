@@ -57,7 +57,7 @@ const (
 	// The origin of a frame's action. LeRobot has no names for these features. No policy takes them
 	// as input, since their names begin neither with observation nor with action.
 	outcomeName = "edge_rt.outcome" // 1 success, 0 failure, -1 unknown
-	// request that the action answers; -1: no action of a policy began in the frame
+	// Number of the request that the action answers; -1: no action of a policy began in the frame.
 	seqName        = "edge_rt.seq"
 	epochName      = "edge_rt.epoch"         // session of that request
 	chunkIndexName = "edge_rt.chunk_index"   // row of the action in its chunk
@@ -67,7 +67,7 @@ const (
 	// Features of Config.Columns.
 	sessionName   = "edge_rt.session"      // id of the session of the request; empty where seqName is -1
 	runEpisode    = "edge_rt.episode"      // number of the episode in its run; 0: the record has no episodes
-	modelHashName = "edge_rt.model_sha256" // of the policy of that session
+	modelHashName = "edge_rt.model_sha256" // digest of that session's policy
 )
 
 // optional are the features of Config.Columns, by the words of the flag.
@@ -85,7 +85,7 @@ type Feature struct {
 	Info  any    `json:"info,omitempty"`
 }
 
-// size returns how many numbers of the feature a frame has, 0 if the shape is not valid.
+// size returns how many numbers of the feature a frame has; 0 if the shape is not valid.
 func (f Feature) size() int {
 	n := 1
 	for _, side := range f.Shape {
@@ -158,8 +158,8 @@ const (
 // field matches one placeholder of a template in info.json, in Python's format syntax.
 var field = regexp.MustCompile(`\{(video_key|chunk_index|file_index)(?::(?:0?(\d{1,2}))?d)?\}`)
 
-// pathOf returns the path of a file that an export makes for episode n: the file of this video, or the file of the
-// episode's numbers if video is empty.
+// pathOf returns the path of a file that an export makes for episode n: the file of this video, or,
+// if video is empty, the file of the episode's numbers.
 func pathOf(video string, n int) string {
 	template := videoPath
 	if video == "" {

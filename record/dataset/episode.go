@@ -31,7 +31,7 @@ type episode struct {
 	mark    mark
 	frames  []frame
 	outcome float64 // 1 success, 0 failure, -1 unknown
-	held    int     // frames whose tick is missing in the record
+	held    int     // number of frames whose tick is missing in the record
 	oldest  time.Duration
 }
 
@@ -83,7 +83,7 @@ func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 				outcome: -1,
 				key:     fmt.Sprintf("%s/%d/%d", r.key, m.number, frames[0].at),
 			}
-			if i == len(parts)-1 { // only the last part reaches the outcome
+			if i == len(parts)-1 { // only the last part includes the moment of the outcome
 				e.outcome = outcomeNumber(m.outcome)
 			}
 			for _, f := range frames {
@@ -135,7 +135,7 @@ func (r *run) parts(m mark, c *Config, left Left) (parts [][]frame) {
 		}
 		cut = cut || to < last
 		begin, end := from, to
-		for begin < end && !acts(begin) { // ticks before the first chunk
+		for begin < end && !acts(begin) { // skips ticks before the first chunk
 			begin++
 		}
 		for end > begin && !acts(end-1) {
@@ -269,7 +269,7 @@ func (r *run) keepLong(parts [][]frame, cut bool, left Left) (out [][]frame) {
 	return out
 }
 
-// values returns the numbers of frame i by the names of their features.
+// values returns the numbers of frame i, by the names of their features.
 func (e *episode) values(i int, place *place) map[string]any {
 	f := &e.frames[i]
 	t := &e.of.ticks[f.tick]
@@ -308,14 +308,14 @@ func (e *episode) values(i int, place *place) map[string]any {
 	return values
 }
 
-// sent returns the goals that the arm received for the action that began on tick i. They are the action, except for
-// joints that the gate held back: for these joints it returns the goal at the end of the action. If a policy learned
-// the action itself, it would expect a motion that the arm never made.
+// sent returns the goals that the arm received for the action that began on tick i. For most joints
+// that is the action. For joints that the gate held back, it is the goal at the end of the action:
+// a policy that learned the action itself would expect a motion that the arm never made.
 func (r *run) sent(i int) []float32 {
 	action := r.ticks[i].action
 	last := i
 	cut := r.ticks[i].cut
-	ticks := min(r.every(), int(math.Round(1e9/r.period/r.rate))) // that the action lasts
+	ticks := min(r.every(), int(math.Round(1e9/r.period/r.rate))) // ticks that the action lasts
 	for k := i + 1; k < len(r.ticks) && r.ticks[k].action == nil; k++ {
 		if r.ticks[k].deadline-r.ticks[i].deadline > rt.Instant((float64(ticks)-0.5)*r.period) {
 			break

@@ -27,14 +27,15 @@ type Config struct {
 	FPS     int      // frames per second of the dataset; 0: the records' actions per second
 	Cameras []string // nil: all
 	Only    []string // outcomes: success, failure, none; nil: all
-	Task    string   // replaces the records' task; "": the records' own
+	Task    string   // replaces the records' task; "": each record's own task
 	VCodec  string   // a key of codecs
-	CRF     int      // 0: the codec's
-	Plain   bool     // without the features that LeRobot's own recordings lack
+	CRF     int      // constant rate factor; 0: the codec's default
+	Plain   bool     // without the features that LeRobot's own recordings do not have
 	Columns []string // keys of optional: further features
 
 	MaxGap time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
-	// maximum age of a frame's picture; a frame with an older picture counts as a frame without a picture
+	// Maximum age of a frame's picture. A frame whose newest picture is older counts as a frame
+	// without a picture.
 	MaxPictureAge time.Duration
 	Missing       string // dropEpisode or cutEpisode: the treatment of frames without a picture
 
@@ -174,9 +175,9 @@ func survey(cfg *Config, runs []*run) (set settings, err error) {
 
 // export is an export in progress.
 type export struct {
-	*folder  // in which the dataset is built
+	*folder  // the folder in which the dataset is built
 	cfg      *Config
-	out      string // its final place, with all links resolved
+	out      string // final place of the dataset, with all links resolved
 	journal  *journal
 	old      *own           // the existing dataset at out; nil: no dataset
 	extra    map[string]any // keys that a person has added to info.json
@@ -185,7 +186,7 @@ type export struct {
 	progress Progress
 }
 
-// prepare resolves the final place, locks the partial folder and loads the work that exists there.
+// prepare resolves the final place, locks the partial folder and loads the work that it contains.
 // done releases the lock.
 func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done func(), err error) {
 	out, there, err := resolve(x.cfg.Out)
@@ -218,7 +219,7 @@ func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done f
 
 // takeUp continues an interrupted export, or begins a new export.
 func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
-	var there []entry // episodes that out keeps
+	var there []entry // episodes that the dataset at out keeps
 	var old *journal
 	if x.cfg.Append {
 		var err error
@@ -302,7 +303,7 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 		}
 	}
 	stale, err := x.outdated(ctx, runs, added)
-	if err != nil || len(stale) > 0 { // a run has grown since: begin anew
+	if err != nil || len(stale) > 0 { // a run has grown since, so the export begins anew
 		return false, err
 	}
 	x.journal = j
@@ -312,7 +313,8 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 // begin starts the folder, empty or with the episodes in there, which the old dataset keeps.
 func (x *export) begin(set settings, old *journal, there []entry) error {
 	mine := own{videosOf(set.Features), maxEpisodes} // old has the same videos
-	// clear the remains of an export that broke off before its first episode; its settings do not bind this export
+	// Clears the remains of an export that broke off before its first episode. Its settings do not
+	// bind this export.
 	kept, err := mine.clear(x.dir, x.out)
 	if err != nil {
 		return err
@@ -407,7 +409,7 @@ func (x *export) complete(e *episode, stats map[string]featureStats) error {
 	features := x.journal.settings.Features
 	cols := columns(features)
 	numbers := map[string][]float64{}
-	driven := 0.0 // frames of a person
+	driven := 0.0 // number of frames in which a person drove the arm
 	err := x.table(pathOf("", n), cols, func(t *table) error {
 		for i := range e.frames {
 			values := e.values(i, p)
@@ -474,7 +476,7 @@ func (x *export) finish() (*Report, error) {
 	if err := x.writeMeta(j, x.extra); err != nil {
 		return nil, err
 	}
-	if x.old != nil { // files that a person added during the export
+	if x.old != nil { // adopts files that a person added during the export
 		if err := x.adopt(x.out, *x.old); err != nil {
 			return nil, err
 		}

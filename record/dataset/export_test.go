@@ -71,7 +71,7 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 		begin(s, 2, 1, "pick"), end(s, 2, 2, record.Discard),
 		begin(s, 3, 2, "pick"), end(s, 3, 3, record.Rerecord),
 		begin(s, 4, 3, "place"), end(s, 4, 4, record.Failure),
-		begin(s, 5, 4.5, "place"), // the run ends in it
+		begin(s, 5, 4.5, "place"), // the run ends in this episode
 	}
 	cfg := s.config(t)
 	r := exporting(t, cfg)
@@ -105,7 +105,7 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 	}
 }
 
-// A timeout is no outcome: the operator has not judged the episode.
+// A timeout is not an outcome, because the operator has not judged the episode.
 func TestATimeoutIsNobodysWord(t *testing.T) {
 	s := &scene{seconds: 4, task: "x"}
 	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"),
@@ -164,7 +164,7 @@ func TestFewerFramesThanTicks(t *testing.T) {
 // When the gate keeps a joint from its action, as at a change of control, a frame has the joint's goal on the last of
 // the action's ticks.
 func TestTheActionIsWhatWasSent(t *testing.T) {
-	for _, clipped := range []uint32{1, 0} { // limited in speed, or held
+	for _, clipped := range []uint32{1, 0} { // the gate limited the joint in speed, or held it
 		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
 		cfg := s.config(t)
 		d := data(t, cfg)
@@ -529,7 +529,8 @@ func TestColumns(t *testing.T) {
 			rttest.Do(t, err)
 			for i := range read[index].rows {
 				session, model := read[sessionName].text(i)[0], read[modelHashName].text(i)[0]
-				person := read[frameIndex].numbers[i] >= 37 && number == 7 // the first frame is tick 3
+				// frame 37 is tick 40, since the first frame is tick 3
+				person := read[frameIndex].numbers[i] >= 37 && number == 7
 				if read[runEpisode].numbers[i] != number || (session == "") != person || !person &&
 					(session != testSession || model != testModel) {
 					t.Fatalf("episode %d, frame %d: %q, %q of %v", n, i, session, model, read[runEpisode].numbers[i])

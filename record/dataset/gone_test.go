@@ -81,7 +81,7 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		}
 		seen := map[float64]bool{}
 		set := read(t, cfg.Out)
-		for _, x := range set.firsts(stateName) { // the number of the tick
+		for _, x := range set.firsts(stateName) { // the state is the number of the tick
 			if seen[x] {
 				t.Errorf("%s: tick %v is there twice", what, x)
 				break
@@ -109,10 +109,10 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 		frames int
 		count  int
 	}{
-		"the first":            {odd(0), 59, 1}, // the frame has no earlier picture
+		"the first":            {odd(0), 59, 1}, // the first frame has no earlier picture
 		"one in the middle":    {odd(30), 60, 1},
 		"the last":             {odd(59), 60, 1},
-		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms after the last whole picture
+		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms after the last picture of the right size
 		"all until the middle": {odd(0, 12), 47, 13},
 	} {
 		dir := t.TempDir()
@@ -187,7 +187,7 @@ func interrupted(t *testing.T, cfg Config) {
 	}
 }
 
-// A pipe would block, beyond any signal.
+// Opening a pipe would block, and no signal would end that.
 func TestNoRecordButAFile(t *testing.T) {
 	cfg := testConfig(t, os.DevNull)
 	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "neither a record nor a folder")
@@ -205,14 +205,14 @@ func TestARecordWithoutATick(t *testing.T) {
 		put(t, filepath.Join(dir, "z.mcap"), string(whole[:size]))
 		cfg.Out = filepath.Join(t.TempDir(), "set")
 		r, err := Export(t.Context(), cfg)
-		if size == 5 { // it may come from any program
+		if size == 5 { // such a file may come from any program
 			rttest.Fails(t, err, "no MCAP file") // 5 bytes
 			continue
 		}
 		if err != nil || r.Episodes != 1 || r.Left["records of which nothing but the beginning is there"] != 1 {
 			t.Errorf("file %d, of %d bytes: %+v, %v", i, size, r, err)
 		}
-		if size > 60 { // it has its metadata, and is a run without an episode
+		if size > 60 { // this file has its metadata, and counts as a run without an episode
 			continue
 		}
 		named := cfg

@@ -28,7 +28,7 @@ func TestLeRobotTakesIt(t *testing.T) {
 			}
 			cfg := s.config(t)
 			cfg.VCodec = codec
-			if codec == "av1" { // with h264, the judge's own writer writes no texts
+			if codec == "av1" { // with h264, the judge's own writer writes no strings
 				cfg.Columns = []string{"session", "episode", "model"}
 			}
 			exporting(t, cfg)

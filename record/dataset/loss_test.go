@@ -625,7 +625,7 @@ func TestTornPictures(t *testing.T) {
 	refused(t, cfg, "no picture of camera top that is whole")
 }
 
-// A folder's name is neither a pattern nor a protocol.
+// The exporter takes a folder's name neither for a pattern nor for a protocol.
 func TestNamesOfFoldersMeanThemselves(t *testing.T) {
 	needFFmpeg(t)
 	for _, name := range []string{"-a[b*", "pick:cubes %d"} {

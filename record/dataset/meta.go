@@ -44,7 +44,7 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	}
 	all := map[string]any{}
 	for name, f := range set.Features {
-		if f.DType == stringType { // LeRobot makes no statistics of texts
+		if f.DType == stringType { // LeRobot has no statistics of texts
 			continue
 		}
 		var each []featureStats
@@ -215,7 +215,7 @@ func readInfo(dir string) (*infoFile, error) {
 var loadable = regexp.MustCompile(`^v?3(\.\d+)*$`)
 
 func parseInfo(data []byte) (*infoFile, error) {
-	video := videoPath // LeRobot's defaults
+	video := videoPath // the following are LeRobot's defaults
 	i := &infoFile{
 		DataPath:    dataPath,
 		VideoPath:   &video,

@@ -161,7 +161,7 @@ func (f *folder) isAnExports() error {
 // nor a folder: a write through a link would change the link's target.
 func (f *folder) withoutLinks() error {
 	var o own
-	if j, err := readJournal(f.dir); err == nil { // without a journal no work continues
+	if j, err := readJournal(f.dir); err == nil { // without a journal there is no work to continue
 		o = of(j)
 	}
 	return walk(f.dir, func(rel string, d fs.DirEntry) error {
@@ -360,7 +360,7 @@ func (o *own) clear(dir, other string) (kept string, err error) {
 		return kept, err
 	}
 	for _, path := range slices.Backward(within) {
-		os.Remove(path) // fails for a folder that is not empty
+		os.Remove(path) // fails, as intended, for a folder that is not empty
 	}
 	return kept, nil
 }
@@ -387,7 +387,7 @@ func (f *folder) replace(out string, old *own) (kept string, err error) {
 		return "", errors.Join(os.RemoveAll(filepath.Join(out, marker)), syncDir(filepath.Dir(out)))
 	}
 	before := f.dir
-	if err := exchange(f.dir, out); err != nil { // not every file system can
+	if err := exchange(f.dir, out); err != nil { // not every file system can exchange folders
 		before = out + ".before"
 		if err := renameNew(out, before); err != nil {
 			return "", err
@@ -446,7 +446,7 @@ func syncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	d.Sync() // some file systems refuse
+	d.Sync() // some file systems refuse to sync a folder
 	return nil
 }
 

@@ -22,7 +22,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	mine, err := f.Stat()
 	if there, statErr := os.Lstat(dir); err != nil || statErr != nil || !os.SameFile(mine, there) {
-		_ = child.Unlock(f) // since os.Open another process has renamed the folder, such as to its final name
+		_ = child.Unlock(f) // another process has renamed the folder since os.Open, for example to its final name
 		return nil, errors.Join(err, statErr, fs.ErrNotExist)
 	}
 	return func() { _ = child.Unlock(f) }, nil
@@ -36,7 +36,8 @@ func exchange(a, b string) error {
 // renameNew renames a folder. It fails with fs.ErrExist if the new name exists.
 func renameNew(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // not every file system can
+	// not every file system can check and rename in one step
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		return renameChecked(from, to)
 	}
 	if err != nil {

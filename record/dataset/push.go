@@ -19,7 +19,7 @@ var errNoHub = errors.New("huggingface_hub is not installed")
 // repoName is the form of a repository's name on the Hub, USER/NAME.
 var repoName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$`)
 
-// CheckRepo refuses a text that names no repository.
+// CheckRepo refuses a text that is not the name of a repository.
 func CheckRepo(repo string) error {
 	if !repoName.MatchString(repo) {
 		return fmt.Errorf("got %q, want USER/NAME, such as ada/pick-cubes", repo)

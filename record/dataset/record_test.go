@@ -38,7 +38,7 @@ type scene struct {
 	mode             string
 	slip             int    // tick from which on actions begin one tick later; 0: no slip
 	taken            [2]int // ticks with a person's actions from a leader arm
-	held             [2]int // ticks on which the gate keeps the first joint from its action
+	held             [2]int // ticks on which the gate keeps the first joint away from its action
 	clipped          uint32 // joints that these ticks mark as clipped in speed
 	phase            int    // added to the numbers in the pictures
 }
@@ -232,7 +232,7 @@ func read(t testing.TB, dir string) exported {
 		for name, c := range columns {
 			for i := range c.rows {
 				if c.texts != nil {
-					break // numbers only
+					break // a column of texts has no numbers
 				}
 				out.data[name] = append(out.data[name], c.row(i))
 			}

@@ -50,17 +50,17 @@ type run struct {
 	cams    []string
 	rate    float64 // actions per second
 	period  float64 // ns from one tick to the next
-	fps     int     // of the dataset
+	fps     int     // frames per second of the dataset
 
 	wall     int64 // Unix time of instant 0, in ns
 	ticks    []tick
 	marks    []mark
 	sessions map[uint32]record.Session // by epoch
 	pictures map[string][]rt.Instant
-	bad      map[string]map[rt.Instant]fault // pictures that no frame shows, by camera
-	sizes    map[string]size                 // of each camera's pictures
-	again    int                             // ticks that an earlier file holds too
-	headless int                             // episodes whose beginning is in no file
+	bad      map[string]map[rt.Instant]fault // by camera: the pictures that no frame may show
+	sizes    map[string]size                 // size of each camera's pictures
+	again    int                             // number of ticks that an earlier file also has
+	headless int                             // number of episodes whose beginning is in no file
 }
 
 // tick is the part of a record.Tick that an export needs.
@@ -70,7 +70,7 @@ type tick struct {
 	state    []float32
 	goal     []float32
 	action   []float32 // nil: no action began on this tick
-	cut      uint32    // joints, one bit each, clipped by the gate, held or frozen: their goal is not the action
+	cut      uint32    // bit set of joints that the gate clipped, held or froze: their goal is not the action
 	source   rt.Instant
 	seq      uint64
 	epoch    uint32
@@ -84,7 +84,7 @@ type mark struct {
 	begin, end rt.Instant
 	outcome    string
 	task       string
-	cut        bool // the task may be only the beginning of a longer text
+	cut        bool // true: the task may be only the beginning of a longer text
 }
 
 // never is later than every instant of a record.
@@ -123,7 +123,7 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			return nil, nil, err
 		}
 		if !info.IsDir() {
-			if !info.Mode().IsRegular() { // a pipe would block, beyond any signal
+			if !info.Mode().IsRegular() { // opening a pipe would block, and no signal would end that
 				return nil, nil, refuse("%s is neither a record nor a folder of records", path)
 			}
 			if err := add(path); err != nil {
@@ -141,7 +141,7 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			if !strings.HasSuffix(name, ".mcap") {
 				continue
 			}
-			info, err := given(name) // follows a link: a folder of links is a selection
+			info, err := given(name) // follows links, so that a folder of links can be a selection
 			if err != nil {
 				return nil, nil, err
 			}
@@ -353,7 +353,7 @@ func (r *run) read() error {
 		},
 		Episode: func(e *record.Episode) error {
 			cut := fmt.Sprint(e.At, e.Number, e.Ended, e.Outcome)
-			if !seen[cut] { // else an earlier file holds it too
+			if !seen[cut] { // otherwise an earlier file has this message, too
 				seen[cut] = true
 				open = r.addMark(open, e)
 			}
@@ -438,7 +438,7 @@ func (r *run) addTick(t *record.Tick) error {
 // episode. addMark returns the episode that is in progress afterwards.
 func (r *run) addMark(open *mark, e *record.Episode) *mark {
 	if !e.Ended {
-		if open != nil { // the record has lost its end
+		if open != nil { // the record has no end of the previous episode
 			open.end = e.At
 			r.marks = append(r.marks, *open)
 		}
@@ -454,7 +454,7 @@ func (r *run) addMark(open *mark, e *record.Episode) *mark {
 		before := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == e.Number })
 		if before < 0 {
 			r.headless++
-		} else { // the operator changed the outcome later
+		} else { // the operator changed the outcome after the end
 			r.marks[before].outcome = e.Outcome
 		}
 		return open

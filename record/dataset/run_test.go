@@ -35,8 +35,8 @@ func TestTheLastOutcomeCounts(t *testing.T) {
 	}
 }
 
-// A folder of links is a selection of records. A link that leads nowhere is refused, since its record would
-// be missing.
+// A folder of links is a selection of records. A link without a target is refused, since its record
+// would be missing.
 func TestAFolderOfLinks(t *testing.T) {
 	dir := t.TempDir()
 	chosen := filepath.Join(dir, "chosen")

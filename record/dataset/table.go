@@ -26,7 +26,8 @@ const (
 // some damaged bytes.
 var compressions = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
 
-// column is one column of a table. Its values are numbers or texts, in lists that are nested depth times.
+// column is one column of a table. A value is a number or a text, inside lists that are nested
+// depth times.
 type column struct {
 	name  string
 	kind  parquet.Kind // Boolean, Int64, Float, Double or ByteArray
@@ -121,10 +122,10 @@ func (f *folder) table(rel string, columns []column, fill func(*table) error, op
 // cells is a column in memory. The rows have equal numbers of values, except in columns of texts.
 type cells struct {
 	rows    int
-	size    int // values per row; -1: rows differ
+	size    int // values per row; -1: the rows have different numbers of values
 	numbers []float64
 	texts   []string
-	starts  []int // index of each row's first value in numbers or texts; the last is the end of all
+	starts  []int // index of each row's first value in numbers or texts; the last element is their length
 }
 
 // row returns the numbers of row i.
@@ -156,10 +157,10 @@ func readTable(path string, wanted func(string) bool) (columns map[string]*cells
 	return columns, metadata, err
 }
 
-// parseTable is readTable for an open file.
+// parseTable does the same as readTable for an open file.
 func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns map[string]*cells,
 	metadata map[string]string, err error) {
-	defer func() { // the library trusts the sizes in a file
+	defer func() { // the library panics on wrong sizes in a file
 		if p := recover(); p != nil {
 			columns, err = nil, fmt.Errorf("no table that makes sense: %v", p)
 		}

@@ -21,8 +21,8 @@ type Torn struct {
 	Camera    string      `json:"camera"`
 	Record    string      `json:"record"`
 	Count     int         `json:"count"`
-	OtherSize int         `json:"other_size,omitempty"` // decode, but have another size
-	Times     []time.Time `json:"times"`                // of the first maxTorn pictures
+	OtherSize int         `json:"other_size,omitempty"` // pictures that decode but have another size
+	Times     []time.Time `json:"times"`                // times of the first maxTorn pictures
 }
 
 // Why returns the reason why no frame shows the pictures, in words.
@@ -54,8 +54,8 @@ func (t *Torn) When() string {
 type fault uint8
 
 const (
-	torn      fault = iota + 1 // does not decode
-	otherSize                  // differs from the camera's size
+	torn      fault = iota + 1 // the picture does not decode
+	otherSize                  // the picture's size differs from the camera's size
 )
 
 // checkPictures decodes each picture that a frame of the episodes may show. It removes pictures that do not decode, and

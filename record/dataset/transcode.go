@@ -45,7 +45,7 @@ func (r *run) measure() error {
 			return nil
 		}
 		s, err := sizeOf(check, m.Data.A)
-		if err != nil { // a torn picture; others give the size
+		if err != nil { // a torn picture; the others determine the size
 			return nil
 		}
 		if seen[m.Camera] = append(seen[m.Camera], s); len(seen[m.Camera]) == sizedBy {

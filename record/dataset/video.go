@@ -21,12 +21,12 @@ import (
 
 // codec configures the compression of videos.
 type codec struct {
-	encoder string // of ffmpeg
+	encoder string // name of ffmpeg's encoder
 	preset  any    // in info.json; LeRobot's editing tools encode with it again
 	options []string
 	crf     int
-	least   int // shortest side of a picture; 0: any
-	fastest int // most frames a second; 0: any
+	least   int // shortest permitted side of a picture; 0: any
+	fastest int // most frames a second; 0: any number
 }
 
 // codecs are the codecs that LeRobot's tools read, cut and merge, by their names in ffprobe's output and in info.json.
@@ -64,9 +64,9 @@ func (c *codec) takes(r *run, name string) error {
 
 // Bounds of a child process.
 const (
-	tailBytes      = 2000            // of its stderr, in errors
-	probeTime      = time.Minute     // time limit of ffmpeg -encoders; to probe a video, ten times as long
-	encodeTime     = 2 * time.Minute // to encode a video, and in addition
+	tailBytes      = 2000            // bytes of its stderr that an error contains
+	probeTime      = time.Minute     // limit for ffmpeg -encoders; for probing a video, ten times as long
+	encodeTime     = 2 * time.Minute // limit for encoding a video, to which is added
 	encodePerFrame = time.Second     // for each picture
 	maxProbe       = 1 << 30         // bytes of ffprobe's output
 )
@@ -132,7 +132,7 @@ func (t *tail) words() string {
 type encoder struct {
 	path   string
 	fps    int
-	frames int // to be written
+	frames int // number of frames that the video must get
 	given  int
 	cancel context.CancelFunc
 	cmd    *exec.Cmd
@@ -149,7 +149,7 @@ func newEncoder(ctx context.Context, name string, crf, fps, frames int, path str
 		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata",
 		"-1",
 		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
-	// the prefix file: is there because a folder's name may look like a protocol
+	// The prefix file: is needed because a folder's name may look like a protocol.
 	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path)
 	e.cmd = exec.CommandContext(ctx, ffmpeg, args...)
 	e.cmd.Stderr, e.cmd.WaitDelay = &e.stderr, time.Second
@@ -216,7 +216,7 @@ type video struct {
 	Codec       string
 	PixelFormat string
 	W, H        int
-	FPS         float64 // average; LeRobot picks frames by it
+	FPS         float64 // average; LeRobot selects frames by it
 	Frames      int
 	Uneven      int // frames whose time is off by more than a tenth of a period
 }

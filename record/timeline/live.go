@@ -15,9 +15,9 @@ const (
 	LiveColumns = 600
 )
 
-// Since is the state of a client's previous answer.
+// Since is the state of a client after its previous answer.
 type Since struct {
-	Column int64  // newest column of the previous answer, which may have changed since; 0: no answer yet
+	Column int64  // newest column in the previous answer, which may have changed since; 0: there was no answer
 	Change uint64 // Change of the previous answer
 }
 
@@ -30,7 +30,7 @@ type answer struct {
 	Joints  []string        `json:"joints"`
 	Units   []string        `json:"units"`
 	From    int64           `json:"from"`
-	Rows    json.RawMessage `json:"rows"` // by appendRow
+	Rows    json.RawMessage `json:"rows"` // as written by appendRow
 	Change  uint64          `json:"change"`
 	Marks   []answerMark    `json:"marks"`
 }

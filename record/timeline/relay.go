@@ -28,13 +28,13 @@ import (
 const (
 	relayLines   = LiveWidth
 	relayStatus  = time.Second
-	relayPicture = 200 * time.Millisecond // of each camera; longer with more than relayCameras
+	relayPicture = 200 * time.Millisecond // between two pictures of a camera; longer with more than relayCameras
 	relayCameras = 5
 	relayTimeout = 3 * time.Second
 	relayRetry   = time.Second // after a failure
-	maxAnswer    = 4 << 20     // bytes
-	maxPicture   = 16 << 20    // bytes
-	maxRelayed   = 8           // cameras
+	maxAnswer    = 4 << 20     // bytes of an answer
+	maxPicture   = 16 << 20    // bytes of a picture
+	maxRelayed   = 8           // most cameras
 )
 
 // RelayConfig configures edge-rt view --live.
@@ -57,7 +57,7 @@ type relay struct {
 	out    io.Writer
 	client http.Client
 	to     publisher
-	joints []string // as of the channels
+	joints []string // joint names, as the channels have them
 
 	instance string
 	since    Since // of the previous answer
@@ -157,7 +157,7 @@ func (r *relay) rerun(ctx context.Context, cfg RelayConfig, name string, channel
 	to, err := startRerun(ctx, cfg, name, channels)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil // a person did not wait for the viewer
+		return nil // the user ended the wait for the viewer
 	case err != nil:
 		return err
 	}
@@ -233,7 +233,7 @@ func (r *relay) get(ctx context.Context, path string, most int64) (body []byte, 
 	case response.StatusCode != http.StatusOK:
 		err = fmt.Errorf("%s: %s: %.200s", path, response.Status, strings.TrimSpace(string(body)))
 	}
-	milliseconds, _ := strconv.ParseUint(response.Header.Get("X-Frame-Age-Ms"), 10, 31) // 0: none
+	milliseconds, _ := strconv.ParseUint(response.Header.Get("X-Frame-Age-Ms"), 10, 31) // 0: the answer has no age
 	return body, time.Duration(milliseconds) * time.Millisecond, err
 }
 
@@ -284,11 +284,12 @@ func (r *relay) publish(got *liveLines) error {
 	if !slices.Equal(l.Joints, r.joints) {
 		return errors.New("another robot runs there: start edge-rt view --live again")
 	}
-	again := got.Instance != r.instance // the whole last minute, too much for a viewer at once
+	// the answer has the whole last minute, which is too much for a viewer at once
+	again := got.Instance != r.instance
 	r.instance = got.Instance
 	for i, row := range l.Rows {
 		n := l.From + int64(i)
-		if row == nil || again || i == len(l.Rows)-1 { // the newest column still changes
+		if row == nil || again || i == len(l.Rows)-1 { // the newest column may still change
 			continue
 		}
 		at := time.UnixMilli(l.Zero + n*l.Width)
@@ -320,7 +321,7 @@ func (r *relay) picture(ctx context.Context, channel uint32, camera string) erro
 		return err
 	}
 	at := time.Now().Add(-age)
-	text, _ := json.Marshal(struct { // foxglove.CompressedImage
+	text, _ := json.Marshal(struct { // in the form of foxglove.CompressedImage
 		Timestamp stamp  `json:"timestamp"`
 		Frame     string `json:"frame_id"`
 		Data      []byte `json:"data"`

@@ -126,7 +126,8 @@ func TestRerunThatCannotBe(t *testing.T) {
 		}
 	}
 	waiting := filepath.Join(t.TempDir(), "python")
-	rttest.Do(t, os.WriteFile(waiting, []byte("#!/bin/sh\nread x; exit 8\n"), 0o700)) // until stdin ends
+	// the script runs until its stdin ends
+	rttest.Do(t, os.WriteFile(waiting, []byte("#!/bin/sh\nread x; exit 8\n"), 0o700))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	rttest.Do(t, Relay(ctx, RelayConfig{Page: page, Python: waiting, Out: io.Discard}))

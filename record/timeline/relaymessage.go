@@ -85,7 +85,7 @@ func timingMessage(row []*float64) []byte {
 			m[name] = uint64(*flags)>>bit&1 != 0
 		}
 	}
-	text, _ := json.Marshal(m) // numbers from JSON can be encoded
+	text, _ := json.Marshal(m) // numbers that came from JSON can be encoded
 	return text
 }
 
@@ -106,7 +106,7 @@ func jointsMessage(joints []string, row []*float64) []byte {
 }
 
 func logMessage(m *answerMark) []byte {
-	text, _ := json.Marshal(struct { // foxglove.Log
+	text, _ := json.Marshal(struct { // in the form of foxglove.Log
 		Timestamp stamp  `json:"timestamp"`
 		Level     uint32 `json:"level"`
 		Message   string `json:"message"`
@@ -122,7 +122,7 @@ func logMessage(m *answerMark) []byte {
 	return text
 }
 
-// stamp is a time of Foxglove's schemas.
+// stamp is a time in the form of Foxglove's schemas.
 type stamp struct {
 	Sec  int64 `json:"sec"`
 	Nsec int   `json:"nsec"`

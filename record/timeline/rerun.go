@@ -26,7 +26,7 @@ var rerunProgram string
 const (
 	rerunStart   = time.Minute     // time limit for the imports and the start of a viewer
 	rerunEnd     = 5 * time.Second // time limit for sending the messages that the viewer does not have yet
-	rerunWaiting = 64              // messages
+	rerunWaiting = 64              // messages in the queue
 	noRerun      = 9               // exit code of rerun.py without Rerun's SDK
 	noViewer     = 8               // exit code of rerun.py without a viewer
 )
@@ -58,7 +58,7 @@ func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []fo
 		return nil, err
 	}
 	r.in = in
-	r.cmd.Stderr = os.Stderr // also the output of a viewer, which may run longer than this program
+	r.cmd.Stderr = os.Stderr // the viewer uses it, too, and may run longer than this program
 	r.cmd.Cancel, r.cmd.WaitDelay = in.Close, rerunEnd
 	if err := r.cmd.Start(); err != nil {
 		return nil, exit.Errorf(exit.Usage, "--python: %w; want an interpreter with Rerun's SDK", err)
@@ -67,13 +67,13 @@ func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []fo
 	if _, err = bufio.NewReader(out).ReadString('\n'); late.Stop() && err == nil {
 		return r, nil
 	}
-	_ = r.cmd.Wait() // the state has all that the error has
+	_ = r.cmd.Wait() // the process state has everything that the error needs
 	return nil, r.failed("no Rerun viewer was reached, and a new one needs a screen: --viewer names one that " +
 		"runs, also on another machine")
 }
 
-// checkViewer returns an error for an address at which no viewer can be or answers. An empty address is the viewer of
-// this machine.
+// checkViewer returns an error when no viewer answers at the address, or none could. An empty
+// address means the viewer of this machine.
 func checkViewer(ctx context.Context, address string) error {
 	if address == "" {
 		return nil
@@ -90,8 +90,8 @@ func checkViewer(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// failed returns the error for a process that has ended although ctx has not. The process has printed the reason.
-// absent is the text of the error if the viewer does not answer.
+// failed returns the error for a process that ended before ctx. The process has printed the reason.
+// absent is the text of the error for a viewer that does not answer.
 func (r *rerun) failed(absent string) error {
 	switch r.cmd.ProcessState.ExitCode() {
 	case noRerun:
@@ -128,7 +128,7 @@ func (r *rerun) serve(ctx context.Context) error {
 				return
 			case frame := <-r.frames:
 				if _, err := r.in.Write(frame); err != nil {
-					return // the process, or ctx, is at its end
+					return // the process or ctx has ended
 				}
 				r.sent.Add(1)
 			}

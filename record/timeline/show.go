@@ -122,4 +122,4 @@ func unwritten(page string, err error) error {
 	return exit.Errorf(exit.Usage, "nothing can be written to %s: %w; choose another file with --html", page, err)
 }
 
-const pageMode = 0o640 // as the record's mode, since the page shows the robot's surroundings
+const pageMode = 0o640 // the record's mode, since the page shows the robot's surroundings, too

@@ -49,9 +49,9 @@ type Timeline struct {
 	cfg Config // constant after New
 
 	mu      sync.Mutex // guards the fields below; held while an answer is made
-	columns []column   // column n is at n modulo their number
+	columns []column   // column n is at index n modulo their number
 	last    int64      // number of the newest column; -1: no column yet
-	marks   []mark     // a ring
+	marks   []mark     // a ring buffer
 	made    uint64     // number of marks so far
 	changes uint64     // number of changes to marks so far
 	hand    bool       // the last action was a person's
@@ -60,19 +60,20 @@ type Timeline struct {
 
 // column holds the extremes of the ticks of one width of time. NaN means no value.
 type column struct {
-	number                 int64 // a slot with another number than the wanted column is outdated
+	// when the slot has another number than the wanted column, its content is out of date
+	number                 int64
 	runway, age, rtt, late float32
 	starved                uint32 // ticks on which an action was due and no action ran
 	flags                  uint8
 	measured               bool
 	state, goal            [record.MaxJoints]float32
 	stateLow, stateHigh    [record.MaxJoints]float32
-	_                      [0]func() // not comparable: NaN is not NaN
+	_                      [0]func() // makes column not comparable, because NaN does not equal NaN
 }
 
 // mark is an incident, single or repeated.
 type mark struct {
-	id, change uint64 // id is the mark's number; change is the value of Timeline.changes at its last change
+	id, change uint64 // id is the mark's number, and change the value of Timeline.changes at its last change
 	at, until  rt.Instant
 	count      uint32
 	kind       string
@@ -251,7 +252,7 @@ func (t *Timeline) mark(at rt.Instant, kind string, level uint32, text string) *
 	return m
 }
 
-// larger returns the larger of two numbers, and b if a is NaN.
+// larger returns the larger of two numbers; b if a is NaN.
 //
 //rt:noalloc
 func larger(a, b float32) float32 {

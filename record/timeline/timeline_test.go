@@ -122,8 +122,8 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	for i := range rt.Instant(12) {
 		v.Tick(tickAt((1000+100*i)*ms, float32(i), 0))
 	}
-	v.Tick(tickAt(1000*ms, 99, 0)) // too old
-	v.Tick(tickAt(-5*ms, 99, 0))   // before the zero instant
+	v.Tick(tickAt(1000*ms, 99, 0)) // too old for the timeline
+	v.Tick(tickAt(-5*ms, 99, 0))   // before Config.Zero
 	a := line.receive(t, Since{})
 	if a.From != 7 || len(a.Rows) != 5 || *a.Rows[0][6] != 7 || *a.Rows[4][6] != 11 {
 		t.Errorf("from %d: %v, want the last 5 of 12", a.From, a.Rows)

@@ -27,9 +27,9 @@ const (
 	maxViewMarks   = 4000
 	maxThumbnails  = 48
 	thumbnailWidth = 160      // maximum width and height
-	maxPixels      = 16 << 20 // of a picture to shrink
-	maxInfo        = 64       // settings of the run
-	maxInfoText    = 400      // bytes of a setting
+	maxPixels      = 16 << 20 // pixels of the largest picture that is shrunk
+	maxInfo        = 64       // most settings of the run
+	maxInfoText    = 400      // most bytes of a setting
 )
 
 //go:embed view.html
@@ -39,7 +39,7 @@ var viewHTML []byte
 type seen struct {
 	record.Info
 	Ticks, Pictures, Shown int // Shown: pictures on the page
-	Unreadable             int // pictures that are no JPEG, or too large
+	Unreadable             int // pictures that are not a JPEG, or too large
 	MarksLeftOut           uint64
 }
 
@@ -76,7 +76,7 @@ func writeHTML(out io.Writer, in io.ReadSeeker, title string) (seen, error) {
 	if !s.any {
 		return s.seen, errors.New("it holds nothing to show: no tick, no event and no picture")
 	}
-	span := uint64(s.last - s.first) // correct even for an invented record with extreme times
+	span := uint64(s.last - s.first) // correct even for extreme times in an invented record
 	width := max(viewWidth, time.Duration(span/viewColumns+1))
 	fps, _ := strconv.ParseFloat(info.Run["fps"], 64)
 	period := time.Duration(0)
@@ -155,7 +155,7 @@ func settings(run map[string]string) [][2]string {
 
 func cut(text string) string {
 	if len(text) > maxInfoText {
-		return strings.ToValidUTF8(text[:maxInfoText], "") + " …" // not within a character
+		return strings.ToValidUTF8(text[:maxInfoText], "") + " …" // cuts between two characters
 	}
 	return text
 }

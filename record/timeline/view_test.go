@@ -166,7 +166,7 @@ func TestATornRecordIsShown(t *testing.T) {
 	for i := 3; i < 20; i++ {
 		said, err := shows(whole[:len(whole)*i/20])
 		if err != nil && part == 0 {
-			continue // no chunk is whole
+			continue // not even the first chunk is whole
 		}
 		if err != nil || !strings.Contains(said, "has no end") {
 			t.Fatalf("%d/20 of it: %q, %v", i, said, err)
@@ -190,7 +190,7 @@ func TestATornRecordIsShown(t *testing.T) {
 		ShowConfig{File: file + ".none", Out: new(strings.Builder)}), exit.Usage)
 	for _, flags := range []ShowConfig{{File: file, HTML: file}, {File: file, HTML: file + "-2.mcap"}} {
 		flags.Out = new(strings.Builder)
-		rttest.Ends(t, Show(t.Context(), flags), exit.Usage) // a page at the place of a record
+		rttest.Ends(t, Show(t.Context(), flags), exit.Usage) // the page would replace the record
 	}
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".view-*"))
 	if len(left) != 0 {

@@ -45,8 +45,8 @@ type auditLine struct {
 
 // Audit holds the server's lines about one robot's sessions. A nil Audit has no lines.
 type Audit struct {
-	Lines   int // of the file
-	Matched int // of this robot's sessions
+	Lines   int // lines of the audit file
+	Matched int // lines of this robot's sessions
 	Broken  int // lines that cannot be parsed
 	lines   map[auditKey]*auditLine
 	ids     map[string]bool // sessions with at least one line
@@ -68,7 +68,8 @@ func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, maxAuditLine), maxAuditLine)
 	for lines.Scan() {
-		text := bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff")) // some editors begin a file with it
+		// some editors write this mark at the beginning of a file
+		text := bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff"))
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
@@ -97,8 +98,8 @@ func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	return a, nil
 }
 
-// of returns the line about a request, nil if there is no such line. known reports whether the file has lines of the
-// request's session, so that a line of the request is to be expected.
+// of returns the line about a request; nil if there is no such line. known reports whether the file
+// has any line of the request's session, so that it should have a line about the request.
 func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	if a == nil || q.Session == nil {
 		return nil, false

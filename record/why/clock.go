@@ -12,7 +12,7 @@ type clock struct {
 	t     time.Time
 	dated bool
 	zoned bool
-	slack time.Duration // tolerance before and after the time, in addition to unit
+	slack time.Duration // tolerance before and after the time, in addition to the unit
 	unit  time.Duration
 }
 
@@ -39,7 +39,7 @@ func parseClock(text string) (c clock, err error) {
 		return c, nil
 	}
 	for _, f := range clockForms {
-		if t, err := time.Parse(f.layout, text); err == nil { // also accepts fractions of a second
+		if t, err := time.Parse(f.layout, text); err == nil { // this also accepts fractions of a second
 			return clock{t, f.dated, f.zoned, clockSlack, f.unit}, nil
 		}
 	}

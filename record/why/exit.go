@@ -19,7 +19,7 @@ func (x *explainer) exit() (f Finding, bad bool) {
 	ends := l.between(0, l.last+minute, event.Ended)
 	if len(ends) == 0 {
 		if !l.Torn && !l.Repaired {
-			return f, false // the run continued, or its end is in another file
+			return f, false // the run continued, or the end is in another file
 		}
 		f.Cause = Killed
 		f.Evidence = []Evidence{{l.last,
@@ -81,7 +81,7 @@ func (x *explainer) fault(e happened) *reason {
 		event.JointOverloaded, event.JointWarned)
 	if len(told) == 0 {
 		if r := x.away(at-2*second, at); r != nil && r.cause == Restarted {
-			return r // it ends teleop and replay
+			return r // this fault ends teleop and replay
 		}
 		if x.log.actions == 0 {
 			return &reason{cause: OutsideRange}

@@ -20,8 +20,8 @@ const (
 	// stealLag is the maximum time from an overrun to the tick that reports the host's steal.
 	stealLag = 1200 * millisecond
 
-	// waitLimit is the duration from which a wait counts as a hold: a wait for the first chunk after a start, or for
-	// the next chunk after the arm's return.
+	// waitLimit is the length of a wait that counts as a hold: a wait for the first chunk after a
+	// start, or for the next chunk after the arm's return.
 	waitLimit = 3 * second
 
 	// repliesSpan, repliesTicks and repliesLeast define a warning for lost or spoilt replies: at
@@ -48,7 +48,7 @@ func Explain(l *Log, a *Audit) []Finding {
 	all = append(all, x.holds(timesOf(all))...)
 	waits := timesOf(all)
 	all = append(all, slices.DeleteFunc(x.leader(), func(f Finding) bool {
-		return f.Cause == LeaderSilent && waits.overlap(f.From, f.To, LeaderSilent) // a wait of this cause
+		return f.Cause == LeaderSilent && waits.overlap(f.From, f.To, LeaderSilent) // a wait has this cause, too
 	})...)
 	all = append(all, x.overruns()...)
 	all = append(all, x.jumpFindings()...)
@@ -78,7 +78,7 @@ func (x *explainer) holds(stutters times) (all []Finding) {
 	}
 	for i := range l.idles {
 		s := &l.idles[i]
-		if s.to-s.from >= waitLimit && l.last-s.to > l.period { // the last one is the parking
+		if s.to-s.from >= waitLimit && l.last-s.to > l.period { // the last wait is the parking of the arm
 			add(x.wait(s))
 		}
 	}
@@ -240,7 +240,7 @@ func (x *explainer) leader() (all []Finding) {
 // within the time of a finding becomes part of this finding.
 func (x *explainer) leaderJoints() (all []Finding) {
 	l := x.log
-	newest := map[int64]int{} // by joint set
+	newest := map[int64]int{} // index of the newest finding, by joint set
 	for _, e := range l.between(l.first, l.last, event.LeaderHeld) {
 		if i, known := newest[e.a]; known && e.At < all[i].To {
 			if len(all[i].Evidence) < maxEvidence {
@@ -378,10 +378,10 @@ const minute = 60 * second
 func (x *explainer) jumpFindings() (all []Finding) {
 	l := x.log
 	if s := l.Run["schedule"]; s == "teleop" || s == "replay" {
-		return nil // a person may move anywhere
+		return nil // a person may move the arm in any way
 	}
 	units := strings.Split(l.Run["units"], ",")
-	var together int64 // the joints that jump on this tick
+	var together int64 // bit set of the joints that jump on this tick
 	for i := range l.jumps {
 		j := &l.jumps[i]
 		if i == 0 || j.at != l.jumps[i-1].at {
@@ -424,8 +424,8 @@ func (x *explainer) jumpFindings() (all []Finding) {
 	return all
 }
 
-// jumped returns the jumps of some joints' positions shortly before their actions jump. If the position of one joint is
-// wrong, the policy gives other actions for all joints.
+// jumped returns the jumps in the positions of the given joints, shortly before their actions
+// jumped. One wrong position makes the policy give other actions for all joints.
 func (x *explainer) jumped(at rt.Instant, joints int64) []happened {
 	return slices.DeleteFunc(x.log.between(at-jumpsGap, at, event.JointJumped), func(e happened) bool {
 		return e.a&joints == 0

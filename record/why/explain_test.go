@@ -349,7 +349,7 @@ var cases = []testCase{
 	tale("a policy that takes longer than its chunks last", func(s *story) {
 		for range 3 {
 			seq := s.ask(0)
-			for range 8 { // these displace each other at the server
+			for range 8 { // these requests replace each other at the server
 				s.ticks(30, starved).ask(0)
 			}
 			s.answer(seq, inference(4*second)).ticks(47)
@@ -369,7 +369,7 @@ var cases = []testCase{
 	}, expect(Stutter, SlowPolicy, ""), expect(Stutter, SlowPolicy, ""), expect(Stutter, SlowPolicy, ""),
 		expect(Stutter, SlowPolicy, ""), expect(Stutter, LinkSilent, "")),
 	tale("a slow policy that leaves a few actions of each chunk", func(s *story) {
-		for range 9 { // one stretch, far longer than one answer takes
+		for range 9 { // a single stretch, far longer than the time of one answer
 			seq := s.ask(0)
 			for range 3 {
 				s.ticks(35, starved).ask(0)
@@ -871,7 +871,7 @@ func TestManyFaults(t *testing.T) {
 	}
 	few, many := took(5), took(60)
 	t.Logf("%v, %v", few, many)
-	if many > 80*few { // with a loop over all requests for each stutter it would be 153 times
+	if many > 80*few { // with a loop over all requests for each stutter the factor would be 153
 		t.Errorf("12 times the faults took %v instead of %v", many, few)
 	}
 }
@@ -937,7 +937,7 @@ func TestBeforeTheFirstAction(t *testing.T) {
 			s.ticks(5, idle).answer(seq).ticks(20, idle).ended(6, event.LackNone,
 				"code 6: shoulder_lift stands outside its range")
 		}, Exit, OutsideRange},
-		{func(s *story) { s.ticks(60, idle).well() }, "", ""}, // a second is not a hold
+		{func(s *story) { s.ticks(60, idle).well() }, "", ""}, // one second does not count as a hold
 	} {
 		s := newStory()
 		tt.tell(s)

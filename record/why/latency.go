@@ -74,7 +74,7 @@ var stages = []struct {
 	{"glass to motor", func(w *way) time.Duration { return between(w.sent.Observed, w.ran) }},
 }
 
-// between returns the time between two instants of the robot, -1 if one of them is not on record.
+// between returns the time between two instants of the robot; -1 if one of them is not on record.
 func between(from, to rt.Instant) time.Duration {
 	if from <= 0 || to < from {
 		return -1

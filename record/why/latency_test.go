@@ -54,7 +54,7 @@ func TestLatency(t *testing.T) {
 	s.ride(lines, func(_ *record.Sent, c *record.Chunk) {
 		c.Arrived, c.At = c.Arrived+100*millisecond, c.At+100*millisecond
 	})
-	s.ask(500) // never answered: no way to the motors
+	s.ask(500) // this request is never answered, so it has no way to the motors
 	a := rttest.Must(readAudit(strings.NewReader(lines.String()), s.Log))(t)
 	const tick = 1000 / 60.
 	for name, tt := range map[string]struct {

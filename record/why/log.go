@@ -39,7 +39,7 @@ type span struct {
 type skip struct {
 	from, to              rt.Instant
 	periods               uint64
-	read, act, merge, ask int64 // ns of the parts of the previous tick
+	read, act, merge, ask int64 // ns that the parts of the previous tick took
 	suspended             bool
 }
 
@@ -63,7 +63,7 @@ func (r *request) joined() *record.Chunk {
 // happened is an event.
 type happened struct {
 	Evidence
-	code event.Code // None: no code, or a code of a later edge-rt
+	code event.Code // None: the event has no code, or a code of a later edge-rt
 	a, b int64
 }
 
@@ -116,7 +116,7 @@ type Log struct {
 	Run      map[string]string
 	Wall     int64 // Unix time of instant 0, in ns
 	Torn     bool  // the last file has no end
-	Repaired bool  // the last file had no end
+	Repaired bool  // the last file had no end and was repaired
 	Full     bool  // the record has more than maxKept messages of a kind
 
 	first, last rt.Instant
@@ -132,13 +132,14 @@ type Log struct {
 	jumps                  []jump
 	requests               []*request
 	bySeq                  map[uint64]*request
-	ran                    map[uint64]rt.Instant // by request: instant of the first written goals of its chunk
-	strange                []record.Chunk        // answers to no request of this run
-	events                 []happened
-	sessions               []opened
-	cuts                   []cut
+	// by request: instant at which the goals of its chunk were first written
+	ran      map[uint64]rt.Instant
+	strange  []record.Chunk // answers to no request of this run
+	events   []happened
+	sessions []opened
+	cuts     []cut
 
-	lacks      event.Lacks // since the last merged chunk
+	lacks      event.Lacks // duration of each lack since the last merged chunk
 	actions    int         // ticks on which an action began
 	prev       record.Tick
 	rows       [2]record.Row // of the two previous actions
@@ -276,7 +277,7 @@ func (l *Log) visitor() record.Visitor {
 				l.lacks.Reset(l.last)
 			}
 			c := *m
-			c.Session = nil // of use to no finding
+			c.Session = nil // no finding needs it
 			if r := l.bySeq[m.Seq]; r != nil && ours(m.Outcome) && r.Epoch == m.Epoch {
 				r.chunks = keep(l, r.chunks, c)
 			} else if r != nil || len(l.requests) < maxKept {
@@ -304,7 +305,7 @@ func (l *Log) visitor() record.Visitor {
 	}
 }
 
-// ours reports whether an answer was to a request of this robot.
+// ours reports whether an answer answers a request of this robot.
 func ours(outcome string) bool {
 	return !slices.Contains([]string{"header", "foreign", "unknown_seq"}, outcome)
 }
@@ -427,7 +428,7 @@ const (
 // lookForJump compares an action with the extrapolation of the two actions before it.
 func (l *Log) lookForJump(t *record.Tick) {
 	n := t.Action.N
-	if t.At-l.rowAt > rowGap || l.rows[0].N != n || t.Intervention { // a person may move anywhere
+	if t.At-l.rowAt > rowGap || l.rows[0].N != n || t.Intervention { // a person may move the arm in any way
 		l.haveRows = 0
 	}
 	if l.haveRows == 2 {

@@ -215,8 +215,8 @@ func (c *Config) hidden(before string) string {
 		" were not looked at: this user may not read them (sudo edge-rt why)"
 }
 
-// byRun groups the files by process, and sorts each group by the clock of its process. It cannot sort by the names,
-// since their time of day may have been set back.
+// byRun groups the files by process, and sorts each group by the clock of its process. Sorting by
+// name would be wrong, since the time of day in the names may have been set back.
 func byRun(names []string, skip func(name string, err error)) (runs [][]string) {
 	index := map[string]int{}
 	began := map[string]rt.Instant{}

@@ -164,7 +164,7 @@ func TestAt(t *testing.T) {
 		says string
 	}{
 		{"14:03:10", "", []Cause{Lost}, ""},
-		{"14:03:11.5", "", []Cause{Lost}, ""}, // people note the time late
+		{"14:03:11.5", "", []Cause{Lost}, ""}, // people often note a time too late
 		{"14:03", "", []Cause{Lost, Paused}, ""},
 		{"2026-11-24T14:03:16", "", []Cause{Paused}, ""},
 		{"2026-11-24 14:03:16", name, []Cause{Paused}, ""},
@@ -208,7 +208,7 @@ func TestFoldersOfServices(t *testing.T) {
 	if r, text := run(t, closed); !strings.Contains(text, "/var/lib/x were not looked at") || r.Hidden == "" {
 		t.Errorf("beside a closed folder it says only %s", text)
 	}
-	// with a closed folder alone
+	// the only folder is closed to this user
 	rttest.Ends(t, rttest.Err(Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"})), exit.Absent, "sudo edge-rt why")
 }
 
@@ -218,7 +218,7 @@ func TestTheNewestFile(t *testing.T) {
 	write(t, dir, "black", begin)
 	write(t, dir, "white", begin.Add(time.Hour))
 	whole := load(t, write(t, dir, "black-2", begin.Add(2*time.Hour)))
-	// as after a power cut or a kill
+	// Such files remain after a power cut or a kill.
 	for name, text := range map[string][]byte{"20261125": nil, "20261123": whole[:200]} {
 		rttest.Do(t, os.WriteFile(filepath.Join(dir, "cut-"+name+"T000000.000Z.mcap"), text, 0o600))
 	}
@@ -255,7 +255,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: foreign}, exit.Config, "no MCAP file"},
 		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events"},
 		{Config{Path: filepath.Join(dir, "away.mcap")}, exit.Usage, "no such file"},
-		{Config{Path: os.DevNull}, exit.Usage, "is no file"}, // a pipe would block
+		{Config{Path: os.DevNull}, exit.Usage, "is no file"}, // opening a pipe would block
 		{Config{Path: t.TempDir()}, exit.Config, "holds no records of edge-rt"},
 		{Config{Dirs: []string{t.TempDir()}}, exit.Absent, "there are no records in"},
 		{Config{Dirs: []string{filepath.Join(dir, "away")}}, exit.Absent, "there are no records in"},

@@ -24,7 +24,7 @@ func (l *Log) between(from, to rt.Instant, codes ...event.Code) []happened {
 	return slices.Collect(l.follow(from, to, codes...))
 }
 
-// follow is between for a caller that may need only the first events.
+// follow does the same as between, for a caller that may need only the first events.
 func (l *Log) follow(from, to rt.Instant, codes ...event.Code) iter.Seq[happened] {
 	return func(yield func(happened) bool) {
 		for _, e := range since(l.events, from) {
@@ -74,7 +74,7 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	if ended < 0 {
 		return nil
 	}
-	var first happened // event that gives the manner of the end
+	var first happened // event that shows how the session ended
 	if i := slices.IndexFunc(told, func(e happened) bool {
 		return e.code == event.SessionLost || e.code == event.LinkDown
 	}); i >= 0 {
@@ -113,11 +113,11 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	case first.code == event.SessionLost && first.a == int64(event.LossClosed):
 		r.cause = SessionClosed
 	case first.code == event.LinkDown && after == nil && refusedThere && x.ended(to):
-		r.cause = ServerGone // no server listens there
+		r.cause = ServerGone // no server listens at the address
 	case first.code == event.LinkDown, has(told, event.LinkDown, event.WhyClosed), refusedThere:
 		r.cause = LinkLost
 	case first.code == event.SessionLost:
-		r.cause = ServerGone // its token disappeared while the connection lasted
+		r.cause = ServerGone // the server's token disappeared while the connection lasted
 	case has(told, event.SessionWaits, event.WaitNobody):
 		r.cause = ServerGone
 	default:
@@ -206,7 +206,7 @@ func (x *explainer) slow(q *request) *reason {
 	}
 	r.add(c.At, "%s", text)
 	if r.cause == "" {
-		return nil // no part took any time: the instants are invalid
+		return nil // no part took any time, so the instants are invalid
 	}
 	return r
 }

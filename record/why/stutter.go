@@ -31,10 +31,10 @@ type explainer struct {
 	log     *Log
 	audit   *Audit
 	typical map[Cause]time.Duration
-	usual   time.Duration // of a whole round trip
-	usually computing     // the server's usual share of it
+	usual   time.Duration // usual time of a whole round trip
+	usually computing     // the server's part of it
 	answers []rt.Instant  // sorted instants of the first answers
-	overdue stretches     // times from request to answer of answers in a session that had ended
+	overdue stretches     // for answers in a session that had ended: times from request to answer
 	slowly  []happened    // events that name a slow policy
 	horizon time.Duration // duration of a chunk's actions; 0: unknown
 }
@@ -79,7 +79,7 @@ func (x *explainer) stutter(s *span) Finding {
 	if last != nil {
 		since = max(since, last.joined().At)
 	}
-	asked := since // earlier requests do not matter
+	asked := since // requests before this do not matter
 	if missing != nil {
 		asked = missing.At
 	}
@@ -111,7 +111,7 @@ func (x *explainer) stutter(s *span) Finding {
 		}
 	}
 	if main == nil {
-		main = x.request(s, missing, last) // no other reason: explain the request itself
+		main = x.request(s, missing, last) // no other reason fits, so the request itself is explained
 	}
 	if main == nil {
 		main = &reason{cause: Unknown}
@@ -169,7 +169,8 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 		r.cause = RepliesSpoilt
 		r.add(s.from, "%d runs of bytes on the line that were no frame", n)
 	case late != nil:
-		r.cause = late.cause // a process that does not run misses replies, or reads a reply to its previous request
+		// a process that does not run misses replies, or reads the reply to its previous request
+		r.cause = late.cause
 		r.evidence = append(r.evidence, late.evidence...)
 	}
 	return r
@@ -186,8 +187,8 @@ func (l *Log) spoilt(from, to rt.Instant) (n int) {
 	return n
 }
 
-// gone returns for how long no tick ran around a stretch of time, and the longest gap without ticks, nil if there is no
-// gap.
+// gone returns for how long no tick ran around a stretch of time, and the longest gap without
+// ticks; nil if there is no gap.
 func (l *Log) gone(from, to rt.Instant) (gone rt.Instant, worst *skip) {
 	skips := since(l.skips, from)
 	for i := range skips {
@@ -246,7 +247,7 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	r := &reason{cause: NewEpisode}
 	// The number in the request counts resets, not the episodes of a dataset.
 	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
-	// the event is noted after the operation
+	// The event is recorded after the operation.
 	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) {
 		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
 			r.add(e.At, "an operator: %s", e.Text)
@@ -365,7 +366,7 @@ func (x *explainer) old(s *span, last *request) *reason {
 func (x *explainer) pictures(s *span, since rt.Instant) *reason {
 	silent := x.log.between(since, s.to, event.CameraSilent)
 	if 2*s.noPicture < s.ticks || s.noPicture == 0 {
-		return nil // old pictures are sent anyway
+		return nil // old pictures are sent, too
 	}
 	r := &reason{cause: NoPicture, evidence: evidenceOf(silent)}
 	if len(silent) > 0 {

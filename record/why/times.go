@@ -32,7 +32,7 @@ func since[T timed](all []T, at rt.Instant) []T {
 // stretches is a list of stretches of time, in the order of their beginnings.
 type stretches struct {
 	from []rt.Instant
-	to   []rt.Instant // the latest end so far
+	to   []rt.Instant // for each stretch, the latest end so far
 }
 
 func (s *stretches) add(from, to rt.Instant) {

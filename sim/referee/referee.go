@@ -1,5 +1,5 @@
-// Package referee checks that the driver of an arm keeps rules that it must never break. The
-// package gets only the writes that the servos of a simulated bus receive, and the servos' states.
+// Package referee checks that the driver of an arm never breaks certain rules. The package gets only
+// the writes that the servos of a simulated bus receive, and the servos' states.
 //
 // It shares no code with the driver. It gets ranges and velocities as plain numbers, every write
 // from servosim.Config.Watch, and events outside the bus (the first chunk, a pause, a consent, the
