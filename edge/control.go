@@ -49,13 +49,14 @@ type control struct {
 	warned     robot.Joints // joints for which a warning was emitted
 	source     rt.Instant   // instant of the observation or leader's pose that led to the last action; 0: no action
 	last       lastAction
-	heldAll    robot.Joints // joints whose motors keep every joint from being driven, else 0
+	heldAll    robot.Joints // if no joint can be driven: the joints whose motors are the cause; else 0
 	merged     chunk.Chunk
 	inferences uplink.Inferences
-	restedFrom rt.Instant                   // start of the hold between two episodes, less returnLimit once at the pose
+	// start of the hold between two episodes; returnLimit before the arrival once the arm has returned
+	restedFrom rt.Instant
 	observed   [observedSlots]uplink.Source // of the last requests
 	entry      *record.Tick                 // this tick's record; nil: it is not recorded
-	counted    servo.Stats                  // bus counters at the last tick's record
+	counted    servo.Stats                  // bus counters when the previous tick was recorded
 	phases     *rt.Laps                     // durations of the tick's parts, in the order of phaseNames
 }
 
@@ -85,7 +86,7 @@ type controlConfig struct {
 // implement it without motors.
 type bus interface {
 	Stats() servo.Stats
-	Warned() robot.Joints // joints whose temperature or supply exceeds the limits in the robot's description
+	Warned() robot.Joints // joints whose temperature or supply is outside the limits of the robot's description
 	Extremes() (hottest, volts float64)
 }
 
@@ -95,15 +96,15 @@ type runState struct {
 	since        rt.Instant // stats.inState includes the time until this instant
 	lastMerge    rt.Instant
 	alive        rt.Instant  // instant of the server's last status reply while a chunk was due
-	lacks        event.Lacks // since the later of lastMerge and alive
-	gaveUp       event.Lacks // lacks at the end of maxOffline
+	lacks        event.Lacks // reasons for missing chunks since the later of lastMerge and alive
+	gaveUp       event.Lacks // copy of lacks at the end of maxOffline
 	empty        int         // ticks in a row without an action
 	firstRequest rt.Instant  // first request since the last answer; 0: no request is open
 	resets       uint32      // number of operatorRequests.resets that the tick has carried out
 }
 
-// sessionState identifies this tick's requests by session, episode and key. merge drops an answer
-// of an unknown session or of another episode.
+// sessionState identifies the tick's requests by session, episode and key. merge drops an answer of an unknown session
+// or of another episode.
 type sessionState struct {
 	epoch   uint32
 	key     int64 // the newest request's
@@ -267,9 +268,9 @@ func (c *control) move(t rt.Tick) {
 func (c *control) act(now rt.Instant, drives source) {
 	switch {
 	case c.blocked&blockBusSilent != 0:
-		c.core.Hold() // and sends nothing: the motors hold
+		c.core.Hold() // no goal is sent: the motors hold
 
-		if drives == policy || drives == person && c.shares() { // else no action was due
+		if drives == policy || drives == person && c.shares() { // otherwise no action was due
 			c.stats.starved.Add(1)
 			c.stats.starvedBus.Add(1)
 			c.recordStarved()
@@ -369,7 +370,7 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 		c.stats.needResume.Store(true)
 		c.operator.pause.Store(true)
 		c.operator.correct.Store(false)
-		c.obey(now, stop) // before an operator may have ended the pause
+		c.obey(now, stop) // here, because an operator may end the pause before the next tick
 	}
 	held := c.arm.AllHeld()
 	if held != 0 && c.heldAll == 0 {
@@ -463,7 +464,8 @@ func (c *control) merge(now rt.Instant) {
 	if c.mode.drives() == policy {
 		c.arm.StartArming()
 	}
-	if c.heldAll == 0 && c.session.epoch != 0 { // without a session the chunk answers a request of a lost session
+	// without an open session, the chunk answers a request of a lost session
+	if c.heldAll == 0 && c.session.epoch != 0 {
 		c.change(now, causeMerged)
 	}
 }

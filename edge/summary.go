@@ -146,7 +146,7 @@ func (e *Edge) summarize(err error) *Summary {
 	return s
 }
 
-// WriteJSON writes the summary, one object, indented.
+// WriteJSON writes the summary as one indented JSON object.
 func (s *Summary) WriteJSON(w io.Writer) error { return drive.WriteJSON(w, s) }
 
 // NotOpened returns the summary of a run that ended before it began. It has only the reason.

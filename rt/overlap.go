@@ -39,7 +39,7 @@ type overlapRead struct {
 	yield  func(struct{}) bool
 	busy   bool    // read has begun in this Run and has not returned
 	until  Instant // end of its wait
-	device Waiter  // it waits for bytes there; nil: it sleeps
+	device Waiter  // device at which the read waits for bytes; nil: the read sleeps
 }
 
 // NewOverlap returns an Overlap without reads.

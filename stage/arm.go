@@ -21,7 +21,7 @@ const ArmFPS = 60
 const (
 	armGripper = 6    // the gripper's id
 	armCounts  = 4095 // the encoder's last count
-	armArc     = 360. // degrees of these counts, as in LeRobot
+	armArc     = 360. // degrees of armCounts counts, as in LeRobot
 )
 
 // The calibration of an Arm, in counts: narrower than the encoders' range, so that a goal can be out
@@ -39,8 +39,8 @@ var armLoads = []motor.Load{
 	{Backlash: 8},
 }
 
-// Arm is the simulated bus of a robot's part in this process, with its calibration and its referee:
-// The arm is an SO-101, which may stand on LeKiwi's base.
+// Arm is the simulated bus of a robot's part in this process, with its calibration and its referee. The arm is an
+// SO-101, which may be on LeKiwi's base.
 type Arm struct {
 	*servosim.Bus
 	Referee     *referee.Referee

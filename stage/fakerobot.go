@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	queryLimit  = 10 * time.Second // for a server to show its token, and for it to open a session
+	queryLimit  = 10 * time.Second // longest wait for a server's token, and for the opening of a session
 	imagePrefix = "observation.images."
 	jpegQuality = 90
 )
@@ -24,7 +24,7 @@ type FakeRobot struct {
 	Link   wire.Session
 	Prefix string          // of the service
 	Ack    wire.SessionAck // the answer to its open
-	rows   int             // of a chunk; 0: any number
+	rows   int             // rows of a chunk; 0: any number
 	obs    wire.Publisher
 
 	// Owner: the goroutine that sends requests.

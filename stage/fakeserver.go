@@ -20,9 +20,9 @@ type FakeConfig struct {
 	Rows    int    // of a chunk
 }
 
-// FakeServer is a server without a policy: over a real transport, it answers every observation with a
-// chunk that keeps the arm where it is, or as SetAnswer says. Its messages have only the keys that the
-// protocol demands, as those of an old server.
+// FakeServer is a server without a policy: over a real transport, it answers every observation with a chunk that keeps
+// the arm where it is, or as the function of SetAnswer does. Its messages have only the keys that the protocol demands,
+// as those of an old server.
 type FakeServer struct {
 	FakeConfig
 	Endpoint, Prefix string

@@ -18,7 +18,7 @@ import (
 
 const (
 	startPoll = 20 * time.Millisecond
-	busLimit  = 20 * time.Second // for a simulator to serve its bus
+	busLimit  = 20 * time.Second // longest wait until a simulator serves its bus
 )
 
 // Program returns the path of one of our programs in the folder bin, or, with an empty bin, beside this

@@ -15,7 +15,7 @@ const routerLimit = 40 * time.Second
 
 // Router is the official Zenoh router, which can be killed and started again at the same endpoint.
 type Router struct {
-	*Child   // of the last Start; nil before
+	*Child   // process of the last Start; nil before
 	Endpoint string
 	argv     []string
 	packages string

@@ -17,7 +17,7 @@ const ServerLimit = 30 * time.Second
 
 // Server is a lean-server that can be killed and started again at the same endpoint.
 type Server struct {
-	*Child   // of the last Start; nil before
+	*Child   // process of the last Start; nil before
 	Endpoint string
 	Argv     []string  // the program and its arguments
 	Stderr   io.Writer // nil: kept for errors

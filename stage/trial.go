@@ -34,7 +34,7 @@ type Trial struct {
 	Records    string // folder of the records of everything
 	Script     []byte // of --wire-faults
 	ScriptSeed uint64
-	Outages    iter.Seq[Outage] // one after the other, of the server
+	Outages    iter.Seq[Outage] // outages of the server, one after the other
 }
 
 // Summary is the file of edge-rt's summary of the last Play.

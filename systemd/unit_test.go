@@ -183,7 +183,7 @@ func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 	}
 }
 
-// Durations that depend on each other.
+// The time limits of the units and of the programs fit together.
 func TestDurationsFitTogether(t *testing.T) {
 	u := readUnit(t, edgeUnit)
 	offline := rttest.Must(time.ParseDuration(inSource(t, "edge/uplink/profile.go",

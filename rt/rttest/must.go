@@ -1,6 +1,6 @@
 package rttest
 
-// test is a testing.TB, or rapid's.
+// test is the part of testing.TB that a rapid.T has, too.
 type test interface {
 	Helper()
 	Fatal(args ...any)
@@ -25,13 +25,13 @@ func Do(t test, err error) {
 	}
 }
 
-// OrPanic does the same as Must in code that has no test: it panics instead.
+// OrPanic does the same as Must in code without a testing.TB, such as TestMain: it panics instead.
 func OrPanic[T any](v T, err error) T {
 	PanicOn(err)
 	return v
 }
 
-// PanicOn does the same as Do in code that has no test: it panics instead.
+// PanicOn does the same as Do in code without a testing.TB, such as TestMain: it panics instead.
 func PanicOn(err error) {
 	if err != nil {
 		panic(err)

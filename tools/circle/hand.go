@@ -16,7 +16,7 @@ const handSpeed = 6000
 // hand is the teacher's hand at the leader. It observes the world, and while it leads it moves the
 // leader's limp shafts.
 type hand struct {
-	eye    *scene.Viewer // owner: move, before it place
+	eye    *scene.Viewer // owner: the goroutine of move; place uses it before move begins
 	shafts *sim.Hand
 	clock  rt.Clock
 	ended  chan struct{}
@@ -24,9 +24,9 @@ type hand struct {
 
 	mu      sync.Mutex
 	leads   bool      // guarded by mu
-	seen    sim.View  // guarded by mu; the newest
-	err     error     // guarded by mu; the world has ended
-	legTime time.Time // guarded by mu; when the present leg began
+	seen    sim.View  // newest view of the world; guarded by mu
+	err     error     // reason why the world has ended; guarded by mu
+	legTime time.Time // instant at which the present leg began; guarded by mu
 }
 
 func newHand(eye *scene.Viewer, shafts *sim.Hand) *hand {

@@ -22,7 +22,7 @@ type trained struct {
 	First      float64 `json:"loss_first"`
 	Last       float64 `json:"loss_last"`
 	SHA256     string  `json:"sha256"`     // of the weights
-	Checkpoint string  `json:"checkpoint"` // its checkpoint at the beginning; "": nothing
+	Checkpoint string  `json:"checkpoint"` // checkpoint with which the training began; "": it began from scratch
 }
 
 const trainLimit = 3 * time.Hour

@@ -52,7 +52,7 @@ func TestStandingStillFails(t *testing.T) {
 	}
 }
 
-// make demo runs one arm.
+// The test leaves out the robot of one arm, which make demo runs.
 func TestTheDemoPolicyReachesTargets(t *testing.T) {
 	for robot, arms := range map[string]int{"bi_so101": 2, "lekiwi": 0} {
 		t.Run(robot, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestJudgeChecksEachArm(t *testing.T) {
 	good := drive.PartSummary{Targets: 9}
 	for name, tt := range map[string]struct {
 		right drive.PartSummary
-		pan   float32 // of the right arm, in degrees; 180: towards the left arm
+		pan   float32 // pan of the right arm, in degrees; 180: towards the left arm
 		fails bool
 	}{
 		"both good":      {good, 60, false},
@@ -126,7 +126,7 @@ func TestJudgeNamesABusyMachine(t *testing.T) {
 	}
 }
 
-// A base that stands fails the demo.
+// A base that does not drive fails the demo.
 func TestJudgeChecksTheBase(t *testing.T) {
 	o := options{Robot: "lekiwi", Duration: 20 * time.Second, Targets: 7, Collisions: 1}
 	for speed, fails := range map[float32]bool{0.2: false, 0: true} {

@@ -51,7 +51,7 @@ const (
 	apart    = 0.8 // m, between the bases
 	leastGap = 0.1 // m, between the links
 
-	leastDrive = 0.3 // m, of a base in 20 s
+	leastDrive = 0.3 // m, least distance that a base drives in 20 s
 )
 
 // errHost marks a failed run in which the host took processor time.
@@ -144,7 +144,8 @@ func (o options) edge(dir, endpoint string) ([]string, error) {
 	}
 	args := stage.SimRobot(r, endpoint, "--fps", "60", "--duration", o.Duration.String(), "--seed",
 		strconv.FormatUint(o.Seed, 10), "--max-offline", edgeLimit.String(), "--json", filepath.Join(dir, summaryName))
-	if r.PartNames() != "" || r.Base != nil { // for the distance between the arms, or how far the base drives
+	// the record shows the distance between the arms, or how far the base drives
+	if r.PartNames() != "" || r.Base != nil {
 		args = append(args, "--record", "all", "--record-dir", filepath.Join(dir, recordsName))
 	}
 	return args, nil

@@ -29,7 +29,7 @@ import (
 
 const (
 	fps       = 60
-	edgeLimit = 2 * time.Minute // in addition to its duration: it may wait for its server
+	edgeLimit = 2 * time.Minute // time for an edge beyond its duration: it may wait for its server
 	// perChunk and perFile bound how often the writing thread allocates in a run: perChunk in the
 	// MCAP and zstd libraries for each chunk, of a second or half a MiB, and perFile at the
 	// beginning of a file. The runtime counts a thread's first few allocations late.

@@ -12,7 +12,7 @@ import (
 const (
 	width, height = 640, 480
 	scenes        = 60 // number of pictures in a camera's loop: two seconds
-	quality       = 80 // as in webcams: some 40 kB
+	quality       = 80 // JPEG quality as in webcams: some 40 kB
 )
 
 // writeScenes writes the pictures of a camera, one per file: ramps, edges, the noise of a sensor,

@@ -22,7 +22,7 @@ const (
 	serverPort   = ":9100"
 	prometheusAt = "10.77.0.1:9090"
 	startLimit   = 60 * time.Second
-	streamLimit  = time.Minute            // to wait for new chunks of all robots
+	streamLimit  = time.Minute            // longest wait for new chunks of all robots
 	apart        = 200 * time.Millisecond // between the starts of two robots, and between two checks of await
 )
 
@@ -41,7 +41,7 @@ type program struct {
 type robot struct {
 	program
 	now, before figures
-	runway      float64 // the shortest of the phase, in seconds
+	runway      float64 // shortest time for which actions were left in the phase, in seconds
 	cut         bool    // its cable was pulled in this phase
 }
 
@@ -97,7 +97,7 @@ func newFleet(o options, dir string) (*fleet, error) {
 	if err := os.CopyFS(f.dir, os.DirFS(o.Routers)); err != nil {
 		return nil, err
 	}
-	os.RemoveAll(f.file("certificates")) // a reader may have tried the example
+	os.RemoveAll(f.file("certificates")) // a reader of the example may have left certificates there
 	table := f.file("hosts")
 	if err := errors.Join(os.WriteFile(table, []byte(hosts.String()), 0o644),
 		f.run("sh", "-c", network, "network.sh", table)); err != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	scrapeLimit = 2 * time.Second // for the metrics of one program
-	live        = 5 * time.Second // between two lines of live figures
+	scrapeLimit = 2 * time.Second // longest wait for the metrics of one program
+	live        = 5 * time.Second // interval between two lines of live figures
 )
 
 var client = http.Client{Timeout: scrapeLimit}

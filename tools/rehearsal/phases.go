@@ -15,7 +15,7 @@ import (
 type phase struct {
 	name   string
 	again  time.Duration // longest time after an event until every robot has a session and new chunks
-	hunger float64       // most seconds without an action of a robot whose cable is in
+	hunger float64       // longest time without an action, in seconds, of a robot whose cable is plugged in
 	steps  []step
 }
 
@@ -28,7 +28,7 @@ const (
 	atOnce  = 5 * time.Second
 	timeout = 10 * time.Second
 	backoff = 20 * time.Second
-	first   = 0.5 // seconds for an episode's first chunk
+	first   = 0.5 // seconds without an action until the first chunk of an episode
 )
 
 var phases = []phase{
@@ -63,9 +63,9 @@ type row struct {
 	moved   int           // robots that opened another session
 	starved float64       // ticks
 	hungry  int           // robots with such ticks
-	hunger  float64       // most seconds without an action of a robot whose cable is in
-	first   float64       // most seconds that a robot waited for an episode's first chunk
-	again   time.Duration // the longest of all events
+	hunger  float64       // longest time without an action, in seconds, of a robot whose cable is plugged in
+	first   float64       // longest time after an event until all robots streamed again
+	again   time.Duration // shortest time, in seconds, for which a robot had actions left
 	runway  float64       // the shortest of a robot, in seconds
 	answers []string      // of Prometheus
 }

@@ -101,7 +101,7 @@ type row struct {
 	robots     int
 	lost       int           // robots that lost a session although their server had not ended
 	moved      int           // times that a robot's server ended
-	again      time.Duration // the longest time until its next chunk
+	again      time.Duration // longest time from such an end until the robot's next chunk
 	starved    uint64        // ticks, without those on which the bus was silent
 	inferred   int           // observations
 	twice      int           // of them

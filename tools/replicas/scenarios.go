@@ -90,7 +90,7 @@ func robots(n int, flags ...string) step {
 
 func wait(d time.Duration) step { return func(*stand) error { time.Sleep(d); return nil } }
 
-// settle watches all for a while.
+// settle watches all programs for o.Settle.
 func settle(s *stand) error { return wait(s.o.Settle)(s) }
 
 // A pick chooses a server.

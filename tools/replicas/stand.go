@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	startLimit = 40 * time.Second // for a program to be ready
-	endLimit   = 20 * time.Second // for a program to end when asked
+	startLimit = 40 * time.Second // longest wait until a program is ready
+	endLimit   = 20 * time.Second // longest wait for the end of a program after its signal
 )
 
 // stand holds one scenario's programs.

@@ -19,8 +19,8 @@ import (
 const (
 	watchEvery = 20 * time.Millisecond
 	backLimit  = time.Minute
-	edgeLimit  = 2 * time.Minute // for a robot to end by itself
-	noticeTime = 2 * time.Second // without a server, for every robot to leave STREAMING
+	edgeLimit  = 2 * time.Minute // longest wait for a robot to end by itself
+	noticeTime = 2 * time.Second // time without a server after which every robot has left STREAMING
 )
 
 type options struct {
@@ -94,7 +94,7 @@ func (f *fleet) edge(args ...string) *exec.Cmd { return stage.Edge(f.o.Bin, f.di
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
-		e.Kill() // no effect on an ended one
+		e.Kill() // has no effect on an edge that has ended
 	}
 	f.server.Stop()
 }

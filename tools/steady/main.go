@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	warmUp    = 8 * time.Second  // session, arming and the edge's own 5 s
-	edgeLimit = 2 * time.Minute  // in addition to its duration: it may wait for its server
+	warmUp    = 8 * time.Second  // time for the session, the arming and the edge's own warm-up of 5 s
+	edgeLimit = 2 * time.Minute  // time for an edge beyond its duration: it may wait for its server
 	askLimit  = 30 * time.Second // for the metrics
 	fps       = 60
 	extraFPS  = 30
@@ -87,7 +87,7 @@ func allSteady(o options) error {
 	return nil
 }
 
-// steady makes one run, which is longer than its ticks need by that percentage.
+// steady makes one run, which is by percent longer than its ticks need.
 func steady(o options, run, percent int) (err error) {
 	dir, err := os.MkdirTemp("", "edgert-steady-")
 	if err != nil {

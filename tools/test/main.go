@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	many      = "4"              // how many packages run at once whose tests are not of real time
-	few       = "3"              // packages at once whose tests are
+	many      = "4"              // packages that run at once, without their tests of real time
+	few       = "3"              // packages that run at once, with their tests of real time
 	atMost    = 2                // repetitions of a failed test
 	manyTests = 60               // so many failures at once cannot be the host's fault
-	calmFirst = time.Minute      // longest wait for the host, before the first
-	calmLater = 20 * time.Second // and before every later repetition
+	calmFirst = time.Minute      // longest wait for a calm host before the first repetition
+	calmLater = 20 * time.Second // longest wait for a calm host before a later repetition
 )
 
 // The variables that tests replace.

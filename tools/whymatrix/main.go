@@ -67,7 +67,7 @@ type row struct {
 	found       []why.Finding
 	disturbed   []why.Finding // findings that the fault did not cause: the machine has starved the simulated motors
 	played      bool
-	said        string // the error, when it could not be played or read
+	said        string // error, if the fault could not be played or its record could not be read
 }
 
 // play plays all faults that o names.

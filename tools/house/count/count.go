@@ -25,9 +25,9 @@ const (
 type Figures struct {
 	Files, Lines, Tokens int // without tests
 	Tests, TestTokens    int
-	Functions            []int // lines of each, without tests
+	Functions            []int // lines of each function, without tests
 	CodeLines, Long      int   // lines that are neither empty nor comments, and those over 120 columns
-	Assignments          int   // of three values or more, outside loop headers
+	Assignments          int   // assignments of three values or more, outside loop headers
 	Exported             int
 	Sleeps               int // in tests
 }

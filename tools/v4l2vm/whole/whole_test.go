@@ -190,7 +190,7 @@ func held() (all []string) {
 	}
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, fd := range fds {
-		// not the descriptor of the list itself
+		// Readlink fails for the descriptor of the list itself, which is closed by now.
 		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {
 			kind, _, _ := strings.Cut(target, ":[")
 			all = append(all, "descriptor "+kind)
