@@ -1,9 +1,11 @@
 package ndarray
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tinylib/msgp/msgp"
 )
@@ -12,6 +14,7 @@ import (
 const (
 	maxDepth = 16
 	maxItems = 1 << 14 // items of all maps and lists of a message together
+	maxKey   = 256     // bytes of a key, which errors may repeat
 )
 
 // The marks of arrays and of NumPy's scalars in a map. openpi writes its keys as bytes, GR00T as text.
@@ -82,7 +85,11 @@ func (r *reader) value(depth int) (v any, err error) {
 	case msgp.BinType:
 		v, r.b, err = msgp.ReadBytesZC(r.b)
 	case msgp.StrType:
-		v, r.b, err = msgp.ReadStringBytes(r.b)
+		var text string
+		if text, r.b, err = msgp.ReadStringBytes(r.b); !utf8.ValidString(text) {
+			err = errors.New("a text is not UTF-8")
+		}
+		v = text
 	case msgp.BoolType:
 		v, r.b, err = msgp.ReadBoolBytes(r.b)
 	case msgp.IntType:
@@ -160,6 +167,9 @@ func (r *reader) key() (string, error) {
 			read = msgp.ReadBytesZC
 		}
 		key, rest, err := read(r.b)
+		if len(key) > maxKey {
+			err = fmt.Errorf("a key of %d bytes, want at most %d", len(key), maxKey)
+		}
 		r.b = rest
 		return string(key), err
 	default:
@@ -207,7 +217,8 @@ func (m Map) openpi() (any, error) {
 	for i, side := range sides {
 		n, ok := Number(side)
 		if !ok || n < 0 || n > maxElements || n != math.Trunc(n) {
-			return nil, fmt.Errorf("a side of an array is %v, want a whole number to %d", side, maxElements)
+			return nil, fmt.Errorf("a side of an array is %.40s, want a whole number to %d", fmt.Sprint(side),
+				maxElements)
 		}
 		a.Shape[i] = int(n)
 	}
