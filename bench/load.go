@@ -16,10 +16,11 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// Loads are the loads that may run beside all subjects, at nice 0, in a process of their own.
+// Loads are the names of the loads that may run beside all subjects, at nice 0, in a separate
+// process.
 var Loads = []string{"none", "cpu", "alloc", "stress"}
 
-// Load is a process group that keeps the machine busy; nil is no load.
+// Load is a process group that keeps the machine busy; nil means no load.
 type Load struct {
 	child  *stage.Child
 	paused bool
@@ -65,8 +66,8 @@ func (l *Load) Resume() {
 	}
 }
 
-// Stop ends the load. It returns an error if the load had ended before, since the measurement then
-// lacked the load that its label names.
+// Stop ends the load. If the load had ended before, it returns an error, since the measurement then
+// did not have the load that it names.
 func (l *Load) Stop() error {
 	if l == nil {
 		return nil
@@ -94,7 +95,8 @@ type LoadPart struct {
 func (p LoadPart) Run(ctx context.Context) error {
 	work, workers := spin, runtime.NumCPU()
 	if p.Name == "alloc" {
-		work, workers = func(ctx context.Context) { Allocate(ctx, 100e6, 64<<20) }, 1 // collected about twice a second
+		// the garbage is collected about twice a second
+		work, workers = func(ctx context.Context) { Allocate(ctx, 100e6, 64<<20) }, 1
 	}
 	var all sync.WaitGroup
 	for range workers {
@@ -114,12 +116,12 @@ func spin(ctx context.Context) {
 		}
 	}
 	if x == 0 {
-		panic("unreachable: xorshift has no zero") // keeps x alive
+		panic("unreachable: xorshift has no zero") // this use of x keeps the compiler from removing the loop
 	}
 }
 
-// The bytes of the smallest and of the largest garbage object; half of an object is pointers, so
-// that the collector has work.
+// Sizes in bytes of the smallest and of the largest garbage object. Half of an object is pointers,
+// so that the collector has work.
 const (
 	allocMin, allocMax = 64, 16 << 10
 	allocPause         = time.Millisecond
@@ -138,7 +140,7 @@ func Allocate(ctx context.Context, bytesPerSecond float64, liveBytes int) {
 			size := allocMin + rand.IntN(allocMax-allocMin)
 			a := &allocation{bytes: make([]byte, size/2), links: make([]*allocation, size/16)}
 			for i := range a.links {
-				a.links[i] = a // work for the collector, and garbage with it
+				a.links[i] = a // a cycle of pointers: work for the collector
 			}
 			live[rand.IntN(len(live))] = a
 			done += float64(size)

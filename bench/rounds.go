@@ -20,8 +20,8 @@ func (e *Env) Progress(format string, args ...any) {
 	}
 }
 
-// Turned is the order of one round: every second round is reversed, and after two rounds the next
-// subject begins, so no subject is always first, or always after the same subject.
+// Turned returns the order of one round. Every second round is reversed, and after two rounds the
+// next subject begins. So no subject is always first, or always after the same subject.
 func Turned[T any](subjects []T, round int) []T {
 	order := slices.Clone(subjects)
 	if round%2 == 1 {

@@ -13,13 +13,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// rankSlack makes up for binary fractions: 0.07 x 100 is a little above 7, which would select the 8th of 100.
+// rankSlack compensates for the rounding of binary fractions: 0.07 x 100 is a little above 7 and
+// would select the 8th of 100 values.
 const rankSlack = 1e-6
 
 // Bounds of another program's output.
 const (
 	maxTallyBins = 1 << 20
-	maxTallyUS   = 1e12 // eleven days
+	maxTallyUS   = 1e12 // us, about eleven days
 )
 
 // Tally counts latenesses by the whole microsecond below them, as cyclictest
@@ -35,7 +36,7 @@ func (t *Tally) Add(d time.Duration, n uint64) {
 	t.AddUS(float64(d)/float64(time.Microsecond), n)
 }
 
-// AddUS is Add in microseconds.
+// AddUS does the same as Add for a lateness in microseconds.
 func (t *Tally) AddUS(us float64, n uint64) {
 	if n == 0 {
 		return
@@ -63,11 +64,11 @@ func (t *Tally) Merge(other *Tally) {
 // Count returns the number of latenesses.
 func (t *Tally) Count() uint64 { return t.n }
 
-// Max returns the longest lateness in microseconds, 0 when nothing is recorded.
+// Max returns the longest lateness in microseconds; 0 when nothing is recorded.
 func (t *Tally) Max() float64 { return t.max }
 
-// Quantile returns the lateness in microseconds that the fraction q of all do not exceed, 0 when
-// nothing is recorded.
+// Quantile returns the lateness in microseconds that the share q of all latenesses does not exceed;
+// 0 when nothing is recorded.
 func (t *Tally) Quantile(q float64) float64 {
 	rank := Rank(q, t.n)
 	var below uint64
@@ -115,7 +116,7 @@ type Quantiles struct {
 	Max   float64 `json:"max"`
 }
 
-// minP9999 is the least number of values of which one lies beyond p99.99.
+// minP9999 is the smallest number of values of which one lies beyond p99.99.
 const minP9999 = 10_000
 
 // Spread is a distribution in three figures.

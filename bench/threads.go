@@ -77,7 +77,7 @@ func ClassesOf(threads []Thread) string {
 	for class, n := range counts {
 		words = append(words, fmt.Sprintf("%d %s", n, class))
 	}
-	slices.SortFunc(words, func(a, b string) int { // the real-time ones first
+	slices.SortFunc(words, func(a, b string) int { // real-time threads come first
 		return strings.Compare(strings.TrimLeft(a, "0123456789 "), strings.TrimLeft(b, "0123456789 "))
 	})
 	return strings.Join(words, ", ")

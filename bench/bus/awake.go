@@ -12,9 +12,10 @@ import (
 //go:embed awake/awake.c
 var awakeSource []byte
 
-// awake is a process that keeps every core busy with a thread of the lowest class, so that no core falls asleep and the
-// host gives none to other machines. Where the kernel schedules by groups, the process makes a group of the lowest
-// weight. In a container it may use up the CPU quota. nil means that there is no such process.
+// awake is a process with a thread of the lowest class for each core. It keeps every core busy, so
+// that no core falls asleep and the host gives none of them to other machines. Where the kernel
+// schedules by groups, the process makes a group of the lowest weight. In a container it may use up
+// the CPU quota. A nil awake means that there is no such process.
 type awake struct{ child *stage.Child }
 
 func stayAwake(folder string) (*awake, error) {
@@ -29,8 +30,8 @@ func stayAwake(folder string) (*awake, error) {
 	return &awake{child: c}, nil
 }
 
-// host returns a reading of the machine in which the CPU time of the process that keeps the cores
-// awake counts as idle, since no other program had used that time.
+// host returns a reading of the machine in which the CPU time of the awake process counts as idle,
+// since no other program wanted that time.
 func (a *awake) host() stage.Host {
 	h := stage.ReadHost()
 	if a != nil {
@@ -41,7 +42,7 @@ func (a *awake) host() stage.Host {
 	return h
 }
 
-// check returns an error if the process that keeps the cores awake has ended.
+// check returns an error if the awake process has ended.
 func (a *awake) check() error {
 	if a == nil || a.child.Running() {
 		return nil

@@ -23,7 +23,7 @@ func TestParseEcho(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
 		cycles     int
-		lost       int // cycles that lack a reply
+		lost       int // cycles without one of the replies
 		fails      bool
 	}{
 		{"clean", "1180000 40000 48\n1190000 41000 48\n", 2, 0, false},
@@ -218,5 +218,6 @@ func TestCoresStayAwake(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
-	rttest.Ends(t, a.check(), exit.Failure, "was ended from outside") // cores that were left to sleep
+	// the process that keeps the cores awake has ended
+	rttest.Ends(t, a.check(), exit.Failure, "was ended from outside")
 }

@@ -19,9 +19,9 @@ import (
 // sample is one cycle.
 type sample struct {
 	took, cpu time.Duration
-	extra     bool // another exchange was in it
+	extra     bool // the cycle contained another exchange
 	in        int  // received bytes
-	lost      bool // a reply did not come, or only after a second request
+	lost      bool // a reply did not come, or came only after a second request
 }
 
 // place is a bus to be measured.
@@ -30,8 +30,8 @@ type place struct {
 	port  string
 }
 
-// cleanFrames returns how many frames the driver sends in a clean cycle: a sync write of the positions, one of a
-// base's velocities, and a sync read.
+// cleanFrames returns how many frames the driver sends in a clean cycle: a sync write of the
+// positions, a sync write of a base's velocities, and a sync read.
 func (p place) cleanFrames() int {
 	if p.robot.Base != nil {
 		return 3
@@ -50,7 +50,7 @@ type driven struct {
 // traffic holds the bytes that a clean cycle sends and receives on one bus.
 type traffic struct {
 	frames [][]byte
-	in     int // of the replies
+	in     int // bytes of the replies
 }
 
 // tap is a port that counts the bytes and frames that pass through it.
@@ -66,9 +66,10 @@ const (
 	keptBytes  = 1024
 	warmUp     = 20
 	measured   = 100
-	// attempts to open and to release an arm: on a busy machine its replies may come later than the driver waits
+	// Attempts to open and to release an arm. On a busy machine its replies may come later than the
+	// driver waits for them.
 	tries     = 5
-	busMargin = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
+	busMargin = 3 * time.Millisecond // time between the driver's deadline and the period's end, as in the edge
 )
 
 func (t *tap) Write(p []byte) (int, error) {
@@ -92,12 +93,12 @@ type driverSlice struct {
 	allocs   uint64
 	overruns uint64
 	granted  rt.Grant
-	window   int    // cycles of one window
-	calm     []bool // whether the machine was, in each whole window
+	window   int    // number of cycles in a window
+	calm     []bool // for each whole window: whether the machine was calm
 }
 
-// calmAt reports whether the machine was calm in the window of cycle i and in the next window,
-// since the kernel counts stolen time a little late.
+// calmAt reports whether the machine was calm in the window of cycle i and in the next window. The
+// next window matters because the kernel counts stolen time a little late.
 func (s *driverSlice) calmAt(i int) bool {
 	w := i / s.window
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
@@ -125,7 +126,7 @@ func drive(ctx context.Context, places []place, fps float64, length, window time
 			present: make([]float32, n),
 			goal:    make([]float32, n),
 		})
-		if len(arm.Unconfigured()) == 0 { // some firmware switches torque on at a goal
+		if len(arm.Unconfigured()) == 0 { // some firmware switches torque on when it gets a goal
 			defer func() { err = errors.Join(err, release(arm)) }()
 		}
 	}
@@ -251,7 +252,9 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 		c.run(start.Add(replyLimit(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
 		for i := range arms {
-			arms[i].Positions(arms[i].goal) // some servos switch torque on at a goal, so the goal is their position
+			// some servos switch torque on when they get a goal, so the goal is their present
+			// position
+			arms[i].Positions(arms[i].goal)
 		}
 		now := c.losses()
 		extra, in := kept.add(arms, now != lost)
@@ -264,7 +267,7 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 			s.allocs = heap[0].Value.Uint64() - s.allocs
 			stop.Store(true)
 		}
-		if n > warmUp && len(s.samples)%s.window == 0 { // last in the loop: it allocates
+		if n > warmUp && len(s.samples)%s.window == 0 { // at the end of the loop, because it allocates
 			before := machine
 			machine = a.host()
 			s.calm = append(s.calm, machine.CalmSince(before))
@@ -282,7 +285,7 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 // kept holds the frames of the clean cycle in which the fewest bytes arrived. Other clean cycles
 // may have more: late bytes of an earlier cycle, or those of a plain read after a failed fast read.
 type kept struct {
-	in    int // of all buses; 0: no clean cycle yet
+	in    int // bytes of all buses; 0: there was no clean cycle yet
 	buses []keptBus
 }
 
@@ -300,9 +303,9 @@ func newKept(arms []driven) *kept {
 	return k
 }
 
-// add keeps the frames of the last cycle if it is clean and had fewer bytes than the kept one. lost
-// means that a reply was lost in it. extra reports that it had more or fewer frames than a clean
-// cycle; in is how many bytes arrived.
+// add keeps the frames of the last cycle if the cycle is clean and had fewer bytes than the kept
+// one. lost means that the cycle lost a reply. extra reports that it had more or fewer frames than
+// a clean cycle, and in is the number of bytes that arrived.
 func (k *kept) add(arms []driven, lost bool) (extra bool, in int) {
 	for i := range arms {
 		extra = extra || arms[i].frames != arms[i].clean

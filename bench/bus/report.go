@@ -73,7 +73,7 @@ type Pairs struct {
 
 type pair struct {
 	p50, p99     float64
-	oneP50       float64 // all buses to one
+	oneP50       float64 // ratio of all buses to one bus
 	oneP99       float64
 	cpu, echoCPU float64 // us, p50
 	calm         bool

@@ -53,7 +53,7 @@ const (
 	headroom = 1 << 30 // memory limit while the collector is off
 	sendPoll = time.Millisecond
 	niceness = -10
-	bodyRoom = 4 << 10 // size of a message beside its picture
+	bodyRoom = 4 << 10 // size of a message without its picture
 )
 
 // Measure runs slices in turn until the time is over.
@@ -78,7 +78,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
-	rt.NiceProcess(niceness) // a refusal is visible in the figures
+	rt.NiceProcess(niceness) // if the kernel refuses, the figures show it
 	defer rt.HoldGC(headroom).Release()
 	report.With, report.Without = newTicks(), newTicks()
 	host := stage.ReadHost()
@@ -91,7 +91,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			if err := cfg.slice(clock, pipelines, on, ticks); err != nil {
 				return nil, err
 			}
-			runtime.GC() // between slices, as in an edge between episodes
+			runtime.GC() // between slices, as an edge does between episodes
 		}
 		report.Slices++
 		cfg.Progress("round %d\n", report.Slices)
@@ -246,12 +246,12 @@ func (p *pipeline) encode(clock rt.Clock) (fresh bool) {
 		return false
 	}
 	at, err := p.encoder.Picture(&p.images[0])
-	if err != nil { // the camera has counted it
+	if err != nil { // the camera counts the error
 		p.last = rt.Instant(key)
 		return false
 	}
 	p.body = wire.AppendObservation(p.body[:0], &wire.Observation{Images: p.images[:]})
-	if p.last != 0 { // the first picture may have waited since the last slice
+	if p.last != 0 { // the first picture may have waited since the last slice, so it is not measured
 		p.latency.Record(max(0, clock.Now().Sub(at)))
 		p.pictures++
 		p.bytes += uint64(len(p.body))

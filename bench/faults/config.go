@@ -45,7 +45,7 @@ type Config struct {
 	ORT       string         `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
 	bench.Env
 
-	live bool // set by Live
+	live bool // true: in real time, set by Live
 }
 
 // The network's and the policy's times in virtual time, unless a flag sets them.
@@ -119,8 +119,8 @@ func (c *Config) checkTimes() error {
 	return nil
 }
 
-// round returns how many episodes belong together: in virtual time each world is played from both
-// sides, while edge-rt's simulated arm always starts on the same side.
+// round returns how many episodes belong together. In virtual time each world is played from both
+// sides. The simulated arm of edge-rt always starts on the same side.
 func (c *Config) round() int {
 	if c.live {
 		return 1
@@ -131,7 +131,8 @@ func (c *Config) round() int {
 // ticks returns the ticks of an episode.
 func (c *Config) ticks() int { return int((c.Duration + fleet.Period/2) / fleet.Period) }
 
-// episode returns the seed and the direction of the i-th episode; no two episodes have both in common.
+// episode returns the seed and the direction of the i-th episode. No two episodes have both in
+// common.
 func (c *Config) episode(i int) (seed uint64, direction int) {
 	if c.live {
 		return c.FirstSeed + uint64(i), 1 // edge-rt's first target is on the right

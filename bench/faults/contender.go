@@ -17,17 +17,17 @@ import (
 
 // Contender is a discipline with its settings and its policy.
 type Contender struct {
-	Name     string // as it was typed
+	Name     string // the name as it was given
 	Schedule chunk.Config
-	Plain    bool // on the bundle without a sampler
+	Plain    bool // true: it runs on the bundle without a sampler
 	Quality  *int // JPEG quality of its pictures; 0: raw pictures; nil: Config.Quality
 
 	flags []string // edge-rt's flags for the same schedule
 }
 
-// ParseContender reads a schedule and its options, such as drtc+spans+max_last_10. An option
-// without a meaning for the schedule, or against an earlier one, is refused: otherwise the report
-// would show its name beside figures that it did not change.
+// ParseContender reads a schedule and its options, such as drtc+spans+max_last_10. It refuses an
+// option that has no meaning for the schedule or contradicts an earlier option. Otherwise the
+// report would show its name beside figures that it did not change.
 func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
 	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}, flags: []string{"--schedule", parts[0]}}
@@ -35,7 +35,7 @@ func ParseContender(text string) (Contender, error) {
 		return c, exit.Errorf(exit.Usage, "--schedule %s: no schedule %q, want one of %s", text, parts[0],
 			strings.Join(chunk.Schedules, ", "))
 	}
-	given := map[string]string{} // option by the setting that it changes
+	given := map[string]string{} // by setting: the option that changes it
 	for _, option := range parts[1:] {
 		sets, err := c.set(option)
 		if err == nil && given[sets] != "" {
@@ -46,7 +46,8 @@ func ParseContender(text string) (Contender, error) {
 		}
 		given[sets] = option
 	}
-	if c.Schedule.EstimatorK != 0 && c.Schedule.Estimator == "" && parts[0] == chunk.Schedules[0] { // drtc's own is jk
+	// jk is drtc's own estimator
+	if c.Schedule.EstimatorK != 0 && c.Schedule.Estimator == "" && parts[0] == chunk.Schedules[0] {
 		c.Schedule.Estimator, c.flags = "jk", append(c.flags, "--estimator", "jk")
 	}
 	if err := (&edge.Config{Schedule: c.Schedule, FPS: fleet.FPS}).CheckSchedule(); err != nil {
@@ -86,15 +87,15 @@ func (c *Contender) Flags(quality int, more ...string) []string {
 	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(quality))}, more)
 }
 
-// values are the options that have a value, such as g=0.7, with the flag of edge-rt for each.
+// values are the options that have a value, such as g=0.7. Each has a flag of edge-rt.
 var values = map[string]struct {
-	flag, says string // flag of edge-rt; "": each run has one
+	flag, says string // flag of edge-rt; "": each run gets a flag of its own
 	set        func(c *Contender, text string) error
 }{
 	"g": {"--chunk-size-threshold", "async: share of a chunk that is left when the next is asked for, 0 to 1",
 		func(c *Contender, text string) error {
 			v, err := number(text, 0, 1)
-			c.Schedule.Threshold = max(v, math.SmallestNonzeroFloat64) // 0 would be the default
+			c.Schedule.Threshold = max(v, math.SmallestNonzeroFloat64) // 0 would mean the default
 			return err
 		}},
 	"similarity": {"--similarity", "async: distance of the joints below which an observation is not sent; 0: all are",

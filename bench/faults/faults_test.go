@@ -80,7 +80,7 @@ func TestRefusals(t *testing.T) {
 	_, err = ParseContender("drtc+fast")
 	code(exit.Usage, "an unknown option")
 	for _, name := range []string{
-		// without a meaning for the schedule
+		// options that have no meaning for the schedule
 		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk",
 		"drtc+bare+spans", "drtc+s_min=7+s_min=8", "drtc+jk+fixed", "drtc+compat+compat", "drtc+s_min=0",
 		"drtc+g=0.7", "sync+g=0", "async+g=1.1", "async+g=", "async+g=nan", "drtc+similarity=1", "async+similarity=-1",
@@ -136,7 +136,7 @@ func TestEveryEpisodeIsAnother(t *testing.T) {
 		for i := range cfg.Episodes {
 			seed, direction := cfg.episode(i)
 			if live {
-				direction = 1 // edge-rt's only direction
+				direction = 1 // the only direction of edge-rt
 			}
 			seen[world{seed, direction}], faults[fleet.FaultSeed(seed, direction)] = true, true
 			right += direction
@@ -304,7 +304,7 @@ func TestFurtherCameras(t *testing.T) {
 
 // A fault that lasts the whole episode is not shaded.
 func TestWindowsOf(t *testing.T) {
-	for _, ticks := range []int{389, 390, 600} { // 390 ticks are a little less than 6.5 s
+	for _, ticks := range []int{389, 390, 600} { // 390 ticks are slightly less than 6.5 s
 		script := rttest.Must(
 			netfault.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: " +
 				"2s}]")))(t)
@@ -312,7 +312,7 @@ func TestWindowsOf(t *testing.T) {
 		if first := windows[0]; first.from != 0 || first.to != float64(ticks)/fleet.FPS {
 			t.Errorf("%d ticks: %+v, want the whole episode", ticks, first)
 		}
-		// the next tick
+		// The window begins on the next tick.
 		if second := windows[1]; math.Abs(second.from-1) > 0.017 || math.Abs(second.to-second.from-1) > 1e-9 {
 			t.Errorf("%d ticks: %+v, want 1 to 2 s", ticks, second)
 		}
@@ -405,7 +405,7 @@ func TestCSVColumns(t *testing.T) {
 		"server_action_sent_ts":  "1.6", "action_received_ts": "1.62", "chunk_overlap_count": "12",
 		"chunk_mean_l2": "0.5", "chunk_max_l2": "2.5",
 	}
-	own := len(csvColumns) - len(want) // the columns that identify the run
+	own := len(csvColumns) - len(want) // number of the columns that identify the run
 	got := fields(&tick)
 	if len(got) != len(want) {
 		t.Fatalf("%d fields, want %d", len(got), len(want))
@@ -455,7 +455,7 @@ func TestInterruptedPlay(t *testing.T) {
 	played := 0
 	b.player = func(int) (player, error) {
 		return fake(func(j job) {
-			if played++; played == 5*b.cells()+1 { // the sixth round has begun
+			if played++; played == 5*b.cells()+1 { // now the sixth round has begun
 				cancel()
 			}
 		}), nil
@@ -470,7 +470,7 @@ func TestInterruptedPlay(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(Play(ctx, config(t))), context.Canceled)
 }
 
-// fake plays nothing and records the call.
+// fake is a player that plays nothing and records the call.
 type fake func(job)
 
 func (f fake) play(j job) (fleet.Outcome, []fleet.Tick, error) {
@@ -481,7 +481,7 @@ func (f fake) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 func (f fake) close() {}
 
 func TestInterval(t *testing.T) {
-	// 5 values, mean 3, sd sqrt(2.5); t(4) = 2.776.
+	// There are 5 values with mean 3 and standard deviation sqrt(2.5); t(4) is 2.776.
 	got := interval([]float64{1, 2, 3, math.NaN(), 4, 5})
 	if got.N != 5 || got.Mean != 3 || math.Abs(got.High-3-2.776*math.Sqrt(2.5/5)) > 0.01 ||
 		math.Abs(got.High+got.Low-6) > 1e-9 {
@@ -533,8 +533,9 @@ func TestReadSummary(t *testing.T) {
 	}
 }
 
-// The episodes of the DRTC paper, with its parameters: actions are missing while messages are dropped, none is missing
-// while messages are doubled, and the latency estimate falls sooner than the longest of the last ten round trips.
+// The episodes of the DRTC paper, with its parameters. Actions are missing while messages are
+// dropped, but not while messages are doubled. The latency estimate falls sooner than the longest
+// of the last ten round trips.
 func TestThePapersEpisodes(t *testing.T) {
 	needRuntime(t)
 	ticks := func(contender, scenario string) []fleet.Tick {
@@ -572,7 +573,7 @@ func TestThePapersEpisodes(t *testing.T) {
 	jk, longest := ticks("drtc+compat+jk", "paper_spikes"), ticks("drtc+compat+max_last_10", "paper_spikes")
 	for _, tt := range []struct {
 		at                        float64
-		jkLeast, jkMost           int // ticks
+		jkLeast, jkMost           int // bounds of the estimate, in ticks
 		longestLeast, longestMost int
 		what                      string
 	}{

@@ -24,8 +24,8 @@ func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
 	return fleet.Answer{Robot: s.rows[:]}, nil
 }
 
-// aged returns the outcome of an episode in which each answer takes delay ticks, so that the
-// actions have an age.
+// aged returns the outcome of an episode in which each answer takes delay ticks. So the actions
+// have an age.
 func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
 	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay}))(t)
@@ -63,19 +63,19 @@ func TestFigures(t *testing.T) {
 		full, bare float64
 	}{
 		{"success", 62.5, 50},           // 5 of 8 legs, 1 of 2
-		{"reached", 10, 2},              // in half a minute
-		{"leg_seconds", 2, none},        // 1 and 3 s
-		{"starved_ticks", 12, 0},        // before the first action, and after
-		{"recovery_ms", 200, none},      // 100 and 300 ms
-		{"seam_degrees", 95, none},      // the values 1 to 100
-		{"mode_switches", 6, 0},         // in half a minute
-		{"age_ms", 1000 * 25 / 60.0, 0}, // 5 ticks under way, up to 20 until the next chunk
-		{"inferences", 1.5, 0},          // in 30 s
-		{"requests", 2, 0},              // in 30 s
+		{"reached", 10, 2},              // targets in half a minute
+		{"leg_seconds", 2, none},        // legs of 1 and 3 s
+		{"starved_ticks", 12, 0},        // before the first action, and after it
+		{"recovery_ms", 200, none},      // recoveries of 100 and 300 ms
+		{"seam_degrees", 95, none},      // the seams are 1 to 100 degrees
+		{"mode_switches", 6, 0},         // switches in half a minute
+		{"age_ms", 1000 * 25 / 60.0, 0}, // 5 ticks on the way, and up to 20 until the next chunk
+		{"inferences", 1.5, 0},          // inferences in 30 s
+		{"requests", 2, 0},              // requests in 30 s
 		{"actions_per_request", float64(full.Actions) / 60, none},
-		{"idle_ms", 100, none},   // 3 and 9 ticks
+		{"idle_ms", 100, none},   // idle times of 3 and 9 ticks
 		{"kilobytes", 3, 0},      // 90 kB both ways in 30 s
-		{"again_ticks", 4, none}, // the longest
+		{"again_ticks", 4, none}, // the longest time counts
 		{"again_due_ticks", 2, none},
 	} {
 		values := e.values[tt.key]
@@ -99,8 +99,8 @@ func same(a, b float64) bool {
 	return math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-4
 }
 
-// Goal: the best contender has the highest mean success, and every difference is this contender's
-// value less the other contender's in the same episode.
+// Goal: the best contender has the highest mean success. Every difference is this contender's value
+// minus the other contender's in the same episode.
 func TestCompare(t *testing.T) {
 	of := func(name string, reached ...int) Entry {
 		var outcomes []fleet.Outcome
@@ -162,7 +162,8 @@ func TestWorldsArePlayed(t *testing.T) {
 			}
 			first := func(of func(*fleet.Tick) float64) int {
 				for i := range trace {
-					if math.Abs(of(&trace[i])-of(&trace[0])) > 0.1 { // degrees: more than a step of the encoder
+					// 0.1 degrees are more than a step of the encoder
+					if math.Abs(of(&trace[i])-of(&trace[0])) > 0.1 {
 						return i
 					}
 				}
@@ -184,7 +185,7 @@ func TestIdles(t *testing.T) {
 		Schedule: "sync",
 	}}))(t)
 	defer robot.Close()
-	for range 2 { // worlds do not add up
+	for range 2 { // a second call must not add up the worlds
 		o, err := robot.Play(1, 1)
 		if err != nil || len(o.Idles) != 3 || o.Idles[0] != o.Idles[1] || o.Idles[0] < 5 ||
 			o.Idles[0]+o.Idles[1]+o.Idles[2] != o.Starved {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// liveStart is about the time of an edge from its start to its first observation: the script's
-	// times count from that observation, as in the edge's own plan.
+	// liveStart is about the time from an edge's start to its first observation. The script's times
+	// count from that observation, as in the edge's own plan.
 	liveStart = 500 * time.Millisecond
 
 	// liveGrace is how long an edge may still run after its episode.
@@ -83,7 +83,7 @@ type livePlayer struct {
 	dir    string
 	server *stage.Server // Child is nil before the first episode
 	plain  bool          // kind of the bundle that server serves
-	again  *atomic.Int64 // episodes whose edge did not start, of all workers
+	again  *atomic.Int64 // number of episodes of all workers whose edge did not start
 }
 
 func newLivePlayer(ctx context.Context, cfg *Config, dir string, again *atomic.Int64) (*livePlayer, error) {
@@ -129,7 +129,7 @@ func (p *livePlayer) once(j job) (o fleet.Outcome, err error) {
 		return o, err
 	}
 	audit, records := p.path("audit.jsonl"), p.path("record")
-	// the server appends
+	// The server appends to the file.
 	if err := errors.Join(os.WriteFile(audit, nil, 0o600), os.RemoveAll(records)); err != nil {
 		return o, err
 	}
@@ -179,8 +179,9 @@ func (p *livePlayer) serve(plain bool) error {
 	return p.server.Start(p.ctx)
 }
 
-// outages returns when the plan's restarts stop the server, in an episode of length d that begins liveStart after the
-// trial. Restarts that overlap count as one. A restart that is over before the server has started again is left out.
+// outages returns the times at which the plan's restarts stop the server. The episode of length d
+// begins liveStart after the trial. Restarts that overlap count as one. A restart is left out if it
+// ends before the server has started again.
 func outages(plan *netfault.Plan, d time.Duration) iter.Seq[stage.Outage] {
 	return func(yield func(stage.Outage) bool) {
 		began := time.Now().Add(liveStart)

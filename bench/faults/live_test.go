@@ -51,7 +51,7 @@ func TestLivePlaysAgain(t *testing.T) {
 			var log bytes.Buffer
 			cfg.Bin = dir
 			cfg.Log = &log
-			cfg.Duration = 1 // so short that the script, which ends at once, does not count as ended early
+			cfg.Duration = 1 // so short that the script's immediate end is not too early
 			var again atomic.Int64
 			p := playerOn(t, context.Background(), &cfg, &again)
 			o, _, err := p.play(job{})
@@ -149,7 +149,7 @@ func TestReportSaysHowItWasPlayed(t *testing.T) {
 	rttest.Want(t, virtual.how(), "virtual time, 4 ms of network each way, 20 ms for the policy", "virtual")
 }
 
-// ranTick is an action that ran a number of ticks after the action before it.
+// ranTick is an action that ran the given number of ticks after the previous action.
 type ranTick struct {
 	ticks, age int64
 	seq        uint64
@@ -197,16 +197,17 @@ func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
 func TestReadRecord(t *testing.T) {
 	o := fleet.Outcome{Actions: 6}
 	dir := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0}, ranTick{1, 4, 1, 1, 0}, ranTick{1, 5, 1, 2, 0},
-		ranTick{1, 3, 2, 3, 0},  // continues as before
-		ranTick{1, 4, 3, 9, 0},  // 5 beyond the extrapolation of the last two
-		ranTick{3, 9, 4, 10, 2}) // after a pause: 1 and 2 from the standstill
+		ranTick{1, 3, 2, 3, 0},  // continues in a straight line
+		ranTick{1, 4, 3, 9, 0},  // 5 beyond the straight line through the last two goals
+		ranTick{3, 9, 4, 10, 2}) // after a pause: distances 1 and 2 from the standstill
 	if err := readRecord(dir, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 ||
 		o.Age(1) != 9 {
 		t.Errorf("seams %v, ages %d and %d, %v, want 0, 5 and 2, 4 and 9", o.Seams, o.Age(0.5), o.Age(1), err)
 	}
-	// the record is still there
+	// The record must have been deleted.
 	rttest.FailsAs(t, rttest.Err(os.Stat(dir)), os.ErrNotExist)
-	rttest.Fails(t, readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o), "step 7 has 2 joints") // of another arm
+	// a record of another arm
+	rttest.Fails(t, readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o), "step 7 has 2 joints")
 	torn := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0})
 	files, err := filepath.Glob(filepath.Join(torn, "*.mcap"))
 	if err != nil || len(files) != 1 {

@@ -34,7 +34,7 @@ the contender with the highest mean; an interval that includes 0 means no proven
 // cellPage is one scenario's part of the page.
 type cellPage struct {
 	Name, Title string
-	Overview    []string // per contender
+	Overview    []string // one for each contender
 	Bars        []template.HTML
 	Table       report.Table
 	Figures     []template.HTML
@@ -49,7 +49,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		p := cellPage{Name: cell.Faults, Title: cell.Title, Table: cell.table()}
 		for _, m := range metrics {
 			if svg := drawBars(m, cell.Rows); svg != "" {
-				p.Bars = append(p.Bars, template.HTML(svg)) // consists of numbers and escaped names only
+				p.Bars = append(p.Bars, template.HTML(svg)) // the SVG consists of numbers and escaped names only
 			}
 		}
 		for i := range cell.Rows {
@@ -103,7 +103,7 @@ func (r *Report) WriteQueues(w io.Writer) error {
 	return err
 }
 
-// short formats a number with three digits, and one of 100 or more as a whole number.
+// short formats a number with three digits, or as a whole number from 100 on.
 func short(v float64) string {
 	if math.Abs(v) >= 100 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -117,7 +117,7 @@ func (e *Entry) short() string {
 
 const barHeight, barsLeft, barsRight = 18, 130, 420
 
-// drawBars draws one metric of all contenders; "" when no contender has it.
+// drawBars draws one metric of all contenders. It returns "" when no contender has the metric.
 func drawBars(m metric, rows []Entry) string {
 	high := math.Inf(-1)
 	for i := range rows {
@@ -128,7 +128,7 @@ func drawBars(m metric, rows []Entry) string {
 	if math.IsInf(high, -1) {
 		return ""
 	}
-	if m.Unit == "%" { // the interval of few episodes may go beyond the possible values
+	if m.Unit == "%" { // with few episodes the interval may extend beyond the possible values
 		high = 100
 	}
 	high = max(high, 1e-9)

@@ -59,12 +59,12 @@ type comparison struct {
 	began   time.Time
 	player  func(worker int) (player, error)
 	results [][]fleet.Outcome // [cell][episode]
-	traces  [][]fleet.Tick    // [cell], of the first episode
+	traces  [][]fleet.Tick    // [cell]: the ticks of the first episode
 
 	mu     sync.Mutex
 	next   int   // guarded by mu: the next job
-	done   int   // guarded by mu
-	rounds []int // guarded by mu: number of cells that have played the episode
+	done   int   // guarded by mu: number of episodes played
+	rounds []int // guarded by mu, [episode]: number of cells that have played the episode
 	logged time.Time
 	err    error
 }
@@ -78,8 +78,9 @@ func newComparison(cfg *Config) *comparison {
 	return c
 }
 
-// run starts the workers and waits for them. Afterwards the number of episodes is the one that every cell has
-// played, also after an interrupt. An interrupt before the second of them is an error.
+// run starts the workers and waits for them. Then the number of episodes is the number that every
+// cell has played, also after an interrupt. An interrupt before every cell has played two episodes
+// is an error.
 func (c *comparison) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for worker := range c.cfg.Workers {
@@ -107,8 +108,8 @@ func (c *comparison) run(ctx context.Context) error {
 
 func (c *comparison) cells() int { return len(c.cfg.Scenarios) * len(c.cfg.Contenders) }
 
-// nextJob returns the next job: all contenders play an episode before the next begins, so that an
-// interrupt leaves pairs.
+// nextJob returns the next job. All contenders play an episode before the next episode begins, so
+// that after an interrupt the episodes are still paired.
 func (c *comparison) nextJob() (j job, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +166,7 @@ func (c *comparison) work(ctx context.Context, worker int) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			return nil // the interrupt may have cut it off
+			return nil // the interrupt may have ended the episode early
 		}
 		cell := c.cfg.cell(j.scenario, j.contender)
 		c.results[cell][j.episode] = outcome
@@ -209,7 +210,7 @@ func (p *virtualPlayer) policy(plain bool) (*fleet.Exported, error) {
 	return p.open[plain], nil
 }
 
-// play runs one episode; the ticks of the first of each cell are kept.
+// play runs one episode. It returns the ticks only for the first episode of each cell.
 func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	contender, cfg := p.cfg.Contenders[j.contender], p.cfg
 	exported, err := p.policy(contender.Plain)
@@ -238,7 +239,7 @@ func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 		run.Trace = func(t *fleet.Tick) { trace = append(trace, *t) }
 	}
 	robot, err := fleet.Open(run)
-	if errors.Is(err, fleet.ErrConfig) { // such as an s_min beyond the policy's horizon
+	if errors.Is(err, fleet.ErrConfig) { // for example an s_min beyond the policy's horizon
 		return fleet.Outcome{}, nil, exit.Errorf(exit.Usage, "--schedule %s: %w", contender.Name, err)
 	} else if err != nil {
 		return fleet.Outcome{}, nil, fmt.Errorf("%s: %w", contender.Name, err)

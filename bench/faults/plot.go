@@ -27,7 +27,7 @@ type figure struct {
 	b       strings.Builder
 	ticks   []fleet.Tick
 	seconds float64
-	kinds   []netfault.Kind // kinds that act, each a lane of the faults' panel
+	kinds   []netfault.Kind // kinds of the script's faults, each with a lane in the faults' panel
 	y       float64         // top of the next panel
 }
 
@@ -108,8 +108,8 @@ func (f *figure) svg(title string) string {
 		figureWidth, f.y+30, title, svgStyle, plotLeft, title, f.b.String())
 }
 
-// svgStyle makes a figure readable alone, outside the page. Inside the page its names must match
-// nothing else, since all figures of a page share them.
+// svgStyle makes a figure readable outside the page, too. All figures of a page share its class
+// names, which must match nothing else in the page.
 const svgStyle = `<style>.episode{background:#fff}.episode text{font:11px system-ui,sans-serif;fill:#333}.episode .t{font-size:14px;font-weight:600}.g{stroke:#ccc;stroke-width:.7;fill:none}` +
 	`.a{stroke:#0b6bcb;stroke-width:1.2;fill:none}.b{stroke:#c4511a;stroke-width:1.2;fill:none}.q{stroke:#999;stroke-width:.8;fill:none}.d{fill:#c4511a}.o{fill:#0b6bcb}` +
 	`.w{fill:#c4511a;fill-opacity:.10}.f{fill:#c4511a;fill-opacity:.75}.s{fill:#b00020;fill-opacity:.35}</style>`
@@ -126,8 +126,8 @@ type window struct {
 	from, to float64 // seconds
 }
 
-// stretches returns the runs of ticks, from 0 to n-1, for which so is true: the first tick of each
-// run, and the tick after its last.
+// stretches returns the runs of ticks from 0 to n-1 for which so returns true. Each run is given by
+// its first tick and the tick after its last.
 func stretches(n int, so func(tick int) bool) (all [][2]int) {
 	begun := -1
 	for tick := range n + 1 {
@@ -158,7 +158,8 @@ func windowsOf(script *netfault.Script, ticks int) (out []window) {
 	return out
 }
 
-// shade marks the windows in the background of every panel, without those that last the whole episode.
+// shade marks the windows in the background of every panel. It leaves out windows that last the
+// whole episode.
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
 		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {

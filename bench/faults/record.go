@@ -16,11 +16,12 @@ import (
 	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
-// exchange is an observation of a record that left the robot, with the fate of its answer.
+// exchange is an observation of a record that left the robot, and the fate of its answer.
 type exchange struct {
-	sent    rt.Instant
-	network time.Duration // both ways; if the answer has no times, as in the exchange before it
-	busy    time.Duration // waiting and inference
+	sent rt.Instant
+	// time on the network, both ways; if the answer has no times, that of the exchange before it
+	network time.Duration
+	busy    time.Duration // time in the server: waiting and inference
 	lost    bool          // no answer came, and no newer observation had replaced it
 }
 
@@ -28,16 +29,17 @@ type exchange struct {
 type exchanges struct {
 	all     []exchange
 	index   map[[2]uint64]int // index in all, by the epoch and the number of a request
-	chunks  []record.Chunk    // a chunk may be on record before its observation
-	away    []rt.Instant      // begins of times without a session
-	last    rt.Instant        // tick
+	chunks  []record.Chunk    // a record may have a chunk before its observation
+	away    []rt.Instant      // beginnings of the times without a session
+	last    rt.Instant        // instant of the last tick
 	wasAway bool
 }
 
 const (
 	// exchangesMax is the largest number of observations that LoadRecord reads of a record; a day has fewer.
 	exchangesMax = 1 << 20
-	// timesMax is the longest time of the network or the server that counts; a longer one must be wrong.
+	// timesMax is the longest accepted time of the network or the server. A longer time must be
+	// wrong.
 	timesMax = time.Minute
 )
 
@@ -67,7 +69,7 @@ func (e *exchanges) visitor() record.Visitor {
 	}
 }
 
-// answer notes the answer to an observation.
+// answer records the answer to an observation.
 func (e *exchanges) answer(m *record.Chunk) {
 	i, known := e.index[[2]uint64{uint64(m.Epoch), m.Seq}]
 	if !known || !e.all[i].lost {
@@ -75,17 +77,17 @@ func (e *exchanges) answer(m *record.Chunk) {
 	}
 	x := &e.all[i]
 	x.lost = false
-	for left := m.Superseded; left > 0 && i > 0; i-- { // the server had a newer observation instead
+	for left := m.Superseded; left > 0 && i > 0; i-- { // the server took a newer observation in place of these
 		if e.all[i-1].lost {
 			e.all[i-1].lost = false
 			left--
 		}
 	}
 	if m.Inference == 0 {
-		return // such as an answer that a newer one overtook
+		return // for example an answer that a newer one overtook
 	}
 	came := m.Arrived
-	if came == 0 { // an older record: the tick that merged it
+	if came == 0 { // an older record has only the tick that merged it
 		came = m.At
 	}
 	busy := time.Duration(m.QueueWait + m.Inference)
@@ -96,10 +98,10 @@ func (e *exchanges) answer(m *record.Chunk) {
 	x.network, x.busy = network, busy
 }
 
-// LoadRecord takes the network and the server's times from a record of edge-rt: from the first
-// observation on, the network and the server keep each observation's times until the next
-// observation. The world has 60 actions a second. The times of a record with another rate are
-// scaled, so that they last as many actions as in the record.
+// LoadRecord takes the times of network and server from a record of edge-rt. From the first
+// observation on, each observation's times hold until the next observation. The world has 60
+// actions a second. If the record has another rate, its times are scaled, so that they last as many
+// actions as in the record.
 func (c *Config) LoadRecord(name string) error {
 	if c.Network != nil || c.Compute != nil {
 		return exit.Errorf(exit.Usage, "--record has the times of the network and the policy: leave out --network and "+
@@ -193,7 +195,7 @@ func (e *exchanges) settle() bool {
 		}
 		x.network, x.busy = times.network, times.busy
 	}
-	// The record may end before an answer came.
+	// An answer may have come after the end of the record.
 	for i := len(e.all) - 1; i >= 0 && e.all[i].lost && e.last.Sub(e.all[i].sent) < time.Second; i-- {
 		e.all[i].lost = false
 	}

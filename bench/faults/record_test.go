@@ -17,9 +17,9 @@ import (
 
 const ms = time.Millisecond
 
-// recordRun writes the record of a run of 4 s at a rate: an observation each 200 ms is answered 50 ms
-// later, after 20 ms on the server. The observations from 1 s to 2 s get no answer; change may change
-// the answers to all others.
+// recordRun writes the record of a run of 4 s at a rate. An observation is sent every 200 ms and
+// answered 50 ms later, after 20 ms in the server. The observations from 1 s to 2 s get no answer.
+// change may change all other answers.
 func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,16 +73,17 @@ func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name strin
 func TestLoadRecord(t *testing.T) {
 	slow := func(m *record.Chunk) {
 		switch m.Seq {
-		case 12: // 2.2 s
+		case 12: // at 2.2 s
 			m.Arrived = m.Arrived.Add(100 * ms)
 		case 13:
 			m.Inference += int64(40 * ms)
 			m.Arrived = m.Arrived.Add(40 * ms)
-		case 20: // its answer may come after the record's end
+		case 20: // this answer may come after the record's end
 			m.Epoch = 9
 		}
 	}
-	for fps, scale := range map[string]time.Duration{"60": 2, "30": 1} { // in halves
+	// twice the factor by which times are scaled
+	for fps, scale := range map[string]time.Duration{"60": 2, "30": 1} {
 		cfg := Config{Duration: time.Minute}
 		rttest.Do(t, cfg.LoadRecord(recordRun(t, fps, slow)))
 		if *cfg.Network != 15*ms*scale/2 || *cfg.Compute != 20*ms*scale/2 || cfg.Duration != 4*time.Second*scale/2 {

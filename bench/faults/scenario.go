@@ -35,7 +35,7 @@ var Comparison = []string{
 // scenarioNames lists all built-in scenarios: those of the comparison first.
 func scenarioNames() []string {
 	names := slices.Clone(Comparison)
-	entries, _ := scripts.ReadDir("scripts") // embedded, cannot fail
+	entries, _ := scripts.ReadDir("scripts") // the folder is embedded, so this cannot fail
 	for _, e := range entries {
 		if name := strings.TrimSuffix(e.Name(), ".yaml"); !slices.Contains(names, name) {
 			names = append(names, name)

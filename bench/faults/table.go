@@ -19,7 +19,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// how returns in words whether the episodes were played in virtual or in real time.
+// how states whether the episodes were played in virtual or in real time.
 func (r *Report) how() string {
 	if r.Virtual {
 		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs,

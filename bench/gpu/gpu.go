@@ -112,7 +112,7 @@ type subject struct {
 
 // timing holds the times of one batch size.
 type timing struct {
-	alone, overlapped *rt.Hist // time of a run: alone; while a thread fills the next batch's rows
+	alone, overlapped *rt.Hist // time of a run: alone, and while a thread fills the next batch's rows
 }
 
 // measure measures one bundle on one device. An absent device is not an error: the report names it.

@@ -15,7 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// otherTimeout is how much longer than the measurement another program may take, most of it to load.
+// otherTimeout is how much longer than the measurement another program may take. Most of this time
+// is for loading.
 const otherTimeout = 15 * time.Minute
 
 // measureOther runs a program beside ours to its end and reads its figures.

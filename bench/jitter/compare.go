@@ -13,8 +13,8 @@ import (
 const (
 	maxReport = 256 << 20 // bytes; a day at 60 Hz has 100 MB
 
-	// compared is the confidence of a whole comparison: in this share of the comparisons of equal
-	// programs no quantile is found to differ.
+	// compared is the confidence of a whole comparison. When two programs are equal, this share of
+	// their comparisons finds no quantile that differs.
 	compared = 0.95
 )
 
@@ -110,8 +110,8 @@ func parseReport(text []byte) (*Report, error) {
 	return r, nil
 }
 
-// judge compares every quantile that both reports show. The more quantiles there are, the wider is
-// the interval of each, so that compared holds for all of them together.
+// judge compares every quantile that both reports show. With more quantiles the interval of each is
+// wider, so that the confidence compared holds for all of them together.
 func (c *Comparison) judge(older, newer *Report) {
 	count := 0
 	var judges []func(share float64) []Change
@@ -202,7 +202,7 @@ func (b *blocks) all() (q quantiles, ticks uint64) {
 type pair struct {
 	kind     kind
 	old, new *side
-	levels   int // that the ticks of both show
+	levels   int // number of levels that the ticks of both reports show
 }
 
 const quantityLateness = "lateness"
@@ -210,9 +210,9 @@ const quantityLateness = "lateness"
 // quantity is a compared quantity, such as the lateness, with its quantiles in the old and the new report.
 type quantity struct {
 	name     string
-	least    float64 // divisor
+	least    float64 // smallest divisor
 	old, new quantiles
-	draws    []quantiles // of the factors, newer over older
+	draws    []quantiles // draws of the factors, newer over older
 }
 
 // quantities returns the lateness and, if both reports have a cyclictest, the ratio to its lateness. If both
@@ -241,8 +241,8 @@ func (p *pair) quantities() []quantity {
 	return all
 }
 
-// changes judges each quantile: it changed if 1 lies outside the range that contains the middle share
-// of the drawn factors.
+// changes judges each quantile. A quantile has changed if the middle share of its drawn factors, as
+// a range, does not contain 1.
 func (p *pair) changes(q *quantity, share float64) (all []Change) {
 	factors := q.new.over(q.old, q.least)
 	for i := range p.levels {

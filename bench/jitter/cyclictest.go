@@ -21,11 +21,11 @@ import (
 
 // Settings of cyclictest.
 const (
-	subjectPriority = 80      // SCHED_FIFO; rt.Loop's
-	histogramUS     = 100_000 // cyclictest only counts longer latenesses; they are taken for the longest
+	subjectPriority = 80      // SCHED_FIFO priority, that of rt.Loop
+	histogramUS     = 100_000 // us; cyclictest only counts longer latenesses, which are taken for the longest one
 )
 
-// notInstalled is why a machine without cyclictest has no reference.
+// notInstalled is the reason why a machine without cyclictest has no reference.
 const notInstalled = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` " +
 	"(Debian, Ubuntu, Raspberry Pi OS)"
 
@@ -35,7 +35,7 @@ type Reference struct {
 	Version string `json:"version,omitempty"` // its version
 	Missing string `json:"missing,omitempty"` // why cyclictest cannot be used, and the remedy
 
-	writesJSON bool // since 2.1
+	writesJSON bool // cyclictest can do so since 2.1
 }
 
 // FindCyclictest searches for cyclictest and tries whether the kernel lets it run. If not,
@@ -45,7 +45,7 @@ func FindCyclictest(ctx context.Context) Reference {
 	if err != nil {
 		return Reference{Missing: notInstalled}
 	}
-	// the exit code, 0 or 1, depends on the version
+	// The exit code is 0 or 1, depending on the version.
 	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput()
 	r := Reference{Path: path, Version: versionIn(string(help)), writesJSON: strings.Contains(string(help), "--json")}
 	var said strings.Builder
@@ -69,12 +69,13 @@ func versionIn(help string) string {
 // cyclictestRun is one run under way.
 type cyclictestRun struct {
 	child  *process
-	json   string // the file that it writes, "" if it prints text
+	json   string // the file that it writes; "" if it prints text
 	before time.Time
 }
 
-// start starts cyclictest with the subject's period, on cpu unless that is negative. offset is the phase as
-// in --secaligned; negative means no phase. Only with tuned may cyclictest keep the CPUs awake.
+// start starts cyclictest with the subject's period, on cpu unless that is negative. offset is the
+// phase as in --secaligned; a negative offset means no phase. cyclictest may keep the CPUs awake
+// only if tuned is set.
 func (r Reference) start(dir string, period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
 	args := []string{"-q", "-m", "-t", "1", "-p", strconv.Itoa(subjectPriority),
 		"-i", strconv.FormatInt(intervalOf(period).Microseconds(), 10), "-h", strconv.Itoa(histogramUS)}
@@ -144,7 +145,7 @@ func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	for _, thread := range file.Threads {
 		t.Merge(&thread.Histogram)
 		if n := thread.Histogram.Count(); thread.Cycles > n {
-			t.AddUS(float64(thread.Max), thread.Cycles-n) // beyond the histogram
+			t.AddUS(float64(thread.Max), thread.Cycles-n) // these cycles are beyond the histogram
 		}
 	}
 	if t.Count() == 0 {

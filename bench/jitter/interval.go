@@ -13,8 +13,8 @@ import (
 const (
 	resamples  = 2000
 	confidence = 0.95
-	minSlices  = 5  // with fewer slices of a subject its spread is not estimated
-	fewBeyond  = 10 // with fewer ticks beyond a quantile its interval is too narrow
+	minSlices  = 5  // with fewer slices of a subject, its spread is not estimated
+	fewBeyond  = 10 // with fewer ticks beyond a quantile, its interval would be too narrow
 )
 
 // levels are the quantiles of a ratio.
@@ -27,7 +27,7 @@ var (
 // quantiles holds the quantile at each level: of latenesses in microseconds, or of ratios.
 type quantiles [len(levels)]float64
 
-// The least divisors of over: for latenesses in microseconds, and for ratios.
+// The smallest divisors of over: for latenesses in microseconds, and for ratios.
 const (
 	leastUS    = 1
 	leastRatio = 1e-3
@@ -48,7 +48,7 @@ type Interval [2]float64
 // ticks of a few seconds share their disturbances: drawn one by one they would seem independent, and
 // the intervals of the tail would be too narrow.
 type blocks struct {
-	ticks []uint64 // [slice]
+	ticks []uint64 // [slice] number of ticks
 	bins  []bin
 }
 
@@ -91,12 +91,12 @@ func (b *blocks) quantiles(drawn []uint64) (q quantiles) {
 // seconds are drawn together; slices that ran apart are drawn independently.
 type spread struct {
 	random   *rand.Rand
-	mine, of *blocks // of is nil without cyclictest
+	mine, of *blocks // of: cyclictest's runs; nil without cyclictest
 	together bool
 }
 
-// newSpread prepares draws of a subject's runs, mine, and of its cyclictest's, of. together means
-// that the two ran in the same seconds; equal seeds give equal draws.
+// newSpread prepares draws of a subject's runs, mine, and of cyclictest's runs, of. together means
+// that the two ran in the same seconds. Equal seeds give equal draws.
 func newSpread(mine, of []*Run, together bool, seed uint64) *spread {
 	s := &spread{random: rand.New(rand.NewPCG(seed, 0)), mine: blocksOf(mine), together: together}
 	if len(of) > 0 {

@@ -172,7 +172,7 @@ func TestCompareRefuses(t *testing.T) {
 
 func FuzzParseReport(f *testing.F) {
 	f.Add([]byte(`{"bench":"jitter","slices":[{"subject":"edge","form":"apart","run":{"histogram_us":{"5":9}}}]}`))
-	f.Fuzz(func(t *testing.T, b []byte) { // no panic, and no report differs from itself
+	f.Fuzz(func(t *testing.T, b []byte) { // Property: no panic, and no accepted report differs from itself.
 		r, err := parseReport(b)
 		if err != nil {
 			return

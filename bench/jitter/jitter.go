@@ -114,7 +114,7 @@ type jitter struct {
 	began     time.Time
 	slices    []Slice
 	retried   []string // why subjects did not start and were started again
-	failed    []string // slices that broke off, and why
+	failed    []string // slices that failed, with the reason
 }
 
 // Measure runs the measurement. When ctx ends early the report covers the complete slices. On

@@ -24,8 +24,8 @@ const (
 )
 
 const (
-	lerobotLimit  = 30 * time.Second // for Python to begin, on a busy machine
-	maxShebang    = 4 << 10          // bytes
+	lerobotLimit  = 30 * time.Second // time for Python to begin, on a busy machine
+	maxShebang    = 4 << 10          // bytes of a script's first line
 	lerobotAbsent = "no LeRobot on PATH: --lerobot PYTHON, of an environment that has it, runs its loop in turn with " +
 		"ours"
 )
@@ -62,7 +62,8 @@ func findLeRobot(wish string) (LeRobot, error) {
 	return l, nil
 }
 
-// interpreterOf returns the first word of a script's first line, "" if there is none.
+// interpreterOf returns the first word of a script's first line; "" if the line names no
+// interpreter.
 func interpreterOf(command string) string {
 	path, err := exec.LookPath(command)
 	if err != nil {

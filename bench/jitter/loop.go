@@ -19,7 +19,7 @@ type LoopPart struct {
 	FPS      float64       `name:"fps" required:""`
 	Duration time.Duration `required:""`
 	CPU      int           `name:"cpu" required:""`
-	Require  bool          // real time, or fail
+	Require  bool          // true: fail when real time is refused
 }
 
 // loopResult is the measurement of a LoopPart.
@@ -37,7 +37,7 @@ type loopResult struct {
 	Involuntary  int64           `json:"involuntary_switches"` // in the tick's thread, after the first tick
 }
 
-// niceOthers is edge-rt's nice value for all threads but the tick's.
+// niceOthers is edge-rt's nice value for all threads except the tick's.
 const niceOthers = -10
 
 // Run sets up the process like edge-rt, runs the loop on the kernel's clock and writes a loopResult
@@ -96,13 +96,13 @@ func (p LoopPart) Run(w io.Writer) error {
 // does not grow with the number of ticks.
 type loopCounts struct {
 	period         time.Duration
-	deadline, woke rt.Instant // of the last tick
+	deadline, woke rt.Instant // instants of the last tick
 	late, jitter   microseconds
 }
 
 func newLoopCounts(period time.Duration) *loopCounts {
 	c := &loopCounts{period: period}
-	clear(c.late.bins[:]) // the tick finds its pages in memory
+	clear(c.late.bins[:]) // so that the tick finds these pages in memory
 	clear(c.jitter.bins[:])
 	return c
 }

@@ -69,8 +69,8 @@ func modulo(d, period time.Duration) time.Duration {
 }
 
 // latestStart is the latest time within a second at which cyclictest may be started, so that it
-// begins at the next second. Even if it begins a second later, its phase is right with a whole
-// number of ticks per second.
+// begins at the next second. If it begins one second later, its phase is still right when there is
+// a whole number of ticks per second.
 const latestStart = 700 * time.Millisecond
 
 // nextSecond waits until cyclictest may be started, and returns the full second at which cyclictest begins.

@@ -13,7 +13,8 @@ import (
 
 const ms = time.Millisecond
 
-// rhythm returns the counter of sleeps of a thread that goes to sleep after each tick, at the times naps.
+// rhythm returns the counter of sleeps of a thread that ticks once a period. After each tick it
+// goes to sleep at the times naps, counted from the tick.
 func rhythm(clock rt.Clock, first rt.Instant, period time.Duration, naps ...time.Duration) func() (uint64, error) {
 	return func() (uint64, error) {
 		var n uint64
@@ -31,7 +32,7 @@ func TestIdleInstant(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		naps []time.Duration
-		want time.Duration // after a tick
+		want time.Duration // time after a tick
 	}{
 		{"the bare loop: wakes 4 ms before the tick and at it", []time.Duration{12 * ms, 0}, 6 * ms},
 		{"the edge: waits for the bus, too", []time.Duration{12 * ms, 100 * time.Microsecond, 1300 * time.Microsecond},
@@ -42,7 +43,7 @@ func TestIdleInstant(t *testing.T) {
 			clock := rttest.NewClock(12345678)
 			first := clock.Now().Add(3 * ms)
 			got := rttest.Must(idleInstant(clock, period, rhythm(clock, first, period, tt.naps...)))(t)
-			// The fake thread wakes in no time, so its sleep appears as long as the period.
+			// The fake thread runs for no time, so its sleep appears to last the whole period.
 			const look = period / watchesInPeriod
 			if off := modulo(got.Sub(first)-tt.want+period/2, period) - period/2; off < -look || off > look {
 				t.Errorf("quiet %v after a tick, want %v", modulo(got.Sub(first), period), tt.want)
@@ -56,7 +57,7 @@ func TestIdleInstantOfAnAlwaysBusyThread(t *testing.T) {
 	_, err := idleInstant(clock, 16*ms, rhythm(clock, 0, 4*ms, 0))
 	rttest.FailsAs(t, err, errNoPhase)
 	gone := errors.New("no such process")
-	// idleInstant of a thread that is gone
+	// idleInstant for a thread that has ended
 	rttest.FailsAs(t, rttest.Err(idleInstant(clock, 16*ms, func() (uint64, error) { return 0, gone })), gone)
 }
 
@@ -71,7 +72,7 @@ func TestTypicalIgnoresOutliers(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		in   []rt.Instant
-		want time.Duration // modulo the period
+		want time.Duration // the instant modulo the period
 	}{
 		{"one", at(3 * ms), 3 * ms},
 		{"a disturbed one in the middle", at(3*ms, 17*ms, 23*ms, 33*ms), 3 * ms},
@@ -85,7 +86,7 @@ func TestTypicalIgnoresOutliers(t *testing.T) {
 }
 
 func TestAlignment(t *testing.T) {
-	const period, interval = 16 * ms, 19 * ms // different from each other, so that the effect of each shows
+	const period, interval = 16 * ms, 19 * ms // different, so that the effect of each is visible
 	second := rt.Instant(0).Add(2 * time.Second)
 	for _, quiet := range []time.Duration{0, 5 * ms, 1999 * ms, 2003 * ms} {
 		offset := alignment(rt.Instant(0).Add(quiet), second, period, interval)
@@ -100,7 +101,7 @@ func TestNextSecond(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		now       time.Duration
-		want, and time.Duration // the second, and the time at which nextSecond returns it
+		want, and time.Duration // want: the second; and: the time at which nextSecond returns it
 	}{
 		{"early in a second", 5100 * ms, 6 * time.Second, 5100 * ms},
 		{"at the last moment", 5700 * ms, 6 * time.Second, 5700 * ms},
@@ -131,7 +132,7 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 		t.Cleanup(func() { c.child.Stop() })
 		tid := rttest.Must(c.child.waitTick(ctx, tickLimit))(t)
 		if offset >= 0 {
-			sleep(ctx, 1100*ms) // it begins at the next second
+			sleep(ctx, 1100*ms) // cyclictest begins at the next second
 		}
 		at := rttest.Must(idleInstant(clock, period, func() (uint64, error) {
 			return bench.SleepsOf(c.child.PID(), tid)

@@ -13,7 +13,7 @@ const (
 	Loop       = "loop"
 	Edge       = "edge"
 
-	leRobotLoop = "lerobot" // LeRobot's loop, if it is installed; no value of --subject
+	leRobotLoop = "lerobot" // LeRobot's loop, if it is installed; --subject cannot name it
 )
 
 // The forms of a slice: a subject apart from cyclictest, or with cyclictest beside it in the same
@@ -29,8 +29,9 @@ const minSlice = 500 * time.Millisecond
 // kind is the subject of a slice.
 type kind struct{ subject, form string }
 
-// allKinds is every kind, in the order of the report. LeRobot's loop has no form beside: its period is
-// longer than ours by its own lateness, so it keeps no phase to cyclictest.
+// allKinds lists every kind, in the order of the report. LeRobot's loop never runs beside
+// cyclictest: its period is longer than ours by its own lateness, so the two would not keep their
+// phase.
 var allKinds = []kind{
 	{Cyclictest, apart}, {Loop, apart}, {Edge, apart}, {leRobotLoop, apart}, {Loop, Beside}, {Edge, Beside},
 }

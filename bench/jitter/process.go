@@ -13,7 +13,7 @@ import (
 // process is a measured program, or the reference program beside it.
 type process struct {
 	*stage.Child
-	threads string // its scheduling classes during the measurement, in the form of bench.ClassesOf
+	threads string // scheduling classes of its threads during the measurement, in the form of bench.ClassesOf
 }
 
 func start(cmd *exec.Cmd) (*process, error) {
@@ -21,10 +21,9 @@ func start(cmd *exec.Cmd) (*process, error) {
 	return &process{Child: c}, err
 }
 
-const tickLimit = 15 * time.Second // for its tick thread to appear
+const tickLimit = 15 * time.Second // time within which its tick thread must appear
 
-// minCPUsToPin is rt's rule: the subjects pin their tick to the last CPU where
-// there are at least this many.
+// minCPUsToPin is the number of CPUs from which on rt pins a tick to the last CPU.
 const minCPUsToPin = 4
 
 func pinnedBy(wish, cpus int) int {
@@ -35,7 +34,7 @@ func pinnedBy(wish, cpus int) int {
 }
 
 // waitTick waits up to limit until the process's tick thread is real-time and returns its id. It
-// notes the scheduling classes of all threads of the process.
+// records the scheduling classes of all threads of the process.
 func (c *process) waitTick(ctx context.Context, limit time.Duration) (tid int, err error) {
 	found := false
 	stage.Until(limit, func() bool {

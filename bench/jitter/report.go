@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// disturbedShare is the share of the CPUs' time. If the host took more, a slice describes the
-	// host rather than the subject.
+	// disturbedShare is a share of the CPUs' time. When the host took more than this, a slice
+	// describes the host rather than the subject.
 	disturbedShare = 0.02
 
-	farLate = time.Millisecond // the lateness that counts as far too late
-	perMany = 10_000           // number of ticks to which counts of far too late ticks refer
+	farLate = time.Millisecond // lateness from which on a tick counts as far too late
+	perMany = 10_000           // number of ticks for which the counts of far too late ticks are given
 )
 
 // Report is the result of Measure; its JSON has the table's content and the slices that it is
@@ -163,8 +163,8 @@ func newResult(k kind, mine, alone []Slice) Result {
 	return r
 }
 
-// compare divides the lateness in mine by cyclictest's: by that of the same seconds, or for a
-// subject apart by that of alone.
+// compare divides the lateness in mine by cyclictest's lateness in the same seconds. For a subject
+// apart from cyclictest, it divides by that in alone.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	of := referencesOf(k, mine, alone)
 	if len(of) == 0 {
@@ -202,7 +202,7 @@ func referencesOf(k kind, mine, alone []Slice) (of []*Run) {
 	return of
 }
 
-// ratioOf returns nil where the reference is too small to divide by.
+// ratioOf returns nil when the reference is too small to divide by.
 func ratioOf(subject, reference bench.Quantiles) *Ratio {
 	if reference.P50 < 1 || reference.P99 < 1 {
 		return nil
@@ -215,7 +215,7 @@ func ratioOf(subject, reference bench.Quantiles) *Ratio {
 	}
 }
 
-// quantiles returns the ratio at each level, 0 where it is absent.
+// quantiles returns the ratio at each level; 0 where it is missing.
 func (r *Ratio) quantiles() quantiles { return quantiles{r.P50, r.P99, r.P999, r.P9999} }
 
 func runs(of []Slice) (all []*Run) {

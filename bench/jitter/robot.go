@@ -77,7 +77,7 @@ type edgeSummary struct {
 // Phases holds the lengths of a tick's parts by their names, and the length of the whole tick as "tick".
 type Phases map[string]bench.Spread
 
-// phasesOf returns the medians of all slices' quantiles, and the longest of all.
+// phasesOf returns, for each phase, the medians of all slices' quantiles and the longest of all.
 func phasesOf(runs []*Run) Phases {
 	p50 := map[string][]float64{}
 	p99 := map[string][]float64{}

@@ -46,7 +46,7 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 	}
 	tid, err := c.child.waitTick(ctx, tickLimit)
 	if err == nil && j.pinned() < 0 {
-		err = shareCPUs(os.Getpid(), tid) // cyclictest pins itself, the subjects do not
+		err = shareCPUs(os.Getpid(), tid) // cyclictest pins itself; the subjects do not
 	}
 	if err == nil {
 		sleep(ctx, length)
@@ -83,9 +83,9 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	limit := tickLimit
 	switch {
 	case k.subject == leRobotLoop:
-		limit = 0 // it has no real-time thread, and measures from its start
+		limit = 0 // it has no real-time thread, and measures from its start on
 	case j.reference.Missing != "":
-		limit = min(limit, length) // the kernel may refuse, and the load waits
+		limit = min(limit, length) // the kernel may refuse real time, and the load waits meanwhile
 	}
 	tid, tickErr := c.waitTick(ctx, limit)
 	switch {
@@ -93,7 +93,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 		err = tickErr
 	case k.form == Beside:
 		reference, err = j.beside(ctx, c, tid, length)
-	default: // a subject apart is measured even if it is not real-time
+	default: // a subject apart from cyclictest is measured even if it is not real-time
 		j.load.Resume()
 		c.waitExit(ctx, length/2)
 		if classes := bench.ClassesOf(bench.ThreadsOf(c.PID())); classes != "" {
@@ -106,7 +106,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if waitErr := c.Wait(length + stage.ServerLimit); waitErr != nil && tickErr != nil {
 		return nil, nil, notStarted{waitErr}
 	} else if waitErr != nil {
-		return nil, nil, waitErr // the reason for a failure of cyclictest beside it, too
+		return nil, nil, waitErr // this is also the reason when cyclictest beside it failed
 	}
 	if err == nil {
 		run, err = program.result(c)
@@ -137,5 +137,5 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 	return run, errors.Join(err, finishErr)
 }
 
-// pinned returns the CPU to which the subjects pin themselves, -1 without pinning.
+// pinned returns the CPU to which the subjects pin themselves; -1: they do not.
 func (j *jitter) pinned() int { return pinnedBy(j.cfg.CPU, runtime.NumCPU()) }

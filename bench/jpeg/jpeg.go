@@ -33,7 +33,7 @@ type Config struct {
 	bench.Env
 }
 
-// Size is a picture's, in pixels.
+// Size is the size of a picture, in pixels.
 type Size struct{ W, H int }
 
 // UnmarshalText reads 640x480.
@@ -64,14 +64,14 @@ type subject struct {
 	name string
 	reference
 	run   func() error
-	pixiv func() error // the same through go-libjpeg; nil: not measured
+	pixiv func() error // the same operation with go-libjpeg; nil: not measured
 }
 
 // inputs are the pictures and buffers of the subjects.
 type inputs struct{ rgb, yuyv, j422, j420 []byte }
 
 // reference selects tjbench's figure for the same work: RGB or planar YUV, the chroma, compressing
-// or decompressing. Without a chroma there is no figure.
+// or decompressing. Without a chroma tjbench has no figure.
 type reference struct {
 	chroma string
 	yuv    bool
@@ -145,7 +145,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 // measure calls run for the length of a turn, and returns the milliseconds and the allocated objects of one call.
 func measure(run func() error) (ms, allocs float64, err error) {
 	var before, after runtime.MemStats
-	if err := run(); err != nil { // allocates the memory that is kept
+	if err := run(); err != nil { // this call allocates the memory that later calls reuse
 		return 0, 0, err
 	}
 	runtime.ReadMemStats(&before)
@@ -188,7 +188,7 @@ func speedOf(out string, ref reference) (float64, error) {
 		if len(f) < 9 || f[0] != "RGB" {
 			continue
 		}
-		f = f[6:] // comp, ratio, decomp; with -yuv encode, comp, ratio, decomp, decode
+		f = f[6:] // the speeds are comp, ratio, decomp; with -yuv encode, comp, ratio, decomp, decode
 		if ref.yuv {
 			f = f[1:]
 		}
@@ -292,7 +292,7 @@ func planes(pix []byte, w, h, rows int) (luma, cb, cr []byte) {
 		for x := 0; x < w; x += 2 {
 			var mean [3]byte
 			for c := range mean {
-				sum := rows // half of the pixels, to round
+				sum := rows // the sum begins with half of the pixels, so that the division rounds
 				for k := range rows {
 					at := 3*(min(row+k, h-1)*w+x) + c
 					sum += int(pix[at]) + int(pix[at+3])

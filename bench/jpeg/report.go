@@ -54,8 +54,8 @@ func newReport(cfg Config, subjects []subject) *Report {
 	return r
 }
 
-// add adds one turn of package jpeg, ours, and the turn of tjbench before it, theirs, unless that
-// is 0. Times are in milliseconds.
+// add adds one turn of package jpeg, ours, and the preceding turn of tjbench, theirs. theirs is 0
+// without tjbench. Times are in milliseconds.
 func (r *Report) add(name string, ours, theirs, allocs float64) {
 	res := r.result(name)
 	res.ours, res.Allocs = append(res.ours, ours), max(res.Allocs, allocs)
@@ -79,7 +79,8 @@ func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
 		res.MS, res.BestMS = report.Median(res.ours), slices.Min(res.ours)
-		// The runtime itself may allocate a few objects in a turn, which are not the picture's.
+		// In a turn the runtime itself may allocate a few objects, which do not count for a
+		// picture.
 		res.Allocs = float64(int(res.Allocs))
 		if len(res.theirs) > 0 {
 			res.Tjbench = report.Median(res.theirs)

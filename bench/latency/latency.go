@@ -34,7 +34,7 @@ type Config struct {
 
 const (
 	linksMax = 16
-	// grace is how long an edge may still run after its time.
+	// grace is how long an edge may still run after the end of its time.
 	grace = 30 * time.Second
 	// quality is the JPEG quality of the pictures unless the contender sets it.
 	quality = 90

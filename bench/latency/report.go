@@ -49,7 +49,7 @@ var (
 	robots    = []int{1, 10, 100}
 )
 
-// cameras of a robot.
+// number of cameras of a robot
 const cameras = 2
 
 // fleets returns the payloads of fleets of robots, each of which sends this many requests a second.

@@ -31,7 +31,7 @@ const (
 func encode(ctx context.Context) {
 	enc, err := jpeg.NewEncoder(previewQuality, jpeg.ChromaOfPicture)
 	if err != nil {
-		return // a failure here makes the edge itself fail, too
+		return // a failure here makes the edge fail, too
 	}
 	defer enc.Close()
 	picture := make([]byte, previewWidth*previewHeight*3)

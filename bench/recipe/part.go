@@ -38,9 +38,9 @@ type Result struct {
 }
 
 const (
-	tickPriority = 80 // rt.Loop's
+	tickPriority = 80 // priority of rt.Loop
 	otherRR      = 40
-	niceHigh     = -10 // edge-rt's own
+	niceHigh     = -10 // nice value of edge-rt's other threads
 	gcPercent    = 100 // Go's default
 	watchEvery   = 50 * time.Millisecond
 	shareEvery   = 250 * time.Millisecond
@@ -51,7 +51,7 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	if _, err := cellsOf([]string{p.Others}, []string{p.GC}, []string{p.Load}); err != nil {
 		return err
 	}
-	camera, err := capture.Parse("top=sim") // the demo policy needs a camera, also with an arm at a port
+	camera, err := capture.Parse("top=sim") // the demo policy needs a camera, even when the arm is at a port
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (p Part) schedule(threads []bench.Thread, done map[int]bool) (fresh []int) 
 			err = setRoundRobin(t.TID, otherRR)
 		}
 		if err != nil {
-			done[t.TID] = false // the thread may have ended; if not, the report's classes show the failure
+			done[t.TID] = false // the thread may have ended; otherwise the classes in the report show the failure
 		}
 	}
 	return fresh

@@ -1,15 +1,17 @@
-// Package recipe measures how the edge's other threads should be scheduled.
+// Package recipe measures which scheduling class the edge's other threads should have.
 //
 // The tick is SCHED_FIFO 80 in every cell. The cells differ in the class of all other threads of
-// the process (camera, encoder, transport), in whether Go's collector runs, and in the load of the
-// machine: idle, another process, picture encoders on every core of the edge's own process, or
-// garbage made in it. Each cell is the whole edge in a process of its own (part.go), with one real
-// lean-server and a simulated arm in another process, whose threads have precedence over all others
-// because real motors do not share the edge's CPUs. It runs for a few seconds, in rotating order,
-// so that other work of the machine affects all cells.
+// the process (camera, encoder, transport), in whether Go's collector runs, and in the load: none,
+// another process, picture encoders on every core of the edge's own process, or garbage made in
+// that process.
+//
+// Each cell is the whole edge in a separate process (part.go), with one real lean-server. The
+// simulated arm is another process, whose threads have precedence over all others, because real
+// motors do not share the edge's CPUs. A cell runs for a few seconds, and the cells take turns in
+// rotating order, so that other work of the machine affects all of them.
 //
 // The result is in docs/real-time.md: bytes of a tty reach their reader through ordinary kernel
-// workers, so real-time threads beside the tick can starve the very bus that the tick waits for.
+// workers. So real-time threads beside the tick can starve the bus for which the tick waits.
 package recipe
 
 import (
@@ -45,8 +47,8 @@ type Config struct {
 
 const (
 	startTries = 3                // attempts to start a slice
-	endLimit   = 20 * time.Second // for a part to open, and to end
-	armLink    = "arm"            // the arm's port in the temporary folder
+	endLimit   = 20 * time.Second // time for a part to open, and time for it to end
+	armLink    = "arm"            // name of the arm's port in the temporary folder
 )
 
 // classes are the classes of the threads beside the tick.
@@ -55,7 +57,7 @@ var classes = []string{"nice-10", "nice0", "rr40"}
 // collectors are the settings of Go's collector while the arm moves.
 var collectors = []string{"off", "on"}
 
-// loadNames are the loads: outside in a process at nice 0, or inside the edge's own process.
+// loadNames are the loads. They run in a process at nice 0, or in the edge's own process.
 var loadNames = []string{"none", "stress", "encode", "alloc"}
 
 // Cell is one recipe under one load.
@@ -166,12 +168,12 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return newReport(cfg, cells, machine, all), nil
 }
 
-// errSetup is the error of a load or a simulated bus that does not run; nothing can be measured
-// without it.
+// errSetup is the error for a load or a simulated bus that does not run, so that nothing can be
+// measured.
 var errSetup = errors.New("nothing to measure with")
 
-// simPriority is the simulated arm's, in a process of its own. Real motors do not share the edge's
-// CPUs, so its threads have precedence over all others.
+// simPriority is the priority of the simulated arm's threads, in a separate process. Real motors do
+// not share the edge's CPUs, so these threads have precedence over all others.
 const simPriority = 85
 
 // prioritize gives the simulator's threads precedence over all others. Call it repeatedly, since

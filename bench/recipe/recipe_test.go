@@ -86,7 +86,7 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	ready, leave := make(chan int), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, class included
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine and its class
 		ready <- threadID()
 		<-leave
 	})
@@ -109,7 +109,8 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	if fresh := (Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{}); len(fresh) != 1 {
 		t.Errorf("schedule saw %d new threads, want 1", len(fresh))
 	}
-	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" { // the second where the kernel refuses
+	// the second class is left where the kernel refuses
+	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" {
 		t.Errorf("after rr40 the thread is %s", got)
 	}
 }

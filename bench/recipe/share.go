@@ -10,10 +10,10 @@ import (
 
 // shareMeter sums the CPU time of the process's real-time threads.
 type shareMeter struct {
-	used        map[int]time.Duration // by thread, at the last reading
-	sum, before time.Duration         // since began; at marked
+	used        map[int]time.Duration // by thread: its CPU time at the last reading
+	sum, before time.Duration         // sum: since began; before: at marked
 	began       time.Time
-	marked      time.Time // the last reading without a delay
+	marked      time.Time // time of the last reading without a delay
 	peak        float64
 }
 
@@ -36,7 +36,8 @@ func (m *shareMeter) read(threads []bench.Thread) {
 		}
 		m.used[t.TID] = used
 	}
-	// If this goroutine was delayed, the counters may include time after now, which is more than the interval.
+	// If this goroutine was delayed, the counters may include time after now, and their increase
+	// may exceed the interval.
 	if d := now.Sub(m.marked); d >= shareEvery && time.Since(now) < shareEvery/25 {
 		m.peak = max(m.peak, stage.ShareOfCPUs(m.sum-m.before, d))
 		m.marked, m.before = now, m.sum

@@ -74,8 +74,9 @@ func (t Table) String() string {
 	return text.String()
 }
 
-// WriteBelow replaces the text below a heading, up to the next "## ", in the page of that name. A
-// page without the heading is an error. With an empty text it only checks the page.
+// WriteBelow replaces the text below a heading, up to the next "## ", in the page of the given
+// name. It returns an error for a page without the heading. With an empty text it only checks the
+// page.
 func WriteBelow(name, heading, text string) error {
 	page, err := os.ReadFile(name)
 	if err != nil {
@@ -99,8 +100,8 @@ func Facts(name, what string, machine [][]string) *Table {
 	return &Table{Left: 2, Rows: append([][]string{{name, what}}, machine...)}
 }
 
-// Median returns the middle value, of an even number the mean of the two middle ones; 0 without
-// values.
+// Median returns the middle value, or the mean of the two middle values. Without values it returns
+// 0.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

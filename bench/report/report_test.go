@@ -31,7 +31,7 @@ func TestMedian(t *testing.T) {
 
 func TestAxis(t *testing.T) {
 	log := Axis{Low: 1, High: 10_000, From: 50, To: 450, Log: true}
-	flat := Axis{Low: 100, High: 300, From: 262, To: 62} // upwards
+	flat := Axis{Low: 100, High: 300, From: 262, To: 62} // a vertical axis, whose high end is at the top
 	for _, tt := range []struct {
 		name     string
 		axis     Axis

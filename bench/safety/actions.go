@@ -121,12 +121,12 @@ func rest(r *run) error {
 	if err := r.edge.Ctl("start"); err != nil {
 		return err
 	}
-	time.Sleep(time.Second) // of the episode; the fault has not begun
+	time.Sleep(time.Second) // a second of the episode passes before the fault begins
 	r.onRevert(func() { _ = r.edge.Ctl("resume") })
 	return r.from(r.edge.Ctl("success"))
 }
 
-// correct lets a person take over, and the person moves nothing.
+// correct lets a person take over who does not move the arm.
 func correct(r *run) error {
 	r.onRevert(func() { _ = r.edge.Ctl("resume") })
 	return r.from(r.edge.Ctl("correct"))
@@ -161,7 +161,7 @@ func strayBytes(r *run) error {
 }
 
 // spoiltPicture returns a picture with 16 stray bytes before its end. A decoder reads 64 bits at a
-// time, so it may take up to 7 of them for the picture's own without a warning.
+// time, so it may use up to 7 of them as part of the picture without a warning.
 func spoiltPicture() ([]byte, error) {
 	good, err := picture()
 	if err != nil {

@@ -29,7 +29,7 @@ func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 	stopped := make(chan error, 1)
 	over := make(chan struct{})
 	done := make(chan struct{})
-	go func() { // ptrace(2): all calls must come from one thread
+	go func() { // ptrace(2) requires all calls to come from one thread
 		defer close(done)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()

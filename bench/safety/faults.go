@@ -25,40 +25,43 @@ const (
 // fault is one row of the table: the fault and its effects. A new fault is a new row; Do is for
 // faults that the other fields cannot express.
 type fault struct {
-	Name  string // its name for --only
-	Title string // in the table
+	Name  string // name for --only
+	Title string // name in the table
 	Safe  safeState
 	For   time.Duration // the fault's duration; then it is undone
-	Soak  bool          // it may occur in a soak too
+	Soak  bool          // the fault may also occur in a soak
 
 	Ctl    string                  // command of edge-rt ctl; with pause the fault begins once the edge has answered
-	Script []servosim.Fault        // on the bus, times counted from the fault
-	Cable  stage.Cable             // between edge and server
+	Script []servosim.Fault        // faults of the bus, with times counted from the fault's beginning
+	Cable  stage.Cable             // effect on the cable between edge and server
 	Chunks func(*wire.ActionChunk) // changes each chunk of the server
-	Signal syscall.Signal          // to the edge; SIGSTOP lasts as long as the fault
+	Signal syscall.Signal          // signal to the edge; with SIGSTOP the edge is stopped for the whole fault
 	Do     func(*run) error        // other actions; run.onRevert undoes them
 
-	Lean    bool                            // served by lean-server and the demo policy
+	Lean    bool                            // lean-server with the demo policy is the server
 	Args    []string                        // edge-rt's flags; DIR is the run's folder, RECORDS that of its records
 	Safety  string                          // a line of the robot's safety block
 	Bus     func(*servosim.Config, []uint8) // changes a bus; the fault concerns the servos with these ids
-	Before  func(*run) error                // before the edge starts
+	Before  func(*run) error                // called before the edge starts
 	Grip    func(time.Duration) float64     // the policy's goal of the gripper, in percent
 	Unarmed bool                            // the fault begins before the arm is armed
 
-	// On a robot of several parts.
-	Arm     bool          // it hits arms only
-	Whole   bool          // it hits every motor of a bus
-	Away    time.Duration // after this time, until its end, no joint of a part that it hits can be driven
-	Pause   time.Duration // after this time the robot waits for an operator, since a motor has restarted
-	Starves bool          // no chunk arrives
-	Base    bool          // only of a robot with a base
-	Idle    time.Duration // after this time, until its end, the base has no permission
+	// Fields for a robot of several parts.
+	Arm   bool // the fault hits arms only
+	Whole bool // the fault hits every motor of a bus
+	// from this time after its beginning until its end, no joint of a part that the fault hits can
+	// be driven
+	Away    time.Duration
+	Pause   time.Duration // from this time on the robot waits for an operator, since a motor has restarted
+	Starves bool          // no chunk arrives during the fault
+	Base    bool          // the fault is only for a robot with a base
+	Idle    time.Duration // from this time after its beginning until its end, the base has no permission
 
-	set int // parts that it hits, one bit each; 0: the whole robot
+	set int // bit set of the parts that the fault hits; 0: the whole robot
 }
 
-// joints returns the ids of the motors that the script affects, as on an arm; nil means all motors.
+// joints returns the ids of the motors that the script affects, given as the ids of an arm's
+// motors; nil means all motors.
 func (f *fault) joints() (ids []uint8) {
 	for _, l := range f.Script {
 		if l.IDs == nil {
@@ -92,7 +95,8 @@ func onBus(name, title string, safe safeState, length time.Duration, script ...s
 	}
 }
 
-// booting is the fault blip-all, but change makes the motors boot in another way, which how describes.
+// booting returns the fault blip-all with motors that boot in another way. change makes them do so,
+// and how describes it.
 func booting(name, how string, change func(*servosim.Config, []uint8)) fault {
 	f := onBus(name, "the same, with motors "+how, safeHeld, 2*s, allOff).away(300*ms, restarted)
 	f.Soak, f.Bus = false, change
@@ -345,7 +349,7 @@ var people = []fault{
 		"--fallback", "repeat_last", "--max-action-age", "1.5s"),
 }
 
-// ofBase is a fault that takes a base's permission after the time idle.
+// ofBase is a fault after which a base loses its permission at the time idle.
 func ofBase(name, title string, idle time.Duration, cable stage.Cable, args ...string) fault {
 	return fault{
 		Name:  name,

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	slotTime = 50 * time.Millisecond  // in each slot an arm counts as moving or not
-	moving   = 4                      // counts: in a slot of motion all goals together move by at least so much
-	phaseMin = 250 * time.Millisecond // a shorter one belongs to the phase before
-	slotsMax = 20 * 60 * 20           // 20 minutes
+	slotTime = 50 * time.Millisecond // in each slot an arm counts as moving or as not moving
+	// counts: in a slot with motion, the goals of all motors together move by at least this
+	moving   = 4
+	phaseMin = 250 * time.Millisecond // a shorter phase is added to the phase before it
+	slotsMax = 20 * 60 * 20           // slots of 20 minutes
 	goalsMax = 20 * 60 * fps
 )
 
@@ -29,22 +30,22 @@ type history struct {
 	start  rt.Instant
 	slots  []slot
 	motors map[uint8]*motorHistory
-	offAt  rt.Instant    // when the last servo was released
-	trace  *bufio.Writer // every event is written here; nil: nowhere
+	offAt  rt.Instant    // instant at which the last servo was released
+	trace  *bufio.Writer // every event is written to trace; nil: no trace
 }
 
 // motorHistory is the history of one motor.
 type motorHistory struct {
 	wheel  bool
-	driven []rt.Instant // when a goal changed, or came without torque
-	goal   int          // the newest goal sent, received or not
+	driven []rt.Instant // instants at which a goal changed, or came while torque was off
+	goal   int          // the newest goal that was sent, even if it was not received
 	torque bool
 }
 
 // slot is one slot of time.
 type slot struct {
-	travel int    // counts, of all goals
-	torque uint32 // ids under torque at the end of the slot, one bit each
+	travel int    // counts: sum of the motions of all goals
+	torque uint32 // ids of the motors under torque at the end of the slot, one bit each
 }
 
 func (h *history) open(motors []robot.Motor) {
@@ -96,8 +97,9 @@ func (h *history) record(e *servosim.Event) {
 	motor.torque = e.After.Torque
 }
 
-// drives reports whether a goal drives the motor. A wheel is driven by any velocity but 0; any other motor
-// by a goal that differs from the last one, and without torque by any goal.
+// drives reports whether a goal drives the motor. A wheel is driven by any velocity except 0. Any
+// other motor is driven by a goal that differs from the last one, or by any goal while its torque
+// is off.
 func (m *motorHistory) drives(goal int, torque bool) bool {
 	if m.wheel {
 		return goal != 0

@@ -74,6 +74,6 @@ func (l *leanServer) close() {
 	if l.session != nil {
 		l.session.Close()
 	}
-	_ = l.Resume() // it may be stopped
+	_ = l.Resume() // the server may be stopped by a signal
 	l.Kill()
 }

@@ -54,7 +54,8 @@ func (p *part) has(id uint8) bool {
 	return slices.ContainsFunc(p.motors, func(m robot.Motor) bool { return m.ID == id })
 }
 
-// joints returns the part's motors in the place of an arm's motors ids, where a base has wheels; nil means all motors.
+// joints returns the part's motors that correspond to the motors ids of an arm. In place of these,
+// a base has wheels. nil means all motors.
 func (p *part) joints(ids []uint8) (own []uint8) {
 	if ids == nil {
 		for _, m := range p.motors {
@@ -70,7 +71,7 @@ func (p *part) joints(ids []uint8) (own []uint8) {
 	return own
 }
 
-// both is the name of all parts together; in a title partSeparator stands before the name of the parts.
+// both is the name of all parts together. In a title, partSeparator precedes the name of the parts.
 const both, partSeparator = "both", ", on "
 
 // on returns the fault on each part alone, and on all of them. A fault that does not hit single
@@ -110,8 +111,8 @@ func (f *fault) kind() string { name, _, _ := strings.Cut(f.Name, "@"); return n
 // hits reports whether the fault hits part i.
 func (f *fault) hits(i int) bool { return f.set == 0 || f.set&(1<<i) != 0 }
 
-// hit returns the servos that the fault hits on a bus, in the place of an arm's motors ids; nil
-// means all servos of the bus. struck reports whether it hits any part on the bus.
+// hit returns the servos on a bus that the fault hits, where ids are the corresponding motors of an
+// arm. nil means all servos of the bus. struck reports whether the fault hits any part on the bus.
 func (r *run) hit(bus int, ids []uint8) (own []uint8, struck bool) {
 	whole := ids == nil
 	for i := range r.parts {
@@ -160,7 +161,8 @@ const (
 	starveAfter = (sineRows + 1) * period
 )
 
-// idleFrom returns when the fault takes a base's permission at the latest, or 0 if the base keeps its permission.
+// idleFrom returns the latest instant at which the fault takes the base's permission; 0 if the base
+// keeps it.
 func (r *run) idleFrom() rt.Instant {
 	base := slices.IndexFunc(r.parts, func(p part) bool { return p.wheels })
 	switch f := r.fault; {

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/referee"
 )
 
-// The actor that makes the arm move again after a fault.
+// Who makes the arm move again after a fault.
 const (
 	whoItself   = "by itself"
 	whoOperator = "an operator: `ctl resume`"
@@ -160,11 +160,11 @@ func (r *run) judge() {
 }
 
 const (
-	heldMax = 2*period + 10*time.Millisecond // two ticks, and the lateness of a host
+	heldMax = 2*period + 10*time.Millisecond // two ticks, and the lateness of the host
 	offMax  = 300 * time.Millisecond
 )
 
-// did describes each part's actions; alike parts once.
+// did describes the actions of each part. Parts with the same actions are described once.
 func (r *run) did() string {
 	var all []string
 	same := true

@@ -24,16 +24,16 @@ const (
 	fps    = stage.ArmFPS
 	period = time.Second / fps
 
-	armLimit   = 20 * time.Second // from an edge's start to an arm under torque
-	exitLimit  = 8 * time.Second  // from SIGTERM to the end: it parks
-	warmUp     = 2 * time.Second  // motion before the fault
-	afterwards = 2 * time.Second  // time of checking after the fault
+	armLimit   = 20 * time.Second // time from an edge's start to an arm under torque
+	exitLimit  = 8 * time.Second  // time from SIGTERM to the edge's end, in which it parks the arm
+	warmUp     = 2 * time.Second  // time of motion before the fault
+	afterwards = 2 * time.Second  // time of checks after the fault
 	resumeTime = 2500 * time.Millisecond
-	torqueTime = 500 * time.Millisecond // after the end, until all must be off
+	torqueTime = 500 * time.Millisecond // time after the edge's end within which all torque must be off
 	settleStep = 200 * time.Millisecond
 	settleMax  = 20
-	gripAhead  = 100 * time.Millisecond // by so much the robot may run a row early
-	stillTime  = 600 * time.Millisecond // an arm without motion for this time holds
+	gripAhead  = 100 * time.Millisecond // time by which the robot may run a row early
+	stillTime  = 600 * time.Millisecond // an arm that does not move for this time counts as holding
 )
 
 // AuditFile is the name of the server's audit in a folder of Config.Records.
@@ -51,16 +51,16 @@ type run struct {
 	parts []part
 	edge  *stage.Robot
 	proxy *stage.Proxy
-	sine  *sineServer // either this or lean is the server
+	sine  *sineServer // either sine or lean is the server
 	lean  *leanServer
 
 	server  string     // the server's endpoint
 	at      rt.Instant // when the fault began
 	over    rt.Instant // when the fault was over
-	ended   rt.Instant // when the edge ended, 0 while it runs
-	until   rt.Instant // the arm's actions until this instant are the effects of the fault
+	ended   rt.Instant // when the edge ended; 0 while it runs
+	until   rt.Instant // actions of the arm up to this instant count as effects of the fault
 	result  Result
-	undo    []func()          // restore the changes of the fault
+	undo    []func()          // functions that restore what the fault changed
 	other   []referee.Verdict // verdicts on the second robot
 	idle    bool              // the referees were notified that a base has lost its permission
 	cleanup []func()
@@ -82,7 +82,8 @@ func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error
 	defer r.close()
 	err := os.MkdirAll(dir, 0o700)
 	if records := filepath.Join(cfg.Records, f.Name); err == nil && cfg.Records != "" {
-		err = errors.Join(os.RemoveAll(records), os.MkdirAll(records, 0o700)) // records of a try before
+		// removes the records of an earlier try
+		err = errors.Join(os.RemoveAll(records), os.MkdirAll(records, 0o700))
 	}
 	if err == nil {
 		err = r.open()
@@ -343,7 +344,7 @@ func (r *run) steps() error {
 		r.until = min(r.until, r.ended.Add(afterwards))
 	}
 	_ = stage.Until(torqueTime, func() bool { r.observe(); return false })
-	_ = r.edge.Wait(exitLimit) // waits for its watchdog process, too; the report shows how the edge ended
+	_ = r.edge.Wait(exitLimit) // this also waits for its watchdog process; the report shows how the edge ended
 	return nil
 }
 

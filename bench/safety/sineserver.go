@@ -19,8 +19,8 @@ type sineServer struct {
 	*stage.FakeServer
 	robot robot.Robot
 	first func(rt.Instant)            // called before a chunk leaves
-	grip  func(time.Duration) float64 // goal of the grippers grips, by the time since the first chunk
-	grips robot.Joints                // grippers that grip moves; all other grippers move in a sine, too
+	grip  func(time.Duration) float64 // goal of the grippers in grips, by the time since the first chunk
+	grips robot.Joints                // grippers whose goal is grip's; all other grippers move in a sine, too
 
 	mu     sync.Mutex
 	begun  time.Time               // guarded by mu
@@ -30,7 +30,7 @@ type sineServer struct {
 
 const (
 	sineRows   = 50
-	sineWidth  = 25. // degrees either way, and percent of the gripper
+	sineWidth  = 25. // amplitude in degrees, or in percent for the gripper
 	sinePeriod = 3.0 // seconds
 	sineLift   = 1.5 // seconds from the arm's position to its sine
 	gripMiddle = 50.
@@ -78,7 +78,7 @@ func (s *sineServer) sinceFirst() (t time.Duration, begun bool) {
 	return time.Since(s.begun), s.from != nil
 }
 
-// observe answers one observation; the first row of the chunk is for one tick from now.
+// observe answers one observation. The first row of the chunk is for the next tick.
 func (s *sineServer) observe(sample wire.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,10 +101,10 @@ func (s *sineServer) observe(sample wire.Sample) {
 	if s.change != nil {
 		s.change(&chunk)
 	}
-	go s.Reply(h, &chunk) // a callback must not wait
+	go s.Reply(h, &chunk) // the callback itself must not wait
 }
 
-// place returns the goal of joint j in the joint's unit, t after the first chunk.
+// place returns the goal of joint j, in the joint's unit, at the time t after the first chunk.
 func (s *sineServer) place(j int, t time.Duration) float32 {
 	if s.grips.Has(j) {
 		return float32(s.grip(t))

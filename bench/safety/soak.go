@@ -16,18 +16,18 @@ import (
 
 // Bounds of a soak.
 const (
-	backLimit = 10 * time.Second // for an arm to move again, once an operator has agreed
-	pauseMax  = 2 * time.Second  // between two faults
-	scaleMin  = 0.2              // a fault lasts at least and at most so many times its own duration
+	backLimit = 10 * time.Second // time for an arm to move again, once an operator has agreed
+	pauseMax  = 2 * time.Second  // longest time between two faults
+	scaleMin  = 0.2              // a fault lasts at least and at most these multiples of its own duration
 	scaleMax  = 1.3
-	soakKept  = 400 // number of results kept
+	soakKept  = 400 // most results that are kept
 )
 
 // soak is a soak under way.
 type soak struct {
 	run
 	random  *rand.Rand
-	before  []referee.Verdict // on each bus
+	before  []referee.Verdict // verdict on each bus before the present fault
 	results []Result
 }
 
@@ -65,7 +65,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 		return nil, err
 	}
 	s.sleep(torqueTime)
-	_ = s.edge.Wait(exitLimit) // for its watchdog process
+	_ = s.edge.Wait(exitLimit) // waits for its watchdog process
 	s.until = s.ended
 	s.result.Did, s.result.Who = s.did(), whoStarts
 	s.keep()
@@ -155,7 +155,7 @@ func (s *soak) bringBack() error {
 		}
 	}
 	s.sleep(torqueTime)
-	_ = s.edge.Wait(exitLimit) // and for its watchdog process
+	_ = s.edge.Wait(exitLimit) // also waits for its watchdog process
 	return s.startArmed()
 }
 

@@ -63,7 +63,7 @@ func shiftResult(tid int) {
 	var regs unix.PtraceRegs
 	if unix.PtraceGetRegs(tid, &regs) != nil || regs.Orig_rax != unix.SYS_CLOCK_GETTIME ||
 		regs.Rdi != unix.CLOCK_BOOTTIME || regs.Rax != 0 {
-		return // at the beginning of a system call rax is -ENOSYS
+		return // rax is -ENOSYS at the beginning of a system call
 	}
 	var word [8]byte
 	if n, err := unix.PtracePeekData(tid, uintptr(regs.Rsi), word[:]); n != len(word) || err != nil {

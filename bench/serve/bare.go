@@ -31,8 +31,9 @@ func openBare(b *policy.Bundle, cfg Config) (*bare, error) {
 	return &bare{m, rand.New(rand.NewPCG(1, 2))}, nil
 }
 
-// run runs batches in random order for a slice. The sizes have the same shares as in batches, the
-// server's work. It returns how many requests per second such batches answer.
+// run runs batches in random order for a slice. The sizes of the batches have the same shares as in
+// batches, which describes the server's work. It returns how many requests per second such batches
+// answer.
 func (s *bare) run(ctx context.Context, batches map[int]*load, slice time.Duration) (perS float64, err error) {
 	var sizes []int
 	var requests []float64
@@ -66,14 +67,14 @@ type auditLog struct {
 
 	own, wait, decode, inference []float64 // ms, since the second reading
 	rows, runs                   float64
-	busyMs                       float64 // of the device
+	busyMs                       float64 // ms for which the device was busy
 	readings                     int
 }
 
 // load is the server's work in batches of one size.
 type load struct {
 	requests int
-	runs     int // counted by the lowest row of a batch
+	runs     int // number of runs, counted by the lowest row of each batch
 }
 
 // taken is the result of one reading.
@@ -81,7 +82,7 @@ type taken struct{ batches map[int]*load }
 
 // read reads the lines since the last reading.
 func (l *auditLog) read() (t taken, err error) {
-	time.Sleep(100 * time.Millisecond) // the server writes them after the answers
+	time.Sleep(100 * time.Millisecond) // the server writes the lines after it has sent the answers
 	file, err := os.Open(l.name)
 	if err != nil {
 		return t, err
@@ -94,7 +95,7 @@ func (l *auditLog) read() (t taken, err error) {
 	lines := bufio.NewReader(file)
 	for {
 		text, err := lines.ReadBytes('\n')
-		if err != nil { // half a line is read again later
+		if err != nil { // an incomplete line is read again later
 			break
 		}
 		l.at += int64(len(text))

@@ -18,14 +18,14 @@ import (
 const (
 	// besideLoads is the longest time until another project's server accepts requests.
 	besideLoads = 10 * time.Minute
-	// besideLate is the longest time beyond its turn.
+	// besideLate is the longest time by which a turn may exceed its length.
 	besideLate = 2 * time.Minute
 )
 
 // beside is a program with another project's server and a client for it. It takes turns with our server.
 type beside struct {
 	bench.Other
-	absent      string // why it is not measured; empty: it is measured
+	absent      string // the reason why it is not measured; empty: it is measured
 	peer        *stage.Peer
 	perS, trips []float64
 }

@@ -106,7 +106,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 			s.Requests, s.Lost, s.StarvedMs, s.StarvedMs/max(s.Seconds, 1e-3))
 	}
 	_, err := fmt.Fprintf(w, "%v\n%v\n%v\n", facts, crowds, dry)
-	if r.Many.Sessions == 0 { // the schedulers only
+	if r.Many.Sessions == 0 { // only the schedulers were measured
 		return err
 	}
 	for _, b := range r.Beside {

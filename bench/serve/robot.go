@@ -34,7 +34,7 @@ type robot struct {
 	answered int
 	lost     int
 	trips    []float64     // ms
-	limit    time.Duration // of an answer
+	limit    time.Duration // longest time for an answer
 }
 
 // crowd is a server and its robots.

@@ -45,7 +45,7 @@ const maxRobots = 1000
 type stand struct {
 	cfg    Config
 	bundle *policy.Bundle
-	dir    string // temporary
+	dir    string // a temporary folder
 	bare   *bare
 	beside []*beside
 }
@@ -204,7 +204,7 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 	}
 	defer crowd.leave(&err)
 	log := &auditLog{name: lines}
-	if _, err := crowd.flood(ctx, s.cfg.Slice/2); err != nil { // the first one takes longer
+	if _, err := crowd.flood(ctx, s.cfg.Slice/2); err != nil { // the first turn takes longer than the others
 		return c, err
 	}
 	if _, err := log.read(); err != nil {

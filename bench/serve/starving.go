@@ -26,7 +26,8 @@ const starvingShare, starvingLook = 8, 6 * time.Second
 // simulation of server/queue's tests.
 type dry struct {
 	*robot
-	lasts, ahead, way time.Duration // duration of a chunk's actions; how early it asks; one way of the link
+	// duration of a chunk's actions; how early it sends a request; time of the link, one way
+	lasts, ahead, way time.Duration
 	offset            time.Duration
 	starved           time.Duration
 }
@@ -169,7 +170,7 @@ func occupy(n int) (stop func(), err error) {
 // play lets the robot use up its actions and request the next chunk in time, for a slice.
 func (d *dry) play(ctx context.Context, begin time.Time, slice time.Duration) {
 	asks := begin.Add(d.offset)
-	ends := asks.Add(d.ahead) // when its actions end
+	ends := asks.Add(d.ahead) // instant at which its actions end
 	d.Observation.HasRunway = true
 	for time.Since(begin) < slice && ctx.Err() == nil {
 		time.Sleep(time.Until(asks.Add(d.way)))

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// provokedShare: the steady time divided by it is how long provoke lasts, which adds garbage.
+	// provoke, which makes more garbage, lasts 1/provokedShare of the steady time.
 	provokedShare = 4
 	// scrapeEvery is the interval at which provoke reads the metrics. Each reading makes 17 kB of
 	// garbage, so that the server collects every few seconds.
@@ -24,7 +24,8 @@ const (
 	// scrapesAlone is how many readings in a row measure the allocations of one reading.
 	scrapesAlone = 5
 	// pauseMax is the longest time for which the collector may delay a request. noiseMB and
-	// rssNoiseMB are growth that is no leak: Go's own pages, and pages that C touches late.
+	// rssNoiseMB are growth that does not count as a leak: pages of Go's own, and pages that C
+	// touches late.
 	pauseMax   = 200 * time.Microsecond
 	noiseMB    = 2.0
 	rssNoiseMB = 4.0
@@ -69,7 +70,7 @@ func (s *Steady) Broken() string {
 		}
 	}
 	if s.Seconds == 0 {
-		return "" // not measured
+		return "" // the steady server was not measured
 	}
 	check(s.Requests > 0 && s.Lost == 0, "%d of %d requests are lost, want 0", s.Lost, s.Requests+s.Lost)
 	check(s.Shared > 0, "no inference had more than one request, want some: give --max-batch and several --robots")
@@ -99,7 +100,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 		return r, err
 	}
 	_, port, _ := strings.Cut(strings.TrimPrefix(health, "tcp/"), ":")
-	// lines are written, but to no disk
+	// The server writes lines, but no disk gets them.
 	crowd, err := s.crowd(ctx, "steady", n, "runway", os.DevNull, "--health-port", port)
 	if err != nil {
 		return r, err

@@ -39,10 +39,10 @@ const (
 	maxSizes  = 16
 
 	tripBytes  = 8 << 20  // bytes sent as round trips in one turn of a subject
-	maxTrips   = 400      // in one turn
+	maxTrips   = 400      // most round trips in one turn
 	floodBytes = 32 << 20 // bytes of a flood in one turn
-	maxFlood   = 20_000   // messages in one turn
-	minTurn    = 20       // trips or messages in one turn
+	maxFlood   = 20_000   // most messages in one turn
+	minTurn    = 20       // fewest trips or messages in one turn
 )
 
 func (c *Config) check() error {
@@ -85,7 +85,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	cfg.Progress("bench: %d pairs are up, measuring for %v\n", len(f.pairs), cfg.Duration)
-	if _, err := f.round(ctx, 0); err != nil { // not counted: caches, connections, the interpreter
+	if _, err := f.round(ctx, 0); err != nil { // this round is not counted: it fills caches and opens connections
 		return nil, err
 	}
 	var turns []Turn

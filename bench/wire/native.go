@@ -77,7 +77,7 @@ func (e End) pong(s wire.Session) error {
 
 type nativePing struct {
 	pings, floods wire.Publisher
-	back          chan uint64 // the first bytes of a returned message
+	back          chan uint64 // gets the first bytes of each returned message
 }
 
 func (p *nativePing) deposit(m wire.Sample) {
@@ -87,7 +87,7 @@ func (p *nativePing) deposit(m wire.Sample) {
 	}
 	select {
 	case p.back <- first:
-	default: // a late answer to a ping of warm
+	default: // a late answer to a ping from warm
 	}
 }
 
@@ -124,7 +124,7 @@ func (p *nativePing) trip(payload []byte) error {
 	if err := p.pings.Put(payload, nil); err != nil {
 		return err
 	}
-	<-p.back // without a limit: bench ends a process that takes too long
+	<-p.back // waits without a limit, since bench ends a process that takes too long
 	return nil
 }
 

@@ -122,8 +122,8 @@ func newResult(mine []Turn) Result {
 
 func (t Turn) rate() float64 { return float64(t.Count-t.Lost) / t.Seconds }
 
-// ratio returns the median, over the rounds, of the rate of mine by that of theirs in a flood,
-// otherwise of their median times; 0 if they share no round.
+// ratio returns the median over the rounds of a quotient, mine by theirs: of the rates for floods,
+// otherwise of the median times. It returns 0 if the two share no round.
 func ratio(mine, theirs []Turn) float64 {
 	var all []float64
 	for _, m := range mine {

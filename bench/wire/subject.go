@@ -15,16 +15,16 @@ import (
 
 // The subjects.
 const (
-	native = "native" // wire/zenoh
+	native = "native" // our package wire/zenoh
 	rust   = "rust"   // the crate zenoh
 	Python = "python" // the wheel eclipse-zenoh
-	tcp    = "tcp"    // without a protocol
+	tcp    = "tcp"    // a TCP connection without a protocol
 )
 
 // The paths between the ends of a pair.
 const (
-	direct = "direct" // one listens, the other dials
-	routed = "router" // both dial an official router
+	direct = "direct" // one end listens, the other dials
+	routed = "router" // both ends dial an official router
 )
 
 //go:embed ping.py
@@ -34,7 +34,7 @@ var pingScript string
 type pair struct {
 	subject, path string
 	ping, pong    *peer
-	overhead      uint64 // allocations of the far end when it reports its allocations
+	overhead      uint64 // allocations of the far end for a report of its allocations
 }
 
 func (p *pair) ends() []*peer { return []*peer{p.pong, p.ping} }

@@ -12,9 +12,9 @@ import (
 
 // A frame of the plain TCP echo is the operation, the length in four bytes, and the payload.
 const (
-	frameEcho   = 'e' // send it back
-	frameFlood  = 'f' // count it
-	frameCount  = 'c' // return the number of counted messages
+	frameEcho   = 'e' // the other end sends the payload back
+	frameFlood  = 'f' // the other end counts the payload
+	frameCount  = 'c' // the other end returns the number of counted messages
 	frameHeader = 5
 )
 
