@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 	"unicode/utf8"
 
@@ -125,8 +126,6 @@ func TestCamerasHaveNames(t *testing.T) {
 			if name == "" && where == "metadata" || strings.Contains(name, ",") && where == "metadata" {
 				continue // run without cameras, and with two cameras
 			}
-			var b bytes.Buffer
-			w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))(t)
 			topic, frame := CameraTopic+"top", "top"
 			if where == "topic" {
 				topic = CameraTopic + name
@@ -134,14 +133,9 @@ func TestCamerasHaveNames(t *testing.T) {
 			if where == "frame_id" {
 				frame = name
 			}
-			w.WriteHeader(&mcap.Header{Profile: Profile})
-			w.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: metadata})
-			w.WriteChannel(&mcap.Channel{ID: 1, Topic: topic, MessageEncoding: "protobuf"})
-			w.WriteMessage(&mcap.Message{ChannelID: 1, Data: Append(nil,
-				&Image{Data: Bytes{A: []byte("x")}, Camera: frame}, 0)})
-			w.Close()
 			seen := 0
-			if _, err := Read(&b, Visitor{Image: func(*Image) error { seen++; return nil }}); err == nil || seen > 0 {
+			file := foreign(t, topic, &Image{Data: Bytes{A: []byte("x")}, Camera: frame}, 0, metadata)
+			if _, err := Read(file, Visitor{Image: func(*Image) error { seen++; return nil }}); err == nil || seen > 0 {
 				t.Errorf("%q as %s: %v, %d pictures; want a refusal", name, where, err, seen)
 			}
 		}
@@ -214,27 +208,51 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 }
 
 // A picture of an older record that was encoded before the time of day was set, and written after
-// it, gets the instant at which it was taken.
+// it, gets the instant at which it was taken. So does a picture before the run's metadata, where other programs may
+// write it. A file without the metadata, or of two runs, is refused.
 func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
-	const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
+	set, other := map[string]string{"clock_offset_ns": fmt.Sprint(after)}, map[string]string{"clock_offset_ns": "1"}
+	for refusal, all := range map[string][][]map[string]string{
+		"<nil>":       {{set}, {nil, set}, {set, set}},
+		"no metadata": {{nil}},
+		"merged":      {{set, other}},
+	} {
+		for _, runs := range all {
+			seen := 0
+			_, err := Read(foreign(t, CameraTopic+"top", &Image{At: 5_000, Camera: "top"}, before, runs...), Visitor{
+				Image: func(m *Image) error {
+					if seen++; m.At != 5_000 {
+						t.Errorf("the picture is of %d, want 5000", m.At)
+					}
+					return nil
+				}})
+			if !strings.Contains(fmt.Sprint(err), refusal) || err == nil && seen != 1 {
+				t.Errorf("%v: %d pictures, %v; want %s", runs, seen, err, refusal)
+			}
+		}
+	}
+}
+
+// Times of day, before it was set and after.
+const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
+
+// foreign returns a file of another program: a picture after the first metadata of a run (nil: none), before the rest.
+func foreign(t *testing.T, topic string, image *Image, wall int64, runs ...map[string]string) *bytes.Reader {
 	var b bytes.Buffer
 	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))(t)
 	w.WriteHeader(&mcap.Header{Profile: Profile})
-	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata,
-		Metadata: map[string]string{"clock_offset_ns": fmt.Sprint(after)}})
-	w.WriteChannel(&mcap.Channel{ID: 1, Topic: CameraTopic + "top", MessageEncoding: "protobuf"})
-	w.WriteMessage(&mcap.Message{ChannelID: 1, LogTime: after + 5_000,
-		Data: Append(nil, &Image{At: 5_000, Camera: "top"}, before)})
-	w.Close()
-	seen := 0
-	if _, err := Read(&b, Visitor{Image: func(m *Image) error {
-		if seen++; m.At != 5_000 {
-			t.Errorf("the picture is of %d, want 5000", m.At)
+	for i, run := range runs {
+		if run != nil {
+			w.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: run})
 		}
-		return nil
-	}}); err != nil || seen != 1 {
-		t.Errorf("%d pictures, %v", seen, err)
+		if i == 0 {
+			w.WriteChannel(&mcap.Channel{ID: 1, Topic: topic, MessageEncoding: "protobuf"})
+			w.WriteMessage(&mcap.Message{ChannelID: 1, LogTime: after + uint64(image.At),
+				Data: Append(nil, image, wall)})
+		}
 	}
+	w.Close()
+	return bytes.NewReader(b.Bytes())
 }
 
 // The names of files stay in order of time after the time of day was set back, so that the oldest files are deleted
@@ -266,33 +284,15 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	}
 }
 
-// breaks is a reader that reads a number of bytes and then fails.
-type breaks struct {
-	io.Reader
-	left int
-}
-
-var errDisk = errors.New("input/output error")
-
-func (b *breaks) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, errDisk
-	}
-	n, err := b.Reader.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
-}
-
 // A read error of the disk is not the end of a record.
 func TestADiskThatFailsIsNoEnd(t *testing.T) {
 	_, whole := writeChunks(t, 6)
 	for _, at := range []int{0, 3, len(mcap.Magic), 100, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
-		_, err := Read(&breaks{bytes.NewReader(whole), at}, Visitor{})
-		if !errors.Is(err, errDisk) {
-			t.Errorf("it fails at %d of %d: %v, want the disk's error", at, len(whole), err)
+		fails := func() io.Reader {
+			return io.MultiReader(bytes.NewReader(whole[:at]), iotest.ErrReader(os.ErrDeadlineExceeded))
 		}
-		// a repair of this file
-		rttest.FailsAs(t, copyWhole(&breaks{bytes.NewReader(whole), at}, discarding(t)), errDisk)
+		rttest.FailsAs(t, rttest.Err(Read(fails(), Visitor{})), os.ErrDeadlineExceeded)
+		rttest.FailsAs(t, copyWhole(fails(), discarding(t)), os.ErrDeadlineExceeded) // a repair of this file
 	}
 }
 

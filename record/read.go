@@ -45,13 +45,15 @@ const (
 )
 
 // errTorn means that a file ends here, or is invalid from here on.
-var errTorn = errors.New("the file ends in the middle of a record")
+var errTorn = errors.New("it is cut or damaged")
 
 // Info describes a file.
 type Info struct {
 	Run  map[string]string // its metadata
 	Wall int64             // Unix time of instant 0, in ns
 	Torn bool              // the file has no valid end; Read has visited its readable part
+
+	Cause error // reason why the rest of a torn file cannot be read
 
 	Repaired bool // the file had no end, and a later start has completed it
 }
@@ -118,15 +120,7 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 			}
 			return err
 		case mcap.TokenMetadata:
-			m, err := mcap.ParseMetadata(record)
-			if err != nil {
-				return err
-			}
-			info.Repaired = info.Repaired || m.Name == repairedMetadata
-			if m.Name == RunMetadata {
-				return info.take(m.Metadata)
-			}
-			return nil
+			return info.metadata(record)
 		case mcap.TokenChannel:
 			c, err := mcap.ParseChannel(record)
 			if err != nil {
@@ -139,6 +133,9 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 			return nil
 		case mcap.TokenMessage:
 			m, err := mcap.ParseMessage(record)
+			if err == nil && len(info.Run) == 0 {
+				err = info.find(r)
+			}
 			if err != nil {
 				return err
 			}
@@ -147,17 +144,63 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 		return nil
 	})
 	if info.Torn = !ended; errors.Is(err, errTorn) {
-		err = nil
+		info.Cause, err = err, nil
 	}
 	return info, err
 }
 
-// take keeps the run's metadata, after making it safe for a terminal.
-func (i *Info) take(run map[string]string) (err error) {
-	i.Run = plain.Texts(run)
-	if i.Wall, err = strconv.ParseInt(run["clock_offset_ns"], 10, 64); err != nil {
-		return fmt.Errorf("its metadata has the clock_offset_ns %q, want nanoseconds", run["clock_offset_ns"])
+// find looks for the metadata of the run after the messages, where another program may have written it.
+func (i *Info) find(r io.Reader) error {
+	if file, ok := r.(io.ReadSeeker); ok {
+		at, err := file.Seek(0, io.SeekCurrent)
+		if err == nil {
+			_, err = file.Seek(0, io.SeekStart)
+		}
+		if err != nil {
+			return readError{err}
+		}
+		if _, err := scan(file, func(token mcap.TokenType, record []byte) error {
+			if token == mcap.TokenMetadata {
+				return i.metadata(record)
+			}
+			return nil
+		}); err != nil && !errors.Is(err, errTorn) {
+			return err
+		}
+		if _, err := file.Seek(at, io.SeekStart); err != nil {
+			return readError{err}
+		}
 	}
+	if len(i.Run) == 0 {
+		return fmt.Errorf("it has no metadata %q, without which its numbers mean nothing: another program has left it "+
+			"out (mcap filter keeps it with --include-metadata)", RunMetadata)
+	}
+	return nil
+}
+
+func (i *Info) metadata(record []byte) error {
+	m, err := mcap.ParseMetadata(record)
+	if err != nil {
+		return err
+	}
+	i.Repaired = i.Repaired || m.Name == repairedMetadata
+	if m.Name == RunMetadata {
+		return i.take(m.Metadata)
+	}
+	return nil
+}
+
+// take keeps the run's metadata, after making it safe for a terminal.
+func (i *Info) take(run map[string]string) error {
+	wall, err := strconv.ParseInt(run["clock_offset_ns"], 10, 64)
+	switch {
+	case err != nil:
+		return fmt.Errorf("its metadata has the clock_offset_ns %q, want nanoseconds", run["clock_offset_ns"])
+	case len(i.Run) > 0 && i.Wall != wall:
+		return errors.New("another program has merged several records into it, whose instants have nothing in " +
+			"common: give the records themselves")
+	}
+	i.Run, i.Wall = plain.Texts(run), wall
 	if names := run["cameras"]; names != "" {
 		return checkCameras(strings.Split(names, ","))
 	}

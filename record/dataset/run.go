@@ -204,6 +204,9 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 	for _, key := range keys {
 		of := heads[key]
 		slices.SortStableFunc(of, func(a, b head) int { return cmp.Compare(a.first, b.first) })
+		if first := &of[0]; first.first == never && first.info.Cause != nil && !listed[first.path] {
+			return nil, 0, refuse("%s holds no tick: %w", first.path, first.info.Cause)
+		}
 		r := &run{
 			name: of[0].path,
 			key:  key,

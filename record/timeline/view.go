@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -74,7 +75,7 @@ func writeHTML(out io.Writer, in io.ReadSeeker, title string) (seen, error) {
 		return s.seen, err
 	}
 	if !s.any {
-		return s.seen, errors.New("it holds nothing to show: no tick, no event and no picture")
+		return s.seen, cmp.Or(info.Cause, errors.New("it holds nothing to show: no tick, no event and no picture"))
 	}
 	span := uint64(s.last - s.first) // correct even for extreme times in an invented record
 	width := max(viewWidth, time.Duration(span/viewColumns+1))

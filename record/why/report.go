@@ -262,19 +262,20 @@ func readFile(name string, v record.Visitor) (info record.Info, writing, damaged
 	return info, writing, damaged, nil
 }
 
-// errNothing means that a run has no contents, as after a kill in its first second.
-var errNothing = errors.New("holds no ticks and no events: it is empty, or was cut before anything was written")
+var errEmpty = errors.New("it is empty")
 
 // ReadRun reads the files of one run.
 func ReadRun(names []string) (*Log, File, error) {
 	l := newLog()
 	file := File{Name: filepath.Base(names[0])}
+	var cause error
 	for _, n := range names {
 		info, writing, damaged, err := readFile(n, l.visitor())
 		if err != nil {
 			return nil, file, err
 		}
 		l.finish(info)
+		cause = cmp.Or(cause, info.Cause)
 		file.Writing = writing
 		file.Damaged = file.Damaged || damaged
 	}
@@ -282,7 +283,8 @@ func ReadRun(names []string) (*Log, File, error) {
 		file.Name = fmt.Sprintf("%s and %d more", file.Name, len(names)-1)
 	}
 	if l.Ticks == 0 && len(l.events) == 0 {
-		return nil, file, exit.Errorf(exit.Config, "%s %w", names[0], errNothing)
+		return nil, file, exit.Errorf(exit.Config, "%s holds no ticks and no events: %w", names[0],
+			cmp.Or(cause, errEmpty))
 	}
 	file.Robot = l.Run["id"]
 	file.Model = l.Run["model"]

@@ -253,7 +253,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: file([]byte("hello"))}, exit.Config, `no MCAP file: it begins with "hello"`},
 		{Config{Path: file(other)}, exit.Config, `a file of profile "others!"`},
 		{Config{Path: foreign}, exit.Config, "no MCAP file"},
-		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events"},
+		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events: it is cut"},
 		{Config{Path: filepath.Join(dir, "away.mcap")}, exit.Usage, "no such file"},
 		{Config{Path: os.DevNull}, exit.Usage, "is no file"}, // opening a pipe would block
 		{Config{Path: t.TempDir()}, exit.Config, "holds no records of edge-rt"},
