@@ -38,9 +38,10 @@ type FleetConfig struct {
 	Connect zenoh.Config
 	Every   time.Duration // between two views
 	Once    bool          // one view, after Every
-	Screen  bool          // Out is a terminal: the view is drawn in place
 	Out     io.Writer
 	JSON    io.Writer // nil: no JSON; with Once
+	// Size returns the size of the terminal at Out, 0: unknown; nil: Out is no terminal
+	Size func() (rows, columns int)
 }
 
 // FleetReport is the --json of edge-rt fleet top.
@@ -136,10 +137,14 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 			f.clock.SleepUntil(min(next, f.clock.Now().Add(fleetPoll)))
 		}
 		robots := f.list(f.clock.Now())
-		if cfg.Screen && !cfg.Once {
+		var view strings.Builder
+		f.write(&view, robots)
+		text := view.String()
+		if cfg.Size != nil && !cfg.Once {
 			fmt.Fprint(cfg.Out, "\x1b[H\x1b[2J")
+			text = fit(text, cfg.Size)
 		}
-		f.write(out, robots)
+		fmt.Fprint(out, text)
 		if !cfg.Once {
 			continue
 		}
@@ -231,6 +236,23 @@ func first(m map[string]float64) string {
 		return key
 	}
 	return ""
+}
+
+// fit cuts a view to the size of the terminal, since a longer view would push its first lines, the robots in trouble,
+// out of the screen.
+func fit(view string, size func() (rows, columns int)) string {
+	rows, columns := size()
+	lines := strings.SplitAfter(view, "\n") // the last is empty
+	if most := max(rows-2, 2); rows > 0 && len(lines)-2 > most {
+		rest := fmt.Sprintf("%d further robots: a taller terminal, or --once, shows them\n", len(lines)-1-most)
+		lines = append(lines[:most], rest)
+	}
+	for i, line := range lines {
+		if letters := []rune(line); columns > 0 && len(letters) > columns+1 {
+			lines[i] = string(letters[:columns]) + "\n"
+		}
+	}
+	return strings.Join(lines, "")
 }
 
 // write writes the view for people.

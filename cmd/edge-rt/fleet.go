@@ -32,7 +32,9 @@ func (c *fleetTopCmd) Run(flags *cli) error {
 		Connect: r.transport(),
 		Every:   c.Every,
 		Once:    c.Once || r.JSON != "",
-		Screen:  terminal.Is(os.Stdout),
+	}
+	if terminal.Is(os.Stdout) {
+		cfg.Size = func() (rows, columns int) { return terminal.Size(os.Stdout) }
 	}
 	return r.report(func(ctx context.Context, out bringup.Config) error {
 		cfg.Out, cfg.JSON = out.Out, out.JSON

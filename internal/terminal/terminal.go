@@ -72,6 +72,14 @@ func Is(f *os.File) bool {
 	return err == nil
 }
 
+// Size returns the size of a terminal, 0 where it is unknown.
+func Size(f *os.File) (rows, columns int) {
+	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+		return int(size.Row), int(size.Col)
+	}
+	return 0, 0
+}
+
 // clearLine moves the cursor to the beginning of the line and erases the line.
 const clearLine = "\r\x1b[2K"
 
