@@ -44,7 +44,7 @@ const (
 
 // The values of --takeover: the ways in which a person takes the arm over.
 const (
-	takeoverKey  = "key"  // edge-rt ctl correct, the page and the keys of a terminal
+	takeoverKey  = "key"  // only edge-rt ctl correct, the page and the keys of a terminal
 	takeoverPush = "push" // as with key, and also a hand that moves the leader
 )
 
@@ -65,7 +65,7 @@ const (
 
 // TLS names PEM files.
 type TLS struct {
-	CA   string // certificate authorities of the server; empty: the system's
+	CA   string // certificate authorities of the server; empty: those of the system
 	Cert string // the robot's own, leaf first; empty: no client certificate
 	Key  string
 }
@@ -90,9 +90,9 @@ type Config struct {
 	Task        string
 	ExpectModel string           // hex prefix of the bundle's sha256; empty: any bundle
 	ModelChange string           // reaction to another bundle of the service: modelRefuse (also empty) or modelEpisode
-	ID          string           // empty: this host's name
+	ID          string           // empty: the name of this host
 	Schedule    chunk.Config     // the discipline; Open fills in sizes and rate
-	Stages      smoothing.Config // between schedule and bus
+	Stages      smoothing.Config // stages between schedule and bus
 	Leader      device.Place     // leader arm for take-overs; Open fills in its Robot. Empty Bus: no leader
 	LeaderRobot string           // name or file; empty: the follower's name with _leader
 	Takeover    string           // takeoverKey (also empty) or takeoverPush
@@ -101,7 +101,7 @@ type Config struct {
 	RecordSize  int64            // bytes that the record's files may take together
 	Episodes    episode.Plan     // Check has accepted it, and Record holds the mode that Check returned
 	Duration    time.Duration
-	Seed        uint64 // of the simulated world
+	Seed        uint64 // seed of the simulated world
 	RT          rt.Mode
 	CPU         int  // CPU of the tick thread; rt.UnpinnedCPU: any
 	JPEGQuality int  // 0: raw pictures
@@ -134,7 +134,7 @@ type Config struct {
 	// wraps the session to inject faults in measurements; nil: the session is used unchanged
 	Wrap func(wire.Session) wire.Session
 
-	page.Flags // of the page
+	page.Flags // flags of the page
 
 	Status *terminal.Terminal // live status line; nil: no line
 	Log    *slog.Logger
@@ -276,7 +276,7 @@ func (t TLS) Transport(connect []string) zenoh.Config {
 
 func (c *Config) checkCameras() error {
 	seen := map[string]bool{}
-	users := map[string]string{} // of a device
+	users := map[string]string{} // name of the camera that uses a device
 	for _, cam := range c.Cameras {
 		node := device.RealPath(cam.Source)
 		switch {

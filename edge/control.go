@@ -20,7 +20,7 @@ import (
 const (
 	phaseRead  = iota // all joints
 	phaseAct          // the next action, its limits, and the goals on the bus
-	phaseMerge        // at most one chunk
+	phaseMerge        // the merge of at most one chunk
 	phaseAsk          // the trigger, and the snapshot for the sender
 	numPhases
 )
@@ -28,7 +28,7 @@ const (
 var phaseNames = [numPhases]string{"read", "act", "merge", "ask"}
 
 const (
-	eventSlots    = 1024 // of the ring of events
+	eventSlots    = 1024 // slots of the ring of events
 	observedSlots = 64   // requests whose pictures' ages are kept
 )
 
@@ -52,9 +52,10 @@ type control struct {
 	heldAll    robot.Joints // if no joint can be driven: the joints whose motors are the cause; else 0
 	merged     chunk.Chunk
 	inferences uplink.Inferences
-	// start of the hold between two episodes; returnLimit before the arrival once the arm has returned
+	// start of the hold between two episodes. At the end of the return, rest sets it returnLimit earlier, so that no
+	// second return begins
 	restedFrom rt.Instant
-	observed   [observedSlots]uplink.Source // of the last requests
+	observed   [observedSlots]uplink.Source // ages of the pictures of the last requests
 	entry      *record.Tick                 // this tick's record; nil: it is not recorded
 	counted    servo.Stats                  // bus counters when the previous tick was recorded
 	phases     *rt.Laps                     // durations of the tick's parts, in the order of phaseNames
@@ -107,11 +108,11 @@ type runState struct {
 // or of another episode.
 type sessionState struct {
 	epoch   uint32
-	key     int64 // the newest request's
+	key     int64 // key of the newest request
 	episode uint32
 	start   bool             // the next observation starts the episode
-	began   rt.Instant       // of the episode
-	all     *uplink.Sessions // as the last tick read them
+	began   rt.Instant       // beginning of the episode
+	all     *uplink.Sessions // sessions as the last tick read them
 	lost    uint64           // number of lost sessions that updateState has handled
 }
 
@@ -258,7 +259,7 @@ func (c *control) move(t rt.Tick) {
 		c.core.Stages.Reset(c.arm.Goal)
 		c.stats.armed.Store(true)
 	case before == follow.Unarmed && !c.drive.Leaving() && drives == person && c.blocked&blockBusSilent == 0:
-		c.correct(t.Woke, nil) // arms it, too
+		c.correct(t.Woke, nil) // correct arms the arm, too
 	}
 }
 

@@ -19,8 +19,8 @@ func TestComplainingJoints(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		says     servo.Reactions
-		deeper   bool // follows a goal that increases its load
-		relieved bool // follows a goal that relieves it
+		deeper   bool // the joint follows a goal that increases its load
+		relieved bool // the joint follows a goal that relieves it
 	}{
 		{"heat", servo.Reactions{Hold: 1}, false, false},
 		{"overload", servo.Reactions{Overload: 1}, false, true},

@@ -31,7 +31,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	}
 	slept := rt.NewSuspension(r.time)
 	r.time.Suspend(3 * time.Hour)
-	r.bus.at, r.bus.strayed = [testDOF]float32{-20, 20}, 3 // the motors hold other goals than the last ones
+	r.bus.at, r.bus.strayed = [testDOF]float32{-20, 20}, 3 // the motors hold other goals than those that they got last
 	n := len(r.bus.writes)
 	r.wake(slept)
 	r.answerEpisode(asked, 40, episode)

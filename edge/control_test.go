@@ -439,7 +439,7 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 func TestEveryJointHeldIsStalled(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	r.bus.says.Hold = 1 // one of the two joints
+	r.bus.says.Hold = 1 // the bus holds one of the two joints
 	r.serve(40, 3, 10)
 	if r.run.state != stateStreaming {
 		t.Errorf("one joint is held: state %v, want STREAMING", r.run.state)

@@ -52,7 +52,7 @@ import (
 
 // Waiting times of the start, for an absent arm, camera or server.
 const (
-	startSlack    = 30 * time.Second // after --max-offline, for the last attempt and the checks
+	startSlack    = 30 * time.Second // time after --max-offline, for the last attempt and the checks
 	busBackoffMax = 10 * time.Second
 	waitLogEvery  = time.Second
 	restPoll      = 50 * time.Millisecond // poll interval for the end of a rest
@@ -68,9 +68,9 @@ type Edge struct {
 	resume   string // instruction to the operator after a motor has restarted
 	identity *operator.Identity
 	notifier *notify.Notifier
-	firstRun atomic.Bool                     // a bundle had never run on this arm
-	contract uplink.Contract                 // of the first session
-	model    atomic.Pointer[uplink.Contract] // of the newest one
+	firstRun atomic.Bool                     // a bundle of this run had never run on this arm
+	contract uplink.Contract                 // contract of the first session
+	model    atomic.Pointer[uplink.Contract] // contract of the newest session
 	models   atomic.Pointer[[]string]        // digests of all bundles so far; nil: only the first one
 	operator net.Listener
 	page     *page.Page       // nil: no page
@@ -101,7 +101,7 @@ type devices struct {
 	arms       hotplug.Parts
 	leaderArms hotplug.Parts
 	leaders    []*leader.Leader // leaders of the parts; nil: no leader
-	remotes    leader.Remotes   // on other machines
+	remotes    leader.Remotes   // leaders on other machines
 	jog        *leader.Jog      // nil: no keys lead
 	sims       device.Sims      // the simulated parts
 	files      []openedFile     // the cameras that play files
@@ -120,7 +120,7 @@ type outcome struct {
 	armOpen rt.Instant // instant at which the arm was open
 	started rt.Instant
 	heap    heapWindow
-	scores  []sim.Score // of the simulated worlds, read before the arm parks
+	scores  []sim.Score // scores of the simulated worlds, read before the arm parks
 }
 
 // heapWindow counts allocations from the end of the warm-up until the run leaves.

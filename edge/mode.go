@@ -13,7 +13,7 @@ const (
 	paused                 // the arm holds
 	aligning               // the arm holds while the leader moves to the follower's pose
 	correcting             // a person drives, with the leader
-	resting                // between two episodes
+	resting                // the arm rests between two episodes
 	ending                 // an arm under torque parks, as --on-exit selects
 	numModes
 )
@@ -123,7 +123,7 @@ const (
 	nothing source = iota // no goal is sent: motors under torque hold
 	arming                // goal := present, torque on
 	policy
-	person // at the leader
+	person // the person at the leader
 	home   // with --return: the pose of the first arming, once
 	park   // the pose of the first arming, then torque off
 )

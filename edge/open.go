@@ -137,7 +137,7 @@ func (e *Edge) connect(ctx context.Context) error {
 func findServer(err error) string {
 	var name *net.DNSError
 	switch {
-	case errors.Is(err, unix.ECONNREFUSED): // one machine is there
+	case errors.Is(err, unix.ECONNREFUSED): // a machine answers, but no server listens
 	case errors.As(err, &name) && name.IsNotFound:
 		return fmt.Sprintf("no machine has the name %s: correct --connect, or give an address there", name.Name)
 	case name != nil, errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):

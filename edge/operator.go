@@ -140,7 +140,7 @@ type operatorRequests struct {
 	resets  atomic.Uint32 // number of requested episodes
 
 	yields atomic.Bool  // an operator's reset lets another model of the service begin
-	anew   atomic.Bool  // the next episode is another model's: the arm starts slowly
+	anew   atomic.Bool  // the next episode has another model, so the arm starts slowly
 	easeIn atomic.Int64 // ns for which that model drives the arm slowly
 }
 
@@ -231,7 +231,8 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 	if err := operator.CheckTask("the task", text); err != nil {
 		return err
 	}
-	if e.link.In.Sessions().Open != nil { // without a session, the next one opens with this task
+	// without a session there is no server to ask: the next session opens with this task
+	if e.link.In.Sessions().Open != nil {
 		if acked, err := e.link.Reset(ctx, e.control.stats.episode.Load()+1, text); !acked {
 			return fmt.Errorf("the task stays as it was: %w", err)
 		}
@@ -404,7 +405,7 @@ func (e *Edge) takeModel(to uplink.Contract) error {
 	o.easeIn.Store(int64(e.easeIn(&to)))
 	o.anew.Store(true)
 	if e.rolls() {
-		o.rest.Store(true) // until rollOver begins the next recorded episode
+		o.rest.Store(true) // the arm holds until rollOver begins the next recorded episode
 	}
 	err := e.reset()
 	o.yields.Store(false)

@@ -19,7 +19,7 @@ func TestStateAfterEveryPair(t *testing.T) {
 		case s == stateReconnecting && c == causeOpened:
 			return stateConnecting
 		case s == stateReconnecting, s == stateConnecting && c != causeBusSilent && c != causeHeld:
-			return s // already waiting for the server
+			return s // the run is already waiting for the server
 		case c == causeBusSilent, c == causeHeld:
 			return stateStalled
 		case c == causeStarved && (s == stateStreaming || s == stateDegraded):

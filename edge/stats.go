@@ -42,9 +42,9 @@ type tickStats struct {
 	inState           [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network *rt.Hist
 
-	// In a run with a leader.
+	// These are used in a run with a leader.
 	phase       atomic.Uint32
-	takeovers   atomic.Uint32 // number so far
+	takeovers   atomic.Uint32 // number of take-overs so far
 	corrected   atomic.Uint64 // ticks on which a person drove the arm
 	led         atomic.Uint32 // robot.Joints of the parts that a take-over concerns
 	leaderAt    atomic.Int64  // instant of the newest pose

@@ -403,7 +403,7 @@ func TestRestartDuringACorrection(t *testing.T) {
 	r.bus.torque = false
 	writes := len(r.bus.writes)
 	r.led(2, l)
-	r.operator.correct.Store(true) // a program requests a correction although it was refused
+	r.operator.correct.Store(true) // some program requests a correction in spite of the refusal
 	r.operator.pause.Store(false)
 	r.led(20, l)
 	if r.bus.torque || len(r.bus.writes) != writes || r.holder() != paused {

@@ -42,23 +42,23 @@ import (
 // Config is the configuration that all sources of motion share.
 type Config struct {
 	Arm        device.Place // the follower
-	Task       string       // of the recorded motion
+	Task       string       // task of the recorded motion
 	Duration   time.Duration
 	Episodes   episode.Plan // Check has accepted it, and Record holds the mode that Check returned
-	Seed       uint64       // of the simulated world
+	Seed       uint64       // seed of the simulated world
 	Cameras    []capture.Config
 	Encoding   capture.Encoding
 	Record     record.Mode // content of the record; empty: off
 	RecordDir  string      // folder of the record's files; empty: beside the robot's id
 	RecordSize int64       // maximum bytes of the record's files
-	page.Flags             // of the page
+	page.Flags             // flags of the page
 	RT         rt.Mode
 	CPU        int
 	OnExit     string // park, hold, off
 	Rescue     bool   // move an arm outside its range into it slowly, instead of refusing it
 	Log        *slog.Logger
 	Out        io.Writer // text for the person, and the summary at the end
-	Clock      rt.Clock  // nil: the kernel's
+	Clock      rt.Clock  // nil: the kernel's clock
 
 	// OpenJSON opens the file for the summary as JSON. It is called before the arm moves. nil: no
 	// file.
@@ -80,7 +80,7 @@ const (
 
 // source decides where the arm goes. Owner of read and move: the tick.
 type source interface {
-	// open opens the follower, and the devices that only this source has.
+	// open opens the follower and the devices of this source.
 	open(ctx context.Context) error
 
 	// read reads the arms.
@@ -114,7 +114,7 @@ type session struct {
 	clock    rt.Clock
 	rate     float64 // ticks per second
 	period   time.Duration
-	places   []device.Place // of the follower's parts
+	places   []device.Place // places of the follower's parts
 	arms     hotplug.Parts  // the follower's
 	beside   []beside       // leaders that are read while the follower is read; empty for a robot of one part
 	leaders  hotplug.Parts  // arms of the leader; nil: no leader
@@ -125,7 +125,7 @@ type session struct {
 	recording *recording.Recording
 	record    *record.Recorder // recorder of recording; nil: no record
 	cameras   []*capture.Camera
-	encoders  []*capture.Encoder // of the previews
+	encoders  []*capture.Encoder // encoders of the previews
 	previews  []*capture.Preview // nil: no page
 	page      *page.Page         // nil: no page
 	exporter  *page.Page         // server of --metrics; nil: metrics are not served

@@ -17,7 +17,7 @@ import (
 
 // Bounds of an episode.
 const (
-	maxNumbers = 16 << 20 // in all rows together
+	maxNumbers = 16 << 20 // largest number of values in all rows together
 	maxHole    = time.Second
 	maxRate    = 1000 // ticks per second
 	listed     = 12   // episodes that an error lists
@@ -100,7 +100,7 @@ type frame struct {
 	at      rt.Instant
 	episode uint32
 	began   bool // an action began
-	row     int  // index of its first number in rows; -1: no row
+	row     int  // index in rows of the tick's first value; -1: no row
 }
 
 // reader collects ticks and episodes from a record.

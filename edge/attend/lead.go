@@ -32,7 +32,7 @@ type LeadConfig struct {
 	Duration time.Duration // 0: no end
 	Log      *slog.Logger
 	Out      io.Writer
-	Clock    rt.Clock // nil: the kernel's
+	Clock    rt.Clock // nil: the kernel's clock
 
 	// OpenJSON opens the file for the summary as JSON. nil: no file.
 	OpenJSON func() (io.WriteCloser, error)
@@ -45,7 +45,7 @@ type LeadConfig struct {
 type LeadSummary struct {
 	Name     string               `json:"id"`       // name of the leader
 	Robot    string               `json:"robot"`    // its description
-	Seconds  float64              `json:"seconds"`  // s, for which it was offered
+	Seconds  float64              `json:"seconds"`  // s, time for which it was offered
 	UsedBy   string               `json:"used_by"`  // robot that used the leader at the end; empty: none
 	RTT      drive.ShortQuantiles `json:"rtt_ms"`   // ms, to the robot and back
 	Messages leader.OfferStats    `json:"messages"` // messages of both sides
@@ -61,7 +61,7 @@ type lead struct {
 	net   wire.Session
 	offer *leader.Offer
 
-	steering steering // of a robot's base
+	steering steering // velocities of a robot's base, from the keys
 }
 
 // Lead offers a leader arm over the network until ctx ends or the duration is over.

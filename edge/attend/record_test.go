@@ -127,7 +127,7 @@ func TestSimulatedFollower(t *testing.T) {
 	})
 	end()
 	cfg.Cameras[0].Source = "/dev/video-none"
-	rttest.Ends(t, Teleop(t.Context(), cfg), exit.Absent) // a camera that is not there
+	rttest.Ends(t, Teleop(t.Context(), cfg), exit.Absent) // the camera's device does not exist
 }
 
 // awaitTicks waits for n more ticks of the teleoperation with the given id.
@@ -197,7 +197,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	}
 	// start twice
 	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "start")), "under way")
-	// another task within
+	// The task cannot change within an episode.
 	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "task other")), "under way")
 	if err := <-done; err != nil { // the last episode's time ran out
 		t.Error(err)

@@ -23,7 +23,7 @@ import (
 type ReplayConfig struct {
 	Config
 	File   string
-	Number uint32  // of the episode; 0: the only one
+	Number uint32  // number of the episode; 0: the only one
 	Speed  float64 // factor on the recorded speed, at most 1
 
 	// OtherCalibration permits a replay although the record's numbers mean other positions on this
@@ -305,7 +305,7 @@ func (s *replay) paceBase() {
 func (s *replay) bound() {
 	for j, want := range s.row {
 		if s.episode.Wheels.Has(j) {
-			s.bounded[j] = want // the gate limits its acceleration
+			s.bounded[j] = want // the gate limits the acceleration of a wheel
 			continue
 		}
 		travel := max(want-s.before[j], s.before[j]-want, s.catchUp[j])

@@ -171,7 +171,7 @@ func TestCalibrationsAreCompared(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		id   string // empty: this arm's
+		id   string // empty: the calibration of this arm
 		by   int
 		any  bool
 		code exit.Code
@@ -275,7 +275,7 @@ func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 		s.silent.Reset(now)
 		for i := range 100 {
 			held, silent := tt.first, tt.last
-			if i == 99 { // the other fault
+			if i == 99 { // on the last tick the arm has the other fault
 				held, silent = 4-tt.first, 1-tt.last
 			}
 			now += rt.Instant(100 * time.Millisecond)

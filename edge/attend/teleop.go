@@ -21,7 +21,7 @@ import (
 type TeleopConfig struct {
 	Config
 	FPS         float64
-	Leader      device.Place // Teleop sets its Robot
+	Leader      device.Place // Teleop sets its Robot, to fit the follower
 	LeaderRobot string       // name or file of the leader's description; empty: the follower's name with _leader
 	Net         zenoh.Config // network of the leaders on other machines
 }
@@ -37,7 +37,7 @@ const (
 // come back. A part without a leader holds.
 type teleop struct {
 	session
-	place device.Place          // of the leader
+	place device.Place          // place of the leader
 	here  []device.Place        // the leader's parts at this machine
 	away  []leader.RemoteConfig // the leader's parts on other machines
 	net   zenoh.Config
@@ -61,7 +61,7 @@ type leadPart struct {
 	held   robot.Joints   // joints of the leader that do not lead now
 	far    *leader.Remote // leader on another machine; nil: the leader is at this machine
 
-	// At this machine.
+	// The next fields are for a leader at this machine.
 	arm     *hotplug.Arm
 	leading *leader.Leading
 }
@@ -126,7 +126,7 @@ func (s *teleop) join() {
 	follower := s.cfg.Arm.Robot
 	s.lead = make([]float32, len(follower.Motors))
 	s.base = s.lead[len(s.place.Robot.Motors):]
-	s.led = follower.Wheels() // keys drive them
+	s.led = follower.Wheels() // keys drive the wheels
 	s.parts = make([]leadPart, len(s.here)+len(s.away))
 	lay := func(p *leadPart, part string) []float32 {
 		p.joints = leader.PartJoints(follower, part)

@@ -28,11 +28,11 @@ type Frame struct {
 // Camera is an open camera. Its capture thread keeps the newest picture.
 type Camera struct {
 	// Constant after Open.
-	Name       string // as on the command line: top
-	ImageName  string // as on the wire: observation.images.top
+	Name       string // name on the command line, such as top
+	ImageName  string // name on the wire, such as observation.images.top
 	Source     camera.Source
 	MaxAge     time.Duration
-	mustDecode bool // its first picture is usable only when it has been decoded
+	mustDecode bool // the first picture is usable only when it has been decoded
 
 	Newest *rt.Latest[Frame] // producer: capture thread; reader: sender
 	tap    *Tap              // nil: no second reader
@@ -196,9 +196,9 @@ type Stats struct {
 	Undecoded uint64        // JPEG with complete markers that did not decode; the previous picture was used
 	Repeated  uint64        // live camera: repetitions of earlier pictures; the newest new picture was used
 	Errors    uint64        // failed attempts to get a picture
-	Stale     uint64        // observations with a picture older than its bound
+	Stale     uint64        // observations with a picture older than MaxAge
 	Lost      bool          // the device is away now
-	Source    camera.Counts // since the first frame
+	Source    camera.Counts // counts of the source since the first frame
 }
 
 // Stats returns the counts. Any thread may call it.

@@ -215,12 +215,12 @@ type fakeCamera struct {
 	format   camera.Format
 	clock    rt.Clock
 	pictures [][]byte
-	step     uint64 // between sequence numbers
+	step     uint64 // difference of two sequence numbers; 0: 1
 	next     int
 	taken    int
 	err      error
 	stop     *atomic.Bool
-	pace     func() // before each picture
+	pace     func() // called before each picture
 }
 
 // film returns a source of pictures of one format.
@@ -255,7 +255,8 @@ func (f *fakeCamera) Grab(dst *camera.Frame) error {
 	dst.At = f.clock.Now() + rt.Instant(f.taken)
 	f.next++
 	f.taken++
-	dst.Sequence += max(f.step, 1) // each slot counts for itself, which is enough for tests with one slot
+	// each of the caller's slots counts for itself, which is enough for tests with one slot
+	dst.Sequence += max(f.step, 1)
 	return nil
 }
 

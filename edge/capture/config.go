@@ -54,7 +54,7 @@ type Config struct {
 	Crop          Rect               // part of the camera's picture; zero: the whole picture
 	Rotate        int                // 0, 90, 180, 270 degrees clockwise, after Crop
 	SendW, SendH  int                // size in the message, after Rotate; 0: the policy's size, else unchanged
-	Quality       int                // JPEG quality; 0: the run's
+	Quality       int                // JPEG quality; 0: the quality of the run
 	MaxAge        time.Duration      // older pictures are stale; 0: defaultMaxAge
 	Live          *bool              // whether a repeated picture counts as an old one; nil: for devices only
 	Controls      []v4l2.Setting

@@ -182,7 +182,7 @@ func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	}
 	if path, ok := strings.CutPrefix(c.Source, simOf); ok {
 		source, err := scene.OpenCamera(path, f, p.Clock)
-		if err != nil { // its simulator may be started later
+		if err != nil { // the simulator of the world may be started later
 			return nil, "", openError(c.Name, fmt.Errorf("%w: %w", v4l2.ErrAbsent, err))
 		}
 		return source, "simulated by another process: " + f.String(), nil

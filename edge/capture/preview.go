@@ -49,7 +49,7 @@ type Preview struct {
 
 // pictureCopy is a picture on its way from the sender to the readers.
 type pictureCopy struct {
-	taken  rt.Instant // by the camera
+	taken  rt.Instant // instant at which the camera took it
 	copied rt.Instant
 	w, h   int // size of a raw picture
 	data   []byte

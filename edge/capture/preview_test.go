@@ -26,7 +26,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	e := New("top", f, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90}))
 	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
-	// before the first picture
+	// There is no picture yet.
 	rttest.FailsAs(t, rttest.Err(p.Read(room, now)), ErrNoPicture, "no picture since the start")
 	p.Request(now)
 	p.Refresh(now)

@@ -52,7 +52,7 @@ func TestAProgramIsACamera(t *testing.T) {
 
 func TestAProgramIsRefused(t *testing.T) {
 	for text, code := range map[string]exit.Code{
-		"a=pipe:true,format=rgb":       exit.Usage, // without a size
+		"a=pipe:true,format=rgb":       exit.Usage, // a raw format without a size
 		"a=pipe:'true',exposure=5":     exit.Config,
 		"a=pipe:'true':8x8,exposure=5": exit.Config,
 		"a=pipe:exit 3":                exit.Absent,

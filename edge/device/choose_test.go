@@ -177,7 +177,7 @@ func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 		t.Errorf("with one broken file beside it: %v", err)
 	}
 	rttest.Do(t, os.Remove(filepath.Join(folder, "black.json")))
-	rttest.Ends(t, open(), exit.Config, "a.json") // with a broken file alone
+	rttest.Ends(t, open(), exit.Config, "a.json") // the folder has only a broken file
 }
 
 // An arm that does not answer while its calibration is chosen is absent, and a cancel ends the
@@ -186,7 +186,7 @@ func TestChoosingNeedsTheArm(t *testing.T) {
 	arm := ranges(t, "koch", 0, 900, 3100)
 	p, _ := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"black": arm})
 	cfg := servo.ArmConfig{Path: filepath.Join(t.TempDir(), "ttyNONE"), Robot: p.Robot, Clock: rt.KernelClock()}
-	rttest.Ends(t, rttest.Err(p.Open(&cfg)), exit.Absent) // without a port
+	rttest.Ends(t, rttest.Err(p.Open(&cfg)), exit.Absent) // the port does not exist
 	cfg.Path, cfg.Canceled = p.Bus, func() bool { return true }
 	if _, err := p.Open(&cfg); exit.Of(err) != exit.Failure || cfg.Calibration != nil {
 		t.Errorf("canceled: %v (code %d), calibration %v", err, exit.Of(err), cfg.Calibration)

@@ -93,7 +93,7 @@ type Place struct {
 	Robot       robot.Robot
 	ID          string // name of the calibration file
 	Calibration string // path of the file; empty: LeRobot's path
-	Flags       string // prefix of its flags' names: "leader-", or ""
+	Flags       string // prefix of the names of the place's flags: "leader-", or ""
 	Taken       string // after Open: the chosen file, with the reason; empty when the flags name a file
 }
 

@@ -282,11 +282,11 @@ func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 		own, err := at.fits(at.Bus, clock)
 		if own {
 			fit[i] = 1 << i
-			continue // another calibration that matches, too, does not matter
+			continue // the motors may match another calibration, too
 		}
 		for j, other := range places {
 			if j == i || err != nil && other.Robot.Flag() == at.Robot.Flag() {
-				continue // a motor that does not answer under one description does not answer under the other
+				continue // other motors of the same kind would not answer, either
 			}
 			if fits, _ := other.fits(at.Bus, clock); fits {
 				fit[i] |= 1 << j

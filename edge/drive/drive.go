@@ -47,7 +47,7 @@ type Config struct {
 	Path   string // --bus, for the command that lets the arm go
 	Robot  robot.Robot
 	Loop   rt.LoopConfig
-	OnExit string // one of follow.ExitModes
+	OnExit string // key of follow.ExitModes
 
 	// Parts are the arms of a robot of several parts, for the summary; nil: the robot has one arm.
 	Parts hotplug.Parts
@@ -122,7 +122,7 @@ type Cause uint32
 // The causes of Leave.
 const (
 	Itself   Cause = iota // the source of the motion has ended, or the run has failed
-	Signal                // also the end of a context
+	Signal                // a signal, or the end of a context
 	Duration              // Config.Duration is over
 	Operator
 	Episodes // all episodes are recorded
@@ -281,7 +281,7 @@ func (r *Run) Step(t rt.Tick, ready, held bool) (drive bool) {
 
 // armStep takes the next step of arming, which lasts several ticks.
 func (r *Run) armStep(t rt.Tick) {
-	before := r.touched.Swap(true) // also if ArmStep panics
+	before := r.touched.Swap(true) // set before ArmStep, which may panic
 	touched, err := r.cfg.Arm.ArmStep(t)
 	if !touched && !before {
 		r.touched.Store(false)

@@ -32,7 +32,7 @@ func (r *Run) Asked(episodes int, held uint64) string {
 			text = "recorded 1 episode as asked"
 		}
 	}
-	if 2*held > r.Stats().Ticks { // for most of the run
+	if 2*held > r.Stats().Ticks { // no joint was driven for most of the run
 		all := slices.Compact(slices.Sorted(maps.Values(r.complaints())))
 		text += fmt.Sprintf("; no joint was driven for %.0f s: %s",
 			(time.Duration(held) * r.cfg.Loop.Period).Seconds(),

@@ -23,9 +23,9 @@ var Words = []string{Start, record.Success, record.Failure, record.Discard, reco
 
 // Times of the attempts to begin the next episode.
 const (
-	retryEvery = time.Second      // between two attempts
+	retryEvery = time.Second      // time between two attempts
 	warnAfter  = 10 * time.Second // time of failed attempts before the first warning
-	warnEvery  = 10 * time.Minute // between further warnings
+	warnEvery  = 10 * time.Minute // time between further warnings
 )
 
 // Robot controls the arm that is recorded.
@@ -78,11 +78,11 @@ type Episodes struct {
 
 	mu      sync.Mutex // guards the fields below
 	status  Status     // all fields except those that Status computes: Wanted, Seconds, Left and Open
-	since   rt.Instant // of the phase
+	since   rt.Instant // beginning of the phase
 	until   rt.Instant // end of the phase; 0: no limit
 	retryAt rt.Instant
 	warnAt  rt.Instant // time of the next warning that no episode begins
-	task    string     // of the newest episode
+	task    string     // task of the newest episode
 
 	messages, pictures uint64 // losses before the newest episode
 	failing            string // reason why the recorder cannot write now

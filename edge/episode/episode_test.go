@@ -119,7 +119,7 @@ func TestScheduledEpisodes(t *testing.T) {
 	}
 	// a second start
 	rttest.Fails(t, s.do("start"), "episode 1 (1 of 3) is under way")
-	s.after(30 * time.Second) // its time runs out
+	s.after(30 * time.Second) // the episode's time runs out
 	if st := s.Status(); st.Phase != Reset || st.Timeout != 1 || st.Last != record.Timeout {
 		t.Fatalf("%+v, want time to reset", st)
 	}
@@ -264,7 +264,7 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 				t.Errorf("%s, %s: %+v, it warns %q; want episode 1, one refusal and one warning", tt.name, line, st,
 					s.warnings)
 			}
-			s.after(25 * time.Second) // its time runs out
+			s.after(25 * time.Second) // the episode's time runs out
 			if st := s.Status(); st.Phase != Recording || st.Number != 2 {
 				t.Errorf("%s, %s: %+v, want episode 2", tt.name, line, st)
 			}
@@ -333,7 +333,7 @@ func TestLossesAreTold(t *testing.T) {
 	s := newStand(t, Plan{})
 	rttest.Do(t, s.do("start"))
 	s.Failing(errors.New("no space left"))
-	s.Failing(errors.New("no space left at all")) // the same fault
+	s.Failing(errors.New("no space left at all")) // the fault is the same, with another text
 	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 1 is being lost: no space left") ||
 		s.Status().Warning != s.warnings[0] {
 		t.Errorf("it warns %q", s.warnings)

@@ -37,7 +37,7 @@ const (
 	// phase of the take-over. A: old; B: new: 0 the policy drives, 1 paused, 2 paused while the
 	// leader moves to the follower, 3 a person drives
 	PhaseChanged
-	LeaderPushed // with --takeover push
+	LeaderPushed // a hand has moved the leader, with --takeover push
 	LeaderSilent // silent while it leads. A: joints of its part, 0: all joints; B: 1 in a policy's run
 	LeaderBack   //
 
@@ -47,7 +47,7 @@ const (
 	SessionLost    // A: Loss
 	SessionWaits   // no session could be opened; the link tries again. A: Wait
 	SessionRefused // the server refuses with a final error
-	Notice         // from the server. A: NoticeKind; B: number of its request, 0: no request
+	Notice         // message of the server. A: NoticeKind; B: number of its request, 0: no request
 	CameraSilent   // no usable picture for the camera's max-age. A: number of the camera
 	CameraBack     // A: number of the camera
 	CameraSpoilt   // pictures with stray bytes or missing parts. A: number of the camera
@@ -80,8 +80,8 @@ const CauseBits = 8
 
 // The subject of a motor's complaint, in Complaint.
 const (
-	ComplainsOfSupply = iota + 1 // in tenths of a volt
-	ComplainsOfHeat              // in degrees Celsius
+	ComplainsOfSupply = iota + 1 // supply, in tenths of a volt
+	ComplainsOfHeat              // temperature, in degrees Celsius
 )
 
 // Complaint packs the subject of a motor's complaint and the measured value; 0: not known.
@@ -136,7 +136,7 @@ type Why int64
 // The reasons of LinkDown.
 const (
 	WhyOther       Why = iota
-	WhyClosed          // the other end closed it
+	WhyClosed          // the other end closed the connection
 	WhySilent          // no message or confirmation for longer than the lease
 	WhyRefused         // no process listens at the address
 	WhyUnreachable     // no route to the address

@@ -34,7 +34,7 @@ func (k Lack) String() string {
 }
 
 const (
-	maxJoints = 32          // one bit each
+	maxJoints = 32          // joints of a set, one bit each
 	maxGap    = time.Second // maximum time that counts between two ticks; the state in a longer gap is unknown
 )
 

@@ -56,7 +56,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 		f.movedLimp |= moving
 	}
 	switch {
-	case errors.Is(err, servo.ErrOutOfRange): // nothing was written
+	case errors.Is(err, servo.ErrOutOfRange): // the motors got no command
 		return false, exit.With(exit.Fault, err)
 	case err != nil || !armed:
 		return true, err
@@ -106,7 +106,7 @@ func (f *Follower) armed(now rt.Instant, joints robot.Joints) {
 	}
 	f.rearmAll, f.movedLimp = false, 0
 	if !f.parking.known {
-		copy(f.parking.place, f.Place) // only the first time
+		copy(f.parking.place, f.Place) // the first arming determines the place of parking
 		f.keepGoals(f.parking.place, f.gate.Wheels)
 		f.parking.known = true
 		f.tellEaseIn(now)

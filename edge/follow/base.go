@@ -16,28 +16,28 @@ const (
 	// ticks in a row on which a wheel has no permission, before the base stops: one lost reply does not stop it
 	baseLost     = 2
 	wheelTurns   = 200 // counts per second; a slower goal does not show whether a wheel turns
-	wheelStands  = 0.1 // share of its goal below which a wheel counts as not turning
-	wheelStrays  = 0.4 // share of its goal by which the velocity of a wheel may differ while the wheel grips
-	wheelAtLeast = 150 // counts per second by which it may differ in addition, because of ripple and friction
+	wheelStands  = 0.1 // share of the goal below which a wheel counts as not turning
+	wheelStrays  = 0.4 // share of the goal by which the velocity of a wheel may differ while the wheel grips
+	wheelAtLeast = 150 // counts per second by which the velocity may differ in addition, because of ripple and friction
 )
 
 // base is the state of a base.
 type base struct {
-	driven bool // its wheels have got a goal since the last Read, or keep theirs for this tick
+	driven bool // the wheels of the base have got a goal since the last Read, or keep their goal for this tick
 	lost   int  // ticks in a row in which a wheel had no permission
 	slips  []slip
 
 	wish    [robot.Axes]float32 // the newest action
 	blocked [robot.Axes]float32 // the goal at which a wheel has stalled
 
-	// For the summary.
+	// The summary shows the counts.
 	stallCount, slipCount uint64
 }
 
 // slip is a wheel's deviation from its goal velocity.
 type slip struct {
 	since    rt.Instant // start of the deviation; 0: the wheel follows its goal
-	stands   bool       // since then it does not turn
+	stands   bool       // the wheel has not turned since then
 	reported bool
 }
 

@@ -21,7 +21,7 @@ type driven struct {
 	motors
 	goal   [4]float32
 	writes int
-	joints robot.Joints // of the last write
+	joints robot.Joints // joints of the last write
 	fixed  map[int]int  // counts per second of wheels that do not follow
 	watch  func(goal [4]float32)
 }
@@ -206,10 +206,11 @@ func TestABaseBeforeItsReferee(t *testing.T) {
 	judge := referee.Config{Period: testPeriod}
 	for id := range uint8(robot.Axes) {
 		judge.Joints = append(judge.Joints, referee.Joint{
-			ID:           id + 7,
-			Name:         "wheel",
-			Velocity:     float64(kiwi.MaxRaw),
-			Acceleration: 26342, // of the left wheel: ((cos 30 + sin 30) * 1 + 0.125 * 5.236) / 0.05 rad/s2
+			ID:       id + 7,
+			Name:     "wheel",
+			Velocity: float64(kiwi.MaxRaw),
+			// acceleration of the left wheel: ((cos 30 + sin 30) * 1 + 0.125 * 5.236) / 0.05 rad/s2
+			Acceleration: 26342,
 			Wheel:        true,
 		})
 	}
@@ -230,7 +231,8 @@ func TestABaseBeforeItsReferee(t *testing.T) {
 	for way := range 64 {
 		action := []float32{5, 0, 0, 0}
 		for j := range most {
-			action[j+1] = most[j] * float32(way>>(2*j)%4-1) // each axis backward, at rest, forward, and too fast
+			// each axis drives backward, rests, drives forward, or is too fast
+			action[j+1] = most[j] * float32(way>>(2*j)%4-1)
 		}
 		r.ticks(t, 7, action...)
 	}
@@ -254,7 +256,7 @@ func TestABaseThatWasAway(t *testing.T) {
 	r.bus.back = hotplug.Unplugged
 	r.bus.goal[1] = 0
 	r.bus.goal[2] = 0
-	r.bus.goal[3] = 0 // as OpenArm does
+	r.bus.goal[3] = 0 // OpenArm sets it to 0, too
 	r.ticks(t, 1, 5, 0.8, 0, 0)
 	if r.Phase != Unarmed || r.Goal[1] != 0 {
 		t.Errorf("phase %v, goals %v", r.Phase, r.Goal)

@@ -36,7 +36,7 @@ type Core struct {
 // Action is the action of one tick.
 type Action struct {
 	Row    []float32     // [dof], after the stages; nil: no action is due. Lent until the next call
-	Policy []float32     // [dof], the policy's row; nil: this tick took no row. Lent until the next OnChunk
+	Policy []float32     // [dof], row of the policy; nil: this tick took no row. Lent until the next OnChunk
 	Age    time.Duration // Policy's age
 	TooOld bool          // the schedule only had actions older than MaxAge
 }

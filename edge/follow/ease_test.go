@@ -73,7 +73,7 @@ func TestAKnownPolicyDoesNot(t *testing.T) {
 func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		stale, last robot.Joints // during the rescue, and on its last tick
+		stale, last robot.Joints // silent joints during the rescue, and on its last tick
 		outside     robot.Joints
 		says        string
 	}{

@@ -26,8 +26,8 @@ import (
 
 // Limits of a joint's silence.
 const (
-	jointStale = 100 * time.Millisecond // the joint keeps its goal
-	busSilence = 200 * time.Millisecond // nothing may move
+	jointStale = 100 * time.Millisecond // silence after which the joint keeps its goal
+	busSilence = 200 * time.Millisecond // silence after which nothing may move
 )
 
 // Bus is the part of a *hotplug.Arm that a Follower needs. Tests use joints without motors.
@@ -37,7 +37,7 @@ type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale robot.Joints)
 	Positions(dst []float32)
 	Jumped() robot.Joints // see servo.Arm.Jumped
-	Goals(dst []float32)  // as set by arming
+	Goals(dst []float32)  // goals that the arming has set
 	Write(goal []float32, joints robot.Joints)
 	ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error)
 	Reconnected() (why hotplug.Cause, restarted robot.Joints) // returns a cause once after each absence of the arm
@@ -102,7 +102,7 @@ type Config struct {
 	EaseIn time.Duration // time for which an unknown policy drives the arm slowly; 0: no limit
 	Rescue bool          // the run moves an arm outside its range into the range, instead of refusing it
 	Events *event.Queue  // may be nil
-	Clock  rt.Clock      // nil: the kernel's
+	Clock  rt.Clock      // nil: the kernel's clock
 }
 
 // Follower is one follower arm. Owner: tick thread.
@@ -124,8 +124,8 @@ type Follower struct {
 	unloading   unloading
 	complaints  complaints
 	scratch     []float32
-	jumpTold    rt.Instant      // of the last event.JointJumped
-	reactions   servo.Reactions // the last tick's
+	jumpTold    rt.Instant      // instant of the last event.JointJumped
+	reactions   servo.Reactions // reactions in the last tick
 	silence     silence
 	slow        slowStart
 	rescue      rescue
@@ -137,8 +137,8 @@ type Follower struct {
 	began       bool
 	failed      error
 
-	// for a robot of several parts, see Parts
-	first int  // index of its first joint in the robot's
+	// The next fields are set in a robot of several parts, see Parts.
+	first int  // index of the follower's first joint among the robot's joints
 	part  bool // the robot has others
 }
 
@@ -148,8 +148,8 @@ type silence struct {
 	stale     robot.Joints // no position in this tick: no reply, or an implausible position
 	frozen    robot.Joints // no position for jointStale
 	resuming  robot.Joints // joints that were frozen and have not been verified since
-	strayed   robot.Joints // their motors hold another goal than ours, and their places are not known yet
-	bus       bool         // too many joints are silent: no joint may move
+	strayed   robot.Joints // joints whose motors hold another goal than ours, and whose places are not known yet
+	bus       bool         // so many joints are silent that no joint may move
 }
 
 // slowStart bounds the velocity until the goals have caught up with the actions.
@@ -164,7 +164,7 @@ type rescue struct {
 	active bool
 	joints robot.Joints
 	end    rt.Instant
-	silent event.Lacks // since the rescue began
+	silent event.Lacks // silences since the rescue began
 }
 
 // parking is the way back to the pose of the first arming.
@@ -278,9 +278,9 @@ func (f *Follower) frozen() robot.Joints { return f.silence.frozen }
 // View is the state of the joints of a robot or of one of its parts. A robot.Joints is a set with one bit for each
 // joint.
 type View struct {
-	Stale      robot.Joints // no position in this tick
-	Frozen     robot.Joints // silent for so long that they keep their goal
-	Held       robot.Joints // keep their goal for another reason
+	Stale      robot.Joints // joints without a position in this tick
+	Frozen     robot.Joints // joints that are silent for so long that they keep their goal
+	Held       robot.Joints // joints that keep their goal for another reason
 	Conditions []Condition  // [joint]
 	Complaints []int64      // [joint] the current or last event.Complaint about heat or supply
 }

@@ -417,7 +417,7 @@ func TestNoStall(t *testing.T) {
 	r.bus.effort = 0.9
 	r.ticks(t, 100, 80, 50) // follows
 	r.bus.follows, r.bus.effort = false, 0.5
-	r.ticks(t, 100, 20, 50) // is slow, without effort
+	r.ticks(t, 100, 20, 50) // the joint is slow, but without effort
 	if r.joints[0]&Overloaded != 0 {
 		t.Errorf("joint %v, want no stall", r.joints[0])
 	}

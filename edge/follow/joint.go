@@ -6,9 +6,9 @@ import "strings"
 type Condition uint8
 
 const (
-	Torque       Condition = 1 << iota // switched on by this run, and not lost since
-	Answering                          // gave a position in this tick
-	Verified                           // after its last silence its motor was compared, and had its expected values
+	Torque       Condition = 1 << iota // this run has switched its torque on, and the joint has not lost it since
+	Answering                          // its motor gave a position in this tick
+	Verified                           // its motor was compared after the last silence, and had the expected values
 	HeatOrSupply                       // its motor reports a fault of heat or supply
 	// its motor reports an overload, or the joint has stalled: it pushes against something
 	Overloaded

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-const elbow = 2 // its motor has id 3
+const elbow = 2 // index of the joint; its motor has id 3
 
 // misread makes the line change the next n positions in a motor's replies, with valid checksums.
 func (a *simArm) misread(offset, n int, ids ...uint8) {
@@ -53,7 +53,7 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 		{"one reply", []uint8{3}, 15 * time.Millisecond}}
 	wrongs := []struct {
 		name    string
-		offsets []int // of the replies after the silence; 0: correct
+		offsets []int // errors of the first positions after the silence; 0: correct
 	}{
 		{"first", []int{885}}, {"first, the other way", []int{-600}}, {"first, near", []int{150}},
 		{"second", []int{0, 885}}, {"both, different", []int{885, -600}}, {"three, different", []int{885, -600, 300}},
@@ -130,7 +130,7 @@ func TestAPositionThatStaysWrong(t *testing.T) {
 
 // Goal: a position that jumps while its motor answers is reported.
 func TestAnEncoderThatSlips(t *testing.T) {
-	rttest.RealTime(t) // in 0.1 s between two readings the joint could have moved that far
+	rttest.RealTime(t) // in 0.1 s between two late readings the joint could have moved that far
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()

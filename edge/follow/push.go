@@ -15,7 +15,7 @@ import (
 // push is the direction in which an overloaded joint pushes.
 type push struct {
 	way   float32    // above 0: towards higher values; 0: not known
-	since rt.Instant // when the overload began, or was taken off
+	since rt.Instant // instant at which the overload began, or was taken off
 	read  bool       // way is from the motor's load; it is read again in each tick, since a motion causes a load, too
 	idle  bool       // its motor has no load: it does not push
 }

@@ -42,7 +42,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	for j := range f.joints {
 		f.may[j] = f.joints[j].permission()
 		if f.joints[j]&Torque == 0 {
-			f.Goal[j] = f.Place[j] // no motor holds it
+			f.Goal[j] = f.Place[j] // a joint without torque has no goal to keep
 			if f.gate.Wheels.Has(j) {
 				f.Goal[j] = 0
 			}
@@ -216,7 +216,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 			f.findPush(j)
 		}
 		if (f.reactions.Encoder&^r.Encoder)&bit != 0 {
-			f.startSlowly(now) // its motor may have driven to its goal by itself, from anywhere
+			f.startSlowly(now) // the motor may have driven to its goal by itself, from anywhere
 		}
 		if r.Limp&bit != 0 {
 			f.joints[j] = f.joints[j].after(torqueTaken)
@@ -228,6 +228,6 @@ func (f *Follower) applyReactions(now rt.Instant) {
 	f.emitEach(now, event.JointLimp, r.Limp&^f.reactions.Limp)
 	f.reactions = r
 	if f.Phase == Armed && f.bus.BusWatchdogFired() {
-		f.Phase, f.rearmAll = Arming, true // at its present pose, and slowly from there
+		f.Phase, f.rearmAll = Arming, true // armed again at the present pose, the arm starts slowly
 	}
 }

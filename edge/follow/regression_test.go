@@ -64,7 +64,7 @@ func TestSuspendBeforeRead(t *testing.T) {
 // Goal: an arm that is armed again while paused is still parked at the end.
 func TestPostponeOfAnArmedArm(t *testing.T) {
 	r := armed(t, nil)
-	r.Phase = Arming // its bus watchdogs have fired
+	r.Phase = Arming // the motors' bus watchdogs have fired
 	r.cancelArming() // paused
 	r.finish(r.now)
 	t.Logf("phase after Postpone+Depart %v", r.Phase)

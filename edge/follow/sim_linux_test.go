@@ -393,7 +393,7 @@ func TestOutsideOfMotors(t *testing.T) {
 	narrow := func(eeprom bool) func(*servo.ArmConfig, *Config) {
 		return func(cfg *servo.ArmConfig, _ *Config) {
 			c := cfg.Calibration["shoulder_lift"]
-			c.RangeMin, c.RangeMax = 500, 1800 // it is at 2048, 22 degrees beyond
+			c.RangeMin, c.RangeMax = 500, 1800 // the joint is at 2048, 22 degrees outside
 			cfg.Calibration["shoulder_lift"] = c
 			if !eeprom {
 				return

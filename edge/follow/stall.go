@@ -18,8 +18,8 @@ const (
 
 // stall is one joint's progress towards its goal.
 type stall struct {
-	from     float32    // its place at the last motion
-	since    rt.Instant // instant of the last motion; 0: at its goal
+	from     float32    // place of the joint at its last motion
+	since    rt.Instant // instant of the last motion; 0: the joint is at its goal
 	reported bool
 }
 

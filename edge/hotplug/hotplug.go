@@ -23,7 +23,7 @@ import (
 
 const (
 	pollInterval   = 20 * time.Millisecond // interval at which KeepOpen checks the arm
-	retryFirst     = 50 * time.Millisecond // between attempts to open
+	retryFirst     = 50 * time.Millisecond // first pause between two attempts to open
 	retryLast      = 500 * time.Millisecond
 	warmUpCycles   = 20              // cycles measured before the tick gets the arm
 	torqueOffFor   = 3 * time.Second // RetryTorqueOff tries for this long: a silent motor may be under torque
@@ -51,7 +51,7 @@ func (c Cause) String() string {
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration
-	pause  rt.Pause // of the tick's arm
+	pause  rt.Pause // Pause of the tick's arm
 	clock  rt.Clock
 	// serial number of the adapter at which the arm was first opened; empty: not known
 	adapter string
@@ -155,7 +155,7 @@ func (a *Arm) adopt() {
 	a.restarted |= arm.Restarted() | a.restartedInit
 	a.restartedInit = 0
 	if a.restarted != 0 {
-		a.reconnected = Restarted // even if the adapter was unplugged, too
+		a.reconnected = Restarted // the restart counts, even if the adapter was unplugged, too
 	}
 }
 

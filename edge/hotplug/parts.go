@@ -97,7 +97,7 @@ func (p Parts) RetryTorqueOff(hurry func() bool) error {
 // Close closes the ports and leaves the torque unchanged.
 func (p Parts) Close() error {
 	for _, a := range p {
-		_ = a.Close() // it returns nil
+		_ = a.Close() // Close of an arm returns nil
 	}
 	return nil
 }

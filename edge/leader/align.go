@@ -12,12 +12,12 @@ import (
 
 // Limits of the alignment of an actuated leader. The motion is slow, since the leader may meet a hand.
 const (
-	alignPace  = 0.12             // share of its velocity limit: 30 degrees a second
+	alignPace  = 0.12             // share of the joint's velocity limit: 30 degrees a second
 	alignLimit = 15 * time.Second // longest duration of an alignment; half a turn takes less
 	// permitted offset from the follower, in robot units: the leader sags under its weight; the follower moves by the
 	// offset, slowly
 	alignNear  = 8.0
-	settleFor  = 300 * time.Millisecond // time within alignNear after which it has arrived
+	settleFor  = 300 * time.Millisecond // time within alignNear after which the leader has arrived
 	handTravel = 4.0                    // with Push: travel, in robot units, by which a hand takes the leader over
 	handLimit  = time.Minute            // longest wait for a hand: motors that hold get warm
 )

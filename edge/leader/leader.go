@@ -33,7 +33,7 @@ type State uint8
 const (
 	Limp   State = iota // free to be moved
 	Driven              // under torque: on its way to the follower, or there and waiting for a hand
-	Ready               // has reached the follower's pose, and is limp or about to be limp
+	Ready               // limp, or about to be limp, at the follower's pose
 	Failed              // could not be brought to the follower
 )
 
@@ -71,8 +71,8 @@ type Config struct {
 // Leader is a leader arm. Owner: the thread of Run, except for methods marked otherwise.
 type Leader struct {
 	cfg    Config
-	poses  *rt.Latest[Pose]  // to the tick
-	orders *rt.Latest[order] // from the tick
+	poses  *rt.Latest[Pose]  // poses for the tick
+	orders *rt.Latest[order] // orders of the tick
 
 	read     []float32 // last readings
 	joints   []float32 // newest complete pose

@@ -25,10 +25,10 @@ type Cause int64
 
 // The causes.
 const (
-	OutsideRange Cause = iota + 1 // outside its calibrated range
-	OverSeam                      // it crossed its encoder's seam: its reading jumped by a turn
-	TooFar                        // its reading jumped by more than a hand can move it between two readings
-	Remotely                      // the leader's machine does not let it lead, and logs the reason
+	OutsideRange Cause = iota + 1 // the joint is outside its calibrated range
+	OverSeam                      // the joint crossed its encoder's seam: its reading jumped by a turn
+	TooFar                        // the reading jumped by more than a hand can move the joint between two readings
+	Remotely                      // the leader's machine does not let the joint lead, and logs the reason
 	numCauses
 )
 
@@ -67,11 +67,11 @@ type leadingJoint struct {
 	known    bool
 	place    int        // the newest possible reading
 	at       rt.Instant // its time
-	turns    int        // crossings of the seam since it led
+	turns    int        // crossings of the seam since the joint led
 	odd      int        // the newest impossible reading
 	oddAt    rt.Instant // its time
 	oddSince rt.Instant // time of the first reading that agrees with odd; 0: the newest reading is possible
-	cause    Cause      // 0: it leads
+	cause    Cause      // 0: the joint leads
 }
 
 // NewLeading returns a Leading for an arm with this description.

@@ -48,7 +48,7 @@ func newInstance() uint64 {
 type OfferConfig struct {
 	Name  string // name of the leader, a slug
 	Robot robot.Robot
-	Every time.Duration // interval of its poses
+	Every time.Duration // interval of the leader's poses
 	Pose  func() *Pose  // returns the leader's newest pose, lent until the next call
 	// Steer writes the velocities of the robot's base, which follow the joints; nil: the leader drives
 	// no base.
@@ -71,7 +71,7 @@ type Offer struct {
 
 	user      atomic.Uint64 // instance of the robot that uses the leader; 0: none
 	userName  atomic.Pointer[string]
-	userAt    atomic.Int64 // instant of its newest message
+	userAt    atomic.Int64 // instant of the newest message of the robot that this leader leads
 	userStamp atomic.Uint64
 	drives    atomic.Bool
 	rival     atomic.Bool // another leader has this name

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	echoLimit  = 500 * time.Millisecond // largest age of our stamp in a pose; older: the pose was delayed or recorded
+	// largest age of this robot's stamp in a pose; with an older one, the pose was delayed or recorded
+	echoLimit  = 500 * time.Millisecond
 	ownerLease = 500 * time.Millisecond // silence of a leader's process after which another process may lead
 	firstNews  = 3 * time.Second        // time without a link before the first log line
 	laterNews  = 15 * time.Second
@@ -80,12 +81,12 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration, cure str
 
 // RemoteConfig configures a Remote.
 type RemoteConfig struct {
-	Name     string      // of the leader
+	Name     string      // name of the leader
 	Endpoint string      // endpoint to dial; empty: the endpoints of the run
 	Part     string      // part of the follower that the leader leads; empty: the whole robot
 	Robot    robot.Robot // its description
 	Base     bool        // this robot has a base, which keys at the leader may drive
-	ID       string      // of this robot
+	ID       string      // id of this robot
 	Clock    rt.Clock
 }
 
@@ -94,7 +95,7 @@ type Remote struct {
 	cfg      RemoteConfig
 	instance uint64
 	joints   uint64
-	poses    *rt.Latest[Pose] // to the tick
+	poses    *rt.Latest[Pose] // poses for the tick
 	publish  wire.Publisher
 	net      wire.Session // of Dial
 
@@ -120,16 +121,16 @@ type Remote struct {
 // RemoteStats has the counts and times of a leader on another machine, for the summary and the page. For several
 // leaders together it has the sums, the longest times, and whether all of them lead.
 type RemoteStats struct {
-	Name  string  `json:"name"`       // of the leader
-	Leads bool    `json:"leads"`      // its poses arrive now
+	Name  string  `json:"name"`       // name of the leader
+	Leads bool    `json:"leads"`      // poses of the leader arrive now
 	RTTms float64 `json:"rtt_ms"`     // ms, the newest round trip
 	P50   float64 `json:"rtt_ms_p50"` // ms, median round trip
 	P99   float64 `json:"rtt_ms_p99"` // ms, 99th percentile of the same
 	Max   float64 `json:"rtt_ms_max"` // ms, longest round trip
 	Poses uint64  `json:"poses"`      // poses that were taken
-	// [reason] dropped messages: malformed; foreign: of an arm with other joints or units; stale: without a
-	// young stamp of this robot, so delayed or recorded; late: repeated or overtaken; rival: of a second
-	// leader of this name; other: for another robot
+	// [reason] dropped messages: malformed; foreign: the arm has other joints or units; stale: no recent stamp of this
+	// robot, so the message was delayed or recorded; late: repeated or overtaken; rival: a second leader has the name;
+	// other: for another robot
 	Dropped map[string]uint64       `json:"dropped"`
 	Parts   map[string]*RemoteStats `json:"parts,omitempty"` // [part] with --leader PART=zenoh:NAME
 }

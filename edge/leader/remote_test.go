@@ -103,7 +103,8 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 		{"late", func(m *wire.LeaderPose) { m.Seq = 9 }},
 		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Joints = 11, 1 }},
 		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Place = 11, m.Place[:5] }},
-		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Place = 11, append(m.Place, 0.1, 0, 0) }}, // no base here
+		// this robot has no base
+		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Place = 11, append(m.Place, 0.1, 0, 0) }},
 		{"other", func(m *wire.LeaderPose) { m.Seq, m.Echo.Instance = 11, 77 }},
 		{"stale", func(m *wire.LeaderPose) { m.Seq, m.Echo.Stamp = 11, uint64(clock.Now())+1 }},
 		{"stale", func(m *wire.LeaderPose) { m.Seq, m.Echo.Stamp = 11, uint64(clock.Now().Add(-echoLimit))-1 }},

@@ -19,8 +19,8 @@ const (
 
 // ran is the content of the file: the bundles that have run on an arm.
 type ran struct {
-	Calibration string   `json:"calibration_sha256"` // of the arm on which they ran
-	Bundles     []string `json:"bundles"`            // their digests, the newest last
+	Calibration string   `json:"calibration_sha256"` // digest of the calibration of the arm
+	Bundles     []string `json:"bundles"`            // digests of the bundles, the newest last
 }
 
 func (i *Identity) ranPath() string { return filepath.Join(i.Dir, i.ID+".bundles.json") }

@@ -18,7 +18,7 @@ const (
 	Resume  = "resume"
 	Correct = "correct"
 	Reset   = "reset"
-	Task    = "task" // the new task follows it
+	Task    = "task" // followed by the new task
 	Unload  = "unload"
 	Save    = "save"
 	Stop    = "stop"
@@ -29,7 +29,7 @@ const (
 // Command is one word of edge-rt ctl, one button of the page, and one key of the terminal.
 type Command struct {
 	Word   string     `json:"word"`
-	Number event.Word `json:"-"`               // its number on record
+	Number event.Word `json:"-"`               // number of the command in records
 	Help   string     `json:"-"`               // effect of the command, for --help
 	Label  string     `json:"label,omitempty"` // text of the button; empty: no button, or a form of its own
 	Text   string     `json:"text,omitempty"`  // name of the argument; empty: no argument

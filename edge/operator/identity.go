@@ -175,7 +175,7 @@ func unwritable(err error) error {
 // NewInstance returns a random text that distinguishes processes.
 func NewInstance() string {
 	var random [8]byte
-	_, _ = rand.Read(random[:]) // its documentation excludes failures
+	_, _ = rand.Read(random[:]) // crypto/rand documents that Read never fails
 	return hex.EncodeToString(random[:])
 }
 

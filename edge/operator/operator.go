@@ -26,9 +26,9 @@ import (
 
 // Limits of the socket.
 const (
-	timeout     = 5 * time.Second        // one command, answer included
+	timeout     = 5 * time.Second        // time limit of one command, its answer included
 	readTimeout = 500 * time.Millisecond // longest wait for the client's command; the next client waits meanwhile
-	lineBytes   = wire.MaxTextBytes + 64 // of a command
+	lineBytes   = wire.MaxTextBytes + 64 // largest size of a command
 )
 
 // Listen opens the socket. It replaces an old socket: the id is locked, so the old socket's process

@@ -19,7 +19,7 @@ func TestServe(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", dir)
 	id := rttest.Must(Claim("arm"))(t)
 	defer id.Release()
-	leaveSocket(t, dir, "arm") // of the previous process
+	leaveSocket(t, dir, "arm") // a socket that the previous process has left
 	l := rttest.Must(Listen(id))(t)
 	ended := make(chan struct{})
 	go func() {
@@ -107,7 +107,7 @@ func TestCtlReachesAService(t *testing.T) {
 		t.Setenv("XDG_STATE_HOME", home)
 		return Ctl(id, "status")
 	}
-	rttest.Ends(t, rttest.Err(ask("")), exit.Absent, service, home) // without an edge
+	rttest.Ends(t, rttest.Err(ask("")), exit.Absent, service, home) // no edge runs
 	serve(service, "left")
 	for _, id := range []string{"", "left"} {
 		if r, err := ask(id); err != nil || r.ID != "left" {

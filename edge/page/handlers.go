@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	pictureTimeout = time.Second // more than capture.PreviewDelay
+	pictureTimeout = time.Second // longest wait for a picture, longer than capture.PreviewDelay
 	picturePoll    = 10 * time.Millisecond
 )
 

@@ -20,7 +20,7 @@ type limitedListener struct {
 	closed   chan struct{}
 	once     sync.Once
 	rate     webpage.RateLimit // rate at which requests of new connections are read
-	drops    webpage.RateLimit // of closed connections
+	drops    webpage.RateLimit // rate at which connections above the share are closed
 	accepted atomic.Uint64
 	dropped  atomic.Uint64
 

@@ -244,7 +244,7 @@ func TestWrongTokens(t *testing.T) {
 			t.Errorf("wrong token %d: %d %q, want 401", i, code, text)
 		}
 	}
-	for _, token := range []string{"x", rightOne} { // not even the right token
+	for _, token := range []string{"x", rightOne} { // the page does not accept even the right token now
 		if code, text := o.exchange(t, "127.0.0.2", o.request(wrong(token))); code != 429 ||
 			!strings.Contains(text, "127.0.0.2") {
 			t.Errorf("after %d wrong ones: %d %q, want 429", wrongBurst, code, text)

@@ -46,11 +46,11 @@ const (
 	requestInterval    = 20 * time.Millisecond // shortest time between two requests of any clients, in the long run
 	burst              = 16                    // simultaneous connections or requests
 	maxHeaderBytes     = 4 << 10               // maximum size of a request's header; net/http permits as much again
-	readTimeout        = 2 * time.Second       // to read a request
-	writeTimeout       = 5 * time.Second       // to write its answer
+	readTimeout        = 2 * time.Second       // longest time for the arrival of a request
+	writeTimeout       = 5 * time.Second       // longest time for sending its answer
 	idleTimeout        = 10 * time.Second      // longest time for which a connection without a request stays open
 	shutdownTimeout    = 300 * time.Millisecond
-	maxPictures        = 4 // in transmission at once
+	maxPictures        = 4 // pictures in transmission at the same time
 
 	taskPath     = "/task"
 	maxTaskBytes = wire.MaxTextBytes
@@ -161,7 +161,7 @@ func OpenMetrics(f Flags, clock rt.Clock, log *slog.Logger) (*Page, error) {
 
 // config configures a Page.
 type config struct {
-	Address string   // as returned by Address
+	Address string   // HOST:PORT, as address returns it
 	Names   []string // further host names of this machine
 	Token   string   // token for operating the arm; empty: the page only shows
 	Clock   rt.Clock
@@ -179,7 +179,7 @@ type Run struct {
 	Instance string                                      // id of the run; it changes at a restart
 	Healthy  func() (ok bool, why string)                // whether ticks run, and the reason if not
 	Ticks    func() uint64                               // number of ticks so far
-	Previews []*capture.Preview                          // in the order of the command line
+	Previews []*capture.Preview                          // previews in the order of the command line
 	Metrics  http.Handler                                // of /metrics
 }
 

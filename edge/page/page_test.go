@@ -38,7 +38,7 @@ type stage struct {
 	ends  sync.WaitGroup
 }
 
-const patience = 20 * time.Second // for a busy machine
+const patience = 20 * time.Second // long enough for a busy machine
 
 func newStage(t testing.TB) *stage {
 	t.Helper()
@@ -160,7 +160,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	if !json.Valid(a.body) {
 		t.Errorf("status is no JSON: %s", a.body)
 	}
-	for _, name := range []string{"front", "wrist"} { // one encoded by the sender, one raw
+	for _, name := range []string{"front", "wrist"} { // the sender encodes one camera's pictures, the other's are raw
 		a := s.get(t, "/camera/"+name)
 		a.wants(t, name, 200, "image/jpeg", "")
 		m, err := jpeg.Decode(bytes.NewReader(a.body))
@@ -311,7 +311,7 @@ func TestATakenPortIsNamed(t *testing.T) {
 func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
-	for i := range 3 * maxConnections { // from several machines: each has only its share
+	for i := range 3 * maxConnections { // the clients are on several machines, each of which has only its share
 		c := rttest.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
 			byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String()))(t)
 		defer c.Close()
@@ -332,7 +332,7 @@ func TestClientsThatTakeNothing(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 16, true})
 	s.guard.Rate.Interval = 0
-	asks := bytes.Repeat(asking("/camera/front"), 1000) // more pictures than the kernel buffers
+	asks := bytes.Repeat(asking("/camera/front"), 1000) // requests for more pictures than the kernel buffers
 	for range maxPictures {
 		c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))(t)
 		defer c.Close()

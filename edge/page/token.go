@@ -28,14 +28,14 @@ const (
 	tokenFileMode = 0600 // only for the owner, because the token's holder may move the arm
 
 	wrongBurst    = 5                // wrong tokens from an address before it must wait
-	wrongInterval = 10 * time.Second // between two wrong tokens, in the long run
+	wrongInterval = 10 * time.Second // time after which one more wrong token is permitted
 	wrongKept     = 64               // addresses that are kept; a new address replaces the address that is due first
 )
 
 // newToken returns a random token.
 func newToken() string {
 	b := make([]byte, tokenBytes)
-	rand.Read(b) // it never fails
+	rand.Read(b) // crypto/rand documents that Read never fails
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -78,13 +78,13 @@ type verdict int
 const (
 	tokenWrong verdict = iota
 	tokenRight
-	tokenNotLookedAt // ignored after too many wrong tokens from there
+	tokenNotLookedAt // the address has sent too many wrong tokens, so the token was not compared
 )
 
 // gate compares tokens. After many wrong tokens from an address it ignores that address for a
 // while; other addresses are not affected.
 type gate struct {
-	sum   [sha256.Size]byte // of the token; constant
+	sum   [sha256.Size]byte // digest of the token; constant
 	clock rt.Clock
 
 	mu    sync.Mutex

@@ -46,7 +46,7 @@ func (r *Recording) Operator(line string, err error) {
 		refused = 1
 	}
 	word, _, _ := strings.Cut(line, " ")
-	command, _ := operator.Find(word) // another word is event.WordOther
+	command, _ := operator.Find(word) // a word that Find does not know has the Number of event.WordOther
 	r.Note(event.Operated, level, int64(command.Number), refused, text)
 }
 
@@ -88,7 +88,7 @@ func whyDown(err error) event.Why {
 	case errors.Is(err, link.ErrExpired), errors.Is(err, link.ErrUnconfirmed), errors.Is(err, link.ErrStalled):
 		return event.WhySilent
 	case errors.As(err, &closed) && (closed.Reason == codec.CloseExpired || closed.Reason == codec.CloseUnresponsive):
-		return event.WhySilent // the other end closed the connection because it heard nothing from this end
+		return event.WhySilent // the other end received nothing, and therefore closed the connection
 	case errors.As(err, &closed), errors.Is(err, link.ErrEOF), errors.Is(err, unix.ECONNRESET),
 		errors.Is(err, unix.EPIPE):
 		return event.WhyClosed

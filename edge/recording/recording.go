@@ -71,7 +71,7 @@ type Config struct {
 	Dir     string
 	Size    int64
 	ID      string // the robot's
-	Robot   string // name of its description
+	Robot   string // name of the robot's description
 	Joints  int
 	Clock   rt.Clock
 	Log     *slog.Logger
@@ -103,7 +103,7 @@ type tap struct {
 	*capture.Tap
 	camera   *capture.Camera
 	encoder  *capture.Encoder
-	asItCame bool // its pictures are recorded without being decoded
+	asItCame bool // the camera's pictures are recorded without being decoded
 	picture  wire.Image
 	last     rt.Instant
 	torn     torn
@@ -321,7 +321,7 @@ func (r *Recording) End(err error) (end error, stuck bool) {
 	errors.As(err, &lack)
 	r.Note(event.Ended, level, int64(exit.Of(err)), int64(lack.lack), fmt.Sprintf("code %d: %s", exit.Of(err), reason))
 	r.collecting.Store(true)
-	r.collected.Wait() // this thread never blocks
+	r.collected.Wait() // the collecting thread never blocks
 	r.writing.Store(true)
 	if !device.Within(r.cfg.Clock, endTimeout, &r.written) {
 		return exit.Keep(err, fmt.Errorf("the record was not written within %v: the folder of --record-dir hangs",

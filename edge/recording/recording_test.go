@@ -178,7 +178,7 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	cfg := config(record.All, filepath.Join(t.TempDir(), "records"))
 	release := make(chan struct{})
 	defer close(release)
-	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // on the writing thread
+	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // the writing thread hangs in its log line
 	r := opened(t, cfg)
 	rttest.Do(t, os.RemoveAll(cfg.Dir))
 	// a file is in the place of the folder, which must be reported
@@ -203,7 +203,7 @@ func TestRepairDelaysNothing(t *testing.T) {
 	torn := rttest.Must(record.Files(cfg.Dir, ""))(t)[0]
 	rttest.Do(t, os.Truncate(torn, 3000))
 	release := make(chan struct{})
-	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // at the end of the repair
+	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // the repair hangs in its last log line
 	r := opened(t, cfg)
 	r.Start()
 	r.Operator("resume", nil)

@@ -197,7 +197,7 @@ const cameraEvery = time.Second
 
 // cameraReport is the newest report of a camera.
 type cameraReport struct {
-	fault  string // empty: it gives pictures
+	fault  string // empty: the camera gives pictures
 	at     rt.Instant
 	spoilt bool // the record has an event for its spoilt pictures
 }

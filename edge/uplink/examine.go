@@ -32,7 +32,7 @@ type examiner struct {
 	link   *Link
 	policy string     // examined last, as Session.policy
 	done   bool       // the first observation of policy may leave
-	began  rt.Instant // of its examination
+	began  rt.Instant // beginning of the examination
 	next   rt.Instant
 	err    error                    // with StrictObservations, the reason to end the run
 	found  atomic.Pointer[[]string] // lasting findings of all policies
@@ -117,7 +117,7 @@ func decoded(images []wire.Image) (pictures []trained.Picture) {
 		if m.Codec != wire.Raw {
 			data := slices.Concat(m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:])
 			if decode(&p, data) != nil {
-				continue // the server reports it
+				continue // the server reports a picture that does not decode
 			}
 		}
 		pictures = append(pictures, p)

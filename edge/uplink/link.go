@@ -81,13 +81,13 @@ type Config struct {
 	Change      *Change // nil: another policy ends the run
 
 	StrictObservations bool         // a first observation unlike the training ends the run
-	Schedule           chunk.Config // without sizes and rate
+	Schedule           chunk.Config // discipline, without the sizes and the rate
 
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
 	JPEGQuality     int // 0: raw pictures, for cameras without a quality of their own
 
 	Connect                 []string  // endpoints of the server or router, for messages
-	Limits                            // of the run
+	Limits                            // limits of the run
 	Refusals                *Refusals // refusals of the links' certificates; nil: they are not counted
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
@@ -269,7 +269,7 @@ func (l *Link) Maintain(ctx context.Context) error {
 		l.In.Lose()
 		l.tokenBack.Store(false)
 		l.servers.leave()
-		if loss == event.LossModel { // its server lives
+		if loss == event.LossModel { // the session's server is alive
 			l.closeSession(open.Service, open.ID)
 		}
 		if err := l.connect(ctx); err != nil {

@@ -29,7 +29,7 @@ var testNames = []string{"pan.pos", "gripper.pos"}
 type server struct {
 	endpoint string // endpoint of its listener, if it listens
 	net      wire.Session
-	token    wire.Declaration // its newest liveliness token
+	token    wire.Declaration // newest liveliness token of the server
 
 	mu     sync.Mutex // guards the rest
 	status wire.Status
@@ -458,7 +458,7 @@ func TestAgreeFPS(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		fps, trained float64
-		other        bool    // with --fps-mismatch allow
+		other        bool    // rate of the run with --fps-mismatch allow
 		want         float64 // 0: refused with code 3
 		says         string
 	}{

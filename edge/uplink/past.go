@@ -25,7 +25,7 @@ type past struct {
 	kept   []step     // [max], a ring
 	newest int        // in kept
 	n      int        // steps since the beginning of the history, at most max
-	key    int64      // of the newest step
+	key    int64      // key of the newest step
 	begin  actionStep // first step of a history, made from an observation
 	states []float32  // [max-1][dof], lent to an observation
 }
@@ -33,7 +33,7 @@ type past struct {
 // step is one action step.
 type step struct {
 	state    []float32
-	pictures []int // each camera's, in film.slots
+	pictures []int // slot in film.slots of each camera's picture
 }
 
 // film holds the last pictures of one camera. A step takes at most one new picture, and one picture may wait for the

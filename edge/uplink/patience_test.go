@@ -209,7 +209,7 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 	l.In.Announce(steady(8 * time.Second))
 	for at := time.Second; at < 29*time.Second; at += time.Second {
 		clock.Advance(time.Second)
-		l.heardAt = clock.Now() // as probe sets it
+		l.heardAt = clock.Now() // set as probe sets it
 		if _, why := l.lossReason(); why != "" {
 			t.Fatalf("after %v: %s, want the session kept", at, why)
 		}

@@ -19,10 +19,10 @@ type receiver struct {
 	event   wire.Event
 	onEvent func(wire.Event) // nil: the server's events are only counted
 	record  *record.Recorder // nil: nothing is recorded
-	clock   rt.Clock         // of the record
+	clock   rt.Clock         // clock of the record's instants
 	newest  wire.Header      // header of the last answer that was left for the tick
 
-	// Written here, read by the link's thread.
+	// The receiver writes these, and the link's thread reads them.
 	evicted   atomic.Uint32 // epoch of the last session that its server does not know, or whose server drains
 	moved     atomic.Uint32 // epoch of the last session whose server has another model for this robot
 	duplicate atomic.Bool   // answers to another robot of this name arrive

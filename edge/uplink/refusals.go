@@ -19,7 +19,7 @@ const refusalsMax = 3
 //
 // Any thread may use it.
 type Refusals struct {
-	endpoints int    // of the configuration
+	endpoints int    // number of different endpoints in the configuration
 	final     func() // called once, when every endpoint has refused
 
 	mu    sync.Mutex

@@ -93,7 +93,7 @@ func (s *servers) set(id string, up bool) {
 			s.forgetGone()
 		}
 		if len(s.seen) >= maxServers {
-			return // it stays unseen, like a server without a token
+			return // the server stays unseen, like a server without a token
 		}
 		t = new(token)
 		s.seen[id] = t

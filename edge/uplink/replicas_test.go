@@ -134,11 +134,11 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	rttest.Do(t, l.connect(t.Context()))
 	maintain(t, l)
 	rttest.Do(t, all["c"].token.Undeclare())
-	time.Sleep(4 * restPoll) // there is no event to wait for: the session is not lost
+	time.Sleep(4 * restPoll) // the session must not be lost, which gives no event to wait for
 	if id := l.server(); id != "a" || l.In.Sessions().Epoch() != 1 {
 		t.Errorf("the death of another server: at %q in epoch %d, want a, 1", id, l.In.Sessions().Epoch())
 	}
-	rttest.Do(t, all["a"].token.Undeclare()) // it still answers, and has the least load
+	rttest.Do(t, all["a"].token.Undeclare()) // the server still answers, and has the least load
 	rttest.Eventually(t, "a session at b, without a back-off", func() bool {
 		return l.server() == "b" && l.In.Sessions().Epoch() > 1
 	})

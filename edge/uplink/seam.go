@@ -105,7 +105,7 @@ func (i *Inbox) Announced() Pace { return i.announced.load() }
 // Answer is one chunk on its way from the receiver to the tick.
 type Answer struct {
 	Epoch, Episode uint32
-	At             rt.Instant // of its arrival
+	At             rt.Instant // instant of its arrival
 	Body           wire.ActionChunk
 }
 

@@ -265,7 +265,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	}
 	preview.Request(s.clock.Now())
 	s.updatePreviews()
-	// an old one
+	// The reader requests a newer picture than the copy.
 	rttest.FailsAs(t, rttest.Err(preview.Read(room, s.clock.Now().Add(time.Second))), capture.ErrNoPicture)
 	rttest.NoAllocs(t, "%v allocations for a picture that the page shows", 100, func() {
 		preview.Request(s.clock.Now())
