@@ -61,7 +61,8 @@ func ParsePolicy(src []byte) (*Policy, error) {
 		for i, from := range renamed.Keys {
 			to, ok := renamed.Values[i].(string)
 			if !ok {
-				return nil, fmt.Errorf("%w: rename_map[%q] is a %T, want a text", ErrMessage, from, renamed.Values[i])
+				return nil, fmt.Errorf("%w: rename_map[%q] is %s, want a text", ErrMessage, from,
+					pickle.Brief(renamed.Values[i]))
 			}
 			p.Rename[from] = to
 		}
@@ -80,7 +81,7 @@ func feature(name string, v pickle.Value) (f Feature, err error) {
 	}
 	d, ok := v.(*pickle.Dict)
 	if !ok {
-		return f, fmt.Errorf("%w: feature %q is a %T, want a dict", ErrMessage, name, v)
+		return f, fmt.Errorf("%w: feature %q is %s, want a dict", ErrMessage, name, pickle.Brief(v))
 	}
 	if kind, _ := d.Get("dtype"); kind != nil {
 		f.Kind, _ = kind.(string)
@@ -100,7 +101,7 @@ func feature(name string, v pickle.Value) (f Feature, err error) {
 	for _, n := range items(names) {
 		text, ok := n.(string)
 		if !ok {
-			return f, fmt.Errorf("%w: feature %q has a name that is a %T", ErrMessage, name, n)
+			return f, fmt.Errorf("%w: feature %q has a name that is %s", ErrMessage, name, pickle.Brief(n))
 		}
 		f.Names = append(f.Names, text)
 	}
@@ -207,7 +208,7 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	}
 	list, ok := v.(*pickle.List)
 	if !ok || len(list.Items) == 0 {
-		return 0, nil, fmt.Errorf("%w: got a %T, want a list of TimedAction", ErrMessage, v)
+		return 0, nil, fmt.Errorf("%w: got %s, want a list of TimedAction", ErrMessage, pickle.Brief(v))
 	}
 	for i, item := range list.Items {
 		d, err := object(item, "TimedAction")
@@ -290,16 +291,9 @@ func message(src []byte, class string) (*pickle.Dict, error) {
 func object(v pickle.Value, class string) (*pickle.Dict, error) {
 	o, ok := v.(*pickle.Object)
 	if !ok || o.Class != class || o.State == nil {
-		return nil, fmt.Errorf("%w: got a %s, want a %s", ErrMessage, describe(v), class)
+		return nil, fmt.Errorf("%w: got %s, want a %s", ErrMessage, pickle.Brief(v), class)
 	}
 	return o.State, nil
-}
-
-func describe(v pickle.Value) string {
-	if o, ok := v.(*pickle.Object); ok {
-		return o.Class
-	}
-	return fmt.Sprintf("%T", v)
 }
 
 // items returns the items of a list or tuple.
@@ -322,7 +316,7 @@ type reader struct {
 
 func (r *reader) wrong(key string, v pickle.Value, want string) {
 	if r.err == nil {
-		r.err = fmt.Errorf("%w: %s.%s is a %s, want %s", ErrMessage, r.class, key, describe(v), want)
+		r.err = fmt.Errorf("%w: %s.%s is %s, want %s", ErrMessage, r.class, key, pickle.Brief(v), want)
 	}
 }
 

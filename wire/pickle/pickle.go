@@ -18,6 +18,7 @@ package pickle
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Value is a decoded value; the package's comment lists its types.
@@ -100,12 +101,20 @@ func malformed(format string, args ...any) error {
 // type.
 func Brief(v Value) string {
 	switch v := v.(type) {
-	case nil, bool, int64, float64:
+	case nil:
+		return "missing or None"
+	case bool, int64, float64:
 		return fmt.Sprint(v)
 	case string:
 		return fmt.Sprintf("%.40q", v)
+	case []byte:
+		return "bytes"
+	case *List:
+		return fmt.Sprintf("a list of %d", len(v.Items))
+	case *Object:
+		return "a " + v.Class
 	}
-	return fmt.Sprintf("a %T", v)
+	return "a " + strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", v), "*pickle."))
 }
 
 func tooLarge(what string, got, most int) error {

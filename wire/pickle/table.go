@@ -25,8 +25,11 @@ type global struct {
 	kind kind
 }
 
-// helpers is LeRobot's module of the messages, in 0.6.1 and main.
-const helpers = "lerobot.async_inference.helpers"
+// helpers is LeRobot's module of the messages, from 0.4.0 to 0.6.1 and in main. oldHelpers was it before.
+const (
+	helpers    = "lerobot.async_inference.helpers"
+	oldHelpers = "lerobot.scripts.server.helpers"
+)
 
 // table is the closed table of names.
 var table = map[[2]string]global{
@@ -68,7 +71,10 @@ func (d *decoder) lookup(module, name string) (Value, error) {
 		names = archiveTable
 	}
 	g, known := names[[2]string{module, name}]
-	if !known {
+	switch {
+	case module == oldHelpers:
+		return nil, fmt.Errorf("%w: %.80q of a LeRobot before 0.4: update LeRobot there", ErrGlobal, name)
+	case !known:
 		return nil, fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name)
 	}
 	return g, nil

@@ -281,6 +281,9 @@ func TestHostileMessages(t *testing.T) {
 	}{
 		{"os.system", lerobot.PathInstructions, []byte("cos\nsystem\n(X\x02\x00\x00\x00idtR."), codes.InvalidArgument,
 			`name outside the table: "os.system"`, front.Global},
+		{"LeRobot 0.3", lerobot.PathInstructions, []byte("clerobot.scripts.server.helpers\nRemotePolicyConfig\n."),
+			codes.InvalidArgument, "a LeRobot before 0.4: update", front.Global},
+		{"a list", lerobot.PathInstructions, []byte("]."), codes.InvalidArgument, "got a list of 0", front.Malformed},
 		{"EXT1", lerobot.PathInstructions, []byte("\x80\x02\x82\x01."), codes.InvalidArgument, "EXT1", front.Opcode},
 		{"an observation", lerobot.PathInstructions, observed(1, true, 1, 2), codes.InvalidArgument,
 			"got a TimedObservation, want a RemotePolicyConfig", front.Malformed},

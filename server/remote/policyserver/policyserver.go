@@ -86,6 +86,8 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 	reply, replied := status.FromError(err)
 	switch {
 	case err == nil:
+	case strings.Contains(reply.Message(), "No module named 'lerobot.async_inference'"):
+		return nil, cfg.Errorf("model.url", "%s is of a LeRobot before 0.4: update LeRobot there", s.name())
 	case errors.Is(err, remote.ErrBlank) || errors.Is(err, errNothing):
 		return nil, cfg.Errorf("model.inputs", "%s: %w", s.name(), err)
 	case replied && reply.Code() == codes.Unknown:

@@ -235,15 +235,19 @@ func TestMissingEntries(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(open(t, "127.0.0.1:1")), policy.ErrAway)
 }
 
-// When a policy_server runs but cannot load the policy, the error blames the manifest.
+// When a policy_server runs but cannot load the policy, the error names the entries to change.
 func TestAPolicyThatTheServerRefuses(t *testing.T) {
-	// the form in which grpcio reports an exception of the server
-	address, _ := serve(t, "127.0.0.1:0", func(_ context.Context, path string, _ lerobot.Next) ([]byte, error) {
-		if path == lerobot.PathInstructions {
-			return nil, status.Error(codes.Unknown, "Exception calling application: Policy type acd not supported")
-		}
-		return nil, nil
-	})
-	_, err := open(t, address)
-	rttest.FailsAs(t, err, manifest.ErrInvalid, "Policy type acd not supported", "model.policy_type")
+	for raised, want := range map[string]string{
+		"Policy type acd not supported":             "model.policy_type",
+		"No module named 'lerobot.async_inference'": "before 0.4: update",
+	} {
+		address, _ := serve(t, "127.0.0.1:0", func(_ context.Context, path string, _ lerobot.Next) ([]byte, error) {
+			if path != lerobot.PathInstructions {
+				return nil, nil
+			}
+			// the form in which grpcio reports an exception of the server
+			return nil, status.Error(codes.Unknown, "Exception calling application: "+raised)
+		})
+		rttest.FailsAs(t, rttest.Err(open(t, address)), manifest.ErrInvalid, want)
+	}
 }
