@@ -47,7 +47,7 @@ const (
 	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"
 	statsName    = "statistics.json"
-	weightsExt   = ".data" // of the file that holds the weights of a large graph
+	weightsExt   = ".data" // suffix of the file with the weights of a large graph
 )
 
 // Bundle is a checked description of an exported policy on disk.
@@ -59,10 +59,11 @@ type Bundle struct {
 	// Dir is the bundle's folder.
 	Dir string
 
-	// SHA256 identifies the bundle. It is the digest, in hex, of the lines that `sha256sum` prints for bundle.json and
-	// the files that bundle.json lists, sorted by path. report.json, which contains the times of the export, is left
-	// out. Files that bundle.json does not list are not part of the bundle, because downloads, file managers and file
-	// systems leave different files of their own on every machine.
+	// SHA256 identifies the bundle. It is the digest, in hex, of the lines that `sha256sum` prints
+	// for bundle.json and the files that bundle.json lists, sorted by path. The digest omits
+	// report.json, which contains the times of the export. Files that bundle.json does not list are
+	// not part of the bundle, because downloads, file managers and file systems leave different
+	// files of their own on every machine.
 	SHA256 string
 
 	// Text turns tasks into tokens. It is nil for a policy that does not read its task.
@@ -211,7 +212,7 @@ func (b *Bundle) Unlisted() (names []string, found int) {
 			return fs.SkipAll
 		}
 		if path == "." || err != nil || b.holds(path, entry.IsDir()) {
-			return nil // an unreadable entry is named by its folder
+			return nil // the folder's name is then reported for an entry that cannot be read
 		}
 		skip := error(nil)
 		if entry.IsDir() {

@@ -25,8 +25,8 @@ const (
 	stillDir = "../testdata/demo/still"
 )
 
-// copyBundle copies a bundle into a folder of its own, edits its manifest as decoded
-// JSON, and returns the folder.
+// copyBundle copies a bundle into a folder of the test, edits its bundle.json as decoded JSON, and
+// returns the folder.
 func copyBundle(t *testing.T, from string, edit func(manifest map[string]any)) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,7 +80,7 @@ func TestEveryRobotsUnitsAreKnown(t *testing.T) {
 	}
 }
 
-// replaceFile overwrites a file of a bundle and puts its new digest in the manifest.
+// replaceFile overwrites a file of a bundle and puts its new digest into bundle.json.
 func replaceFile(t *testing.T, dir, name string, content []byte) {
 	t.Helper()
 	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), content, 0o644))
@@ -110,13 +110,13 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 // digestRecipe is the command in docs/server.md.
 const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | grep -vx report.json | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum`
 
-// The digest is defined by a command, so that any user can compute it; the test compares both.
+// A command defines the digest, so that any user can compute it. The test compares both.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	if doc, err := os.ReadFile("../docs/server.md"); err != nil ||
 		!bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
 		t.Errorf("docs/server.md does not hold the recipe %s (%v)", digestRecipe, err)
 	}
-	// the first has a report.json, which is not part of the digest
+	// The first bundle has a report.json, which is not part of the digest.
 	for _, from := range []string{"../testdata/pi05", demoDir} {
 		dir := copyBundle(t, from, nil)
 		litter(t, dir)
@@ -200,7 +200,7 @@ func TestUnlistedFilesAreNotRead(t *testing.T) {
 	}
 }
 
-// An unlisted tokenizer.json beside the listed tokenizer.model is not read.
+// An unlisted tokenizer.json is not read, even beside the listed tokenizer.model.
 func TestTheListedTokenizerIsRead(t *testing.T) {
 	dir := copyBundle(t, "../testdata/pi05", nil)
 	want := rttest.Must(LoadBundle(dir))(t)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Mode is the graph's use of a prefix.
+// Mode is the way in which the graph uses a prefix.
 type Mode int64
 
 const (
@@ -21,7 +21,8 @@ const (
 	// was trained for it, continue from there.
 	ModeTrained Mode = 2
 
-	// ModeTrainedGuided is ModeTrained, but it also pulls the rows from Delay to PrefixEnd as ModeGuided does.
+	// ModeTrainedGuided does the same as ModeTrained. In addition, it pulls the rows from Delay to
+	// PrefixEnd as ModeGuided does.
 	ModeTrainedGuided Mode = 3
 )
 
@@ -46,11 +47,11 @@ const (
 	scheduleLinear Schedule = iota // from 1 down to 0
 	scheduleZeros                  // 0 from the delay on
 	scheduleOnes                   // 1 up to the end
-	scheduleExp                    // below the linear one
+	scheduleExp                    // lower than linear
 )
 
-// ScheduleNames lists the schedules' names by number, the default first; bundle.json lists those
-// that its graph accepts.
+// ScheduleNames lists the schedules' names by number, the default first. bundle.json lists the
+// schedules that its graph accepts.
 var ScheduleNames = []string{"linear", "zeros", "ones", "exp"}
 
 func (s Schedule) String() string { return ScheduleNames[s] }
@@ -64,7 +65,7 @@ type Controls struct {
 	Mode      Mode     //
 	Beta      float32  // largest guidance weight; SetControls clamps it to NumSteps
 	Schedule  Schedule // ignored by graphs that accept only the linear schedule
-	SigmaD    float32  // deviation of the actions' prior; a value below 1 pulls harder, 0 means 1
+	SigmaD    float32  // deviation of the actions' prior: below 1 the pull is harder; 0 means 1
 }
 
 // Conditioning is the way in which a server conditions its chunks on prefixes. The zero value means conditionAuto.
@@ -77,8 +78,8 @@ type Conditioning struct {
 
 // The modes of a Conditioning.
 const (
-	// the trained prefix where the policy was trained for the delay, else guidance where the graph can guide, else no
-	// conditioning
+	// The trained prefix if the policy was trained for the delay, else guidance if the graph can
+	// guide, else no conditioning.
 	conditionAuto          = "auto"
 	conditionOff           = "off"            // no conditioning
 	conditionGuided        = "guided"         // guidance only
@@ -110,10 +111,10 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 	return nil
 }
 
-// Condition returns the controls for a request with a prefix of the given rows, whose answer will take delay steps and
-// whose conditioning ends at row end (0: the bundle's default). The delay is limited to rows, the end to the chunk.
-// Where the policy supports it, a request with delay 0 is guided in the automatic mode: a trained prefix of zero rows
-// would have no effect.
+// Condition returns the controls for a request with a prefix of the given rows, whose answer will
+// take delay steps and whose conditioning ends at row end (0: the bundle's default). The delay is
+// limited to rows, and the end to the chunk's length. In the automatic mode a request with delay 0
+// is guided if the policy supports it, because a trained prefix of zero rows would have no effect.
 //
 //rt:noalloc
 func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {

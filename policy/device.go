@@ -110,9 +110,10 @@ func (d Device) loadLibraries() error {
 	_, library := RuntimeVersion()
 	provider := filepath.Join(filepath.Dir(library), "libonnxruntime_providers_cuda.so")
 	if _, err := os.Stat(provider); err != nil {
-		return nil // the provider's own error is the clearer one
+		return nil // the provider's own error is clearer
 	}
-	site := filepath.Dir(filepath.Dir(filepath.Dir(library))) // of site-packages/onnxruntime/capi/libonnxruntime.so
+	// the library is site-packages/onnxruntime/capi/libonnxruntime.so
+	site := filepath.Dir(filepath.Dir(filepath.Dir(library)))
 	if err := loadCUDA(provider, site); err != nil {
 		return fmt.Errorf("%w: %w: %s", ErrNoProvider, err, gpuSetup)
 	}
@@ -150,7 +151,7 @@ func (m *Model) sessionOptions(graph string, inputs []port) (*ort.SessionOptions
 		return nil, err
 	}
 	switch m.device.Kind {
-	case deviceTensorRT: // CUDA runs the nodes that TensorRT does not
+	case deviceTensorRT: // CUDA runs the nodes that TensorRT cannot run
 		if err = m.addTensorRT(options, graph, inputs); err == nil {
 			err = m.addCUDA(options)
 		}
@@ -257,10 +258,10 @@ func (m *Model) keepStored(options *ort.SessionOptions) error {
 // largeBlock is 1 MiB: ONNX Runtime allocates blocks as large as its largest tensors.
 const largeBlock = 1 << 20
 
-// returnMemory makes a run on the CPU free its working memory at its end when the policy stores weights in two bytes a
-// value to save memory. It frees 145 MiB for SmolVLA, whose run takes seconds either way. An ACT's run, of a policy
-// without such weights, would take 8 % longer. The steps of a loop keep their working memory, because the next step
-// needs it.
+// returnMemory makes a run on the CPU free its working memory at its end when the policy stores
+// weights in two bytes a value to save memory. For SmolVLA, whose run takes seconds in any case,
+// that frees 145 MiB. For a policy without such weights it is not done: an ACT's run would take 8 %
+// longer. The steps of a loop keep their working memory, because the next step needs it.
 func (m *Model) returnMemory(run *ort.RunOptions) error {
 	if m.bundle.Weights == "" || m.device.Kind != deviceCPU {
 		return nil
@@ -322,7 +323,7 @@ func profile(inputs []port, batch int) string {
 
 // nvidiaDriver returns the version of NVIDIA's kernel driver, or "unknown".
 func nvidiaDriver(proc string) string {
-	text, _ := os.ReadFile(filepath.Join(proc, "driver/nvidia/version")) // absent without a driver
+	text, _ := os.ReadFile(filepath.Join(proc, "driver/nvidia/version")) // the file is absent without a driver
 	for _, word := range strings.Fields(string(text)) {
 		if strings.Count(word, ".") > 0 && strings.Trim(word, "0123456789.") == "" {
 			return word

@@ -49,8 +49,8 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 	}
 }
 
-// Without a given size the largest batch is several rows on a GPU and one on the CPU; the powers of
-// two up to it have run when the model is open.
+// Without a given size the largest batch is several rows on a GPU and one row on the CPU. An open
+// model has already run the powers of two up to it.
 func TestMaxBatchSuitsTheDevice(t *testing.T) {
 	for max, want := range map[int][]int{0: {1}, 1: {1}, 2: {1, 2}, 6: {1, 2, 4, 6}, 16: {1, 2, 4, 8, 16}} {
 		if got := BatchSizes(max); !slices.Equal(got, want) {
@@ -218,7 +218,7 @@ func TestRunErrors(t *testing.T) {
 func TestOpenComparesTheType(t *testing.T) {
 	needRuntime(t)
 	b := rttest.Must(LoadBundle(stillDir))(t)
-	// Open with another dtype
+	// Open for another dtype
 	rttest.FailsAs(t, rttest.Err(b.Open(Options{DType: "float16"})), ErrBundle, "want float16")
 	if m, err := b.Open(Options{DType: "float32"}); err != nil {
 		t.Errorf("Open with the bundle's dtype = %v", err)

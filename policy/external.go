@@ -17,9 +17,9 @@ import (
 
 // Bounds for reading a graph.
 const (
-	maxGraphDepth   = 64   // messages within messages
-	maxLocations    = 1000 // files that one graph names
-	maxLocationName = 4096 // bytes of such a name
+	maxGraphDepth   = 64   // depth of messages within messages
+	maxLocations    = 1000 // files that one graph may name
+	maxLocationName = 4096 // bytes of the name of such a file
 )
 
 // externalName is the key of a tensor's entry that names the file with its values.

@@ -17,7 +17,7 @@ func located(name string) []byte {
 	return field(nil, tensorExternal, field(field(nil, entryKey, []byte(externalName)), entryValue, []byte(name)))
 }
 
-// scan writes a graph and returns the files that it names.
+// scan writes a graph to a file and returns the files that the graph names.
 func scan(t testing.TB, model []byte) ([]string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), graphName)

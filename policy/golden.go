@@ -25,7 +25,7 @@ const (
 type goldenSet struct {
 	name    string
 	rows    int
-	inputs  map[string][]byte // of all rows, in the tensors' memory layout
+	inputs  map[string][]byte // values of all rows, in the tensors' memory layout
 	outputs map[string][]float32
 }
 
@@ -87,8 +87,8 @@ type Test struct {
 	Took time.Duration
 }
 
-// timed calls RunBuffer and measures it. m.tests keeps the shortest duration for each number of rows, because the first
-// run of a process also loads the weights from the disk.
+// timed calls RunBuffer and measures its duration. m.tests keeps the shortest duration for each
+// number of rows, because the first run of a process also loads the weights from the disk.
 func (m *Model) timed(buffer, rows int) error {
 	clock := rt.KernelClock()
 	begun := clock.Now()

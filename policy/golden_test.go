@@ -20,7 +20,7 @@ func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte
 	file := rttest.Must(os.ReadFile(filepath.Join(dir, goldenFile)))(t)
 	_, tensors, err := safetensors.Parse(file)
 	rttest.Do(t, err)
-	edit(tensors[tensor].Data) // borrows from file
+	edit(tensors[tensor].Data) // Data is a part of file
 	return file
 }
 
@@ -38,7 +38,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 	for _, tt := range []struct {
 		name, tensor string
 		edit         func([]byte)
-		want         string // "" when the set is still good
+		want         string // a part of the error's text; "" when the set is still good
 	}{
 		{"recorded robot row differs", "out/chunk_robot", add(at(2, 17, 3), 0.5),
 			"chunk_robot[2, 17, 3] (wrist_flex.pos)"},

@@ -2,14 +2,13 @@ package policy
 
 // Limits of a robot's History.
 const (
-	historyChunks = 10      // as DRTC's server does
-	historyBytes  = 4 << 20 // for one robot; a large policy gets fewer chunks
+	historyChunks = 10      // the same number as in DRTC's server
+	historyBytes  = 4 << 20 // memory for one robot; a robot of a large policy gets fewer chunks
 )
 
-// History keeps a robot's last chunks, so that a request may name rows of them as its prefix instead of sending the
-// rows. When a chunk is no longer kept, the next chunk is not conditioned.
-//
-// Owner: one goroutine.
+// History keeps a robot's last chunks. A request may name rows of these chunks as its prefix
+// instead of sending the rows. When a named chunk is no longer kept, the request's chunk is not
+// conditioned. Owner: one goroutine.
 type History struct {
 	horizon, dof int
 	keys         []int64 // 0: an empty slot

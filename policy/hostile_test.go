@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of ONNX's tensors, beside those of probe_test.go.
+// The fields of ONNX's tensors, in addition to those in probe_test.go.
 const (
 	graphTensor    = 5
 	tensorRaw      = 9
@@ -32,7 +32,7 @@ const (
 // changed graph and these weights.
 func weightsAt(t *testing.T, graph []byte, location string, length int) (changed, weights []byte) {
 	t.Helper()
-	var tensor []byte // the largest
+	var tensor []byte // the largest tensor
 	fields(t, graph, func(number protowire.Number, _, graph []byte) {
 		if number != modelGraph {
 			return
@@ -82,8 +82,9 @@ func weightsAt(t *testing.T, graph []byte, location string, length int) (changed
 	return changed, weights
 }
 
-// ONNX Runtime reads weights beside the graph only from files of the bundle, which its digest covers. A hostile graph
-// must neither make the server read other files of its machine nor be another policy under the same digest.
+// ONNX Runtime reads weights beside the graph only from files of the bundle, which its digest
+// covers. A hostile graph must not make the server read other files of its machine, and a digest
+// must not be valid for two policies.
 func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	needRuntime(t)
 	graph := rttest.Must(os.ReadFile(filepath.Join(demoDir, graphName)))(t)
@@ -92,7 +93,7 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	for _, tt := range []struct {
 		name, location string
 		length         int
-		want           string // empty: the bundle opens
+		want           string // a part of the error's text; empty: the bundle opens
 	}{
 		{"beside the graph", graphName + weightsExt, 0, ""},
 		{"above the bundle", "../outside.data", 0, "outside.data"},

@@ -128,7 +128,7 @@ func cudaLibraries(provider string) ([]string, error) {
 		part, number, _ := strings.Cut(strings.TrimPrefix(name, "lib"), ".so.")
 		version[part] = number
 	}
-	if version["nvrtc"] == "" && version["cudnn"] != "" { // cuDNN needs it too
+	if version["nvrtc"] == "" && version["cudnn"] != "" { // cuDNN needs NVRTC, too
 		version["nvrtc"] = version["cudart"]
 	}
 	var names []string
@@ -150,7 +150,7 @@ func loadCUDA(provider, site string) error {
 		return fmt.Errorf("the CUDA provider cannot be read: %w", err)
 	}
 	for _, name := range names {
-		// the pattern is well formed
+		// Glob fails only for a malformed pattern.
 		if found, _ := filepath.Glob(filepath.Join(site, "nvidia", "*", "lib", name)); len(found) > 0 {
 			name = found[0]
 		}

@@ -20,8 +20,9 @@ const (
 // maxCarriedBytes bounds the outputs that the prefix of one row may pass to the steps.
 const maxCarriedBytes = 1 << 32
 
-// loop runs a policy's steps. All buffers share the memory of the prefix's outputs. There are two copies of x; each
-// step reads one and writes the other, because a graph may write an output before it has read all of an input.
+// loop runs a policy's steps. All buffers share the memory of the prefix's outputs. There are two
+// copies of x. Each step reads one copy and writes the other, because a graph may write an output
+// before it has read all of an input.
 //
 // Owner: the goroutine that runs the model.
 type loop struct {
@@ -78,7 +79,7 @@ func carriedPorts(x port, given []ort.InputOutputInfo) (carried []port, err erro
 		}
 		p.shape = shape[1:]
 		for _, d := range p.shape {
-			if bytes > maxCarriedBytes/int(d) { // the product may not fit an int
+			if bytes > maxCarriedBytes/int(d) { // the product may not fit into an int
 				bytes = maxCarriedBytes + 1
 				break
 			}
@@ -134,8 +135,8 @@ func (l *loop) allocate(m *Model) (err error) {
 			return err
 		}
 	}
-	// The module keeps a scalar's value in Go memory, and its Set does not change the library's copy. So each step has
-	// a scalar of its own, whose value never changes.
+	// The module keeps a scalar's value in Go memory, and its Set does not change the library's
+	// copy. So each step has its own scalar, whose value never changes.
 	for k := range m.bundle.NumSteps {
 		number, err := ort.NewScalar(int64(k))
 		if err != nil {
@@ -149,7 +150,7 @@ func (l *loop) allocate(m *Model) (err error) {
 // bind adds the steps of a run of rows first to first+batch-1.
 func (l *loop) bind(m *Model, r *run, inputs, outputs []place, first, batch int) error {
 	state := inputs[slices.IndexFunc(inputs, func(p place) bool { return p.name == inputState })]
-	var from, to [2][]ort.Value // reading the one x and writing the other
+	var from, to [2][]ort.Value // each reads one x and writes the other
 	for i := range from {
 		next := l.x[1-i]
 		next.name = nextX

@@ -17,8 +17,8 @@ import (
 // splitDir is the policy of pi05Dir in two graphs (tools/export/tests/toy.py).
 const splitDir = "../testdata/pi05-split"
 
-// fillToy fills row i of the toy Pi0.5 with a request that depends on seed, every third with a
-// prefix.
+// fillToy fills row i of the toy Pi0.5 with a request that depends on seed. Every third request has
+// a prefix.
 func fillToy(m *Model, i int, seed uint64) {
 	for k, pic := 0, m.Image(i, 0); k < len(pic); k++ {
 		pic[k] = byte(uint64(k) * (seed + 7) >> 3)
@@ -87,7 +87,7 @@ func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 	rttest.Do(t, m.Terminate())
 	r := &m.runs[0]
 	for _, p := range append([]pass{r.head}, r.steps...) {
-		rttest.Fails(t, p.run(), "terminate") // a pass after Terminate
+		rttest.Fails(t, p.run(), "terminate") // the run after Terminate
 	}
 }
 
@@ -127,7 +127,7 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 	}
 	changed := copyBundle(t, splitDir, nil)
 	rttest.Do(t, os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644))
-	// LoadBundle of a changed step
+	// LoadBundle with a changed step.onnx
 	rttest.FailsAs(t, rttest.Err(LoadBundle(changed)), ErrBundle, "step.onnx is not the file that was exported")
 }
 

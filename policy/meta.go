@@ -247,7 +247,7 @@ func (m *Meta) checkRobot() (c checks) {
 // knownUnits are the units of a joint and of a base's velocities, in the words of a robot's description.
 var knownUnits = []string{"degrees", "range_0_100", "range_m100_100", "m/s", "deg/s"}
 
-// joints checks one vector's names, and its units and limits where the description has them.
+// joints checks the names of one vector, and its units and limits if the description has them.
 func (c *checks) joints(vector string, names, units []string, limits [][2]float64) {
 	for i, name := range names {
 		c.want(name != "" && !slices.Contains(names[:i], name),
@@ -353,7 +353,7 @@ func (m *Meta) checkFiles() (c checks) {
 // unprintable reports whether sha256sum would escape the character, or a terminal obey it.
 func unprintable(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }
 
-// promptLen returns the number of tokens of a task, 0 for a policy that does not read it.
+// promptLen returns the number of tokens of a task; 0 for a policy that does not read its task.
 //
 //rt:noalloc
 func (m *Meta) promptLen() int {

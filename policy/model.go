@@ -31,12 +31,12 @@ type Options struct {
 	Device      string // as ParseDevice reads it
 	FallbackCPU bool   // when the named device does not work, use the CPU
 	DType       string // required dtype of the bundle; "": any
-	CacheDir    string // of TensorRT's engines, which take minutes to build
+	CacheDir    string // folder of TensorRT's engines, which take minutes to build
 
 	Progress func(Test) // called after each run of the self-test; may be nil
 
-	device  Device // parsed from Device
-	perSize bool   // a session for each batch size on any device, for tests
+	device  Device // parsed from the field Device
+	perSize bool   // for tests: a session for each batch size on any device
 }
 
 // withDefaults sets the fields that are zero and checks the others.
@@ -91,17 +91,19 @@ type Model struct {
 	batchInvariant bool // every golden row gave the same bytes alone and in its batch, on this machine
 	tests          []Test
 	device         Device
-	instead        error // why device is not the one asked for
+	instead        error // reason why device is not the device that was requested
 	session        *session
-	sized          map[int]*session // the sessions by batch size where each of the BatchSizes has its own: see perSize
-	loop           *loop            // the steps of a policy in two graphs, whose prefix is session; otherwise nil
-	runs           []run            // [buffer * MaxBatch + batch - 1]
-	tensors        []ort.Value      // of all runs
-	headOptions    *ort.RunOptions
-	stepOptions    *ort.RunOptions   // of the loop's steps
-	host           [][]byte          // the memory of all tensors
-	rows           map[string][]byte // the tensors of all rows
-	tensorBytes    int64
+	// the sessions by batch size, if each of the BatchSizes has its own; see perSize
+	sized map[int]*session
+	// the steps of a policy in two graphs, whose prefix runs in session; otherwise nil
+	loop        *loop
+	runs        []run       // [buffer * MaxBatch + batch - 1]
+	tensors     []ort.Value // tensors of all runs
+	headOptions *ort.RunOptions
+	stepOptions *ort.RunOptions   // options of the loop's steps
+	host        [][]byte          // the memory of all tensors
+	rows        map[string][]byte // the tensors of all rows
+	tensorBytes int64
 
 	// Tensor memory, row after row, listed by memories.
 	images                      [][]byte // per camera
@@ -193,7 +195,7 @@ func (m *Model) load() error {
 			continue
 		}
 		further, err := m.openGraph(graphName, inputs, outputs)
-		if err != nil { // for example too little memory: one session serves every size, more slowly
+		if err != nil { // there may be too little memory; then one session serves every size, more slowly
 			return m.oneSession()
 		}
 		m.sized[rows] = further
@@ -335,8 +337,9 @@ func (o Options) session() (*ort.SessionOptions, error) {
 	}
 	err = errors.Join(
 		options.SetIntraOpNumThreads(o.IntraThreads),
-		options.SetInterOpNumThreads(1), // the graphs are chains
-		options.SetMemPattern(false),    // saves a tenth of the memory of a policy of real size, at no cost in time
+		options.SetInterOpNumThreads(1), // the graphs are chains of nodes
+		// without it a policy of real size takes a tenth less memory and no more time
+		options.SetMemPattern(false),
 		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
 		options.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
 	)
@@ -427,7 +430,7 @@ func (m *Model) SetControls(i int, c Controls) {
 //rt:noalloc
 func (m *Model) Run(batch int) error { return m.RunBuffer(0, batch) }
 
-// RunBuffer is Run for the rows of one buffer: k*MaxBatch to k*MaxBatch+batch-1.
+// RunBuffer does the same as Run for the rows of one buffer: k*MaxBatch to k*MaxBatch+batch-1.
 //
 //rt:noalloc
 func (m *Model) RunBuffer(k, batch int) error {
@@ -512,7 +515,7 @@ func (m *Model) Close() error {
 	if m.session != nil && m.sized == nil {
 		errs = append(errs, m.session.close())
 	}
-	for _, s := range m.sized { // one of them is session
+	for _, s := range m.sized { // session is one of them
 		if s != nil {
 			errs = append(errs, s.close())
 		}

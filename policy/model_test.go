@@ -186,8 +186,8 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	}
 }
 
-// Schedule and deviation are per sample: in one batch, zeros leave the tail free, ones hold all of
-// it, and a smaller deviation holds it closer.
+// Schedule and deviation are inputs of each sample. In one batch, zeros leave the tail free, ones
+// hold all of it, and a smaller deviation holds it closer.
 func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 	const rows, delay, end = 30, 4, 24
 	controls := []Controls{
@@ -352,7 +352,7 @@ func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 			fillRow(m, k*m.MaxBatch()+i, uint64(request*m.MaxBatch()+i))
 			m.SetControls(k*m.MaxBatch()+i, Controls{Beta: 10})
 		}
-		if request > 0 { // the other buffer, which ran while this one was filled
+		if request > 0 { // reads the other buffer, which ran while this one was filled
 			done, ok := <-ran
 			if !ok {
 				t.Fatal(<-failed)
@@ -399,7 +399,7 @@ func checkAlone(t *testing.T, chunks [][]float32, want int) {
 
 // Two buffers take twice the memory of one, and all of it is counted.
 func TestTensorBytes(t *testing.T) {
-	// state, noise, prefix, both chunks, beta and sigma_d
+	// The values are state, noise, prefix, both chunks, beta and sigma_d.
 	const picture, numbers = 120 * 160 * 3, 4 * (6 + 50*6 + 50*6 + 2*50*6 + 2)
 	const counts = 8 * 5 // prefix_len, delay, prefix_end, rtc_mode, schedule
 	for _, buffers := range []int{1, 2} {

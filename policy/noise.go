@@ -94,7 +94,7 @@ var (
 func logUnit(u float64) float64 {
 	bits := math.Float64bits(u)
 	exp := int(bits>>52) - 1023
-	m := math.Float64frombits(bits&(1<<52-1) | 1023<<52) // [1, 2)
+	m := math.Float64frombits(bits&(1<<52-1) | 1023<<52) // m is in [1, 2)
 	if m > math.Sqrt2 {
 		m *= 0.5
 		exp++

@@ -70,7 +70,7 @@ func TestNoiseIsStandardNormal(t *testing.T) {
 	n := float64(len(z))
 	for _, c := range []struct {
 		name             string
-		got, want, want5 float64 // five standard errors
+		got, want, want5 float64 // want5 is five standard errors
 	}{
 		{"mean", sum / n, 0, 0.008},
 		{"variance", squares / n, 1, 0.012},

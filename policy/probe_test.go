@@ -122,7 +122,9 @@ func (p *probe) find(t *testing.T, nodes []*graphPart) {
 			maker[name] = n
 		}
 		for _, name := range n.inputs {
-			user[name] = n // the node that uses a tensor; the tensors looked up below have only one
+			// the node that uses a tensor; each tensor that is looked up below has only one such
+			// node
+			user[name] = n
 		}
 	}
 	want := func(n *graphPart, op string) *graphPart {
@@ -185,7 +187,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 	for _, out := range infos {
 		for i, d := range out.Dimensions {
 			if d < 0 {
-				out.Dimensions[i] = int64(len(samples)) // the batch is the only open dimension
+				out.Dimensions[i] = int64(len(samples)) // only the batch is an open dimension
 			}
 		}
 		values[out.Name] = make([]float32, out.Dimensions.FlattenedSize())

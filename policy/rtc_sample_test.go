@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// The formulas of rtc_test.go give the recorded results of LeRobot's denoise_step and of DRTC's guidance.
+// The tests check that the formulas of rtc_test.go give the recorded results of LeRobot's
+// denoise_step and of DRTC's guidance.
 
-// padded returns a prefix [rows][columns] as the top left of a larger one of zeros.
+// padded returns a larger matrix of zeros whose top left part is the prefix [rows][columns].
 func padded(values []float64, rows, columns, toRows, toColumns int) []float64 {
 	out := make([]float64, toRows*toColumns)
 	for i, v := range values {

@@ -45,7 +45,8 @@ func rtcSection[T any](t *testing.T, name, section string) (cases T) {
 	return cases
 }
 
-// The recordings here are copies. The test compares them with the originals where these are present.
+// The recordings here are copies. The test compares them with the originals if those exist on this
+// machine.
 func TestRTCGoldensAreTheSharedOnes(t *testing.T) {
 	for ours, shared := range rtcGoldens {
 		if _, err := os.Stat(shared); err != nil {
@@ -92,7 +93,7 @@ func boolFloat(b bool) float64 {
 }
 
 // guidanceWeight returns the strength of the pull in a step at time t, for actions with a prior
-// deviation sigma; it is 0 at the end.
+// deviation sigma. The strength is 0 at the end.
 func guidanceWeight(t, sigma, most float64) float64 {
 	tau := 1 - t
 	if t == 0 {
@@ -124,7 +125,7 @@ func weightCases(t *testing.T) (all []weightCase) {
 	for i := range all {
 		c := &all[i]
 		c.Schedule, c.Weights = strings.ToLower(c.Schedule), append(c.Weights, c.W...)
-		c.Delay, c.E = c.D+c.Delay, c.E+c.Horizon+c.Overlap // the recordings name them differently
+		c.Delay, c.E = c.D+c.Delay, c.E+c.Horizon+c.Overlap // each recording has its own names for these
 	}
 	if len(all) != 452 {
 		t.Fatalf("%d cases, want all 452", len(all))
@@ -216,7 +217,7 @@ func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	for i, c := range cases {
 		k := (1 - c.t) * steps
 		if math.Abs(k-math.Round(k)) > 1e-9 || c.t == 0 {
-			continue // a time between two of its steps
+			continue // this time is between two of its steps
 		}
 		got := float64(values[outputs[int(math.Round(k))]][i])
 		if want := min(c.at, steps); math.Abs(got-want) > 1e-5*want {

@@ -26,7 +26,7 @@ const (
 const runtimeEnv = "EDGERT_ORT"
 
 var (
-	runtimeMu      sync.Mutex // guards the two below
+	runtimeMu      sync.Mutex // guards the two variables below
 	runtimePath    string
 	runtimeVersion string
 )
@@ -96,7 +96,7 @@ func findRuntime(path, device string) (found, version string, err error) {
 	for _, places := range searchPlaces(device) {
 		for _, root := range roots {
 			for _, place := range places {
-				dirs, _ := filepath.Glob(filepath.Join(root, place)) // the pattern is well formed
+				dirs, _ := filepath.Glob(filepath.Join(root, place)) // fails only for a malformed pattern
 				for _, dir := range dirs {
 					if lib, ok := libraryIn(dir); ok {
 						return loadNamed(lib)
@@ -127,7 +127,7 @@ func installedLibrary(prefix string) (string, bool) {
 // into which the program's wheel was installed. Without that wheel beside it, such as below /usr, an
 // onnxruntime is another program's, and may be any version.
 func environmentLibrary(prefix string) (string, bool) {
-	// The pattern is well formed.
+	// Glob fails only for a malformed pattern.
 	wheels, _ := filepath.Glob(filepath.Join(prefix, "lib", "python3.*", "*-packages", "edge_rt-*.dist-info"))
 	for _, wheel := range wheels {
 		if lib, ok := libraryIn(filepath.Join(filepath.Dir(wheel), "onnxruntime", "capi")); ok {
@@ -175,7 +175,7 @@ func loadNamed(path string) (found, version string, err error) {
 		}
 		path = lib
 	}
-	// Make it absolute: the loader would search the system for a bare file name.
+	// The path must be absolute, because the loader would search the system for a bare file name.
 	if path, err = filepath.Abs(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrNoRuntime, err)
 	}
@@ -187,7 +187,7 @@ func loadNamed(path string) (found, version string, err error) {
 
 // libraryIn returns the library of a folder. Of several libraries it returns the newest by name.
 func libraryIn(dir string) (string, bool) {
-	libs, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*")) // sorted
+	libs, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*")) // the result is sorted
 	if len(libs) == 0 {
 		return "", false
 	}

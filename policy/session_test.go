@@ -79,7 +79,7 @@ func TestSetRunReachesTheLibrary(t *testing.T) {
 		t.Errorf("a run that returns its memory = %v", err)
 	}
 	rttest.Do(t, setRun(p.options, shrink, "abacus:0"))
-	rttest.Fails(t, p.run(), "abacus") // a run that returns the memory of an unknown device
+	rttest.Fails(t, p.run(), "abacus") // the option frees the memory of an unknown device after the run
 	if err := setRun(p.options, "", ""); err == nil {
 		t.Error("a run option without a name is taken, want the library's refusal")
 	}

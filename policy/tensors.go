@@ -57,7 +57,7 @@ func (t *memory) rowBytes() int {
 	return t.row
 }
 
-// lie makes the tensor's slice a view of memory, for the given number of rows.
+// lie makes the tensor's slice refer to memory, which holds the given number of rows.
 func (t *memory) lie(memory []byte, rows int) {
 	p := unsafe.Pointer(unsafe.SliceData(memory))
 	switch n := rows * t.row; {
@@ -116,7 +116,7 @@ func (m *Model) reserve(bytes int) ([]byte, error) {
 type place struct {
 	port
 	memory []byte
-	shared bool // all buffers use the same rows, since one buffer runs at a time
+	shared bool // all buffers use the same rows, since only one buffer runs at a time
 }
 
 // places returns the places of the policy's own inputs or outputs.
@@ -160,8 +160,8 @@ func (m *Model) bind() (err error) {
 	return nil
 }
 
-// bindRun adds the run of rows first to first+batch-1. Where the session is of a larger batch size, it also computes
-// the rows after these, from the inputs that they had last.
+// bindRun adds the run of rows first to first+batch-1. If the session is of a larger batch size, it
+// also computes the following rows, from the inputs that they had last.
 func (m *Model) bindRun(first, batch int) error {
 	inputs, outputs := m.places(m.bundle.inputs()), m.places(m.bundle.outputs())
 	given := outputs

@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Start is cmd.Start; on Linux the kernel also ends the process when this program dies, with
-// SIGTERM, or with SIGKILL for the first process of a process group. The kernel ties that signal to
-// the starting thread, and Go ends a thread when a goroutine that is locked to it ends. So a single
-// thread, which never ends, starts all processes.
+// Start does the same as cmd.Start. In addition, on Linux, the kernel ends the process when this
+// program dies: with SIGTERM, or with SIGKILL for the first process of a process group. The kernel
+// ties that signal to the starting thread, and Go ends a thread when a goroutine that is locked to
+// it ends. So a single thread, which never ends, starts all processes.
 func Start(cmd *exec.Cmd) error {
 	endWithUs(cmd)
 	once.Do(func() { go serve() })

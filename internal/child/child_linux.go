@@ -10,7 +10,7 @@ func endWithUs(cmd *exec.Cmd) {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
-	if cmd.SysProcAttr.Setpgid { // the whole group may be stopped
+	if cmd.SysProcAttr.Setpgid { // the whole group may be stopped, and then SIGTERM has no effect
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println(cmd.Process.Pid)
-	time.Sleep(10 * time.Minute) // until it is killed
+	time.Sleep(10 * time.Minute) // the process waits until it is killed
 }
 
 // A parent that is killed with SIGKILL leaves no child.
@@ -49,11 +49,12 @@ func TestNobodyIsLeft(t *testing.T) {
 	})
 	rttest.Eventually(t, "the end of the child", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ") // it is not a child of this process
+		// the orphan is no child of this process, so its zombie may remain
+		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
 }
 
-// When a goroutine ends that is locked to its thread, the thread ends, too. A child that the
+// When a goroutine that is locked to its thread ends, the thread ends, too. A child that the
 // goroutine started still runs.
 func TestAThreadThatEndsEndsNoChild(t *testing.T) {
 	started := make(chan *exec.Cmd)

@@ -12,8 +12,8 @@ import (
 // process has the lock.
 func Lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// Unlock unlocks a file and closes it. Closing alone would not unlock it: from its fork to its exec, which
-// takes long on a busy machine, a child process shares the open file and therefore the lock.
+// Unlock unlocks a file and closes it. Closing alone would not unlock it: a child process shares
+// the open file, and so the lock, from its fork to its exec, which takes long on a busy machine.
 func Unlock(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

@@ -26,8 +26,8 @@ const (
 // RestartPreventExitStatus= and the README list the same.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
-// Held are the exit codes with which a program that works correctly ends on its own decision. Only
-// with one of these --on-exit hold leaves the arm under torque.
+// Held are the exit codes with which a program that works correctly ends by its own decision. Only
+// with these codes does --on-exit hold leave the arm under torque.
 var Held = []Code{Clean, Config, Absent}
 
 // Untouched are the exit codes with which a program ends before it touches the arm, so that a held arm stays held.
@@ -53,7 +53,7 @@ func With(code Code, err error) error {
 	return &coded{code, err}
 }
 
-// Errorf is With(code, fmt.Errorf(format, args...)).
+// Errorf returns With(code, fmt.Errorf(format, args...)).
 func Errorf(code Code, format string, args ...any) error {
 	return With(code, fmt.Errorf(format, args...))
 }

@@ -23,7 +23,7 @@ const configMaxBytes = 1 << 20
 type configFile struct {
 	file    string // the file's name in errors
 	values  map[string]any
-	broken  error // the file is no YAML map; values has each line that alone is a YAML map
+	broken  error // not nil: the file is not a YAML map. Then values has each line that is a YAML map by itself
 	lenient bool  // the command has the lenientTag; set by Resolve
 }
 
@@ -42,7 +42,7 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	}
 	c, raw := &configFile{file: file, values: map[string]any{}}, map[string]any{}
 	if err := userfile.DecodeYAML(b, &raw); err != nil {
-		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines quote the source
+		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines repeat the source
 		c.broken = exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
 		clear(raw)
 		for line := range strings.Lines(string(b)) {
@@ -62,7 +62,7 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	return c, nil
 }
 
-// Validate refuses a file that is no YAML map, and keys that are not flags.
+// Validate refuses a file that is not a YAML map, and keys that are not flags.
 func (r *configFile) Validate(app *kong.Application) error {
 	if r.lenient {
 		return nil
@@ -118,7 +118,7 @@ func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 		if flag.Target.Kind() == reflect.Slice {
 			v = pairs(m)
 		}
-	case []any: // kong decodes lists and maps itself
+	case []any: // kong itself decodes lists and maps
 	default:
 		v = fmt.Sprint(v)
 	}
@@ -133,7 +133,7 @@ func pairs(values map[string]any) any {
 	var list []any
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if k := reflect.ValueOf(values[name]).Kind(); k == reflect.Slice || k == reflect.Map {
-			return values // refused later
+			return values // a later check refuses such values
 		}
 		list = append(list, fmt.Sprintf("%s=%v", name, values[name]))
 	}

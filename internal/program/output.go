@@ -30,8 +30,8 @@ func (o *Output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Failed returns the error of the first failed write. It returns nil if the write failed because the reader
-// of a pipe has ended, as in program | head.
+// Failed returns the error of the first failed write. It returns nil when the reader of a pipe had
+// ended, as in program | head.
 func (o *Output) Failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

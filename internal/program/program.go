@@ -66,15 +66,15 @@ var alwaysUsed = []string{"help", "help-all", "version", "config"}
 // command takes the flag from the command line only: a variable or a file sets it for a run.
 const usesTag = "uses"
 
-// lenientTag on a command makes it accept all flags of the program. In a --config file with unknown keys
-// or broken YAML it uses each readable line. The tag is for the command that makes an arm limp, which a
-// meaningless flag or key must not prevent.
+// lenientTag on a command makes it accept all flags of the program. From a --config file with
+// unknown keys or broken YAML it uses each readable line. The tag is for the command that makes an
+// arm limp, because a wrong flag or key must not prevent that.
 const lenientTag = "lenient"
 
 // Parse reads the command line into grammar, kong's struct; environment variables and the file of --config have lower
 // precedence. If done is true, the program ends with code: Parse has shown the help, or has reported an error.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
-	left := -1 // set when the parser asks to exit, after --help
+	left := -1 // not negative when the parser asks to exit, after --help
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
 		kong.Vars(p.Vars), kong.Vars{"version": p.Version},
 		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
@@ -115,15 +115,15 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	return ctx, exit.Clean, false
 }
 
-// reportJSON writes the exit code and the reason as JSON to the standard output if the faulty
-// command line has --json -.
+// reportJSON handles --json - in a faulty command line: it writes the exit code and the reason as
+// JSON to the standard output.
 func (p *Program) reportJSON(args []string, code exit.Code, why string) {
 	for i, arg := range args {
 		if arg != "--json=-" && (arg != "--json" || i+1 == len(args) || args[i+1] != "-") {
 			continue
 		}
 		end := map[string]any{"exit": map[string]any{"code": code, "reason": why}}
-		text, _ := json.MarshalIndent(end, "", "  ") // a number and a text
+		text, _ := json.MarshalIndent(end, "", "  ") // a number and a text can be encoded
 		fmt.Fprintf(p.Stdout, "%s\n", text)
 		return
 	}
@@ -132,7 +132,7 @@ func (p *Program) reportJSON(args []string, code exit.Code, why string) {
 // isPath matches the placeholders of flags that name a file, a folder or a device.
 var isPath = regexp.MustCompile(`^(FILE|DIR|FOLDER|PATH|PORT)\b`)
 
-// expandPaths replaces ~ and $NAME in paths, which no shell expands in a variable, in the file of
+// expandPaths replaces ~ and $NAME in paths. No shell expands them in a variable, in the file of
 // --config or after --flag=.
 func expandPaths(ctx *kong.Context) {
 	for _, f := range ctx.Flags() {
@@ -184,7 +184,7 @@ func negative(arg string) bool {
 	return err == nil && len(arg) > 1 && arg[0] == '-' && strings.IndexByte(".0123456789", arg[1]) >= 0
 }
 
-// help prints the short help of the program as a whole, or the help of a command. Report has the error of
+// help prints the short help of the program, or the help of a command. Report returns the error of
 // a failed write.
 func (p *Program) help(options kong.HelpOptions, ctx *kong.Context) error {
 	if ctx.Selected() == nil && p.Brief != "" {
@@ -210,7 +210,8 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
-// use is whether a command uses a flag of the program, and from which sources it takes the value.
+// use describes whether a command uses a flag of the program, and from which sources it takes the
+// value.
 type use int
 
 const (
@@ -219,7 +220,7 @@ const (
 	typed      // from the command line only
 )
 
-// usesOf finds the tag of a command, or of the command that it belongs to.
+// usesOf finds the usesTag of a command, or of the command to which it belongs.
 func usesOf(node *kong.Node) (uses map[string]use, ok bool) {
 	for ; node != nil && node.Tag != nil; node = node.Parent {
 		if !node.Tag.Has(usesTag) {
@@ -268,9 +269,10 @@ func refuseUnusedFlags(ctx *kong.Context) error {
 	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(foreign, "; nor for "))
 }
 
-// checkRepeatedFlags finds flags of one value that the command line has several times. The parser
-// takes the last value. This helps a script that overrides a setting, so it only causes a warning.
-// A second device, file or robot (Once) is refused, because an arm on the other port would move.
+// checkRepeatedFlags finds flags that the command line has several times although they take one
+// value. The parser takes the last value. That helps a script that overrides a setting, so there is
+// only a warning. A second device, file or robot (Once) is refused, because an arm on the other
+// port would move.
 func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 	times := map[*kong.Flag]int{}
 	var refused []string
@@ -284,7 +286,7 @@ func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 		}
 		given := written(f, args)
 		if len(slices.Compact(slices.Sorted(slices.Values(given)))) < 2 {
-			continue // the same value again
+			continue // the second value is the same
 		}
 		text := fmt.Sprintf("--%s is given more than once (%s)", f.Name, strings.Join(given, ", "))
 		if slices.Contains(p.Once, f.Name) {
@@ -332,7 +334,7 @@ func written(f *kong.Flag, args []string) (all []string) {
 func ignoreForeignVariables(parser *kong.Kong, args []string) {
 	ctx, err := kong.Trace(parser, args)
 	if err != nil {
-		return // Parse returns it
+		return // Parse will return the error
 	}
 	uses, limited := usesOf(ctx.Selected())
 	for _, f := range ctx.Model.Flags {
@@ -387,7 +389,7 @@ func explain(err error, app *kong.Application) string {
 	return text
 }
 
-// given reports whether the command line has a flag; a value from a variable or from the file of
+// given reports whether the command line has a flag. A value from a variable or from the file of
 // --config does not count.
 func given(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
@@ -456,7 +458,8 @@ func Writable(flag, name string) error {
 	if err == nil {
 		err = os.Remove(name)
 	} else if errors.Is(err, os.ErrExist) {
-		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600) // CREATE for a link to no file yet
+		// O_CREATE is for a link to a file that does not exist yet
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
 	}
 	if f != nil {
 		err = errors.Join(err, f.Close())

@@ -82,7 +82,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	t.Setenv("PROGRAM_TEST_FPS", "10")
 	for _, tt := range []struct {
 		args []string
-		want string // empty: no warning
+		want string // a part of the warning; empty: there is no warning
 		warn bool
 	}{
 		{[]string{"--bus", "a", "--bus", "b"}, "--bus is given more than once (a, b): it takes one value, want it once",
@@ -184,7 +184,7 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 func TestOnlyTheCommandLineCounts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	rttest.Do(t, os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600))
-	t.Setenv("PROGRAM_TEST_CONFIG", file) // which the parser does not read
+	t.Setenv("PROGRAM_TEST_CONFIG", file) // the parser does not read this variable
 	for _, tt := range []struct {
 		args                string
 		variables           bool
@@ -198,7 +198,7 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 		{"run --config " + file, false, 9, 9, 9},
 	} {
 		for _, name := range []string{"PAUSE", "LEVEL", "OTHER"} {
-			t.Setenv("PROGRAM_TEST_"+name, "8") // so that the test's end restores it
+			t.Setenv("PROGRAM_TEST_"+name, "8") // so that the end of the test restores the variable
 			if !tt.variables {
 				os.Unsetenv("PROGRAM_TEST_" + name)
 			}
@@ -385,7 +385,7 @@ func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	kept := filepath.Join(dir, "kept.json")
 	rttest.Do(t, os.WriteFile(kept, []byte("{}"), 0o600))
-	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link") // no reader waits at the pipe
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link") // the pipe has no reader
 	rttest.Do(t, syscall.Mkfifo(pipe, 0o600))
 	rttest.Do(t, os.Symlink("none.json", link))
 	fresh := filepath.Join(dir, "new.json")
@@ -434,7 +434,7 @@ func TestAFailedWriteIsReported(t *testing.T) {
 	}
 }
 
-// The errors of Go's contexts become words that a user understands.
+// Errors of Go's contexts are printed in words that a user understands.
 func TestLineHasNoWordsOfGo(t *testing.T) {
 	err := errors.Join(context.Canceled, fmt.Errorf("at x: %w", context.DeadlineExceeded))
 	rttest.Want(t, Line(err), "interrupted; at x: no answer in time", "Line")

@@ -23,9 +23,9 @@ const rangeTag = "range"
 
 // interval is a part of a range.
 type interval struct {
-	low, high       string     // as in the tag; empty: no bound
+	low, high       string     // the bounds as in the tag; empty: there is no bound
 	lowest, highest *big.Float // wide enough for nanoseconds of years and for every float64
-	above, below    bool       // the bound itself is outside
+	above, below    bool       // the bound itself is not part of the range
 	single          bool
 }
 
@@ -73,7 +73,7 @@ func bound(text string, direction int, t reflect.Type) *big.Float {
 	return big.NewFloat(v)
 }
 
-// holds reports whether v is inside the range; nil, a number that is not finite, is outside.
+// holds reports whether v is inside the range. A nil v, a number that is not finite, is outside.
 func (r flagRange) holds(v *big.Float) bool {
 	return v != nil && slices.ContainsFunc(r.parts, func(p interval) bool {
 		low, high := v.Cmp(p.lowest), v.Cmp(p.highest)
@@ -162,7 +162,7 @@ func number(v reflect.Value) *big.Float {
 		return new(big.Float).SetInt64(v.Int())
 	case v.CanUint():
 		return new(big.Float).SetUint64(v.Uint())
-	case math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0): // panics when the tag is on another type
+	case math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0): // panics when the tag is on a field of another type
 		return nil
 	}
 	return big.NewFloat(v.Float())

@@ -13,7 +13,7 @@ import (
 const (
 	keyPoll  = 100 * time.Millisecond // interval of checks for a key and for Close
 	keyPart  = 100 * time.Millisecond // longest time between the bytes of one key, on a slow link
-	keyBytes = 64                     // read at once
+	keyBytes = 64                     // bytes that one read may return
 )
 
 // Keys reads single keys from a terminal, without Enter and without echo. Close restores the terminal.
@@ -40,7 +40,7 @@ func ReadKeys(in *os.File, key func(string)) (*Keys, error) {
 		return nil, err
 	}
 	k := &Keys{in: in, before: *before, stopped: make(chan os.Signal, 1)}
-	// in the background a read, or the change by Close, would stop the process
+	// In the background a read, or the change of the mode by Close, would stop the process.
 	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU)
 	if err := k.set(true); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (k *Keys) set(raw bool) error {
 	defer k.mu.Unlock()
 	t := k.before
 	if raw {
-		t.Lflag &^= unix.ICANON | unix.ECHO // Ctrl-C stays a signal
+		t.Lflag &^= unix.ICANON | unix.ECHO // Ctrl-C still sends a signal
 		t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
 	}
 	err := unix.IoctlSetTermios(int(k.in.Fd()), unix.TCSETS, &t)
@@ -73,10 +73,10 @@ func (k *Keys) set(raw bool) error {
 // read calls key for each key until Close. It reads only while the terminal belongs to this process's group.
 func (k *Keys) read(key func(string)) {
 	var b [keyBytes]byte
-	rest := b[:0] // the beginning of a key
+	rest := b[:0] // the bytes of an incomplete key
 	for !k.stop.Load() {
 		select {
-		case <-k.stopped: // the shell has changed the terminal meanwhile
+		case <-k.stopped: // the shell may have changed the terminal's mode meanwhile
 			if ours(k.in) {
 				_ = k.set(true)
 			}
@@ -90,13 +90,13 @@ func (k *Keys) read(key func(string)) {
 		n, err := unix.Poll(fds, int(wait.Milliseconds()))
 		switch {
 		case err != nil && err != unix.EINTR, n > 0 && fds[0].Revents&unix.POLLIN == 0:
-			return // the terminal has closed
+			return // the terminal was closed
 		case n <= 0 && len(rest) > 0:
 			rest = parse(rest, true, key)
 			continue
 		case n <= 0 || !ours(k.in):
 			if n > 0 {
-				time.Sleep(keyPoll) // the keys are for other programs
+				time.Sleep(keyPoll) // the keys are now for other programs
 			}
 			continue
 		}
@@ -120,7 +120,7 @@ var (
 const esc = 0x1b
 
 // parse calls key for each key in b, and returns the bytes of an incomplete key at its end. last
-// means that no more bytes of that key come.
+// means that this key gets no more bytes.
 func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	for len(b) > 0 {
 		switch {
@@ -144,7 +144,7 @@ func parse(b []byte, last bool, key func(string)) (rest []byte) {
 				key(name)
 			}
 			b = b[end+1:]
-		case b[0] == esc: // Alt and a key
+		case b[0] == esc: // Alt together with a key
 			b = b[2:]
 		default:
 			if name := special[b[0]]; name != "" {

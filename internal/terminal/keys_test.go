@@ -18,7 +18,7 @@ func TestParseKeys(t *testing.T) {
 		{"sfd", "s f d"},
 		{"\x1b[C\x1b[D\x1bOC\x1bOD", "right left right left"},
 		{"\x1b", "esc"},
-		{"\x1b\x1b[C", ""}, // Alt and another key
+		{"\x1b\x1b[C", ""}, // Alt together with another key
 		{"\r\t \x7f", "enter tab space backspace"},
 		{"\x1b[1;5C\x1b[3~x", "x"}, // Ctrl-right, Delete
 		{"\x1bxq", "q"},

@@ -18,14 +18,17 @@ type budget struct {
 }
 
 var (
-	notes    = budget{1024, 100 * time.Millisecond} // below slog.LevelWarn: a fleet that opens its sessions
+	// for lines below slog.LevelWarn, such as those of a fleet that opens its sessions
+	notes    = budget{1024, 100 * time.Millisecond}
 	warnings = budget{64, 2 * time.Second}
 )
 
-// kindsMax bounds the kinds of lines that are counted separately; lines of all further kinds count as one kind.
+// kindsMax bounds the kinds of lines that are counted separately. The lines of all further kinds
+// count as one kind.
 const kindsMax = 256
 
-// reasonKey is an attribute: lines with the same message but another reason are of another kind.
+// reasonKey is the key of an attribute. Lines with the same message and different reasons are of
+// different kinds.
 const reasonKey = "reason"
 
 // Limiter is a slog.Handler that omits lines of a kind that was logged often shortly before. Lines
@@ -49,18 +52,16 @@ type kind struct{ message, reason string }
 
 // state is the budget of one kind of lines.
 type state struct {
-	whole   rt.Instant // when the budget is full again
-	leftOut uint64     // omitted since the last line
+	whole   rt.Instant // instant at which the budget is full again
+	leftOut uint64     // number of lines omitted since the last one of this kind was written
 }
 
-// NewLimiter returns a handler in front of another.
+// NewLimiter returns a Limiter that passes the remaining lines on to next.
 func NewLimiter(next slog.Handler, clock rt.Clock) *Limiter {
 	return &Limiter{next, &shared{clock: clock, kinds: map[kind]*state{}}}
 }
 
-// LeftOut returns the number of omitted lines since New.
-//
-// Owner: any goroutine.
+// LeftOut returns the number of lines omitted so far. Owner: any goroutine.
 func (h *Limiter) LeftOut() uint64 { return h.shared.leftOut.Load() }
 
 // WithAttrs implements slog.Handler.
@@ -98,8 +99,8 @@ func (h *Limiter) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// allow reports whether a line may be written now, and before, how many lines of its kind were
-// omitted since the last written one.
+// allow reports whether a line may be written now. before is the number of lines of its kind that
+// were omitted since the last written one.
 func (s *shared) allow(k kind, of budget) (before uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ const timeOfDay = "15:04:05.000"
 type Lines struct {
 	out    *output
 	level  slog.Leveler
-	prefix string // groups, each with its dot
+	prefix string // names of the groups, each followed by a dot
 	attrs  []byte // the attributes of WithAttrs, as text
 }
 

@@ -2,11 +2,11 @@ package terminal
 
 import "time"
 
-// StallTimeout is how long an output may take no byte before it counts as unread.
+// StallTimeout is how long an output may accept no byte before it counts as unread.
 const StallTimeout = time.Second
 
-// Await waits until ended is closed and reports whether it was. It gives up after most, or when
-// taken, the output's counter, has not changed for StallTimeout.
+// Await waits until ended is closed and reports whether that happened. It gives up after the time
+// most, or when the output's counter taken has not changed for StallTimeout.
 func Await(ended <-chan struct{}, taken func() uint64, most time.Duration) bool {
 	limit := time.NewTimer(most)
 	defer limit.Stop()

@@ -10,8 +10,8 @@ func TestAwait(t *testing.T) {
 	const most = 5 * time.Second
 	for _, tt := range []struct {
 		name  string
-		ends  time.Duration // 0: never
-		takes time.Duration // taken grows until then
+		ends  time.Duration // when ended is closed; 0: never
+		takes time.Duration // until then the counter taken grows
 		wait  time.Duration
 		ok    bool
 	}{

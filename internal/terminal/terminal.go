@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// log lines waiting for a terminal that takes nothing, in bytes; further lines are dropped and
-	// counted
+	// Log lines that wait for a terminal that accepts nothing, in bytes. Further lines are dropped
+	// and counted.
 	bufferBytes  = 64 << 10
-	flushTimeout = 3 * time.Second // for the last lines
+	flushTimeout = 3 * time.Second // time for the last lines to be written
 	// pieceBytes is the size of one write, in whole lines. It separates a slow terminal from a
 	// blocked one: a serial console of 9600 baud takes a piece in half of StallTimeout.
 	pieceBytes = 512
 )
 
-// errStalled marks an output that takes no bytes.
+// errStalled marks an output that accepts no bytes.
 var errStalled = errors.New("nothing was taken for " + StallTimeout.String() + ": it has no reader, or its disk hangs")
 
 // Terminal shows one status line below the log. Write never blocks: a terminal that is stopped
@@ -34,20 +34,20 @@ type Terminal struct {
 	out *os.File
 
 	wake  chan struct{}      // there are lines to show
-	flush chan chan struct{} // to be closed when everything was shown
+	flush chan chan struct{} // gets channels that are closed when everything has been shown
 
 	mu      sync.Mutex
-	lines   []byte // log lines to show
+	lines   []byte // log lines that are to be shown
 	status  []byte // the newest status line
 	changed bool   // status has changed
-	lost    int    // dropped lines not yet reported
+	lost    int    // number of dropped lines that were not reported yet
 
 	// Atomic.
-	taken   atomic.Uint64 // pieces written
+	taken   atomic.Uint64 // number of pieces written
 	dropped atomic.Uint64 // lines dropped since New
 
 	// Owner: show.
-	page []byte // the bytes of the current write
+	page []byte // bytes of the present write
 	up   bool   // a status line is on the screen
 }
 
@@ -84,7 +84,7 @@ func Size(f *os.File) (rows, columns int) {
 const clearLine = "\r\x1b[2K"
 
 // Write takes a log line, which ends in a newline, or the status line. Characters that a terminal
-// would obey are escaped: the text may come from a server or a file.
+// would obey are escaped, because the text may come from a server or a file.
 func (t *Terminal) Write(p []byte) (int, error) {
 	if !plain.Safe(p) {
 		t.put([]byte(plain.Lines(string(p))))
@@ -108,7 +108,7 @@ func (t *Terminal) put(p []byte) {
 	t.mu.Unlock()
 	select {
 	case t.wake <- struct{}{}:
-	default: // show has a wake-up pending
+	default: // show has already been woken
 	}
 }
 
@@ -120,11 +120,11 @@ func (t *Terminal) Clear() { t.Write(nil) }
 // Owner: any goroutine.
 func (t *Terminal) Lost() uint64 { return t.dropped.Load() }
 
-// Flush waits until all lines are written, but at most for flushTimeout, and only for StallTimeout
-// if the output takes nothing.
+// Flush waits until all lines are written, but at most for flushTimeout. If the output accepts
+// nothing, it waits only for StallTimeout.
 func (t *Terminal) Flush() {
 	shown := make(chan struct{})
-	go func() { t.flush <- shown }() // an output that takes nothing blocks it until the program ends
+	go func() { t.flush <- shown }() // blocks until the program ends when the output accepts nothing
 	Await(shown, t.taken.Load, flushTimeout)
 }
 

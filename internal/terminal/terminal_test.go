@@ -36,7 +36,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A terminal that takes nothing delays no writer, and later shows the number of dropped lines.
+// A terminal that accepts nothing delays no writer. Later it shows the number of dropped lines.
 func TestStoppedTerminal(t *testing.T) {
 	r, w, err := os.Pipe()
 	rttest.Do(t, err)

@@ -49,7 +49,7 @@ func citations(fsys fs.FS, names []string) (findings []string, err error) {
 		for i, line := range strings.Split(string(content), "\n") {
 			if comments {
 				_, comment, ok := strings.Cut(line, "//")
-				if !ok || strings.HasSuffix(strings.SplitN(line, "//", 2)[0], ":") { // a URL
+				if !ok || strings.HasSuffix(strings.SplitN(line, "//", 2)[0], ":") { // a URL is no path
 					continue
 				}
 				line = comment
@@ -61,7 +61,7 @@ func citations(fsys fs.FS, names []string) (findings []string, err error) {
 			for _, at := range cited.FindAllStringIndex(line, -1) {
 				p := line[at[0]:at[1]]
 				if at[0] > 0 && strings.ContainsAny(line[at[0]-1:at[0]], "/~$<-") || placeholder.MatchString(p) {
-					continue // on another machine, or a placeholder
+					continue // the path is on another machine, or has a placeholder
 				}
 				if !held(fsys, name, p, tops, bases) {
 					findings = append(findings, fmt.Sprintf("%s:%d: cites %s, which is not there", name, i+1, p))

@@ -10,8 +10,8 @@ import (
 var contract = struct {
 	path     string
 	lines    int
-	exported int            // names of the file
-	methods  map[string]int // methods of each interface, embedded ones counted as one
+	exported int            // number of exported names of the file
+	methods  map[string]int // number of methods of each interface; an embedded interface counts as one
 	why      string
 }{
 	"wire/transport.go", 110, 14,

@@ -48,7 +48,7 @@ func words(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)` + p
 // A sentence is one piece of text with its place. It has no line breaks.
 type sentence struct{ at, text string }
 
-// flagValues are the values of a flag in its field's tag, which are no prose.
+// flagValues matches the values of a flag in its field's tag, which are not prose.
 var flagValues = regexp.MustCompile(`\b(?:sep|enum|default|range):"[^"]*"`)
 
 // proseOf returns the comments and the messages of Go files: a message is a string
@@ -99,7 +99,7 @@ func documentsOf(fsys fs.FS, names []string) (documents []sentence, err error) {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// figure is how often a marker occurs in a text.
+// figure is the number of occurrences of a marker in a text.
 type figure struct {
 	count, words int
 	places       []sentence

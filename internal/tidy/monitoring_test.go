@@ -17,7 +17,7 @@ import (
 // Every metric that a dashboard, a rule or the autoscaler names is in the lists of docs/page.md and docs/server.md,
 // which tests of edge-rt and of lean-server compare with a run's.
 func TestMonitoringNamesMetricsThatExist(t *testing.T) {
-	known := map[string]string{} // type by name
+	known := map[string]string{} // type of each metric, by name
 	for _, page := range []string{"page", "server"} {
 		text := rttest.Must(os.ReadFile("../../docs/" + page + ".md"))(t)
 		lists := regexp.MustCompile(`(?m)^- (counter|gauge|histogram): (.*\n(  .*\n)*)`)
@@ -39,7 +39,7 @@ func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 		if strings.HasSuffix(file, ".json") && !json.Valid([]byte(text)) {
 			t.Errorf("%s is not JSON", file)
 		}
-		text = regexp.MustCompile(`\{as: .*`).ReplaceAllString(text, "") // a name of the adapter's own
+		text = regexp.MustCompile(`\{as: .*`).ReplaceAllString(text, "") // removes the adapter's own names
 		names := regexp.MustCompile(`\b(edge_rt|lean_server)_[a-z_]+`).FindAllString(text, -1)
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {

@@ -19,21 +19,21 @@ import (
 
 const (
 	mark   = "//rt:noalloc"
-	waiver = "//rt:allow" // followed by a reason, on the line on which a value may escape
+	waiver = "//rt:allow" // followed by a reason, on a line on which a value may escape
 )
 
 // span is one marked function.
 type span struct {
 	name     string
-	from, to int // lines
+	from, to int // line numbers
 }
 
 // noalloc holds the marks and waivers in the source.
 type noalloc struct {
 	tree     *tree
 	spans    map[string][]span       // by file
-	waivers  map[string]map[int]bool // by file and line; true once an escape has needed it
-	dirs     []string                // folders with a mark
+	waivers  map[string]map[int]bool // by file and line; true as soon as an escape has needed it
+	dirs     []string                // folders of files with a mark
 	findings []string
 }
 
@@ -63,7 +63,7 @@ func (n *noalloc) report(p token.Pos, format string, args ...any) {
 	n.findings = append(n.findings, n.tree.at(p)+": "+fmt.Sprintf(format, args...))
 }
 
-// function notes the function when its doc comment is marked.
+// function records a function whose doc comment is marked.
 func (n *noalloc) function(f *file, fn *ast.FuncDecl, inDoc map[*ast.Comment]bool) {
 	for i, c := range fn.Doc.List {
 		if c.Text != mark {
@@ -80,7 +80,7 @@ func (n *noalloc) function(f *file, fn *ast.FuncDecl, inDoc map[*ast.Comment]boo
 	}
 }
 
-// comment notes a waiver and finds marks without a function.
+// comment records a waiver, and finds marks that belong to no function.
 func (n *noalloc) comment(f *file, c *ast.Comment, marks bool) {
 	if strings.HasPrefix(strings.TrimLeft(c.Text, "/ "), mark[2:]) && !marks {
 		n.report(c.Pos(), "%s marks nothing here: want exactly that, in a function's doc comment", mark)
@@ -101,8 +101,8 @@ func (n *noalloc) comment(f *file, c *ast.Comment, marks bool) {
 var (
 	escape = regexp.MustCompile(`^(\S+\.go):(\d+):\d+: (?:(.*) escapes to heap|moved to heap: (.*))$`)
 
-	// harmless matches escapes that are no violation: growth by append, which the AllocsPerRun
-	// tests cover, and constants. Constants are static data, also when they are converted to a
+	// harmless matches escapes that do not violate a mark: growth by append, which the AllocsPerRun
+	// tests cover, and constants. Constants are static data, even when they are converted to a
 	// named type on their way into an interface.
 	harmless = regexp.MustCompile(`^(append|struct \{\}\{\}|` + constant + `|[\w./]+\(` + constant + `\))$`)
 )
@@ -112,7 +112,7 @@ const constant = `(?:".*"|'.*'|-?[\d.]+(?:e[+-]?\d+)?|true|false)`
 // judge reads the compiler's report (-m=1, paths relative to the module's root) and returns the
 // violations of marks.
 func (n *noalloc) judge(report []byte, oneByte func(file string, line int, expr string) bool) (findings []string) {
-	seen := map[string]bool{} // an inlined or generic function is reported once for each use
+	seen := map[string]bool{} // an inlined or generic function is reported at each use
 	for sc := bufio.NewScanner(bytes.NewReader(report)); sc.Scan(); {
 		m := escape.FindStringSubmatch(sc.Text())
 		if m == nil || seen[sc.Text()] || harmless.MatchString(m[3]) {
@@ -120,7 +120,7 @@ func (n *noalloc) judge(report []byte, oneByte func(file string, line int, expr 
 		}
 		seen[sc.Text()] = true
 		name, expr := filepath.ToSlash(filepath.Clean(m[1])), m[3]
-		line, _ := strconv.Atoi(m[2]) // digits by the pattern
+		line, _ := strconv.Atoi(m[2]) // the pattern allows only digits
 		for _, s := range n.spans[name] {
 			if line < s.from || line > s.to {
 				continue
@@ -153,7 +153,9 @@ func checkNoAlloc(t *tree, dir string) []string {
 	n := collectMarks(t)
 	report, err := escapeReport(dir, n.dirs)
 	if err != nil && len(n.dirs) > 1 {
-		report = nil // one package that cannot be loaded suppresses the whole report, so build each package alone
+		// one package that cannot be loaded suppresses the whole report, so each package is built
+		// alone
+		report = nil
 		for _, d := range n.dirs {
 			more, err := escapeReport(dir, []string{d})
 			report = append(report, more...)
@@ -178,12 +180,13 @@ func escapeReport(dir string, folders []string) ([]byte, error) {
 	}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off") // a missing module is an error, not downloaded
+	// a missing module must be an error and not be downloaded
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off")
 	return cmd.CombinedOutput()
 }
 
-// unbuilt notes a package that does not build. It removes the waivers of the package, which would
-// otherwise count as not needed.
+// unbuilt records a package that does not build. It removes the waivers of the package, which would
+// otherwise count as unnecessary.
 func (n *noalloc) unbuilt(dir string, report []byte, err error) {
 	if err == nil {
 		return
@@ -218,9 +221,9 @@ func TestNoAllocFunctionsDoNotEscape(t *testing.T) {
 	}
 }
 
-// Every package with a mark also has a test at run time: the compiler does not see growth, maps and
-// calls into other packages. Such a test does not run in parallel. Other tests of its package may,
-// because parallel tests begin once it has ended.
+// Every package with a mark also has a test at run time, because the compiler does not see growth,
+// maps and calls into other packages. Such a test does not run in parallel. Other tests of its
+// package may: parallel tests begin only after it has ended.
 func checkAllocTests(t *tree) (findings []string) {
 	for _, dir := range collectMarks(t).dirs {
 		proven := false

@@ -11,10 +11,10 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// programs are the texts of all Go files but tests, and the flags that they declare.
+// programs holds the texts of all Go files except tests, and the flags that they declare.
 type programs struct {
 	flags map[string]bool
-	words map[string]bool // between quotes, also in the tags of fields
+	words map[string]bool // words between quotes, also in the tags of fields
 }
 
 var (
@@ -83,7 +83,7 @@ func TestConformanceNamesFlagsAndKeysThatExist(t *testing.T) {
 	p := readPrograms(t)
 	checked := 0
 	for _, row := range tableRows(t, "../../docs/lab/conformance.md", 5) {
-		text := row[2] + row[3] // of the vectors: ours, and why
+		text := row[2] + row[3] // the columns "ours" and "why" of the vectors
 		if row[2] == "kept" {
 			text = row[0] + row[3]
 		}
@@ -115,9 +115,9 @@ func TestConformanceNamesFlagsAndKeysThatExist(t *testing.T) {
 func TestSeedsPage(t *testing.T) {
 	p := readPrograms(t)
 	targets := string(rttest.Must(os.ReadFile("../../Makefile"))(t))
-	rows := tableRows(t, "../../docs/lab/seeds.md", 5)[1:] // without the head
+	rows := tableRows(t, "../../docs/lab/seeds.md", 5)[1:] // without the head of the table
 	seen, counts := map[string]bool{}, map[string]int{}
-	var places strings.Builder // of the differences
+	var places strings.Builder // the places of all differences
 	for _, row := range tableRows(t, "../../docs/lab/conformance.md", 5) {
 		places.WriteString(row[1])
 	}

@@ -16,7 +16,7 @@ import (
 var sizes = []struct {
 	name   string
 	figure int
-	room   float64 // share by which the tree may be above the figure
+	room   float64 // share by which the tree may exceed the figure
 	of     func(count.Figures) int
 }{
 	{"tokens without tests", 921_700, 0.02, func(f count.Figures) int { return f.Tokens }},

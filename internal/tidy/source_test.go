@@ -12,9 +12,10 @@ import (
 
 // The sizes of the house style. Tests may be longer: their tables are data.
 const (
-	maxFileLines     = 600 // a larger file has parts that can be files; a smaller file is not cut
+	maxFileLines     = 600 // a larger file has parts that can be files; a smaller file is not split
 	maxFunctionLines = 70
-	maxFiles         = 20 // in a package, without tests and without the twins for other systems; the aim is 12
+	// files of a package, without tests and without the twins for other systems; the aim is 12
+	maxFiles = 20
 )
 
 // sourceRules are rules about a file's syntax. A test tries each rule on samples. A sample is a
@@ -134,8 +135,8 @@ var starters = []string{
 	"stage",             // it drives processes
 	"internal/terminal", // the goroutine that shows the lines may block; the writers may not
 	"internal/child",    // one thread starts all processes, and never ends before this process
-	"cmd",               // signals
-	"tools",             // programs own their threads
+	"cmd",               // for signals
+	"tools",             // a program owns its threads
 	"wire/zenoh",        // each link has a receiver and a sender
 	"wire/zenohgo",      // it waits for the C library
 	"wire/foxglove",     // each viewer has a sender
@@ -184,7 +185,7 @@ func packageComments(t *tree) (findings []string) {
 	for _, dir := range dirs {
 		comments := 0
 		for _, f := range files[dir] {
-			text := f.ast.Doc.Text() // without directives
+			text := f.ast.Doc.Text() // the text without directives
 			if text == "" {
 				continue
 			}
@@ -233,7 +234,7 @@ func strayGoroutines(t *tree) (findings []string) {
 			switch n := n.(type) {
 			case *ast.GoStmt:
 				report(n.Pos())
-			case *ast.CallExpr: // sync.WaitGroup.Go and similar methods
+			case *ast.CallExpr: // also sync.WaitGroup.Go and similar methods
 				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" && len(n.Args) == 1 {
 					report(n.Pos())
 				}

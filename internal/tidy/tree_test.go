@@ -23,8 +23,8 @@ const (
 	root = "../.."
 )
 
-// tree is the module's Go source, parsed and not type-checked, so that a rule still works when
-// another package does not compile.
+// tree is the module's Go source. It is parsed and not type-checked, so that a rule still works
+// when another package does not compile.
 type tree struct {
 	fset  *token.FileSet
 	files []*file // in the order of their paths
@@ -118,7 +118,7 @@ func (t *tree) dirs() (dirs []string, files map[string][]*file) {
 
 // importPath returns the path in an import spec.
 func importPath(spec *ast.ImportSpec) string {
-	p, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+	p, _ := strconv.Unquote(spec.Path.Value) // the parser has checked the literal
 	return p
 }
 

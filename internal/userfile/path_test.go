@@ -62,7 +62,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("the file has %q, want %q", got, text)
 		}
 	}
-	rttest.Do(t, os.Mkdir(file+".tmp", 0o700)) // in the way of the new content
+	rttest.Do(t, os.Mkdir(file+".tmp", 0o700)) // this folder takes the name of the temporary file
 	if err := Write(file, []byte("other")); err == nil || string(rttest.Must(os.ReadFile(file))(t)) != "new" {
 		t.Errorf("a write that fails: %v, and the file has changed", err)
 	}

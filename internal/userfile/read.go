@@ -36,14 +36,14 @@ func Read(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// errUTF16 is the error for UTF-16, which some editors save by default.
+// errUTF16 is the error for UTF-16 text, which some editors write by default.
 var errUTF16 = errors.New("UTF-16 text, want UTF-8: save it so")
 
-// errMark is the error for JSON after a byte order mark, which LeRobot's reader does not take either.
+// errMark is the error for JSON after a byte order mark, which LeRobot's reader refuses, too.
 var errMark = errors.New(`it begins with a byte order mark (BOM), want JSON without one: ` +
 	`sed -i '1s/^\xEF\xBB\xBF//' FILE removes it`)
 
-// ParseJSON is json.Unmarshal for a file that LeRobot reads, too.
+// ParseJSON does the same as json.Unmarshal for a file that LeRobot reads, too.
 func ParseJSON(data []byte, to any) error {
 	text, err := Text(data)
 	if err == nil && len(text) < len(data) {

@@ -39,7 +39,7 @@ func TestReadPipe(t *testing.T) {
 	}
 	silent := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))(t)
 	defer silent.Close()
-	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // a pipe with a silent writer
+	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // the pipe's writer writes nothing
 	r, w, err := os.Pipe()
 	rttest.Do(t, err)
 	defer r.Close()

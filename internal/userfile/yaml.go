@@ -40,7 +40,7 @@ func DecodeYAML(data []byte, dst any) (err error) {
 	if data, err = check(data); err != nil {
 		return err
 	}
-	if file, err := parser.ParseBytes(data, 0); err == nil { // else the decoder's error is returned
+	if file, err := parser.ParseBytes(data, 0); err == nil { // otherwise the decoder returns the error
 		for _, doc := range file.Docs {
 			if err := (wholeNumbers{}).check(doc.Body, reflect.TypeOf(dst).Elem()); err != nil {
 				return err
@@ -118,7 +118,7 @@ func (w wholeNumbers) check(node ast.Node, t reflect.Type) (err error) {
 }
 
 var (
-	octal   = regexp.MustCompile(`^[-+]?0[0-9_]`) // in YAML 1.1
+	octal   = regexp.MustCompile(`^[-+]?0[0-9_]`) // an octal number in YAML 1.1
 	decimal = regexp.MustCompile(`^[-+]?[0-9]+$`)
 )
 

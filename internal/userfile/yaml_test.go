@@ -120,7 +120,7 @@ func TestReadYAML(t *testing.T) {
 			t.Errorf("%d bytes: %d read, %v", size, len(data), err)
 		}
 	}
-	if _, err := ReadYAML("/dev/zero"); err == nil { // without an end
+	if _, err := ReadYAML("/dev/zero"); err == nil { // the device has no end
 		t.Error("/dev/zero was read")
 	}
 }
@@ -133,7 +133,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) < 1<<12 {
-			DecodeYAML(text, new(file)) // must not panic
+			DecodeYAML(text, new(file)) // the call must not panic
 			ParseYAML(text)
 		}
 	})

@@ -74,7 +74,7 @@ type Guard struct {
 	hint  string
 	log   *slog.Logger
 
-	Rate RateLimit // of all requests
+	Rate RateLimit // limit for all requests together
 
 	// Atomic.
 	Requests, Refused atomic.Uint64
@@ -170,7 +170,7 @@ type RateLimit struct {
 	Burst    int
 
 	mu   sync.Mutex
-	next rt.Instant // guarded by mu; when the next call is due without a burst
+	next rt.Instant // guarded by mu; when the next call would be due without a burst
 }
 
 // Wait waits until the call is due and returns true. If too many calls wait already, it returns false at once. Without

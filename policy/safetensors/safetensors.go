@@ -29,7 +29,8 @@ type Tensor struct {
 	Data  []byte
 }
 
-// metadataKey is the key of an entry of the header that is no tensor, but a map of texts for people and programs.
+// metadataKey is the key of the header's only entry that is not a tensor. Its value is a map of
+// texts for people and programs.
 const metadataKey = "__metadata__"
 
 var dtypeSize = map[string]int64{"U8": 1, "BOOL": 1, "I64": 8, "F32": 4, "F64": 8}

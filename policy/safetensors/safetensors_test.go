@@ -21,7 +21,7 @@ func TestParse(t *testing.T) {
 	file := tensorFile(
 		`{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]},"z":{"dtype":"BOOL","shape":[2],"data_offsets":[16,18]}}`, 18)
 	file[len(file)-1] = 1
-	binary.LittleEndian.PutUint32(file[len(file)-14:], 0x3fc00000) // 1.5
+	binary.LittleEndian.PutUint32(file[len(file)-14:], 0x3fc00000) // the value 1.5
 	binary.LittleEndian.PutUint64(file[len(file)-10:], 1<<64-2)
 	metadata, tensors, err := Parse(file)
 	if err != nil || metadata["a"] != "b" {

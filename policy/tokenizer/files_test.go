@@ -178,7 +178,7 @@ func TestSmallModels(t *testing.T) {
 func TestModelIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		more []byte // after the model: later fields win
+		more []byte // bytes after the model, whose fields override earlier ones
 		want string
 	}{
 		{"no model", messageOf(2, varint(3, 1)), "model type 1, want 2"},
@@ -227,7 +227,7 @@ func TestSpecCheck(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		spec Spec
-		want string // empty: accepted
+		want string // a part of the error's text; empty: the model is accepted
 	}{
 		{"SmolVLA", smolSpec, ""},
 		{"Pi0.5", pi05(func(*Spec) {}), ""},

@@ -23,7 +23,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// Property: the same for a tokenizer.model.
+// Property: a tokenizer.model is either refused, or its tokenizer turns any task into tokens.
 func FuzzModel(f *testing.F) {
 	model := smallModel(pieceOf("a", normal, -2), pieceOf("ab", normal, 0), pieceOf("bc", userDefined, 0),
 		pieceOf("\n", control, 0))

@@ -71,7 +71,7 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			Text       string
 			SmolVLM    []int64
 			GPT2       []int64
-			Words      []int   // lengths of the words
+			Words      []int   // length of each word
 			GemmaJSON  []int64 `json:"gemma_json"`
 			GemmaModel []int64 `json:"gemma_model"`
 			PlainModel []int64 `json:"plain_model"`

@@ -63,21 +63,21 @@ func (p pipeline) String() string {
 type component struct {
 	Type string `json:"type"`
 
-	// A Sequence's parts, under the name of their kind.
+	// The parts of a Sequence. The key depends on the kind of parts.
 	Normalizers   []component `json:"normalizers"`
 	PreTokenizers []component `json:"pretokenizers"`
 	Processors    []component `json:"processors"`
 
-	// Replace and Split
+	// For Replace and Split.
 	Pattern struct{ String string } `json:"pattern"`
 	Content string                  `json:"content"`
 
-	// Digits and ByteLevel
+	// For Digits and ByteLevel.
 	IndividualDigits bool  `json:"individual_digits"`
 	AddPrefixSpace   bool  `json:"add_prefix_space"`
 	UseRegex         *bool `json:"use_regex"` // absent: true
 
-	// TemplateProcessing
+	// For TemplateProcessing.
 	Single []struct {
 		SpecialToken *struct {
 			ID string `json:"id"`
@@ -262,7 +262,7 @@ func readCharacters(t *Tokenizer, f *jsonFile) error {
 	if len(steps) != 1 || steps[0].Type != "Replace" || steps[0].Pattern.String != " " || steps[0].Content != "▁" {
 		return fmt.Errorf(`normalizer %.200s, want Replace of " " by "▁" with kind %s`, f.Normalizer, SentencePiece)
 	}
-	// A Split at spaces has no effect, because the normalizer has replaced the spaces before.
+	// A Split at spaces has no effect, because the normalizer has already replaced the spaces.
 	for _, p := range f.PreTokenizer.steps {
 		if p.Type != "Split" || p.Pattern.String != " " {
 			return fmt.Errorf("pre_tokenizer %.80s, want none or Split at spaces with kind %s", p.Type, SentencePiece)
@@ -341,7 +341,7 @@ func readPostProcessor(t *Tokenizer, f *jsonFile) error {
 	var before, want []int64
 	for _, p := range f.PostProcessor.steps {
 		if p.Type == "ByteLevel" {
-			continue // it changes offsets only
+			continue // this part changes offsets only
 		}
 		if p.Type != "TemplateProcessing" {
 			return fmt.Errorf("%.80s, want TemplateProcessing", p.Type)

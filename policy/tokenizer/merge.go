@@ -2,16 +2,16 @@ package tokenizer
 
 // symbol is a part of a text: a character at first, a piece of the vocabulary after the merges.
 type symbol struct {
-	id         int32 // -1: no piece has this text
-	from, to   int32 // range in the text; empty: merged into the symbol before
-	prev, next int32 // neighbours that are not merged away; -1 at the ends
-	frozen     bool  // never merges
+	id         int32 // -1: no piece of the vocabulary has this text
+	from, to   int32 // range in the text; empty: the symbol was merged into the one before
+	prev, next int32 // the nearest symbols that still exist; -1 at the ends
+	frozen     bool  // the symbol never merges
 }
 
-// candidate is a pair of neighbours that may merge. It is stale once either has merged with
-// another.
+// candidate is a pair of neighbours that may merge. It is out of date as soon as either of them has
+// merged with another symbol.
 type candidate struct {
-	rank int32 // a lower rank merges first; of equal ranks the pair further left
+	rank int32 // a lower rank merges first; among equal ranks, the pair further left
 	left int32
 	id   int32
 }
@@ -24,7 +24,7 @@ type merged struct{ rank, id int32 }
 type merges struct {
 	byIDs   map[uint64]merged
 	byText  map[string]merged
-	longest int  // bytes of the longest text of byText
+	longest int  // bytes of the longest key of byText
 	frozen  trie // user-defined pieces of a tokenizer.model
 }
 
@@ -46,8 +46,8 @@ func (m *merges) find(text []byte, a, b *symbol) (merged, bool) {
 	return found, ok
 }
 
-// append merges symbols, which are s.symbols, until no pair is left, and appends the ids. It takes
-// O(n log n) of the text's length: a symbol merges once.
+// append merges symbols, which are s.symbols, until no pair can merge, and appends their ids. It
+// takes O(n log n) for a text of length n, since each merge removes a symbol.
 //
 //rt:noalloc
 func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, fall *[256]int32) []int64 {

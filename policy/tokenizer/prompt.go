@@ -11,7 +11,7 @@ import (
 // Prompt is the text input of a policy for one task. Many goroutines may use it.
 type Prompt struct {
 	t    *Tokenizer
-	task []int64 // all ids, if the prompt has no state
+	task []int64 // all ids, when the prompt has no state
 
 	// A prompt with the state is tokenised on each request, in this memory.
 	mu            sync.Mutex
@@ -61,7 +61,7 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	return p, nil
 }
 
-// begin, value and end tokenise a prompt with the state.
+// begin, value and end tokenise the three parts of a prompt with the state.
 //
 //rt:noalloc
 func (p *Prompt) begin() { p.text = append(p.text[:0], p.before...) }

@@ -61,14 +61,14 @@ func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "identity"}, 6)
 	p := rttest.Must(tok.Prompt("lift it"))(t)
 	dst, mask := make([]int64, pi05Spec.MaxLen), make([]bool, pi05Spec.MaxLen)
-	rttest.Do(t, p.Fill(dst, mask, []float32{1, 1, 1, 1, 1, 1})) // each value is 255
+	rttest.Do(t, p.Fill(dst, mask, []float32{1, 1, 1, 1, 1, 1})) // every value is in bin 255
 	tok.spec.MaxLen = slices.Index(mask, false)
 	if _, err := tok.Prompt("lift it"); err != nil {
 		t.Errorf("Prompt of just max_len tokens: %v", err)
 	}
 	tok.spec.MaxLen--
 	const want = "tokens with the longest state of 6 values, this policy reads at most"
-	rttest.Fails(t, rttest.Err(tok.Prompt("lift it")), want) // Prompt of one token more
+	rttest.Fails(t, rttest.Err(tok.Prompt("lift it")), want) // this task has one token too many
 }
 
 func TestTaskThatIsNotText(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 // Kinds of tokenizers.
 const (
-	bpe           = "bpe"           // byte-level BPE in tokenizer.json
-	SentencePiece = "sentencepiece" // Gemma's BPE in tokenizer.json or tokenizer.model
+	bpe           = "bpe"           // byte-level BPE, in tokenizer.json
+	SentencePiece = "sentencepiece" // Gemma's BPE, in tokenizer.json or tokenizer.model
 )
 
 // maxLen is the longest prompt that bundle.json may declare, in tokens.
@@ -47,7 +47,7 @@ type State struct {
 	B    []float32 `json:"b,omitempty"`    // the upper one or the deviation; for people
 	Span []float32 `json:"span,omitempty"` // the divisor: b-a, or b with its epsilon
 
-	dim int // values of the state; from Check
+	dim int // number of values of the state, set by Check
 }
 
 const (

@@ -56,9 +56,9 @@ const (
 	maxPieces        = 1 << 19
 	maxMerges        = 1 << 20
 	maxPieceBytes    = 1024
-	maxAdded         = 1 << 16 // added tokens
-	maxTrieBytes     = 1 << 20 // of all added tokens together, common beginnings once
-	maxPipelineBytes = 1 << 16 // of normalizer, pre-tokenizer or post-processor
+	maxAdded         = 1 << 16 // most added tokens
+	maxTrieBytes     = 1 << 20 // bytes of all added tokens together, where common beginnings count once
+	maxPipelineBytes = 1 << 16 // bytes of the normalizer, pre-tokenizer or post-processor
 )
 
 // errFormat marks a file that this package does not read.
@@ -68,13 +68,15 @@ var errFormat = errors.New("not a tokenizer of these kinds")
 type Tokenizer struct {
 	spec Spec
 
-	raw   trie // added tokens that are matched in the text as it is
+	raw   trie // added tokens that are matched in the text before normalisation
 	added trie // added tokens that are matched in the normalised text
 
-	bytes  *[256]int32    // byte-level: the token of each byte, -1 for a byte without a token; nil: characters
-	digits bool           // byte-level: each digit is a word of its own
-	runes  map[rune]int32 // by character: its token; missing characters fall back to bytes
-	fall   [256]int32     // by character: the tokens of bytes
+	// byte-level: the token of each byte, -1 for a byte without a token; nil: the tokenizer works
+	// on characters
+	bytes  *[256]int32
+	digits bool           // byte-level: each digit is a separate word
+	runes  map[rune]int32 // on characters: the token of each; a missing character is encoded as bytes
+	fall   [256]int32     // on characters: the tokens of single bytes
 	merges merges
 }
 
@@ -163,13 +165,14 @@ func (t *Tokenizer) start(dst []int64) []int64 {
 
 // scratch is the working memory of an encoding.
 type scratch struct {
-	text    []byte // normalised
+	text    []byte // the normalised text
 	symbols []symbol
 	queue   []candidate
 }
 
-// room returns scratch for texts of n bytes. The text has at most one symbol for each byte, but a space becomes three
-// bytes. Each merge removes one candidate and adds at most two.
+// room returns scratch for texts of n bytes. There is at most one symbol for each byte, but
+// normalisation turns a space into three bytes. Each merge removes one candidate and adds at most
+// two.
 func room(n int) scratch {
 	return scratch{make([]byte, 0, 3*n), make([]symbol, 0, 3*n), make([]candidate, 0, 6*n)}
 }
@@ -237,8 +240,8 @@ func (t *Tokenizer) words(dst []int64, text []byte, s *scratch) []int64 {
 	return dst
 }
 
-// fromBytes makes a symbol of each byte that has a token; the others vanish, as they do in the
-// library without an unknown token.
+// fromBytes makes a symbol of each byte that has a token. The other bytes vanish, as they do in the
+// Python library without an unknown token.
 //
 //rt:noalloc
 func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
@@ -252,8 +255,8 @@ func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
 }
 
 // characters makes a symbol of each piece that is never split, and of each other character. In a
-// tokenizer.json a character without a token becomes its bytes at once, which may merge; in a
-// tokenizer.model only those left at the end do.
+// tokenizer.json a character without a token becomes its bytes at once, and these may merge. In a
+// tokenizer.model only such characters that are left after the merges become bytes.
 //
 //rt:noalloc
 func (t *Tokenizer) characters(text []byte, s *scratch) []symbol {

@@ -5,9 +5,9 @@ import "fmt"
 // trie is a set of strings. It finds the string that begins earliest in a text, and the longest of those that begin at
 // the same place.
 type trie struct {
-	edges map[edge]int32  // to the next node; node 0 is the root
-	ends  map[int32]int32 // the id of the string that ends at a node
-	first [256]bool       // bytes that a string begins with
+	edges map[edge]int32  // number of the next node; node 0 is the root
+	ends  map[int32]int32 // by node: the id of the string that ends there
+	first [256]bool       // for each byte: whether a string begins with it
 }
 
 type edge struct {

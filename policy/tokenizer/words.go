@@ -16,8 +16,8 @@ const (
 	space
 )
 
-// newer are the characters that the Unicode tables of the Python libraries have and those of this Go release lack. A
-// test compares every character.
+// newer lists the characters that the Unicode tables of the Python libraries have and those of this
+// Go release do not have. A test compares every character.
 var newer = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x1c89, 0x1c8a, 1}, {0xa7cb, 0xa7cd, 1}, {0xa7da, 0xa7dc, 1}},
 	R32: []unicode.Range32{
@@ -84,7 +84,7 @@ func beforeDigit(text []byte) int {
 	return len(text)
 }
 
-// contractions are words of their own after a letter.
+// contractions are separate words after a letter.
 var contractions = [...]string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}
 
 // nextWord returns the length of the word that the text begins with: the first

@@ -21,8 +21,8 @@ import (
 type Commands struct {
 	New   func() any        // returns an empty grammar
 	Vars  map[string]string // for program.Program
-	Needs map[string]string // flag or command to further words of its command line, separated by blanks
-	Check func(any) error   // additional checks of a run, for a line without a command; may be nil
+	Needs map[string]string // by flag or command: further words of its command line, separated by blanks
+	Check func(any) error   // further checks of a run, for a command line without a command; may be nil
 }
 
 // CheckRanges tries the values at the ends of each flag's range, which must pass, and the next

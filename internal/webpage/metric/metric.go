@@ -65,7 +65,7 @@ func newSeries(kind dto.MetricType, labels []*dto.LabelPair) series {
 	return s
 }
 
-// Histogram adds a histogram. read puts the numbers of values up to each bound into counts, and
+// Histogram adds a histogram. read sets counts[i] to the number of values up to bounds[i]. It
 // returns the number of all values and their sum.
 func (s *Set) Histogram(name, help string, bounds []float64, read func(counts []uint64) (all uint64, sum float64)) {
 	h, counts := &dto.Histogram{SampleCount: new(uint64), SampleSum: new(float64)}, make([]uint64, len(bounds))
@@ -137,7 +137,7 @@ func (s *Set) Info(name, help string, values func() []Label) {
 type Vector struct {
 	family *dto.MetricFamily
 	label  string
-	made   []series // by all scrapes so far
+	made   []series // made by all scrapes so far, for reuse
 }
 
 // Add adds the next series of this scrape: its label, and its value.
@@ -156,7 +156,7 @@ func (s *Set) Gauges(name, help, label string, fill func(*Vector)) {
 	s.vector(name, help, label, dto.MetricType_GAUGE, fill)
 }
 
-// Counters is Gauges for counters.
+// Counters does the same as Gauges for counters.
 func (s *Set) Counters(name, help, label string, fill func(*Vector)) {
 	s.vector(name, help, label, dto.MetricType_COUNTER, fill)
 }
@@ -197,7 +197,7 @@ func (s *Set) read() []*dto.MetricFamily {
 	}
 	s.shown = s.shown[:0]
 	for _, f := range s.families {
-		if len(f.Metric) > 0 { // an empty family is an error that would end the output
+		if len(f.Metric) > 0 { // a family without a series would be an error that ends the output
 			s.shown = append(s.shown, f)
 		}
 	}

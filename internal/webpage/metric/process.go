@@ -38,7 +38,7 @@ func (s *Set) Process() {
 	for i, m := range runtimeMetrics {
 		samples[i].Name = m.source
 	}
-	s.update = append(s.update, func() { metrics.Read(samples) }) // before the functions that use the samples
+	s.update = append(s.update, func() { metrics.Read(samples) }) // runs before the functions that use the samples
 	for i, m := range runtimeMetrics {
 		add := s.Gauge
 		if m.counter {
@@ -82,7 +82,7 @@ func openFiles() float64 {
 		return 0
 	}
 	defer d.Close()
-	n := -1 // without the folder that is being read
+	n := -1 // -1 for the open folder that is being read
 	for {
 		names, err := d.Readdirnames(1024)
 		if n += len(names); err == io.EOF || err != nil || len(names) == 0 {

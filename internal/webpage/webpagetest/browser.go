@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	patience  = 60 * time.Second // for an answer, on a busy machine
+	patience  = 60 * time.Second // time for an answer, on a busy machine
 	pollEvery = 50 * time.Millisecond
 )
 
@@ -33,7 +33,7 @@ type Tab struct {
 	next    int
 
 	Dialogs []string // texts of the page's dialogs
-	Refuse  bool     // dismiss its dialogs
+	Refuse  bool     // true: the page's dialogs are dismissed
 	Errors  []string // errors of the page's script, and requests that the page's policy has blocked
 }
 
@@ -231,7 +231,7 @@ func (b *Tab) event(method string, params json.RawMessage) {
 		b.send("Page.handleJavaScriptDialog", map[string]any{"accept": !b.Refuse})
 	case "Runtime.exceptionThrown":
 		b.Errors = append(b.Errors, string(params))
-	case "Log.entryAdded": // a request blocked by the policy is an error
+	case "Log.entryAdded": // a request that the policy has blocked counts as an error
 		if text := string(params); strings.Contains(text, "Content Security Policy") {
 			b.Errors = append(b.Errors, text)
 		}
