@@ -80,56 +80,56 @@ func (r refusal) check(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
-	for _, tt := range []refusal{
-		{"", 2, "jitter"},
-		{"jitter --fbs 60", 2, "--fbs"},
-		{"jitter --fps 0", 2, "--fps is 0"},
-		{"jitter --load moon", 2, "moon"},
-		{"jitter --subject moon", 2, "moon"},
-		{"jitter --subject loop --duration 100ms", 2, "--duration"},
-		{"jitter --json - --html -", 2, "standard output"},
-		{"jitter --compare a.json", 2, "two files of bench jitter --json"},
-		{"jitter b.json", 2, "--compare OLD.json NEW.json"},
-		{"jitter --compare a.json b.json", 3, "a.json"},
-		{"jitter --compare a.json b.json --html x.html", 2, "--html"},
-		{"jitter --lerobot /none/python", 2, "--lerobot /none/python"},
-		{"jitter --json " + dir + "/x --html " + dir + "/x", 2, "--html"},
-		{"faults --virtual --csv - --svg -", 2, "standard output"},
-		{"jitter --duration 1h --json " + dir, 2, "--json: open " + dir},
-		{"faults --virtual --html " + dir + "/none/x.html", 2, "--html: open "},
-		{"faults --svg " + dir + "/x.svg", 2, "--svg is for --virtual"},
-		{"faults --csv " + dir + "/x.csv", 2, "--csv is for --virtual"},
-		{"faults --network 5ms", 2, "--network is for --virtual"},
-		{"faults --compute 1s", 2, "--compute is for --virtual"},
-		{"safety --only blip-all,flod", 2, "no fault \"flod\", want one of blip-one"},
-		{"safety --soak 10ms", 2, "--soak is 10ms"},
-		{"safety --soak 10s --only wrong-baud", 2, "wrong-baud cannot be mixed"},
-		{"safety --only reset --bin " + dir, 2, "make build"},
-		{"safety --only reset --into README.md", 2, "it has no heading"},
-		{"faults --quality 999", 2, "--quality is 999"},
-		{"faults --virtual --network 0s --compute 0s", 2, "--network and --compute are both 0s"},
-		{"faults --virtual --episodes 3", 2, "half of them start on each side"},
-		{"faults --virtual --schedule rtc+spans", 2, "rtc+spans"},
-		{"latency --links wifi7", 2, `--links: no scenario "wifi7"`},
-		{"latency --schedule fast", 2, `no schedule "fast"`},
-		{"latency --duration 1s", 2, "--duration is 1s"},
-		{"faults --queues " + dir + "/x.svg", 2, "--queues is for --virtual"},
-		{"faults --record " + dir + "/x.mcap", 2, "--record: open "},
-		{"faults --virtual --record x.mcap --faults none", 2, "in place of --faults"},
-		{"faults --virtual --record " + dir + "/x.mcap", 2, "--record: open "},
-		{"faults --virtual --cameras 640x480", 2, "as in 2x640x480"},
-		{"faults --cameras 2x640x480", 2, "--cameras is for --virtual"},
-		{"wire --size 4", 2, "--size is 4"},
-		{"wire --duration 0s", 2, "--duration is 0s"},
-		{"recipe --others best", 2, "--others best"},
-		{"recipe --gc=", 2, "--gc names nothing"},
-		{"serve --quiet --robots 0", 2, "--robots"},
-		{"serve --quiet --device abacus", 2, "abacus"},
-		{"serve --quiet --bundle nowhere", 3, "nowhere"},
-		{"serve --quiet --beside lerobot", 2, "lerobot"},
-		{"jitter --duration 5s --bin " + dir, 2, "make build"},
-	} {
-		tt.check(t)
+	for _, tt := range stagetest.Refusals(strings.ReplaceAll(`
+		=> 2 jitter
+		jitter --fbs 60 => 2 --fbs
+		jitter --fps 0 => 2 --fps is 0
+		jitter --load moon => 2 moon
+		jitter --subject moon => 2 moon
+		jitter --subject loop --duration 100ms => 2 --duration
+		jitter --json - --html - => 2 standard output
+		jitter --compare a.json => 2 two files of bench jitter --json
+		jitter b.json => 2 --compare OLD.json NEW.json
+		jitter --compare a.json b.json => 3 a.json
+		jitter --compare a.json b.json --html x.html => 2 --html
+		jitter --lerobot /none/python => 2 --lerobot /none/python
+		jitter --json DIR/x --html DIR/x => 2 --html
+		faults --virtual --csv - --svg - => 2 standard output
+		jitter --duration 1h --json DIR => 2 --json: open DIR
+		faults --virtual --html DIR/none/x.html => 2 --html: open
+		faults --svg DIR/x.svg => 2 --svg is for --virtual
+		faults --csv DIR/x.csv => 2 --csv is for --virtual
+		faults --network 5ms => 2 --network is for --virtual
+		faults --compute 1s => 2 --compute is for --virtual
+		safety --only blip-all,flod => 2 no fault "flod", want one of blip-one
+		safety --soak 10ms => 2 --soak is 10ms
+		safety --soak 10s --only wrong-baud => 2 wrong-baud cannot be mixed
+		safety --only reset --bin DIR => 2 make build
+		safety --only reset --into README.md => 2 it has no heading
+		faults --quality 999 => 2 --quality is 999
+		faults --virtual --network 0s --compute 0s => 2 --network and --compute are both 0s
+		faults --virtual --episodes 3 => 2 half of them start on each side
+		faults --virtual --schedule rtc+spans => 2 rtc+spans
+		latency --links wifi7 => 2 --links: no scenario "wifi7"
+		latency --schedule fast => 2 no schedule "fast"
+		latency --duration 1s => 2 --duration is 1s
+		faults --queues DIR/x.svg => 2 --queues is for --virtual
+		faults --record DIR/x.mcap => 2 --record: open
+		faults --virtual --record x.mcap --faults none => 2 in place of --faults
+		faults --virtual --record DIR/x.mcap => 2 --record: open
+		faults --virtual --cameras 640x480 => 2 as in 2x640x480
+		faults --cameras 2x640x480 => 2 --cameras is for --virtual
+		wire --size 4 => 2 --size is 4
+		wire --duration 0s => 2 --duration is 0s
+		recipe --others best => 2 --others best
+		recipe --gc= => 2 --gc names nothing
+		serve --quiet --robots 0 => 2 --robots
+		serve --quiet --device abacus => 2 abacus
+		serve --quiet --bundle nowhere => 3 nowhere
+		serve --quiet --beside lerobot => 2 lerobot
+		jitter --duration 5s --bin DIR => 2 make build
+	`, "DIR", dir)) {
+		tt.Check(t, runBench)
 	}
 	needsPrograms(t)
 	refusal{"jitter --duration 5s --bin " + programs + " --manifest " + dir + "/none.yaml", 3, "none.yaml"}.check(t)

@@ -244,17 +244,17 @@ func TestLostEpisodeIsTold(t *testing.T) {
 }
 
 func TestEpisodeFlags(t *testing.T) {
-	for _, tt := range []refusal{
-		{"--strategy dagger", 2, "--leader"},
-		{"--strategy dance", 2, "dagger"},
-		{"--strategy episodic", 2, "--episodes N"},
-		{"--strategy highlight --record all", 2, "highlight"},
-		{"--episodes 3 --record ring", 2, "--record is ring"},
-		{"--episodes=-1", 2, "--episodes is -1"},
-		{"--reset-time 3s", 2, "--episodes N"},
-		{"--episodes 2 --episode-time=-1s", 2, "--episode-time is -1s"},
-	} {
-		tt.check(t, atNoServer...)
+	for _, tt := range stagetest.Refusals(`
+		--strategy dagger => 2 --leader
+		--strategy dance => 2 dagger
+		--strategy episodic => 2 --episodes N
+		--strategy highlight --record all => 2 highlight
+		--episodes 3 --record ring => 2 --record is ring
+		--episodes=-1 => 2 --episodes is -1
+		--reset-time 3s => 2 --episodes N
+		--episodes 2 --episode-time=-1s => 2 --episode-time is -1s
+	`) {
+		tt.Check(t, edgeRT, atNoServer...)
 	}
 }
 

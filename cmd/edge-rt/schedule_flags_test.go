@@ -12,55 +12,55 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 func TestScheduleFlagsThatSayNothing(t *testing.T) {
-	for _, tt := range []refusal{
-		{"--schedule rtc --s-min 5", 2, "--s-min|rtc|drtc"},
-		{"--buffer-time 1s", 2, "--buffer-time|drtc|rtc, append, v1"},
-		{"--schedule sync --aggregate-fn-name average", 2, "--aggregate-fn-name|sync|async"},
-		{"--schedule append --prefix rows", 2, "--prefix|append"},
-		{"--schedule v1 --similarity 0", 2, "--similarity|async"},
-		{"--chunk-size-threshold 0.5", 2, "--chunk-size-threshold|async"},
-		{"--cooldown off", 2, "--cooldown off|--compat"},
-		{"--cooldown never", 2, "never|runway, counts, merge, off"},
+	for _, tt := range stagetest.Refusals(`
+		--schedule rtc --s-min 5 => 2 --s-min|rtc|drtc
+		--buffer-time 1s => 2 --buffer-time|drtc|rtc, append, v1
+		--schedule sync --aggregate-fn-name average => 2 --aggregate-fn-name|sync|async
+		--schedule append --prefix rows => 2 --prefix|append
+		--schedule v1 --similarity 0 => 2 --similarity|async
+		--chunk-size-threshold 0.5 => 2 --chunk-size-threshold|async
+		--cooldown off => 2 --cooldown off|--compat
+		--cooldown never => 2 never|runway, counts, merge, off
 		// a given flag is refused even if it has its default value
-		{"--schedule rtc --cooldown runway", 2, "--cooldown|rtc|drtc"},
-		{"--compat --cooldown runway", 2, "--cooldown runway|--compat|counts, merge, off"},
-		{"--aggregate-fn-name weighted_average", 2, "--aggregate-fn-name|drtc|async, v1"},
-		{"--reconnect-initial-backoff 5s --reconnect-max-backoff 1s", 2,
-			"--reconnect-initial-backoff is 5s|at most --reconnect-max-backoff, 1s"},
-		{"--schedule rtc --compat --epsilon 1", 2, "--epsilon|rtc --compat|--request-timeout"},
-		{"--schedule guess --cooldown runway", 2, "guess|drtc, rtc"},
-		{"--estimator-k 2", 2, "--estimator-k|jk"},
-		{"--estimator fixed --estimator-k 2", 2, "--estimator-k|jk"},
-		{"--estimator jk --estimator-fixed 1s", 2, "--estimator-fixed|fixed"},
-		{"--schedule sync --compat --estimator jk", 2, "--estimator|sync --compat"},
-		{"--estimator ewma", 2, "ewma|jk|lerobot"},
-		{"--filter-gain 1.4", 2, "cutoff"},
-		{"--filter-cutoff 3 --filter-gain 2", 2, "--filter-gain is 2|less than 2"},
-		{"--fps 60 --filter-cutoff 40", 2, "40 Hz|29.7"},
-		{"--interpolation-multiplier 0", 2, "is 0|ticks per action"},
-		{"--fps 600 --interpolation-multiplier 2", 2, "1200 ticks per second"},
-		{"--max-velocity -1", 2, "-1"},
-		{"--schedule async --chunk-size-threshold 2", 2, "threshold is 2"},
-		{"--schedule async --aggregate-fn-name median", 2, "median|conservative"},
-		{"--epsilon=-1", 2, "epsilon is -1"},
-		{"--s-min 0", 2, "--s-min is 0"},
-		{"--schedule rtc --buffer-time 0s", 2, "--buffer-time is |0s|auto"},
-		{"--schedule rtc --buffer-time=", 2, "--buffer-time is |auto"},
-		{"--schedule rtc --buffer-time 2m", 2, "--buffer-time is |2m|up to 1m"},
-		{"--schedule rtc --compat --buffer-time auto", 2, "buffer time|not part of any original"},
-		{"--buffer-time auto", 2, "--buffer-time|drtc|rtc, append, v1"},
-		{"--profile lte", 2, "--profile|lte|wired, wifi or wan"},
-		{"--estimator jk --estimator-k 0", 2, "--estimator-k is 0"},
-		{"--estimator fixed --estimator-fixed 0s", 2, "--estimator-fixed is 0"},
-		{"--prefix maybe", 2, "maybe|spans"},
-		{"--record some", 2, "--record|ring"},
-		{"--record-size 5GB5", 2, "--record-size|5GB5|64MiB"},
-		{"--record-size 63MiB", 2, "--record-size|63MiB|at least 64MiB"},
-	} {
-		tt.check(t, "--quiet", "--bus", "sim", "--connect", unreachable)
+		--schedule rtc --cooldown runway => 2 --cooldown|rtc|drtc
+		--compat --cooldown runway => 2 --cooldown runway|--compat|counts, merge, off
+		--aggregate-fn-name weighted_average => 2 --aggregate-fn-name|drtc|async, v1
+		--reconnect-initial-backoff 5s --reconnect-max-backoff 1s => 2 --reconnect-initial-backoff is 5s|at most --reconnect-max-backoff, 1s
+		--schedule rtc --compat --epsilon 1 => 2 --epsilon|rtc --compat|--request-timeout
+		--schedule guess --cooldown runway => 2 guess|drtc, rtc
+		--estimator-k 2 => 2 --estimator-k|jk
+		--estimator fixed --estimator-k 2 => 2 --estimator-k|jk
+		--estimator jk --estimator-fixed 1s => 2 --estimator-fixed|fixed
+		--schedule sync --compat --estimator jk => 2 --estimator|sync --compat
+		--estimator ewma => 2 ewma|jk|lerobot
+		--filter-gain 1.4 => 2 cutoff
+		--filter-cutoff 3 --filter-gain 2 => 2 --filter-gain is 2|less than 2
+		--fps 60 --filter-cutoff 40 => 2 40 Hz|29.7
+		--interpolation-multiplier 0 => 2 is 0|ticks per action
+		--fps 600 --interpolation-multiplier 2 => 2 1200 ticks per second
+		--max-velocity -1 => 2 -1
+		--schedule async --chunk-size-threshold 2 => 2 threshold is 2
+		--schedule async --aggregate-fn-name median => 2 median|conservative
+		--epsilon=-1 => 2 epsilon is -1
+		--s-min 0 => 2 --s-min is 0
+		--schedule rtc --buffer-time 0s => 2 --buffer-time is |0s|auto
+		--schedule rtc --buffer-time= => 2 --buffer-time is |auto
+		--schedule rtc --buffer-time 2m => 2 --buffer-time is |2m|up to 1m
+		--schedule rtc --compat --buffer-time auto => 2 buffer time|not part of any original
+		--buffer-time auto => 2 --buffer-time|drtc|rtc, append, v1
+		--profile lte => 2 --profile|lte|wired, wifi or wan
+		--estimator jk --estimator-k 0 => 2 --estimator-k is 0
+		--estimator fixed --estimator-fixed 0s => 2 --estimator-fixed is 0
+		--prefix maybe => 2 maybe|spans
+		--record some => 2 --record|ring
+		--record-size 5GB5 => 2 --record-size|5GB5|64MiB
+		--record-size 63MiB => 2 --record-size|63MiB|at least 64MiB
+	`) {
+		tt.Check(t, edgeRT, "--quiet", "--bus", "sim", "--connect", unreachable)
 	}
 }
 

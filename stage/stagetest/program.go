@@ -121,6 +121,17 @@ func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, strin
 	CheckSays(t, stderr, r.Says)
 }
 
+// Refusals returns the refusals of a text whose lines are ARGS => CODE SAYS, or a comment.
+func Refusals(text string) (list []Refusal) {
+	for line := range strings.Lines(text) {
+		args, want, ok := strings.Cut(strings.TrimSpace(line), "=>")
+		if code, says, _ := strings.Cut(strings.TrimSpace(want), " "); ok && !strings.HasPrefix(args, "//") {
+			list = append(list, Refusal{args, int(code[0] - '0'), says})
+		}
+	}
+	return list
+}
+
 // NeedsRuntime skips the test where ONNX Runtime is missing.
 func NeedsRuntime(t *testing.T) {
 	t.Helper()
