@@ -53,7 +53,7 @@ func TestAFleetWithLiars(t *testing.T) {
 		}
 	}
 	size := func() (rows, columns int) { return 5, 8 }
-	rttest.Want(t, fit("1 robots\nROBOT\na\nb\n", size), "1 robot\nROBOT\na\nb\n", "a view that fits")
+	rttest.Want(t, fit("1 robots\nROBOT\na\nb\n", size), "1 robots\nROBOT\na\nb\n", "a view that fits")
 	rttest.Want(t, fit("heads\nROBOT\na\nb\nc\n", size), "heads\nROBOT\na\n2 furthe\n", "a cut view")
 	clock.Advance(fleetGone + time.Second)
 	if text, err := json.Marshal(FleetReport{f.list(clock.Now())}); string(text) != `{"robots":[]}` {
