@@ -3,6 +3,8 @@ package acl
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -175,6 +177,18 @@ func TestNoRulesWithoutNames(t *testing.T) {
 		var b bytes.Buffer
 		if err := (&Service{Prefix: prefix}).RouterRules(&b, tt.fleet); !rttest.Says(err, tt.want) || b.Len() > 0 {
 			t.Errorf("RouterRules(%+v) = %v with %d bytes, want %q and none", tt.fleet, err, b.Len(), tt.want)
+		}
+	}
+}
+
+func TestTheRoutersOfKubernetesHaveTheseRules(t *testing.T) {
+	var b bytes.Buffer
+	rttest.Do(t, (&Service{Prefix: "@lerobot/lab-policy/main/policy"}).RouterRules(&b,
+		Fleet{[]string{"arm-a", "arm-b"}, []string{"server"}, []string{"router", "operator"}}))
+	for n := range 3 {
+		file := fmt.Sprintf("../../deploy/kubernetes/base/router-%d.json5", n)
+		if !bytes.Contains(rttest.Must(os.ReadFile(file))(t), b.Bytes()) {
+			t.Errorf("%s has other rules: run deploy/kubernetes/routers.sh", file)
 		}
 	}
 }
