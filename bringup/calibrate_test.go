@@ -244,16 +244,17 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	rttest.Ends(t, Calibrate(t.Context(), k.cfg), exit.Usage) // with no operator at the keyboard
 }
 
-// An operator at a terminal may continue to move the joints, and may accept a joint that was at its end during the
-// middle pose.
+// An operator at a terminal may continue to move the joints, also after one of them has turned too far, and may accept
+// a joint that was at its end during the middle pose.
 func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "so101", 1500, servosim.Config{})
 	k.cfg.Keyboard = true
 	k.begin(t)
+	k.lead(t, 1500+4200)
 	k.enter()
-	k.out.await(t, "Not yet: shoulder_pan: moved by 0.0 degrees")
-	k.lead(t, 2500)
+	k.out.await(t, "Not yet: shoulder_pan: moved by 369.2 degrees")
+	k.lead(t, 1500+4096+1000)
 	k.enter()
 	k.out.await(t, "press Enter again to take it")
 	k.end(t)

@@ -171,7 +171,7 @@ const (
 	adviceSmall = "move such a joint from one end to the other (min_travel in the arm's description, where it has " +
 		"less)"
 	adviceLarge = "a joint with end stops has less than a turn (full_turn: true in the arm's description, for one " +
-		"without)"
+		"without): its range begins anew, move it to both ends again"
 	adviceCentre = "move such a joint to its other end, too"
 	adviceSilent = "check its cable"
 )

@@ -108,7 +108,7 @@ func (k *calibrator) sayFindings(bad string, sure bool) {
 }
 
 // findings returns a text that names every joint with an implausible range. sure reports that at least one of these
-// ranges cannot be correct.
+// ranges cannot be correct. A range that is too large begins anew.
 func (k *calibrator) findings() (text string, sure bool) {
 	var parts, advice []string
 	for _, w := range k.ranges {
@@ -120,6 +120,9 @@ func (k *calibrator) findings() (text string, sure bool) {
 			continue
 		}
 		parts, sure = append(parts, w.motor.Name+": "+f.text), sure || f.sure
+		if f.advice == adviceLarge { // a range never becomes smaller
+			*w = *newRange(w.motor, w.at, k.Clock.Now())
+		}
 		if !slices.Contains(advice, f.advice) {
 			advice = append(advice, f.advice)
 		}
