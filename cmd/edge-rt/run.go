@@ -69,7 +69,7 @@ type runFlags struct {
 
 	JPEGQuality             *int              `range:"0..100;0 sends raw pictures" name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
 	Profile                 string            `help:"Waiting times for a kind of network, as a table of docs/edge-rt.md: wired, wifi or wan (edge-rt doctor proposes one); a flag for one of them wins." placeholder:"NAME"`
-	MaxActionAge            *time.Duration    `range:">0..87600h" help:"Never run an action whose observation is older. Default: 3s, and for a policy that takes longer as much as its actions need." placeholder:"TIME"`
+	MaxActionAge            *time.Duration    `range:"1ms..87600h" help:"Never run an action whose observation is older. Default: 3s, and for a policy that takes longer as much as its actions need." placeholder:"TIME"`
 	DegradedAfter           *time.Duration    `range:">0..87600h" help:"Without a chunk for this long the state is DEGRADED. Default: 1s, and for a policy that takes longer half as long again as a chunk." placeholder:"TIME"`
 	RequestTimeout          *time.Duration    `range:">0..87600h" help:"The session is opened again when neither a chunk nor an answer about its status came from the server for this long; a slow server that is alive keeps it. Default: 5s." placeholder:"TIME"`
 	ReconnectInitialBackoff *time.Duration    `range:">0..87600h" help:"First wait between attempts to reach the server. Default: 500ms." placeholder:"TIME"`

@@ -43,7 +43,10 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	c, raw := &configFile{file: file, values: map[string]any{}}, map[string]any{}
 	if err := userfile.DecodeYAML(b, &raw); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines repeat the source
-		c.broken = exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
+		if !strings.Contains(line, ", want ") {      // as in the error of one number
+			line = "want a YAML map from flag names to values: " + line
+		}
+		c.broken = exit.Errorf(exit.Config, "%s: %s", file, line)
 		clear(raw)
 		for line := range strings.Lines(string(b)) {
 			one := map[string]any{}

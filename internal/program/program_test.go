@@ -509,7 +509,7 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 		{"limp", "bus: x\nother: [a\nmore: {\n", "", ""},
 		{"limp", "bus: y\nbus: x\n  bus: z\n", "", ""},
 		{"limp", "bus: x\nfps: 010\n", "", ""},
-		{"scan", "bus: 007\n", "", `[1:6] got "007", want digits without 0 before them, or quotes around a text`},
+		{"scan", "bus: 007\n", "", `run.yaml: [1:6] got "007", want digits without 0 before them, or quotes around a text`},
 		{"scan", "bus: [a, 0x10]\n", "", `[1:10] got "0x10", want digits`},
 		{"scan", "bus: x\nother: [a\n", "", "want a YAML map"},
 		{"run", "bus: x\nfps: a\nother: [a\n", "", "want a YAML map"},

@@ -16,7 +16,8 @@ func TestParse(t *testing.T) {
 		{"2TiB", []string{"GiB"}, 0, false},
 		{"512", []string{"MiB"}, 0, false},
 		{"MiB", []string{"MiB"}, 0, false},
-		{"x1MiB", []string{"MiB"}, 0, false},
+		{"5_12MiB", []string{"MiB"}, 0, false},
+		{"infMiB", []string{"MiB"}, 0, false},
 		{"1MiBMiB", []string{"MiB"}, 0, false},
 		{"", []string{"MiB"}, 0, false},
 	} {
