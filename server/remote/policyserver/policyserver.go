@@ -223,8 +223,8 @@ func (s *server) dial(ctx context.Context) (*link, error) {
 		return &link{ClientConn: conn}, nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	// gRPC's text for a peer that speaks another protocol
-	case strings.Contains(err.Error(), "reading server preface"):
+	// gRPC's text for a peer that speaks another protocol, and for a server that ends meanwhile
+	case strings.Contains(err.Error(), "reading server preface") && !strings.Contains(err.Error(), "reset by peer"):
 		err = fmt.Errorf("it does not speak gRPC: is it LeRobot's policy_server? %s", status.Convert(err).Message())
 	}
 	return nil, errors.Join(err, conn.Close())

@@ -251,3 +251,19 @@ func TestAPolicyThatTheServerRefuses(t *testing.T) {
 		rttest.FailsAs(t, rttest.Err(open(t, address)), manifest.ErrInvalid, want)
 	}
 }
+
+// A server that ends while lean-server connects is away. It is not taken for a program of another protocol.
+func TestAServerThatEnds(t *testing.T) {
+	listener := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_ = conn.(*net.TCPConn).SetLinger(0) // Close resets the connection, as the kernel does for a killed server
+			_ = conn.Close()
+		}
+	}()
+	_, err := open(t, listener.Addr().String())
+	if rttest.FailsAs(t, err, policy.ErrAway); rttest.Says(err, "speak gRPC") {
+		t.Error(err)
+	}
+}
