@@ -104,7 +104,7 @@ func (a *Array) at(b []byte) float64 {
 	case "<f8":
 		return math.Float64frombits(binary.LittleEndian.Uint64(b))
 	case "<f2":
-		return half(binary.LittleEndian.Uint16(b))
+		return Half(binary.LittleEndian.Uint16(b))
 	case "|i1":
 		return float64(int8(b[0]))
 	case "<i2":
@@ -124,27 +124,20 @@ func (a *Array) at(b []byte) float64 {
 	}
 }
 
-// half converts a number of 16 bits: sign, five bits of exponent, ten of fraction.
-func half(h uint16) float64 {
-	const (
-		bias         = 15
-		fractionBits = 10
-		exponentMost = 31
-	)
-	fraction, exponent := float64(h&0x3FF)/(1<<fractionBits), int(h>>fractionBits)&exponentMost
-	value := math.Ldexp(1+fraction, exponent-bias)
-	switch {
-	case exponent == 0:
-		value = math.Ldexp(fraction, 1-bias)
-	case exponent == exponentMost && fraction == 0:
-		value = math.Inf(1)
-	case exponent == exponentMost:
+// Half converts IEEE 754's binary16.
+func Half(h uint16) float64 {
+	sign := 1 - 2*float64(h>>15)
+	exponent, fraction := int(h>>10&31), float64(h&1023)
+	switch exponent {
+	case 0:
+		return sign * math.Ldexp(fraction, -24)
+	case 31:
+		if fraction == 0 {
+			return math.Inf(int(sign))
+		}
 		return math.NaN()
 	}
-	if h>>15 == 1 {
-		return -value
-	}
-	return value
+	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
 // String returns dtype and shape, such as "<f4 [16 6]".

@@ -85,8 +85,8 @@ func compareValues(t *testing.T, a *Array, want []any) {
 }
 
 func TestHalfNotANumber(t *testing.T) {
-	if v := half(0x7E00); !math.IsNaN(v) {
-		t.Errorf("half(0x7E00) = %v, want NaN", v)
+	if v := Half(0x7E00); !math.IsNaN(v) {
+		t.Errorf("Half(0x7E00) = %v, want NaN", v)
 	}
 }
 

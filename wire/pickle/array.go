@@ -3,6 +3,8 @@ package pickle
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // Array is a NumPy array or a torch tensor: dense, in C order, little-endian.
@@ -50,25 +52,9 @@ func element(dtype string, b []byte) float64 {
 	case "bf16":
 		return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16))
 	case "f2":
-		return half(binary.LittleEndian.Uint16(b))
+		return ndarray.Half(binary.LittleEndian.Uint16(b))
 	}
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-}
-
-// half converts IEEE 754's binary16.
-func half(h uint16) float64 {
-	sign := 1 - 2*float64(h>>15)
-	exponent, fraction := int(h>>10&31), float64(h&1023)
-	switch exponent {
-	case 0:
-		return sign * math.Ldexp(fraction, -24)
-	case 31:
-		if fraction == 0 {
-			return math.Inf(int(sign))
-		}
-		return math.NaN()
-	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
 // dtype is a NumPy type. A later BUILD opcode sets its byte order.
