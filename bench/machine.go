@@ -27,7 +27,7 @@ type Machine struct {
 	Temperature string `json:"temperature_c"`       // °C, before the first slice
 	Load        string `json:"loadavg"`             // load averages before the first slice
 	Go          string `json:"go"`                  // Go's version
-	GOMAXPROCS  int    `json:"gomaxprocs"`          // the subjects'
+	GOMAXPROCS  int    `json:"gomaxprocs"`          // GOMAXPROCS of the subjects
 	GC          string `json:"gc"`                  // Go's collector in the subjects
 }
 

@@ -16,7 +16,7 @@ import (
 // Thread is the kernel's scheduling of one thread, and its CPU time so far.
 type Thread struct {
 	TID, Policy, Priority, Nice int
-	CPU                         time.Duration // in user and kernel mode
+	CPU                         time.Duration // time in user and kernel mode
 }
 
 // Scheduling policies by number.

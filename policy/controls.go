@@ -44,7 +44,7 @@ type Schedule int64
 
 // The schedules, by the graph's numbers.
 const (
-	scheduleLinear Schedule = iota // from 1 down to 0
+	scheduleLinear Schedule = iota // declines from 1 to 0
 	scheduleZeros                  // 0 from the delay on
 	scheduleOnes                   // 1 up to the end
 	scheduleExp                    // lower than linear

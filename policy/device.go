@@ -73,7 +73,7 @@ type Placement struct {
 	Instead error
 }
 
-// Why returns Instead in one line, "" when it is nil.
+// Why returns Instead in one line; "" when it is nil.
 func (p Placement) Why() string {
 	if p.Instead == nil {
 		return ""

@@ -28,7 +28,7 @@ type Options struct {
 	Buffers      int // sets of MaxBatch rows: with 2, one set can be filled while the other runs; 0: 1
 	IntraThreads int // threads inside one inference, the caller's among them; 0: 1
 
-	Device      string // as ParseDevice reads it
+	Device      string // a device in the form that ParseDevice reads
 	FallbackCPU bool   // when the named device does not work, use the CPU
 	DType       string // required dtype of the bundle; "": any
 	CacheDir    string // folder of TensorRT's engines, which take minutes to build
@@ -106,7 +106,7 @@ type Model struct {
 	tensorBytes int64
 
 	// Tensor memory, row after row, listed by memories.
-	images                      [][]byte // per camera
+	images                      [][]byte // pictures, by camera
 	state, noise, prefix        []float32
 	tokens                      []int64
 	tokenMask                   []bool

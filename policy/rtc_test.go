@@ -217,7 +217,7 @@ func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	for i, c := range cases {
 		k := (1 - c.t) * steps
 		if math.Abs(k-math.Round(k)) > 1e-9 || c.t == 0 {
-			continue // this time is between two of its steps
+			continue // the policy has no step at this time
 		}
 		got := float64(values[outputs[int(math.Round(k))]][i])
 		if want := min(c.at, steps); math.Abs(got-want) > 1e-5*want {

@@ -66,8 +66,7 @@ func OpenRuntime(path, device string) error {
 	return nil
 }
 
-// RuntimeVersion returns the loaded library's version and path, empty before
-// OpenRuntime.
+// RuntimeVersion returns the loaded library's version and path; both are empty before OpenRuntime.
 func RuntimeVersion() (version, path string) {
 	runtimeMu.Lock()
 	defer runtimeMu.Unlock()

@@ -57,7 +57,8 @@ type folder struct {
 	disk func(dir string) (free, size int64)
 }
 
-// diskOf returns the free bytes of a disk and its size; 0, 0 if the system does not report them.
+// diskOf returns the free bytes of a disk and its size; both are 0 if the system does not report
+// them.
 func diskOf(dir string) (free, size int64) {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {
@@ -77,7 +78,7 @@ func (d folder) room(total int64) int64 {
 
 // entry is a file whose name has the form of our files' names.
 type entry struct {
-	name string // within the folder
+	name string // name within the folder
 	when string // time in its name
 	size int64
 }

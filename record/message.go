@@ -315,7 +315,7 @@ type Chunk struct {
 	// observations of this robot that the server replaced before any work on them, since its
 	// previous answer
 	Superseded uint64
-	Observed   rt.Instant // of the request
+	Observed   rt.Instant // instant of the request's observation
 	Jump       int64      // largest distance to an action that it replaced, in 10^-6 robot units
 	Session    *Session
 	Arrived    rt.Instant // instant at which the message was read; 0: not on record

@@ -49,7 +49,7 @@ var errTorn = errors.New("it is cut or damaged")
 
 // Info describes a file.
 type Info struct {
-	Run  map[string]string // its metadata
+	Run  map[string]string // metadata of the run
 	Wall int64             // Unix time of instant 0, in ns
 	Torn bool              // the file has no valid end; Read has visited its readable part
 

@@ -88,7 +88,7 @@ func (w *window) evict(head uint64, now rt.Instant) {
 
 // cursor is a reader's position.
 type cursor struct {
-	at    uint64 // in bytes put so far
+	at    uint64 // position in bytes put so far
 	entry uint64
 	lost  uint64 // entries dropped before they were read
 }

@@ -33,7 +33,7 @@ const (
 	longestSave = 30 * time.Second // and at most this time after its first incident
 	saveEvery   = time.Minute      // shortest time between saves, except at a person's request and at the end
 	rarestSave  = 8 * time.Minute  // a save soon after the previous save doubles the time to the next save, up to this
-	retryEvery  = 2 * time.Second  // after a write has failed
+	retryEvery  = 2 * time.Second  // time until the next try after a failed write
 )
 
 // Messages from between two saves are still in memory at the second save.

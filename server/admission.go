@@ -157,7 +157,7 @@ type refusal struct {
 // admission holds all inputs of the checks of an open.
 type admission struct {
 	caps       wire.Capabilities
-	cameras    []policy.Camera // in the order of caps.CameraShapes
+	cameras    []policy.Camera // the policy's cameras, in the order of caps.CameraShapes
 	cfg        *manifest.Config
 	tasks      *taskReader
 	observed   int // most observations that the policy takes together
@@ -166,7 +166,7 @@ type admission struct {
 	active     int // sessions of other robots
 	place      quota.Place
 	own        quota.Place   // the place of the session that this open replaces; zero: there is no such session
-	memory     *memory.Bound // of the server
+	memory     *memory.Bound // the server's bound on memory
 	promised   int64         // bytes promised to other robots
 	asked      int           // bytes of one observation, from the sizes in the open
 	open       *wire.SessionOpen

@@ -27,10 +27,10 @@ type bench struct {
 	model   *servertest.Model
 	clock   *rttest.Clock
 	network *servertest.Network
-	session wire.Session // of the robots
+	session wire.Session // session of the test's robots
 	stop    func() error // ends Serve and returns its error
 
-	entered, leave chan struct{} // for hold
+	entered, leave chan struct{} // channels that hold uses
 }
 
 // fakePrefix is the key prefix of config's service, and top is its only camera.

@@ -71,7 +71,7 @@ type Report struct {
 	Health      string            `json:"health"`            // address of the health page
 	Program     string            `json:"runtime"`           // model.runtime of the manifest
 	Runtime     string            `json:"onnxruntime"`       // version of ONNX Runtime, or of the program of another runtime
-	Library     string            `json:"library"`           // its file
+	Library     string            `json:"library"`           // file of the library
 	Device      string            `json:"device"`            // device of the policy
 	Instead     string            `json:"device_instead_of"` // why device is the CPU in place of another; else empty
 	InferenceMs float64           `json:"inference_ms"`      // ms, median inference
@@ -83,7 +83,7 @@ type Report struct {
 	// bytes, of all inputs, outputs and tensors between two graphs, in the host's memory
 	TensorBytes int64 `json:"tensor_bytes"`
 
-	Rollout  *RolloutCheck      `json:"rollout,omitempty"` // of the block rollout
+	Rollout  *RolloutCheck      `json:"rollout,omitempty"` // result for the block rollout
 	Manifest []manifest.Setting `json:"manifest"`          // every key in effect
 }
 

@@ -64,11 +64,11 @@ type engine struct {
 	log     *slog.Logger
 	stats   *stats
 	tally   *tally        // tally of the model's runs
-	name    policy.Device // of the device
+	name    policy.Device // name of the device
 	model   Model
 	away    recovering // the model, if another program computes it; nil: the model is in this process
 	device  *batch.Device
-	tensors *tensors // of the worker's own thread
+	tensors *tensors // tensors of the worker's own thread
 	buffers []*buffer
 
 	// Atomic.

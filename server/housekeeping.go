@@ -48,7 +48,7 @@ const (
 type housekeeper struct {
 	// Constant.
 	prefix  string             // beginning of the service's keys
-	cameras []wire.CameraShape // of the policy
+	cameras []wire.CameraShape // cameras of the policy
 	dials   bool               // the server reaches the network through a router that it dials
 
 	network      wire.Session
@@ -56,7 +56,7 @@ type housekeeper struct {
 	log          *slog.Logger
 	sessions     *registry
 	stats        *stats
-	pool         *queue.Pool // of the mailboxes
+	pool         *queue.Pool // pool of the mailboxes
 	others       *peers.Others
 	certificates *certificates
 	engine       *engine
@@ -205,14 +205,14 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 //
 // Owner: housekeeping.
 type collector struct {
-	memory *memory.Bound // of the robots
+	memory *memory.Bound // bound on the memory of the robots
 	fronts *front.Budget // nil without fronts
 	links  int64         // bytes that the links may take. Constant
 	stats  *stats
 	worker *worker
 	hold   *rt.Hold
 
-	last   rt.HeapStat // after the last collection
+	last   rt.HeapStat // the heap after the last collection
 	served uint64      // number of served requests at the last check
 	beside int64       // heap bytes that a roll-out's second model may take
 }

@@ -54,8 +54,8 @@ type opener struct {
 	phase    *phase
 	sessions *registry
 	others   *peers.Others
-	memory   *memory.Bound // of the robots
-	pool     *queue.Pool   // of the mailboxes
+	memory   *memory.Bound // bound on the memory of the robots
+	pool     *queue.Pool   // pool of the mailboxes
 	stats    *stats
 	events   *events
 	receive  func(wire.Sample) // handler of observations
@@ -284,12 +284,12 @@ func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admissi
 	return a, idle
 }
 
-// replaceable returns a session that may be closed for a newcomer, nil when there is none. A
-// session may be closed when its robot vanished without ever showing a token. A session may also be
-// closed when it was opened at least idleGrace ago and has not streamed since; then its link and
-// host must have at least as many sessions as the newcomer's would have. Of several such sessions,
-// replaceable takes the oldest of the link with the most sessions. It never takes the session of a
-// robot with a rate below fps.
+// replaceable returns a session that may be closed for a newcomer, or nil when there is no such
+// session. A session may be closed when its robot vanished without ever showing a token. A session
+// may also be closed when it was opened at least idleGrace ago and has not streamed since; then its
+// link and host must have at least as many sessions as the newcomer's would have. Of several such
+// sessions, replaceable takes the oldest of the link with the most sessions. It never takes the
+// session of a robot with a rate below fps.
 func (o *opener) replaceable(newcomer string, place quota.Place, fps float64) (idle *session) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.all() {

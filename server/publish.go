@@ -39,9 +39,9 @@ type publisher struct {
 	log      *slog.Logger
 	sessions *registry
 	stats    *stats
-	pool     *queue.Pool   // of the mailboxes
+	pool     *queue.Pool   // pool of the mailboxes
 	audit    *audit.Writer // nil: no request is recorded
-	engine   *engine       // its rows hold the chunks
+	engine   *engine       // the engine, whose rows hold the chunks
 	leaving  chan struct{} // closed when the server shuts down
 
 	chunk      wire.ActionChunk

@@ -17,7 +17,7 @@ func TestQuotaOfARobot(t *testing.T) {
 	const (
 		inference = 10 * time.Millisecond
 		runs      = 4 * time.Second
-		pause     = 200 * time.Millisecond // between two requests of the good robot
+		pause     = 200 * time.Millisecond // time between two requests of the good robot
 	)
 	for _, tt := range []struct {
 		name        string

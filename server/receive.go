@@ -24,11 +24,11 @@ type receiver struct {
 	prefix         string // beginning of the service's keys
 	sessions       *registry
 	stats          *stats
-	pool           *queue.Pool   // of the mailboxes
-	memory         *memory.Bound // of the robots
+	pool           *queue.Pool   // pool of the mailboxes
+	memory         *memory.Bound // bound on the memory of the robots
 	events         *events
 	observationMax int          // largest observation in bytes
-	work           queue.Signal // to the worker
+	work           queue.Signal // wakes the worker
 	grown          queue.Signal // to housekeeping: the mailboxes take more memory than before
 }
 

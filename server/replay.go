@@ -38,7 +38,7 @@ type OtherModel struct {
 	Requests int    `json:"requests"` // its captures, which are not compared
 }
 
-// ErrOtherBundle marks captures that were all answered by other bundles than the manifest's.
+// ErrOtherBundle marks captures that were all answered by bundles other than the manifest's.
 var ErrOtherBundle = errors.New("captured with another bundle")
 
 // Difference is a request whose answer differs now.

@@ -18,7 +18,7 @@ func capture(t *testing.T) []audit.Capture {
 	t.Helper()
 	dir := t.TempDir()
 	b := serve(t, config(), func(b *bench) { b.audited(dir) })
-	b.open(process("arm", "one", "left-pi", 1)) // its chunks contain a nonce
+	b.open(process("arm", "one", "left-pi", 1)) // the robot's chunks contain a nonce
 	r := b.robot("arm")
 	for seq := uint64(1); seq <= 4; seq++ {
 		o := prefixed(t)

@@ -86,8 +86,8 @@ func (b *buffer) assign(s *session, r *queue.Request, now rt.Instant) *slot {
 type filler struct {
 	clock   rt.Clock
 	log     *slog.Logger
-	own     *tensors   // of the worker's own thread
-	fills   []*tensors // of the other threads
+	own     *tensors   // tensors of the worker's own thread
+	fills   []*tensors // tensors of the other threads
 	threads *batch.Threads[*slot]
 	work    queue.Signal // wakes the worker when the threads have filled all rows of a buffer
 }

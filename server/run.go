@@ -339,7 +339,7 @@ func newRolling(cfg manifest.Config, d Deps) (*Server, error) {
 type seconds struct {
 	// Constant once the first server serves.
 	cfg   manifest.Config
-	deps  Deps // of the first server
+	deps  Deps // parts of the first server
 	first *Server
 	// returns nil without an error when its context has ended
 	load func(context.Context, *manifest.Config) (*loaded, error)

@@ -83,7 +83,7 @@ type Deps struct {
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // rights of the robots at the network's listener; nil: the listener does not check them
 	Links     *Links           // of Network; nil: its links are not counted
-	Fronts    []front.Front    // for foreign clients
+	Fronts    []front.Front    // fronts for foreign clients
 
 	LogMissing LogMissing
 
@@ -103,15 +103,15 @@ type Server struct {
 	runtime   string    // version of the program that computes
 	transport transport // the network, if it counts what its links lose; else nil
 	network   wire.Session
-	fronts    front.Fronts // for foreign clients
+	fronts    front.Fronts // fronts for foreign clients
 	clock     rt.Clock
 	log       *slog.Logger // never blocks
 	missing   LogMissing
 	counters  []counter // all that /metrics shows
 	sessions  *registry
 	others    *peers.Others // the other servers of the service
-	memory    *memory.Bound // on the memory that robots take
-	pool      *queue.Pool   // of the mailboxes
+	memory    *memory.Bound // bound on the memory that robots take
+	pool      *queue.Pool   // pool of the mailboxes
 	stats     *stats
 	audit     *audit.Writer // nil: no request is recorded
 

@@ -30,7 +30,7 @@ type session struct {
 	extended bool   // the robot knows the optional keys and events
 	epoch    uint32 // epoch of all its observations; 0: the robot names no epoch
 	noise    policy.NoiseKey
-	actions  wire.Publisher   // nil in tests of the pure parts
+	actions  wire.Publisher   // publisher of its chunks; nil in tests of the pure parts
 	obs      wire.Declaration // subscription to its observations, while the session is open
 	held     wire.Declaration // token that announces the session to the other servers
 	place    quota.Place
@@ -42,7 +42,7 @@ type session struct {
 	instance string       // names the process that opened it; empty: not given
 	host     string       // host of that process, for people
 	from     wire.Origin  // link or certificate that opened it
-	tags     string       // as audit.Tags encodes them
+	tags     string       // the robot's tags, as audit.Tags encodes them
 	nonce    int64        // repeated in its chunks; 0: no nonce, because the robot does not read the key
 
 	mailbox   queue.Mailbox

@@ -62,11 +62,11 @@ type stats struct {
 
 	fronts front.Counts
 
-	wait      *durations // from arrival to the run, less decode
+	wait      *durations // time from arrival to the run, without decoding
 	runway    *durations // left at an observation's arrival, of robots that report it
 	decode    *durations // parsing, and decoding pictures into tensors
 	inference *durations // the graph alone
-	service   *durations // from arrival to the chunk's hand-over to the transport
+	service   *durations // time from arrival to the chunk's hand-over to the transport
 }
 
 func newStats() *stats {

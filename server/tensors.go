@@ -46,7 +46,7 @@ type tensors struct {
 	meta         *policy.Meta
 	model        Model
 	requester    requester     // model, when another program computes it; nil: model is a graph
-	decoder      *jpeg.Decoder // nil for a policy without cameras
+	decoder      *jpeg.Decoder // decoder of the pictures; nil for a policy without cameras
 	contract     wire.Shapes
 	conditioning policy.Conditioning
 	tasks        *taskReader

@@ -174,7 +174,7 @@ func TestEncodersRoundTripAndStayInRange(t *testing.T) {
 
 func TestAFrameShowsTheInstantItNames(t *testing.T) {
 	l, clock, start := newLive(1)
-	clock.Advance(7 * time.Millisecond) // the camera's grid is not the world's
+	clock.Advance(7 * time.Millisecond) // the grids of the camera and of the world differ
 	cam := l.Camera("top", camera.Format{FPS: 30})
 	origin := clock.Now()
 	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}

@@ -119,7 +119,7 @@ func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {
 	w.q = poseAt(w.random.place(-direction), 0)
 	w.target = w.random.place(direction)
 	for i := range w.late {
-		w.late[i] = w.q // until the first goal a servo holds its place
+		w.late[i] = w.q // a servo holds its place until its first goal
 	}
 }
 

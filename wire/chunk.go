@@ -14,7 +14,7 @@ type ActionChunk struct {
 
 	ChunkModel     Matrix  // [H, A], the model's output
 	ChunkRobot     Matrix  // [H, A'] in the robot's units
-	QueueWaitMs    float64 // from arrival to the start of work
+	QueueWaitMs    float64 // time from arrival to the start of work
 	InferenceMs    float64 // duration of all work on the request, except encoding the answer
 	SupersededSeqs uint64  // observations since the last answer that a newer one replaced before any work on them
 	ServerLoad     float64 // sessions / max_sessions

@@ -15,7 +15,7 @@ import (
 type message interface {
 	parse(src []byte) error
 	append() []byte
-	fields() map[string]any // as in Python's dataclass
+	fields() map[string]any // the fields as in Python's dataclass
 }
 
 // form is one kind of body with its functions.

@@ -217,9 +217,9 @@ func ParseReplicaKey(prefix, key string) (id, leaf string, err error) {
 
 // Held is the parsed form of a key made by HeldKey.
 type Held struct {
-	UUID   string // the robot's
-	Server string // its server's id
-	Mark   string // of the robot's process
+	UUID   string // the robot's uuid
+	Server string // id of its server
+	Mark   string // mark of the robot's process
 	Epoch  uint32
 }
 

@@ -44,14 +44,14 @@ type Echo struct {
 // LeaderPose is the newest pose of a leader arm on another machine.
 type LeaderPose struct {
 	Answers  bool   // the arm answers; otherwise the pose is an old one
-	Stiff    bool   // its torque may be on
+	Stiff    bool   // the torque of the leader arm may be on
 	Instance uint64 // random for each process, not 0
 	Seq      uint64 // grows with each message
 	Joints   uint64 // LeaderJoints of its arm
 	Stamp    uint64 // opaque to the robot
 	AgeUS    uint32 // us since the pose was measured
 	Held     uint32 // bit set of the joints that do not lead
-	Echo     Echo   // of the stamp of the robot that uses the leader
+	Echo     Echo   // echo of the stamp of the robot that uses the leader
 	Place    []float32
 }
 
@@ -61,7 +61,7 @@ type LeaderUse struct {
 	Instance uint64 // random for each process, not 0
 	Seq      uint64 // grows with each message
 	Stamp    uint64 // opaque to the leader
-	Echo     Echo   // of the leader's stamp
+	Echo     Echo   // echo of the leader's stamp
 }
 
 // LeaderJoints returns a hash of the names and units of an arm's joints, in their order. An arm cannot lead an arm with

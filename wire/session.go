@@ -20,7 +20,7 @@ type SessionOpen struct {
 	RobotType     string
 	PolicyType    string // expected; empty: any
 	FPS           float64
-	ActionNames   []string // in the order of the columns of an action
+	ActionNames   []string // names in the order of the columns of an action
 	CameraNames   []string
 	StateDim      int
 	SchemaVersion int

@@ -23,7 +23,7 @@ type Capabilities struct {
 
 	// Optional keys.
 	T            int    // ExtensionLevel of the server; 0 from an old server
-	ModelSHA256  string // of the policy bundle, in hexadecimal
+	ModelSHA256  string // digest of the policy bundle, in hexadecimal
 	CameraShapes []CameraShape
 	ActionUnits  []string
 	StateUnits   []string

@@ -31,10 +31,10 @@ type Camera struct {
 	Name       string       `json:"name"`                // name of the camera
 	Picked     string       `json:"picked"`              // format, size and rate
 	How        string       `json:"how"`                 // the work on the pictures
-	Captured   uint64       `json:"captured"`            // as edge-rt's frames
-	Dropped    uint64       `json:"dropped"`             // as edge-rt's frames
-	Broken     uint64       `json:"broken"`              // as edge-rt's frames
-	Errors     uint64       `json:"errors"`              // as edge-rt's frames
+	Captured   uint64       `json:"captured"`            // captured pictures, as in edge-rt's frames
+	Dropped    uint64       `json:"dropped"`             // dropped pictures, as in edge-rt's frames
+	Broken     uint64       `json:"broken"`              // broken pictures, as in edge-rt's frames
+	Errors     uint64       `json:"errors"`              // errors, as in edge-rt's frames
 	Pictures   uint64       `json:"pictures"`            // pictures put into messages
 	Bytes      float64      `json:"bytes"`               // bytes, mean size of a message
 	Latency    bench.Spread `json:"capture_to_wire_ms"`  // ms, from the taking of a picture to its place in a message
@@ -47,8 +47,8 @@ type Camera struct {
 // Ticks describes the loop's ticks.
 type Ticks struct {
 	Ticks     uint64            `json:"ticks"`                 // ticks that ran
-	Own       uint64            `json:"overruns_own"`          // as edge-rt's
-	Host      uint64            `json:"overruns_host"`         // as edge-rt's
+	Own       uint64            `json:"overruns_own"`          // own overruns, as in edge-rt's summary
+	Host      uint64            `json:"overruns_host"`         // host overruns, as in edge-rt's summary
 	Lateness  bench.Spread      `json:"lateness_us"`           // us, from a tick's deadline to its start
 	P999      float64           `json:"lateness_us_p999"`      // us, 99.9th percentile
 	Histogram map[string]uint64 `json:"lateness_histogram_us"` // [us] ticks by the upper bound of their lateness

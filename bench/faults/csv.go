@@ -50,7 +50,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return out.Error()
 }
 
-// fields returns the values of a tick, empty where a value is missing.
+// fields returns the values of a tick. A missing value is empty.
 func fields(t *fleet.Tick) []string {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
 	flag := func(b bool) string {

@@ -106,7 +106,7 @@ func (p *livePlayer) path(name string) string { return filepath.Join(p.dir, name
 
 func (p *livePlayer) close() {
 	if p.server.Child != nil {
-		_ = p.server.Stop() // its exit code does not matter
+		_ = p.server.Stop() // the exit code does not matter
 	}
 }
 

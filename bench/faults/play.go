@@ -181,7 +181,7 @@ func (c *comparison) work(ctx context.Context, worker int) error {
 // virtualPlayer keeps one worker's policies.
 type virtualPlayer struct {
 	cfg  *Config
-	open map[bool]*fleet.Exported // by Contender.Plain
+	open map[bool]*fleet.Exported // policies by Contender.Plain
 }
 
 func (p *virtualPlayer) close() {

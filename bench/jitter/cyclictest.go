@@ -59,7 +59,7 @@ func FindCyclictest(ctx context.Context) Reference {
 	return r
 }
 
-// versionIn returns the number in "cyclictest V 2.40", "" without one.
+// versionIn returns the number in "cyclictest V 2.40"; "" if there is no version.
 func versionIn(help string) string {
 	first, _, _ := strings.Cut(help, "\n")
 	_, version, _ := strings.Cut(first, " V ")

@@ -67,8 +67,8 @@ type Count struct {
 	Seconds      float64         `json:"seconds"`                 // s, their time
 	Lateness     bench.Quantiles `json:"lateness_us"`             // us, from a tick's deadline to its start
 	Tally        *bench.Tally    `json:"histogram_us,omitempty"`  // [us] ticks by whole microseconds of lateness
-	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`  // as edge-rt's
-	OverrunsHost *uint64         `json:"overruns_host,omitempty"` // as edge-rt's
+	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`  // own overruns, as in edge-rt's summary
+	OverrunsHost *uint64         `json:"overruns_host,omitempty"` // host overruns, as in edge-rt's summary
 	Threads      string          `json:"threads,omitempty"`       // number of threads in each scheduling class
 }
 
@@ -91,7 +91,7 @@ type Slice struct {
 	Began      float64 `json:"began_s"`              // s, since the first slice
 	StealShare float64 `json:"steal_share"`          // share, of all CPUs' time, taken by the host
 	Run        *Run    `json:"run"`                  // one program; also the keys of results from ticks to threads
-	Reference  *Run    `json:"cyclictest,omitempty"` // in the same seconds
+	Reference  *Run    `json:"cyclictest,omitempty"` // cyclictest in the same seconds
 }
 
 // subject is a program that ticks.

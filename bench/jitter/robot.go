@@ -110,8 +110,8 @@ func (p Phases) String() string {
 
 // Bus is the edge's phase on the servo bus: one read and write of all joints.
 type Bus struct {
-	Cycles uint64  `json:"cycles"` // as edge-rt's
-	Lost   uint64  `json:"lost"`   // as edge-rt's
+	Cycles uint64  `json:"cycles"` // cycles, as in edge-rt's summary
+	Lost   uint64  `json:"lost"`   // lost replies, as in edge-rt's summary
 	P50    float64 `json:"us_p50"` // us, as edge-rt's
 	P99    float64 `json:"us_p99"` // us, as edge-rt's
 }

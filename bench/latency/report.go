@@ -30,15 +30,15 @@ type Link struct {
 	Requests float64     `json:"requests"`      // 1/s, observations
 	Ticks    uint64      `json:"ticks"`         // ticks that ran
 	Starved  uint64      `json:"starved_ticks"` // ticks on which an action was due and missing
-	Own      uint64      `json:"overruns_own"`  // as edge-rt's
-	Host     uint64      `json:"overruns_host"` // as edge-rt's
+	Own      uint64      `json:"overruns_own"`  // own overruns, as in edge-rt's summary
+	Host     uint64      `json:"overruns_host"` // host overruns, as in edge-rt's summary
 }
 
 // Fleet is the payload of a fleet whose robots have two cameras each.
 type Fleet struct {
 	Pictures string             `json:"pictures"` // number and size of an observation's pictures
 	Quality  int                `json:"quality"`  // of the JPEG; 0: raw
-	Bytes    int                `json:"bytes"`    // of an observation's pictures
+	Bytes    int                `json:"bytes"`    // bytes of an observation's pictures
 	Rate     map[string]float64 `json:"bit_s"`    // [robots] bit/s, towards the server
 }
 

@@ -30,15 +30,15 @@ type Total struct {
 	Failed       []string        `json:"failed,omitempty"` // why the others have no result
 	Ticks        uint64          `json:"ticks"`            // ticks that ran
 	Lateness     bench.Quantiles `json:"lateness_us"`      // us, from a tick's deadline to its start
-	OverrunsOwn  uint64          `json:"overruns_own"`     // as edge-rt's
-	OverrunsHost uint64          `json:"overruns_host"`    // as edge-rt's
-	Starved      uint64          `json:"starved_ticks"`    // as edge-rt's
-	BusCycles    uint64          `json:"bus_cycles"`       // as edge-rt's
+	OverrunsOwn  uint64          `json:"overruns_own"`     // own overruns, as in edge-rt's summary
+	OverrunsHost uint64          `json:"overruns_host"`    // host overruns, as in edge-rt's summary
+	Starved      uint64          `json:"starved_ticks"`    // starved ticks, as in edge-rt's summary
+	BusCycles    uint64          `json:"bus_cycles"`       // bus cycles, as in edge-rt's summary
 	BusLost      uint64          `json:"bus_lost"`         // lost replies, of six in each cycle
 	BusP50       float64         `json:"bus_us_p50"`       // us, in the worst slice
 	BusP99       float64         `json:"bus_us_p99"`       // us, in the worst slice
-	GCCycles     uint64          `json:"gc_cycles"`        // as edge-rt's
-	GCForced     uint64          `json:"gc_forced"`        // as edge-rt's
+	GCCycles     uint64          `json:"gc_cycles"`        // collections, as in edge-rt's summary
+	GCForced     uint64          `json:"gc_forced"`        // forced collections, as in edge-rt's summary
 	// share, of all CPUs' time, taken by real-time threads of the process
 	RTShare float64 `json:"rt_share"`
 	RTPeak  float64 `json:"rt_peak"`       // share, the same in the worst quarter of a second

@@ -71,8 +71,7 @@ type Tokenizer struct {
 	raw   trie // added tokens that are matched in the text before normalisation
 	added trie // added tokens that are matched in the normalised text
 
-	// byte-level: the token of each byte, -1 for a byte without a token; nil: the tokenizer works
-	// on characters
+	// byte-level: the token of each byte, or -1; nil: the tokenizer works on characters
 	bytes  *[256]int32
 	digits bool           // byte-level: each digit is a separate word
 	runes  map[rune]int32 // on characters: the token of each; a missing character is encoded as bytes

@@ -115,7 +115,7 @@ func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (st
 	return stale, nil
 }
 
-// compare returns the reason why the parts of one episode are outdated, empty if they are current.
+// compare returns the reason why the parts of one episode are outdated; "" if they are current.
 func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string,
 	err error) {
 	frames, outcome := 0, ""

@@ -64,7 +64,7 @@ type episodeRow struct {
 	data             [2]int64
 	tasks            []string
 	videos           map[string]videoPart
-	stats            map[string][]float64 // by the column's name
+	stats            map[string][]float64 // statistics by the column's name
 }
 
 type videoPart struct {

@@ -52,7 +52,7 @@ const (
 	index        = "index"
 	taskIndex    = "task_index"
 
-	intervention = "intervention" // as LeRobot's strategy dagger names it
+	intervention = "intervention" // LeRobot's strategy dagger uses this name
 
 	// The origin of a frame's action. LeRobot has no names for these features. No policy takes them
 	// as input, since their names begin neither with observation nor with action.

@@ -26,7 +26,7 @@ const (
 
 // episode becomes one episode of the dataset.
 type episode struct {
-	key     string // its identity in the record, for journals
+	key     string // identity of the episode in the record, for journals
 	of      *run
 	mark    mark
 	frames  []frame

@@ -224,8 +224,8 @@ func TestARecordWithoutATick(t *testing.T) {
 	refused(t, cfg, "1 records, all without a tick")
 }
 
-// The export takes the readable part of a record with a damaged chunk, and the summary reports that data follows the
-// damage: it does not count the record as a record without an end.
+// The export takes the readable part of a record with a damaged chunk. The summary reports the
+// damage, and does not count the record as one without an end.
 func TestADamagedRecordIsNamed(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}

@@ -55,7 +55,7 @@ type run struct {
 	wall     int64 // Unix time of instant 0, in ns
 	ticks    []tick
 	marks    []mark
-	sessions map[uint32]record.Session // by epoch
+	sessions map[uint32]record.Session // sessions by epoch
 	pictures map[string][]rt.Instant
 	bad      map[string]map[rt.Instant]fault // by camera: the pictures that no frame may show
 	sizes    map[string]size                 // size of each camera's pictures
@@ -234,7 +234,7 @@ func readable(files []string, listed map[string]bool) (runs []*run, empty int, e
 	return runs, empty, err
 }
 
-// describe reads the run's metadata. fps is the frame rate of --fps, 0 without that flag.
+// describe reads the run's metadata. fps is the frame rate of --fps; 0 without that flag.
 func (r *run) describe(fps int, cameras []string) error {
 	if r.joints = splitNames(r.info["joints"]); len(r.joints) == 0 {
 		return refuse("%s: its metadata names no joints: a record that broke off before the run was known, or of "+
@@ -437,8 +437,8 @@ func (r *run) addTick(t *record.Tick) error {
 	return nil
 }
 
-// addMark handles the beginning or the end of an episode. open is the episode in progress, nil if there is no such
-// episode. addMark returns the episode that is in progress afterwards.
+// addMark handles the beginning or the end of an episode. open is the episode in progress, or nil.
+// addMark returns the episode that is in progress afterwards.
 func (r *run) addMark(open *mark, e *record.Episode) *mark {
 	if !e.Ended {
 		if open != nil { // the record has no end of the previous episode

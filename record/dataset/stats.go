@@ -13,7 +13,7 @@ type quantile struct {
 
 var quantiles = []quantile{{"q01", 0.01}, {"q10", 0.10}, {"q50", 0.50}, {"q90", 0.90}, {"q99", 0.99}}
 
-const bins = 5000 // of the histograms from which quantiles are read
+const bins = 5000 // bins of the histograms from which quantiles are read
 
 // featureStats are the statistics of a feature: one value per number of the feature, or per colour of a
 // picture, whose levels are scaled to 0..1.

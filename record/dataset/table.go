@@ -18,7 +18,7 @@ const (
 	maxTableBytes   = 4 << 30
 	maxTableRows    = 100 << 20
 	maxTableColumns = 10_000
-	maxTableValues  = 1 << 27 // of one column
+	maxTableValues  = 1 << 27 // values of one column
 	maxTableText    = 256 << 20
 )
 

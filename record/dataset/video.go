@@ -67,7 +67,7 @@ const (
 	tailBytes      = 2000            // bytes of its stderr that an error contains
 	probeTime      = time.Minute     // limit for ffmpeg -encoders; for probing a video, ten times as long
 	encodeTime     = 2 * time.Minute // limit for encoding a video, to which is added
-	encodePerFrame = time.Second     // for each picture
+	encodePerFrame = time.Second     // in addition for each picture
 	maxProbe       = 1 << 30         // bytes of ffprobe's output
 )
 

@@ -31,7 +31,7 @@ const (
 	relayPicture = 200 * time.Millisecond // between two pictures of a camera; longer with more than relayCameras
 	relayCameras = 5
 	relayTimeout = 3 * time.Second
-	relayRetry   = time.Second // after a failure
+	relayRetry   = time.Second // pause after a failure
 	maxAnswer    = 4 << 20     // bytes of an answer
 	maxPicture   = 16 << 20    // bytes of a picture
 	maxRelayed   = 8           // most cameras
@@ -60,7 +60,7 @@ type relay struct {
 	joints []string // joint names, as the channels have them
 
 	instance string
-	since    Since // of the previous answer
+	since    Since // state after the previous answer
 
 	mu sync.Mutex // guards out
 }

@@ -35,7 +35,7 @@ const (
 type rerun struct {
 	cmd           *exec.Cmd
 	in            io.WriteCloser
-	frames        chan []byte // as rerun.py reads them
+	frames        chan []byte // messages in the form that rerun.py reads
 	sent, dropped atomic.Uint64
 }
 

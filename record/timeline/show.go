@@ -25,7 +25,7 @@ type ShowConfig struct {
 	// file for the page; empty: a viewer opens the record or, if no viewer is installed, the page is written beside the
 	// record
 	HTML string
-	Out  io.Writer // for people
+	Out  io.Writer // output for people
 }
 
 // Show opens a record in an installed viewer, or writes a page that shows it.

@@ -35,13 +35,13 @@ const (
 
 // Config configures one Timeline.
 type Config struct {
-	Width   time.Duration // of a column
+	Width   time.Duration // width of a column
 	Columns int           // number of columns; the newest are kept
 	Marks   int           // number of marks; 0: maxMarks
 	Zero    rt.Instant    // beginning of column 0; earlier messages are ignored
 	Period  time.Duration // duration of one action in the runway
 	Joints  []string      // at most record.MaxJoints
-	Units   []string      // of the joints
+	Units   []string      // units of the joints
 }
 
 // Timeline holds the lines and marks. Any goroutine may call its methods.

@@ -215,7 +215,7 @@ func TestAHugePictureIsLeftOut(t *testing.T) {
 	rttest.Do(t, jpeg.Encode(&small, image.NewGray(image.Rect(0, 0, 8, 8)), nil))
 	b := small.Bytes()
 	at := bytes.Index(b, []byte{0xFF, 0xC0}) + 5
-	copy(b[at:], []byte{0xFF, 0xFF, 0xFF, 0xFF}) // its height and width
+	copy(b[at:], []byte{0xFF, 0xFF, 0xFF, 0xFF}) // bytes of the picture's height and width
 	rttest.Fails(t, rttest.Err(thumbnail(b)), "65535x65535")
 }
 

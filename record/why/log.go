@@ -142,7 +142,7 @@ type Log struct {
 	lacks      event.Lacks // duration of each lack since the last merged chunk
 	actions    int         // ticks on which an action began
 	prev       record.Tick
-	rows       [2]record.Row // of the two previous actions
+	rows       [2]record.Row // actions of the two previous ticks with an action
 	rowSeq     uint64
 	rowAt      rt.Instant
 	haveRows   int

@@ -206,7 +206,8 @@ func (c *Config) files(skip func(name string, err error)) (runs [][]string, err 
 	return byRun(names, skip), nil
 }
 
-// hidden returns a sentence about the records that were not read, empty if all records were read.
+// hidden returns a sentence about the records that were not read; it is empty if all records were
+// read.
 func (c *Config) hidden(before string) string {
 	if c.Hidden == "" || c.Path != "" {
 		return ""

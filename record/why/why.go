@@ -205,7 +205,6 @@ type Finding struct {
 	Also     []Cause    // causes that also explain a part of the finding, or were present as well
 }
 
-// found returns a finding.
 func found(kind Kind, cause Cause, from, to rt.Instant, evidence ...Evidence) Finding {
 	return Finding{
 		Kind:     kind,

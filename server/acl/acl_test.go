@@ -18,7 +18,7 @@ import (
 
 const prefix = "@lerobot/m/main/s"
 
-// fleet is a listener with mutual TLS, like lean-server's.
+// fleet is a listener with mutual TLS, like that of lean-server.
 type fleet struct {
 	t       *testing.T
 	ca      *endpointtest.Authority
@@ -98,7 +98,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	a, b := f.robot("arm-a"), f.robot("host", "arm-b", "arm-b-2")
 	a.Subscribe(prefix+"/arm-b/action", func(wire.Sample) { stolen.Add(1) })
 	a.Subscribe(prefix+"/**", func(s wire.Sample) {
-		if s.Key != prefix+"/arm-a/action" { // its own chunks arrive at the subscription below
+		if s.Key != prefix+"/arm-a/action" { // the robot's own chunks arrive at the subscription below
 			stolen.Add(1)
 		}
 	})

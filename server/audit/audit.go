@@ -61,14 +61,14 @@ type Record struct {
 	ClientUUID, SessionID, Task string
 	// digest of the policy that answered; empty: that of the Origin given to Start
 	Model      string
-	Tags       string // as Tags encodes them
+	Tags       string // the robot's tags, as Tags encodes them
 	RTC        bool   // the session's chunks are conditioned
 	Header     wire.Header
 	At         rt.Instant // when the request was over
 	QueueWait  time.Duration
 	Decode     time.Duration
-	Inference  time.Duration // of the graph alone
-	Service    time.Duration // from arrival to the hand-over to the transport
+	Inference  time.Duration // time of the graph alone
+	Service    time.Duration // time from arrival to the hand-over to the transport
 	Batch, Row int           // size of the request's batch (0: no batch), and its row in the batch
 	Superseded uint64        // the number that the chunk reports as superseded
 	Controls   policy.Controls

@@ -59,7 +59,7 @@ func sizeOf(rows int, took time.Duration) Size {
 	return Size{rows, took.Seconds() * 1e3, float64(rows) / took.Seconds()}
 }
 
-// whyNot returns why some of the robots are not fed, "" when all are.
+// whyNot returns the reason why some of the robots are not fed; "" when all are fed.
 func (g *gate) whyNot(robots []Robot) (whyNot string) {
 	if len(g.o.Took) == 0 {
 		return "the duration of an inference is not known yet"

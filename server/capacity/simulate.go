@@ -13,7 +13,7 @@ import (
 
 // robot is a simulated robot. It runs actions and requests chunks in virtual time.
 type robot struct {
-	step      time.Duration // of its control loop
+	step      time.Duration // duration of a step of its control loop
 	chunk     time.Duration // duration of a chunk's actions
 	execute   time.Duration // how long it runs a chunk before it requests the next
 	roundTrip time.Duration
@@ -28,7 +28,7 @@ type robot struct {
 type Robot struct {
 	FPS       float64       // control steps per second
 	Execute   int           // actions of a chunk that it runs before it requests the next
-	RoundTrip time.Duration // without the server's own time
+	RoundTrip time.Duration // round trip without the server's own time
 }
 
 // robots returns n robots of the fleet, which take its values in turn.

@@ -44,7 +44,7 @@ type Front interface {
 type Gateway struct {
 	Bus    *local.Bus
 	Prefix string       // beginning of the service's keys
-	Meta   *policy.Meta // of the served policy
+	Meta   *policy.Meta // description of the served policy
 	Log    *slog.Logger // never blocks
 	Counts *Counts      // counters of all fronts of this server
 	Budget *Budget      // budget of all fronts

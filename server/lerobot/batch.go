@@ -105,7 +105,7 @@ func (w *worker) exchange(p *process, until time.Time) (status int, text []byte,
 func (w *worker) failed(p *process, err error, limit time.Duration) error {
 	w.mu.Lock()
 	if w.process == p {
-		w.ready = false // until supervise has started another worker
+		w.ready = false // not ready until supervise has started another worker
 	}
 	w.mu.Unlock()
 	why := fmt.Sprintf("a frame of the worker cannot be read: %v", err)

@@ -49,7 +49,7 @@ type worker struct {
 	folder   string   // folder of the checkpoint
 	sha256   string   // digest of folder and hello
 	meta     *policy.Meta
-	shared   *shared // nil before Allocate
+	shared   *shared // nil before Allocate was called
 	slots    map[*remote.Row]int
 	closing  chan struct{} // closed by Close
 	ended    chan struct{} // closed when no process is started any more

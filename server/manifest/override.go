@@ -68,7 +68,7 @@ func (c *Config) override(overrides []Override) error {
 	for _, o := range overrides {
 		_, err := decodeStrict([]byte(o.document(types[o.Key])), c)
 		if err != nil {
-			_, text, _ := strings.Cut(err.Error(), ": ") // without the number of the line
+			_, text, _ := strings.Cut(err.Error(), ": ") // the text without the number of the line
 			return fmt.Errorf("--%s is %q: %s", o.Key, o.Value, text)
 		}
 		c.Given(o.Key, "--"+o.Key)

@@ -35,7 +35,7 @@ type Others struct {
 
 	mu      sync.Mutex // guards the rest; held for a few instructions
 	servers map[string]*server
-	held    map[string][]wire.Held // by uuid
+	held    map[string][]wire.Held // sessions at other servers, by the robot's uuid
 	holds   int                    // number of all elements of held
 	bytes   int64                  // memory of all tokens
 }

@@ -205,7 +205,7 @@ func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 		b.pool.Return(answered)
 	}
 	b := newBox()
-	b.put(1, 1, nil) // from a client that does not send n
+	b.put(1, 1, nil) // the client does not send n
 	answered := b.Take()
 	b.put(1, 2, nil)
 	if b.DropAnswered(answered, 200) {

@@ -26,7 +26,7 @@ type Request struct {
 	Since  rt.Instant // when its robot began to wait: a newer observation of the robot keeps the place
 	Schedule
 
-	passed bool     // its robot was informed that other robots are served first
+	passed bool     // the robot was informed that other robots are served first
 	class  int      // class of the buffer
 	next   *Request // next buffer in the pool's list; nil while this one is lent
 }

@@ -38,7 +38,7 @@ type State uint8
 
 // The states.
 const (
-	Off     State = iota // there is one model
+	Off     State = iota // there is only one model
 	Loading              // the new model is loaded and checked
 	Serving              // both models are served
 	Leaving              // the new model gets no new robot; it is unloaded when its last robot has left

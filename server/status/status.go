@@ -37,7 +37,7 @@ const (
 	stopTimeout  = 300 * time.Millisecond
 
 	maxHeaderBytes  = 4 << 10                // bytes of a request's header; net/http adds as much again
-	requestInterval = 100 * time.Millisecond // between two requests by people, on average
+	requestInterval = 100 * time.Millisecond // mean time between two requests by people
 	burst           = 32                     // requests by people in a burst
 	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; a request that comes earlier waits
 

@@ -31,7 +31,7 @@ type network struct {
 	upAt, downAt time.Duration // end of the last message in each direction, since a stream delivers in order
 	inbound      []*request    // under way to the server
 	outbound     []*request    // under way to the robot
-	waiting      *request      // in the server's mailbox
+	waiting      *request      // the request in the server's mailbox
 	serving      *request
 	done         time.Duration // when the answer to serving will leave
 	began        time.Duration // when the newest inference began

@@ -32,7 +32,7 @@ type Outcome struct {
 	Direction int
 	Runs      int
 
-	Right, Left Side // by the side of the target
+	Right, Left Side // legs by the side of their target
 
 	Actions     int // ticks with an action
 	Starved     int // ticks without an action, after the first action

@@ -26,7 +26,7 @@ type Tick struct {
 	Outcome   chunk.Outcome
 
 	// Only for a received answer.
-	Measured                             time.Duration // from capture to merge
+	Measured                             time.Duration // time from capture to merge
 	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn is the observation's arrival, before its wait
 	Overlap                              int
 	MeanL2, MaxL2                        float64

@@ -65,7 +65,7 @@ type fittedJoint struct {
 	lo, hi       float64 // positions of obstacles; infinite without one
 	seen         float64 // position that the encoder reads, after the backlash
 	goal         float64
-	target, pace float64 // of the trajectory
+	target, pace float64 // place and speed of the trajectory
 	torque       bool
 	summed       float64 // duty that the I gain has added up
 	off          float64 // error of the step before

@@ -79,7 +79,7 @@ type Fault struct {
 // Point is the state of the line from the instant At until the next point of a trace.
 type Point struct {
 	At    time.Duration
-	Delay time.Duration // of a message, each way
+	Delay time.Duration // delay of a message, each way
 	Lost  bool
 }
 

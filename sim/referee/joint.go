@@ -31,9 +31,9 @@ type joint struct {
 	limp           bool
 	encoderFault   bool // the alarm reports a fault of the encoder
 	encoderFaultAt rt.Instant
-	over           bool // its overload bit is set
+	over           bool // the overload bit is set
 	overAt         rt.Instant
-	grip           int // its goal when the overload began
+	grip           int // the goal when the overload began
 	load           int // direction in which that goal pushes, -1 or 1; 0: it does not push
 	hasPolicyGoal  bool
 	policyGoal     int

@@ -324,7 +324,7 @@ func (r *Referee) addViolation(v Violation) {
 
 // Verdict is the result of a run so far.
 type Verdict struct {
-	Violations [numRules]int // per rule
+	Violations [numRules]int // violations by rule
 	Kept       []Violation   // the first violations, keptMost at most
 	Goals      int           // number of judged goals
 	Longest    Figure        // the longest step of a goal

@@ -41,8 +41,8 @@ const (
 	xPresent        = 132
 	xIndirect       = 168
 	xIndirectLow    = 64        // lowest target of an indirect address; the highest is the last byte of memory
-	xGoalRange      = 1_048_575 // in extended position mode
-	xHomingLimit    = 1024      // in position mode
+	xGoalRange      = 1_048_575 // goals in extended position mode
+	xHomingLimit    = 1024      // offsets in position mode
 	xFaultEncoder   = 1 << 3    // a bit of the hardware error
 	xFastReads      = 45        // lowest firmware version with fast reads
 	xModeCurrent    = 0

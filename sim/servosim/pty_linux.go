@@ -201,7 +201,7 @@ func (p *pty) write(src []byte) (done int) {
 	return done
 }
 
-// baud returns the rate that the client has set, 0 when it cannot be read.
+// baud returns the rate that the client has set; 0 when it cannot be read.
 //
 //rt:noalloc
 func (p *pty) baud() int {

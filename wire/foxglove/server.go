@@ -21,7 +21,7 @@ import (
 
 const (
 	maxViewers       = 8
-	maxSubscriptions = 64 // of a viewer
+	maxSubscriptions = 64 // subscriptions of a viewer
 	maxRequest       = 64 << 10
 	waiting          = 64 // messages in the queue of a viewer
 	writeTimeout     = 10 * time.Second
@@ -41,7 +41,7 @@ var origins = []string{
 
 // Channel is a topic of JSON messages.
 type Channel struct {
-	ID             uint32 `json:"id"` // its index in the channels of the server
+	ID             uint32 `json:"id"` // index of the channel in the server's list
 	Topic          string `json:"topic"`
 	Encoding       string `json:"encoding"`
 	SchemaName     string `json:"schemaName"`

@@ -173,7 +173,7 @@ func TestAFeatureOfManyAxes(t *testing.T) {
 
 // A pickle that uses one large array in many actions is refused before the reader copies the array for each action.
 func TestOneArrayForAllActions(t *testing.T) {
-	whole := func(v pickle.Value) []byte { // without protocol and STOP
+	whole := func(v pickle.Value) []byte { // the pickle without protocol and STOP
 		b := pickle.Append(nil, v)
 		return b[2 : len(b)-1]
 	}

@@ -31,7 +31,7 @@ type Feature struct {
 	Name  string
 	Kind  string   // float32, image or video
 	Shape []int    // of a picture: height, width, channels
-	Names []string // of the state's values
+	Names []string // names of the state's values
 }
 
 // ParsePolicy reads a RemotePolicyConfig.
@@ -142,7 +142,7 @@ func dict(pairs ...pickle.Value) *pickle.Dict {
 // Observation is a TimedObservation.
 type Observation struct {
 	Timestamp float64 // s, of the client's clock
-	Timestep  int64   // of the action that the client ran last
+	Timestep  int64   // step of the action that the client ran last
 	MustGo    bool
 	Values    *pickle.Dict // joint: number; camera: array [H][W][3] of u1; task: text
 }

@@ -44,13 +44,13 @@ const (
 	subscriber kind = iota
 	queryable
 	token
-	watcher // of tokens
+	watcher // the watcher of tokens
 )
 
 // declaration is one declaration of one side.
 type declaration struct {
 	bus    *Bus
-	server bool // the server's; else a client's
+	server bool // declared by the server; false: by a client
 	kind   kind
 	key    string
 	sample func(wire.Sample)
@@ -147,7 +147,8 @@ func (p both) Undeclare() error {
 	return p.network.Undeclare()
 }
 
-// server is the session of the server. Methods that it does not define are the network's.
+// server is the session of the server. All methods that it does not define are those of the
+// network's session.
 type server struct {
 	wire.Session
 	bus *Bus

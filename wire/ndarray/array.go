@@ -27,7 +27,7 @@ const (
 
 // Array is a NumPy array in C order: the last index varies fastest.
 type Array struct {
-	DType string // as NumPy writes it, such as <f4 or |u1
+	DType string // element type as NumPy writes it, such as <f4 or |u1
 	Shape []int
 	Data  []byte // little-endian
 }

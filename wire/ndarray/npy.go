@@ -14,7 +14,7 @@ import (
 // Source: numpy/lib/format.py.
 const (
 	npyMagic  = "\x93NUMPY"
-	npyAlign  = 64       // of the data in the file
+	npyAlign  = 64       // alignment of the data in the file
 	npyHeader = 64 << 10 // largest header that is read; NumPy's own limit is 10,000 characters
 )
 

@@ -59,7 +59,7 @@ func element(dtype string, b []byte) float64 {
 
 // dtype is a NumPy type. A later BUILD opcode sets its byte order.
 type dtype struct {
-	code  string // without the byte order
+	code  string // the type's code without the byte order
 	built bool
 }
 

@@ -19,7 +19,7 @@ const (
 	opBinInt1    opcode = 'K'
 	opBinInt2    opcode = 'M'
 	opNone       opcode = 'N'
-	opBinPersID  opcode = 'Q' // in torch's archives only
+	opBinPersID  opcode = 'Q' // used in torch's archives only
 	opReduce     opcode = 'R'
 	opBinUnicode opcode = 'X'
 	opAppend     opcode = 'a'
@@ -85,7 +85,7 @@ type decoder struct {
 	*budget
 	src   []byte
 	at    int
-	torch bool // in torch's archive, which has persistent ids
+	torch bool // the pickle is in torch's archive, which has persistent ids
 	stack []Value
 	marks []int
 	memo  []Value

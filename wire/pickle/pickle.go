@@ -70,7 +70,7 @@ func (d *Dict) Set(key string, v Value) {
 // Object is an instance of a class of the table, with its attributes, or a member of an enumeration
 // with its value in Args.
 type Object struct {
-	Class string // without its module
+	Class string // name of the class without its module
 	State *Dict  // nil: it has no attributes
 	Args  []Value
 	depth int
@@ -78,7 +78,7 @@ type Object struct {
 
 // Bounds of a pickle. A message of LeRobot with 100 joints and 4000 actions is within all of them.
 const (
-	maxBytes = 64 << 20 // of the source
+	maxBytes = 64 << 20 // bytes of the source
 	maxOps   = 1 << 18  // opcodes, including those of archives; each opcode makes at most one value
 	maxMarks = 64       // nested MARKs
 	maxDepth = 32       // nested containers
@@ -97,8 +97,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
 }
 
-// Brief describes a value for the text of an error: by the number, by the beginning of a text, else by the value's
-// type.
+// Brief describes a value for the text of an error: a number by its value, a text by its beginning,
+// any other value by its type.
 func Brief(v Value) string {
 	switch v := v.(type) {
 	case nil:

@@ -97,7 +97,7 @@ func (s *Statistics) examineState(joints []string, state []float32) (findings []
 // view is a picture together with its camera's reference.
 type view struct {
 	camera *Camera
-	grid   []float64 // as Camera.Grid
+	grid   []float64 // grid of the picture, in the form of Camera.Grid
 	told   bool      // another finding explains this picture's difference
 }
 

@@ -37,7 +37,7 @@ func victimMain(at string) {
 	echo, _ := s.Publisher("@victim/echo", wire.ActionQoS)
 	s.Subscribe(zenohtest.PingKey, func(in wire.Sample) { echo.Put(in.Payload, nil) })
 	debug.FreeOSMemory()
-	rt.HoldGC(0) // as both programs do
+	rt.HoldGC(0) // the garbage collector is off, as in both programs
 	fmt.Println(s.(*Session).Endpoints()[0])
 	os.Stdin.Read(make([]byte, 1))
 	s.Close()

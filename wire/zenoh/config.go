@@ -66,7 +66,7 @@ const (
 	defaultMaxMessage  = wire.MaxCarriedBytes
 	defaultMaxSessions = 256
 
-	maxEndpoints = 64 // in each list
+	maxEndpoints = 64 // endpoints in each list
 
 	memoryBeside = 4 << 20 // the default of Config.Memory is one largest message and this
 

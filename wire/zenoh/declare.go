@@ -16,8 +16,8 @@ type object struct {
 	s       *Session
 	kind    codec.DeclareKind
 	key     string
-	deposit func(wire.Sample) // a subscriber's
-	answer  func(wire.Query)  // a queryable's
+	deposit func(wire.Sample) // callback of a subscriber
+	answer  func(wire.Query)  // callback of a queryable
 	number  uint32            // unique in the session
 
 	declared bool // guarded by Session.mu
@@ -30,7 +30,7 @@ type object struct {
 type entry struct {
 	kind   codec.DeclareKind
 	key    string
-	id     uint32 // its number at the upstream
+	id     uint32 // number of the entry at the upstream
 	own    []*object
 	remote int // tokens announced by the upstream
 }

@@ -27,7 +27,7 @@ type deliveries struct {
 	mu sync.Mutex
 
 	// Guarded by mu.
-	changed sync.Cond // on mu
+	changed sync.Cond // condition on mu
 	queue   []event
 	bytes   int // size of its keys and messages
 	ended   bool

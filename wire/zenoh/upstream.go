@@ -87,8 +87,9 @@ func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	return err
 }
 
-// Receivers appends the link itself for every key, so an upstream gets every sample. A router's
-// access control may hide its subscribers from us, and without this rule they would get no samples.
+// Receivers appends the link itself for every key, so an upstream gets every sample. The access
+// control of a router may hide its subscribers from us. Without this rule they would get no
+// samples.
 func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
 
 // handle acts on one message. Owner: the link's reader.

@@ -53,7 +53,7 @@ type Session struct {
 
 	counters link.Counters // atomic
 
-	tasks sync.WaitGroup // every goroutine of the session, without its router's
+	tasks sync.WaitGroup // every goroutine of the session, without those of its router
 
 	// epoch changes whenever a subscriber or a link begins or ends. A cached list of receivers is valid for one epoch.
 	epoch atomic.Uint64
@@ -78,7 +78,7 @@ type Session struct {
 	watchers   map[uint32]*watcher
 	lists      map[uint32]*listing
 	outQueries map[uint32]*outQuery
-	inQueries  map[uint32]*inQuery // of the upstream, by its numbers
+	inQueries  map[uint32]*inQuery // queries of the upstream, by the upstream's numbers
 	inBytes    int                 // memory of inQueries, see inQueryBytes
 
 	events  deliveries   // has its own lock

@@ -77,7 +77,7 @@ func (c *client) end() {
 	c.close()
 }
 
-// viewed returns the client's view, nil before SendPolicyInstructions.
+// viewed returns the client's view; nil before SendPolicyInstructions.
 func (c *client) viewed() *view {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -97,7 +97,8 @@ func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusUnauthorized)
 		return
 	}
-	r.Host = "a client's page" // by itself, Accept would admit a web page from r.Host, as after DNS rebinding
+	// without this line Accept would admit a web page from r.Host, as after DNS rebinding
+	r.Host = "a client's page"
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil { // Accept has answered the request
 		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)

@@ -53,7 +53,7 @@ type server struct {
 // link is a connection to a policy_server, which has loaded the policy.
 type link struct {
 	*grpc.ClientConn
-	step int64 // of the newest observation
+	step int64 // number of the newest observation
 }
 
 // Ended implements remote.Link.

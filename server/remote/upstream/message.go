@@ -37,7 +37,7 @@ func reported(text string) error {
 
 // field is one entry of the server's observation.
 type field struct {
-	key     string // its key in the map that contains it
+	key     string // key in the map that contains the field
 	camera  int    // index of the camera; -1: the field is no picture
 	first   int    // index of its first element in the state
 	size    int    // number of elements of the state; 0, with camera -1: the field is the task
@@ -243,7 +243,7 @@ func (m *messages) part(all ndarray.Map, part *Part) (*ndarray.Array, error) {
 	return a, nil
 }
 
-// horizonError is the error for an answer whose number of actions differs from the spec's.
+// horizonError is the error for an answer with another number of actions than the spec has.
 type horizonError struct{ got, want int }
 
 func (e *horizonError) Error() string {

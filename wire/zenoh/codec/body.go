@@ -99,7 +99,7 @@ type Query struct {
 	Source        Source
 	Attachment    []byte // nil: absent
 	HasBody       bool
-	Encoding      Encoding // the body's
+	Encoding      Encoding // encoding of the body
 	Payload       []byte   // the body
 }
 

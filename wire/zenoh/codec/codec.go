@@ -26,7 +26,7 @@ const (
 	maxCookie     = 4096    // bytes
 	maxSchema     = 255     // bytes of an encoding's schema
 	maxParameters = 1 << 16 // bytes of a query's parameters
-	maxExtensions = 16      // in one list
+	maxExtensions = 16      // extensions in one list
 	maxZID        = 16      // bytes
 
 	maxU16 = 1<<16 - 1

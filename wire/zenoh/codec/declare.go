@@ -179,8 +179,8 @@ type Interest struct {
 	Envelope
 	ID         uint32
 	Mode       Mode
-	About      uint8 // without the bits that describe Expr
-	Restricted bool  // to objects that intersect Expr
+	About      uint8 // the requested kinds, without the bits that describe Expr
+	Restricted bool  // the interest is restricted to objects that intersect Expr
 	Expr       Expr
 }
 

@@ -50,7 +50,7 @@ func (m Interest) Message() *Message {
 
 const (
 	flagN = 0x20 // the Expr has a suffix
-	flagM = 0x40 // the Expr's scope is the sender's
+	flagM = 0x40 // the Expr's scope is one of the sender's numbers
 )
 
 // IsNetwork reports whether a header byte begins a network message.

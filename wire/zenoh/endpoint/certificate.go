@@ -14,8 +14,8 @@ import (
 
 // Certificate describes the first certificate of a PEM file.
 type Certificate struct {
-	CommonName string   // its name in an official router's access control
-	Names      []string // its names at our listener, see CertificateNames
+	CommonName string   // the name that an official router's access control uses
+	Names      []string // the names that our listener uses, see CertificateNames
 	Until      time.Time
 }
 

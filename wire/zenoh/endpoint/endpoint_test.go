@@ -608,7 +608,8 @@ func TestSocketFile(t *testing.T) {
 		t.Errorf("mode %v, %v; want %o", info.Mode(), err, socketMode)
 	}
 	rttest.Fails(t, rttest.Err(at.Listen()), "another process listens") // second Listen
-	rttest.Must(syscall.Dup(int(l.lock.Fd())))(t)                       // like a child between fork and exec
+	// a duplicate, as a child has it between fork and exec
+	rttest.Must(syscall.Dup(int(l.lock.Fd())))(t)
 	l.Close()
 	rttest.FailsAs(t, rttest.Err(os.Stat(path)), fs.ErrNotExist) // the socket file is still there
 	if a, d := exchange(t, at, at); a != nil || d != nil {

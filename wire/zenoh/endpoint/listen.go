@@ -28,7 +28,7 @@ type Listener struct {
 	net.Listener
 	endpoint     Endpoint
 	lock         *os.File      // a socket file's lock
-	certificates *certificates // for tls/
+	certificates *certificates // the certificates of a tls/ endpoint
 }
 
 // Listen binds the endpoint. It replaces a socket file that a dead process left, and refuses a

@@ -150,7 +150,7 @@ func (f *fleet) server(router string) {
 	rttest.Eventually(f.t, "the server", func() bool { return strings.Contains(log.String(), "serving") })
 }
 
-// arm starts a robot with a simulated arm. Its certificate may be another robot's.
+// arm starts a robot with a simulated arm. Its certificate may be that of another robot.
 func (f *fleet) arm(id, certificate, router, duration, offline string) *program {
 	f.t.Helper()
 	state := f.t.TempDir()
@@ -262,7 +262,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 		ask(key, open, 0)
 		ask(key, end, 0)
 	}
-	ask("/arm-a/session", end, 1) // refused with a reason: the key is not arm-b's
+	ask("/arm-a/session", end, 1) // refused with a reason: the key is not one of arm-b's keys
 	ask("/arm-b/reset", nil, 0)
 	for _, key := range []string{"/arm-b/obs", "/arm-b/action", "/arm-a/obs"} {
 		p := rttest.OrPanic(forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true}))

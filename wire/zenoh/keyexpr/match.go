@@ -103,7 +103,7 @@ func tokensMatch(a, b string, includes bool) bool {
 	headA, _, okA := strings.Cut(a, "$*")
 	headB, _, okB := strings.Cut(b, "$*")
 	if !okA || !okB {
-		return a == b // only if the expression has not passed Check
+		return a == b // happens only if the expression has not passed Check
 	}
 	tailA, tailB := a[strings.LastIndex(a, "$*")+2:], b[strings.LastIndex(b, "$*")+2:]
 	n, m := min(len(headA), len(headB)), min(len(tailA), len(tailB))

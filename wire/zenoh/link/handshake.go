@@ -173,7 +173,7 @@ func (s *stream) acceptInit() (codec.Init, error) {
 	return theirs, err
 }
 
-// ErrForeign marks bytes of another protocol than Zenoh's.
+// ErrForeign marks bytes of a protocol other than Zenoh.
 var ErrForeign = errors.New("zenoh: not Zenoh")
 
 // first is next for a connection's first batch. It refuses bytes that begin like TLS or HTTP at once. Read as a length

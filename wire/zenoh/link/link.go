@@ -104,9 +104,9 @@ type Link struct {
 	conn    net.Conn
 	cfg     Config
 	remote  Remote
-	lease   time.Duration // the peer's
+	lease   time.Duration // the peer's lease
 	batch   int           // bytes per batch, prefix included
-	mask    uint32        // for sequence numbers
+	mask    uint32        // mask for sequence numbers
 	qos     bool          // a lane per priority
 	patch   bool          // fragments carry first and drop marks
 	written chan struct{} // closed when the writer has ended
@@ -120,7 +120,8 @@ type Link struct {
 	endOnce sync.Once
 }
 
-// open returns the Link after its handshake. txSN is our first sequence number, rxSN the peer's.
+// open returns the Link after its handshake. txSN is our first sequence number, and rxSN is the
+// peer's.
 func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Duration, txSN, rxSN uint32) *Link {
 	cfg.Stall = cmp.Or(cfg.Stall, DefaultStall)
 	resolution := ours.Resolution.Min(theirs.Resolution)

@@ -42,7 +42,7 @@ type queue struct {
 	head    int    // offset of the first message in buf
 	bytes   int    // waiting bytes, including slots and the unsent part of fragments
 
-	control  bool // for declarations
+	control  bool // the queue is for declarations
 	departed uint // number of messages that have left
 	timedOut bool // a sender's wait for room has timed out, and no message has left the queue since
 

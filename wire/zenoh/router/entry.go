@@ -29,7 +29,7 @@ type entry struct {
 	// Constant.
 	kind codec.DeclareKind
 	key  string
-	id   uint32 // its number in announcements
+	id   uint32 // number of the entry in announcements
 
 	holders []holder // links that declared it, each once
 	clients int      // number of holders that are clients

@@ -39,7 +39,7 @@ type face struct {
 	// Owner: the link's reader.
 	numbers remote.Numbers
 	routes  map[string]*route
-	spare   route                    // for a key that is not cached
+	spare   route                    // route for a key that is not cached
 	relayed codec.Push               // the sample that is being relayed
 	denials [access.NumMessages]bool // kinds of which a denied message was logged
 

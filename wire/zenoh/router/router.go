@@ -70,7 +70,7 @@ type Router struct {
 	closed  bool
 	lastID  uint32
 	search  uint64  // number of the last search for links; see face.found
-	faces   []*face // without the session's
+	faces   []*face // all links except the session's
 	peers   []*face // the faces that are not clients
 	unready int     // peers whose declarations are not complete yet
 	guests  guests
@@ -143,11 +143,11 @@ type Held struct {
 	// Links are the accepted and joined links, Peers the peers among them, Ready the peers whose first declarations are
 	// complete
 	Links, Peers, Ready             int
-	Subscribers, Queryables, Tokens int // declarations of links, without the session's
+	Subscribers, Queryables, Tokens int // declarations of links, without those of the session
 	Interests, Queries              int
 	Bytes                           int   // estimated memory of all declarations and interests
 	RouteBytes                      int64 // memory of the cached routes
-	Entries                         int   // keys with a declaration, including the session's
+	Entries                         int   // keys with a declaration, including those of the session
 }
 
 // Held returns the size of the router's present state.

@@ -17,7 +17,7 @@ type Proxy struct {
 	tasks    sync.WaitGroup
 
 	delay atomic.Int64 // nanoseconds: longest delay; every piece waits for a random part of it
-	rate  atomic.Int64 // bytes per second and direction, 0 for no limit
+	rate  atomic.Int64 // bytes per second and direction; 0: no limit
 	stall atomic.Bool  // while set, no bytes pass
 
 	conns conns

@@ -212,7 +212,7 @@ func (s *Session) Close() error {
 	return err
 }
 
-// publisher is a declared publisher of the node's.
+// publisher is a publisher that is declared in the node.
 type publisher struct{ *object }
 
 // Publisher declares a publisher.

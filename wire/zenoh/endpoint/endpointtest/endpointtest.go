@@ -88,7 +88,7 @@ func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cer
 	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = end }, hosts...)
 }
 
-// IssueAs is Issue, but calls change on the certificate before it is signed.
+// IssueAs does the same as Issue, but calls change on the certificate before it is signed.
 func (a *Authority) IssueAs(name string, change func(*x509.Certificate), hosts ...string) (cert, key string) {
 	a.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
