@@ -129,7 +129,9 @@ func (f *Front) disconnected(address string) {
 	time.AfterFunc(returnTime, func() {
 		f.mu.Lock()
 		gone := f.ended[address] == c
-		delete(f.ended, address)
+		if gone { // else another client had the address meanwhile
+			delete(f.ended, address)
+		}
 		f.mu.Unlock()
 		if gone {
 			c.end()
