@@ -36,9 +36,9 @@ type Config struct {
 	Keyboard bool // In is a terminal: a command can ask a person again
 	Screen   bool // Out is a terminal: Calibrate draws its table in place
 
-	Clock rt.Clock // nil: the kernel's
+	Clock rt.Clock // nil: the kernel's clock
 
-	typed *typed // the operator's lines; EachPart's commands share them
+	typed *typed // lines that the operator types; the commands of EachPart share them
 }
 
 // typed are the lines that the operator types; its zero value has not started to read them.

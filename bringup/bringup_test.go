@@ -418,7 +418,7 @@ func TestPorts(t *testing.T) {
 	dev, sys := t.TempDir(), t.TempDir()
 	out := new(screen)
 	cfg := PortsConfig{Config: Config{In: strings.NewReader("\n"), Out: out}, Dev: dev, Sys: sys}
-	rttest.Ends(t, Ports(t.Context(), cfg), exit.Absent) // without a port
+	rttest.Ends(t, Ports(t.Context(), cfg), exit.Absent) // there is no port yet
 	node, other := filepath.Join(dev, "ttyACM0"), filepath.Join(dev, "ttyUSB0")
 	for _, path := range []string{node, other} {
 		rttest.Do(t, os.WriteFile(path, nil, 0o600))

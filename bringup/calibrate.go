@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	eepromTime    = 30 * time.Millisecond  // after an EEPROM write, until a servo answers with the new value
+	eepromTime    = 30 * time.Millisecond  // time after an EEPROM write until a servo answers with the new value
 	recordEvery   = 10 * time.Millisecond  // period of the readings while ranges are recorded
 	printEvery    = 500 * time.Millisecond // period of the printed lines
 	drawEvery     = 100 * time.Millisecond // period of the table on a terminal
@@ -63,7 +63,7 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	if err := s.torqueOff(); err != nil {
 		return err
 	}
-	if cfg.Robot.Factory || cfg.Robot.Wheels().Len() == len(cfg.Robot.Motors) { // nothing to move
+	if cfg.Robot.Factory || cfg.Robot.Wheels().Len() == len(cfg.Robot.Motors) { // there is no joint to move
 		return k.save(s.factory())
 	}
 	if err := k.home(ctx); err != nil {
@@ -428,7 +428,7 @@ func calibrated(m robot.Motor, c servo.MotorCalibration) []robot.Setting {
 
 func (s *session) sayNext() {
 	if s.Part != "" {
-		return // EachPart prints it
+		return // EachPart prints the next step
 	}
 	if !s.Robot.Leader {
 		s.printf("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(),

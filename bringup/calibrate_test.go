@@ -241,7 +241,7 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	}
 	k.cfg.In = strings.NewReader("")
 	os.Remove(k.cfg.File() + progressSuffix)
-	rttest.Ends(t, Calibrate(t.Context(), k.cfg), exit.Usage) // with no operator at the keyboard
+	rttest.Ends(t, Calibrate(t.Context(), k.cfg), exit.Usage) // no operator is at the keyboard
 }
 
 // An operator at a terminal may continue to move the joints, also after one of them has turned too far, and may accept
@@ -359,7 +359,7 @@ func TestCalibrateHalfWritten(t *testing.T) {
 		k.bus.Mute(id, false)
 	}
 	failsAt("middle of its range", 3, "written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex")
-	whole(t, k.cfg) // the same for the last writes, with a complete calibration
+	whole(t, k.cfg) // now the last writes fail, with a complete calibration
 	failsAt("There is a calibration", 5, "wrist_roll")
 	k.start(t, "There is a calibration")
 	opens(t, k.cfg, k.end(t))
@@ -464,7 +464,7 @@ func TestCalibrateOfAnotherArm(t *testing.T) {
 		cfg         Config
 		keys, shows string
 		code        exit.Code
-		offset      int // of the motors afterwards
+		offset      int // homing offset of the motors at the end
 	}{
 		{white, "\n", "which the motors do not have", exit.Clean, 300},
 		{white, "\n", "and the motors have it", exit.Clean, 300},

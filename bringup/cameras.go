@@ -26,12 +26,12 @@ type CameraFound struct {
 	Path   string `json:"path"`    // device, such as /dev/video0
 	ByID   string `json:"by_id"`   // link by serial number, which two cameras may share; empty without udev
 	ByPath string `json:"by_path"` // link by USB socket
-	// the one of these two links that always leads to this camera; empty without one
+	// by_id or by_path, the one that always leads to this camera; empty: neither does
 	Stable   string          `json:"stable"`
 	Why      string          `json:"why"`    // why stable is not by serial number; empty otherwise
 	Card     string          `json:"card"`   // name of the device
-	Driver   string          `json:"driver"` // name of its driver
-	Bus      string          `json:"bus"`    // its place on the bus
+	Driver   string          `json:"driver"` // name of the driver
+	Bus      string          `json:"bus"`    // place on the bus
 	Modes    []CameraMode    `json:"modes"`
 	Controls []CameraControl `json:"controls"`
 }

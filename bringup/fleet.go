@@ -36,8 +36,8 @@ const (
 // FleetConfig holds the settings of edge-rt fleet top.
 type FleetConfig struct {
 	Connect zenoh.Config
-	Every   time.Duration // between two views
-	Once    bool          // one view, after Every
+	Every   time.Duration // time between two views
+	Once    bool          // print one view after Every, and end
 	Out     io.Writer
 	JSON    io.Writer // nil: no JSON; with Once
 	// Size returns the size of the terminal at Out, 0: unknown; nil: Out is no terminal
@@ -53,16 +53,16 @@ type FleetReport struct {
 type FleetRobot struct {
 	ID       string  `json:"id"`                 // name of the robot
 	Robot    string  `json:"robot"`              // kind of the robot
-	Service  string  `json:"service"`            // beginning of its server's keys
+	Service  string  `json:"service"`            // prefix of its server's keys
 	State    string  `json:"state"`              // state of its run
-	Paused   bool    `json:"paused"`             // by an operator
-	Waiting  bool    `json:"waiting"`            // it waits for an operator's next step
-	Runway   float64 `json:"runway_s"`           // s, for which its actions last
+	Paused   bool    `json:"paused"`             // an operator has paused it
+	Waiting  bool    `json:"waiting"`            // the robot waits for an operator's next step
+	Runway   float64 `json:"runway_s"`           // s, time that its actions last
 	Starved  float64 `json:"starved_per_minute"` // ticks, without an action
 	RTT      float64 `json:"round_trip_ms_mean"` // ms
 	Overruns float64 `json:"overruns_own"`       // ticks, that ended too late by the robot's own fault
 	SHA256   string  `json:"model_sha256"`       // digest of the bundle
-	Age      float64 `json:"age_s"`              // s, since its last telemetry
+	Age      float64 `json:"age_s"`              // s, age of its newest telemetry
 }
 
 // fleet holds the newest telemetry of each robot.
@@ -77,7 +77,7 @@ type fleet struct {
 
 // reading is the newest telemetry of a robot.
 type reading struct {
-	FleetRobot            // without Starved and Age
+	FleetRobot            // without Starved and Age, which list computes
 	at, before rt.Instant // instants of the newest telemetry and of the previous one
 	now, past  float64    // starved ticks of both
 }

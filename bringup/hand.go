@@ -22,12 +22,12 @@ const (
 	// time that the hand holds the middle pose after a program has switched torque off, unless it writes homing offsets
 	// before
 	handWaits   = 15 * time.Second
-	handBegins  = time.Second            // the same after a program has written homing offsets
+	handBegins  = time.Second            // the same time after a program has written homing offsets
 	handRests   = 3 * time.Second        // time in the middle pose between two rounds
-	handDwells  = 300 * time.Millisecond // at a stop
+	handDwells  = 300 * time.Millisecond // time at a stop
 	handReturns = 360.0                  // degrees a second, back to the middle pose
 	handDrives  = 270.0                  // degrees a second, of a motor under torque
-	handCatchUp = 10 * time.Minute       // longest time that one call catches up
+	handCatchUp = 10 * time.Minute       // longest time that one call makes up for
 )
 
 // handStops are the angles in degrees from the middle pose to a joint's stops, by LeRobot's names.
@@ -49,7 +49,7 @@ type hand struct {
 	joints []handJoint // guarded by mu
 	dice   *rand.Rand  // guarded by mu
 	at     rt.Instant  // guarded by mu
-	until  rt.Instant  // guarded by mu; the hand rests until then
+	until  rt.Instant  // guarded by mu; end of the hand's rest
 	moves  []handMove  // guarded by mu; the rest of a round
 }
 

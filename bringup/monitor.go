@@ -25,8 +25,8 @@ type MonitorConfig struct {
 	Config
 	Every    time.Duration // period of the tables
 	Count    int           // number of tables; 0: until ctx ends
-	Duration time.Duration // from the first table to the end; 0: no end
-	Live     bool          // draw each table over the last one instead of below it
+	Duration time.Duration // time from the first table to the end; 0: no end
+	Live     bool          // tables on a terminal: each is drawn over the last one
 
 	Places []device.Place // the parts of a robot of several parts, instead of Config.Place
 }
@@ -40,7 +40,7 @@ type MonitorReport struct {
 // MotorReading is one motor's reading, or only its Error.
 type MotorReading struct {
 	Part string `json:"part,omitempty"` // part of the robot with this motor
-	// name of the joint, with its part's prefix; of its second motor with _shadow after it
+	// name of the joint, with its part's prefix; for its second motor, _shadow follows
 	Joint string `json:"joint"`
 	ID    int    `json:"id"` // id on the bus
 	// why the motor did not answer; the values after it are empty then

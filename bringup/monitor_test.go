@@ -85,7 +85,7 @@ func TestMonitorShowsSecondMotors(t *testing.T) {
 		t.Errorf("two tables on a terminal, one over the other:\n%q", out)
 	}
 	bus.Mute(servos[second].ID, true)
-	// without the second motor
+	// The second motor does not answer.
 	rttest.Ends(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}), exit.Absent, other.Joint)
 }
 

@@ -23,8 +23,8 @@ import (
 // MoveConfig holds the settings of edge-rt move.
 type MoveConfig struct {
 	Config
-	Joint string  // such as shoulder_pan
-	To    float64 // in its unit
+	Joint string  // name of the joint, such as shoulder_pan
+	To    float64 // goal in the joint's unit
 	Speed float64 // share of the joint's velocity limit
 }
 
@@ -134,10 +134,10 @@ type mover struct {
 	armed  bool
 	want   []float32  // empty: the way has not begun
 	giveUp rt.Instant // set when the way is known
-	best   float64    // least distance to the goal so far
+	best   float64    // smallest distance to the goal so far
 	silent int        // consecutive ticks in which some joint did not answer
 	there  int        // ticks in a row at the goal
-	why    string     // state of the joint in its last answer, for an error
+	why    string     // state of the joint in its last answer, for the text of an error
 
 	outside atomic.Uint32 // joints that are moved into their range, one bit each
 }

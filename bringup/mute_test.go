@@ -52,7 +52,7 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 			level int
 		}{{"koch", 0}, {"koch", 1}, {"so101", 0}} {
 			if command.name == "scan" && (arm.robot != "koch" || arm.level != 0) {
-				continue // the others answer a scan's reads
+				continue // the motors of the other arms answer the reads of a scan
 			}
 			t.Run(fmt.Sprint(command.name, arm), func(t *testing.T) {
 				t.Parallel()

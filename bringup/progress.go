@@ -22,8 +22,8 @@ import (
 type progress struct {
 	Robot  string                `json:"robot"`
 	Step   string                `json:"step"`             // moving, writing
-	Joints map[string]jointSwept `json:"joints,omitempty"` // while the joints are moved
-	Result servo.Calibration     `json:"result,omitempty"` // while the result is written
+	Joints map[string]jointSwept `json:"joints,omitempty"` // only while the joints are moved
+	Result servo.Calibration     `json:"result,omitempty"` // only while the result is written
 }
 
 // jointSwept is one motor's homing offset, with the range over which its joint was moved.
@@ -233,7 +233,7 @@ func (p *progress) matches(s *session) error {
 			if want.Register == table.HomingOffset {
 				want.Value = p.Joints[m.Name].Offset
 			} else if p.Step == stepWriting {
-				continue // it is written again
+				continue // the register is about to be written again
 			}
 			got, err := s.read(m, want.Register)
 			if err != nil {

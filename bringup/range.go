@@ -14,13 +14,15 @@ import (
 // Limits of a calibrated range and of its readings.
 const (
 	armTravel     = 45.0 // degrees: a joint that moved less was not moved from end to end
-	gripperTravel = 15.0 // the same for a gripper or a trigger
+	gripperTravel = 15.0 // degrees: the same for a gripper or a trigger
 
-	seamMargin = 64  // least distance of a range from its encoder's seam, in counts: gear play, and a stop that gives
-	sideShare  = 0.1 // share of a range: with less on one side of the middle pose, the joint was moved to one side only
-	handSpeed  = 2.0 // turns a second: faster than any hand, so the reading is wrong or the motor was silent
-	handFast   = 1.0 // turns a second: faster than a hand moves a joint for long
-	readSlack  = 32  // counts that a reading may vary at rest
+	// least distance in counts between a range and its encoder's seam, for gear play and for a stop that gives
+	seamMargin = 64
+	// share of a range: with less on one side of the middle pose, a joint was moved to the other side only
+	sideShare = 0.1
+	handSpeed = 2.0 // turns a second. No hand is faster: above it, the reading is wrong or the motor was silent
+	handFast  = 1.0 // turns a second: faster than a hand moves a joint for long
+	readSlack = 32  // counts that a reading may vary at rest
 	// share of a turn: after a longer jump between two readings the joint may have moved the other way round
 	jumpShare  = 0.37
 	longSilent = 500 * time.Millisecond
@@ -38,7 +40,7 @@ type jointRange struct {
 	seen      rt.Instant // time of at
 	answered  rt.Instant // time of the newest reading
 
-	doubt    int // if doubted: the position of a reading that no hand can have caused
+	doubt    int // only if doubted: the position of a reading that no hand can have caused
 	doubted  bool
 	doubtAt  rt.Instant
 	restarts int // times that the range started anew because the way between two readings was unknown
@@ -241,7 +243,7 @@ func homing(model *table.Model, at int) (offset, reads int) {
 	at = servo.InTurn(at, 0, turn-1, turn)
 	offset = (half - at) * model.Offset
 	if model.Row(table.HomingOffset).Check(offset) != nil {
-		offset = min(max(offset, -half), half) // half a turn is one count more than a Feetech's register holds
+		offset = min(max(offset, -half), half) // half a turn can be one count more than the register of a Feetech holds
 	}
 	return offset, at + offset*model.Offset
 }

@@ -59,7 +59,7 @@ func TestRangeFollowsTheSeam(t *testing.T) {
 			t.Errorf("%s: %d to %d with %d restarts, want %d to %d", tt.name, w.low, w.high, w.restarts, tt.low,
 				tt.high)
 		}
-		k := newRange(joint(t, "koch", "elbow_flex"), 2047+4096, 0) // this motor counts turns
+		k := newRange(joint(t, "koch", "elbow_flex"), 2047+4096, 0) // the motor counts turns
 		byHand(k, func(place int) int { return place + 4096 }, tt.points...)
 		if k.low != tt.low || k.high != tt.high {
 			t.Errorf("%s, counting turns: %d to %d, want %d to %d", tt.name, k.low, k.high, tt.low, tt.high)
@@ -101,7 +101,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	}
 	gap := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(gap, modulo, 2047, 1000)
-	later = gap.seen.Add(400 * time.Millisecond) // too short to move the other way round
+	later = gap.seen.Add(400 * time.Millisecond) // time in which the joint cannot have moved the other way round
 	gap.add(2000, later)
 	gap.add(2010, later.Add(readEvery))
 	if gap.low != 1000 || gap.high != 2047 || gap.at != 2010 || gap.restarts != 0 {
@@ -112,7 +112,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 		way      int
 		restarts int
 	}{
-		{700 * time.Millisecond, 1400, 1}, // or 2696 counts the other way round
+		{700 * time.Millisecond, 1400, 1}, // the other way round is 2696 counts, which the joint can move in this time
 		{600 * time.Millisecond, 300, 0},  // 3796 counts are too far
 		{20 * time.Millisecond, 1400, 0},
 		{20 * time.Millisecond, 1900, 1}, // almost half a turn: either way
@@ -128,7 +128,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	}
 	rest := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(rest, modulo, 2047, 1000)
-	rest.add(1002, rest.seen.Add(time.Minute)) // it rested meanwhile
+	rest.add(1002, rest.seen.Add(time.Minute)) // the joint rested for a minute
 	if rest.low != 1000 || rest.high != 2047 || rest.restarts != 0 {
 		t.Errorf("%d to %d with %d restarts, want the earlier range", rest.low, rest.high, rest.restarts)
 	}
@@ -181,7 +181,7 @@ func TestHomingIsModuloOneTurn(t *testing.T) {
 		model := joint(t, arm, "elbow_flex").Model
 		for at := -9000; at < 9000; at++ {
 			offset, reads := homing(model, at)
-			power := modulo(at) + offset*model.Offset // after the next power-up
+			power := modulo(at) + offset*model.Offset // position after the next power-up
 			if model.Row(table.HomingOffset).Check(offset) != nil || reads != power || reads < 2047 || reads > 2048 ||
 				arm == "koch" && reads != 2047 {
 				t.Fatalf("%s at %d: offset %d reads %d and after a power-up %d, want 2047", arm, at, offset, reads,

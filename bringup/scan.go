@@ -29,7 +29,7 @@ const (
 	scanWait = 20 * time.Millisecond
 	// wait for the answers to a ping to all motors, in several transfers of an adapter
 	broadcastWait = 80 * time.Millisecond
-	// for each lower id, a Dynamixel delays its answer to a ping to all motors by this time
+	// a Dynamixel delays its answer to a ping to all motors by this time for each lower id
 	broadcastTurn = 3 * time.Millisecond
 	scanTries     = 2
 	strangeSpeeds = 2 // the scan ends after as many baud rates with bytes but no servo's answer
@@ -44,9 +44,9 @@ type found struct {
 	number     int
 	voltage    int // 0.1 V
 	fault      servo.Fault
-	duplicate  bool // its answers are garbled: probably two servos have the id
-	unreadable bool // it answers pings, but not the read of its model
-	mute       bool // it answered only pings, until its status return level was changed
+	duplicate  bool // the answers are garbled: probably two servos have the id
+	unreadable bool // the servo answers pings, but not the read of its model
+	mute       bool // the servo answered only pings, until its status return level was changed
 }
 
 // ScanReport is the --json of edge-rt scan.

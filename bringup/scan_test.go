@@ -32,7 +32,8 @@ func lineOf(t *testing.T, answer func(line *os.File, came []byte)) (path string)
 	}
 	rttest.Do(t, err)
 	path = fmt.Sprintf("/dev/pts/%d", n)
-	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0) // keeps the line open after its first client
+	// this descriptor keeps the line open after its first client
+	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0)
 	rttest.Do(t, err)
 	t.Cleanup(func() { line.Close(); unix.Close(open) })
 	go func() {

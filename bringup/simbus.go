@@ -68,9 +68,9 @@ var armLoads = []motor.Load{
 
 // armBus is one simulated arm: a part of the robot.
 type armBus struct {
-	name  string // in the report
+	name  string // name of the arm in the report
 	bus   servosim.Config
-	scene string // socket at which its world is shown; empty: nowhere
+	scene string // socket that shows the arm's world; empty: nothing shows it
 }
 
 // arms returns the simulated arms, one for each part of the robot.

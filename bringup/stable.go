@@ -64,10 +64,10 @@ func has(dir, file string) bool {
 func (all usbDevices) choose(dir, byID, byPath string) stableName {
 	serial, known := all[dir]
 	switch {
-	case !known: // no USB device: its place is its name
+	case !known: // not a USB device: its place is its name
 		return stableName{cmp.Or(byPath, byID), ""}
 	case serial == "" && !has(dir, "idVendor") && byPath == "":
-		return stableName{byID, ""} // the tree contains only its name
+		return stableName{byID, ""} // the tree of USB devices contains only the name
 	case serial == "":
 		return stableName{byPath, "it has no serial number"}
 	}

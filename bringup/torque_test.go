@@ -176,7 +176,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		{"after a stop that was to let go", "off", "success", "exited", "0", false},
 	}
 	b := torquedArm(t)
-	t.Setenv("GOTRACEBACK", "crash") // as in the unit file
+	t.Setenv("GOTRACEBACK", "crash") // the unit file sets it, too
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("SERVICE_RESULT", tt.result)

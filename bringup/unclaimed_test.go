@@ -53,7 +53,7 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 			rttest.Do(t, os.MkdirAll(filepath.Join(proc, "812"), 0o755))
 			rttest.Do(t, os.WriteFile(filepath.Join(proc, "812", "comm"), []byte(comm+"\n"), 0o600))
 			rttest.Do(t, os.WriteFile(filepath.Join(dev, "ttyAMA0"), nil, 0o600))
-			for _, there := range []bool{true, false} { // with another port, and without
+			for _, there := range []bool{true, false} { // there is another port, or none
 				out := new(screen)
 				cfg := PortsConfig{Config: Config{In: strings.NewReader(""), Out: out}, Dev: dev, Sys: sys, Proc: proc}
 				if !there {

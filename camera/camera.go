@@ -19,7 +19,7 @@ var (
 	ErrStalled = errors.New("camera: no frame")                    // no frame came within the source's watchdog time
 	ErrGone    = errors.New("camera: unplugged")                   // the device is absent; Grab searches for it again
 	ErrStream  = errors.New("camera: the driver broke the stream") // Grab sets the stream up again
-	ErrClosed  = errors.New("camera: closed")                      // by Close: it ends the capture thread
+	ErrClosed  = errors.New("camera: closed")                      // Close has ended the capture thread
 )
 
 // PixelFormat is the layout of Frame.Pix.
@@ -60,7 +60,7 @@ type Format struct {
 	FPS           int
 	Stride        int  // bytes from one row to the next; 0: no padding
 	Full          bool // YUV levels span 0 to 255 instead of ITU-R 601's 16 to 235
-	Size          int  // largest size of one frame in bytes; 0: computed from the fields above
+	Size          int  // largest size of one frame in bytes; 0: the size follows from the fields above
 }
 
 // FrameBytes returns the largest size of one frame in bytes.
@@ -87,8 +87,8 @@ func (f Format) String() string {
 // the source is a Lender, to the source until the Frame is lent to Grab again.
 type Frame struct {
 	Format
-	Sequence uint64     // grows by one for each picture that the device took; in a gap, frames were dropped
-	At       rt.Instant // when the picture was taken, or in camera/pipe when its first byte arrived
+	Sequence uint64     // number of the picture that the device took; a gap means dropped frames
+	At       rt.Instant // instant at which the picture was taken, or in camera/pipe at which its first byte arrived
 	Pix      []byte
 	Lent     int // the source's own mark of the lent buffer
 }
@@ -120,9 +120,9 @@ const LentMax = 3
 // missing.
 type Counts struct {
 	Missed   uint64 // frames that the driver lost, or had no room for
-	Skipped  uint64 // frames that were dequeued after a newer one had arrived
+	Skipped  uint64 // frames that the source skipped because a newer one had arrived
 	Broken   uint64 // frames that the driver marked bad, or that were too short
-	Restarts uint64 // times that the stream was set up again; frames lost meanwhile are in no sequence
+	Restarts uint64 // number of times that the stream was set up again; frames lost meanwhile are in no sequence
 }
 
 // Counter is a Source with Counts, such as a camera with a driver or a program; files and synthetic pictures lose no

@@ -10,7 +10,7 @@ import (
 // nanosecond. So rounding errors do not add up.
 type Grid struct {
 	Origin rt.Instant
-	FPS    int // at least 1
+	FPS    int // frames a second, at least 1
 }
 
 // Instant returns when frame k is taken.

@@ -30,7 +30,7 @@ const (
 	temporal = "temporal:"
 
 	minDecay = -1
-	maxDecay = 10 // row 1 then weighs 1/22000 of row 0
+	maxDecay = 10 // at this decay, row 1 weighs 1/22000 of row 0
 )
 
 // CheckAggregate refuses a text that is no value of Config.Aggregate.

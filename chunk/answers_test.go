@@ -36,7 +36,7 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 			spoil.change(&b.answer)
 			before := b.View()
 			if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
-				before.Cooldown = 0 // the original changes only its cooldown, so that it asks again
+				before.Cooldown = 0 // the original changes only its cooldown, and so asks again
 			}
 			if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil ||
 				b.View() != before {
@@ -68,7 +68,7 @@ func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 			}
 			p, action := b.Last(), float64(b.actions[n])
 			key := uint64(math.Round((action - math.Floor(action)) * 1000))
-			blends := name == scheduleAsync || name == scheduleV1 // its rows are of two requests
+			blends := name == scheduleAsync || name == scheduleV1 // a row of such a schedule may come from two requests
 			if p.Epoch != 2 || p.Episode != 5 || !blends && p.Seq != key || p.Asked != announced[p.Seq] ||
 				p.Index < p.Delay || p.Index >= benchHorizon {
 				t.Fatalf("%s: action %v is of %+v, announced %d", name, action, p, announced[p.Seq])

@@ -14,7 +14,7 @@ type async struct {
 	queueBase
 	newest watermark
 	mustGo bool
-	rows   int       // longest chunk so far, -1 before the first
+	rows   int       // rows of the longest chunk so far; -1 before the first
 	step   int64     // last requested step, noStep before the first
 	states []float32 // [requestSlots*dof] of the requests
 	filter stateFilter

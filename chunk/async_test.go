@@ -40,7 +40,7 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 		for i, step := range []struct {
 			at           float32
 			ours, compat bool
-			answer       int64 // delivered before it
+			answer       int64 // request whose answer arrives before the state; 0: none
 		}{
 			{0.75, false, false, 0},
 			{1.25, true, true, 0}, // request 2

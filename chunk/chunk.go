@@ -39,13 +39,13 @@ type Provenance struct {
 	Epoch   uint32 // session the request was sent in
 	Episode uint32
 	Index   int32 // row within the chunk
-	Delay   int32 // rows of the chunk that had run before it was merged
+	Delay   int32 // rows of the chunk that were already run when it was merged
 	Asked   int32 // rows that would run before the merge, as the request announced
 }
 
 // Chunk is one answer of the policy, as the caller lends it to OnChunk.
 type Chunk struct {
-	Key  int64 // the request that it answers; a newer request has a larger key
+	Key  int64 // number of the request that it answers; a newer request has a larger number
 	Rows int
 	DOF  int
 
@@ -53,8 +53,8 @@ type Chunk struct {
 	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends no such rows
 	Prov  Provenance // the discipline fills in Index, Delay and Asked
 
-	step   int64      // action step of row 0: the next step at the capture of its observation
-	source rt.Instant // the earlier instant of the observation's state and its oldest picture
+	step   int64      // action step of row 0: the next step at the capture of the observation
+	source rt.Instant // instant of the observation's state or of its oldest picture, whichever is earlier
 }
 
 // Outcome is the result of merging a chunk. Its String is the reason by which a summary counts dropped chunks.
@@ -67,9 +67,9 @@ const (
 	older                    // a newer request has been merged before
 	duplicate                // this request has been answered before
 	BadShape                 // rows, width or slice lengths are not as agreed on
-	ahead                    // its steps lie too far ahead, or the queue is full
+	ahead                    // the steps lie too far ahead, or the queue is full
 	NotFinite                // a row holds NaN or infinity
-	Unknown                  // its request was never sent or is forgotten
+	Unknown                  // the request was never sent, or is forgotten
 	numOutcomes
 )
 
@@ -135,7 +135,7 @@ func checkShape(c *Chunk, horizon, dof int) Outcome {
 //rt:noalloc
 func finite(v []float32) bool {
 	for _, x := range v {
-		if x-x != 0 { // only NaN and the infinities
+		if x-x != 0 { // true only for NaN and the infinities
 			return false
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // The disciplines, the values of Config.Schedule.
 const (
 	scheduleDRTC   = "drtc"   // asks early, and again before an answer; chunks join step by step
-	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, its answer replaces the queue
+	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, whose answer replaces the queue
 	scheduleAppend = "append" // LeRobot's engine without RTC: the answer is appended to the queue
 	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends overlapping steps
 	scheduleV1     = "v1"     // the first remote proposal: trims by the round trip, blends overlapping steps
@@ -26,8 +26,8 @@ var Schedules = []string{scheduleDRTC, scheduleRTC, scheduleAppend, scheduleAsyn
 
 // The conditioning of a chunk of drtc, the values of Config.Prefix.
 const (
-	prefixRows  = "rows"  // the rows that will run before the answer, as the arm will run them
-	prefixSpans = "spans" // the place of these rows in the server's own answers
+	prefixRows  = "rows"  // rows as the arm will run them until the answer
+	prefixSpans = "spans" // the place of these rows in the server's earlier answers
 	prefixNone  = "none"  // no prefix
 )
 
@@ -78,13 +78,13 @@ const (
 
 // Config selects a discipline and the size of its chunks. A zero field means its default, if it has a default.
 type Config struct {
-	Schedule  string  // one of Schedules
+	Schedule  string  // element of Schedules
 	Horizon   int     // rows of a chunk
 	DOF       int     // joints
 	FPS       float64 // actions per second
 	PrefixEnd int     // row at which the bundle's conditioning ends; 0: no limit
 	Epsilon   int     // ticks to wait for an answer, beyond the latency estimate
-	Compat    bool    // run the original program's discipline, with its faults
+	Compat    bool    // run the discipline of the original program, with its faults
 
 	Estimator      string        // see CheckEstimator; empty: the schedule's own
 	EstimatorK     float64       // jk: deviations above the mean; 0: 1.5
@@ -93,11 +93,11 @@ type Config struct {
 	SMin     int           // drtc: fewest actions to run from each chunk; 0: 0.4 of the horizon
 	Prefix   string        // drtc: rows (default), spans or none
 	Cooldown string        // drtc: one of Cooldowns; with Compat the default is counts
-	Buffer   time.Duration // rtc, append, v1: ask when the actions left last at most this; 0: 500 ms; or AutoBuffer
+	Buffer   time.Duration // rtc, append, v1: ask when the actions last at most this long; 0: 500 ms; or AutoBuffer
 
-	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: the default 0.5
+	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
 	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
-	Aggregate  string  // async, v1: the action of a step that is predicted twice, see Aggregates
+	Aggregate  string  // async, v1: how a step that two chunks predict gets its action, see Aggregates
 
 	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
 }

@@ -67,7 +67,7 @@ type Ask struct {
 	ModelRows    int       // valid rows of Model; fewer than Rows if an answer had no model rows
 	BothRows     bool      // send Model too, even to a server that conditions on Robot
 	Robot, Model []float32 // [horizon*dof]
-	Spans        []Span    // if not empty, sent instead of rows, to a server that keeps its chunks
+	Spans        []Span    // if not empty, Spans replace the rows, for a server that keeps its chunks
 }
 
 // NewAsk returns room for the prefix of a horizon.
@@ -101,5 +101,5 @@ type View struct {
 	Estimate int           // estimated round trip in ticks; 0: no estimate
 	Cooldown int           // ticks until a request may leave; 0: now
 	SMin     int           // fewest actions that run from each chunk; 0: the discipline has no such bound
-	Buffer   time.Duration // the next request leaves when the actions left last at most this; 0: no such rule
+	Buffer   time.Duration // the next request leaves when the actions last at most this long; 0: no such rule
 }

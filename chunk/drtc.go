@@ -14,7 +14,7 @@ type drtc struct {
 	schedule *schedule
 	trigger  trigger
 	requests requests
-	key      int64 // the newest request's
+	key      int64 // number of the newest request
 }
 
 func newDRTC(c Config, e estimator) *drtc {

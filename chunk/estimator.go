@@ -147,7 +147,7 @@ func (e *jacobsonKarels) seconds() float64 {
 type maxLast struct {
 	initial float64
 	window  []float64
-	n       int // samples so far
+	n       int // number of samples so far
 }
 
 func newMaxLast(initial float64, window int) *maxLast {

@@ -11,12 +11,13 @@ import "github.com/edge-rt/edge-rt/rt"
 type originalAsync struct {
 	queueBase
 	mustGo          bool
-	actionChunkSize int         // longest chunk so far, -1 before the first
+	actionChunkSize int         // rows of the longest chunk so far; -1 before the first
 	predicted       int64       // newest of the server's _predicted_timesteps, noStep before the first
 	lastProcessed   stateFilter // the server's last_processed_obs
-	serves          int         // ticks since the server took an observation; 0: it waits for the next
-	queued          []float32   // state in the server's observation_queue, which the server takes after its answer
-	full            bool        // queued is valid
+	serves          int         // ticks since the server took an observation; 0: the server waits for the next one
+	// state in the server's observation_queue, which the server takes after its present answer
+	queued []float32
+	full   bool // queued is valid
 }
 
 func newOriginalAsync(b queueBase) *originalAsync {
@@ -66,7 +67,7 @@ func (d *originalAsync) OnTick(now rt.Instant, state []float32, a *Ask) bool {
 		d.serves++
 	}
 	if d.serves > originalTrips*d.estimate()+1 {
-		d.serveNext() // its answer is lost
+		d.serveNext() // the answer is lost
 	}
 	if !(float64(d.queue.size())/float64(d.actionChunkSize) <= d.c.Threshold) {
 		return false

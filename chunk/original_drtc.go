@@ -17,7 +17,7 @@ type originalDRTC struct {
 	latency  estimator
 	cooldown int // ticks
 	requests requests
-	key      int64 // the newest request's
+	key      int64 // number of the newest request
 }
 
 func newOriginalDRTC(c Config, e estimator) *originalDRTC {

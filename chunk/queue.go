@@ -18,14 +18,14 @@ type actionQueue struct {
 	robot, model []float32
 	rows         []queued
 	index, end   int  // the actions left are rows [index, end); the rows before index were taken
-	filled       bool // in LeRobot's words: the queue is not None
+	filled       bool // true when LeRobot's queue is not None
 }
 
 // queued describes a row of the queue.
 type queued struct {
 	source   rt.Instant
 	prov     Provenance
-	weight   float32 // total weight of its predictions so far, for temporal weights
+	weight   float32 // total weight of the step's predictions so far, for temporal weights
 	hasModel bool
 }
 

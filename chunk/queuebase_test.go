@@ -236,7 +236,7 @@ func TestSupersededAnswers(t *testing.T) {
 		scheduleRTC:    {Joined, Joined, duplicate},
 	} {
 		b := newBench(t, Config{Schedule: name}, 1000)
-		b.run(40) // at least two requests without an answer
+		b.run(40) // at least two requests then have no answer
 		if len(b.asked) < 2 {
 			t.Fatalf("%s: %d requests", name, len(b.asked))
 		}
@@ -271,7 +271,7 @@ func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 func TestV1Trim(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleV1, Compat: compat, Buffer: time.Millisecond}, 7)
-		b.run(60) // until the queue is empty and the arm stands still
+		b.run(60) // the queue is empty then, and the arm stands still
 		if first := b.merged[0]; first.Delay != 0 {
 			t.Errorf("compat %v: the first answer lost %d rows", compat, first.Delay)
 		}
@@ -472,7 +472,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 		rttest.Want(t, b.deliver(1).Outcome, older, "%s: an answer to a request that timed out", name)
 		rttest.Want(t, b.deliver(2).Outcome, Joined, "%s: the answer that it waits for", name)
 		b = hand(t, c, 1)
-		for range 10 { // it times out while no request can leave
+		for range 10 { // the request times out while no new one can leave
 			b.tick++
 			b.OnTickWithoutObservation()
 		}

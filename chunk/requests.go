@@ -28,11 +28,11 @@ func spread(waited int) int {
 // request is the data kept about a sent observation, because the answer only echoes its key.
 type request struct {
 	key      int64      // 0: an empty slot
-	step     int64      // row 0 of the answer is this step
-	captured rt.Instant // when its state was read; the round trip starts here
+	step     int64      // step of row 0 of the answer
+	captured rt.Instant // instant at which the state was read; the round trip begins here
 	source   rt.Instant // instant of the state or of the oldest picture, whichever is older
 	delay    int        // announced delay, in steps
-	merges   uint64     // answers merged before it was sent
+	merges   uint64     // answers merged before the request was sent
 	answered bool
 }
 

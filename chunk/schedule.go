@@ -199,7 +199,7 @@ func (s *schedule) condition(a *Ask, c *Config, delay int) {
 	if c.Prefix != prefixNone {
 		a.Rows, a.ModelRows = s.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
 	}
-	a.Delay = min(delay, a.Rows) // only rows that are sent can condition
+	a.Delay = min(delay, a.Rows) // the model can be conditioned only on rows that are sent
 }
 
 // appendSpans appends spans to dst for the next actions up to the first gap, at most maxRows of them. They are for a

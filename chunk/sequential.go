@@ -20,7 +20,7 @@ func (d *sequential) OnChunk(now rt.Instant, c *Chunk) Result {
 	if r.Outcome != Joined {
 		return r
 	}
-	current := q.merges == d.merges // no answer was merged since it left
+	current := q.merges == d.merges // no answer was merged since the request left
 	if d.c.Schedule == scheduleRTC {
 		current = d.newest.accept(q.key)
 	}

@@ -9,7 +9,7 @@ package chunk
 type trigger struct {
 	c        Config
 	latency  estimator
-	cooldown int  // ticks until it may fire again
+	cooldown int  // ticks until the trigger may fire again
 	due      bool // the next tick fires with any number of actions left
 	waited   int  // ticks since an answer joined, or since askNow
 }

@@ -220,7 +220,7 @@ func TestStandardTablesMakeItWhole(t *testing.T) {
 	if most, mean := difference(rgbOf(im), goldenPNG(t, "scene_422.png")); mean > 3 {
 		t.Errorf("differs by %d at most, %.2f in the mean", most, mean)
 	}
-	var other bytes.Buffer // the standard library writes the same tables
+	var other bytes.Buffer // the encoder of the standard library writes the same tables
 	stdjpeg.Encode(&other, image.NewYCbCr(image.Rect(0, 0, 8, 8), image.YCbCrSubsampleRatio420), nil)
 	if n := len(StandardTables); n != 420 || !bytes.Contains(other.Bytes(), []byte(StandardTables[4+29:4+29+17])) {
 		t.Errorf("StandardTables has %d bytes, or another AC table than the standard library's", n)

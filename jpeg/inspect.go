@@ -123,7 +123,7 @@ func (s *scanner) segment() error {
 	case mark == markSOF0, mark == markSOF1, mark == markSOF2:
 		s.Progressive = mark == markSOF2
 		err = s.frame(body)
-	case mark < markRST0: // other codings, DAC among them
+	case mark < markRST0: // other codings, and DAC
 		err = errFormat
 	}
 	if err != nil {

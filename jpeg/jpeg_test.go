@@ -224,7 +224,7 @@ func TestDecodeRefuses(t *testing.T) {
 			}
 		})
 	}
-	// dst is one byte too short
+	// The buffer is one byte too short.
 	rttest.FailsAs(t, d.DecodeRGB(make([]byte, bandsW*bandsH*3-1), whole, bandsW, bandsH), ErrSize)
 }
 
@@ -296,7 +296,7 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 		{append(src[:len(src)-90:len(src)-90], 0xff, 0xd9), bandsW, bandsH, "end of data segment"},
 	} {
 		decoded := make(chan error)
-		go func() { // on another thread, as any call may be
+		go func() { // another thread may call the decoder
 			runtime.LockOSThread()
 			decoded <- d.DecodeRGB(make([]byte, tt.w*tt.h*3), tt.src, tt.w, tt.h)
 		}()

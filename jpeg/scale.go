@@ -19,7 +19,7 @@ type Scaler struct {
 type axis struct {
 	from, to int // the sizes of the last plan
 	taps     []tap
-	weights  []uint32 // weights of all taps; those of a single tap add up to 1 << weightBits
+	weights  []uint32 // weights of all taps; the weights of one tap add up to 1 << weightBits
 }
 
 // tap is the series of n source pixels, from first on, from which one output pixel is computed.

@@ -19,7 +19,7 @@ type cpus struct {
 	allowed  unix.CPUSet // the thread's affinity, by default without isolated CPUs
 	present  unix.CPUSet
 	online   unix.CPUSet
-	isolated unix.CPUSet // isolcpus=: the kernel schedules nothing there by itself
+	isolated unix.CPUSet // CPUs of isolcpus=, on which the kernel itself schedules nothing
 
 	// bind sets the calling thread's affinity. The kernel refuses only CPUs outside the cpuset of the thread's control
 	// group.
@@ -128,7 +128,7 @@ func (c *cpus) choose() (int, error) {
 		case c.isolated.IsSet(cpu):
 			lone = append(lone, cpu)
 		case !limited && !c.allowed.IsSet(cpu):
-			limited = c.bindTo(cpu) == nil // only the thread's affinity excluded the CPU
+			limited = c.bindTo(cpu) == nil // if this works, only the thread's affinity excluded the CPU
 		}
 	}
 	for _, cpu := range lone {
@@ -156,7 +156,7 @@ func CheckCPU(cpu int) error {
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread, now bound to a CPU, ends with the goroutine
+		runtime.LockOSThread() // the thread is bound to a CPU now, so it stays locked and ends with the goroutine
 		c, err := readCPUs()
 		if err == nil {
 			_, err = c.pin(cpu)

@@ -41,7 +41,7 @@ func monotonic() Instant { return clockTime(unix.CLOCK_MONOTONIC) }
 //rt:noalloc
 func clockTime(id int32) Instant {
 	var ts unix.Timespec
-	unix.ClockGettime(id, &ts) // cannot fail: the id is a constant of this package
+	unix.ClockGettime(id, &ts) // no error is possible: id is a constant of this package
 	return Instant(ts.Nano())
 }
 

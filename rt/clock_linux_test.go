@@ -42,7 +42,7 @@ func TestKernelClockSleepsToAbsoluteDeadlines(t *testing.T) {
 			t.Fatalf("woke %v before the deadline", deadline.Sub(now))
 		}
 	}
-	clock.SleepUntil(start) // in the past: returns
+	clock.SleepUntil(start) // the instant has passed, so SleepUntil returns
 }
 
 // interrupt sends signals to the thread until stop is set. SIGURG is Go's own preemption signal: the runtime handles it
@@ -52,7 +52,7 @@ func interrupt(tid int, stop *atomic.Bool) (sent int) {
 		if unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) == nil {
 			sent++
 		}
-		time.Sleep(time.Millisecond) // between signals: the thread has to reach its sleep again
+		time.Sleep(time.Millisecond) // before the next signal, the thread must sleep again
 	}
 	return sent
 }

@@ -56,7 +56,7 @@ func ExampleRing() {
 		slot.tick, slot.what = tick, "overrun"
 		ring.Commit()
 	}
-	for e := ring.Peek(); e != nil; e = ring.Peek() { // the other goroutine
+	for e := ring.Peek(); e != nil; e = ring.Peek() { // this loop runs on the other goroutine
 		fmt.Println("tick", e.tick, e.what)
 		ring.Release()
 	}

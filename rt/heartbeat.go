@@ -98,8 +98,8 @@ func LoopHeartbeat(clock Clock) *Heartbeat {
 // Owner: the goroutine that polls.
 type HangDetector struct {
 	heartbeat *Heartbeat
-	interval  time.Duration // between polls
-	beats     uint64        // at the last poll
+	interval  time.Duration // time between two polls
+	beats     uint64        // number of beats at the last poll
 	silent    time.Duration // polled time without a new beat
 }
 

@@ -12,7 +12,7 @@ import (
 const (
 	histBits    = 8
 	histHalf    = 1 << (histBits - 1)
-	histLimit   = 60 * time.Second // longer durations are recorded as this long
+	histLimit   = 60 * time.Second // longer durations count as this one
 	histTopBits = 36               // histLimit < 2^36 ns
 	histBuckets = 1<<histBits + (histTopBits-histBits)*histHalf
 )
@@ -71,7 +71,7 @@ func (h *Hist) Quantile(q float64) time.Duration {
 	if !(q >= 0 && q <= 1) {
 		panic("rt: quantile must be within 0 and 1")
 	}
-	var counts [histBuckets]uint64 // one consistent reading while the writer continues
+	var counts [histBuckets]uint64 // one consistent copy while the writer continues
 	var n uint64
 	for i := range counts {
 		counts[i] = h.buckets[i].Load()

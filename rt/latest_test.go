@@ -66,7 +66,7 @@ func TestLatestUnderConcurrency(t *testing.T) {
 	wg.Go(func() {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for i := range int64(n) {
-			key := i - rng.Int64N(4) // late and repeated ones
+			key := i - rng.Int64N(4) // some keys are late or repeated
 			for j := range *l.Back() {
 				(*l.Back())[j] = key
 			}

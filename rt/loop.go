@@ -35,10 +35,10 @@ type LoopConfig struct {
 
 // Tick is one call of the step.
 type Tick struct {
-	Index    uint64  // grid point since the start, skipped ones counted
-	Deadline Instant // when the step was due
-	Woke     Instant // when it began
-	Skipped  uint64  // grid points lost between the last tick and this one
+	Index    uint64  // number of the grid point since the start; skipped ones count, too
+	Deadline Instant // instant at which the step was due
+	Woke     Instant // instant at which the step began
+	Skipped  uint64  // grid points skipped between the last tick and this one
 
 	// time for which the machine was suspended since the last tick, or Run, began; not part of Deadline and Woke
 	Suspended time.Duration
@@ -56,7 +56,7 @@ type Tick struct {
 // Grant is the kernel's answer to the request for real time.
 type Grant struct {
 	Granted bool
-	Why     string // when not granted, one sentence that names the limit to raise
+	Why     string // if not granted: one sentence that names the limit to raise
 	CPU     int    // the CPU the thread is pinned to, or UnpinnedCPU
 }
 
@@ -105,7 +105,7 @@ type Loop struct {
 	overruns   overrunClassifier
 	suspension *Suspension
 	heartbeat  *Heartbeat
-	pause      int // ticks without a yield after the last slow one
+	pause      int // ticks without a yield that follow a slow yield
 	passes     int // ticks of pause that are still ahead
 
 	// Atomic.
@@ -179,7 +179,7 @@ func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	prefaultStack()
 	l.heartbeat = LoopHeartbeat(l.cfg.Clock)
 	l.heartbeat.Start(l.cfg.Period)
-	defer l.heartbeat.Stop() // no tick comes after this, also after a panic
+	defer l.heartbeat.Stop() // no tick follows, even after a panic
 	l.run(stop, step)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // HeapStat counts the operations of the Go heap since the process started.
 type HeapStat struct {
-	Allocs uint64 // objects allocated, the tiny ones that share a block included
+	Allocs uint64 // objects allocated; tiny objects that share a block count one by one
 	Bytes  uint64 // allocated
 	Cycles uint64 // garbage collections
 	Forced uint64 // the part of Cycles that the program requested; the memory limit or GOGC caused the rest

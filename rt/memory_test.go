@@ -20,7 +20,7 @@ func waste(n int) {
 
 func TestReadHeapCounts(t *testing.T) {
 	before := ReadHeap()
-	waste(16 << 20) // 256 objects of a size that is counted at once
+	waste(16 << 20) // 256 objects of a size that the runtime counts at once
 	runtime.GC()
 	after := ReadHeap()
 	if n := after.Allocs - before.Allocs; n < 256 {
@@ -84,7 +84,7 @@ func TestHoldGCFuse(t *testing.T) {
 		t.Error("64 MiB of garbage under 24 and 128 MiB were collected")
 	}
 	hold.Allow(0)
-	const rounds = 32 // a cycle is counted at its end, which a busy machine delays
+	const rounds = 32 // the runtime counts a cycle at its end, which a busy machine delays
 	for range rounds {
 		if waste(64 << 20); blown() {
 			return

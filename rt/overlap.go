@@ -38,7 +38,7 @@ type overlapRead struct {
 	next   func() (struct{}, bool)
 	yield  func(struct{}) bool
 	busy   bool    // read has begun in this Run and has not returned
-	until  Instant // end of its wait
+	until  Instant // instant at which the read's wait ends
 	device Waiter  // device at which the read waits for bytes; nil: the read sleeps
 }
 
@@ -127,7 +127,7 @@ func (o *Overlap) wait(busy int) {
 		if busy > 1 {
 			d = min(d, overlapSlice)
 		}
-		_ = device.Wait(d) // the read finds out when its device is lost
+		_ = device.Wait(d) // when the device is lost, the read gets the error
 	}
 	took := o.clock.Now().Sub(start)
 	o.waited.Add(Wait{Meant: min(d, took), Took: took})

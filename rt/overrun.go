@@ -16,7 +16,7 @@ func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
 // by its host as CPU time of the thread that sleeps or wakes.
 type Overrun struct {
 	CPU, IOWait time.Duration
-	Stolen      time.Duration // time stolen around it that excused no earlier overrun
+	Stolen      time.Duration // time stolen around the overrun, without time that has excused an earlier one
 	Own         bool
 }
 

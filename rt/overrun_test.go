@@ -69,9 +69,9 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 			if i == 50 {
 				clock.Work(tt.works)
 			} else if i == 53 {
-				clock.taken += tt.taken // the kernel counts it a little later
+				clock.taken += tt.taken // the kernel counts the stolen time a little later
 			} else if i < 30 {
-				clock.taken += 30 * time.Millisecond // stolen long before, not then
+				clock.taken += 30 * time.Millisecond // time stolen long before the overrun
 			}
 		})
 		if s.OverrunsOwn != tt.own || s.OverrunsHost != tt.byTheHost {

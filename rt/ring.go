@@ -72,6 +72,6 @@ func (r *Ring[T]) Release() { r.tail.Store(r.tail.Load() + 1) }
 //
 //rt:noalloc
 func (r *Ring[T]) Len() int {
-	tail := r.tail.Load() // before head: in the reverse order the difference could be negative
+	tail := r.tail.Load() // tail is read before head: in the other order the difference could be negative
 	return int(min(r.head.Load()-tail, uint64(len(r.slots))))
 }

@@ -20,7 +20,7 @@ func TestRingAgainstSlice(t *testing.T) {
 					t.Fatalf("seed %d op %d: Reserve = %v with %d of %d slots used", seed, op, slot, len(oracle),
 						len(ring.slots))
 				}
-				if slot != nil && rng.IntN(8) > 0 { // now and then a producer gives up
+				if slot != nil && rng.IntN(8) > 0 { // a producer sometimes gives up
 					*slot = op
 					ring.Commit()
 					oracle = append(oracle, op)

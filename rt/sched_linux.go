@@ -13,7 +13,7 @@ import (
 const (
 	loopPriority  = 80 // SCHED_FIFO; above every other thread of the process, below the kernel's own
 	fineSlack     = 1  // ns of timer slack for a loop without SCHED_FIFO; the default is 50 us
-	nicePasses    = 4  // passes over the threads, which may start threads meanwhile
+	nicePasses    = 4  // largest number of passes over the threads; threads may start during a pass
 	minNice       = -20
 	maxNice       = 19
 	unlimitedHint = "systemd LimitMEMLOCK=infinity, or `ulimit -l unlimited`"
@@ -21,7 +21,7 @@ const (
 
 // scheduling describes how the kernel scheduled a thread before the loop began to use it.
 type scheduling struct {
-	attr *unix.SchedAttr // nil: unknown, so not restored
+	attr *unix.SchedAttr // nil: the attributes are unknown, and are not restored
 	cpus unix.CPUSet
 }
 
@@ -158,7 +158,7 @@ func niceThreads(nice int, done map[int]bool) (news int, err error) {
 func niceThread(tid, nice int) error {
 	attr, err := unix.SchedGetAttr(tid, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it ended meanwhile
+		return nil // the thread has ended
 	}
 	if err == nil && attr.Policy != unix.SCHED_NORMAL && attr.Policy != unix.SCHED_BATCH {
 		return nil

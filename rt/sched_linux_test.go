@@ -20,7 +20,7 @@ import (
 // starts itself with the role's name in roleVariable.
 const (
 	roleVariable   = "RT_TEST_ROLE"
-	rightsVariable = "RT_TEST_NO_RIGHTS" // set: the child first removes its own limits
+	rightsVariable = "RT_TEST_NO_RIGHTS" // if set, the child first gives up its own rights
 
 	emulatedVariable = "EDGERT_EMULATED" // set by tools/pack/arm64.sh
 )

@@ -12,7 +12,7 @@ import (
 // A tick reports once how long the machine slept before it, and its own time does not include that.
 func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 	loop, clock := simulated(0)
-	clock.Suspend(time.Hour) // before the run: not reported
+	clock.Suspend(time.Hour) // a suspension before the run is not reported
 	var slept []time.Duration
 	var woke []rt.Instant
 	runLoop(loop, 6, func(tick rt.Tick) rt.Wait {
@@ -21,7 +21,8 @@ func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 		case 1:
 			clock.Suspend(3 * time.Hour)
 		case 2, 3:
-			clock.Suspend(4 * time.Millisecond) // below suspendMin, as two clocks read one after the other may differ
+			// shorter than suspendMin, because two clocks read one after the other may differ
+			clock.Suspend(4 * time.Millisecond)
 		}
 		return rt.Wait{}
 	})

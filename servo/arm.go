@@ -20,7 +20,7 @@ type ArmConfig struct {
 	Robot       robot.Robot // from robot.ByName
 	Calibration Calibration // from LoadCalibration
 	File        string      // path of the file that LoadCalibration read, for messages; empty: no file
-	Clock       rt.Clock    // nil: the kernel's
+	Clock       rt.Clock    // nil: the kernel's clock
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // histogram for the durations of Read; nil: a new one
 	// OpenArm adds the joints whose motor it finds restarted, even if OpenArm fails afterwards;
@@ -44,7 +44,7 @@ type Arm struct {
 	positions *readGroup
 	raws      []int        // newest known position per joint, raw
 	sights    []sight      // per joint: state of its newest readings
-	jumped    robot.Joints // by the newest Read
+	jumped    robot.Joints // joints whose position jumped in the newest Read
 	faults    []Fault      // per joint: fault that came with its newest position
 	lastRead  rt.Instant
 	closed    bool
@@ -259,7 +259,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 		return err
 	}
 	for i := range a.joints {
-		a.storePosition(i) // again, now that its turn is known
+		a.storePosition(i) // stored again, now that the joint's turn is known
 		a.sights[i].reading = a.raws[i]
 	}
 	a.probeFast()
@@ -411,7 +411,7 @@ func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 	for i, m := range a.robot.Motors {
 		most := m.MaxVelocity
 		if a.wheels.Has(i) {
-			most = a.robot.Base.Acceleration[i-a.wheels.First()] // its goal is a velocity
+			most = a.robot.Base.Acceleration[i-a.wheels.First()] // the goal of a wheel is a velocity
 		}
 		step = append(step, float32(most*period))
 		fromPresent = append(fromPresent, float32(cmp.Or(m.MaxStep, math.Inf(1))))

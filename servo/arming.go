@@ -51,7 +51,7 @@ type arming struct {
 	ids         []ID         // ids of the joints, then of their shadows
 	units       []int        // the unit of each id
 	goals       int          // ids that take goal positions
-	spins       int          // ids after them that take goal velocities
+	spins       int          // number of ids after these that take goal velocities
 	cycle       uint64       // cycle of the last step; when a cycle has no step, arming starts anew
 	tries       int
 	since       rt.Instant // time of the first step
@@ -187,7 +187,7 @@ func (a *Arm) guardArmed(joints robot.Joints) error {
 func (a *Arm) beginArming(joints robot.Joints) {
 	m := &a.arming
 	*m = arming{joints: joints}
-	for i, u := range a.units { // first the joints, then their shadows
+	for i, u := range a.units { // in the order of units: first the joints, then their shadows
 		if joints&(1<<u.joint) == 0 {
 			continue
 		}

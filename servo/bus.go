@@ -20,8 +20,8 @@ const (
 	// number of exchanges after an unclean one that begin with a drain: late replies may come even
 	// after the first drain
 	drainCount  = 2
-	maxAttempts = 4   // for an acknowledged transaction
-	maxRead     = 200 // bytes of one reply
+	maxAttempts = 4   // attempts of an acknowledged transaction
+	maxRead     = 200 // largest number of bytes of one reply
 )
 
 // Bus is one half-duplex line of servos of one protocol.
@@ -33,7 +33,7 @@ type Bus struct {
 	fence    fence
 	protocol table.Protocol
 	format   packet.Format
-	single   *readGroup // for transactions with one servo
+	single   *readGroup // group for transactions with one servo
 
 	tx         []byte
 	data       []byte // data of a sync write
@@ -41,7 +41,7 @@ type Bus struct {
 	drainNext  int           // number of further exchanges that begin with a drain: bytes may be left over
 	gotBytes   bool          // the last exchange brought bytes
 	polled     bool          // the last exchange's replies were incomplete when its sleep ended
-	retried    bool          // a transaction was repeated since the caller cleared this
+	retried    bool          // a transaction was repeated since the caller cleared retried
 	end        rt.Instant    // when the last request's replies were due
 	replyDelay time.Duration // time from the computed end until replies have arrived, see tuning
 	wasQuiet   bool          // the line was silent once since NewBus, see waitFirstQuiet
@@ -53,7 +53,7 @@ type Bus struct {
 // retry is the number of attempts of a transaction with one servo, and the time limit of each.
 type retry struct {
 	attempts  int
-	timeout   time.Duration // for a reply, beyond its computed end
+	timeout   time.Duration // time to wait for a reply after its computed end
 	quietTime time.Duration // silence that ends a failed attempt
 }
 
@@ -68,7 +68,7 @@ func NewBus(port Port, baud int, protocol table.Protocol, clock rt.Clock) *Bus {
 		single:     &readGroup{all: 1, data: make([]byte, maxRead), errs: make([]byte, 1)},
 		tx:         make([]byte, 0, maxFrame),
 		data:       make([]byte, 0, maxFrame),
-		drainNext:  drainCount, // another program may have left bytes
+		drainNext:  drainCount, // another program may have left bytes on the line
 	}
 }
 
@@ -369,6 +369,6 @@ func (b *Bus) echoesPing(unused ID) bool {
 		}
 		have += n
 	}
-	// more bytes have come if the echo of an earlier, equal ping was late
+	// have is larger than the frame if the late echo of an earlier, equal ping arrived as well
 	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx)
 }

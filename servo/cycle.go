@@ -136,7 +136,7 @@ const (
 	travelNoise   = 16                     // counts: noise and play
 	travelPeriods = 2                      // ticks: one reply may be lost
 	travelUnknown = 100 * time.Millisecond // longest time between two readings that counts when no period is set
-	jumpShare     = 2                      // some servos turn this many times faster without a load
+	jumpShare     = 2                      // factor by which some servos turn faster without a load
 	sightReads    = 5                      // reads of OpenArm until two agree
 )
 

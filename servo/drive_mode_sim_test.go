@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// withDriveMode opens a bus on which elbow_flex's Drive_Mode is motor, and returns a configuration
-// whose calibration has file as its drive_mode.
+// withDriveMode opens a bus on which the Drive_Mode of elbow_flex is motor. It returns a configuration whose
+// calibration has the value file as drive_mode of this joint.
 func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	t.Helper()
 	r := robotOf(t, name)

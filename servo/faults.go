@@ -37,10 +37,10 @@ type faults struct {
 
 // Reactions holds the joints under each reaction to a fault.
 type Reactions struct {
-	Hold     robot.Joints // keep their goal: supply or heat
-	Overload robot.Joints // push against an obstacle: follow only goals that reduce the push
-	Encoder  robot.Joints // report a faulty encoder: are not driven
-	Limp     robot.Joints // have no torque for the rest of the run
+	Hold     robot.Joints // joints that keep their goal because of supply or heat
+	Overload robot.Joints // joints that push against an obstacle, and follow only goals that reduce the push
+	Encoder  robot.Joints // joints with a faulty encoder, which are not driven
+	Limp     robot.Joints // joints without torque for the rest of the run
 }
 
 // encoder is the fault history of one joint's encoder.
@@ -141,7 +141,7 @@ func (a *Arm) DisableTorque(joints robot.Joints) { a.health.disableTorque(joints
 func (h *health) disableTorque(joints robot.Joints) {
 	h.reactions.Limp |= joints
 	h.torque &^= joints
-	h.writeTorque(joints, h.offWords) // the next window reads it back
+	h.writeTorque(joints, h.offWords) // the next window reads the torque back
 }
 
 //rt:noalloc

@@ -30,7 +30,7 @@ type health struct {
 	checks
 	faults
 
-	// of the hottest motor, degrees Celsius; of the lowest supply, tenths of a volt; 0: not known yet
+	// highest temperature of a motor in degrees Celsius, and lowest supply in tenths of a volt; 0: not known yet
 	hottest, lowest atomic.Int64
 }
 
@@ -58,7 +58,7 @@ type unitHealth struct {
 	unread         uint32             // windows, one bit each, that must be read until the check is complete
 	mismatches     int                // checks in a row that found another value
 	goalMismatches int                // checks in a row that found another goal
-	silentSince    rt.Instant         // 0: it answers
+	silentSince    rt.Instant         // instant at which its silence began; 0: the motor answers
 
 	hotWarn, hotAct, lowWarn, lowAct bound
 }
@@ -67,8 +67,8 @@ type unitHealth struct {
 type window struct {
 	unit     int
 	bit      uint32 // the window's bit in unitHealth.unread
-	verifies bool   // it contains registers that verify compares
-	hasLoad  bool   // it contains the load or current
+	verifies bool   // the window contains registers that verify compares
+	hasLoad  bool   // the window contains the load or the current
 	group    *readGroup
 }
 

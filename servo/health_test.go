@@ -180,7 +180,7 @@ func TestBoundsOfTheSupply(t *testing.T) {
 	sag(62, boundReads, gripper, gripper)
 	sag(65, 1, gripper, gripper) // a supply that recovers this little, because nothing moves, does not end the hold
 	sag(66, 1, gripper, 0)
-	sag(0, boundReads, gripper, 0) // not measured yet
+	sag(0, boundReads, gripper, 0) // the motor has not measured its supply yet
 	sag(72, 1, 0, 0)
 }
 
@@ -285,7 +285,7 @@ func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 		a.Prioritize(1)
 		reads(a, l, 1)
 	}
-	l.servos[1].put(60, 400) // it works harder
+	l.servos[1].put(60, 400) // the motor works harder
 	for n := 0; a.Effort(0, 0) < 0.4; n++ {
 		if n > 3*int(healthEvery/(10*time.Millisecond)) {
 			t.Fatalf("effort %v after %d reads, want 0.4 within three looks", a.Effort(0, 0), n)

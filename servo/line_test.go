@@ -22,8 +22,8 @@ type line struct {
 	order    []byte // ids in the order in which servos answer a sync read; nil: the request's order
 	tamper   func(reply []byte) []byte
 	dead     bool
-	narrow   bool // its servos do not answer reads of many bytes from address 0
-	refuses  bool // its servos refuse reads of many bytes from address 0
+	narrow   bool // the servos do not answer reads of many bytes from address 0
+	refuses  bool // the servos refuse reads of many bytes from address 0
 	// The answers with the numbers lateFrom to lateTo, both included, are late by lateAll.
 	answers, lateFrom, lateTo int
 	lateAll                   time.Duration

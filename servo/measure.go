@@ -54,7 +54,7 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 	took := make([]time.Duration, 0, n)
 	m.Lost = make([]int, len(a.joints))
 	a.positions.startTuning()
-	defer rt.ReduceTimerSlack()() // as on the tick
+	defer rt.ReduceTimerSlack()() // the tick has a small timer slack, too
 	for range n {
 		if a.canceled != nil && a.canceled() {
 			return m, ErrCanceled

@@ -21,7 +21,7 @@ import (
 type talker struct {
 	clock  *rttest.Clock
 	answer func(request []byte) []byte
-	piece  int // most bytes that a read returns; 0: any number
+	piece  int // largest number of bytes that a read returns; 0: any number
 	babble int // bytes of noise that every read returns
 	in     []byte
 	sent   []sent

@@ -56,7 +56,7 @@ func TestOverlapCostsOneBus(t *testing.T) {
 				clock.SleepUntil(clock.Now().Add(2 * time.Millisecond))
 			}
 		}
-		const share = 4 // the duration at the first quarter; longer ones also contain delays by this machine's load
+		const share = 4 // the duration at the first quarter, because longer ones contain delays by this machine's load
 		slices.Sort(took[0])
 		slices.Sort(took[1])
 		single, double := took[0][len(took[0])/share], took[1][len(took[1])/share]
@@ -101,7 +101,7 @@ func TestOverlapKeepsTimesApart(t *testing.T) {
 		}
 		o.Run()
 		if arms[0].Stats().Retries > counts[0] && arms[1].Stats().Retries > counts[1] {
-			retried++ // else this machine was late: a repeated request must end within 2.4 ms
+			retried++ // otherwise this machine was late, and no repeated request ended within 2.4 ms
 		}
 		for _, bus := range buses {
 			bus.Mute(3, false)

@@ -188,7 +188,7 @@ func TestCloseTwice(t *testing.T) {
 	p := mustOpen(t, path, 1_000_000)
 	fd := p.(*serialPort).fd
 	rttest.Do(t, p.Close())
-	rttest.Do(t, unix.Dup2(master, fd)) // as another open file may get it
+	rttest.Do(t, unix.Dup2(master, fd)) // another open file may get the same number
 	defer unix.Close(fd)
 	rttest.Do(t, p.Close())
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {

@@ -21,7 +21,7 @@ type readGroup struct {
 	maybeEcho bool          // a received frame has the same bytes as the request
 	data      []byte        // params bytes per index
 	errs      []byte        // the error byte per index
-	tunings   [2]tuning     // for plain reads and for fast ones
+	tunings   [2]tuning     // tuning of plain reads, and of fast ones
 
 	fast         bool // the reply is one merged frame
 	merged       packet.Fast

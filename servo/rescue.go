@@ -103,7 +103,7 @@ func (a *Arm) restoreSpeeds() error {
 		s := a.rescue.leftover[0]
 		a.rescue.leftover = a.rescue.leftover[1:]
 		if slices.ContainsFunc(a.rescue.before, func(b speed) bool { return b.unit == s.unit && b.row == s.row }) {
-			continue // EndRescue restores it
+			continue // EndRescue restores this speed
 		}
 		if err := a.setSpeed(s); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]
 	if a.robot.Leader && !a.robot.Actuated && m.Trigger == nil {
-		return nil // it gets no goals
+		return nil // a motor that a person moves gets no goals
 	}
 	if a.wheels.Has(u.joint) {
 		return a.stopLeft(u, stiff)

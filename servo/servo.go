@@ -111,7 +111,7 @@ func (b *Bus) faultOf(err byte) Fault {
 	case table.Dynamixel2:
 		return Fault(err) & FaultHardware
 	case table.Dynamixel1:
-		return Fault(err) & (FaultVoltage | FaultTemperature | FaultOverload) // the other bits are refusals
+		return Fault(err) & (FaultVoltage | FaultTemperature | FaultOverload) // the other bits are those of refusals
 	}
 	return Fault(err)
 }
@@ -125,7 +125,7 @@ func StatusFault(p table.Protocol, status int) Fault {
 		f &^= FaultEncoder // protocol 2.0 does not use bit 1
 	}
 	if p == table.Dynamixel2 && f&FaultCurrent != 0 {
-		f = f&^FaultCurrent | FaultEncoder // bit 3 of a Dynamixel's Hardware_Error_Status is the encoder's
+		f = f&^FaultCurrent | FaultEncoder // in the Hardware_Error_Status of a Dynamixel, bit 3 is the encoder's
 	}
 	return f
 }

@@ -16,7 +16,7 @@ func TestSightOfAJoint(t *testing.T) {
 	// noise.
 	for _, tt := range []struct {
 		name  string
-		reads []int // raw; 0: it is silent
+		reads []int // raw positions; 0: the joint is silent
 		want  []int // accepted raw position after each read; negative: the joint is stale in that tick
 	}{
 		{"it rests", []int{2003, 2004}, []int{2003, 2004}},

@@ -28,13 +28,13 @@ func (a *Arm) TorqueOff() error {
 	if a.closed {
 		return fmt.Errorf("%w: the port is closed", ErrTorque)
 	}
-	a.bus.lost = false // try it whatever happened before
+	a.bus.lost = false // a line that was lost before is tried again
 	a.health.expect(0)
 	_ = stopWheels(a.bus, a.robot) // a wheel that misses the torque-off frame at least stops
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}
-	_ = a.EndRescue() // after a failure the next OpenArm restores the speeds
+	_ = a.EndRescue() // if this fails, the next OpenArm restores the speeds
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (a *Arm) checkDriveable(i int) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]
 	if a.robot.Leader && !a.robot.Actuated && m.Trigger == nil {
-		return nil // it gets no goals
+		return nil // a motor that a person moves gets no goals
 	}
 	for _, d := range doubts {
 		if _, given := m.Setting(d.register); !u.model.Has(d.register) || given {

@@ -63,7 +63,7 @@ func TestTorqueOff(t *testing.T) {
 		name     string
 		set      func(*line)
 		wantErr  string
-		wantLeft []int // still under torque
+		wantLeft []int // ids of the motors that may still be under torque
 	}{
 		{"all answer", func(*line) {}, "", nil},
 		{"a fault is no failure", func(l *line) { l.servos[6].err = 0x20 }, "", nil},
@@ -84,7 +84,7 @@ func TestTorqueOff(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := armedLine(t)
-			a.bus.drainNext, a.bus.lost = drainCount, true // as after an error
+			a.bus.drainNext, a.bus.lost = drainCount, true // the state after an error
 			tt.set(l)
 			start := l.clock.Now()
 			err := a.TorqueOff()

@@ -40,7 +40,7 @@ func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *serv
 			write(t, b, m, table.OperatingMode, table.ModeExtendedPosition)
 		}
 		write(t, b, r.Motors[1], table.HomingOffset, 509)
-		write(t, b, r.Motors[1], table.MaxPositionLimit, 2419) // only the upper end fits its register
+		write(t, b, r.Motors[1], table.MaxPositionLimit, 2419) // of the two ends, only the upper one fits its register
 	})
 	return cfg, bus, s
 }
@@ -97,7 +97,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg, bus, s := lostTurn(t, name, 700)
 			arm := mustOpen(t, cfg)
-			s.raw[1].Store(-196 - 509) // a hand moves it over the encoder's seam
+			s.raw[1].Store(-196 - 509) // a hand moves the joint over the encoder's seam
 			at, raws := make([]float32, 6), make([]int, 6)
 			restarted := robot.Joints(0)
 			bus.PowerCycle()
@@ -153,7 +153,7 @@ func TestShadowForgetsAnotherTurn(t *testing.T) {
 	for _, tt := range []struct {
 		shadow  int32
 		refused bool
-	}{{4090, false}, {4100, true}} { // beyond the seam it reads 4
+	}{{4090, false}, {4100, true}} { // 4100 is beyond the encoder's seam, where the shadow reads 4
 		s.raw[1].Store(4000)
 		s.raw[2].Store(tt.shadow)
 		bus := simOf(t, r, servosim.Config{Plant: s})

@@ -69,7 +69,7 @@ func TestRescueOverTheSeam(t *testing.T) {
 		{100, 3900, 50, false},
 		{900, 3100, 20, true}, // in the middle of the gap outside the range: either side is possible
 		{900, 3100, 600, false},
-		{900, 3100, 5000, true}, // no position of a servo of one turn
+		{900, 3100, 5000, true}, // a servo of one turn never has this position
 	} {
 		l := sixMotors()
 		cfg := l.config()

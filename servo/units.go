@@ -99,7 +99,7 @@ const reverse = 1
 // still fit, but the joint moves mirrored.
 func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 	if !u.model.Has(table.DriveMode) {
-		return nil // Normalize reverses its positions
+		return nil // Normalize reverses the positions of this servo
 	}
 	got, err := a.setting(u, table.DriveMode)
 	if err != nil || got&reverse == c.DriveMode&reverse {

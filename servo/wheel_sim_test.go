@@ -87,7 +87,7 @@ func TestABaseDrives(t *testing.T) {
 		t.Errorf("goal velocities %v with goals for two of three wheels, want 0 for these", now)
 	}
 	drive(t, arm, goal, arm.Joints(), 30*time.Millisecond)
-	arm.Close() // as --on-exit hold
+	arm.Close() // --on-exit hold closes the port in the same way
 	time.Sleep(20 * time.Millisecond)
 	checkTorque(t, bus, "after the port was closed", true)
 	if now, _ := wheels.read(); !slices.Equal(now, []int{0, 0, 0}) {

@@ -45,8 +45,8 @@ type Arm struct {
 	*servosim.Bus
 	Referee     *referee.Referee
 	Part        robot.Part
-	Port        string // its device: DIR/PART, or DIR/arm for a robot of one part
-	Calibration string // file of its calibration, DIR/PART.json
+	Port        string // device of the arm: DIR/PART, or DIR/arm for a robot of one part
+	Calibration string // file of the arm's calibration, DIR/PART.json
 }
 
 // OpenArm opens the arm of a part, with its port in the folder dir. It passes each event of the servos to the

@@ -24,7 +24,7 @@ const waitMin = 10 * time.Millisecond
 // Child is a process that this program started.
 type Child struct {
 	Name string // its program's
-	Log  *Log   // its standard error; empty if the command has another writer for it
+	Log  *Log   // standard error of the child; empty if the command has another writer for it
 
 	cmd    *exec.Cmd
 	stdout Log
@@ -160,7 +160,7 @@ func (c *Child) Stop() error {
 	err := c.Wait(StopLimit)
 	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && asked && status.Signaled() &&
 		status.Signal() == syscall.SIGTERM {
-		return nil // the child does not catch the signal, or did not yet
+		return nil // the child does not catch the signal, or did not catch it yet
 	}
 	return err
 }

@@ -22,14 +22,14 @@ const (
 // chunks.
 type FakeRobot struct {
 	Link   wire.Session
-	Prefix string          // of the service
-	Ack    wire.SessionAck // the answer to its open
+	Prefix string          // prefix of the service
+	Ack    wire.SessionAck // answer to the robot's open
 	rows   int             // rows of a chunk; 0: any number
 	obs    wire.Publisher
 
 	// Owner: the goroutine that sends requests.
 	Observation wire.Observation
-	Header      wire.Header // of the newest request
+	Header      wire.Header // header of the newest request
 	body, head  []byte
 	sent        time.Time
 	timer       *time.Timer
@@ -111,7 +111,7 @@ func OpenFakeRobot(ctx context.Context, link wire.Session, open wire.SessionOpen
 		if keys, err = link.Tokens(ctx, wire.ServerAliveAny, queryLimit); err != nil {
 			return nil, err
 		}
-		if len(keys) == 0 && time.Now().After(end) { // it listens before it is warm
+		if len(keys) == 0 && time.Now().After(end) { // a server listens before it is warm
 			return nil, fmt.Errorf("no server shows its token within %v", queryLimit)
 		}
 	}

@@ -14,10 +14,10 @@ const fakeTries = 5
 
 // FakeConfig describes a fake server.
 type FakeConfig struct {
-	Model   string // its repository
+	Model   string // repository of the model
 	Service string
-	Robot   string // the id of the robot that gets its chunks
-	Rows    int    // of a chunk
+	Robot   string // id of the robot that gets the chunks
+	Rows    int    // rows of each chunk
 }
 
 // FakeServer is a server without a policy: over a real transport, it answers every observation with a chunk that keeps
@@ -27,7 +27,7 @@ type FakeServer struct {
 	FakeConfig
 	Endpoint, Prefix string
 	Net              wire.Session
-	Token            wire.Declaration // of its liveliness
+	Token            wire.Declaration // token that shows the server as alive
 
 	mu        sync.Mutex
 	answer    func(wire.Sample)      // guarded by mu; nil: Hold

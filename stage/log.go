@@ -18,7 +18,7 @@ const poll = 5 * time.Millisecond
 
 // Line is a line of a program's output.
 type Line struct {
-	At   time.Time // when its last byte came
+	At   time.Time // time at which its last byte came
 	Text string
 }
 
@@ -27,7 +27,7 @@ type Line struct {
 type Log struct {
 	mu    sync.Mutex
 	text  bytes.Buffer // guarded by mu
-	lines []Line       // guarded by mu: the complete ones
+	lines []Line       // guarded by mu: the complete lines
 	rest  int          // guarded by mu: index in text of the beginning of the incomplete line
 }
 

@@ -11,9 +11,9 @@ import (
 type Cable uint8
 
 const (
-	CutUp     Cable = 1 << iota // the edge's bytes do not pass; TCP retransmits them later
+	CutUp     Cable = 1 << iota // the edge's bytes do not pass until the cable is whole; TCP retransmits them then
 	CutDown                     // the server's bytes do not pass
-	Unplugged                   // all connections end, and new ones are refused
+	Unplugged                   // all connections end, and the proxy refuses new ones
 	Whole     Cable = 0
 )
 

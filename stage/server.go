@@ -19,7 +19,7 @@ const ServerLimit = 30 * time.Second
 type Server struct {
 	*Child   // process of the last Start; nil before
 	Endpoint string
-	Argv     []string  // the program and its arguments
+	Argv     []string  // program and its arguments
 	Stderr   io.Writer // nil: kept for errors
 }
 

@@ -28,8 +28,8 @@ type Trial struct {
 	Bin, Dir string // folder of the programs; folder of the trial's files and the edge's state
 	Server   *Server
 	Duration time.Duration
-	Grace    time.Duration // the edge may run for so long after the duration
-	Flags    []string      // more of edge-rt
+	Grace    time.Duration // time after Duration within which the edge must end
+	Flags    []string      // further flags of edge-rt
 
 	Records    string // folder of the records of everything
 	Script     []byte // of --wire-faults

@@ -68,7 +68,7 @@ func TestOutages(t *testing.T) {
 	trial.Outages = func(yield func(Outage) bool) {
 		for n, at := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond} {
 			for try := 0; started() <= n && try < 30_000; try++ {
-				time.Sleep(time.Millisecond) // the server of a busy machine has not written its line yet
+				time.Sleep(time.Millisecond) // on a busy machine the server has not written its line yet
 			}
 			if !yield(Outage{At: at, For: 100 * time.Millisecond, Drain: n == 1}) {
 				return

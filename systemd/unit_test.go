@@ -224,7 +224,7 @@ func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
 	if !ok {
 		t.Fatalf("ExecStopPost=%s is no shell line", posts[len(posts)-1])
 	}
-	line = strings.ReplaceAll(strings.TrimSuffix(line, "'"), "$$", "$") // as systemd does
+	line = strings.ReplaceAll(strings.TrimSuffix(line, "'"), "$$", "$") // systemd replaces $$, too
 	bin := t.TempDir()
 	rttest.Do(t, os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho slept $1\n"), 0o755))
 	for _, status := range []string{"0", "1", "2", "3", "4", "5", "6", "KILL", "ABRT"} {

@@ -68,7 +68,7 @@ type Config struct {
 	In       io.Reader        // the operator's answers
 	Out      io.Writer        // for people
 	JSON     io.Writer        // nil: no JSON
-	Root     string           // "/"; tests have another
+	Root     string           // "/"; tests have another folder
 	Progress func(text string)
 }
 

@@ -25,7 +25,7 @@ const (
 const (
 	wantPriority  = 80      // real-time priority of the tick, see docs/real-time.md
 	maxIdleExitUS = 100     // longest acceptable time to leave an idle state
-	deepestIdleUS = 1 << 20 // of any processor
+	deepestIdleUS = 1 << 20 // us, longer than any processor needs to leave an idle state
 	fewCores      = 4       // with so many cores or more, one core can be isolated for the tick
 	wantMemlock   = 64 << 20
 )

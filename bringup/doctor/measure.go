@@ -41,7 +41,7 @@ type Link struct {
 	Lost        int     `json:"lost"`                 // queries without a reply within 1 s
 	P50         float64 `json:"round_trip_ms_p50"`    // ms
 	P99         float64 `json:"round_trip_ms_p99"`    // ms
-	InferenceMS float64 `json:"inference_ms_p99"`     // ms, of the server's inferences; 0: the server does not report it
+	InferenceMS float64 `json:"inference_ms_p99"`     // ms, duration of the server's inferences; 0: not reported
 	ChunkSize   int     `json:"chunk_size,omitempty"` // actions of a chunk
 	FPS         float64 `json:"fps,omitempty"`        // Hz, rate of the policy
 	WarmedUp    bool    `json:"warmed_up"`            // the server has run its policy
@@ -57,7 +57,8 @@ func (d *doctor) measure(ctx context.Context) (all []Finding) {
 		if swapped != nil || ctx.Err() != nil {
 			break
 		}
-		if _, err := os.Stat(d.Places[i].Bus); err == nil || d.Places[i].Bus == device.Sim { // else ports has found it
+		// otherwise the check of the ports reports the bus
+		if _, err := os.Stat(d.Places[i].Bus); err == nil || d.Places[i].Bus == device.Sim {
 			all = append(all, d.measureBus(i))
 		}
 	}
@@ -86,7 +87,7 @@ func (d *doctor) certificates() (all []Finding) {
 		if err != nil {
 			f.Found = err.Error()
 		} else if time.Now().After(c.Until) {
-			continue // the findings below have it
+			continue // the findings below name the expired certificate
 		} else {
 			f.Level = OK
 			f.Better = ""

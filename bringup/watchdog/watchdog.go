@@ -26,9 +26,9 @@ import (
 
 const (
 	heartbeatFD   = 3                     // the first of exec.Cmd's ExtraFiles
-	pollInterval  = 50 * time.Millisecond // of the heartbeat
-	killTimeout   = 5 * time.Second       // for the end of a killed process
-	torqueTimeout = 10 * time.Second      // for an arm that is silent or unplugged
+	pollInterval  = 50 * time.Millisecond // time between two polls of the heartbeat
+	killTimeout   = 5 * time.Second       // longest wait for the end of a killed process
+	torqueTimeout = 10 * time.Second      // longest time spent on an arm that is silent or unplugged
 )
 
 // Run is the watchdog process. It returns when the process at the other end of stdin has stopped it, or has ended or
@@ -81,7 +81,7 @@ func killHung() <-chan string {
 	clock := rt.KernelClock()
 	hang, parent := rt.NewHangDetector(heartbeat, pollInterval), heartbeat.PID()
 	go func() {
-		for os.Getppid() == parent { // if not, the parent has ended, and this process has another one
+		for os.Getppid() == parent { // when the parent ends, this process gets another parent
 			clock.SleepUntil(clock.Now().Add(pollInterval))
 			if !hang.Poll() {
 				continue

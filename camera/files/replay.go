@@ -27,7 +27,7 @@ import (
 // Limits of the files.
 const (
 	maxFiles = 20_000
-	maxBytes = 1 << 30 // in memory: PNG unpacked
+	maxBytes = 1 << 30 // bytes in memory, with each PNG unpacked
 	maxSide  = 8192
 )
 
@@ -40,7 +40,7 @@ type Source struct {
 	format camera.Format
 	grid   camera.Grid
 	files  [][]byte
-	path   []byte // as a C string for the kernel
+	path   []byte // path as a C string for the kernel
 	next   uint64 // owner: the capture thread
 	closed atomic.Bool
 }

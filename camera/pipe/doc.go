@@ -23,14 +23,14 @@ const (
 	watchdog    = time.Second            // longest Grab
 	backoffMin  = 250 * time.Millisecond // pause before the first new start
 	backoffMax  = 10 * time.Second
-	steady      = 10 * time.Second       // after this time of pictures, the pause is backoffMin again
-	killAfter   = 500 * time.Millisecond // from SIGTERM to SIGKILL
+	steady      = 10 * time.Second       // after this time with pictures, the pause is backoffMin again
+	killAfter   = 500 * time.Millisecond // time from SIGTERM to SIGKILL
 	smallest    = 64 << 10               // least limit on the bytes of a JPEG
 	unknownSize = 8 << 20                // largest first JPEG, when no size is declared
 	maxStray    = 1 << 20                // Grab refuses the output after as many bytes without a JPEG
 	chunk       = 64 << 10               // bytes of one read: a pipe's default size
-	maxSkipped  = 16                     // pictures that one Grab replaces by newer ones
-	flood       = 4                      // reading pauses when the output has this multiple of the declared rate
+	maxSkipped  = 16                     // largest number of pictures that one Grab replaces by newer ones
+	flood       = 4                      // reading pauses when the output arrives at this multiple of the declared rate
 	lastWords   = 2 << 10                // bytes of the program's standard error that are kept
 
 	look = 100 * time.Millisecond // interval at which Open looks for a cancellation

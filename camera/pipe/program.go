@@ -24,11 +24,11 @@ const guarded = `(trap '' TERM; read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 & e
 // program is a running program.
 type program struct {
 	cmd   *exec.Cmd
-	out   int      // descriptor of its standard output
-	guard *os.File // its closing ends the process group
+	out   int      // descriptor of the shell's standard output
+	guard *os.File // closing it ends the process group
 	words words
 	ended chan struct{} // closed after the end of the shell
-	err   error         // its result, after ended
+	err   error         // result of the shell, valid after ended
 }
 
 // start runs a command in a shell, in a new process group, without standard input.

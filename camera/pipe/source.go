@@ -16,7 +16,7 @@ import (
 // Config is the configuration of a program.
 type Config struct {
 	Command string        // for /bin/sh
-	Format  camera.Format // FPS: the expected rate; Width and Height may be 0 for MJPEG: Open sets them
+	Format  camera.Format // FPS is the expected rate; Width and Height may be 0 for MJPEG, and Open sets them
 
 	// Canceled ends Open early; nil: never.
 	Canceled func() bool
@@ -31,7 +31,7 @@ type Source struct {
 	clock   rt.Clock
 	format  camera.Format
 	size    int           // bytes of a raw picture; 0: JPEG
-	largest int           // bytes of one picture
+	largest int           // largest size of one picture in bytes
 	pause   time.Duration // a raw picture has ended when no output comes for this time
 
 	program *program // running program; nil: no program is running
@@ -46,8 +46,8 @@ type Source struct {
 	flow    flow
 
 	down     error         // why the program is not running
-	retryAt  rt.Instant    // its next start
-	backoff  time.Duration // pause before it
+	retryAt  rt.Instant    // instant of the next start
+	backoff  time.Duration // pause before the next start
 	sequence uint64
 
 	skipped, broken, restarts atomic.Uint64
@@ -57,7 +57,7 @@ type Source struct {
 // burst follows the pauses in raw output: a program pauses between two of its pictures, so the number of bytes between
 // two pauses shows whether the program's pictures have the declared size.
 type burst struct {
-	pictures int  // since the last pause
+	pictures int  // pictures since the last pause
 	count    int  // bursts that have ended
 	first    int  // pictures in the first burst
 	varied   bool // a later burst had another number of pictures

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	time.Sleep(10 * time.Minute) // until it is killed
+	time.Sleep(10 * time.Minute) // the parent kills this process
 }
 
 var (
@@ -134,7 +134,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 	_, err := Open(Config{Command: "sleep 600", Format: mjpeg}, hasty{rt.KernelClock()})
 	// a silent program
 	rttest.FailsAs(t, err, ErrSilent)
-	part := "printf %050d 0; sleep 600" // 50 bytes of a picture of 96, then a pause
+	part := "printf %050d 0; sleep 600" // only 50 bytes of the 96 of a picture
 	if _, err = Open(Config{Command: part, Format: tiny}, hasty{rt.KernelClock()}); !errors.Is(err, ErrPictures) ||
 		!rttest.Says(err, "50 bytes in") {
 		t.Errorf("a program that writes too little: %v, want %v", err, ErrPictures)

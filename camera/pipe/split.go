@@ -29,7 +29,7 @@ type splitter struct {
 // cut is the splitter's result.
 type cut struct {
 	drop    int  // bytes at the beginning that belong to no picture
-	picture int  // bytes of the picture that follows them; 0: it is not complete
+	picture int  // bytes of the next picture, which follow drop; 0: the picture is not complete
 	torn    bool // drop has the beginning of a picture that did not end
 }
 

@@ -110,7 +110,7 @@ func TestResolve(t *testing.T) {
 		{Setting{"exposure", "auto"}, []string{"auto-exposure=3"}, ""},
 		{Setting{"white-balance", "4600"}, []string{"white-balance-automatic=0", "white-balance-temperature=4600"}, ""},
 		{Setting{"white-balance", "auto"}, []string{"white-balance-automatic=1"}, ""},
-		{Setting{"gain", "12"}, []string{"gain=12"}, ""}, // without an automatic control to turn off
+		{Setting{"gain", "12"}, []string{"gain=12"}, ""}, // gain has no automatic control
 		{Setting{"power-line-frequency", "1"}, []string{"power-line-frequency=1"}, ""},
 		{Setting{"power-line-frequency", "50-hz"}, []string{"power-line-frequency=1"}, ""},
 		{Setting{"white-balance-automatic", "off"}, []string{"white-balance-automatic=0"}, ""},

@@ -29,7 +29,7 @@ type alias struct {
 	on     []int32 // values of the control auto for the setting auto, the preferred value first
 	off    int32
 	values []uint32 // controls that set a number, the preferred control first
-	also   uint32   // control that could override the number; set to 0 with it
+	also   uint32   // control that could override the number, and is therefore set to 0; 0: there is none
 }
 
 // aliases are the controls that matter to a policy. With exposure priority, many webcams halve their rate in the dark,

@@ -142,7 +142,7 @@ func (d *device) rates(pixelformat, width, height uint32, w Want) (all []float64
 		}
 		return append(all, min(max(w.fps(), v.max.rate()), v.min.rate()))
 	}
-	if len(all) == 0 { // a driver need not report it
+	if len(all) == 0 { // a driver need not list rates
 		all = append(all, usualFPS)
 	}
 	return all

@@ -21,7 +21,7 @@ import (
 
 // Errors of Open, for errors.Is.
 var (
-	ErrAbsent  = errors.New("v4l2: no such camera") // it may be plugged in later
+	ErrAbsent  = errors.New("v4l2: no such camera") // the camera may be plugged in later
 	errBusy    = errors.New("v4l2: another program uses the camera")
 	ErrNoVideo = errors.New("v4l2: not a camera")
 	ErrMode    = errors.New("v4l2: the camera has no such mode")
@@ -30,7 +30,7 @@ var (
 
 // Config selects a camera and how to open it.
 type Config struct {
-	Path     string // /dev/video0, or a link such as /dev/v4l/by-id/...
+	Path     string // device, such as /dev/video0, or a link such as /dev/v4l/by-id/...
 	Want     Want
 	Controls []Setting
 }
@@ -45,7 +45,7 @@ type Info struct {
 	ByPath string
 	Card   string // the camera's name
 	Driver string
-	Bus    string // where it is plugged in
+	Bus    string // place where the camera is plugged in
 
 	Modes    []Mode
 	Controls []Control
@@ -61,11 +61,11 @@ type Mode struct {
 // Control is one of a camera's controls.
 type Control struct {
 	ID             uint32
-	Name           string // in the form of a setting: power-line-frequency
+	Name           string // name in the form of a setting, such as power-line-frequency
 	Kind           string // integer, boolean, menu, button
 	Min, Max, Step int32
 	Default, Value int32
-	Inactive       bool // overridden at present by another control, such as an automatic one
+	Inactive       bool // another control, such as an automatic one, overrides this one at present
 	ReadOnly       bool
 	Menu           []string // the words of a menu by value, empty for a value that does not exist
 }

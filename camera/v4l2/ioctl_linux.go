@@ -18,7 +18,7 @@ const (
 	capCaptureMP  = 0x00001000
 	capMeta       = 0x00800000
 	capStreaming  = 0x04000000
-	capDeviceCaps = 0x80000000 // deviceCaps describe only this node
+	capDeviceCaps = 0x80000000 // deviceCaps describes only this node
 
 	bufFlagError       = 0x00000040
 	bufFlagStampMask   = 0x0000e000
@@ -89,7 +89,7 @@ type pixFormat struct {
 
 type format struct {
 	kind uint32
-	_    uint32 // the union contains pointers, so it is aligned to 8 bytes
+	_    uint32 // padding, because the union contains pointers and is aligned to 8 bytes
 	pix  pixFormat
 	_    [200 - unsafe.Sizeof(pixFormat{})]byte
 }
@@ -111,7 +111,7 @@ type buffer struct {
 	timestamp                            unix.Timeval
 	timecode                             [16]byte
 	sequence, memory                     uint32
-	offset                               uint64 // a union; for mmap its lower half
+	offset                               uint64 // union; its lower half is the offset for mmap
 	length                               uint32
 	_                                    uint32
 	requestFD                            int32
@@ -163,7 +163,7 @@ const (
 
 // Source: include/uapi/asm-generic/ioctl.h, _IOC.
 const (
-	vidiocQueryCap  = ioRead<<30 | unsafe.Sizeof(capability{})<<16 | 'V'<<8 // and number 0
+	vidiocQueryCap  = ioRead<<30 | unsafe.Sizeof(capability{})<<16 | 'V'<<8 // number 0
 	vidiocEnumFmt   = ioBoth<<30 | unsafe.Sizeof(fmtdesc{})<<16 | 'V'<<8 | 2
 	vidiocSFmt      = ioBoth<<30 | unsafe.Sizeof(format{})<<16 | 'V'<<8 | 5
 	vidiocReqBufs   = ioBoth<<30 | unsafe.Sizeof(requestBuffers{})<<16 | 'V'<<8 | 8

@@ -251,7 +251,7 @@ func TestMachineControls(t *testing.T) {
 			t.Errorf("%v: Open() = %v, want %v", bad, err, ErrControl)
 		}
 	}
-	s = open(t, Config{Controls: []Setting{{"gain", "auto"}}}) // after an error the camera is free
+	s = open(t, Config{Controls: []Setting{{"gain", "auto"}}}) // after the error, another Open can use the camera
 	if c, _ := find(s.stream.controls(), cidAutogain); c.Value != 1 {
 		t.Errorf("gain=auto leaves the automatic at %d", c.Value)
 	}
@@ -379,7 +379,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 			t.Errorf("the picture lent as %d changed", i)
 		}
 	}
-	for i := range held { // vivid returns when its last user has closed it
+	for i := range held { // vivid comes back when its last user has closed it
 		for range 40 {
 			if err := s.Grab(&held[i]); err == nil {
 				break
@@ -412,7 +412,7 @@ func TestMachineWatchdog(t *testing.T) {
 	set(t, "percentage-of-dropped-buffers", "100")
 	began := time.Now()
 	var err error
-	for range 3 { // one frame may be under way
+	for range 3 { // the driver may already have one frame
 		if err = s.Grab(&f); err != nil {
 			break
 		}
@@ -517,12 +517,12 @@ func TestMachineMotionJPEG(t *testing.T) {
 	defer func() { close(stop); <-done }()
 	var s *Source
 	var err error
-	for range 50 { // with exclusive_caps the loopback device becomes a camera with its first picture
+	for range 50 { // with exclusive_caps, a loopback device is a camera only after its first picture
 		if s, err = Open(Config{Path: loopback}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) &&
 			!errors.Is(err, ErrMode) {
 			break
 		}
-		time.Sleep(100 * time.Millisecond) // until the loopback device has its first picture
+		time.Sleep(100 * time.Millisecond) // the loopback device has no picture yet
 	}
 	rttest.Do(t, err)
 	defer s.Close()

@@ -41,7 +41,7 @@ type Source struct {
 	retryAt    rt.Instant // next search while the camera is absent
 	sequence   uint64
 	last       uint32     // the driver's sequence number of the newest buffer
-	counted    bool       // last is a number of this stream
+	counted    bool       // last is a number of the present stream
 	stamp      rt.Instant // the driver's time stamp of the newest picture
 	unsteady   bool       // the driver's time stamps do not always grow, so they are not used
 

@@ -52,7 +52,7 @@ func (p *interpolator) next() []float32 {
 	}
 	p.index++
 	if p.index == p.count {
-		copy(p.out, p.to) // from + 1 * (to - from) may differ in the last bit
+		copy(p.out, p.to) // from + 1 * (to - from) may differ from to in the last bit
 		return p.out
 	}
 	part := float32(float64(p.index) / float64(p.count))

@@ -128,7 +128,7 @@ func TestButterworthPreviewAndReset(t *testing.T) {
 		f.preview(rows)
 		return rows
 	}
-	for _, start := range []int{0, 4} { // before the first row, and after some
+	for _, start := range []int{0, 4} { // the preview begins before the first row, or after some rows
 		want := preview(start, 4)
 		if again := preview(start, 4); !slices.Equal(want, again) {
 			t.Fatalf("Preview changed the filter: %v, then %v", want, again)
@@ -217,7 +217,7 @@ func TestRateLimit(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		speed, accel float64
-		fewest       int // ticks to get there
+		fewest       int // smallest number of ticks to get there
 	}{
 		{"neither", 0, 0, 1}, {"velocity", 30, 0, 100}, {"acceleration", 0, 200, 58}, {"both", 30, 200, 100},
 	} {

@@ -66,7 +66,7 @@ func TestWireBesidePython(t *testing.T) {
 // Child processes that do not react, here because they are stopped, neither delay Ctrl-C nor outlive a killed bench.
 func TestWireLeavesNobody(t *testing.T) {
 	rttest.RealTime(t)
-	const soon = 4 * time.Second // a child that is only asked to end may take 5 s
+	const soon = 4 * time.Second // less than the 5 s that a child may take if it is only asked to end
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			before := children(t)

@@ -297,7 +297,7 @@ func (u *unit) command(key string) *stagetest.Program {
 		u.t.Fatalf("the unit has no %s=", key)
 	}
 	line, _, _ = strings.Cut(line, "\n")
-	line = strings.TrimPrefix(line, "-") // systemd ignores the failure of such a command
+	line = strings.TrimPrefix(line, "-") // systemd ignores the failure of a command with this sign
 	words := strings.Fields(strings.NewReplacer("/usr/bin/edge-rt", binary, "/etc/edge-rt", u.etc, "%i", "arm").
 		Replace(line))
 	return stagetest.Command(u.t, words[0], words[1:]...)

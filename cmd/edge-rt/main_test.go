@@ -137,7 +137,7 @@ func TestBadInput(t *testing.T) {
 		{"--bus sim --camera top=/dev/null,rotate=45", 2, "rotate=45|90"},
 		{"--bus sim --schedule magic", 2, "magic|drtc"},
 		{"--bus sim --on-exit dance", 2, "dance|park"},
-		{"--bus sim --fallback zero", 2, "zero|hold"}, // for robots that move by velocity
+		{"--bus sim --fallback zero", 2, "zero|hold"}, // zero is for robots that move by velocity
 		{"--bus sim --duration 20", 2, "duration"},
 		{"--bus sim --connect localhost:7447 --max-offline 1s", 2, "localhost:7447|tcp/"},
 		{"--bus sim --connect quic/h:1", 2, "--connect|quic/h:1|tls/"},

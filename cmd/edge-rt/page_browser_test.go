@@ -186,7 +186,7 @@ func TestThePageInChromium(t *testing.T) {
 	b.Wait(state + " === 'no answer'")
 	again, _ := startPaged(t, s.Endpoint, port, token, "10", "front")
 	b.Wait(state + " === 'STREAMING'")
-	b.Wait("past.rows.length > 5 && !" + marks + ".includes('pause')") // its lines are those of the new run
+	b.Wait("past.rows.length > 5 && !" + marks + ".includes('pause')") // the lines are those of the new run
 	b.Click("#do-pause")                                               // the token is still valid
 	b.Wait(paused)
 	again.End(syscall.SIGTERM)
@@ -222,7 +222,7 @@ func TestJogInChromium(t *testing.T) {
 	b.Eval(button + ".dispatchEvent(new PointerEvent('pointerdown'))")
 	b.Wait(goal + " > began + 3")
 	b.Eval(button + ".dispatchEvent(new PointerEvent('pointerup'))")
-	time.Sleep(time.Second) // longer than the lease and an interval of the status
+	time.Sleep(time.Second) // longer than the lease and an interval of the status together
 	b.Eval("at = " + goal)
 	time.Sleep(time.Second) // two intervals of the status
 	if b.Eval(goal+" === at") != "true" {

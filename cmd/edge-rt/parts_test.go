@@ -20,7 +20,7 @@ func (a twoArms) each() []*servosim.Bus { return []*servosim.Bus{a.left, a.right
 // startTwo starts a run on two simulated buses and returns it once both arms are under torque.
 func startTwo(t *testing.T, args ...string) (*process, twoArms) {
 	t.Helper()
-	at := t.TempDir() // links: after a replug an adapter may have another name
+	at := t.TempDir() // folder of links, because an adapter may have another name after a replug
 	a := twoArms{simBusAt(t, at+"/left"), simBusAt(t, at+"/right")}
 	r := edgeCommand(t, []string{"--connect", newHoldServer(t).Endpoint, "--id", "arm", "--request-timeout", "1s",
 		"--fps", "10"}, append([]string{"--robot", "bi_so101",

@@ -49,7 +49,7 @@ func TestRerunShowsARun(t *testing.T) {
 	at := "127.0.0.1:" + port
 	file := filepath.Join(t.TempDir(), "run.rrd")
 	viewer := stagetest.Command(t, python, "-m", "rerun", "--save", file, "--port", port)
-	viewer.Env = append(viewer.Env, "HOME="+t.TempDir()) // it keeps settings there
+	viewer.Env = append(viewer.Env, "HOME="+t.TempDir()) // the viewer keeps settings in this folder
 	viewer.Start()
 	r := edgeCommand(t, []string{"--fps", "10", "--bus", "sim", "--id", "arm", "--connect", s.Endpoint, "--http", page},
 		"--quiet", "--camera", "front=sim", "--camera", "wrist=pattern:320x240")

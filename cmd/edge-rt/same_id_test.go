@@ -42,7 +42,7 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 			counts[1].Add(1)
 		}
 		pending.Go(func() {
-			time.Sleep(twinDelay) // like a slow policy, so that the other robot's request arrives before the answer
+			time.Sleep(twinDelay) // a slow policy: the other robot's request arrives before the answer
 			s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 		})
 	})
@@ -90,10 +90,10 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 // reports the host of the first one and does not touch its own arm. When the first robot is silent, a third robot gets
 // the name at the end of the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
-	rttest.RealTime(t) // within two leases, also on a busy machine
+	rttest.RealTime(t) // everything must happen within two leases
 	t.Parallel()
 	server, endpoint := startLeanServer(t, demo+"/server.yaml")
-	black := func(args ...string) *process { // with its own state directory, as on a separate host
+	black := func(args ...string) *process { // starts a robot with a state directory of its own, as on a separate host
 		r := edgeCommand(t, []string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
 			"--duration", "30s", "--rt", "off"}, args...)
 		r.Start()
@@ -123,7 +123,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	if n := strings.Count(first.Log.String(), opened); n != 1 {
 		t.Fatalf("the first opened %d sessions so far", n)
 	}
-	first.Process.Signal(syscall.SIGCONT) // and now the name belongs to another robot
+	first.Process.Signal(syscall.SIGCONT) // the first robot goes on, but the name belongs to another robot now
 	first.Await(want)
 	third.EndsWith(0)
 	if s := third.summary(); s.Chunks == 0 || s.ChunksDropped["foreign"] != 0 {

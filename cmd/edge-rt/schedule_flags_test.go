@@ -94,7 +94,7 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 func TestProfile(t *testing.T) {
 	for _, tt := range []struct {
 		args     string
-		timeout  time.Duration // of a request
+		timeout  time.Duration // timeout of a request
 		degraded time.Duration
 		backoff  time.Duration // the longest
 		buffer   time.Duration

@@ -51,7 +51,7 @@ func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	const line = "this bundle runs on this arm for the first time: it starts slowly"
 	check := func(first bool) {
 		t.Helper()
-		r := runOn(t, s, b, "--record", "off", "--duration", "2500ms") // arming takes more than one of the 2.5 s
+		r := runOn(t, s, b, "--record", "off", "--duration", "2500ms") // arming takes more than 1 s of the 2.5 s
 		r.Env = append(r.Env, "STATE_DIRECTORY="+state)
 		code, sum := r.play()
 		if log := r.Log.String(); code != 0 || sum.FirstRun != first || strings.Contains(log, line) != first ||

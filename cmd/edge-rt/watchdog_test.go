@@ -68,10 +68,10 @@ func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	description := stagetest.WriteFile(t, t.TempDir(), "mine.yaml", "like: so101\nname: mine\n")
 	r, watchdog := startWatched(t, b, "--robot", description)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGTSTP} {
-		syscall.Kill(watchdog, sig) // as at the end of a login session
+		syscall.Kill(watchdog, sig) // the end of a login session sends such signals
 	}
 	os.Remove(description)         // the description may be deleted or edited meanwhile
-	r.SignalGroup(syscall.SIGKILL) // as kill -9 %1 and timeout do
+	r.SignalGroup(syscall.SIGKILL) // kill -9 %1 and timeout signal the group, too
 	r.awaitRelease(b)
 	stagetest.CheckSays(t, r.Log.String(), "without letting the arm go|off on 6 motors")
 }

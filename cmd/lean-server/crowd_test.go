@@ -81,7 +81,7 @@ func TestOneLinkAmongRobots(t *testing.T) {
 	}
 	chunks := func(during time.Duration) (perS float64) {
 		n, began := 0, time.Now()
-		for ; time.Since(began) < during; time.Sleep(pause) { // as robots pause
+		for ; time.Since(began) < during; time.Sleep(pause) { // robots pause between their requests, too
 			for _, a := range arms {
 				a.send()
 			}

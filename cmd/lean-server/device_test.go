@@ -25,7 +25,7 @@ func TestDevice(t *testing.T) {
 	for _, tt := range []struct {
 		keys string
 		code int
-		says string // part of the error, or, when the code is 0, of the report
+		says string // parts of the error or, when the code is 0, of the report
 	}{
 		{"device: auto", 0, "cpu|" + absent},
 		{"device: cuda\n  fallback: cpu", 0, "cpu|" + absent},

@@ -172,7 +172,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	}
 	c.overrides = overrides
 	repeated(overrides, plain.Writer(os.Stderr))
-	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
+	command, _, _ := strings.Cut(ctx.Command(), " ") // the command without its arguments
 	if command != "serve" {
 		c.Audit, c.Traces = "", "" // a variable or --config may set these, but only serve uses them
 	}
@@ -315,7 +315,7 @@ func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Te
 	if f.JSON == "-" || f.Audit == "-" {
 		stderr.Write(table.Bytes())
 	} else {
-		stderr.Flush() // they may be the same terminal
+		stderr.Flush() // stderr and stdout may be the same terminal
 		printed = terminal.Print(stdout, table.Bytes())
 	}
 	switch {

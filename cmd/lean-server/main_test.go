@@ -36,8 +36,8 @@ import (
 
 const (
 	demo      = "../../testdata/demo"
-	stopLimit = 2 * time.Second  // from SIGTERM to the end of the process
-	patience  = 30 * time.Second // only a broken test waits so long
+	stopLimit = 2 * time.Second  // longest time from SIGTERM to the end of the process
+	patience  = 30 * time.Second // only a failing test waits so long
 )
 
 var built string
@@ -648,7 +648,7 @@ func TestStopsWhileLoading(t *testing.T) {
 func (r *running) dial() (network wire.Session, prefix string) {
 	r.t.Helper()
 	network = rttest.OrPanic(zenoh.Open(r.t.Context(), zenoh.Config{Connect: []string{r.endpoint}}))
-	r.t.Cleanup(func() { _ = network.Close() }) // a test may have closed it
+	r.t.Cleanup(func() { _ = network.Close() }) // an error only says that the test has closed the network
 	keys, err := network.Tokens(r.t.Context(), wire.ServerAliveAny, time.Second)
 	if err != nil || len(keys) != 1 {
 		r.t.Fatalf("servers alive: %v, %v, want one", keys, err)
@@ -767,7 +767,7 @@ clients: [arm-1, arm-2]
 			"task is pinned to 'around the post' on this server, got 'fold the towel'", false},
 		{func(o *wire.SessionOpen) { o.FPS = 30 }, "client fps=30 != trained fps=60 (strict_fps=true)", false},
 		{func(*wire.SessionOpen) {}, "", false},
-		{func(*wire.SessionOpen) {}, "", false}, // the same robot again
+		{func(*wire.SessionOpen) {}, "", false}, // the same robot opens again
 		{func(o *wire.SessionOpen) { o.ClientUUID = "arm-2" }, "server full: 1/1 sessions active", true},
 		{func(o *wire.SessionOpen) { o.SchemaVersion = 2 }, "schema_version 2 outside supported range [1, 1]", false},
 	}
@@ -791,7 +791,7 @@ func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 	t.Helper()
 	bundle := rttest.Must(policy.LoadBundle(filepath.Join(demo, "bundle")))(t)
 	open := stage.OpenOf(&bundle.Meta, uuid)
-	open.SessionEpoch = 0 // without a token
+	open.SessionEpoch = 0 // the robot declares no token
 	return open
 }
 

@@ -34,14 +34,14 @@ type rolloutArgs struct {
 type rolledOut struct {
 	Manifest rolloutBlock        `json:"manifest"`
 	Server   *server.LiveRollout `json:"server"`               // null: the server does not answer
-	Why      string              `json:"server_why,omitempty"` // why it does not
+	Why      string              `json:"server_why,omitempty"` // why the server does not answer
 }
 
 // rolloutBlock is the block rollout of the manifest.
 type rolloutBlock struct {
 	File   string   `json:"file"`             // the manifest
 	Bundle string   `json:"bundle"`           // folder of the new bundle; empty: there is no roll-out
-	SHA256 string   `json:"sha256,omitempty"` // digest that it must have, or its first digits
+	SHA256 string   `json:"sha256,omitempty"` // digest of the bundle, or its first digits
 	Share  float64  `json:"share"`            // share, of all robots, that gets the new model
 	Robots []string `json:"robots"`           // robots that get the new model whatever the share is
 	Keep   []string `json:"keep"`             // robots that never get it

@@ -33,7 +33,7 @@ const (
 	soakMemory  = 128 << 20 // the manifest's memory
 	soakGarbage = 96 << 20  // bound of Go's garbage and of the allocator's free memory, in addition to soakMemory
 	soakAnswer  = 5 * time.Second
-	soakSettle  = 90 * time.Second // until all memory of all clients is free
+	soakSettle  = 90 * time.Second // longest time until the memory of all clients is free
 )
 
 // soak is a real server, the robots that it serves and hostile clients.
@@ -55,7 +55,7 @@ type soak struct {
 type soakRobot struct {
 	*soak
 	random  *rand.Rand
-	n       int // its number, which its pinned rows show
+	n       int // number of the robot, which its pinned rows show
 	uuid    string
 	cfg     zenoh.Config
 	epoch   uint32
@@ -231,13 +231,13 @@ func (r *soakRobot) live() {
 		}
 		before := r.unanswered.Load()
 		switch r.random.IntN(60) {
-		case 0: // in good order
+		case 0: // the robot closes its session and leaves
 			key, _ := wire.RobotSessionKey(r.prefix, r.uuid)
 			_, _ = r.network.Get(r.over, key, wire.AppendSessionClose(nil,
 				&wire.SessionClose{ClientUUID: r.uuid, SessionID: r.session}), soakAnswer)
 			r.closes.Add(1)
 			r.leave()
-		case 1: // its process is killed
+		case 1: // the robot leaves like a killed process
 			r.kills.Add(1)
 			r.leave()
 		case 2:
@@ -257,7 +257,7 @@ func (r *soakRobot) live() {
 		pause(r.over, time.Duration(20+r.random.IntN(60))*time.Millisecond)
 		if r.unanswered.Load() == before {
 			lost = 0
-		} else if lost++; lost >= 5 && r.network != nil { // its session ended meanwhile
+		} else if lost++; lost >= 5 && r.network != nil { // the server ended the session meanwhile
 			lost = 0
 			r.leave()
 		}
@@ -476,7 +476,7 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 		t.Errorf("too little happened: %v", slices.Collect(maps.Keys(s.refused)))
 	}
 	left := ""
-	// as long as sessions may outlive their robots
+	// Sessions may outlive their robots for this time.
 	for began := time.Now(); time.Since(began) < soakSettle; time.Sleep(time.Second) {
 		if left = leftover(before, s.r.metrics()); left == "" {
 			break

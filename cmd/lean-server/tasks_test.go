@@ -103,7 +103,7 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 				}
 				told, a.Observation.Task = 1, rows[1].task
 			}
-			seen[i] = &rows[told+2*int(seq%2)] // both rows with this task
+			seen[i] = &rows[told+2*int(seq%2)] // one of the two rows with the present task
 			a.Observation.State = seen[i].state
 			a.Observation.Images = []wire.Image{{
 				Name:  "observation.images.top",

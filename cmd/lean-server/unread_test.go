@@ -19,7 +19,7 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 	reader, writer, err := os.Pipe()
 	rttest.Do(t, err)
 	t.Cleanup(func() { reader.Close(); writer.Close() })
-	fd := int(writer.Fd()) // blocking from here on
+	fd := int(writer.Fd()) // Fd makes the descriptor blocking
 	rttest.Do(t, syscall.SetNonblock(fd, true))
 	for block := make([]byte, 4096); ; {
 		if _, err := syscall.Write(fd, block); err == syscall.EAGAIN {

@@ -16,7 +16,7 @@ func main() {
 	loop := rt.NewLoop(rt.LoopConfig{
 		Clock:  rt.KernelClock(),
 		Period: 10 * time.Millisecond,
-		Mode:   rt.ModeAuto, // SCHED_FIFO where the kernel allows it
+		Mode:   rt.ModeAuto, // use SCHED_FIFO if the kernel allows it
 		CPU:    rt.UnpinnedCPU,
 	})
 	var stop atomic.Bool

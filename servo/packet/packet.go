@@ -34,7 +34,7 @@ const maxIDInReply = 0xFD
 // 2.0 has removed the stuffing.
 type Reply struct {
 	ID     byte
-	Err    byte // as on the line: bits, or a code and the alert bit
+	Err    byte // error byte as on the line: bits, or a code and the alert bit
 	Params []byte
 }
 

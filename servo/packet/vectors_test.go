@@ -272,7 +272,7 @@ func TestFastVectors(t *testing.T) {
 	if len(in) != FastSize(6, 4) {
 		t.Errorf("FastSize = %d, want %d", FastSize(6, 4), len(in))
 	}
-	for cutOff := range len(in) + 1 { // as it arrives, after noise
+	for cutOff := range len(in) + 1 { // the first bytes of a reply that is still arriving, after noise
 		var f Fast
 		bytes := append([]byte{0xFF, 0xFF, 0xFD}, in[:cutOff]...)
 		blocks := 0

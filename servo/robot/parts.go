@@ -25,9 +25,9 @@ const (
 
 // Part is one arm of a robot. Each part has its own bus.
 type Part struct {
-	Name  string // such as left; empty for the only part of a robot
-	First int    // index of its first joint in the robot's states and actions
-	Robot Robot  // the arm alone: its motors' names have no prefix
+	Name  string // name of the part, such as left; empty for the only part of a robot
+	First int    // index of the part's first joint in the robot's states and actions
+	Robot Robot  // the arm alone: the names of its motors have no prefix
 }
 
 // Parts returns the robot's parts in the order of its states and actions. A robot of one arm has

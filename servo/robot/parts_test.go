@@ -112,7 +112,7 @@ func TestLeadersOfAFile(t *testing.T) {
 		t.Errorf("%s of %s and %s with %d joints", lead.Name, left.Name, right.Name, len(lead.Motors))
 	}
 	alone := write("alone.yaml", strings.Replace(string(kiwi), "leader: so101_leader\n", "", 1))
-	rttest.Fails(t, rttest.Err(ByName(alone+"_leader")), "names no leader") // the leader of a file without one
+	rttest.Fails(t, rttest.Err(ByName(alone+"_leader")), "names no leader") // the file names no leader
 	for name, leader := range map[string]string{"so101": "so101_leader", "lekiwi": "so101_leader",
 		"bi_koch": "bi_koch_leader", write("mine.yaml", "like: so101\nname: mine\n"): "so101_leader"} {
 		r, err := ByName(name)

@@ -38,17 +38,18 @@ const (
 // a bus (Calibration, Factory, Baud, and the ids of Motors) are valid only for one arm: code that
 // uses a bus takes them from Parts.
 type Robot struct {
-	Name        string
-	Type        string   // LeRobot's robot_type in data sets; empty: Name
-	From        string   // the argument of ByName: a built-in arm's name, or a file
-	Leader      bool     // a person moves it: only its triggers get torque, or all joints if it is Actuated
+	Name string
+	Type string // LeRobot's robot_type in data sets; empty: Name
+	From string // the argument of ByName: a built-in arm's name, or a file
+	// a leader arm, moved by a person: only its triggers get torque, or all its joints if it is Actuated
+	Leader      bool
 	Actuated    bool     // a leader that a take-over moves to the follower's position
 	Calibration []string // LeRobot's folders of its calibrations in robots/ or teleoperators/, the newest first
 	Factory     bool     // calibrated by its maker: a calibration moves no joint
 	Baud        int
-	Motors      []Motor // in the order of states and actions; with the parts' prefixes
+	Motors      []Motor // motors in the order of states and actions; their names have the parts' prefixes
 	Base        *Base   // base whose wheels are motors of the arm; nil: no motor is a wheel
-	LeaderName  string  // default of --leader-robot; empty: DefaultLeader's
+	LeaderName  string  // default of --leader-robot; empty: the name that DefaultLeader returns
 	Rename      Rename
 	Safety      Safety
 	parts       []Part // arms of a robot of several parts; nil: the robot is one arm
@@ -61,17 +62,18 @@ type Motor struct {
 	Shadow      uint8 // id of a second servo that gets this one's goals; 0: no second servo
 	Model       *table.Model
 	Norm        NormMode
-	MaxVelocity float64    // in its unit per second
-	MaxStep     float64    // largest distance of a goal from the measured position; 0: no such limit
-	Limits      [2]float64 // lowest and highest position, in its unit, inside the calibrated range; both 0: no limits
-	FullTurn    bool       // has no end stops: it is calibrated to the whole turn without a motion
-	MinTravel   float64    // least degrees of its calibrated range; 0: the least of any joint
-	DriveMode   int        // drive_mode of a new calibration
-	Homing      int        // homing_offset of a factory calibration
+	MaxVelocity float64 // largest velocity, in the joint's unit per second
+	MaxStep     float64 // largest distance of a goal from the measured position; 0: no limit
+	// lowest and highest position inside the calibrated range, in the joint's unit; both 0: no limits
+	Limits    [2]float64
+	FullTurn  bool    // the joint has no end stops: its calibration is the whole turn, without a motion
+	MinTravel float64 // smallest calibrated range in degrees; 0: the smallest one of any joint
+	DriveMode int     // drive_mode of a new calibration
+	Homing    int     // homing_offset of a factory calibration
 	// rest position of a leader's gripper, at which little torque holds it for a person to pull;
 	// nil: no trigger
 	Trigger  *float64
-	Settings []Setting // in the order of the writes
+	Settings []Setting // settings in the order of the writes
 	Bounds   Bounds    // bounds on the temperature and the supply of the servo and of its shadow
 }
 
@@ -122,10 +124,10 @@ type Safety struct {
 	Overheat    Reaction      // over temperature
 	Voltage     Reaction      // supply out of range
 	Encoder     Reaction      // position sensor
-	Stall       Reaction      // high load without motion; with hold it follows only goals that reduce the load
+	Stall       Reaction      // high load without motion; Hold lets the joint follow only goals that reduce the load
 	StallFor    time.Duration // duration of a stall before the reaction
-	AfterReplug Return        // after the adapter was unplugged; the motors kept their torque
-	AfterReset  Return        // a servo has restarted: its supply was interrupted
+	AfterReplug Return        // what follows when the adapter was unplugged, while the motors kept their torque
+	AfterReset  Return        // what follows when a servo has restarted because its supply was interrupted
 	BusWatchdog time.Duration // a Dynamixel stops by itself after this time without a packet; 0: never
 	Slew        float64       // share of the velocity limit right after arming
 	SlewFor     time.Duration // time until the full velocity limit

@@ -20,8 +20,8 @@ type Protocol uint8
 
 const (
 	Feetech    Protocol = iota // STS and SMS
-	Dynamixel1                 // the same frame, no sync read
-	Dynamixel2                 // its own frame: stuffing, CRC, two-byte addresses
+	Dynamixel1                 // the same frame as Feetech, without a sync read
+	Dynamixel2                 // another frame: stuffing, CRC, two-byte addresses
 )
 
 func (p Protocol) String() string {

@@ -44,7 +44,7 @@ func (p *Program) Start() *Program {
 	p.t.Helper()
 	p.SysProcAttr = cmp.Or(p.SysProcAttr, &syscall.SysProcAttr{Setpgid: true})
 	rttest.PanicOn(p.Cmd.Start())
-	p.t.Cleanup(func() { p.Process.Kill() }) // Kill fails if the program has ended, as it should have
+	p.t.Cleanup(func() { p.Process.Kill() }) // the error of Kill only says that the program has ended
 	return p
 }
 

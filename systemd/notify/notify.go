@@ -47,9 +47,9 @@ var (
 
 // State is the present state of the process.
 type State struct {
-	Ready    bool   // the process does its work
-	Stopping bool   // it is about to end
-	Status   string // one line for people; empty: as before
+	Ready    bool   // the process now does its work
+	Stopping bool   // the process is about to end
+	Status   string // one line for people; empty: unchanged
 	Progress uint64 // a number that changes when the work that the watchdog guards makes progress
 }
 

@@ -44,6 +44,6 @@ func (p port) send(message []byte) bool {
 
 func (p port) close() {
 	if p != closed {
-		_ = unix.Close(int(p)) // nothing is buffered
+		_ = unix.Close(int(p)) // no data is buffered, so an error loses none
 	}
 }

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	startLimit   = 30 * time.Second // for the first picture
+	startLimit   = 30 * time.Second // longest wait for the first picture
 	pictureLimit = time.Second      // for each
 	maxPicture   = 1 << 20
 )

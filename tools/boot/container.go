@@ -16,8 +16,8 @@ import (
 type container struct {
 	root, state string // folder of the system's files; folder of the arm's service
 	arm         *stage.Arm
-	child       *stage.Child // nil while it is off
-	init        string       // process id of its systemd
+	child       *stage.Child // nil while the container is off
+	init        string       // process id of the container's systemd
 }
 
 func (c *container) make(ctx context.Context) error {

@@ -18,10 +18,10 @@ import (
 // machine is a system in QEMU, with a kernel of its own. Its arm is at an FTDI adapter, which udev and
 // the rules of the package name. A shell on a virtual console runs the commands as root.
 type machine struct {
-	root, dir   string // folder of its disk's files; folder of this run
+	root, dir   string // folder of the files of the machine's disk, and folder of this run
 	arch, accel string
 	arm         *stage.Arm
-	child       *stage.Child // nil while it is off
+	child       *stage.Child // nil while the machine is off
 
 	shell   net.Conn
 	answers *bufio.Reader // of shell

@@ -20,7 +20,7 @@ const bootLimit = time.Minute
 
 // host runs a system; the system's files stay when its processes end.
 type host interface {
-	make(ctx context.Context) error // completes the files of the root, and makes disks of them
+	make(ctx context.Context) error // make completes the files of the root, and makes disks of them
 	start(ctx context.Context) error
 	process() *stage.Child // after start
 	// run runs a command line as root and returns its output. A failed command is an error.

@@ -22,12 +22,12 @@ const (
 // A trial is one fault and its bounds.
 type trial struct {
 	name   string
-	always bool // the next trials need its effect, so it is played once
+	always bool // the next trials need the effect of this one, so it is always played, and only once
 	do     func(context.Context, *system) error
 	leaves outcome
 	safe   time.Duration // limp: bound from the end of do until no motor has torque
 	mend   func(context.Context, *system) error
-	again  time.Duration // bound from the end of mend until the arm moves again; 0: it does not move
+	again  time.Duration // longest time from the end of mend until the arm moves again; 0: the arm does not move
 }
 
 // streamsOn is the bound until an arm that the trial does not stop moves: on a busy machine its motors may answer late.

@@ -17,8 +17,8 @@ import (
 type bundled struct {
 	Worst  float64 `json:"worst"` // deviations between the graph and LeRobot's own code
 	Limit  float64 `json:"limit"`
-	MS     float64 `json:"ms"`     // the graph's time for one robot, measured by edgert-export
-	SHA256 string  `json:"sha256"` // from lean-server's output
+	MS     float64 `json:"ms"`     // ms, the graph's time for one robot, measured by edgert-export
+	SHA256 string  `json:"sha256"` // digest in the output of lean-server
 }
 
 const bundleLimit = 20 * time.Minute

@@ -298,7 +298,7 @@ func TestARoundGoesOn(t *testing.T) {
 	r.Seconds["demonstrate"], r.Seconds["export"] = 12, 3
 	r.Found.Demonstrated.Episodes = 4
 	rttest.Do(t, r.save())
-	rttest.Ends(t, rttest.Err(load(p, "")), exit.Usage, "--from") // a second round in one folder
+	rttest.Ends(t, rttest.Err(load(p, "")), exit.Usage, "--from") // the folder has a round already
 	// --from bundle without a training
 	rttest.Ends(t, rttest.Err(load(p, "bundle")), exit.Usage, "stage train has not ended")
 	again, err := load(p, "train")

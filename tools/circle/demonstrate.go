@@ -17,15 +17,15 @@ type demonstrated struct {
 	Worlds   int `json:"worlds"`
 	Episodes int `json:"episodes"`  // episodes that ended as success
 	Again    int `json:"again"`     // episodes recorded again
-	Bytes    int `json:"bytes"`     // of the records
-	Teleops  int `json:"processes"` // of edge-rt teleop
+	Bytes    int `json:"bytes"`     // size of the records
+	Teleops  int `json:"processes"` // processes of edge-rt teleop
 }
 
 const (
 	episodeTime = 20 * time.Second // the teacher needs 2 s for a target
 	resetTime   = time.Second
 	pollEvery   = 100 * time.Millisecond // about a person's reaction time; each poll starts a process
-	firstSeed   = 11                     // of the demonstrations' worlds
+	firstSeed   = 11                     // seed of the first world of demonstrations
 )
 
 // demonstrate records the episodes of all worlds, one edge-rt teleop for each.

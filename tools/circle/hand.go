@@ -80,7 +80,7 @@ func (h *hand) move(ctx context.Context) {
 			every.Stop()
 			return
 		}
-		if leads && !led { // it grasps the leader at its position
+		if leads && !led { // the hand now grasps the leader at its position
 			now := h.clock.Now()
 			for j := range q {
 				q[j] = sim.AngleOf(j, h.shafts.Present(now, j))

@@ -34,11 +34,11 @@ type plan struct {
 	legs             int // targets of an episode
 	corrections      int
 	corrected        int // targets of a correction
-	steps, more      int // of both trainings
+	steps, more      int // steps of the first training, and of the second one
 	chunk            int
 	net              []string      // options that make the ACT small
 	judge            []int         // seeds of the worlds in which the policy is evaluated
-	judged           time.Duration // in each
+	judged           time.Duration // time of the policy in each of these worlds
 	teach, correct   time.Duration // limits of one world of demonstrations, and of all corrections
 }
 

@@ -20,7 +20,7 @@ type round struct {
 	at string // the present stage
 
 	Began   time.Time          `json:"began"`
-	Seconds map[string]float64 `json:"seconds"` // of the completed stages
+	Seconds map[string]float64 `json:"seconds"` // s, duration of each completed stage
 	Found   found              `json:"found"`
 }
 

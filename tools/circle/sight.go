@@ -17,7 +17,7 @@ type sight struct {
 // trouble returns why the teacher takes the arm over, "" while the policy does well.
 func trouble(s sight) string {
 	switch {
-	case s.since < time.Second: // its first chunk
+	case s.since < time.Second: // the first chunk may not have arrived yet
 		return ""
 	case math.Hypot(s.tip.X-s.post.X, s.tip.Y-s.post.Y) < postNear:
 		return "too near to the post"

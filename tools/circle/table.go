@@ -19,7 +19,7 @@ import (
 // table is a simulated arm with its world, a leader beside it, and the teacher's hand at
 // the leader.
 type table struct {
-	dir      string // of the links and the socket
+	dir      string // folder of the links and the socket
 	follower *stage.Child
 	leader   *servosim.Bus
 	hand     *hand

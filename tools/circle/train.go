@@ -21,8 +21,8 @@ type trained struct {
 	Steps      int     `json:"steps"`
 	First      float64 `json:"loss_first"`
 	Last       float64 `json:"loss_last"`
-	SHA256     string  `json:"sha256"`     // of the weights
-	Checkpoint string  `json:"checkpoint"` // checkpoint with which the training began; "": it began from scratch
+	SHA256     string  `json:"sha256"`     // digest of the weights
+	Checkpoint string  `json:"checkpoint"` // checkpoint with which the training began; "": none
 }
 
 const trainLimit = 3 * time.Hour

@@ -28,7 +28,7 @@ func runDemo(t *testing.T, robot, manifest string, duration time.Duration) (s ed
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	keep := t.TempDir()
 	bin := rttest.Must(rttest.Programs(keep, "edge-rt", "lean-server"))(t)
-	t.Chdir("../..") // for lean-server --demo
+	t.Chdir("../..") // lean-server --demo expects this working directory
 	err = demo(options{
 		Bin:        bin,
 		Robot:      robot,

@@ -29,13 +29,13 @@ import (
 
 const (
 	fps       = 60
-	edgeLimit = 2 * time.Minute // time for an edge beyond its duration: it may wait for its server
+	edgeLimit = 2 * time.Minute // time that an edge gets beyond its duration, because it may wait for its server
 	// perChunk and perFile bound how often the writing thread allocates in a run: perChunk in the
 	// MCAP and zstd libraries for each chunk, of a second or half a MiB, and perFile at the
 	// beginning of a file. The runtime counts a thread's first few allocations late.
 	perChunk   = 8
 	perFile    = 1500
-	chunkBytes = 384 << 10 // a chunk is larger than this, unless a second ended it
+	chunkBytes = 384 << 10 // lower bound of a chunk's size in bytes, unless a second ended the chunk
 	// lerobotLimit is the longest time for LeRobot, encoding included, in multiples of the recorded
 	// time.
 	lerobotLimit = 8
@@ -92,7 +92,7 @@ func measure(ctx context.Context, o options) error {
 	var wrong []error
 	records := filepath.Join(dir, "records")
 	for n, modes := range o.plan() {
-		if slices.Contains(modes, "all") { // LeRobot records the newest one, too
+		if slices.Contains(modes, "all") { // LeRobot records the newest one of these runs, too
 			if err := os.RemoveAll(records); err != nil {
 				return err
 			}
@@ -130,7 +130,7 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	got := make([]slice, len(modes))
-	var failed atomic.Pointer[error] // the first failure, after which the other run is stopped
+	var failed atomic.Pointer[error] // first failure, after which the other run is stopped
 	var all sync.WaitGroup
 	for i, mode := range modes {
 		long := o.Time

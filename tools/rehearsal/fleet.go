@@ -23,7 +23,7 @@ const (
 	prometheusAt = "10.77.0.1:9090"
 	startLimit   = 60 * time.Second
 	streamLimit  = time.Minute            // longest wait for new chunks of all robots
-	apart        = 200 * time.Millisecond // between the starts of two robots, and between two checks of await
+	apart        = 200 * time.Millisecond // time between the starts of two robots, and between two checks of await
 )
 
 // network is the script that makes the namespaces.
@@ -42,7 +42,7 @@ type robot struct {
 	program
 	now, before figures
 	runway      float64 // shortest time for which actions were left in the phase, in seconds
-	cut         bool    // its cable was pulled in this phase
+	cut         bool    // the cable of the robot was pulled in this phase
 }
 
 // fleet is all programs of the rehearsal. Their files are in a folder with a copy of examples/router.
@@ -55,7 +55,7 @@ type fleet struct {
 	robots  []*robot
 	others  []*stage.Child
 	again   time.Duration // longest time in the phase until all robots streamed again
-	looked  time.Time     // at all metrics
+	looked  time.Time     // time at which all metrics were read last
 	shown   time.Time     // the newest live figures
 	checks  stage.Checks
 }
@@ -198,7 +198,7 @@ func (f *fleet) start(p *program, cmd *exec.Cmd) (err error) {
 	entered.Env = append(entered.Env, cmd.Env...)
 	log := new(stage.Log)
 	if p.Child != nil {
-		log = p.Log // of its earlier processes
+		log = p.Log // log of the robot's earlier processes
 	}
 	entered.Stdout, entered.Stderr = log, log
 	p.Child, err = stage.StartGroup(entered)

@@ -61,8 +61,8 @@ type row struct {
 	name    string
 	took    time.Duration
 	moved   int           // robots that opened another session
-	starved float64       // ticks
-	hungry  int           // robots with such ticks
+	starved float64       // ticks without an action
+	hungry  int           // robots with ticks without an action
 	hunger  float64       // longest time without an action, in seconds, of a robot whose cable is plugged in
 	first   float64       // longest time after an event until all robots streamed again
 	again   time.Duration // shortest time, in seconds, for which a robot had actions left

@@ -36,7 +36,7 @@ type draft struct {
 
 	mu       sync.Mutex // guards the rest
 	chunks   map[uint64]int
-	last     time.Time // when the last chunk came
+	last     time.Time // time at which the last chunk came
 	opens    int
 	problems []string
 }

@@ -101,10 +101,10 @@ type row struct {
 	robots     int
 	lost       int           // robots that lost a session although their server had not ended
 	moved      int           // times that a robot's server ended
-	again      time.Duration // longest time from such an end until the robot's next chunk
-	starved    uint64        // ticks, without those on which the bus was silent
-	inferred   int           // observations
-	twice      int           // of them
+	again      time.Duration // longest time from the end of such a server until the robot's next chunk
+	starved    uint64        // ticks without an action, except those on which the bus was silent
+	inferred   int           // observations that went through an inference
+	twice      int           // observations that went through more than one inference
 	superseded int           // observations that a newer one with an inference replaced
 	missing    int           // observations neither inferred nor replaced
 	problems   []string

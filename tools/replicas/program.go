@@ -35,11 +35,11 @@ func start(name string, cmd *exec.Cmd) (p program, err error) {
 
 // serving holds the settings that may differ between servers.
 type serving struct {
-	third    bool   // it has sessions for a third of the robots; false: for all
-	bundle   string // "": the demo's
+	third    bool   // the server has sessions for a third of the robots; false: for all
+	bundle   string // "": the bundle of the demo
 	service  string
 	revision string
-	pin      string // the only task that it accepts
+	pin      string // the only task that the server accepts
 }
 
 // server is a lean-server's process.
@@ -48,7 +48,7 @@ type server struct {
 	sessions int
 	id       string // server_id
 	audit    string
-	endedAt  time.Time // when the scenario ended it; zero: not ended
+	endedAt  time.Time // time at which the scenario ended the server; zero: the server has not ended
 }
 
 // startServer starts a server, and does not wait until the server is ready.

@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 		name   string
 		more   [][]any
 		change func(*stand)
-		want   row // the counted figures that differ from those of the good stand
+		want   row // those counts that differ from the counts of the good stand
 		starve uint64
 		fails  bool
 	}{

@@ -10,10 +10,10 @@ import (
 // scenario is a series of actions on servers while robots stream.
 type scenario struct {
 	name  string
-	again bool // robots move, and must stream again in time
-	fed   bool // no tick may starve
+	again bool // robots move to another server, and must stream again in time
+	fed   bool // every tick must have an action
 	dies  int  // observations that may be lost with a server, for each robot that moved
-	short bool // CI plays it
+	short bool // CI plays the scenario
 	steps []step
 }
 

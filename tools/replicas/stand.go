@@ -26,8 +26,8 @@ type stand struct {
 	draft    *draft // nil: none
 	events   []event
 	problems []string
-	cut      bool      // the router was down, and with it every link
-	over     time.Time // when the robots got their signal to end
+	cut      bool      // the router was down, and all links with it
+	over     time.Time // time at which the robots got their signal to end
 }
 
 // event is an action on servers; the robots in moves have to change their server.
@@ -83,7 +83,7 @@ func (s *stand) note(moves map[string]bool) time.Time {
 func (s *stand) play(sc scenario) (r row, err error) {
 	fmt.Printf("... %s\n", sc.name)
 	r.name = sc.name
-	// earlier audits do not belong to this run
+	// The audits of earlier runs must not count.
 	if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o755)); err != nil {
 		return r, err
 	}
@@ -100,7 +100,7 @@ func (s *stand) play(sc scenario) (r row, err error) {
 		}
 	}
 	s.over = time.Now()
-	for _, rb := range s.robots { // ends it like Ctrl-C
+	for _, rb := range s.robots { // SIGINT ends a robot like Ctrl-C
 		rb.Interrupt()
 	}
 	for _, rb := range s.robots {

@@ -94,7 +94,7 @@ func (f *fleet) edge(args ...string) *exec.Cmd { return stage.Edge(f.o.Bin, f.di
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
-		e.Kill() // has no effect on an edge that has ended
+		e.Kill() // Kill has no effect on an edge that has ended
 	}
 	f.server.Stop()
 }
@@ -161,7 +161,7 @@ func (f *fleet) holding(now []status) error {
 // status is the used part of an edge's answer to ctl status.
 type status struct {
 	State  string `json:"state"`
-	Chunks uint64 `json:"chunks"` // merged so far
+	Chunks uint64 `json:"chunks"` // chunks merged so far
 }
 
 func (f *fleet) status() (all []status, err error) {

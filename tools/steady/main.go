@@ -23,8 +23,8 @@ import (
 
 const (
 	warmUp    = 8 * time.Second  // time for the session, the arming and the edge's own warm-up of 5 s
-	edgeLimit = 2 * time.Minute  // time for an edge beyond its duration: it may wait for its server
-	askLimit  = 30 * time.Second // for the metrics
+	edgeLimit = 2 * time.Minute  // time that an edge gets beyond its duration, because it may wait for its server
+	askLimit  = 30 * time.Second // longest wait for the metrics
 	fps       = 60
 	extraFPS  = 30
 

@@ -26,7 +26,7 @@ type event struct {
 type report struct {
 	out    io.Writer
 	failed tests
-	marked tests               // of real time
+	marked tests               // tests that need real time
 	hard   string              // the first failure that must not be repeated
 	lines  map[string][]string // output of running tests, by package and test
 }

@@ -58,16 +58,16 @@ func matrix(ctx context.Context, o options) error {
 // row is one fault with its expected and its found causes.
 type row struct {
 	name, title string
-	want        []why.Cause // all of them must be found; empty: no cause may be found
-	noRecord    string      // why there can be no record
+	want        []why.Cause // causes that must all be found; empty: no cause may be found
+	noRecord    string      // reason why there can be no record
 	bus         bool        // a fault of the arm's bus
 	arm         bool        // a fault of bench safety
 	base        bool        // a fault of bench safety that needs a robot with a base
-	jumps       bool        // the demo's policy begins at a position where it was not trained, and jumps at first
+	jumps       bool        // the demo's policy begins where it was not trained, so its first action jumps
 	found       []why.Finding
 	disturbed   []why.Finding // findings that the fault did not cause: the machine has starved the simulated motors
 	played      bool
-	said        string // error, if the fault could not be played or its record could not be read
+	said        string // error text if the fault could not be played or its record could not be read
 }
 
 // play plays all faults that o names.

@@ -148,7 +148,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 	if err != nil {
 		return err
 	}
-	if f.bundle != "" { // its policy may be too slow to warm up
+	if f.bundle != "" { // the bundle's policy may be too slow to warm up
 		text, err := os.ReadFile(manifest)
 		if err == nil {
 			err = os.WriteFile(manifest, append(text, "warmup_inferences: 0\n"...), 0o600)
