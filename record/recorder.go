@@ -109,7 +109,7 @@ type Recorder struct {
 	// Owner: the thread that calls Collect.
 	coder    coder
 	messages *window // nil: Mode is Off
-	pictures *window // nil: there are no cameras
+	pictures *window // empty: there are no cameras
 	visitor  Visitor
 	line     logLine
 
@@ -177,13 +177,12 @@ func New(cfg Config) (*Recorder, error) {
 		events:   newLane[Event](otherSlots),
 		cuts:     newLane[Episode](otherSlots),
 		cfg:      cfg,
+		pictures: &window{},
 	}
 	if cfg.Mode != Off {
 		r.messages = newWindow(messageBytes, messageSpan)
 	}
-	if len(cfg.Cameras) > 0 && cfg.Mode != Off {
-		r.pictures = newWindow(pictureBytes, pictureSpan)
-	}
+	r.takePictures()
 	r.wall.Store(r.wallOffset())
 	r.coder = coder{out: make([]byte, 0, scratchBytes)}
 	r.SetRun(nil)
@@ -234,10 +233,15 @@ func (r *Recorder) SetCameras(names []string) error {
 	if err := checkCameras(names); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
-	if r.cfg.Cameras = names; len(names) > 0 && r.pictures == nil && r.cfg.Mode != Off {
+	r.cfg.Cameras = names
+	r.takePictures()
+	return nil
+}
+
+func (r *Recorder) takePictures() {
+	if len(r.cfg.Cameras) > 0 && r.cfg.Mode != Off {
 		r.pictures = newWindow(pictureBytes, pictureSpan)
 	}
-	return nil
 }
 
 // Note records an event. Any thread except the tick's may call it, also on a nil Recorder.

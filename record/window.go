@@ -90,7 +90,10 @@ func (w *window) evict(head uint64, now rt.Instant) {
 type cursor struct {
 	at    uint64 // position in bytes put so far
 	entry uint64
-	lost  uint64 // entries dropped before they were read
+	batch uint64 // number of the first entry of the last read
+	kept  uint64 // number of the first entry that is not on the disk
+	open  uint64 // entries of the file that are not on the disk
+	lost  uint64 // entries dropped before they were on the disk
 }
 
 // read copies as many whole entries as fit into room, and returns their length in bytes, 0 at the end. It skips an
@@ -99,7 +102,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c.entry < w.first {
-		c.lost += w.first - c.entry
+		c.lost += w.first - min(w.first, max(c.entry, c.kept))
 		c.entry = w.first
 	}
 	c.at = max(c.at, w.tail) // needed even if no entry was lost, since a new entry may cover the unused end of buf
@@ -113,11 +116,15 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 		}
 		need := entrySize(int(length))
 		switch {
+		case c.entry < c.kept:
+		case n > 0 && need > len(room)-n:
+			return n
 		case need > len(room):
 			c.lost++
-		case need > len(room)-n:
-			return n
 		default:
+			if n == 0 {
+				c.batch = c.entry
+			}
 			n += copy(room[n:], b[:need])
 		}
 		c.at += uint64(need)
@@ -141,8 +148,18 @@ func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, o
 func (w *window) waits(c *cursor) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.next - c.entry
+	return w.next - max(c.entry, c.kept)
 }
+
+// rewind moves a reader back to the oldest entry that is not on the disk.
+func (w *window) rewind(c *cursor) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.at, c.entry = w.tail, min(c.entry, w.first)
+	c.open = 0
+}
+
+func (c *cursor) keep() { c.kept, c.open = c.entry, 0 }
 
 // catchUp moves a reader to the oldest entry, unless the reader is already past this entry.
 func (w *window) catchUp(c *cursor) {

@@ -136,11 +136,7 @@ func (w *writer) due(now rt.Instant, ended bool) (why string) {
 }
 
 func (w *writer) waiting() uint64 {
-	n := w.r.messages.waits(&w.messages)
-	if w.r.pictures != nil {
-		n += w.r.pictures.waits(&w.pictures)
-	}
-	return n
+	return w.r.messages.waits(&w.messages) + w.r.pictures.waits(&w.pictures)
 }
 
 // open begins a file. In mode Ring it skips messages that the memory had already dropped. They do not count as lost,
@@ -214,9 +210,7 @@ func (w *writer) setPace(now rt.Instant) {
 // catchUp skips entries that the memory had dropped before the save began.
 func (w *writer) catchUp() {
 	w.r.messages.catchUp(&w.messages)
-	if w.r.pictures != nil {
-		w.r.pictures.catchUp(&w.pictures)
-	}
+	w.r.pictures.catchUp(&w.pictures)
 }
 
 // drain writes the memory's content.
@@ -230,9 +224,6 @@ func (w *writer) drain() error {
 		{w.r.messages, &w.messages, &w.r.counts.lost, &w.r.counts.written},
 		{w.r.pictures, &w.pictures, &w.r.counts.lostPictures, &w.r.counts.pictures},
 	} {
-		if source.window == nil {
-			continue
-		}
 		for {
 			n := source.window.read(source.cursor, w.room)
 			source.lost.Add(source.cursor.lost)
@@ -240,7 +231,7 @@ func (w *writer) drain() error {
 			if n == 0 {
 				break
 			}
-			if err := w.write(w.room[:n], source.lost, source.done); err != nil {
+			if err := w.write(w.room[:n], source.cursor, source.done); err != nil {
 				return err
 			}
 		}
@@ -248,24 +239,35 @@ func (w *writer) drain() error {
 	return nil
 }
 
-// write writes entries. After the first failure it counts the remaining entries as lost.
-func (w *writer) write(entries []byte, lost, done *atomic.Uint64) error {
-	var failed error
-	for {
+// write writes entries, which c has read, until the first failure.
+func (w *writer) write(entries []byte, c *cursor, done *atomic.Uint64) error {
+	for number := c.batch + 1; ; number++ {
 		channel, at, message, rest, ok := nextEntry(entries)
 		if !ok {
-			return failed
+			return nil
 		}
 		entries = rest
-		if failed == nil {
-			failed = w.put(channel, at, message)
-		}
-		if failed != nil {
-			lost.Add(1)
-		} else {
+		before := w.r.counts.bytes.Load()
+		err := w.put(channel, at, message)
+		flushed := w.r.counts.bytes.Load() != before
+		if err == nil || flushed {
 			done.Add(1)
+			c.open++
+		}
+		if flushed { // all messages up to this one are on the disk
+			w.keep()
+			c.kept = number
+		}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// keep notes that all messages of the file are on the disk.
+func (w *writer) keep() {
+	w.messages.keep()
+	w.pictures.keep()
 }
 
 func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
@@ -281,11 +283,8 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 		w.stamped = restamp(w.stamped[:0], message, int64(at)+f.wall)
 		message = w.stamped
 	}
-	if err := f.write(channel, at, message, w.r.cfg.Clock.Now()); err != nil {
+	if err := f.write(channel, at, message, w.r.cfg.Clock.Now()); err != nil || f.written == before {
 		return err
-	}
-	if f.written == before {
-		return nil
 	}
 	w.total += f.written - before
 	w.unlisted += f.written - before
@@ -343,14 +342,24 @@ func (w *writer) close(now rt.Instant) error {
 	err := f.close()
 	w.r.counts.bytes.Add(uint64(max(0, f.written-before)))
 	w.r.cfg.Closed()
+	if err == nil {
+		w.keep()
+	}
 	return err
 }
 
 // fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. It removes a file
 // without a chunk: such a file holds nothing to repair, and a disk that stays full would get a new file every two
-// seconds.
+// seconds. The messages that are not on the disk will be in the next file, if they are still in memory then.
 func (w *writer) fail(now rt.Instant, err error) {
+	w.r.counts.written.Add(-w.messages.open)
+	w.r.counts.pictures.Add(-w.pictures.open)
+	w.r.messages.rewind(&w.messages)
+	w.r.pictures.rewind(&w.pictures)
 	if w.file != nil {
+		if w.r.cfg.Mode == Ring {
+			w.r.asked.CompareAndSwap(nil, &w.file.why)
+		}
 		_ = child.Unlock(w.file.os)
 		if w.file.chunks == 0 {
 			os.Remove(w.file.os.Name())
@@ -379,9 +388,7 @@ func (w *writer) countUnwritten() {
 		w.catchUp()
 	}
 	w.r.counts.lost.Add(w.r.messages.waits(&w.messages))
-	if w.r.pictures != nil {
-		w.r.counts.lostPictures.Add(w.r.pictures.waits(&w.pictures))
-	}
+	w.r.counts.lostPictures.Add(w.r.pictures.waits(&w.pictures))
 }
 
 // file is an open MCAP file.
@@ -391,6 +398,7 @@ type file struct {
 	mcap    *mcap.Writer
 	options *mcap.WriterOptions
 	wall    int64
+	why     string
 	cameras []string
 
 	chunkBegan rt.Instant // when the open chunk began; 0: the chunk is empty
@@ -406,6 +414,7 @@ func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 		os:      f,
 		buffer:  w.buffer,
 		wall:    wall,
+		why:     why,
 		cameras: w.r.cfg.Cameras,
 	}
 	var err error
