@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from . import VERSION, golden, licence, observations, timing, weights
+from . import VERSION, dataset, golden, licence, observations, timing, weights
 from .checkpoint import ACTION, STATE, Checkpoint, lerobot_version, sha256
 from .errors import ExportError
 from .families import family_of
@@ -111,6 +111,8 @@ def _empty(partial: Path) -> None:
 def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed: int) -> dict[str, Any]:
     began = time.monotonic()
     family = family_of(checkpoint.type)(checkpoint, options)
+    if options.dataset_info:
+        dataset.compare(family, options.dataset_info)
     warnings = [*checkpoint.warnings, *warn(family)]
     if not (options.action_units and options.state_units):
         say(f"note: {NO_UNITS}")

@@ -61,12 +61,13 @@ class Step:
 
 @dataclasses.dataclass
 class Camera:
-    """A camera: the robot's name for it, the policy's key, and the size of its pictures."""
+    """A camera: the robot's name for it, the policy's key, the size of its pictures, and the robot's (and data set's) key."""
 
     name: str
     key: str
     height: int
     width: int
+    own: str = ""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -251,7 +252,9 @@ class Checkpoint:
             name = own.removeprefix("observation.images.").removeprefix("observation.")
             known.append(name)
             if size := sizes.get(name, shape[1:]):
-                cameras.append(Camera(name, key, *size))
+                cameras.append(Camera(name, key, *size, own))
+        if twice := [n for n in known if known.count(n) > 1]:
+            raise ExportError(f"{PRE}.json renames {self.rename()}, so that the robot's camera {twice[0]} would be two of the policy's: want another name for each camera in rename_map, LeRobot feeds one of the two nothing")
         if unknown := set(sizes) - set(known):
             raise ExportError(f"--cameras names {', '.join(sorted(unknown))}, but this policy has {', '.join(known) or 'no camera'}: want these names; on the robot, edge-rt --camera NAME=DEVICE gives them to its devices")
         return cameras

@@ -1,11 +1,15 @@
 """The facts that a checkpoint lacks: the control rate and the joints' names."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .checkpoint import ACTION, STATE, Checkpoint, read_json
 from .errors import ExportError
+from .golden import spread
 from .options import Options
 
 MAX_FPS = 10_000
@@ -36,6 +40,26 @@ def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints
         if odd := [n for n in names if not n.isprintable()]:
             raise ExportError(f"the {vector}'s names hold {odd[0]!r}, want names of one line without control characters: a robot's joint has none")
     _units(options)
+
+
+def compare(family, info: Path) -> None:
+    """Refuses a data set that the policy cannot have been trained on: its names or their order would be another robot's."""
+    cure = "want the meta/info.json of the data set that the policy was trained on, or --fps and --joints"
+    step = family.checkpoint.step("relative_actions_processor")
+    if (own := step and step.config.get("action_names")) and list(own) != family.options.action_names:
+        raise ExportError(f"{info} has the actions {', '.join(family.options.action_names)}, the checkpoint {', '.join(map(str, own))}: {cure}")
+    try:
+        stats = json.loads((info.parent / "stats.json").read_text())
+        ranges = {f: [np.asarray(stats[f][k], float).reshape(-1) for k in ("min", "max")] for f in (STATE, ACTION)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # older data sets have none
+    for feature, scale, names in ((STATE, family.state_scale, family.options.state_names), (ACTION, family.action_scale, family.options.action_names)):
+        low, high = ranges[feature]
+        if not scale.stats or not len(low) == len(high) == len(names) or feature == ACTION and family.relative:
+            continue
+        mean, slack = spread(scale, len(names))[0], 0.1 * (high - low) + 1e-3 * (1 + abs(low))
+        for i in np.flatnonzero((mean < low - slack) | (mean > high + slack)):
+            raise ExportError(f"{names[i]} of {feature} was around {mean[i]:g} in training, but is {low[i]:g} to {high[i]:g} in {info.parent / 'stats.json'}: another data set, or one with other units or another order of joints; {cure}")
 
 
 def _hint(checkpoint: Checkpoint) -> str:

@@ -75,7 +75,7 @@ def observation(family, case, row: int, past: int | None) -> dict[str, Any]:
 
     own = {policy: robot for robot, policy in family.checkpoint.rename().items()}
     take = (lambda a: a[row]) if past is None else (lambda a: a[row, past])
-    obs = {own.get(c.key, c.key): take(case.inputs[f"image.{c.name}"]).copy() for c in family.cameras}
+    obs = {c.own: take(case.inputs[f"image.{c.name}"]).copy() for c in family.cameras}
     obs[own.get(STATE, STATE)] = take(case.inputs["state"]).copy()
     task = case.tasks[row] if case.tasks else None
     return prepare_observation_for_inference(obs, torch.device("cpu"), task=task)

@@ -24,7 +24,7 @@ def describe(family, info: Path | None, note) -> dict[str, Any]:
     if not {"min", "max"} <= set(out["state"]):
         out["state"].update(min=[], max=[])
     root = info.parent.parent if info else None
-    cameras = [camera for c in family.cameras if (camera := _camera(root, c.key, c.name, note))]
+    cameras = [camera for c in family.cameras if (camera := _camera(root, c.own, c.name, note))]
     return {**out, "cameras": cameras}
 
 

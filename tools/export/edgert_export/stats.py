@@ -84,6 +84,8 @@ def _sane(feature: str, mode: str, stats: dict[str, Tensor], visual: bool, note)
         if bad := (low > high).nonzero().reshape(-1).tolist():
             raise ExportError(f"the statistics of {feature} have {first} above {second} ({low[bad[0]]:g} and {high[bad[0]]:g} at index {bad[0]}): the axis would be mirrored; {AGAIN}")
         flat, still = bool((low == high).any()), bool((low == high).all())
+    if visual and float(max(low.abs().max(), high.abs().max())) > 2:
+        note(f"the statistics of {feature} have {first} {low.tolist()} and {second} {high.tolist()}, but pictures are shares of full brightness, 0 to 1: they look like those of values up to 255, with which the policy sees almost nothing; {AGAIN}")
     if flat and visual:
         note(f"the statistics of {feature} have no width in a channel ({first} {low.tolist()}, {second} {high.tolist()}): the policy sees any other picture as one of huge values; {AGAIN}")
     if still and not visual:

@@ -14,7 +14,7 @@ KEY = "observation.images.top"
 
 def family(stats: dict[str, list[float]]):
     state = SimpleNamespace(stats={k: torch.tensor(v) for k, v in stats.items()})
-    return SimpleNamespace(state_scale=state, cameras=[SimpleNamespace(key=KEY, name="top")])
+    return SimpleNamespace(state_scale=state, cameras=[SimpleNamespace(key="observation.images.renamed", own=KEY, name="top")])
 
 
 def dataset(root, videos: int):

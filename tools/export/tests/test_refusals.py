@@ -15,7 +15,7 @@ from checkpoints import JOINTS
 from conftest import FLAGS
 from safetensors.torch import load_file, save_file
 
-from edgert_export import bundle
+from edgert_export import bundle, dataset
 from edgert_export.checkpoint import Checkpoint
 from edgert_export.cli import main
 from edgert_export.errors import ExportError
@@ -156,6 +156,16 @@ def test_what_is_given_instead_of_a_checkpoint(act, act_bundle, tmp_path, capsys
     assert f"want {training}/checkpoints/last/pretrained_model\n" in capsys.readouterr().err
     assert main([str(act), str(tmp_path / "out"), "--dataset-info", str(data)]) == 2
     assert f"{data} is a folder: --dataset-info wants the file meta/info.json of the data set that the policy was trained on, such as {data / 'meta' / 'info.json'}\n" in capsys.readouterr().err
+
+
+def test_a_camera_that_would_be_two(copy, capsys):
+    edit(copy / PRE, per_step("rename_map", lambda m: {"observation.images.front": "observation.images.wrist"}))
+    assert "so that the robot's camera front would be two of the policy's: want another name" in refused(capsys, copy)
+
+
+def test_cameras_of_two_sizes(tmp_path, capsys):
+    checkpoint = checkpoints.diffusion(tmp_path / "diffusion", resize_shape=(48, 64))
+    assert "front=72x96, wrist=48x64: Diffusion takes pictures of one size" in refused(capsys, checkpoint, *FLAGS, "--cameras", "wrist=48x64")
 
 
 def test_height_comes_first(act, capsys):
@@ -336,6 +346,21 @@ def test_data_set_of_another_rate(act, capsys, tmp_path):
     assert f"--fps is 30, but {info} says 50: a policy runs at the rate that it was recorded at, leave --fps out" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("names, scale, words", [(JOINTS[::-1], 1, " of observation.state was around "), (JOINTS, 0.01, "shoulder_pan.pos of observation.state was around ")])
+def test_data_set_of_another_robot(act, capsys, tmp_path, names, scale, words):
+    """The same number of joints, in another order or another unit: only the statistics differ."""
+    info, own = tmp_path / "info.json", checkpoints.stats([])
+    info.write_text(json.dumps({"fps": 30, "features": {k: {"names": JOINTS} for k in ("action", "observation.state")}}))
+    (tmp_path / "stats.json").write_text(json.dumps({k: {n: v.tolist() for n, v in s.items()} for k, s in own.items()}))
+    family = family_of("act")(Checkpoint(act), Options(fps=30, action_names=JOINTS, state_names=JOINTS))
+    dataset.compare(family, info)  # its own
+    capsys.readouterr()
+    order = [JOINTS.index(n) for n in names]
+    (tmp_path / "stats.json").write_text(json.dumps({k: {n: (scale * v[order]).tolist() for n, v in s.items()} for k, s in own.items()}))
+    said = refused(capsys, act, "--dataset-info", str(info))
+    assert words in said and "another order of joints; want the meta/info.json of the data set that the policy was trained on" in said
+
+
 def test_weights_in_another_form(copy, capsys):
     (copy / "model.safetensors").rename(copy / "model-00001-of-00002.safetensors")
     assert "model-00001-of-00002.safetensors is another form of them: load the policy with LeRobot and save_pretrained it" in refused(capsys, copy)
@@ -502,6 +527,13 @@ def test_pictures_without_width(copy, change, flat):
     checkpoint = Checkpoint(copy)
     checkpoint.scale("observation.images.front")
     assert ("the statistics of observation.images.front have no width in a channel" in "\n".join(checkpoint.warnings)) == flat
+
+
+def test_pictures_of_0_to_255(copy):
+    states(copy, changed("observation.images.front.mean", lambda v: 255 * v))
+    checkpoint = Checkpoint(copy)
+    checkpoint.scale("observation.images.front"), checkpoint.scale("observation.images.wrist")
+    assert ["front" in text for text in checkpoint.warnings if "values up to 255" in text] == [True]
 
 
 def test_a_clean_checkpoint_has_no_notes(act):

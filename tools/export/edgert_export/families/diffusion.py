@@ -167,6 +167,8 @@ class DiffusionExport(Family):
         """The backbone's feature map has a fixed size, and therefore also the pictures, unless
         they are resized or cropped to a fixed size."""
         trained = {c.key: self.checkpoint.inputs[c.key][1][1:] for c in self.cameras}
+        if len({(c.height, c.width) for c in self.cameras}) > 1:
+            raise ExportError(f"the cameras are {', '.join(f'{c.name}={c.height}x{c.width}' for c in self.cameras)}: Diffusion takes pictures of one size, give --cameras the same for each")
         for c in self.cameras:
             size = (c.height, c.width)
             if config.resize_shape is None and config.crop_shape is None and size != trained[c.key]:
