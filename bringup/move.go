@@ -189,7 +189,7 @@ func newMover(s *session, arm *servo.Arm, bus *hotplug.Arm, joint int, cfg MoveC
 func (m *mover) look(rt.Instant) {
 	m.events.Drain(func(e event.Event) {
 		if e.Code == event.TorqueOn {
-			m.printf("Torque is on. Hold on to the arm: it is let go at the end.")
+			m.printf("Torque is on. Hold the arm: torque goes off at the end.")
 		}
 	})
 	if joints := m.outside.Swap(0); joints != 0 {

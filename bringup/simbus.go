@@ -28,22 +28,22 @@ type SimBusConfig struct {
 	Robot string `kong:"-"` // an arm's name or description, or single: one motor of id 1
 	Seed  uint64 `kong:"-"`
 
-	Link    device.ByPart `sep:"none" help:"Where the device shall appear, such as /tmp/so101; of a robot of several arms PART=PATH for each, or a PATH that gets the parts' names: /tmp/two_left." placeholder:"PATH"`
-	Scene   device.ByPart `sep:"none" help:"Unix socket at which the simulated world is shown, for --camera NAME=sim:PATH of another edge-rt; of a robot of several arms as --link." placeholder:"PATH"`
+	Link    device.ByPart `sep:"none" help:"Path of the device, such as /tmp/so101; for a robot of several arms PART=PATH for each, or a PATH that gets the parts' names: /tmp/two_left." placeholder:"PATH"`
+	Scene   device.ByPart `sep:"none" help:"Unix socket with the simulated world, for --camera NAME=sim:PATH of another edge-rt; for a robot of several arms as --link." placeholder:"PATH"`
 	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
-	Faults  device.ByPart `sep:"none" help:"YAML script of faults with their times (docs/simulator.md); PART=FILE for the faults of one arm of several, FILE for those of each." placeholder:"FILE"`
+	Faults  device.ByPart `sep:"none" help:"YAML script of faults with their times (docs/simulator.md); for a robot of several arms PART=FILE, or FILE for each." placeholder:"FILE"`
 	Power   string        `enum:"part,shared" default:"part" help:"Supply of a robot of several arms: part (each arm has its own) or shared (a fault of kind power, voltage or brownout that names no ids hits every arm)."`
-	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
-	Hand    bool          `help:"A person's hand moves the limp arm, as edge-rt calibrate asks for it: the middle pose, then each joint to both of its ends, again and again; --seed puts the arm together in another way."`
+	Motors  bool          `help:"Joints move like measured motors under a load, instead of ideal ones that accept only goal positions."`
+	Hand    bool          `help:"A simulated hand moves the limp arm, as edge-rt calibrate asks: the middle pose, then each joint to both ends, again and again; --seed changes how the arm is assembled."`
 	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
-	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
-	Latency time.Duration `range:"0ms..255ms;more than any adapter's latency timer can be set to" help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
+	NoFast  bool          `help:"Dynamixel motors whose firmware has no fast reads."`
+	Latency time.Duration `range:"0ms..255ms;more than any adapter's latency timer can be set to" help:"Deliver replies at this interval, like an adapter: 1ms a USB port, 16ms an FTDI chip."`
 
 	// Behaviour that the data sheets do not specify, and in which servos differ.
-	GoalLeavesTorque bool   `help:"Feetech motors: a goal that is written to a limp motor leaves it limp; by default it turns torque on, and sources disagree."`
-	BootTorque       string `help:"Motors whose torque is on after a power-up: all, or ids such as 2,3; by default no motor." placeholder:"IDS"`
-	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after a power-up; by default it is the joint's position."`
-	OverloadYields   bool   `help:"Feetech motors: a goal that takes the load away ends an overload at once; by default only a second without load or torque off does."`
+	GoalLeavesTorque bool   `help:"Feetech motors: a goal leaves a limp motor limp; by default it turns torque on (sources disagree)."`
+	BootTorque       string `help:"Motors whose torque is on after power-up: all, or ids such as 2,3; by default no motor." placeholder:"IDS"`
+	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after power-up; by default it is the joint's position."`
+	OverloadYields   bool   `help:"Feetech motors: a goal that takes the load away ends an overload at once; by default only a second without load, or torque off, does."`
 	Weightless       bool   `help:"An arm that loses torque stays where it is; by default shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees a second."`
 }
 

@@ -142,16 +142,16 @@ func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
 }
 
 type faultsFlags struct {
-	Virtual  bool     `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network. Else in real time, on edge-rt and lean-server."`
+	Virtual  bool     `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network. Otherwise in real time, with edge-rt and lean-server."`
 	Faults   []string `help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them; default: none,loss_20,spikes,blackout." placeholder:"NAME,…"`
-	Record   string   `help:"In virtual time: the network and the server's times of this record of edge-rt, in place of scenarios." placeholder:"FILE"`
-	Schedule []string `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. Episodes are drawn of the first." placeholder:"NAME,…"`
+	Record   string   `help:"In virtual time: use the network and the server's times of this record of edge-rt instead of scenarios." placeholder:"FILE"`
+	Schedule []string `default:"drtc" help:"Schedules to compare, with options, as in rtc+compat; --list names them. Plots show the first." placeholder:"NAME,…"`
 	faults.Config
 	List   bool   `help:"Name scenarios, schedules and options."`
-	CSV    string `name:"csv" help:"Virtual: write every tick of the first episode of each cell to this file, with the DRTC program's columns." placeholder:"FILE"`
+	CSV    string `name:"csv" help:"In virtual time: write every tick of the first episode of each cell to this file, with the DRTC program's columns." placeholder:"FILE"`
 	HTML   string `name:"html" help:"Write the report as a page with plots to this file." placeholder:"FILE"`
-	SVG    string `name:"svg" help:"Virtual: write the figure of the first episode of the first cell to this file." placeholder:"FILE"`
-	Queues string `help:"Virtual: write the figure of the actions left over time, of every contender in the first scenario, to this file." placeholder:"FILE"`
+	SVG    string `name:"svg" help:"In virtual time: write a figure of the first episode of the first cell to this file." placeholder:"FILE"`
+	Queues string `help:"In virtual time: write a figure of the remaining actions over time, for every schedule in the first scenario, to this file." placeholder:"FILE"`
 	common
 }
 

@@ -82,19 +82,19 @@ type cli struct {
 	program.Common
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and BENCH_* variables win over it." placeholder:"FILE"`
 
-	Jitter  jitterFlags    `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
-	Bus     busFlags       `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
-	Wire    wireFlags      `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
-	Faults  faultsFlags    `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
+	Jitter  jitterFlags    `cmd:"" help:"How late a tick wakes: the bare loop, the whole edge and cyclictest, in the same minute."`
+	Bus     busFlags       `cmd:"" help:"How long a sync write and sync read take, compared with the bytes' own time and a C program."`
+	Wire    wireFlags      `cmd:"" help:"Round trips and throughput of our Zenoh, the official one and a plain TCP echo, in turn."`
+	Faults  faultsFlags    `cmd:"" help:"All schedules under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
 	Latency latencyFlags   `cmd:"" help:"How long each stage from a picture to the motors takes, from edge-rt's record and lean-server's audit, over simulated links."`
-	Safety  safetyFlags    `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against nine rules."`
-	Recipe  recipeFlags    `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
-	Camera  cameraFlags    `cmd:"" help:"How old pictures are when they are in a message, what cameras cost, and whether the tick notices."`
-	GPU     gpuFlags       `cmd:"" name:"gpu" help:"How long exported policies take on each device by batch size, and one robot's request; other programs beside."`
-	Serve   serveFlags     `cmd:"" help:"How many chunks a second lean-server gives robots with real messages and pictures, beside ONNX Runtime alone."`
-	JPEG    jpegFlags      `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`
+	Safety  safetyFlags    `cmd:"" help:"What the arm does in each of some fifty single faults; checks every byte to its servos against nine rules."`
+	Recipe  recipeFlags    `cmd:"" help:"How best to schedule the edge's other threads, with its garbage collector on and off, under four loads."`
+	Camera  cameraFlags    `cmd:"" help:"How old pictures are when sent, what cameras cost, and whether they delay the tick."`
+	GPU     gpuFlags       `cmd:"" name:"gpu" help:"How long exported policies take on each device by batch size, and one robot's request, compared with other programs."`
+	Serve   serveFlags     `cmd:"" help:"How many chunks a second lean-server gives robots with real messages and pictures, compared with ONNX Runtime alone."`
+	JPEG    jpegFlags      `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, compared with libjpeg-turbo's tjbench."`
 	Version versionCommand `cmd:"" help:"Print the version."`
-	Part    partFlags      `cmd:"" hidden:"" help:"What bench runs as processes of their own."`
+	Part    partFlags      `cmd:"" hidden:"" help:"What bench runs as separate processes."`
 }
 
 // partFlags are the commands with which bench starts itself as a child process.

@@ -21,23 +21,23 @@ import (
 )
 
 type teleopCmd struct {
-	Jog bool `help:"Without a leader: move single joints with keys (a digit chooses one, hold the up or down arrow), or with the page's buttons."`
+	Jog bool `help:"Without a leader, move single joints with keys (a digit selects one; hold the up or down arrow) or the page's buttons."`
 }
 
 func (teleopCmd) Help() string {
-	return `The follower starts slowly from its position until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
+	return `The follower first moves slowly to the leader's pose. You may unplug either arm and plug it in again. At the end --on-exit decides.
 
 Examples:
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
   edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
   edge-rt teleop --leader zenoh:white@tcp/laptop:7448 --bus /dev/ttyACM0
-                                                        the leader of another machine: edge-rt leader
+                                                        a leader on another machine: edge-rt leader
   edge-rt teleop --jog --bus /dev/ttyACM0               without a leader: keys move single joints
   edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --record all --task "pick up the cube"
-                                                        everything on record, pictures too: docs/record.md
+                                                        records everything, also pictures: docs/record.md
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --http 8080 --http-token auto
-                                                        a page with large pictures and buttons of episodes`
+                                                        a page with large pictures and buttons for episodes`
 }
 
 func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
@@ -87,13 +87,13 @@ type leaderCmd struct {
 }
 
 func (leaderCmd) Help() string {
-	return `--robot is the leader's description, or the robot's: then its leader's. A robot uses it with --leader zenoh:NAME, in a run for take-overs and in teleop. One robot at a time uses it, and the log has its name. The leader stays limp; it is not brought to the follower, which follows slowly at first. Both sides meet in a router or lean-server (--connect on both), or the robot dials the leader (--listen here, zenoh:NAME@ENDPOINT there). With tls/ endpoints --tls-cert and --tls-key are this machine's certificate, and --tls-ca demands one of the robot, whose names must include its --id.
+	return `--robot takes the leader's name or the robot's. The robot uses the leader with --leader zenoh:NAME, in teleop or to take over in a run; one robot at a time. The leader stays limp, and the follower first moves slowly to its pose. Both sides connect to a router or lean-server (--connect on both), or the robot dials the leader (--listen here, zenoh:NAME@ENDPOINT there). With tls/ endpoints --tls-cert and --tls-key are this machine's certificate; with --tls-ca the robot needs one too, whose names include its --id.
 
 Examples:
   edge-rt leader --bus /dev/ttyACM0 --robot so101_leader --id white --listen tcp/0.0.0.0:7448
   edge-rt leader --bus /dev/ttyACM0 --robot so101_leader --id white --connect tcp/policy-box:7447
   edge-rt leader --robot bi_so101 --bus left=/dev/ttyACM0 --bus right=/dev/ttyACM1 --id white --connect tcp/policy-box:7447
-                                                        the leaders of a robot of two arms
+                                                        the leaders for a robot of two arms
   edge-rt leader --robot lekiwi --bus /dev/ttyACM0 --id white --listen tcp/0.0.0.0:7448
                                                         its leader arm; keys of this terminal drive the base`
 }
@@ -141,14 +141,14 @@ func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
 
 type replayCmd struct {
 	File    string  `arg:"" help:"The record, *.mcap."`
-	Episode uint32  `help:"Number of the episode, as the record has it; default: the only one." placeholder:"N"`
-	Speed   float64 `range:">0..1;an arm is not moved faster than it was shown" default:"1" help:"Share of the speed at which it was recorded."`
+	Episode uint32  `help:"Number of the episode in the record; default: the only one." placeholder:"N"`
+	Speed   float64 `range:">0..1;an arm is not moved faster than it was shown" default:"1" help:"Share of the recorded speed."`
 
-	OtherCalibration bool `help:"Go on where the record's calibration puts joints elsewhere than this arm's."`
+	OtherCalibration bool `help:"Accept that by the record's calibration joints were elsewhere than by this arm's."`
 }
 
 func (replayCmd) Help() string {
-	return `The arm is armed at its position and moves slowly to the beginning of the episode; then it moves as the recorded arm did, at the record's rate and never faster than in the record, within the same limits as a policy's actions. Joints and units must be the record's; joints with another position by the record's calibration are named, and refused where the difference is large. At the end, and on Ctrl-C, --on-exit decides. Keep clear: nothing watches the arm's way. edge-rt ctl pause holds it, and after resume it moves slowly to its place in the episode.
+	return `The arm moves slowly to the beginning of the episode, then as recorded, at the record's rate and never faster, within the same limits as a policy's actions. Joints and units must be the record's. If the calibrations differ, edge-rt names the joints, and refuses a large difference. At the end, and on Ctrl-C, --on-exit decides. Keep clear: nothing detects obstacles. edge-rt ctl pause holds the arm; after resume it moves slowly to its place in the episode.
 
 Examples:
   edge-rt replay black-20261124T140320.123Z.mcap --bus /dev/ttyACM0 --id black

@@ -31,31 +31,31 @@ import (
 // commands are the operator's commands beside a run. The uses tag of a command lists the runFlags that the command
 // accepts; the help and the refusals follow from it.
 type commands struct {
-	Ctl     ctlCmd     `cmd:"" uses:"id,task typed" help:"Pause, resume, take over or reset a running edge, begin and end episodes, or ask how it goes."`
-	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
-	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit,leader,leader-robot" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
-	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json typed" help:"List the cameras with their modes and controls; or take one picture."`
+	Ctl     ctlCmd     `cmd:"" uses:"id,task typed" help:"Pause, resume, take over or reset a run, begin and end episodes, or print its state."`
+	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Simulate an arm as a serial device for any program, until SIGTERM."`
+	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit,leader,leader-robot" lenient:"" help:"Make every motor limp, such as after a killed run; exit code 4 if one does not confirm."`
+	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json typed" help:"List the cameras with their modes and controls, or take one picture."`
 
-	Doctor      doctorCmd      `cmd:"" uses:"bus,robot,calibration,id,camera,fps,connect,tls-ca,tls-cert,tls-key,service,record-dir,json typed" help:"Examine this machine for running an arm: kernel, permissions, ports, power, disk, and on request bus, cameras and server."`
+	Doctor      doctorCmd      `cmd:"" uses:"bus,robot,calibration,id,camera,fps,connect,tls-ca,tls-cert,tls-key,service,record-dir,json typed" help:"Check whether this machine can run an arm: kernel, permissions, ports, power, disk, and on request bus, cameras and server."`
 	Ports       portsCmd       `cmd:"" uses:"json typed" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
-	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id,json typed" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
+	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id,json typed" help:"Find all servos on the bus and compare them with --robot."`
 	SetupMotors setupMotorsCmd `cmd:"" uses:"bus,robot,calibration,id" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`
-	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
+	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes them to the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
-	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,metrics,json,leader,leader-robot,leader-id,leader-calibration,connect,tls-ca,tls-cert,tls-key" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
+	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then switch the torque off."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,metrics,json,leader,leader-robot,leader-id,leader-calibration,connect,tls-ca,tls-cert,tls-key" help:"Drive the arm with a leader arm, and record its motion."`
 
 	Lead leaderCmd `cmd:"" name:"leader" uses:"bus,robot,calibration,id,duration,connect,tls-ca,tls-cert,tls-key,quiet,json" help:"Offer a leader arm to a robot on another machine."`
 
 	Fleet fleetCmd `cmd:"" help:"Watch a fleet of robots."`
 
-	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
+	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset from records, or inspect one: export, info, check."`
 
 	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Explain why the arm stuttered, held, jumped or ended, from its record."`
 
 	Replay replayCmd `cmd:"" uses:"bus,robot,calibration,id,rt,cpu,rescue,on-exit,seed,camera,jpeg-quality,record,record-dir,record-size,quiet,http,http-token,http-name,metrics,json" help:"Run a recorded episode's actions on the arm."`
 
-	View viewCmd `cmd:"" uses:"" help:"Show a record: in Rerun or Foxglove where one is installed, else as a page that it writes."`
+	View viewCmd `cmd:"" uses:"" help:"Show a record in Rerun or Foxglove if installed, else as a page."`
 
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
@@ -118,19 +118,19 @@ func (r *runFlags) report(run func(context.Context, bringup.Config) error) error
 
 type viewCmd struct {
 	File   string `arg:"" optional:"" help:"The record, *.mcap; with --live the address of a run's page (--http), by default http://127.0.0.1:8080."`
-	HTML   string `name:"html" help:"Write the page here, also where a viewer is installed." placeholder:"FILE"`
+	HTML   string `name:"html" help:"Write the page to this file, even if a viewer is installed." placeholder:"FILE"`
 	Live   bool   `help:"Stream a run to Foxglove or Lichtblick, or with --rerun to Rerun: joints, times, log, status and pictures from its page."`
 	Listen string `help:"Address of the stream of --live; default 127.0.0.1:8765." placeholder:"HOST:PORT"`
-	Rerun  bool   `help:"With --live: stream to Rerun, by Rerun's SDK in --python. The viewer of this machine is started where none runs."`
-	Viewer string `help:"With --rerun: another viewer that runs." placeholder:"rerun+http://HOST:9876/proxy"`
+	Rerun  bool   `help:"With --live: stream to Rerun, by Rerun's SDK in --python. Starts this machine's viewer if none runs."`
+	Viewer string `help:"With --rerun: another running viewer." placeholder:"rerun+http://HOST:9876/proxy"`
 	Python string `default:"python3" help:"Interpreter with rerun-sdk, for --rerun." placeholder:"PROGRAM"`
 }
 
 func (viewCmd) Help() string {
-	return `A record that is torn is shown as far as it can be read. The page loads nothing from elsewhere: lines of runway, age, round trip, lateness and joints, marks where something happened, and some of the pictures.
+	return `Shows a damaged record as far as it is readable. The page is one file without links: lines of runway, age, round trip, lateness and joints, marks of events, and some of the pictures.
 
 Examples:
-  edge-rt view black-20261124T140320.123Z.mcap          in rerun, or as a page beside it
+  edge-rt view black-20261124T140320.123Z.mcap          in Rerun, or as a page in the same folder
   edge-rt view black-20261124T140320.123Z.mcap --html 1403.html
   edge-rt view --live http://robot.lan:8080             in Foxglove: ws://127.0.0.1:8765
   edge-rt view --live --rerun                           a run on this machine, in Rerun`
@@ -225,12 +225,12 @@ func (c *ctlCmd) Run(flags *cli) error {
 }
 
 type torqueCmd struct {
-	Word   string `arg:"" enum:"off" help:"off: no motor holds any more; support the arm first. Needs --bus, or the --config of the run."`
-	Orphan bool   `hidden:"" help:"Only when standard input ends without a byte: of the watchdog process."`
+	Word   string `arg:"" enum:"off" help:"off: no motor holds any more, so support the arm first. Needs --bus, or the --config of the run."`
+	Orphan bool   `hidden:"" help:"For the watchdog process: only when standard input ends without a byte."`
 }
 
 func (torqueCmd) Help() string {
-	return `Wants no calibration and configures nothing; it is what systemd runs after an edge that was killed.
+	return `Needs no calibration and configures nothing; systemd runs it after edge-rt was killed.
 
 Examples:
   edge-rt torque off --bus /dev/ttyACM0
@@ -260,7 +260,7 @@ func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
 }
 
 type camerasCmd struct {
-	List     listCamerasCmd `cmd:"" uses:"json typed" default:"withargs" help:"List the cameras of this machine (what happens without a word)."`
+	List     listCamerasCmd `cmd:"" uses:"json typed" default:"withargs" help:"List the cameras of this machine (the default)."`
 	Snapshot snapshotCmd    `cmd:"" uses:"camera,jpeg-quality" help:"Take one picture of --camera, as the policy would get it: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg"`
 }
 
@@ -292,7 +292,7 @@ type portsCmd struct {
 }
 
 func (portsCmd) Help() string {
-	return `Names a port by a link that stays, because ttyACM0 may be ttyACM1 when it is plugged in again: by serial number where the adapter has one that no other device here has, otherwise by its USB socket, with the reason.
+	return `Shows a lasting name for each port, because ttyACM0 may be ttyACM1 after you plug it in again: by serial number if that is unique, otherwise by USB socket, with the reason.
 
 Examples:
   edge-rt ports                                         what is plugged in
@@ -315,16 +315,16 @@ func (c *portsCmd) Run(flags *cli) error {
 
 type scanCmd struct {
 	partFlag
-	Last uint8 `range:"0..252;the highest id in every protocol" default:"30" help:"Highest id to ask; ids go up to 252."`
+	Last uint8 `range:"0..252;the highest id in every protocol" default:"30" help:"Highest id to try; ids go up to 252."`
 }
 
 func (scanCmd) Help() string {
-	return `Finds servos of every family at every speed, also new ones and two with one id. With --robot it reports missing and different servos.
+	return `Tries every id at every speed in every protocol: finds also new servos, and two with one id. With --robot it reports missing and different servos.
 
 Examples:
-  edge-rt scan --bus /dev/ttyACM0                       who is there
-  edge-rt scan --bus /dev/ttyACM0 --robot so101         is it a whole SO-101
-  edge-rt scan --bus /dev/ttyACM0 --last 252            ids above 30, too
+  edge-rt scan --bus /dev/ttyACM0                       which servos are there
+  edge-rt scan --bus /dev/ttyACM0 --robot so101         is the SO-101 complete
+  edge-rt scan --bus /dev/ttyACM0 --last 252            also ids above 30
   edge-rt scan --bus /dev/ttyACM0 --json -              for a script`
 }
 
@@ -351,7 +351,7 @@ type setupMotorsCmd struct {
 }
 
 func (setupMotorsCmd) Help() string {
-	return `For motors as they come from the factory, which all have the same id. Connect one at a time, as it asks, the gripper's first.
+	return `For new motors, which all have the same id. Connect one at a time, when it asks, the gripper's first.
 
 Examples:
   edge-rt setup-motors --bus /dev/ttyACM0
@@ -367,11 +367,11 @@ type calibrateCmd struct {
 }
 
 func (calibrateCmd) Help() string {
-	return `Torque goes off: hold on to the arm. It asks you to put every joint into the middle of its range, and then to move each from end to end; a table shows which joints have moved enough. A range that cannot be right is refused by name, and one over the seam of its encoder gets another homing offset. A calibration that is interrupted after the middle pose goes on where it ended when the command is run again. An arm that LeRobot has calibrated needs none of this.
+	return `Torque goes off: hold the arm. The command asks you to put every joint into the middle of its range, then to move each from end to end; a table shows which joints have moved enough. It refuses implausible ranges and names the joint. If it is interrupted after the middle pose, run it again to continue. An arm that LeRobot has calibrated needs no calibration.
 
 Examples:
   edge-rt calibrate --bus /dev/ttyACM0 --id black       the file is LeRobot's black.json
-  edge-rt sim-bus --hand --link /tmp/arm                an arm in a simulated hand, to practise: then --bus /tmp/arm
+  edge-rt sim-bus --hand --link /tmp/arm                to practise: a simulated arm and hand; then --bus /tmp/arm
   edge-rt calibrate --bus /dev/ttyACM1 --robot so101_leader --id white`
 }
 
@@ -389,7 +389,7 @@ type monitorCmd struct {
 }
 
 func (monitorCmd) Help() string {
-	return `Changes nothing, so it may run before anything is calibrated. The port must be free: while a run has it, the page of the run (--http) shows its joints.
+	return `Changes nothing, and works before calibration. The port must be free: during a run, its page (--http) shows the joints.
 
 Examples:
   edge-rt monitor --bus /dev/ttyACM0 --id black         until Ctrl-C
@@ -416,12 +416,12 @@ func (c *monitorCmd) Run(flags *cli) error {
 
 type moveCmd struct {
 	Joint string  `arg:"" help:"The joint, such as elbow_flex."`
-	To    float64 `arg:"" help:"Where to, in the joint's unit: degrees, such as -10, or 0 to 100 for a gripper."`
+	To    float64 `arg:"" help:"Goal in the joint's unit: degrees, such as -10, or 0 to 100 for a gripper."`
 	Speed float64 `range:">0..1;a share of the joint's velocity limit" default:"0.1" help:"Share of the joint's velocity limit."`
 }
 
 func (moveCmd) Help() string {
-	return `The other joints of the arm are held meanwhile; another arm of the robot stays as it is. At the end, and on Ctrl-C, torque goes off: hold on to the arm.
+	return `The other joints of the arm hold meanwhile; another arm of the robot is not touched. At the end, and on Ctrl-C, torque goes off: hold the arm.
 
 Examples:
   edge-rt move elbow_flex -10 --bus /dev/ttyACM0 --id black
@@ -473,17 +473,17 @@ type simBusCmd struct {
 }
 
 func (simBusCmd) Help() string {
-	return `Any program opens it as it would open /dev/ttyACM0: edge-rt, LeRobot, a vendor's tool. docs/simulator.md describes the simulation and the faults.
+	return `Any program can open it like /dev/ttyACM0: edge-rt, LeRobot, a vendor's tool. docs/simulator.md describes the simulation and the faults.
 
 Examples:
   edge-rt sim-bus --link /tmp/so101                     then --bus /tmp/so101 elsewhere
   edge-rt sim-bus --robot koch --link /tmp/koch --faults faults.yaml
   edge-rt sim-bus --robot single --link /tmp/one --baud 115200
   edge-rt sim-bus --link /tmp/so101 --motors            joints with weight and friction
-  edge-rt sim-bus --link /tmp/so101 --hand              joints in a person's hand, to practise edge-rt calibrate
+  edge-rt sim-bus --link /tmp/so101 --hand              a simulated hand moves the joints, to practise edge-rt calibrate
 
-Where sources disagree, the default is the reading that is worse for a program: a goal turns a Feetech's torque on (else --goal-leaves-torque), and what
-has tripped stays tripped (else --overload-yields). --boot-torque all are motors that hold as soon as they have power.`
+Where sources disagree, the default is the harder case for a program: a goal turns a Feetech's torque on (else --goal-leaves-torque), and an
+overload stays (else --overload-yields). With --boot-torque all, motors hold as soon as they have power.`
 }
 
 func (c *simBusCmd) Run(flags *cli) error {

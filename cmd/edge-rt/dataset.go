@@ -23,43 +23,43 @@ import (
 
 // datasetCmd groups the commands that make and inspect datasets.
 type datasetCmd struct {
-	Export datasetExportCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records: edge-rt dataset export ~/.local/state/edge-rt/records pick-cubes"`
+	Export datasetExportCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset from records: edge-rt dataset export ~/.local/state/edge-rt/records pick-cubes"`
 	Info   datasetInfoCmd   `cmd:"" uses:"json typed" help:"Describe a dataset: episodes, tasks, features."`
-	Check  datasetCheckCmd  `cmd:"" uses:"json typed" help:"Compare a dataset with its own description: files, rows, time stamps, videos, statistics. Exits 3 when they differ."`
+	Check  datasetCheckCmd  `cmd:"" uses:"json typed" help:"Check a dataset's files, rows, time stamps, videos and statistics. Exit code 3 with findings."`
 }
 
 func (datasetExportCmd) Help() string {
-	return `--fps is the dataset's, a whole divisor of the record's ticks per second, by default its actions per second; --task replaces the records' tasks.`
+	return `--fps is the dataset's rate; it must divide the record's ticks per second (default: the record's actions per second). --task replaces the records' tasks.`
 }
 
 func (datasetCmd) Help() string {
-	return `LeRobotDataset v3.0, as LeRobot's loader, training script and editing tools take it; docs/dataset.md goes from a record to a training run.
+	return `Datasets are LeRobotDatasets v3.0 for LeRobot's loader, training script and editing tools (docs/dataset.md).
 
 Examples:
   edge-rt dataset export run.mcap pick-cubes            one record
   edge-rt dataset export records/ pick-cubes --only success --append
-                                                        what is new in a folder, of episodes that succeeded
-  edge-rt dataset check pick-cubes                      anybody's dataset
+                                                        adds the new successful episodes of a folder
+  edge-rt dataset check pick-cubes                      any program's dataset
   edge-rt dataset info pick-cubes --json -              for a script`
 }
 
 type datasetExportCmd struct {
-	Paths   []string `arg:"" name:"records" help:"Records (files, and folders of them), and last the dataset's folder, which must not be there yet."`
+	Paths   []string `arg:"" name:"records" help:"Records (files and folders), and last the dataset's folder, which must not exist without --append."`
 	Append  bool     `help:"Add to an existing dataset the episodes that it does not have yet."`
-	Cameras []string `help:"Only these cameras; default: all of the record." placeholder:"NAME,..."`
+	Cameras []string `help:"Only these cameras; default: all in the record." placeholder:"NAME,..."`
 	Only    []string `enum:"success,failure,none" help:"Only episodes with these outcomes: success, failure, none (no outcome); default: all but discarded ones." placeholder:"OUTCOME,..."`
 	VCodec  string   `name:"vcodec" default:"h264" enum:"h264,av1" help:"How videos are compressed: h264 (fast, plays everywhere), av1 (LeRobot's default, smaller)."`
-	CRF     int      `name:"crf" range:"0..63;less is larger and better" help:"Quality of the videos; 0: 23 of h264, 30 of av1." placeholder:"N"`
+	CRF     int      `name:"crf" range:"0..63;less is larger and better" help:"Quality of the videos; 0: 23 for h264, 30 for av1." placeholder:"N"`
 	Plain   bool     `help:"Only the features that LeRobot's own recordings have, so that both can be merged."`
 
 	Columns []string `enum:"session,episode,model" help:"Further features of each frame: session (id of the session of the action's request), episode (its number in the run), model (sha256 of the policy)." placeholder:"NAME,..."`
 
-	PushToHub string `name:"push-to-hub" help:"Push the dataset to this repository of the Hugging Face Hub, with the login of the user's own huggingface_hub; without that package the commands for it are printed." placeholder:"USER/NAME"`
+	PushToHub string `name:"push-to-hub" help:"Push the dataset to this repository of the Hugging Face Hub, with your huggingface_hub login; if that fails, edge-rt prints the commands." placeholder:"USER/NAME"`
 	Python    string `name:"python" default:"python3" help:"Interpreter with huggingface_hub, for --push-to-hub." placeholder:"PROGRAM"`
 
-	MaxGap          time.Duration `range:"0..1h;a longer hold is no demonstrated movement" default:"100ms" help:"The longest time without a tick that is filled with the one before; a longer one cuts the episode in two."`
-	MaxPictureAge   time.Duration `range:">0..1h" default:"250ms" help:"How old a frame's picture may be; an older one counts as missing."`
-	MissingPictures string        `default:"drop" enum:"drop,cut" help:"An episode with frames that have no picture: drop it, or cut them out."`
+	MaxGap          time.Duration `range:"0..1h;a longer hold is no demonstrated movement" default:"100ms" help:"The longest time without ticks that the last one fills; a longer gap cuts the episode in two."`
+	MaxPictureAge   time.Duration `range:">0..1h" default:"250ms" help:"Greatest age of a frame's picture; an older one counts as missing."`
+	MissingPictures string        `default:"drop" enum:"drop,cut" help:"What to do with frames without a picture: drop their episode, or cut them out."`
 }
 
 // Run exports the records and shows the progress.
@@ -236,7 +236,7 @@ func (c *datasetInfoCmd) Run(flags *cli) error {
 
 type datasetCheckCmd struct {
 	Path       string `arg:"" help:"The dataset's folder."`
-	SkipVideos bool   `help:"Do not look at videos, which needs ffprobe and a while."`
+	SkipVideos bool   `help:"Skip videos, whose check needs ffprobe and time."`
 }
 
 // Run compares a dataset's files with its metadata.

@@ -16,12 +16,12 @@ import (
 )
 
 type doctorCmd struct {
-	Fix bool          `help:"Offer to run the commands that are safe, one after the other."`
-	For time.Duration `range:"1s..1h" default:"30s" help:"Duration of the measurement of the way to the server."`
+	Fix bool          `help:"Offer to run the safe commands, one after another."`
+	For time.Duration `range:"1s..1h" default:"30s" help:"How long to measure the connection to the server."`
 }
 
 func (doctorCmd) Help() string {
-	return `Each line has a finding; below it are the better value and the command that sets it. Without flags only the machine is examined. With --bus, --camera and --connect the bus, the cameras and the server are measured, and flags for a run are proposed. Nothing is changed, and no torque is switched on.
+	return `Each line has a finding; below it are a better value and the command that sets it. With --bus, --camera and --connect it also measures the bus, the cameras and the server, and proposes flags for a run. Without --fix it changes nothing. It never switches torque on.
 
 Exit codes: 0 no problem, 3 a problem is left.
 

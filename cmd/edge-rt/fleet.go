@@ -10,7 +10,7 @@ import (
 )
 
 type fleetCmd struct {
-	Top fleetTopCmd `cmd:"" uses:"connect,tls-ca,tls-cert,tls-key,json typed" help:"Show the state of every robot at a server or router that publishes --telemetry."`
+	Top fleetTopCmd `cmd:"" uses:"connect,tls-ca,tls-cert,tls-key,json typed" help:"Show the state of each robot at a server or router; the robots need --telemetry."`
 }
 
 type fleetTopCmd struct {
@@ -19,7 +19,7 @@ type fleetTopCmd struct {
 }
 
 func (fleetTopCmd) Help() string {
-	return `One line for each robot, those in trouble first: state, runway (for how long its actions last), ticks without an action in the last interval, mean round trip, overruns, service and model. Robots publish it with --telemetry 1s. A certificate must be one that may read their keys, such as one of the manifest's routers.
+	return `One line for each robot, those in trouble first: state, runway (how long its actions last), ticks without an action in the last interval, mean round trip, overruns, service and model. Robots need --telemetry 1s. With TLS use a certificate that may read their keys, such as one under the manifest's routers.
 
 Examples:
   edge-rt fleet top --connect tcp/router:7447

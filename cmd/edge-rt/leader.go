@@ -7,11 +7,11 @@ import (
 
 // leaderFlags are the flags that describe the leader arm of a run or of teleop.
 type leaderFlags struct {
-	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm, or zenoh:NAME of one on another machine (edge-rt leader), zenoh:NAME@ENDPOINT to dial it: beside a policy, for a person to take the arm over (edge-rt ctl correct). jog: keys and the page's buttons instead." placeholder:"PORT"`
+	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm; for one on another machine (edge-rt leader) zenoh:NAME, or zenoh:NAME@ENDPOINT to dial it. In a run, a person can take the arm over with it (edge-rt ctl correct). jog: keys and the page's buttons instead of a leader." placeholder:"PORT"`
 	LeaderRobot       string        `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
-	LeaderID          string        `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
+	LeaderID          string        `name:"leader-id" help:"The leader's name, and that of its calibration file." placeholder:"NAME"`
 	LeaderCalibration device.ByPart `sep:"none" help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
-	Takeover          string        `default:"key" enum:"key,push" help:"How a person takes the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
+	Takeover          string        `default:"key" enum:"key,push" help:"How a person takes the arm over: key (tab, or edge-rt ctl correct), or push (also by moving the leader)."`
 }
 
 // leaderPlace returns the leader as one place, with the ports of all its parts; the caller chooses its Robot later, to

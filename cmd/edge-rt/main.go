@@ -28,7 +28,7 @@ Examples:
   edge-rt --bus sim --connect tls/gpu:7447 --tls-ca ca.pem --tls-cert robot.pem --tls-key robot.key
                                                             encrypted, both sides with certificates
   edge-rt --bus sim --camera top=sim --duration 20s --json -  twenty seconds, summary as JSON
-  edge-rt cameras                                           which cameras are here, and what to write for them
+  edge-rt cameras                                           which cameras are here, and how to name them
   edge-rt ctl status                                        how the running edge goes
   edge-rt why --at 14:03:20                                 why the arm stuttered then
   edge-rt --bus sim --camera top=sim --http 8080            the same and its cameras in a browser, at http://127.0.0.1:8080/
@@ -36,7 +36,7 @@ Examples:
   edge-rt view FILE.mcap                                    what a run left on record, in Rerun or as a page
   edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
   edge-rt sim-bus --robot koch --link /tmp/koch --faults f.yaml  a Koch whose bus goes wrong as f.yaml says
-  edge-rt torque off --bus /dev/ttyACM0                     make the arm limp, after a program that was killed
+  edge-rt torque off --bus /dev/ttyACM0                     make the arm limp after a program was killed
 
 A new arm, step by step:
   edge-rt ports --unplug                                    which port is the arm?
@@ -55,23 +55,23 @@ const brief = `edge-rt runs a robot arm from a policy that lives on another mach
   edge-rt --fps 60 --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu:7447
   edge-rt --bus sim --camera top=sim        the simulated arm, a server on this machine
 
-A new arm     doctor        is this machine fit for an arm?
+A new arm     doctor        can this machine run an arm?
               ports         which serial port is the arm?
               scan          are all its motors there?
               setup-motors  give new motors their ids
               calibrate     find the joints' ranges
-              monitor       watch every motor; it reads only
+              monitor       watch every motor (only reads)
               move          move one joint slowly
-              cameras       which cameras are here, and what to write for them
-Drive         run           run a policy until Ctrl-C (what happens without a command)
+              cameras       which cameras are here, and how to name them
+Drive         run           run a policy until Ctrl-C (the default command)
               teleop        drive the arm with a leader arm, and record it
-              leader        offer a leader arm to a robot on another machine
+              leader        share a leader arm with a robot on another machine
               replay        run a recorded movement again
-              ctl           pause, resume, status … of an edge that runs
-              torque off    make the arm limp, after a program that was killed
+              ctl           pause, resume, status … of a run
+              torque off    make the arm limp after a program was killed
 Understand    why           why did it stutter, hold or end?
               view          show a record, in Rerun or as a page
-              dataset       make a LeRobotDataset of records
+              dataset       make a LeRobotDataset from records
               fleet top     every robot at a server or router
 Simulate      sim-bus       a simulated arm as a device for any program
 
@@ -80,10 +80,10 @@ Usual flags:
   --camera NAME=SOURCE  such as top=/dev/video0:640x480@30; repeat for more
   --connect ENDPOINT    the server or router; default tcp/localhost:7447
   --id NAME             the robot's name, and that of its calibration
-  --task TEXT           what the arm shall do, for policies that read it
-  --duration TIME       stop this long after the session has opened
+  --task TEXT           what the arm should do, for policies that read it
+  --duration TIME       stop this long after the session opened
   --http PORT           a page with cameras and buttons; --json FILE, the summary
-  --config FILE         any flag by name, in YAML; EDGE_RT_… are variables
+  --config FILE         any flags by name, in YAML; also as EDGE_RT_… variables
 
 More: edge-rt run --help (all flags of a run), edge-rt COMMAND --help, --help-all, --version
 `
@@ -92,7 +92,7 @@ type cli struct {
 	program.Common `embed:""`
 	runFlags       `embed:""`
 
-	Run      runCmd `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
+	Run      runCmd `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (the default command)."`
 	commands `embed:""`
 }
 

@@ -12,9 +12,9 @@ import (
 
 // recordFlags choose the records that a run keeps.
 type recordFlags struct {
-	Record     record.Mode `default:"ring" enum:"off,ring,all" help:"The record of a run, for Foxglove, Rerun and edge-rt's own tools: ring (the last ten minutes in memory, with pictures of the last ten seconds; written when something goes wrong, or by edge-rt ctl save), all (everything, all the time), off."`
-	RecordDir  string      `name:"record-dir" help:"Folder of the records; default: records, beside the robot's id." placeholder:"DIR"`
-	RecordSize bytesFlag   `name:"record-size" default:"2GiB" help:"Most that all records in the folder take, at least 64MiB; the oldest go first." placeholder:"SIZE"`
+	Record     record.Mode `default:"ring" enum:"off,ring,all" help:"The record of a run, for Foxglove, Rerun and edge-rt's own tools: ring (the last ten minutes in memory, with pictures of the last ten seconds; written when something goes wrong, or by edge-rt ctl save), all (everything), off."`
+	RecordDir  string      `name:"record-dir" help:"Folder of the records; default: ~/.local/state/edge-rt/records." placeholder:"DIR"`
+	RecordSize bytesFlag   `name:"record-size" default:"2GiB" help:"Size limit for all records in the folder, at least 64MiB; the oldest are deleted first." placeholder:"SIZE"`
 }
 
 // apply puts the flags into the edge's configuration.

@@ -44,50 +44,50 @@ type runFlags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
 
 	FPS         *float64 `range:"1..1000;leave it out for the policy's own" name:"fps" help:"Actions per second; default: what the policy was trained at, and 60 for teleop." placeholder:"HZ"`
-	FPSMismatch string   `name:"fps-mismatch" default:"refuse" enum:"refuse,allow" help:"What becomes of an --fps that the policy was not trained at: refuse, or allow (the arm moves at another speed than it was shown)."`
+	FPSMismatch string   `name:"fps-mismatch" default:"refuse" enum:"refuse,allow" help:"What to do if the policy was not trained at --fps: refuse, or allow (the arm then moves at another speed than in training)."`
 
-	Bus         device.ByPart `sep:"none" help:"Serial port of the arm, such as /dev/ttyACM0, or sim; of a robot of several arms PART=PORT for each, such as left=/dev/ttyACM0." placeholder:"PORT"`
-	Robot       string        `default:"so101" help:"The arm's description."`
-	Calibration device.ByPart `sep:"none" help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id. Of a robot of several arms PART=FILE." placeholder:"FILE"`
+	Bus         device.ByPart `sep:"none" help:"Serial port of the arm, such as /dev/ttyACM0, or sim; for a robot of several arms PART=PORT for each, such as left=/dev/ttyACM0." placeholder:"PORT"`
+	Robot       string        `default:"so101" help:"The arm: so101, so100, koch, omx, widowx, ..., or a YAML file (docs/arms.md)."`
+	Calibration device.ByPart `sep:"none" help:"LeRobot calibration file; default: the file of --id in LeRobot's folder. For a robot of several arms PART=FILE." placeholder:"FILE"`
 
 	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE[:WxH][@FPS][,option=value]..., such as top=sim or front=/dev/video0:640x480@30,rotate=180; repeat for more. SOURCE is sim, sim:PATH (the world of an edge-rt sim-bus --scene PATH), pattern, a device (/dev/video0, /dev/v4l/by-id/...), pipe:'COMMAND' (a program that writes motion JPEG, or with format= and a size raw pictures, to its standard output), or a picture or folder of pictures to replay. Options: format=mjpeg|yuyv|nv12|grey|rgb, crop=WxH+X+Y, rotate=90|180|270, send=WxH, quality=1..100, max-age=500ms, live=yes|no (whether a picture that comes again is an old one), and a device's controls: exposure, white-balance, focus and gain (auto or a number), and all that edge-rt cameras lists." placeholder:"NAME=SOURCE"`
-	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens: tcp/HOST:PORT, tls/HOST:PORT or unixsock-stream/PATH; repeat for others to turn to when it is gone."`
+	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens: tcp/HOST:PORT, tls/HOST:PORT or unixsock-stream/PATH; repeat for others to use when it is gone."`
 	TLSCA       string   `name:"tls-ca" help:"PEM file of the authorities that vouch for the server; default: the system's." placeholder:"FILE"`
 	TLSCert     string   `name:"tls-cert" help:"PEM file of the robot's certificate, for a server that asks for one." placeholder:"FILE"`
 	TLSKey      string   `name:"tls-key" help:"PEM file of its private key." placeholder:"FILE"`
 	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
-	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
-	ExpectModel string   `name:"expect-model" help:"Run no other policy than the one whose bundle has this sha256, as lean-server check prints it; its first 12 digits or more are enough." placeholder:"SHA"`
-	ModelChange string   `name:"model-change" default:"refuse" enum:"refuse,episode" help:"What another model behind the same service does to the run: refuse ends it with exit code 3, episode lets it begin between two episodes, after the checks of a start."`
-	StrictObs   bool     `name:"strict-observations" help:"Give the arm no torque where its first observation is unlike the policy's training, or cannot be compared with it: exit code 3. Without it edge-rt only warns."`
-	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
+	Task        string   `help:"What the arm should do, for policies that read it." placeholder:"TEXT"`
+	ExpectModel string   `name:"expect-model" help:"Run only the policy whose bundle has this sha256, as lean-server check prints it; 12 digits are enough." placeholder:"SHA"`
+	ModelChange string   `name:"model-change" default:"refuse" enum:"refuse,episode" help:"What happens if the service gets another model: refuse ends the run with exit code 3, episode changes to it between two episodes, after the checks of a start."`
+	StrictObs   bool     `name:"strict-observations" help:"If the first observation is unlike the policy's training, or cannot be compared with it, leave the torque off and end with exit code 3. Without this flag edge-rt only warns."`
+	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: a name made at this host's first run, and the only calibration that matches the motors." placeholder:"NAME"`
 
-	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop this long after the session with the server has opened (teleop and monitor: after their start); what came before does not count. 0: never."`
+	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop this long after the session with the server has opened (teleop and monitor: after their start). 0: never."`
 	Seed     uint64        `help:"Seed of the simulated world."`
-	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
-	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last one where there are at least four."`
+	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto goes on without it, require fails without it, off does not ask for it."`
+	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last of at least four."`
 
-	JPEGQuality             *int              `range:"0..100;0 sends raw pictures" name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
-	Profile                 string            `help:"Waiting times for a kind of network, as a table of docs/edge-rt.md: wired, wifi or wan (edge-rt doctor proposes one); a flag for one of them wins." placeholder:"NAME"`
-	MaxActionAge            *time.Duration    `range:"1ms..87600h" help:"Never run an action whose observation is older. Default: 3s, and for a policy that takes longer as much as its actions need." placeholder:"TIME"`
-	DegradedAfter           *time.Duration    `range:">0..87600h" help:"Without a chunk for this long the state is DEGRADED. Default: 1s, and for a policy that takes longer half as long again as a chunk." placeholder:"TIME"`
-	RequestTimeout          *time.Duration    `range:">0..87600h" help:"The session is opened again when neither a chunk nor an answer about its status came from the server for this long; a slow server that is alive keeps it. Default: 5s." placeholder:"TIME"`
+	JPEGQuality             *int              `range:"0..100;0 sends raw pictures" name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, but a camera's own JPEG is sent unchanged." placeholder:"N"`
+	Profile                 string            `help:"Time limits for a kind of network: wired, wifi or wan (docs/edge-rt.md has the table, edge-rt doctor proposes one). A flag for one of them wins." placeholder:"NAME"`
+	MaxActionAge            *time.Duration    `range:"1ms..87600h" help:"Never run an action whose observation is older. Default: 3s, more for a slower policy." placeholder:"TIME"`
+	DegradedAfter           *time.Duration    `range:">0..87600h" help:"Without a chunk for this long the state is DEGRADED. Default: 1s, more for a slower policy." placeholder:"TIME"`
+	RequestTimeout          *time.Duration    `range:">0..87600h" help:"Open the session again if the server sends neither a chunk nor its status for this long; a slow server that answers keeps the session. Default: 5s." placeholder:"TIME"`
 	ReconnectInitialBackoff *time.Duration    `range:">0..87600h" help:"First wait between attempts to reach the server. Default: 500ms." placeholder:"TIME"`
 	ReconnectMaxBackoff     *time.Duration    `range:">0..87600h" help:"Longest wait between attempts. Default: 10s." placeholder:"TIME"`
-	MaxOffline              *time.Duration    `range:">0..87600h" help:"Give up after this long without device or server; a server that answers and is slow counts as there. Default: 60s." placeholder:"TIME"`
-	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold (send nothing to an arm, and velocity 0 to a base), repeat_last (the last one again, until --max-action-age), or for a robot with a base zero, which is hold."`
+	MaxOffline              *time.Duration    `range:">0..87600h" help:"Give up after this long without device or server; a slow server that answers counts as present. Default: 60s." placeholder:"TIME"`
+	Fallback                string            `default:"hold" help:"What to do when no action may run: hold (send nothing to an arm, and velocity 0 to a base), repeat_last (repeat the last action until --max-action-age), or zero (the same as hold, only for a robot with a base)."`
 	Rescue                  bool              `help:"Move an arm outside its calibrated range slowly into it, instead of refusing to arm it."`
-	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
+	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it started, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
 	Traces                  string            `help:"Send each request as a trace to this OpenTelemetry collector, by OTLP over HTTP." placeholder:"http://HOST:4318"`
-	Telemetry               time.Duration     `range:"0s..1h;0 is off, and 1s usual" help:"Publish the metrics of --metrics on the server's network at this interval, for edge-rt fleet top; 0: off." placeholder:"TIME"`
+	Telemetry               time.Duration     `range:"0s..1h;0 is off, and 1s usual" help:"Publish the metrics of --metrics over Zenoh at this interval, for edge-rt fleet top; 0: off." placeholder:"TIME"`
 	leaderFlags             `embed:"" group:"A leader arm:"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
 	recordFlags             `embed:"" group:"Records of a run:"`
-	Strategy                string `default:"base" enum:"base,sentry,highlight,dagger,episodic" group:"Episodes:" help:"LeRobot's rollout strategies: base (runs, and records episodes where --episodes or a person says so), sentry (records everything, one episode after the other), highlight (saves what --record ring has in memory when a person presses s), episodic (--episodes, and back to where the arm was armed between them), dagger (a person corrects at a leader arm)."`
+	Strategy                string `default:"base" enum:"base,sentry,highlight,dagger,episodic" group:"Episodes:" help:"LeRobot's rollout strategies: base (runs; episodes with --episodes or on request), sentry (records everything in consecutive episodes), highlight (saves the memory of --record ring when a person presses s), episodic (--episodes; the arm goes back to its start after each), dagger (a person corrects with a leader arm)."`
 	episodeFlags            `embed:"" group:"Episodes:"`
 	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
-	FaultSeed               uint64 `hidden:"" help:"Seed of its chances."`
+	FaultSeed               uint64 `hidden:"" help:"Seed of its random faults."`
 	JSON                    string `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
 	page.Flags              `embed:""`
 	Quiet                   bool `help:"No status line and no log, only the summary."`

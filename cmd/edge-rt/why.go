@@ -12,23 +12,23 @@ import (
 
 type whyCmd struct {
 	File    string `arg:"" optional:"" help:"A record, or a folder of them; default: the newest of this host's robots, or of --id." placeholder:"FILE"`
-	At      string `help:"Only what went wrong then, local time: 14:03, 14:03:20 or 2026-11-24T14:03:20." placeholder:"TIME"`
+	At      string `help:"Only what went wrong at this local time: 14:03, 14:03:20 or 2026-11-24T14:03:20." placeholder:"TIME"`
 	Last    bool   `help:"Only what went wrong last."`
 	Latency bool   `help:"Print the time of each stage from a picture to the motors instead."`
-	Audit   string `help:"The server's audit file (lean-server --audit), which knows what became of requests that were never answered." placeholder:"FILE"`
+	Audit   string `help:"The server's audit file (lean-server --audit): shows what became of requests without an answer." placeholder:"FILE"`
 }
 
 func (whyCmd) Help() string {
-	return `Reads what the flight recorder has left (docs/record.md) and names for every stutter, hold, stale action, overrun, jump and bad end one cause, with the chain of evidence: which request left when, what became of it, and where the time went. What would explain a part of it is mentioned below. The newest comes last. docs/lab/why.md lists the causes.
+	return `Reads the flight recorder's files (docs/record.md) and names one cause for every stutter, hold, stale action, overrun, jump and bad end, with the evidence: when each request left, what became of it, and where the time went. The newest comes last. docs/lab/why.md lists the causes.
 
 With --record ring a record is written when something goes wrong; edge-rt ctl save writes one now.
 
 Examples:
   edge-rt why                                           the newest record of this host's robots
-  edge-rt why --at 14:03:20                             what was it just then? Looks for the record that has it
-  edge-rt why --last --id black                         what was the last thing that robot black had
-  edge-rt why black-20261124T140320.123Z.mcap           a record from elsewhere
-  edge-rt why --audit audit.jsonl FILE                  with the server's own account
+  edge-rt why --at 14:03:20                             what happened at that time; finds the record
+  edge-rt why --last --id black                         what happened last on robot black
+  edge-rt why black-20261124T140320.123Z.mcap           another machine's record
+  edge-rt why --audit audit.jsonl FILE                  with the server's audit file
   edge-rt why --latency --audit audit.jsonl FILE        the time of each stage from a picture to the motors
   edge-rt why --json - FILE                             for a script`
 }

@@ -99,28 +99,28 @@ type cli struct {
 	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, replay the golden sets, and report the service."`
 	Replay struct {
 		Dir       string  `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
-		Tolerance float64 `range:"0..1;0 requires equal bytes" help:"Largest accepted difference of a value of a chunk, in units of chunk_model: for devices and batches that are not exact."`
+		Tolerance float64 `range:"0..1;0 requires equal bytes" help:"Largest accepted difference of a chunk's values, in units of chunk_model: for inexact devices and batches."`
 	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again, compare the answers byte for byte, and list those that differ."`
 	Plan struct {
 		capacity.Fleet
-	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Measure the inferences on this machine, and compute how many robots of given rates and links a server feeds."`
-	Rollout rolloutArgs `cmd:"" uses:"manifest,json,health-port,quiet" help:"Show the roll-out of a new model and change it: the server reads the block rollout of its manifest again while it serves."`
+	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Measure inferences on this machine, and compute how many robots of given rates and links a server can serve."`
+	Rollout rolloutArgs `cmd:"" uses:"manifest,json,health-port,quiet" help:"Show or change the roll-out of a new model, in the manifest's block rollout, which a running server reads again."`
 	Acl     struct {
 		Output string `short:"o" help:"Write to this file instead of standard output." placeholder:"FILE"`
-	} `cmd:"" uses:"manifest,quiet" help:"Print the access control of an official Zenoh router that keeps each of the manifest's clients to its own keys."`
+	} `cmd:"" uses:"manifest,quiet" help:"Print the access control for an official Zenoh router that limits each of the manifest's clients to its own keys."`
 	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
 type flags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and LEAN_SERVER_* variables win over it." placeholder:"FILE"`
 
-	Manifest   string   `help:"YAML file with the settings of the service; examples/server.yaml is a commented one, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
-	Demo       bool     `help:"Serve the demo's policy, which drives the simulated arm only, on this machine: for edge-rt --bus sim --camera top=sim."`
+	Manifest   string   `help:"YAML file with the service's settings; examples/server.yaml is a commented example, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
+	Demo       bool     `help:"Serve the demo policy to a simulated arm on this machine: edge-rt --bus sim --camera top=sim."`
 	Robot      string   `help:"With --demo, the simulated robot: so101, bi_so101 or lekiwi; default: so101." placeholder:"NAME"`
 	Listen     []string `help:"Endpoint for robots and routers to connect to, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	HealthPort *int     `range:"0..65535;0 is off" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: off." placeholder:"PORT"`
-	ORT        string   `name:"ort" help:"ONNX Runtime library, or the folder it is in; default: $EDGERT_ORT, .cache, .venv, the system's." placeholder:"PATH"`
+	ORT        string   `name:"ort" help:"ONNX Runtime library, or its folder; default: $EDGERT_ORT, .cache, .venv, the system's." placeholder:"PATH"`
 	Traces     string   `help:"Send each request as a trace to this OpenTelemetry collector, by OTLP over HTTP." placeholder:"http://HOST:4318"`
 	Audit      string   `help:"Write one JSON line for each request to this file, - for standard output; default: no audit." placeholder:"FILE"`
 	JSON       string   `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`

@@ -22,7 +22,7 @@ import (
 
 // rolloutArgs are the arguments of lean-server rollout.
 type rolloutArgs struct {
-	Action string   `arg:"" optional:"" default:"status" enum:"status,set,pin,back" help:"status (the default) shows the roll-out; set changes bundle or share; pin gives robots one model whatever the share is; back gives all robots the first model."`
+	Action string   `arg:"" optional:"" default:"status" enum:"status,set,pin,back" help:"status (the default) shows the roll-out; set changes bundle or share; pin gives robots one model regardless of the share; back gives all robots the first model."`
 	Robots []string `arg:"" optional:"" name:"robot" help:"With pin: the robots' ids."`
 	Bundle string   `help:"With set: the folder of the new bundle." placeholder:"DIR"`
 	SHA256 string   `name:"sha256" help:"With set: the digest of the bundle, or its first digits." placeholder:"SHA"`

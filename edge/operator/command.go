@@ -139,7 +139,7 @@ var Commands = []Command{
 		Number: event.WordRelease,
 		Label:  "Torque off",
 		Ask:    "Take the torque now? The arm falls unless a person holds it, and the program ends.",
-		Help:   "end the run at once and take the torque, whatever --on-exit selects: hold on to the arm",
+		Help:   "end the run at once and switch the torque off, regardless of --on-exit: hold the arm",
 	},
 	{Word: query, Help: "print the state"},
 }
