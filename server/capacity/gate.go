@@ -69,22 +69,15 @@ func (g *gate) whyNot(robots []Robot) (whyNot string) {
 	if row.OK {
 		return ""
 	}
-	fastest := g.o.Took[0]
-	for _, s := range g.o.Took {
-		if s.PerS > fastest.PerS {
-			fastest = s
-		}
-	}
-	limit := 0
+	most := 0
 	for _, r := range robots {
-		if d := delayMax(g.o.Meta, r.Execute); limit == 0 || d < limit {
-			limit = d
-		}
+		most = max(most, r.Execute)
 	}
-	text := why(row, limit)
+	text := why(row, delayMax(g.o.Meta, most))
 	if row.StarvedMs > 0 { // why's text would be about a minute, but a gate simulates less
 		text = fmt.Sprintf("of %d robots some would run out of actions", row.Robots)
 	}
+	fastest := g.o.fastest()
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }
 

@@ -7,6 +7,7 @@ package capacity
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,11 +158,7 @@ func New(o Options) (*Report, error) {
 		Sizes:     o.Took,
 		Limit:     played.Seconds(),
 	}
-	for _, n := range o.Execute {
-		if d := delayMax(o.Meta, n); r.DelayMax == 0 || d < r.DelayMax {
-			r.DelayMax = d
-		}
-	}
+	r.DelayMax = delayMax(o.Meta, slices.Max(o.Execute))
 	largest := 1
 	fits := func(n int) bool {
 		row, used := o.simulate(o.robots(n), played)

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -127,7 +128,7 @@ func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared
 	}
 	slices.Sort(delays)
 	row.Robots = n
-	row.Load = float64(len(delays)) / (o.fastest() * played.Seconds())
+	row.Load = float64(len(delays)) / (o.fastest().PerS * played.Seconds())
 	row.StarvedMs = starved.Seconds() * 1e3
 	if len(delays) > 0 {
 		row.DelayP50, row.DelayMax = delays[len(delays)/2], delays[len(delays)-1]
@@ -136,12 +137,9 @@ func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared
 	return row, shared
 }
 
-// fastest returns the chunks per second of the size of batch that computes the most.
-func (o *Options) fastest() (perS float64) {
-	for _, s := range o.Took {
-		perS = max(perS, s.PerS)
-	}
-	return perS
+// fastest returns the size of batch that computes the most chunks per second.
+func (o *Options) fastest() Size {
+	return slices.MaxFunc(o.Took, func(a, b Size) int { return cmp.Compare(a.PerS, b.PerS) })
 }
 
 // median returns the median duration of some runs.
