@@ -116,7 +116,7 @@ func (s *server) name() string { return "the policy_server at " + s.url }
 
 // checkKeys returns an error for the first missing key, or for an address of another form.
 func checkKeys(cfg *manifest.Config) error {
-	model, in := &cfg.Model, &cfg.Model.Inputs
+	model := &cfg.Model
 	for _, key := range []struct {
 		name    string
 		missing bool
@@ -125,14 +125,6 @@ func checkKeys(cfg *manifest.Config) error {
 		{"policy_type", model.PolicyType == "", "LeRobot's name of the policy's type, such as act"},
 		{"repo_or_path", model.RepoOrPath == "",
 			"the checkpoint as the policy_server finds it: a folder or a name on the hub"},
-		{"inputs.fps", in.FPS == 0, "the rate that the policy was trained at, in Hz, such as 30"},
-		{"inputs.chunk_size", in.ChunkSize == 0, "the number of actions in an answer (actions_per_chunk)"},
-		{"inputs.action_names", len(in.ActionNames) == 0, "the joints of an action, in its order, such as " +
-			"[shoulder_pan.pos, …, gripper.pos]"},
-		{"inputs.action_units", len(in.ActionUnits) == 0, "the units of an action, such as [degrees, …, range_0_100]"},
-		{"inputs.state_units", len(in.StateUnits) == 0 && len(in.StateNames) > 0,
-			"the units of the state, one for each " +
-				"of state_names"},
 	} {
 		if key.missing {
 			return cfg.Missing(key.name, key.reason+"; the policy_server does not tell it")
@@ -154,25 +146,8 @@ func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys 
 		return m, nil, nil, err
 	}
 	model, in := &cfg.Model, &cfg.Model.Inputs
-	m = policy.Meta{
-		BundleVersion: policy.BundleVersion,
-		PolicyType:    model.PolicyType,
-		SourceRepo:    cmp.Or(model.ID, cfg.Named()),
-		RTC:           "none", // the protocol cannot carry the actions that run during the inference
-		FPS:           in.FPS,
-		ChunkSize:     in.ChunkSize,
-		NActionSteps:  in.ChunkSize,
-		ActionDim:     len(in.ActionNames),
-		ActionNames:   in.ActionNames,
-		ActionUnits:   in.ActionUnits,
-		StateNames:    in.StateNames,
-		StateUnits:    in.StateUnits,
-	}
-	if len(in.StateNames) == 0 {
-		m.StateNames = in.ActionNames
-		if len(in.StateUnits) == 0 {
-			m.StateUnits = in.ActionUnits
-		}
+	if m, err = remote.Describe(cfg, model.PolicyType, cmp.Or(model.ID, cfg.Named())); err != nil {
+		return m, nil, nil, err
 	}
 	asked = &lerobot.Policy{
 		Type:            model.PolicyType,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/remote"
 )
 
 // defaultHeight and defaultWidth are the size of a camera's pictures where the manifest gives no size.
@@ -16,7 +17,8 @@ const defaultHeight, defaultWidth = 480, 640
 // manifest must have the rate, the joints and their units, because neither protocol has them.
 func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) {
 	m, in := &cfg.Model, &cfg.Model.Inputs
-	if err := checkInputs(cfg); err != nil {
+	source := cmp.Or(m.ID, m.Runtime+"/"+cmp.Or(in.Preset, "policy"))
+	if c.Meta, err = remote.Describe(cfg, m.Runtime, source); err != nil {
 		return c, err
 	}
 	if err := checkURL(m.Runtime, m.URL); err != nil {
@@ -29,11 +31,7 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 	if err := merge(cfg, &spec); err != nil {
 		return c, err
 	}
-	state := in.StateNames
-	if len(state) == 0 {
-		state = in.ActionNames
-	}
-	if err := spec.resolve(len(state), len(in.ActionNames)); err != nil {
+	if err := spec.resolve(len(c.Meta.StateNames), len(in.ActionNames)); err != nil {
 		return c, cfg.Errorf("model.inputs", "model.inputs.%w", err)
 	}
 	c = Config{
@@ -42,24 +40,8 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 		Key:  string(m.APIKey),
 		Task: cfg.DefaultTask,
 		Spec: spec,
+		Meta: c.Meta,
 		Log:  log,
-	}
-	c.Meta = policy.Meta{
-		BundleVersion: policy.BundleVersion,
-		PolicyType:    m.Runtime,
-		SourceRepo:    cmp.Or(m.ID, m.Runtime+"/"+cmp.Or(in.Preset, "policy")),
-		RTC:           "none", // neither protocol can carry the actions that run during the inference
-		FPS:           in.FPS,
-		ChunkSize:     in.ChunkSize,
-		NActionSteps:  in.ChunkSize,
-		ActionDim:     len(in.ActionNames),
-		ActionNames:   in.ActionNames,
-		ActionUnits:   in.ActionUnits,
-		StateNames:    state,
-		StateUnits:    in.StateUnits,
-	}
-	if len(in.StateUnits) == 0 && len(in.StateNames) == 0 {
-		c.Meta.StateUnits = in.ActionUnits
 	}
 	for _, camera := range spec.Cameras {
 		c.Meta.Cameras = append(c.Meta.Cameras, policy.Camera{Name: camera.Name, H: camera.Height, W: camera.Width})
@@ -68,33 +50,6 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 		return c, cfg.Errorf("model.inputs", "model.inputs: %w", err)
 	}
 	return c, nil
-}
-
-// checkInputs names the first key that is missing.
-func checkInputs(cfg *manifest.Config) error {
-	in := &cfg.Model.Inputs
-	for _, key := range []struct {
-		name    string
-		missing bool
-		reason  string
-	}{
-		{"fps", in.FPS == 0, "the server does not tell the rate that the policy was trained at, in Hz, such as 30"},
-		{"chunk_size", in.ChunkSize == 0, "the number of actions in an answer of the server (action_horizon)"},
-		{"action_names", len(in.ActionNames) == 0,
-			"the server does not tell the joints of an action, in its order, such " +
-				"as [shoulder_pan.pos, …, gripper.pos]"},
-		{"action_units", len(in.ActionUnits) == 0,
-			"the server does not tell the units of an action, one for each name, " +
-				"such as [degrees, …, range_0_100]"},
-		{"state_units", len(in.StateUnits) == 0 && len(in.StateNames) > 0,
-			"the server does not tell the units of the " +
-				"state, one for each of state_names"},
-	} {
-		if key.missing {
-			return cfg.Missing("inputs."+key.name, key.reason)
-		}
-	}
-	return nil
 }
 
 // merge replaces those parts of the preset's mapping in spec that the manifest sets.
