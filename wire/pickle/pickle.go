@@ -111,6 +111,8 @@ func Brief(v Value) string {
 		return "bytes"
 	case *List:
 		return fmt.Sprintf("a list of %d", len(v.Items))
+	case *Array:
+		return fmt.Sprintf("an array %s %v", v.Type, v.Shape)
 	case *Object:
 		return "a " + v.Class
 	}

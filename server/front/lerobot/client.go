@@ -2,6 +2,7 @@ package lerobot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -183,6 +184,9 @@ func (c *client) observe(next lerobot.Next) error {
 		c.mu.Unlock()
 	}()
 	data, err := lerobot.Gather(next, v.bytes)
+	if errors.Is(err, lerobot.ErrTooLarge) {
+		return fmt.Errorf("%w: send pictures of uint8 in the sizes that the client has announced", err)
+	}
 	if err != nil || data == nil {
 		return err
 	}
@@ -311,7 +315,8 @@ func (c *client) infer(ctx context.Context, o *lerobot.Observation, v *view, sta
 		value, _ := o.Values.Get(one.key)
 		a, ok := value.(*pickle.Array)
 		if !ok || a.Type != "u1" || len(a.Shape) != 3 || a.Shape[2] != 3 || len(a.Data) == 0 {
-			return nil, fmt.Errorf("%w: camera %s is no array [height][width][3] of uint8", lerobot.ErrMessage, one.key)
+			return nil, fmt.Errorf("%w: camera %s is %s, want an array u1 [height width 3]",
+				lerobot.ErrMessage, one.key, pickle.Brief(value))
 		}
 		obs.Images = append(obs.Images, wire.Image{
 			Name:  one.name,
@@ -348,7 +353,9 @@ func (v *view) stateOf(o *lerobot.Observation) ([]float64, error) {
 	for i, name := range v.state {
 		var ok bool
 		if state[i], ok = o.Number(name); !ok || math.IsNaN(state[i]) || math.IsInf(state[i], 0) {
-			return nil, fmt.Errorf("%w: joint %s of an observation is no finite number", lerobot.ErrMessage, name)
+			v, _ := o.Values.Get(name)
+			return nil, fmt.Errorf("%w: joint %s is %s, want a finite number", lerobot.ErrMessage, name,
+				pickle.Brief(v))
 		}
 	}
 	return state, nil

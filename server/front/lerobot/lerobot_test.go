@@ -304,15 +304,11 @@ func TestHostileMessages(t *testing.T) {
 		}
 	}
 	c.begin()
-	if err := c.send([]byte("cposix\nsystem\n.")); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("an observation that runs code: %v", err)
-	}
-	if err := c.send(make([]byte, foreign.Slack+1<<16)); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("an observation that is too large: %v", err)
-	}
-	if err := c.send(observed(1, true, math.NaN(), 0)); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a joint that is not finite: %v", err)
-	}
+	rttest.Fails(t, c.send([]byte("cposix\nsystem\n.")), "InvalidArgument")
+	rttest.Fails(t, c.send(make([]byte, foreign.Slack+1<<16)), "ResourceExhausted", "send pictures of uint8")
+	rttest.Fails(t, c.send(observed(1, true, math.NaN(), 0)), "InvalidArgument", "joint a.pos is NaN, want")
+	rttest.Do(t, c.send(bytes.Replace(observed(1, true, 1, 2), []byte("u1"), []byte("i1"), 1)))
+	rttest.Fails(t, rttest.Err(c.call(lerobot.PathActions, nil)), "InvalidArgument", "camera top is an array i1 [")
 	rttest.Do(t, c.send(observed(1, true, 1, 2))) // later than all observations above
 	if _, rows := c.actions(); rows == nil {
 		t.Error("no actions")
