@@ -118,8 +118,8 @@ func TestScanOfAnArmOnABase(t *testing.T) {
 	}
 }
 
-// Scan does not report a motor of the robot as missing after its first answers were lost: here its answer to the ping
-// to all motors and its answers to both quick pings.
+// Scan reports a motor of the robot whose first answers were lost: the answer to the ping to all motors, and the
+// answers to both quick pings.
 func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	t.Parallel()
 	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))(t)

@@ -29,10 +29,9 @@ const (
 	maxOthers     = 256                    // files beside a calibration that are compared with the motors
 )
 
-// Calibrate finds each joint's range and writes it into the servos and LeRobot's file, in LeRobot's
-// steps: the operator puts the arm into the middle of its range, which becomes half a turn, and
-// moves every joint from end to end. Some arms get the factory's values. An interrupted calibration
-// continues at its last step, see progress.
+// Calibrate finds each joint's range and writes it into the servos and LeRobot's file. As with LeRobot, the operator
+// puts the arm into the middle of its range, which becomes half a turn, and then moves every joint from end to end.
+// Some arms get the factory's values. An interrupted calibration continues at its last step, see progress.
 func Calibrate(ctx context.Context, cfg Config) error {
 	if err := cfg.checkID(); err != nil {
 		return err

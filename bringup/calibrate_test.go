@@ -244,8 +244,8 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	rttest.Ends(t, Calibrate(t.Context(), k.cfg), exit.Usage) // no operator is at the keyboard
 }
 
-// An operator at a terminal may continue to move the joints, also after one of them has turned too far, and may accept
-// a joint that was at its end during the middle pose.
+// An operator at a terminal may continue to move the joints, even when one of them has turned too far. The operator may
+// also accept a joint that was at its end during the middle pose.
 func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "so101", 1500, servosim.Config{})

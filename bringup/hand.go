@@ -251,9 +251,8 @@ func (h *hand) Speed(now rt.Instant, joint int) float64 {
 	return h.joints[joint].speed
 }
 
-// watch returns a function that gets a program's writes and makes the hand react to two of them: a program that
-// switches torque off is about to request the middle pose, and a program that writes homing offsets does not need the
-// pose any more.
+// watch returns a function that gets a program's writes and makes the hand react to two of them. A program that
+// switches torque off is about to request the middle pose; one that writes homing offsets no longer needs the pose.
 func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 	torque, homing := model.Row(table.TorqueEnable), model.Row(table.HomingOffset)
 	return func(e *servosim.Event) {

@@ -55,8 +55,8 @@ func TestHandMakesARound(t *testing.T) {
 	}
 }
 
-// Goal: the hand waits in the middle pose for a program that has switched torque off, starts when
-// the program has written homing offsets, and leaves a joint under torque to its motor.
+// Goal: after a program has switched torque off, the hand waits in the middle pose until the program has written homing
+// offsets. It leaves a joint under torque to its motor.
 func TestHandWaitsForItsProgram(t *testing.T) {
 	r := named(t, "so101")
 	h := newHand(r, 0, 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: monitor shows the position that a run uses, recommends to move a joint by hand where motion under power may go
-// the wrong way, and names a motor that counts in the other direction than its calibration.
+// Goal: monitor shows the position that a run uses, and names a motor that counts in the other direction than its
+// calibration. Where motion under power may go the wrong way, it recommends to move the joint by hand.
 func TestMonitorNamesThePlace(t *testing.T) {
 	koch, single := named(t, "koch"), named(t, "so101")
 	for _, tt := range []struct {

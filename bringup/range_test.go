@@ -174,8 +174,8 @@ func TestRangeIsPlausible(t *testing.T) {
 	}
 }
 
-// For any reading of a motor the offset fits the register, makes the position half a turn, and is
-// correct after the next power-up, when only the position in the turn is known.
+// For any reading of a motor the offset fits the register, makes the position half a turn, and is correct after the
+// next power-up. Then only the position in the turn is known.
 func TestHomingIsModuloOneTurn(t *testing.T) {
 	for _, arm := range []string{"so101", "koch"} {
 		model := joint(t, arm, "elbow_flex").Model

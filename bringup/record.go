@@ -190,8 +190,8 @@ func (k *calibrator) show(last bool) {
 	fmt.Fprint(k.Out, text)
 }
 
-// show writes oneLine before and lineEnd after each line of a table. The terminal then cuts the line at its right edge,
-// since a wrapped line would move the next table down, and clears the rest of the old line.
+// show writes oneLine before and lineEnd after each line of a table. The terminal then cuts the line at its right edge
+// and clears the rest of the old line. A wrapped line would move the next table down.
 const oneLine, lineEnd = "\x1b[?7l", "\x1b[K\x1b[?7h"
 
 // table returns a heading and one line for each joint: a mark if the joint has moved enough, its position in its unit,

@@ -234,8 +234,8 @@ func (s *session) adviseRobot(all []found) {
 	}
 }
 
-// kin returns the built-in arms that have exactly the motors in all, by ids and models, and whole is true. If no arm
-// has, it returns the arms with a motor of one of the models, and whole is false.
+// kin returns the built-in arms whose motors are exactly those in all, by ids and models; whole is then true. Without
+// such an arm it returns the arms with a motor of one of the models.
 func kin(all []found) (arms []string, whole bool) {
 	var some []string
 	for _, name := range robot.Names() {
@@ -262,8 +262,8 @@ func kin(all []found) (arms []string, whole bool) {
 	return some, false
 }
 
-// likelihood orders arms with the same motors; the lowest value comes first: the default arm, then followers, leaders,
-// and last the description that is only a pattern for other descriptions.
+// likelihood orders arms with the same motors, the lowest value first. The order is the default arm, followers,
+// leaders, and the description that is only a pattern for other descriptions.
 func likelihood(arm string) int {
 	switch {
 	case arm == device.DefaultRobot:

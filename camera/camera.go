@@ -83,8 +83,8 @@ func (f Format) String() string {
 	return fmt.Sprintf("%v %dx%d at %d frames a second", f.Pixels, f.Width, f.Height, f.FPS)
 }
 
-// Frame is one picture. Pix belongs to the caller that lent the Frame to Grab, or, where
-// the source is a Lender, to the source until the Frame is lent to Grab again.
+// Frame is one picture. Pix belongs to the caller that lent the Frame to Grab. If the source is a Lender, Pix belongs
+// to the source until the Frame is lent to Grab again.
 type Frame struct {
 	Format
 	Sequence uint64     // number of the picture that the device took; a gap means dropped frames

@@ -47,8 +47,8 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	}
 }
 
-// Goal: the last action is identified by its request, session, episode and row, and by two numbers of rows: the rows
-// that had run when its chunk was merged, and the rows that the request had announced to run until then.
+// Goal: the provenance of the last action is its request, session, episode and row, and two numbers of rows: those that
+// had run when the chunk was merged, and those that the request had announced to run until then.
 func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 	for _, name := range Schedules {
 		b := newBench(t, Config{Schedule: name, Buffer: 100 * time.Millisecond}, 3)

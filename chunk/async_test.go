@@ -65,8 +65,8 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	}
 }
 
-// Goal: when the requests under way can no longer be answered, as after a lost session, or when an episode begins,
-// every discipline and its original request the same step again on the next tick.
+// Goal: after a lost session, or when an episode begins, every discipline and its original request the same step again
+// on the next tick.
 func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	for name, compat := range ways(Schedules...) {
 		if compat && name == scheduleDRTC {

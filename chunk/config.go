@@ -67,8 +67,8 @@ const maxBuffer = time.Minute
 // AutoBuffer as Config.Buffer makes the buffer follow the measured round trip: defaultBuffer before the first answer,
 // then bufferTrips times the mean and defaultK deviations, so that the answer to a repeated request still comes in time
 // when the first answer is lost. The buffer is from bufferLeast to bufferMost. bufferLeast is the time of a few
-// actions; bufferMost is the usual greatest age of an action: the last actions of a larger buffer would be too old to
-// run.
+// actions. bufferMost is the usual greatest age of an action, since the last actions of a larger buffer would be too
+// old to run.
 const (
 	AutoBuffer  = time.Duration(-1)
 	bufferTrips = 2

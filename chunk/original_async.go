@@ -2,9 +2,9 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike ours, a chunk begins with the last step
-// run, so its first row is never used; a late chunk empties the queue; chunks are accepted in any order; the filter
-// compares with the observation that the server is processing; and it never requests a step twice, so that one lost
+// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. It differs from ours. A chunk begins with the
+// last step run, so its first row is never used. A late chunk empties the queue, and chunks are accepted in any order.
+// The filter compares with the observation that the server is processing. A step is never requested twice, so one lost
 // answer with an empty queue stops the arm for good.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py.

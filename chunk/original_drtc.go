@@ -6,9 +6,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// originalDRTC is the DRTC program's client. It differs from ours: a chunk starts at the last step run, so that its
-// first row is always late; an older chunk fills the steps that a newer chunk lacks; Pop jumps over gaps; spans pass
-// over gaps and start one step after the chunk that they condition; and the first request waits s_min + epsilon ticks.
+// originalDRTC is the DRTC program's client. It differs from ours. A chunk starts at the last step run, so its first
+// row is always late. An older chunk fills the steps that a newer chunk lacks, and Pop jumps over gaps. Spans pass over
+// gaps and start one step after the chunk that they condition. The first request waits s_min + epsilon ticks.
 //
 // Source: the DRTC program, robot_client_drtc.py at d20888c.
 type originalDRTC struct {

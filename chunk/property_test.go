@@ -190,9 +190,8 @@ func TestJoinIsALattice(t *testing.T) {
 	})
 }
 
-// Property: for answers to real requests, in any order, with any loss and duplication, the actions that run are the
-// same whether merge refuses answers to older requests or not: every action is from the newest answer that had arrived.
-// Therefore merge may refuse them.
+// Property: every action is from the newest answer that has arrived, for answers in any order, lost or doubled. The
+// actions are the same whether merge refuses answers to older requests or not, so it may refuse them.
 func TestNewestOnlyEqualsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSchedule(testHorizon, 1)

@@ -548,8 +548,8 @@ func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	}
 }
 
-// A discipline that blends drops the whole queue when its head is too old: otherwise the arm would run the actions
-// after the head at earlier steps than theirs.
+// A discipline that blends drops the whole queue when its head is too old. Otherwise the arm would run the actions
+// after the head too early.
 func TestBlendedQueueIsDroppedWhole(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)

@@ -2,8 +2,8 @@ package chunk
 
 // trigger decides on which tick drtc asks for the next chunk, and which delay to announce. It fires when at most H -
 // s_min actions are left and the cooldown has run out; firing sets the cooldown to the latency estimate plus epsilon,
-// or less (cooldownRunway). It never waits for an answer: after at most estimate + epsilon + 1 ticks a newer request
-// replaces a lost request, and after a long silence it does so later (spread).
+// or less (cooldownRunway). It never waits for an answer: at most estimate + epsilon + 1 ticks after a lost request it
+// fires again, or later after a long silence (spread).
 //
 // Owner: the tick thread.
 type trigger struct {

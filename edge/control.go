@@ -357,9 +357,8 @@ func (c *control) rest(now rt.Instant) {
 	}
 }
 
-// checkArm reacts to the state of the arm after Read: it voids the planned actions of an arm that
-// must be armed again, pauses the run after a restart of a motor, reports held and warned joints,
-// and ends the run at a fault.
+// checkArm reacts to the state of the arm after Read. It voids the planned actions of an arm that must be armed again,
+// and pauses the run after a restart of a motor. It reports held and warned joints, and ends the run at a fault.
 //
 //rt:noalloc
 func (c *control) checkArm(now rt.Instant, before follow.Phase) {

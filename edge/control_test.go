@@ -513,8 +513,8 @@ func TestStaleJoints(t *testing.T) {
 	}
 }
 
-// Goal: after a pause the actions left in the schedule are older than their number suggests, so the
-// first tick that may send a request sends one.
+// Goal: after a pause the actions left are older than their number suggests, so the first tick that may send a request
+// sends one.
 func TestAsksAfterABreak(t *testing.T) {
 	var r *rig
 	for n := range 20 { // a tick just after a merge

@@ -231,8 +231,8 @@ func (c *breakCase) run(t *testing.T, at, steps int, pace pace) {
 	}
 }
 
-// Goal: the policy sees the content of LeRobot's queue: the last action steps, at the beginning the
-// first step in every place, and after a break the next step as the first.
+// Goal: the policy sees the content of LeRobot's queue, the last action steps. At the beginning the first step is in
+// every place, and after a break the next step is the first.
 func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 	for _, c := range []breakCase{
 		{"nothing", func(*watcher, int, int) {}, never, never, 0},

@@ -91,9 +91,9 @@ func NotOpenedError(onExit string, end, other error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// EndError joins end, the error of Run, with other, an error that does not concern the arm, such as the error of a
-// file. other turns a clean end into a failure, unless the arm is held: after exit code 1 the systemd unit switches the
-// torque off, and the arm would fall.
+// EndError joins two errors: end is the error of Run, and other does not concern the arm, such as the error of a file.
+// other turns a clean end into a failure, unless the arm is held. After exit code 1 the systemd unit switches the
+// torque off, and a held arm would fall.
 func (e *Edge) EndError(end, other error) error { return e.drive.Aside(end, other) }
 
 // verdict returns the error that explains the end.

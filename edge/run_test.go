@@ -57,9 +57,8 @@ func (h *hung) PutLatest(payload, attachment []byte) (bool, error) {
 	return h.published.PutLatest(payload, attachment)
 }
 
-// Goal: a sender that hangs in the network at the end of a run may continue at any time, so the
-// camera's memory, the encoder and the eventfd stay open. After a sender that has ended, everything
-// is closed.
+// Goal: a sender that hangs in the network at the end of a run may continue at any time. So the camera's memory, the
+// encoder and the eventfd stay open. If the sender has ended, everything is closed.
 func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 	for _, stuck := range []bool{true, false} {
 		waker, err := rt.NewWaker()

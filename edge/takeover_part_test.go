@@ -116,8 +116,8 @@ func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	}
 }
 
-// Goal: with --leader jog a take-over moves a joint while its key is pressed, at a tenth of its
-// velocity, and otherwise holds; when the person gives the arm back, the policy drives again.
+// Goal: with --leader jog a take-over moves a joint while its key is pressed, at a tenth of its velocity, and otherwise
+// holds. When the person gives the arm back, the policy drives again.
 func TestJogTakesOver(t *testing.T) {
 	r := newRig(t)
 	keys := leader.NewJog([]string{"pan", "lift"}, r.time)

@@ -260,8 +260,8 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 	}
 }
 
-// Goal: a person can take the arm over in every state of the run except at its end, even without a
-// server; the run does not give up meanwhile.
+// Goal: a person can take the arm over in every state of the run except at its end, even without a server. The run does
+// not give up meanwhile.
 func TestTakeoverInEveryState(t *testing.T) {
 	for _, tt := range []struct {
 		state state
@@ -393,8 +393,8 @@ func TestPushTakesOver(t *testing.T) {
 	}
 }
 
-// Goal: after a restart of a follower's motor the arm waits for an operator's resume, whether the
-// policy or a person drives, and a correction does not replace the resume.
+// Goal: after a restart of a follower's motor the arm waits for an operator's resume, whether the policy or a person
+// drives. A correction does not replace the resume.
 func TestRestartDuringACorrection(t *testing.T) {
 	r, l := newLedRig(t, newRig(t))
 	r.led(5, l)

@@ -82,8 +82,8 @@ func sceneImages(t *testing.T) map[string]Image {
 	return all
 }
 
-// Every raw layout of a picture gives the same picture, both when we encode it and the standard library decodes it, and
-// when we convert it without JPEG.
+// Every raw layout of a picture gives the same picture in two ways: we encode it and the standard library decodes it,
+// or we convert it without JPEG.
 func TestEncodeIsThePicture(t *testing.T) {
 	for name, m := range sceneImages(t) {
 		want := goldenPNG(t, "scene.png")

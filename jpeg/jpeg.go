@@ -165,8 +165,8 @@ func Shrink(fromW, fromH, w, h, most int) int {
 }
 
 // reduction returns the factor by which the decoder shrinks a picture before it is scaled to w x h. The shrunk picture
-// is still at least twice as wide and high as w x h, so that the missing frequencies, and the colours in 4:2:2, which
-// lose half of their columns, are not visible in the result.
+// is still at least twice as wide and high as w x h. So neither the missing frequencies nor the colours of 4:2:2, which
+// lose half of their columns, are visible in the result.
 //
 //rt:noalloc
 func reduction(fromW, fromH, w, h int) (k int) {

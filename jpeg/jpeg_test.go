@@ -228,8 +228,8 @@ func TestDecodeRefuses(t *testing.T) {
 	rttest.FailsAs(t, d.DecodeRGB(make([]byte, bandsW*bandsH*3-1), whole, bandsW, bandsH), ErrSize)
 }
 
-// A small file cannot keep the decoder busy: the test decodes the largest accepted picture with the largest number of
-// scans, in which a block has one bit per component.
+// A small file cannot keep the decoder busy. The test decodes the largest accepted picture with the largest number of
+// scans; a block has one bit per component in each scan.
 func TestManyScansAreBounded(t *testing.T) {
 	rttest.RealTime(t)
 	src := patchSize(read(t, "bands_420.jpg"), 4096, 4096)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minCPUsToPin is the least number of CPUs with which choose pins a loop to a CPU that is not isolated: with fewer
+// minCPUsToPin is the least number of CPUs with which choose pins a loop to a CPU that is not isolated. With fewer
 // CPUs, a pinned loop waits for other threads on its CPU.
 const minCPUsToPin = 4
 

@@ -12,8 +12,8 @@ type Wait struct{ Meant, Took time.Duration }
 func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
 
 // Overrun is a tick that ended after the next deadline. It is the loop's Own if CPU and IOWait together, less the time
-// that the host stole, exceed a period. CPU excludes the CPU time during waits, since a guest's kernel accounts a pause
-// by its host as CPU time of the thread that sleeps or wakes.
+// that the host stole, exceed a period. CPU excludes the CPU time during waits. A guest's kernel accounts a pause by
+// its host as CPU time of the thread that sleeps or wakes.
 type Overrun struct {
 	CPU, IOWait time.Duration
 	Stolen      time.Duration // time stolen around the overrun, without time that has excused an earlier one

@@ -255,8 +255,8 @@ func TestPermissionRefusal(t *testing.T) {
 	}
 }
 
-// On the kernel's clock the loop wakes at or after deadlines that stay on the grid, in the class
-// and on the CPU of its Grant, and restores the thread at the end.
+// On the kernel's clock the loop wakes at or after deadlines that stay on the grid. It runs in the class and on the CPU
+// of its Grant, and restores the thread at the end.
 func TestLoopOnTheKernel(t *testing.T) {
 	const n, period = 50, 2 * time.Millisecond
 	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: period, CPU: UnpinnedCPU})

@@ -16,7 +16,7 @@ type chain struct {
 	value  int           // position of all motors
 	silent uint32        // bit i: motor i+1 does not answer
 	torn   bool          // merged replies break off
-	blocks int           // with torn: number of motors before the break
+	blocks int           // if torn: number of motors before the break
 	fast   []rt.Instant  // times of the requests for a merged reply
 	plain  int           // number of plain sync reads
 	hold   time.Duration // time from the request to a merged reply

@@ -196,8 +196,8 @@ func (a *Arm) findTurn(i int) error {
 	return nil
 }
 
-// checkShadowTurn fails when a shadow is in another turn than its joint's first motor: both take
-// the same goals, and the shadow would turn against the first motor.
+// checkShadowTurn fails when a shadow is in another turn than its joint's first motor. Both take the same goals, so the
+// shadow would turn against the first motor.
 func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	read, err := a.read(u, table.PresentPosition)
 	if err != nil {
@@ -212,8 +212,8 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	return nil
 }
 
-// checkSide fails when one of the joints, which are outside their range, may be on the other side of the range: a servo
-// knows its position modulo one turn, and reads a joint beyond its encoder's seam at the far end of the turn.
+// checkSide fails when a joint outside its range may be on the other side of the range. A servo knows its position
+// modulo one turn, and reads a joint beyond its encoder's seam at the far end of the turn.
 func (a *Arm) checkSide(joints robot.Joints) error {
 	for i := range a.joints {
 		j, m := &a.joints[i], a.robot.Motors[i]
@@ -248,8 +248,8 @@ func BeyondTurn(m *table.Model, raw int) bool {
 const NoPosition = "a servo of one turn has 0 to 4095: it counts turns against its settings, or its encoder " +
 	"fails; switch its supply off and on, and replace it if it reads so again"
 
-// OtherSide reports whether a joint that reads raw, outside its range, may be on the other side of the range:
-// the position a whole turn away from raw is nearer to the range than raw, or hardly farther from it.
+// OtherSide reports whether a joint that reads raw, outside its range, may be on the other side of the range. This is
+// so if the position a whole turn away from raw is nearer to the range than raw, or hardly farther from it.
 func OtherSide(m *table.Model, raw, low, high int) bool {
 	const hardly = 1.5 // times as far
 	off := outside(raw, low, high)
@@ -271,7 +271,7 @@ func InTurn(raw, low, high, turn int) int {
 	if raw > high {
 		up = high - raw
 	}
-	near := raw + up/turn*turn // place between raw and the range, less than a turn from the range
+	near := raw + up/turn*turn // raw moved by whole turns, until it is less than a turn from the range
 	past := near + turn
 	if up < 0 {
 		past = near - turn

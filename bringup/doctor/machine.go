@@ -141,8 +141,8 @@ func (d *doctor) kernel() Finding {
 	return f
 }
 
-// preemption judges the preemption model of a kernel with PREEMPT_DYNAMIC: the model on the kernel's command line, or
-// else the model in parentheses in a file that only root may read.
+// preemption judges the preemption model of a kernel with PREEMPT_DYNAMIC. The model is on the kernel's command line;
+// otherwise it is in parentheses in a file that only root may read.
 func (d *doctor) preemption(f *Finding, release string) {
 	const file = "sys/kernel/debug/sched/preempt"
 	mode := ""

@@ -1,6 +1,6 @@
-// Package watchdog switches an arm's torque off when the process that drives the arm cannot, because this process was
-// killed, has crashed, hangs or was stopped. For a service systemd does this (ExecStopPost= and WatchdogSec=); for a
-// run from a shell a second process does.
+// Package watchdog switches an arm's torque off when the process that drives the arm was killed, has crashed, hangs or
+// was stopped. For a service, systemd switches the torque off (ExecStopPost= and WatchdogSec=); for a run from a shell,
+// a second process does.
 //
 // The driving process calls Start, which runs its own program again as edge-rt torque off --orphan with a pipe and a
 // heartbeat (client.go). The second process calls Run, which waits for the end of the pipe or of the heartbeat, kills

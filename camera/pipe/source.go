@@ -54,8 +54,8 @@ type Source struct {
 	closed                    atomic.Bool
 }
 
-// burst follows the pauses in raw output: a program pauses between two of its pictures, so the number of bytes between
-// two pauses shows whether the program's pictures have the declared size.
+// burst follows the pauses in raw output. A program pauses between two of its pictures, so the number of bytes between
+// two pauses shows whether the pictures have the declared size.
 type burst struct {
 	pictures int  // pictures since the last pause
 	count    int  // bursts that have ended

@@ -352,8 +352,8 @@ func until(s *Source, f *camera.Frame, want error) error {
 	return fmt.Errorf("Grab() never says %w", want)
 }
 
-// Grab reports an unplugged camera at once, lent pictures stay unchanged although the device is closed, and the same
-// source continues after the camera is plugged in again.
+// Grab reports an unplugged camera at once. Lent pictures stay unchanged although the device is closed, and the same
+// source continues when the camera is plugged in again.
 func TestMachineUnplugAndReplug(t *testing.T) {
 	rttest.RealTime(t)
 	s := open(t, Config{})

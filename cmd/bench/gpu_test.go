@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: the report has the figures of the policy in one graph and in two, of every batch size, and of one robot's
-// request, and counts no garbage collection.
+// Goal: the report has the times of the policy in one graph and in two, of every batch size, and of one robot's
+// request. It counts no garbage collection.
 func TestReportOfTwoForms(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)

@@ -17,8 +17,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// scene returns a valid JPEG, the same picture with the four stray bytes that a Logitech C270 sends before the end
-// marker, and the same picture without some of its data, which its markers do not reveal.
+// scene returns three pictures: a valid JPEG, the same with the four stray bytes that a Logitech C270 sends before the
+// end marker, and the same without some of its data, which its markers do not reveal.
 func scene(t *testing.T) (good, stray, half []byte) {
 	t.Helper()
 	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
@@ -110,8 +110,8 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 	}
 }
 
-// A camera whose pictures become unusable is treated like an unplugged one: its last picture ages,
-// the arm holds from --max-action-age on, and the log gives the reason.
+// A camera whose pictures become unusable is treated like an unplugged one. Its last picture ages, the arm holds after
+// --max-action-age, and the log gives the reason.
 func TestACameraThatGoesBad(t *testing.T) {
 	t.Parallel()
 	good, _, half := scene(t)

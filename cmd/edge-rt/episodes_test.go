@@ -167,8 +167,8 @@ func TestEpisodesByHand(t *testing.T) {
 	checkMarks(t, dir, append(want, "1 false")...)
 }
 
-// --episodes records the given number of episodes, moves the arm back to its armed position between two episodes,
-// requests no chunks during that, and ends the run after the last episode.
+// --episodes records the given number of episodes and ends the run after the last one. Between two episodes it moves
+// the arm back to its armed position, and requests no chunks.
 func TestEpisodicRun(t *testing.T) {
 	t.Parallel()
 	r, s, _, dir := recordingRun(t, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms",
@@ -258,8 +258,8 @@ func TestEpisodeFlags(t *testing.T) {
 	}
 }
 
-// atTerminal starts a run at a pseudo-terminal and returns, once the arm is under torque, the person's
-// side and a function that reports whether the terminal is as before the run.
+// atTerminal starts a run at a pseudo-terminal and waits until the arm is under torque. It returns the person's side,
+// and a function that reports whether the terminal is as before the run.
 func atTerminal(t *testing.T, r *process) (person *os.File, restored func() bool) {
 	t.Helper()
 	person, program := pty(t)

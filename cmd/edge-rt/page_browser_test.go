@@ -115,9 +115,9 @@ func onAPhone(t *testing.T, address string) {
 	}
 }
 
-// Goal: in Debian's Chromium a person sees the last minute as lines, pauses and resumes the arm with buttons, sees a
-// mark for each of the two, has to confirm the end of the run, and sees the restarted edge. The token does not stay in
-// the address, and a page without the token has no buttons.
+// Goal: in Debian's Chromium a person sees the last minute as lines, and pauses and resumes the arm with buttons, each
+// with a mark. The end of the run must be confirmed, and the restarted edge appears. The token does not stay in the
+// address, and a page without the token has no buttons.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	s := newHoldServer(t)

@@ -35,8 +35,8 @@ for chunk in (c for store in file.recordings() for c in file.stream(store=store)
 print(json.dumps(entities))
 `
 
-// Goal: Rerun's own viewer, as a server without a window, gets a run's pictures, joints, times and log by Rerun's own
-// SDK, and Rerun's reader finds them. When the viewer ends, the stream ends, too.
+// Goal: Rerun's own viewer, as a server without a window, gets a run's pictures, joints, times and log. Rerun's SDK
+// sends them, and Rerun's reader finds them. When the viewer ends, the stream ends, too.
 func TestRerunShowsARun(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("EDGERT_RERUN")

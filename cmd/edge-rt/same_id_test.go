@@ -20,8 +20,8 @@ import (
 const twinDelay = 150 * time.Millisecond
 
 // draftServer returns a server that answers late and as LeRobot's draft does: it sends every chunk to all robots with
-// the same name, and echoes only the request's header. The action of the first joint shows which robot's request it
-// answers, by the request's task.
+// the same name, and echoes only the request's header. The action of the first joint shows which task, and so which
+// robot, the chunk answers.
 func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 	t.Helper()
 	s := newHoldServer(t)

@@ -263,7 +263,7 @@ func TestStagesRun(t *testing.T) {
 		t.Errorf("multiplier %d, %d ticks, %d actions; want two ticks for each", s.Multiplier, s.Ticks, s.Actions)
 	}
 	// The test measures the speed over half a second. On a busy machine there may be ticks without an action between
-	// two records, in which the goal still moves, while other records follow each other closely.
+	// two records. The goal moves on these ticks, too, and later records follow each other closely.
 	first := 0
 	for i, a := range actions {
 		for a.At.Sub(actions[first+1].At) > time.Second/2 {

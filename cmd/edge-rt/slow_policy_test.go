@@ -28,8 +28,7 @@ func slowServer(t *testing.T, status bool) *holdServer {
 }
 
 // Goal: the program moves an arm by a policy that takes longer than --request-timeout. A server that answers status
-// queries keeps its session; the run also uses the answers of a silent server, although it has given up the sessions of
-// their requests.
+// queries keeps its session. The run also uses the late answers of a silent server, whose sessions it has given up.
 func TestASlowServerMovesTheArm(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -85,8 +85,8 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	rttest.Want(t, u.stopPost("signal", "killed", "KILL"), 0, "motors under torque after ExecStopPost=")
 }
 
-// With on-exit: hold the unit's command leaves an arm under torque only after an end that the edge
-// itself decided on, whatever else systemd reports about the end.
+// With on-exit: hold the unit's command leaves an arm under torque only after an end that the edge itself decided on.
+// What else systemd reports about the end does not matter.
 func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 	t.Parallel()
 	u := newUnit(t, "on-exit: hold\n")

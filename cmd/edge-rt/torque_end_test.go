@@ -148,7 +148,7 @@ func (s *holdServer) comeBackAsAnother() {
 // encoderFault is a bit of a Feetech servo's status; built-in robots stop on it.
 const encoderFault = 1 << 1
 
-// However a run with the arm under torque ends, the run releases the arm, or holds it with --on-exit hold, and the
+// At every end of a run with the arm under torque, the run releases the arm, or holds it with --on-exit hold. The
 // summary has the reason of the end.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	t.Parallel()

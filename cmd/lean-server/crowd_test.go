@@ -65,8 +65,8 @@ func (c *crowd) flood(perS int, over <-chan struct{}) {
 }
 
 // Goal: one link cannot take the server from the others. It opens 290 sessions and floods them with observations of
-// 640x480 raw pictures with short runways; two robots on other links get chunks as before, the server's memory hardly
-// grows, and the memory for the link is free soon after the link's end.
+// 640x480 raw pictures with short runways. Two robots on other links get chunks as before, and the server's memory
+// hardly grows. The memory for the link is free soon after the link's end.
 func TestOneLinkAmongRobots(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

@@ -657,15 +657,14 @@ func (r *running) dial() (network wire.Session, prefix string) {
 	return network, service.Prefix()
 }
 
-// The real program over real TCP with the real policy: every observation gets its chunk, the chunk begins with the
-// trained prefix, the robot gets an event when the server ends, and the whole process allocates almost nothing per
-// request.
+// The real program serves the real policy over real TCP. Every observation gets its chunk, which begins with the
+// trained prefix. The robot gets an event when the server ends, and the process allocates almost nothing per request.
 func TestServesTheDemoPolicy(t *testing.T) {
 	serveDemo(t)
 }
 
-// The same with audit and captures: there is one audit line for each request, the server captures the newest requests,
-// and a replay of each capture gives the same answer byte for byte.
+// The same with audit and captures: there is one audit line for each request, and the server captures the newest
+// requests. A replay of each capture gives the same answer byte for byte.
 func TestServesOnTheRecord(t *testing.T) {
 	const captures = 12
 	dir := t.TempDir()

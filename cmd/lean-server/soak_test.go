@@ -406,7 +406,7 @@ func leftover(before, now map[string]float64) string {
 
 // Goal: the real server serves robots and hostile clients for minutes (random opens, closes, kills, second owners of
 // names, nonsense, floods, hostile nodes, certificates of others). No robot gets the chunk of another robot, as its
-// committed rows prove; the memory stays within its bound; every refusal and event has a reason; and when all clients
+// committed rows prove. The memory stays within its bound, and every refusal and event has a reason. When all clients
 // have left, nothing of them remains. make soak OF=server runs it for ten minutes.
 func TestSoak(t *testing.T) {
 	rttest.RealTime(t)

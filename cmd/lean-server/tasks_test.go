@@ -51,8 +51,8 @@ func part[T any](all []T, shape []int64, i int) []T {
 	return all[i*n : (i+1)*n]
 }
 
-// Goal: with two robots that have different tasks at one real server, every chunk is the policy's result for the tokens
-// that LeRobot makes of the requesting robot's task, also after one robot gets the other robot's task.
+// Goal: two robots at one real server have different tasks. Every chunk is the policy's result for the tokens that
+// LeRobot makes of the requesting robot's task, even after one robot gets the other's task.
 func TestTwoRobotsWithTwoTasks(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	dir := rttest.Must(filepath.Abs("../../testdata/pi05"))(t)

@@ -45,7 +45,7 @@ type LeadConfig struct {
 type LeadSummary struct {
 	Name     string               `json:"id"`       // name of the leader
 	Robot    string               `json:"robot"`    // its description
-	Seconds  float64              `json:"seconds"`  // s, time for which it was offered
+	Seconds  float64              `json:"seconds"`  // s, time for which the leader was offered
 	UsedBy   string               `json:"used_by"`  // robot that used the leader at the end; empty: none
 	RTT      drive.ShortQuantiles `json:"rtt_ms"`   // ms, to the robot and back
 	Messages leader.OfferStats    `json:"messages"` // messages of both sides

@@ -121,8 +121,8 @@ func TestStrayBytesPassThrough(t *testing.T) {
 	}
 }
 
-// Goal: Err returns a reason once a camera has given no usable picture for MaxAge, and nil as soon
-// as the camera gives a usable picture again.
+// Goal: Err returns a reason when a camera has given no usable picture for MaxAge, and nil as soon as a usable picture
+// arrives.
 func TestCameraErr(t *testing.T) {
 	good, _, half, _ := testPictures(t)
 	clock := rttest.NewClock(rt.Instant(time.Second))

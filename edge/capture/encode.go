@@ -175,10 +175,9 @@ func (v *Encoder) Raw() (s wire.CameraShape, raw bool) {
 	}, raw
 }
 
-// Picture sets m to the newest picture that is not broken and returns the instant at which it was
-// taken, 0 if there is no such picture yet. The error is the reason for leaving out a newer
-// picture: an error of package jpeg, to which cameraError adds details. m is lent until the next
-// call.
+// Picture sets m to the newest picture that is not broken and returns the instant at which it was taken, 0 if there is
+// no such picture yet. If a newer picture was left out, the error is the reason: an error of package jpeg, to which
+// cameraError adds details. m is lent until the next call.
 //
 //rt:noalloc
 func (v *Encoder) Picture(m *wire.Image) (rt.Instant, error) {

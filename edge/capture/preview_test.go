@@ -18,8 +18,8 @@ func newTestPreview(t *testing.T, v *Encoder) *Preview {
 	return p
 }
 
-// Goal: a camera's own JPEG is shown at once and unchanged, with Huffman tables if it has no
-// tables; a request a moment later gets the same copy.
+// Goal: a camera's own JPEG is shown at once, and unchanged except for Huffman tables if it has none. A request a
+// moment later gets the same copy.
 func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
 	f := film(camera.MJPEG, 64, 48, whole, bare)

@@ -19,11 +19,8 @@ const (
 	remembered = 16
 )
 
-// repeats finds pictures that have occurred before. A sensor's noise makes all pictures different,
-// so a live camera that repeats a picture hangs, or its driver hangs, even if the pictures have new
-// times.
-//
-// Owner: the capture thread.
+// repeats finds pictures that have occurred before. A sensor's noise makes all pictures different. So a live camera
+// that repeats a picture hangs, or its driver does, even if the pictures have new times.
 type repeats struct {
 	seed  maphash.Seed
 	live  bool

@@ -22,8 +22,8 @@ func commented(src []byte, text string) []byte {
 	return slices.Insert(slices.Clone(src), 2, append([]byte{0xff, 0xfe, 0, byte(2 + len(text))}, text...)...)
 }
 
-// watch runs a camera for this number of pictures, one every 100 ms, and returns the numbers of the
-// pictures after which the camera reports an error.
+// watch runs a camera for this number of pictures, one every 100 ms. It returns the numbers of the pictures after which
+// the camera reports an error.
 func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures int) (complains int) {
 	t.Helper()
 	var stop atomic.Bool
@@ -43,8 +43,8 @@ func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures
 	return complains
 }
 
-// Goal: a live camera that repeats pictures with new times hangs: the newest new picture stays the
-// newest and ages, and after a second this is an error, until new pictures arrive.
+// Goal: a live camera that repeats pictures with new times hangs. Its newest new picture ages, and after a second this
+// is an error, until new pictures arrive.
 func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 	good, stray, _, garbled := testPictures(t)
 	gray := func(v byte) []byte { return slices.Repeat([]byte{v}, sceneW*sceneH) }

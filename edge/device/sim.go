@@ -48,8 +48,8 @@ func (s *Sims) Open(r robot.Robot, part string) (path string, err error) {
 // Len returns the number of simulated arms.
 func (s *Sims) Len() int { return len(s.arms) }
 
-// World returns the world that a simulated camera shows: the world of the part with whose name the
-// camera's name begins, else the first world; without simulated arms, a world without motion.
+// World returns the world that a simulated camera shows: the world of the part whose name begins the camera's name, or
+// else the first world. Without simulated arms it is a world without motion.
 func (s *Sims) World(camera string) *sim.Live {
 	for _, a := range s.arms {
 		if a.part != "" && strings.HasPrefix(camera, a.part+"_") {

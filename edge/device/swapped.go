@@ -54,11 +54,10 @@ func CheckAllPorts(leaders, followers []Place) error {
 	return nil
 }
 
-// Swapped returns err, the error of opening part i of a robot, with an explanation when the ports
-// of two parts are swapped: the motors have the calibration of another part, or each adapter was at
-// the other part before. cfg is the configuration of the opening. If err is nil, the arm is open,
-// and Swapped remembers its adapter. It returns an error even then if two arms with the same
-// calibration have exchanged their adapters.
+// Swapped adds an explanation to err, the error of opening part i of a robot, when the ports of two parts are swapped.
+// Then the motors have the calibration of another part, or each adapter was at the other part before. cfg is the
+// configuration of the opening. If err is nil, the arm is open, and Swapped remembers its adapter. It returns an error
+// even then if two arms with the same calibration have exchanged their adapters.
 func Swapped(places []Place, i int, cfg servo.ArmConfig, err error) error {
 	return swapped(places, i, cfg, err, sysfs)
 }

@@ -380,9 +380,9 @@ func (r *Run) Outcome(verdict error) error {
 	return exit.With(exit.Of(verdict), errors.Join(verdict, r.off))
 }
 
-// Aside joins end, a run's error, with other, an error that does not concern the arm, such as the error of a file.
-// other turns a clean end into a failure, unless the arm is held: after exit code 1 the systemd unit switches the
-// torque off, and the arm would fall.
+// Aside joins two errors: end is a run's error, and other does not concern the arm, such as the error of a file. other
+// turns a clean end into a failure, unless the arm is held. After exit code 1 the systemd unit switches the torque off,
+// and a held arm would fall.
 func (r *Run) Aside(end, other error) error {
 	switch {
 	case other == nil:

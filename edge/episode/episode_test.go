@@ -276,8 +276,8 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 	}
 }
 
-// An episode that cannot begin is tried again each second, counted, and reported: each reason once,
-// and a lasting reason as a warning, at most every ten minutes.
+// An episode that cannot begin is tried again each second and counted. Each reason is reported once, and a lasting
+// reason at most every ten minutes as a warning.
 func TestAnEpisodeThatCannotBeginIsReported(t *testing.T) {
 	for _, plan := range []Plan{{Strategy: Sentry}, {Count: 3}, {Strategy: Episodic, Count: 3}} {
 		s := newStand(t, plan)

@@ -167,8 +167,8 @@ func TestAStoppedBaseIsToldAgain(t *testing.T) {
 	}
 }
 
-// Goal: the gate limits a base's velocity and its change, slow driving limits the velocity, and the
-// base does not wait for the arm to catch up.
+// Goal: the gate limits a base's velocity and its change, and slow driving limits the velocity. The base does not wait
+// for the arm to catch up.
 func TestTheGateOfABase(t *testing.T) {
 	r := newBaseRig(t, nil)
 	r.ticks(t, 1, 5, 1, 0, 0)

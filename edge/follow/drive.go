@@ -66,7 +66,7 @@ func (f *Follower) easeIn(now rt.Instant, d time.Duration) {
 	} // else the arming does
 }
 
-// tellEaseIn emits that an unknown policy begins.
+// tellEaseIn emits event.FirstRun: the arm starts slowly because this policy has never run on it.
 //
 //rt:noalloc
 func (f *Follower) tellEaseIn(now rt.Instant) {

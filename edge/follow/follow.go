@@ -1,15 +1,14 @@
-// Package follow drives a follower arm. Only a Follower writes goals to it, for every source of
-// motion: a policy or a person's leader arm (edge/mode.go selects one in each tick), a teleoperation
-// or a replay (package attend), a movement of edge-rt move.
+// Package follow drives a follower arm. Only a Follower writes goals to the arm, for every source of motion. The
+// sources are a policy or a person's leader arm (edge/mode.go selects one in each tick), a teleoperation or a replay
+// (package attend), and edge-rt move.
 //
 // A tick is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive, RescueStep or ParkStep (drive.go), or no
 // call. Without a call nothing is sent and the motors hold, since it is not safe to send the last goal again. A table
 // determines the goals that a joint may get (joint.go), and every goal passes the gate (gate.go). A policy's actions
 // come from a Core (core.go). The wheels of a base get a goal of 0 where a joint of the arm holds (base.go).
 //
-// The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away (package
-// hotplug) returns Unarmed; a joint whose motor has restarted then waits until an operator resumes
-// the run.
+// The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away (package hotplug) returns
+// Unarmed; a joint whose motor has restarted then waits until an operator resumes the run.
 package follow
 
 import (

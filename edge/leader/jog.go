@@ -68,7 +68,7 @@ func (g *Jog) Way(joint int, now rt.Instant) int {
 	return 0
 }
 
-// Next writes the next goal of each joint into dst: its goal plus the travel of one tick at JogPace, where step is the
+// Next writes the next goal of each joint into dst: the goal plus the travel of one tick at JogPace. step is the
 // largest travel of a tick. A joint that no key moves keeps its goal.
 //
 //rt:noalloc

@@ -163,8 +163,8 @@ func (l *lan) join(name string, cfg zenoh.Config) wire.Session {
 	return s
 }
 
-// Over a real network, one robot uses a leader at a time, both sides measure the round trip, a robot has the name of
-// its certificate, and a second leader with the same name is refused.
+// Over a real network, one robot uses a leader at a time, and both sides measure the round trip. A robot has the name
+// of its certificate, and a second leader with the same name is refused.
 func TestALeaderInANetwork(t *testing.T) {
 	rttest.RealTime(t)
 	clock, arm := rt.KernelClock(), leaderOf(t, "so101_leader")

@@ -135,8 +135,8 @@ func TestJog(t *testing.T) {
 	}
 }
 
-// Only a request with the token, from this page or from a client other than a browser, to this
-// machine's own address or name, moves the arm.
+// A request moves the arm only if it has the token, goes to this machine's own address or name, and comes from this
+// page or from a client other than a browser.
 func TestWhoMayOperate(t *testing.T) {
 	o := newOperated(t, rightOne)
 	_, port, _ := net.SplitHostPort(o.listener.Addr().String())
@@ -258,8 +258,8 @@ func TestWrongTokens(t *testing.T) {
 	}
 }
 
-// The page forgets the wrong tokens of an address after a time, takes an IPv6 network for one address, and remembers a
-// bounded number of addresses.
+// The page forgets the wrong tokens of an address after a time, and remembers a bounded number of addresses. An IPv6
+// network counts as one address.
 func TestTheGateForgets(t *testing.T) {
 	clock := rttest.NewClock(1)
 	g := newGate(rightOne, clock)

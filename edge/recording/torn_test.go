@@ -50,8 +50,8 @@ func (s *shots) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// Goal: a torn picture is counted and reported with its camera as soon as it is recorded, also if the encoder has to
-// decode it, and if its markers are cut. Later torn pictures are reported together.
+// Goal: a torn picture is counted and reported with its camera as soon as it is recorded, even if the encoder must
+// decode it or its markers are cut. Later torn pictures are reported together.
 func TestTornPicturesAreReportedAtOnce(t *testing.T) {
 	good := rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
 	torn := append(slices.Clone(good[:len(good)*2/3]), 0xff, 0xd9)

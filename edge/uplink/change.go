@@ -49,8 +49,8 @@ func (l *Link) model() string {
 	return l.contract.SHA256
 }
 
-// checkChange returns an error unless the run may change to the policy of the contract to. Change must be set, the run
-// must be between two episodes, and the policy must have the sizes for which the run has allocated its memory.
+// checkChange returns an error unless the run may change to the policy of the contract to. Change must be set, and the
+// run must be between two episodes. The policy must have the sizes for which the run has allocated its memory.
 func (l *Link) checkChange(to *Contract) error {
 	from := &l.contract
 	switch {

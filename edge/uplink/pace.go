@@ -68,9 +68,9 @@ func (a *Inferences) Add(ms float64) {
 	}
 }
 
-// Learn combines the announced pace p with the measured answers. The fastest of the last three
-// answers is the policy's time, so that one or two slow answers do not let old actions run; with
-// fewer answers, the announced time is included in this minimum.
+// Learn combines the announced pace p with the measured answers. The fastest of the last three answers is the policy's
+// time, so that one or two slow answers do not let old actions run. With fewer answers, the announced time counts as
+// one of them.
 //
 //rt:noalloc
 func (a *Inferences) Learn(p Pace) Pace {

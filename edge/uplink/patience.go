@@ -35,8 +35,8 @@ const (
 	// paceMost bounds the announced times of a server.
 	paceMost = time.Hour
 
-	// answerTimes is the multiple of the announced time for a chunk that the edge waits for a chunk
-	// from a live server, before it opens the session anew.
+	// answerTimes bounds how long the edge waits for a chunk from a live server before it opens the session anew, as a
+	// multiple of the announced time for a chunk.
 	answerTimes = 3
 	// ageSlack is the ratio by which an inference may exceed the fastest inference before its actions are too old, if
 	// no flag fixed their age.
@@ -119,9 +119,9 @@ func (p *Patience) waited(s Pace) time.Duration {
 	return s.Queue
 }
 
-// Age returns the permitted age of an action, 0 for no limit: the flag's value, or without a flag the age that a chunk
-// needs at this pace, if that is more. A fast policy needs the duration of half a chunk, since the next chunk arrives
-// before this chunk ends.
+// Age returns the permitted age of an action; 0: no limit. This is the flag's value, or without a flag the age that a
+// chunk needs at this pace, if that is more. A fast policy needs the time of an answer and half the duration of a
+// chunk, since the next chunk then arrives.
 //
 //rt:noalloc
 func (p *Patience) Age(s Pace) time.Duration {

@@ -134,8 +134,8 @@ func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	}
 }
 
-// Goal: a slow inference from before this run, such as the first inference on a GPU, does not keep a run of quick
-// answers from being degraded.
+// Goal: one slow inference before this run, such as the first on a GPU, does not count. A run whose quick answers stop
+// is degraded after the usual time.
 func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
 	said := Pace{20 * time.Millisecond, time.Minute, 0}
 	var a Inferences
@@ -364,8 +364,8 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	}
 }
 
-// Goal: an answer that arrives after the loss of its session is accepted if robot, episode, request and policy match;
-// with the number of another session or with another policy, the answer is refused.
+// Goal: an answer that arrives after the loss of its session is accepted if robot, episode, request and policy match.
+// With another session's number, or with another policy, it is refused.
 func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 	session := func(in *Inbox, epoch uint32, nonce int64, sha string) {
 		in.Open(&Session{Session: record.Session{Epoch: epoch, Model: "m", SHA256: sha}, Nonce: nonce})

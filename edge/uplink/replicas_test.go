@@ -202,7 +202,7 @@ func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	rttest.Do(t, <-ended)
 }
 
-// Goal: when two servers with one id, such as a running machine and its copy, both take the robot, the robot keeps one
+// Goal: two servers have one id, such as a running machine and its copy. When both take the robot, the robot keeps one
 // session and closes the other.
 func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	router, all := replicas(t, "a", "b")

@@ -1,7 +1,5 @@
-// Command schedule plays one second of a robot with one joint at 30 actions per second, whose policy answers after
-// 200 ms with chunks of 16 actions, and prints where each action comes from.
-//
-//	go run ./examples/schedule
+// Command schedule plays one second of a robot with one joint at 30 actions per second. The policy answers after 200 ms
+// with chunks of 16 actions. The command prints where each action comes from.
 package main
 
 import (

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// programsEnv is the name of the environment variable that has a folder with programs built from the present sources.
-// make test sets it, so that the tests of a dozen packages do not link the same programs.
+// programsEnv is the environment variable that names a folder of programs built from the present sources. make test
+// sets it, so that the tests of a dozen packages do not link the same programs.
 const programsEnv = "EDGERT_BIN"
 
 // Programs returns a folder with the named programs of cmd/, so that tests run them as a user does.
