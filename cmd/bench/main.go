@@ -27,53 +27,53 @@ import (
 const description = `Measures edge-rt and lean-server on this machine, beside an independent judge where there is one.
 
 Examples:
-  bench jitter                                            two minutes at 60 Hz: bare loop and whole edge beside cyclictest
+  bench jitter                                            two minutes at 60 Hz: bare loop, whole edge and cyclictest
   bench jitter --duration 10m --load stress --html j.html  under full load, with a page of histograms
   bench jitter --duration 1h --load stress --json new.json --html new.html   the tail, p99.9 and p99.99 with intervals
   bench jitter --compare old.json new.json                what changed beyond the spread of the slices
-  bench jitter --lerobot ~/lerobot/.venv/bin/python       LeRobot's loop beside ours
+  bench jitter --lerobot ~/lerobot/.venv/bin/python       LeRobot's loop and ours
   bench jitter --subject loop --fps 1000 --duration 1m    the bare loop alone, at 1 kHz; needs no server
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
   bench faults --virtual --faults compare --html f.html   schedules under identical faults, with plots
   bench latency --duration 1m                             stages from a picture to the motors, over loopback, LAN, Wi-Fi and 4G
   bench bus --robot koch --baud 4000000                   six Dynamixel motors at 4 Mbaud, simulated
   bench bus --bus /dev/ttyACM0                            a real SO-101, limp
-  bench wire --duration 2m                                round trips and throughput of Zenoh, ours beside the official one
-  bench jpeg                                              ms for a picture, beside tjbench, taking turns
-  bench camera --duration 5m                              two synthetic cameras beside the tick, and the tick alone, taking turns
+  bench wire --duration 2m                                round trips and throughput of our Zenoh and the official one
+  bench jpeg                                              ms for a picture, in turn with tjbench
+  bench camera --duration 5m                              the tick with two synthetic cameras and alone, in turn
   bench camera --camera front=/dev/video0                 capture to wire and CPU of a real one
   bench gpu --bundle act,smolvla --markdown gpu.md         policies on the GPU and the CPU, batches of 1 to 16 (docs/lab/gpu.md)
-  bench serve --robots 1,32 --duration 2m                 robots with real messages at a real server, beside ONNX Runtime alone
+  bench serve --robots 1,32 --duration 2m                 robots with real messages at a real server, and ONNX Runtime alone
   bench safety --only blip-all,unplug                     the real programs on a simulated arm, one fault at a time
   bench recipe --load stress                              which class the other threads should have, under full load
 
-Build first (make build), and run jitter as root, or with ulimit -r 80: without real-time priority there is nothing to measure.
+Build first (make build), and run jitter as root, or with ulimit -r 80: it needs real-time priority.
 
 Exit codes: 0 measured, 1 broke while running, 2 wrong flag or program missing, 3 manifest, bundle or ONNX Runtime invalid, 5 real time refused.`
 
 // brief is the short help, which fits on a screen. A test compares its commands with the grammar.
 const brief = `bench measures edge-rt and lean-server on this machine.
 
-  bench jitter                                 two minutes: how late a tick wakes, beside cyclictest
+  bench jitter                                 two minutes: how late a tick wakes, and cyclictest
   bench jitter --load stress --html j.html     under full load, with a page of histograms
 
 Commands:
   jitter   how late a tick wakes: the bare loop and the whole edge
   bus      a cycle of the servo bus, simulated or real (--bus PORT, limp)
-  wire     round trips and throughput of our Zenoh beside the official one
+  wire     round trips and throughput of our Zenoh and the official one
   faults   every schedule under identical faults
-  latency  the stages from a picture to the motors, over four links
+  latency  how long each stage from a picture to the motors takes, over four links
   safety   what the arm does in each of some fifty single faults
-  recipe   how the edge's other threads should be scheduled
-  camera   how old pictures are when they leave
+  recipe   how best to schedule the edge's other threads
+  camera   how old pictures are when sent
   gpu      how long policies take on each device
   serve    how many chunks a second lean-server gives
   jpeg     what encoding and decoding a picture costs
   version  print the version
 
 Each command has --json FILE (- for standard output) and --quiet; some have --html FILE.
---config FILE has flags by name, in YAML; BENCH_… are variables. jitter wants real time: run
-it as root, or after ulimit -r 80.
+--config FILE has flags by name, in YAML; also as BENCH_… variables. jitter needs real-time
+priority: run it as root, or after ulimit -r 80.
 
 More: bench COMMAND --help (its flags), --help-all (examples, exit codes), --version
 `

@@ -50,7 +50,7 @@ Examples:
   lean-server check --manifest server.yaml                                 report the service and each setting
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
-  lean-server plan --manifest server.yaml --round-trip 5ms,60ms            how many robots this machine feeds
+  lean-server plan --manifest server.yaml --round-trip 5ms,60ms            how many robots this machine can serve
   lean-server rollout set --bundle new --share 0.1 --manifest server.yaml  give a new model to a tenth of the robots
   lean-server rollout back --manifest server.yaml                          take it back
   lean-server acl --manifest server.yaml -o acl.json5                      access control of an official router, for its clients
@@ -64,29 +64,29 @@ const brief = `lean-server serves one exported policy to many robots.
 
   lean-server --manifest server.yaml            serve the manifest's policy
   lean-server check --manifest server.yaml      load everything, report the service
-  lean-server --demo                            serve the demo's policy
+  lean-server --demo                            serve the demo policy to a simulated arm
 
 Commands:
   serve    serve until Ctrl-C or SIGTERM (the default command)
-  check    load everything, replay the golden sets, report the service
+  check    load everything, run the bundle's test inputs, report the service
   plan     how many robots this machine feeds
   replay   answer captured requests again and compare
   rollout  give a new model to a share of the robots, and take it back
-  acl      print the access control of an official Zenoh router
+  acl      print the access control for an official Zenoh router
   version  print the version
 
 Flags:
-  --manifest FILE       settings of the service; examples/server.yaml is a commented one
-  --demo                no manifest: the demo's policy, for a simulated arm
+  --manifest FILE       settings of the service; see examples/server.yaml
+  --demo                no manifest: the demo policy, for a simulated arm
   --robot NAME          with --demo: so101, bi_so101 or lekiwi
-  --listen ENDPOINT     to listen on, such as tcp/0.0.0.0:7447, instead of the manifest's
+  --listen ENDPOINT     where to listen, such as tcp/0.0.0.0:7447, instead of the manifest's
   --connect ENDPOINT    routers to dial, instead of the manifest's
   --KEY VALUE           any key of the manifest by its path, such as model.device
   --health-port PORT    a page, /readyz and /metrics over HTTP; 0: off
-  --ort PATH            ONNX Runtime's library, where the search does not find it
+  --ort PATH            ONNX Runtime's library, if the search does not find it
   --audit FILE          a JSON line for each request; --json FILE, the summary
   --quiet               no log
-  --config FILE         any flag by name, in YAML; LEAN_SERVER_… are variables
+  --config FILE         any flags by name, in YAML; also as LEAN_SERVER_… variables
 
 More: lean-server serve --help (all flags), lean-server COMMAND --help, --help-all, --version
 `
@@ -96,7 +96,7 @@ type cli struct {
 	flags          `embed:""`
 
 	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (the default command)."`
-	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, replay the golden sets, and report the service."`
+	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, run the bundle's test inputs (golden sets), and report the service."`
 	Replay struct {
 		Dir       string  `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
 		Tolerance float64 `range:"0..1;0 requires equal bytes" help:"Largest accepted difference of a chunk's values, in units of chunk_model: for inexact devices and batches."`

@@ -40,10 +40,10 @@ def parser() -> Parser:
     p.add_argument("--units", action=Once, type=names, default=[], metavar="U,...", help="unit of all joints, or of each (degrees, range_0_100, range_m100_100; of a base m/s, deg/s): the server then refuses robots with other units")
     p.add_argument("--vlm", action=Once, type=Path, metavar="DIR", help="folder of the vision-language model that the checkpoint names (SmolVLA)")
     p.add_argument("--steps", action=Once, type=int, default=0, metavar="N", help="denoising steps (default: the checkpoint's)")
-    p.add_argument("--cameras", action=Once, type=sizes, default={}, metavar="NAME=HxW,...", help="height and width of the robot's pictures where they differ from the checkpoint's: front=480x640; left=none for a camera that the robot lacks (SmolVLA, Pi0, Pi0.5)")
-    p.add_argument("--dtype", action=Once, choices=DTYPES, default="fp32", help="Pi0, Pi0.5: type that the graph computes in; others: type that their weights are rounded to, in half the memory, and computed from in fp32 (default fp32)")
-    p.add_argument("--form", action=Once, choices=FORMS, default="loop", help="where the denoising loop is: in the graph, in the graph unrolled, or in the server between two graphs")
-    p.add_argument("--simulation-only", action="store_true", help="the policy was trained in a simulated world: robots with a real arm refuse the bundle")
+    p.add_argument("--cameras", action=Once, type=sizes, default={}, metavar="NAME=HxW,...", help="height and width of the robot's pictures if they differ from the checkpoint's: front=480x640; left=none for a camera that the robot lacks (SmolVLA, Pi0, Pi0.5)")
+    p.add_argument("--dtype", action=Once, choices=DTYPES, default="fp32", help="Pi0, Pi0.5: type in which the graph computes; others: type in which the weights are stored, in half the memory; they compute in fp32 (default fp32)")
+    p.add_argument("--form", action=Once, choices=FORMS, default="loop", help="where the denoising loop runs: in the graph, unrolled in the graph, or in the server between two graphs")
+    p.add_argument("--simulation-only", action="store_true", help="for a policy of a simulated world: edge-rt refuses the bundle on a real arm")
     return p
 
 
