@@ -48,7 +48,7 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	p.ids = make([]int64, 0, 3*size+1)
 	p.scratch = room(size)
 	longest := 0
-	for bin := -1; bin < bins; bin++ {
+	for bin := bins - 1; bin >= -1 && longest <= t.spec.MaxLen; bin-- {
 		p.begin()
 		for range dim {
 			p.value(bin)

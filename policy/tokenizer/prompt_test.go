@@ -203,4 +203,12 @@ func TestLongTasksAreQuick(t *testing.T) {
 			}
 		}
 	}
+	tok, text := withState(t, loadPi05(t), State{Mode: "identity"}, 6), strings.Repeat("a ", maxTaskBytes/2)
+	start := rt.ThreadCPU()
+	tok.whole(text)
+	middle := rt.ThreadCPU()
+	rttest.Fails(t, rttest.Err(tok.Prompt(text)), "tokens")
+	if once, refusal := middle-start, rt.ThreadCPU()-middle; refusal > 50*once {
+		t.Errorf("tokenised in %v, refused as too long in %v, want at most 50 times as long", once, refusal)
+	}
 }
