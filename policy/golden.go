@@ -156,7 +156,7 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 		if err != nil {
 			return nil, err
 		}
-		set.outputs[p.name] = t.Float32s()
+		set.outputs[p.name] = safetensors.Values[float32](t)
 	}
 	return set, nil
 }

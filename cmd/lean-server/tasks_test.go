@@ -38,9 +38,9 @@ func readInstructed(t *testing.T, bundle *policy.Bundle) (rows []instructed) {
 		rows = append(rows, instructed{
 			task:    tasks[fmt.Sprintf("task%d", i)],
 			picture: part(picture.Data, picture.Shape, i),
-			state:   part(state.Float32s(), state.Shape, i),
-			tokens:  part(tokens.Int64s(), tokens.Shape, i),
-			mask:    part(mask.Bools(), mask.Shape, i),
+			state:   part(safetensors.Values[float32](state), state.Shape, i),
+			tokens:  part(safetensors.Values[int64](tokens), tokens.Shape, i),
+			mask:    part(safetensors.Values[bool](mask), mask.Shape, i),
 		})
 	}
 	return rows

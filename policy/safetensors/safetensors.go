@@ -118,29 +118,9 @@ func parseTensor(raw json.RawMessage, body []byte) (t Tensor, span [2]int64, err
 	return Tensor{entry.DType, entry.Shape, body[begin:end]}, entry.Offsets, nil
 }
 
-// Float32s decodes an F32 tensor.
-func (t Tensor) Float32s() []float32 {
-	values := make([]float32, len(t.Data)/4)
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
-	}
-	return values
-}
-
-// Int64s decodes an I64 tensor.
-func (t Tensor) Int64s() []int64 {
-	values := make([]int64, len(t.Data)/8)
-	for i := range values {
-		values[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
-	}
-	return values
-}
-
-// Bools decodes a BOOL tensor.
-func (t Tensor) Bools() []bool {
-	values := make([]bool, len(t.Data))
-	for i := range values {
-		values[i] = t.Data[i] != 0
-	}
+// Values decodes a tensor whose type is T's: F32, I64 or BOOL.
+func Values[T float32 | int64 | bool](t Tensor) []T {
+	values := make([]T, len(t.Data)/binary.Size(*new(T)))
+	_, _ = binary.Decode(t.Data, binary.LittleEndian, values) // it has as many bytes as values needs
 	return values
 }

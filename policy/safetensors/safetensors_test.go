@@ -27,13 +27,13 @@ func TestParse(t *testing.T) {
 	if err != nil || metadata["a"] != "b" {
 		t.Fatalf("metadata %v, %v", metadata, err)
 	}
-	if x := tensors["x"].Float32s(); len(tensors) != 3 || x[0] != 0 || x[1] != 1.5 {
+	if x := Values[float32](tensors["x"]); len(tensors) != 3 || x[0] != 0 || x[1] != 1.5 {
 		t.Errorf("%d tensors with x = %v, want 3 with [0 1.5]", len(tensors), x)
 	}
-	if y := tensors["y"].Int64s(); len(y) != 1 || y[0] != -2 {
+	if y := Values[int64](tensors["y"]); len(y) != 1 || y[0] != -2 {
 		t.Errorf("y = %v, want [-2]", y)
 	}
-	if z := tensors["z"].Bools(); len(z) != 2 || z[0] || !z[1] {
+	if z := Values[bool](tensors["z"]); len(z) != 2 || z[0] || !z[1] {
 		t.Errorf("z = %v, want [false true]", z)
 	}
 }
