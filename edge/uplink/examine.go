@@ -64,7 +64,7 @@ func (x *examiner) holds(o *wire.Observation, state []float32, open *Session) bo
 	}
 	if open.Trained == nil {
 		return x.end([]string{"the server sends no statistics of its policy's training, so the first observation was " +
-			"not compared with it (export the bundle again)"}, false)
+			"not compared with it (export a bundle again; other policies have none)"}, false)
 	}
 	if now < x.next {
 		return true
