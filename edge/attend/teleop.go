@@ -112,7 +112,7 @@ func (s *teleop) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := s.openAll(cfgs, s.places, &s.arms); err != nil {
-		return err
+		return device.Exchanged(s.places, s.here, s.clock, err)
 	}
 	if err := s.openAll(leaders, s.here, &s.leaders); err != nil {
 		return err

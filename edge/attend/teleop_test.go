@@ -225,6 +225,13 @@ func TestSlowStart(t *testing.T) {
 	end()
 }
 
+// Teleop names the cure when the ports of leader and follower are exchanged.
+func TestExchangedArms(t *testing.T) {
+	cfg, _, _, _, _ := pair(t, "koch")
+	cfg.Leader.Bus, cfg.Arm.Bus = cfg.Arm.Bus, cfg.Leader.Bus
+	rttest.Ends(t, Teleop(t.Context(), cfg), exit.Config, "exchanged, give --bus "+cfg.Leader.Bus+" --leader")
+}
+
 func TestTeleopRefusals(t *testing.T) {
 	good := TeleopConfig{
 		FPS:    50,

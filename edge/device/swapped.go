@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 )
 
@@ -83,6 +84,24 @@ func swapped(places []Place, i int, cfg servo.ArmConfig, err error, sys string) 
 		p.rememberAdapter(sys)
 	}
 	return p.Named(err)
+}
+
+// Exchanged returns err, the error of opening the followers, with an explanation when the motors at a follower's port
+// have the calibration that the flags name for a leader.
+func Exchanged(followers, leaders []Place, clock rt.Clock, err error) error {
+	if !errors.Is(err, servo.ErrCalibration) && !errors.Is(err, servo.ErrWrongModel) {
+		return err
+	}
+	for _, f := range followers {
+		for _, l := range leaders {
+			if fits, _ := l.fits(f.Bus, clock); fits {
+				return exit.With(exit.Config, fmt.Errorf("the arm on %s, given for the follower, has the calibration "+
+					"of the leader (%s): leader and follower are exchanged, give --bus %s --leader %s: %w", f.Bus,
+					l.File(), Quote(l.Bus), Quote(f.Bus), err))
+			}
+		}
+	}
+	return err
 }
 
 // exchangedWith describes the adapter of another part.
