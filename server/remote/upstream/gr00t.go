@@ -141,8 +141,3 @@ func list(modality string, names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
-
-func sorted(names []string) []string {
-	slices.Sort(names)
-	return names
-}

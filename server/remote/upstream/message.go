@@ -1,10 +1,13 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tinylib/msgp/msgp"
@@ -252,19 +255,10 @@ func (e *horizonError) Error() string {
 }
 func (e *horizonError) Unwrap() error { return errAnswer }
 
-// keys returns the keys of a map as a text for an error.
+// keys returns the first keys of a map as a text for an error.
 func keys(m ndarray.Map) string {
-	const most = 12
-	var names []string
-	for key := range m {
-		if names = append(names, plain.Text(key)); len(names) == most {
-			break
-		}
-	}
-	if len(names) == 0 {
-		return "(none)"
-	}
-	return strings.Join(sorted(names), ", ")
+	names := slices.Sorted(maps.Keys(m))
+	return plain.Text(cmp.Or(strings.Join(names[:min(len(names), 12)], ", "), "(none)"))
 }
 
 // isAnswer reports whether err is about the content of an answer, which leaves the connection intact.
