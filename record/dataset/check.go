@@ -384,7 +384,7 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 		want string
 	}{
 		{timestamp, func(i int, v float64) bool {
-			return math.Abs(v-float64(i)/c.info.FPS) <= tolerance
+			return math.Abs(float64(float32(v)-float32(float64(i)/c.info.FPS))) <= tolerance // LeRobot compares float32
 		}, "frame_index/fps"},
 		{frameIndex, func(i int, v float64) bool { return v == float64(i) }, "0, 1, 2 and so on"},
 		{index, func(i int, v float64) bool { return v == float64(e.from+i) }, "the earlier frames and one more"},

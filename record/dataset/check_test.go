@@ -26,6 +26,15 @@ func checkable(t *testing.T, cameras ...string) string {
 	return cfg.Out
 }
 
+// After 34 minutes a float32 time stamp differs from frame_index/fps by more than the tolerance.
+func TestCheckTakesALongEpisode(t *testing.T) {
+	cfg := (&scene{rate: 7, seconds: 2050, task: "x"}).config(t)
+	exporting(t, cfg)
+	if v := verdict(t, cfg.Out); !v.Whole() {
+		t.Errorf("%+v", v)
+	}
+}
+
 func verdict(t *testing.T, dir string) *Verdict {
 	t.Helper()
 	return rttest.Must(Check(t.Context(), dir, true))(t)
