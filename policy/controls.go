@@ -59,10 +59,10 @@ func (s Schedule) String() string { return ScheduleNames[s] }
 // Controls are the Real-Time Chunking inputs of one row of a batch. Counts are in control steps;
 // row i of the prefix and of the chunk are the same instant.
 type Controls struct {
-	PrefixLen int      // valid rows of the prefix, 0 to H
-	Delay     int      // rows of the prefix that the robot will have executed when the chunk arrives
-	PrefixEnd int      // first row that is not guided
-	Mode      Mode     //
+	PrefixLen int // valid rows of the prefix, 0 to H
+	Delay     int // rows of the prefix that the robot will have executed when the chunk arrives
+	PrefixEnd int // first row that is not guided
+	Mode      Mode
 	Beta      float32  // largest guidance weight; SetControls clamps it to NumSteps
 	Schedule  Schedule // ignored by graphs that accept only the linear schedule
 	SigmaD    float32  // deviation of the actions' prior: below 1 the pull is harder; 0 means 1
@@ -70,10 +70,10 @@ type Controls struct {
 
 // Conditioning is the way in which a server conditions its chunks on prefixes. The zero value means conditionAuto.
 type Conditioning struct {
-	Mode     string   // one of ConditioningModes; empty: auto
-	Schedule Schedule //
-	SigmaD   float32  // 0: 1
-	Beta     float32  // 0: NumSteps, the most
+	Mode     string // one of ConditioningModes; empty: auto
+	Schedule Schedule
+	SigmaD   float32 // 0: 1
+	Beta     float32 // 0: NumSteps, the most
 }
 
 // The modes of a Conditioning.

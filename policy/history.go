@@ -6,9 +6,10 @@ const (
 	historyBytes  = 4 << 20 // memory for one robot; a robot of a large policy gets fewer chunks
 )
 
-// History keeps a robot's last chunks. A request may name rows of these chunks as its prefix
-// instead of sending the rows. When a named chunk is no longer kept, the request's chunk is not
-// conditioned. Owner: one goroutine.
+// History keeps a robot's last chunks. A request may name rows of these chunks as its prefix instead of sending the
+// rows. When a named chunk is no longer kept, the request's chunk is not conditioned.
+//
+// Owner: one goroutine.
 type History struct {
 	horizon, dof int
 	keys         []int64 // 0: an empty slot

@@ -200,7 +200,7 @@ func (d folder) claim(name string) (*os.File, error) {
 	return nil, err
 }
 
-// ours reports whether a file begins like our files.
+// ours reports whether a file begins like a file of this package.
 func ours(f io.ReaderAt) bool {
 	b := make([]byte, len(mcap.Magic)+9+4+len(Profile))
 	if _, err := f.ReadAt(b, 0); err != nil || !bytes.HasPrefix(b, mcap.Magic) {

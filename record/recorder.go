@@ -137,8 +137,10 @@ type Lane[T any] struct {
 
 func newLane[T any](slots int) *Lane[T] { return &Lane[T]{ring: rt.NewRing[T](slots)} }
 
-// Put lends the next message for filling; it still has its old content. It returns nil when the
-// ring is full; the message is then lost and counted. Owner: one thread, which also calls Commit.
+// Put lends the next message for filling; it still has its old content. It returns nil when the ring is full; the
+// message is then lost and counted.
+//
+// Owner: one thread, which also calls Commit.
 //
 //rt:noalloc
 func (l *Lane[T]) Put() *T {

@@ -277,8 +277,8 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// Mode Ring writes nothing until an incident, then the time before it and a while after it. Of the
-// pictures it has only the last seconds.
+// Mode Ring writes nothing until an incident. The file then covers the ten minutes before the incident and five
+// seconds after it. Its pictures begin ten seconds before the incident.
 func TestRingWritesWhatWasBefore(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
 	step := int64(0)

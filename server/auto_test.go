@@ -143,8 +143,8 @@ func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	}
 }
 
-// With max_sessions: auto, too, a robot that never sends loses its session to a robot that needs no more of the device.
-// A robot that sends keeps its session.
+// With max_sessions: auto, too, a robot that never sends loses its session to a new robot of the same demand, but not
+// to one of a greater demand. A robot that sends keeps its session.
 func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	n, _ := b.fill("arm")

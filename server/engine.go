@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// finishTimeout is how long the server, when it ends, at least waits for the run that is under
-	// way before it terminates the run. finishMost is the longest wait, for a slow policy; it is
-	// less than TimeoutStopSec of the systemd unit.
+	// A server that ends waits for the run that is under way before it terminates that run: at least finishTimeout,
+	// and for a slow policy at most finishMost. finishMost is less than TimeoutStopSec of the systemd unit.
 	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
 	// A run that takes longer than stuckAfter and than stuckTimes the longest expected run is
 	// reported by /healthz as stuck. A run of a large policy on a CPU takes seconds, and several

@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Goal: the ack of an open has the time that a chunk takes, even if the server did not warm up, and the longest wait
-// for a turn among the other robots.
+// Goal: the ack of an open has two times: the duration of an inference, even if the server did not warm up, and the
+// longest wait for a turn among the other robots.
 func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 8

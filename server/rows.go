@@ -119,7 +119,9 @@ func (f *filler) close() (err error) {
 	return err
 }
 
-// prepare decodes the request of a slot into its row. Owner: the goroutine that owns with.
+// prepare decodes the request of a slot into its row.
+//
+// Owner: the goroutine that owns with.
 //
 //rt:noalloc
 func (f *filler) prepare(with *tensors, t *slot) {

@@ -258,10 +258,9 @@ func (p *presence) lost(now rt.Instant) (why string) {
 	return ""
 }
 
-// lost returns the reason why the robot counts as gone; "" when it does not. Unlike presence.lost,
-// it does not count a robot as idle that waits for a chunk, because such a robot may send nothing
-// before it has its answer. A waiting observation is accepted as a reason for the time patience,
-// within which its answer is due.
+// lost returns the reason why the robot counts as gone; "" when it does not. Unlike presence.lost, it does not count
+// a robot as idle that waits for a chunk, because such a robot may send nothing before it has its answer. An
+// observation that has waited for longer than patience no longer counts.
 func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 	since, _, waits := s.mailbox.Waiting()
 	if s.alive() && (s.inHand.Load() || waits && now.Sub(since) < patience) {

@@ -319,10 +319,10 @@ func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 // dead one. Until robots are served, it is measured in the self-test at load and in the warm-up.
 // Atomic.
 type pace struct {
-	least atomic.Int64 // ns, the shortest; 0: unknown
-	most  atomic.Int64 // ns, the longest before robots were served
-	// ns, the longest before robots were served, not counting the first, which is slow on a GPU.
-	// With a single inference, its duration.
+	least atomic.Int64 // ns, the shortest inference; 0: unknown
+	most  atomic.Int64 // ns, the longest inference before robots were served
+	// ns, the longest inference before robots were served. It leaves out the first inference, which is slow on a GPU,
+	// unless that was the only one.
 	steady atomic.Int64
 	runs   atomic.Int64 // number of inferences before robots were served
 }

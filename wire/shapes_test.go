@@ -120,9 +120,9 @@ func TestParseOp(t *testing.T) {
 			t.Errorf("ParseOp(% x) = %q, %v, want %q", tt.src, got, err, tt.want)
 		}
 	}
-	// an open is not a close and is refused, and the reverse below
+	// ParseSessionOpen refuses a close, and ParseSessionClose refuses an open
 	rttest.FailsAs(t, ParseSessionOpen(new(SessionOpen), close), ErrMalformed)
-	rttest.FailsAs(t, ParseSessionClose(new(SessionClose), open), ErrMalformed) // ParseSessionClose of an open
+	rttest.FailsAs(t, ParseSessionClose(new(SessionClose), open), ErrMalformed)
 }
 
 // Raw pictures of all steps either fit into one message or are refused with their total size.

@@ -67,7 +67,7 @@ type Result struct {
 	Slices  int     `json:"slices"`      // slices that the result adds up
 	Steal   float64 `json:"steal_share"` // share, of all CPUs' time, taken by the host
 	Total
-	// the base of the ratio: in the same seconds, or apart as well
+	// cyclictest's results, the base of the ratio: of the same seconds for beside, of its own slices for apart
 	Reference *Total `json:"cyclictest,omitempty"`
 	Ratio     *Ratio `json:"ratio,omitempty"` // ratio, to cyclictest
 	// the slices that the host left alone; absent if these are all or zero

@@ -29,7 +29,7 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Addf appends a row whose cells have tabs between them in the format.
+// Addf formats a row, in which tabs separate the cells, and appends it.
 func (t *Table) Addf(format string, args ...any) {
 	t.Add(strings.Split(fmt.Sprintf(format, args...), "\t")...)
 }

@@ -126,7 +126,7 @@ func rest(r *run) error {
 	return r.from(r.edge.Ctl("success"))
 }
 
-// correct lets a person take over who does not move the arm.
+// correct lets a person take over, who then does not move the arm.
 func correct(r *run) error {
 	r.onRevert(func() { _ = r.edge.Ctl("resume") })
 	return r.from(r.edge.Ctl("correct"))

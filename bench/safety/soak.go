@@ -65,7 +65,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 		return nil, err
 	}
 	s.sleep(torqueTime)
-	_ = s.edge.Wait(exitLimit) // waits for its watchdog process
+	_ = s.edge.Wait(exitLimit) // the edge has ended, but its watchdog process may still run
 	s.until = s.ended
 	s.result.Did, s.result.Who = s.did(), whoStarts
 	s.keep()

@@ -119,8 +119,8 @@ var (
 
 const esc = 0x1b
 
-// parse calls key for each key in b, and returns the bytes of an incomplete key at its end. last
-// means that this key gets no more bytes.
+// parse calls key for each key in b, and returns the bytes of an incomplete key at the end of b. last means that no
+// more bytes of an incomplete key will come.
 func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	for len(b) > 0 {
 		switch {

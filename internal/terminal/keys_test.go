@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Keys are recognised, also when their bytes arrive one by one; other bytes are ignored.
+// Keys are recognised even when their bytes arrive one by one; other bytes are ignored.
 func TestParseKeys(t *testing.T) {
 	for _, tt := range []struct {
 		text string

@@ -62,8 +62,8 @@ func TestLikeLinesAreLeftOut(t *testing.T) {
 	}
 }
 
-// A flood of one kind does not hide lines with another message or reason, also if other loggers
-// with attributes write them.
+// A flood of one kind does not hide lines with another message or reason, even if loggers with attributes write the
+// flood.
 func TestAFloodHidesNothingElse(t *testing.T) {
 	log, _, _, out := newLog()
 	for range 1000 {

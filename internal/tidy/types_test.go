@@ -44,9 +44,9 @@ func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	return false
 }
 
-// written looks for expressions with the text expr in the package of dir. here means that one of
-// them is on that line of the file name and is one byte wide; all means that there are such
-// expressions, none of them on that line, and each is one byte wide.
+// written looks in the package of dir for expressions with the text expr. here reports that such an expression on
+// this line of the file name is one byte wide. all reports that the line has no such expression, that the package has
+// some, and that each of them is one byte wide.
 func (i *typeInfo) written(dir, expr, name string, line int) (here, all bool) {
 	found := false
 	wide := false

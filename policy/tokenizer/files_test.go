@@ -130,7 +130,7 @@ func pieceOf(text string, kind uint64, score float32) []byte {
 	return messageOf(1, append(p, varint(3, kind)...))
 }
 
-// smallModel returns a tokenizer.model of bytes, from id 1 on, and a few pieces, from 257 on.
+// smallModel returns a tokenizer.model with the 256 bytes as ids 1 to 256, and the pieces from id 257 on.
 func smallModel(pieces ...[]byte) []byte {
 	model := slices.Concat(
 		messageOf(2, slices.Concat(varint(3, 2), varint(35, 1), varint(41, 2))),

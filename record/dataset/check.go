@@ -222,7 +222,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	return nil
 }
 
-// checkTasks checks the tasks in the way in which the loader uses them: the loader finds a task by its row.
+// checkTasks checks the file of the tasks, in which the loader takes a task's number for its row.
 func (c *checker) checkTasks() {
 	columns, metadata, err := readTable(filepath.Join(c.dir, tasksPath), nil)
 	if err != nil {

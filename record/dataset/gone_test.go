@@ -187,7 +187,7 @@ func interrupted(t *testing.T, cfg Config) {
 	}
 }
 
-// Opening a pipe would block, and no signal would end that.
+// The export opens no pipe or device: opening a pipe would block, and no signal would end the wait.
 func TestNoRecordButAFile(t *testing.T) {
 	cfg := testConfig(t, os.DevNull)
 	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "neither a record nor a folder")

@@ -64,7 +64,6 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	return f.writeInfo(j, extra)
 }
 
-// writeInfo writes info.json.
 func (f *folder) writeInfo(j *journal, extra map[string]any) error {
 	set := &j.settings
 	info := infoFile{

@@ -72,8 +72,8 @@ func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []fo
 		"runs, also on another machine")
 }
 
-// checkViewer returns an error when no viewer answers at the address, or none could. An empty
-// address means the viewer of this machine.
+// checkViewer returns an error when the address is malformed or no viewer answers there. An empty address means the
+// viewer of this machine and is not checked.
 func checkViewer(ctx context.Context, address string) error {
 	if address == "" {
 		return nil

@@ -279,7 +279,7 @@ func TestSettingsAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// A pipe is refused: opening it would block, and no signal would end that.
+// A pipe is refused: opening it would block, and no signal would end the wait.
 func TestAPipeIsNotOpened(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "x.mcap")
 	rttest.Do(t, unix.Mkfifo(pipe, 0o600))

@@ -47,8 +47,8 @@ func parseClock(text string) (c clock, err error) {
 		"--at is %q, want a time of day such as 14:03:20, or with its date 2026-11-24T14:03:20", text)
 }
 
-// in returns the stretch of time that --at selects in a record; ok is false if the record does not cover this stretch.
-// A time without a date is taken on a day of the record.
+// in returns the stretch of time that --at selects in a record; ok is false if the record does not cover this
+// stretch. A time without a date is a time on any day of the record.
 func (c clock) in(f File, where *time.Location) (from, to time.Time, ok bool) {
 	if c.zoned {
 		return c.stretch(c.t, f)

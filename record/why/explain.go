@@ -120,10 +120,10 @@ func (s *span) finding(kind Kind, r *reason) Finding {
 // endTicks is the number of ticks at the end of a run on which the arm is released.
 const endTicks = 3
 
-// silences are causes that explain each other.
+// silences are the causes that may be several views of one failure.
 var silences = []Cause{MotorSilent, BusSilent, Unplugged, Restarted}
 
-// aroundSilent is the minimum silence of motors that is a hold while no action is due.
+// While no action is due, motors that are silent for at least aroundSilent are reported as a hold.
 const aroundSilent = 300 * millisecond
 
 // pause explains a pause: by an operator, or by the restart of a motor.

@@ -99,7 +99,7 @@ type count struct {
 	retried, lost, spoilt uint32
 }
 
-// overrun is a report that an earlier tick computed and waited for longer than a period.
+// overrun reports an earlier tick whose computation and waits took longer than a period.
 type overrun struct {
 	at   rt.Instant
 	took int64
@@ -411,7 +411,7 @@ func (l *Log) tick(t *record.Tick) error {
 }
 
 const (
-	// idleAfter is the minimum time without an action that is a hold while no action is due.
+	// After idleAfter without an action, an arm for which no action is due counts as holding.
 	idleAfter = second
 
 	// jumpLimit is the maximum distance of an action from the extrapolation of the two actions before it, in degrees:

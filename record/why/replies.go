@@ -42,7 +42,7 @@ func (x *explainer) replies(cause Cause, others times, of func(count) uint32, wh
 }
 
 // spoiltReplies changes the cause of a finding of lost replies to RepliesSpoilt if there were stray bytes on at least
-// half of its ticks. So stray bytes that are too few for their own warning are found, too.
+// half of its ticks. The report thus also names stray bytes that are too few for a warning of their own.
 func (x *explainer) spoiltReplies(all []Finding) {
 	for i := range all {
 		f, ticks := &all[i], 0

@@ -288,8 +288,8 @@ func TestAForeignFileIsSkipped(t *testing.T) {
 	}
 }
 
-// A torn file is explained up to its break, and the report names the break. A file that is still
-// being written is not an end.
+// A torn file is explained up to its break, and the report names the break. While a file is still being written, its
+// break is not reported as the end of the run.
 func TestTornFiles(t *testing.T) {
 	dir := t.TempDir()
 	name := write(t, dir, "arm", begin)

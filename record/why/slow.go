@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// slowTimes bounds the wait for a chunk that a slow policy explains: slowTimes times the policy's usual time for a
+	// A slow policy explains a wait for a chunk of at most two parts: slowTimes times the policy's usual time for a
 	// chunk, including the wait for its turn, and the duration of a chunk's actions.
 	slowTimes = 3
 	// oldTimeout is the --request-timeout of records that do not name it.

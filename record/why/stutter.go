@@ -303,7 +303,7 @@ func (x *explainer) machine(since, to rt.Instant) *reason {
 	return r
 }
 
-// machineShare is the minimum time without ticks that can starve an arm.
+// machineShare is the shortest time without ticks that machine accepts as a cause.
 const machineShare = 150 * millisecond
 
 // joint explains a stutter by a silent motor, which keeps the robot from requesting chunks.

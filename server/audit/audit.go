@@ -222,8 +222,10 @@ func (w *Writer) Bind(m *memory.Bound) {
 	}
 }
 
-// Add copies a record for the audit line. For the capture it also copies the observation and the
-// reply, which is the chunk's body or, without a chunk, empty. Owner: workers.
+// Add copies a record for the audit line. For the capture it also copies the observation and the reply, which is the
+// chunk's body or, without a chunk, empty.
+//
+// Owner: workers.
 //
 //rt:noalloc
 func (w *Writer) Add(r *Record, observation, reply []byte) {

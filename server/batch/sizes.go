@@ -23,12 +23,13 @@ const learning = 8
 // most 1/again of the device's time.
 const again = 200
 
-// Sizes holds the sizes of batches that run, and their durations. A batch of another size is padded
-// to the next of these sizes, because the runtime would have to plan a new shape first. Owner: one
-// goroutine. Any goroutine may read the durations.
+// Sizes holds the sizes of batches that run, and their durations. A batch of another size is padded to the next of
+// these sizes, because the runtime would have to plan a new shape first.
+//
+// Owner: one goroutine. Any goroutine may read the durations.
 type Sizes struct {
 	rows   []int
-	took   []atomic.Int64  // ns; 0: unknown. Atomic
+	took   []atomic.Int64  // ns, duration of a run for each size; 0: unknown
 	others []time.Duration // total duration of runs of other sizes since the last run of this one
 }
 

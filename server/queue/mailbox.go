@@ -47,8 +47,10 @@ const (
 	Answered            // refused: it repeats a request that was answered just before
 )
 
-// Put copies an observation into the mailbox. Owner: the transport's receiving goroutines. While a
-// robot moves to another link, two of them may call Put at the same time.
+// Put copies an observation into the mailbox.
+//
+// Owner: the transport's receiving goroutines. While a robot moves to another link, two of them may call Put at the
+// same time.
 //
 //rt:noalloc
 func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, schedule Schedule) Put {

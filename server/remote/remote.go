@@ -39,8 +39,10 @@ type Runtime interface {
 	//
 	// Owner: one thread. Batch must not use rows after it has returned.
 	Batch(rows []*Row) error
-	// Interrupt ends the batch that is being computed with an error that wraps policy.ErrAway. The
-	// runtime recovers and answers later batches. Owner: any goroutine.
+	// Interrupt ends the batch that is being computed with an error that wraps policy.ErrAway. The runtime recovers
+	// and answers later batches.
+	//
+	// Owner: any goroutine.
 	Interrupt()
 	// Fail ends the program, or the connection, because even blank inputs failed with the error
 	// why. The runtime then recovers. Owner: any goroutine, while no batch is being computed.
@@ -255,8 +257,9 @@ func (m *Model) Close() error { return m.Runtime.Close() }
 // forgotten is reset once more.
 const sessionsMax = 20_000
 
-// sessions remembers, for each session, the episode of its last answered request. Owner: the thread
-// that calls RunBuffer.
+// sessions remembers, for each session, the episode of its last answered request.
+//
+// Owner: the thread that calls RunBuffer.
 type sessions struct{ episodes map[string]int64 }
 
 func (s *sessions) reset(r *policy.Request) bool {

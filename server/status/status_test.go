@@ -87,7 +87,7 @@ func TestWhoMayLook(t *testing.T) {
 	rttest.Want(t, a.StatusCode, http.StatusRequestEntityTooLarge, "the answer to a body")
 }
 
-// Goal: the rates of people's requests and of requests of metrics are limited, the rate of a supervisor's is not.
+// Goal: the rates of people's requests and of scrapes are limited. The rate of a supervisor's requests is not limited.
 func TestRates(t *testing.T) {
 	p := listenAnywhere(t, io.Discard)
 	for _, tt := range []struct {

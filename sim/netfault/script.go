@@ -116,8 +116,8 @@ type yamlFault struct {
 	Anywhere bool         `yaml:"anywhere"`
 }
 
-// Parse parses a script, which is one YAML document with a list of faults. The list may be empty.
-// An error names the wrong entry.
+// Parse parses a script, which is one YAML document with a list of faults. The list may be empty. An error says which
+// entry is wrong.
 func Parse(data []byte) (*Script, error) {
 	if len(data) > maxScript {
 		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", errScript, len(data), maxScript)

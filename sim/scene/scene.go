@@ -126,8 +126,9 @@ func parseView(b []byte) (v sim.View, err error) {
 	return v, nil
 }
 
-// Viewer receives the views of a world that another process simulates. Owner: one thread; any
-// thread may call Close.
+// Viewer receives the views of a world that another process simulates.
+//
+// Owner: one thread; any thread may call Close.
 type Viewer struct {
 	conn net.Conn
 	buf  [viewBytes]byte

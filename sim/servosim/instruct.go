@@ -207,7 +207,7 @@ func (s *servo) watchdog() (at rt.Instant, armed bool) {
 // misread is a wrong position in a reply that the line has damaged although its checksum fits, as
 // in one damaged reply of 256. It has no effect on the shaft or the servo's own control loop.
 type misread struct {
-	left   int // replies that still get it; -1: no limit
+	left   int // number of replies still to damage; -1: no limit
 	offset int // counts
 }
 

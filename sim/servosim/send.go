@@ -318,8 +318,7 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 // floodEvery is the period of a flood's bytes.
 const floodEvery = time.Millisecond
 
-// sendFlood delivers the garbage of a flood that is due. It drops the garbage for the time in which
-// the bus slept.
+// sendFlood delivers a flood's bytes if they are due. Bytes that were due while the bus slept are left out.
 //
 //rt:noalloc
 func (b *Bus) sendFlood(now rt.Instant) {

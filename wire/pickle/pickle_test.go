@@ -333,7 +333,7 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// NumPy 2.3 and later write an array with transposed axes with the order K and the order of its axes.
+// For an array with transposed axes, NumPy 2.3 and later write the order K and the order of the axes.
 func TestTransposedArray(t *testing.T) {
 	src := read(t, "obs5k")
 	top := get(get(attributes(t, rttest.Must(Decode(src))(t), "TimedObservation"), "observation").(*Dict),

@@ -19,7 +19,7 @@ const (
 	orderedDict                 // collections.OrderedDict: REDUCE without arguments
 )
 
-// global is a name of the table.
+// global is the entry of the table for one module and name.
 type global struct {
 	name string // the name without its module; for a storage type, the element type
 	kind kind
@@ -51,7 +51,7 @@ var table = map[[2]string]global{
 	{"torch.storage", "_load_from_bytes"}:      {"_load_from_bytes", storageOf},
 }
 
-// archiveTable is the closed table of names in torch's archive: the element's type by its storage.
+// archiveTable is the closed table of names in torch's archive: the storage types, with the types of their elements.
 var archiveTable = map[[2]string]global{
 	{"torch", "FloatStorage"}:    {"f4", storageType},
 	{"torch", "DoubleStorage"}:   {"f8", storageType},

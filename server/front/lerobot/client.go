@@ -26,7 +26,7 @@ const (
 	predictedMax = 4096
 )
 
-// client is one robot client.
+// client is a connected client of LeRobot, which drives one robot.
 type client struct {
 	f       *Front
 	address string

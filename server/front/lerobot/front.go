@@ -192,7 +192,7 @@ func (f *Front) returning(address string) (old []string, alike bool) {
 	return old, alike && len(old) > 0
 }
 
-// call answers a call.
+// call executes the gRPC call of a client: path is its method, and next receives its messages.
 func (f *Front) call(ctx context.Context, path string, next lerobot.Next) (out []byte, err error) {
 	c := f.client(ctx, path == lerobot.PathReady)
 	switch path {

@@ -2,9 +2,12 @@ package upstream
 
 import "math"
 
-// resizer scales pictures of one size into a frame of another size. It keeps the aspect ratio and
-// leaves the rest of the frame black. The result equals, bit for bit, that of openpi-client's
-// image_tools.resize_with_pad. A picture that has the frame's size is copied. Owner: one goroutine.
+// resizer scales pictures of one size into a frame of another size. It keeps the aspect ratio and leaves the rest of
+// the frame black. The result equals, bit for bit, that of openpi-client's image_tools.resize_with_pad. A picture
+// that has the frame's size is copied.
+//
+// Owner: one goroutine.
+//
 // Source: Pillow, src/libImaging/Resample.c: two passes of fixed-point weights, columns first.
 type resizer struct {
 	w, h, frameW, frameH int

@@ -159,8 +159,7 @@ func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error
 	return f, v, err
 }
 
-// visit identifies one link of a node among all its links, since a node may return before its last link has been
-// removed.
+// visit identifies one link of a node. A node may connect again before its previous link has been removed.
 type visit uint64
 
 // guests are the nodes of accepted links. Guarded by Router.mu.

@@ -65,8 +65,10 @@ var concerns = map[codec.DeclareKind]access.Message{
 	codec.DeclareToken:      access.LivelinessQuery,
 }
 
-// may reports whether the remote may make a declaration on key. It counts every denial and logs the
-// first of each kind. Owner: the link's reader.
+// may reports whether the remote may make a declaration on key. It counts every denial and logs the first of each
+// kind.
+//
+// Owner: the link's reader.
 func (f *face) may(m access.Message, key string) bool {
 	if f.who.rights.Allows(m, key) {
 		return true

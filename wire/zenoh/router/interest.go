@@ -103,9 +103,11 @@ func (w *watchers) of(key string) iter.Seq[*interest] {
 	}
 }
 
-// asked answers a remote's interest with the existing declarations and a message that ends them. If
-// a client also requests future changes, it gets these later. Every interest gets the end message,
-// because official publishers, queriers and liveliness gets wait for it. Owner: the link's reader.
+// asked answers a remote's interest with the existing declarations and a message that ends them. If a client also
+// requests future changes, it gets these later. Every interest gets the end message, because official publishers,
+// queriers and liveliness gets wait for it.
+//
+// Owner: the link's reader.
 func (f *face) asked(m *codec.Interest) {
 	r := f.r
 	i := &interest{face: f, about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
@@ -152,10 +154,11 @@ func (f *face) asked(m *codec.Interest) {
 	f.declare(codec.Declare{Answers: true, Interest: m.ID, Kind: codec.DeclareFinal})
 }
 
-// takeBack ends an interest and undeclares the entries that were announced for this interest alone, as routers do. The
-// official client remembers them, and would report a token that has ended meanwhile to its next watcher. The search for
-// another interest in an entry may visit all interests, so takeBack releases the lock now and then. Owner: the link's
-// reader.
+// takeBack ends an interest and undeclares the entries that were announced for this interest alone, as routers do.
+// The official client remembers them, and would report a token that has ended meanwhile to its next watcher. The
+// search for another interest in an entry may visit all interests, so takeBack releases the lock now and then.
+//
+// Owner: the link's reader.
 func (f *face) takeBack(id uint32) {
 	r := f.r
 	r.mu.Lock()
