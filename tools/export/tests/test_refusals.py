@@ -168,6 +168,13 @@ def test_cameras_of_two_sizes(tmp_path, capsys):
     assert "front=72x96, wrist=48x64: Diffusion takes pictures of one size" in refused(capsys, checkpoint, *FLAGS, "--cameras", "wrist=48x64")
 
 
+@pytest.mark.parametrize("config, size, words", [(dict(crop_shape=(60, 60)), (144, 192), "it sees the middle 60x60"), (dict(resize_shape=(48, 64)), (96, 96), "distorts it otherwise"), (dict(resize_shape=(48, 64)), (144, 192), "")])
+def test_pictures_that_show_another_part_or_shape(tmp_path, config, size, words):
+    checkpoint = Checkpoint(checkpoints.diffusion(tmp_path / "diffusion", {"top": (72, 96)}, **config))
+    family_of("diffusion")(checkpoint, Options(fps=30, cameras={"top": size}))
+    assert [words in text for text in checkpoint.warnings if "--cameras" in text] == ([True] if words else [])
+
+
 def test_height_comes_first(act, capsys):
     """All other tools of the project write the width first, so height and width are easily swapped."""
     chosen = Options(fps=30, cameras={"front": (128, 96)})

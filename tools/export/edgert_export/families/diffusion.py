@@ -176,6 +176,11 @@ class DiffusionExport(Family):
             crop = config.crop_shape if config.resize_shape is None else None
             if crop is not None and (crop[0] > c.height or crop[1] > c.width):
                 raise ExportError(f"--cameras {c.name}={c.height}x{c.width} is smaller than the {crop[0]}x{crop[1]} that the policy crops")
+            height, width = trained[c.key]
+            if crop is not None and size != (height, width):
+                self.checkpoint.warnings.setdefault(f"--cameras {c.name}={c.height}x{c.width}: this policy does not resize, it sees the middle {crop[0]}x{crop[1]} of a picture, which is another part of the scene than of the {height}x{width} in training; leave it out, edge-rt scales the robot's pictures")
+            elif c.height * width != c.width * height:
+                self.checkpoint.warnings.setdefault(f"--cameras {c.name}={c.height}x{c.width} has another shape than the {height}x{width} in training, and the resize to {config.resize_shape[0]}x{config.resize_shape[1]} distorts it otherwise; give the training's shape")
 
     def predict(self, batch, case):
         # With one observation LeRobot gives the pictures a time axis but not the state.
