@@ -30,7 +30,7 @@ import (
 type Config struct {
 	device.Place
 	In   io.Reader // the operator's input
-	Out  io.Writer // for people
+	Out  io.Writer // output for people
 	JSON io.Writer // results for programs; nil: no such output
 
 	Keyboard bool // In is a terminal: a command can ask a person again

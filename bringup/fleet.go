@@ -46,7 +46,7 @@ type FleetConfig struct {
 
 // FleetReport is the --json of edge-rt fleet top.
 type FleetReport struct {
-	Robots []FleetRobot `json:"robots"` // those in trouble first
+	Robots []FleetRobot `json:"robots"` // robots, those in trouble first
 }
 
 // FleetRobot is one robot of a fleet.
@@ -70,9 +70,9 @@ type fleet struct {
 	clock rt.Clock
 
 	mu      sync.Mutex
-	robots  map[string]*reading // by key; mu guards this field and those below
+	robots  map[string]*reading // newest telemetry by key; mu guards this field and those below
 	dropped int                 // malformed or too long
-	full    int                 // of robots beyond maxRobots
+	full    int                 // robots beyond maxRobots
 }
 
 // reading is the newest telemetry of a robot.

@@ -70,7 +70,7 @@ func TestRangeFollowsTheSeam(t *testing.T) {
 // A single reading does not extend a range, because one damaged reply in 256 passes its checksum.
 func TestRangeDoubtsASingleReading(t *testing.T) {
 	for _, wrong := range []int{0, 100, 1000, 1900, 2200, 3000, 4095} {
-		for _, at := range []int{7, 25, 26, 60} { // at rest and in motion
+		for _, at := range []int{7, 25, 26, 60} { // the joint is at rest, or in motion
 			w, n := newRange(joint(t, "so101", "elbow_flex"), 2047, 0), 0
 			byHand(w, func(place int) int {
 				if n++; n == at {

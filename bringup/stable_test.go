@@ -69,7 +69,7 @@ func TestPortsRecommendNamesThatStay(t *testing.T) {
 	f.plug("tty", "ttyUSB3", "0403:6001", "0001", "1-4", ftdi, "serial/by-path/pci-usb-0:4:1.0-port0")
 	f.plug("tty", "ttyACM0", "1a86:55d3", "58FA0834", "1-5", "serial/by-id/usb-1a86_Single_58FA0834-if00",
 		"serial/by-path/pci-usb-0:5:1.0")
-	f.plug("tty", "ttyACM1", "1a86:55d3", "58FA0835", "1-6") // without udev
+	f.plug("tty", "ttyACM1", "1a86:55d3", "58FA0835", "1-6") // udev has made no link
 	f.plug("tty", "ttyCH341USB0", "1a86:7523", "", "1-7")
 	f.plug("tty", "ttyXRUSB0", "04e2:1410", "X7", "1-8", "serial/by-id/usb-Exar_X7-if00")
 	f.plug("tty", "ttyODD0", "1234:5678", "ODD", "1-9", "serial/by-id/usb-Odd_ODD-if00")

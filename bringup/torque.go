@@ -86,7 +86,7 @@ func releaseAll(arms []device.Place, out io.Writer) error {
 	errs := make([]error, len(arms))
 	lines := make([]bytes.Buffer, len(arms))
 	var all sync.WaitGroup
-	for i, arm := range arms { // in parallel, because the tries at a bus that fails take seconds
+	for i, arm := range arms { // in parallel, because the tries at a failing bus take seconds
 		all.Go(func() {
 			if errs[i] = releaseNow(arm.Bus, arm.Robot, &lines[i]); errs[i] != nil && arm.Part != "" {
 				errs[i] = fmt.Errorf("part %s: %w", arm.Part, errs[i])

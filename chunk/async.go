@@ -15,7 +15,7 @@ type async struct {
 	newest watermark
 	mustGo bool
 	rows   int       // rows of the longest chunk so far; -1 before the first
-	step   int64     // last requested step, noStep before the first
+	step   int64     // step requested last; noStep before the first request
 	states []float32 // [requestSlots*dof] of the requests
 	filter stateFilter
 }

@@ -70,7 +70,7 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	for name, compat := range ways(Schedules...) {
 		if compat && name == scheduleDRTC {
-			continue // asks s_min + epsilon ticks later, like the original program
+			continue // drtc then asks s_min + epsilon ticks later, like the original program
 		}
 		for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow,
 			"Reset": Discipline.Reset} {

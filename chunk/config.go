@@ -12,7 +12,7 @@ import (
 
 // The disciplines, the values of Config.Schedule.
 const (
-	scheduleDRTC   = "drtc"   // asks early, and again before an answer; chunks join step by step
+	scheduleDRTC   = "drtc"   // asks early, and again before an answer comes; chunks join step by step
 	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, whose answer replaces the queue
 	scheduleAppend = "append" // LeRobot's engine without RTC: the answer is appended to the queue
 	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends overlapping steps

@@ -141,7 +141,7 @@ func TestTemporalWeights(t *testing.T) {
 	const decay, rows = 0.5, 4
 	f := rttest.Must(parseAggregate("temporal:0.5"))(t)
 	q := newActionQueue(3*rows, 1)
-	var sum, weights [2 * rows]float64 // by step
+	var sum, weights [2 * rows]float64 // sums by step
 	for step := range rows {           // chunk k predicts the steps from k on
 		c := rowsFrom(rows, 1, float32(10*step*step), 1)
 		for row := range rows {

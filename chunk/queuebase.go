@@ -18,7 +18,7 @@ type queueBase struct {
 
 	key     int64  // newest request
 	n       int64  // action step that ran last
-	merges  uint64 // answers merged
+	merges  uint64 // number of answers merged
 	waited  int    // ticks since the newest request left
 	timeout int    // ticks after which that request counts as lost; 0: none is under way
 	silent  int    // ticks since an answer was merged

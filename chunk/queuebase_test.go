@@ -412,7 +412,7 @@ func TestLateAnswers(t *testing.T) {
 			RequestTimeout: 10 * time.Millisecond,
 		}, 1)
 		b.deliver(1)
-		b.run(2) // asks again, with the first rows run
+		b.run(2) // the discipline asks again when the first rows have run
 		overdue := b.ask.Key
 		b.delay = 1
 		b.run(benchHorizon + 8)

@@ -2,7 +2,7 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// requestSlots is the number of requests that requests keeps. They cover more than 4 s at 60 Hz even if every tick
+// requestSlots is the number of the newest requests that are kept. They cover more than 4 s at 60 Hz even if every tick
 // asks. An answer after that time would be useless, because newer answers have come long before.
 const requestSlots = 256
 

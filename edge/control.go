@@ -56,7 +56,7 @@ type control struct {
 	// second return begins
 	restedFrom rt.Instant
 	observed   [observedSlots]uplink.Source // ages of the pictures of the last requests
-	entry      *record.Tick                 // this tick's record; nil: it is not recorded
+	entry      *record.Tick                 // record of this tick; nil: the tick is not recorded
 	counted    servo.Stats                  // bus counters when the previous tick was recorded
 	phases     *rt.Laps                     // durations of the tick's parts, in the order of phaseNames
 }

@@ -51,7 +51,7 @@ func TestTicksAreRecorded(t *testing.T) {
 	r.record.Collect()
 	r.in.Open(&uplink.Session{Session: record.Session{ID: "second", Epoch: 2, SHA256: "bb"}})
 	for before := r.session.key; r.session.key == before; {
-		r.step(1) // runs the actions left over from the first session
+		r.step(1) // this tick runs the actions left over from the first session
 	}
 	r.answer(r.session.key, 10)
 	r.step(5)

@@ -134,7 +134,7 @@ func (e *Edge) save(context.Context, string) (bool, error) {
 // operatorRequests are the requests of other threads to the tick.
 type operatorRequests struct {
 	pause   atomic.Bool   // hold and send no observation; the schedule stays
-	rest    atomic.Bool   // like pause, between two episodes
+	rest    atomic.Bool   // hold like pause, between two episodes
 	correct atomic.Bool   // a person drives the arm with the leader; pause has priority
 	taken   atomic.Uint32 // robot.Joints of the parts that correct hands over; 0: of all parts with a leader
 	resets  atomic.Uint32 // number of requested episodes

@@ -48,7 +48,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	}
 	tickErr := e.drive.Loop(ctx, e.control.tick, e.look)
 	e.endWatch()
-	e.drive.LetGo(tickErr) // before the other threads end, which may take long
+	e.drive.LetGo(tickErr) // the other threads end later, which may take long
 	cancel()
 	linkErr, other := e.join(linked, func() {
 		e.control.waker.Wake()
@@ -72,7 +72,7 @@ func (e *Edge) join(linked <-chan error, wake func()) (linkErr, other error) {
 	}
 	select {
 	case linkErr = <-linked:
-	default: // it panicked
+	default: // the link's thread panicked
 	}
 	return linkErr, nil
 }

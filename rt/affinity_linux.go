@@ -121,7 +121,7 @@ func (c *cpus) pin(cpu int) (int, error) {
 // some CPUs, it chooses among these.
 func (c *cpus) choose() (int, error) {
 	limited := false
-	var lone []int // isolated CPUs, the last first
+	var lone []int // isolated CPUs, the highest first
 	for cpu := lastCPU(&c.online); cpu >= 0; cpu-- {
 		switch {
 		case !c.online.IsSet(cpu):

@@ -105,7 +105,7 @@ func TestThreadCPUCountsWorkAndNotSleep(t *testing.T) {
 	if slept > 10*time.Millisecond {
 		t.Errorf("a sleep of 30ms cost %v of CPU time", slept)
 	}
-	for before = ThreadCPU(); ThreadCPU()-before < 5*time.Millisecond; { // ends only if ThreadCPU counts
+	for before = ThreadCPU(); ThreadCPU()-before < 5*time.Millisecond; { // the loop ends only if ThreadCPU counts
 	}
 }
 

@@ -17,7 +17,7 @@ func TestLaps(t *testing.T) {
 		l.Mark(0)
 		clock.Work(5 * time.Millisecond)
 		l.Mark(1)
-		clock.Work(time.Second) // between steps
+		clock.Work(time.Second) // time between two steps
 		l.End()
 	}
 	for i, want := range []time.Duration{2 * time.Millisecond, 5 * time.Millisecond} {

@@ -21,7 +21,7 @@ type Latest[T any] struct {
 
 	// Owner: producer.
 	back   uint32
-	newest int64 // last published key
+	newest int64 // key published last
 
 	// Owner: consumer.
 	_     [cacheLine]byte

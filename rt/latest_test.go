@@ -17,8 +17,8 @@ func TestLatest(t *testing.T) {
 		publish      []int64 // keys; the value is the key
 		wantKey      int64
 		wantFresh    bool
-		wantRefused  int    // by publish
-		wantReplaced uint64 // in total
+		wantRefused  int    // values that Publish refuses
+		wantReplaced uint64 // values replaced in total
 	}{
 		{"a first value", []int64{7}, 7, true, 0, 0},
 		{"nothing new", nil, 7, false, 0, 0},

@@ -16,8 +16,8 @@ type Mode uint8
 
 // The modes of a Loop.
 const (
-	ModeAuto    Mode = iota // ask, and continue without
-	ModeRequire             // ask, and fail without
+	ModeAuto    Mode = iota // ask for real time, and continue without it if it is refused
+	ModeRequire             // ask for real time, and fail if it is refused
 	ModeOff                 // do not ask
 )
 
@@ -98,7 +98,7 @@ type Loop struct {
 	cfg      LoopConfig
 	acquire  func(cpu int) Grant // asks the kernel for real time for the calling thread
 	cpuTime  func() time.Duration
-	yield    func() // does nothing in simulated time
+	yield    func() // yield does nothing in simulated time
 	lateness *Hist
 
 	// Owner: the loop's thread.

@@ -76,7 +76,7 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	for _, tt := range []struct {
 		name                 string
 		cpu, bus, gone, late time.Duration // computed, waited for the bus, taken by the host, woken late
-		paused               time.Duration // taken by the host in a wait, booked as CPU time
+		paused               time.Duration // time that the host took in a wait, booked as CPU time
 		wantOwn, wantHost    uint64
 	}{
 		{name: "idle"},

@@ -63,7 +63,7 @@ func TestHoldGC(t *testing.T) {
 	}
 	hold.Release()
 	hold.Release()
-	hold.Allow(1) // too late
+	hold.Allow(1) // after Release, Allow has no effect
 	if percent, limit := debug.SetGCPercent(50), debug.SetMemoryLimit(-1); percent != 50 || limit != limitBefore {
 		t.Errorf("after release: percent %d, limit %d, want 50, %d", percent, limit, limitBefore)
 	}

@@ -52,7 +52,7 @@ type overrunClassifier struct {
 	readAt  Instant
 	waiting [overrunsMax]Overrun
 	n       int
-	newest  Instant // when the newest waiting overrun ended
+	newest  Instant // instant at which the newest waiting overrun ended
 }
 
 //rt:noalloc

@@ -108,7 +108,7 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
 	for _, tt := range []struct {
 		taken    time.Duration
-		from, to int // reads in 10 s
+		from, to int // least and largest number of readings in 10 s
 	}{{0, 9, 13}, {time.Hour, 90, 110}} {
 		clock := &hosted{Clock: rttest.NewClock(0), taken: tt.taken}
 		clock.steps(1000, func(int, rt.Tick) {})

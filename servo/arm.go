@@ -17,8 +17,8 @@ import (
 // ArmConfig describes the arm to open.
 type ArmConfig struct {
 	Path        string      // serial device, such as /dev/ttyACM0; only a name in messages when Port is set
-	Robot       robot.Robot // from robot.ByName
-	Calibration Calibration // from LoadCalibration
+	Robot       robot.Robot // description that robot.ByName returns
+	Calibration Calibration // calibration that LoadCalibration returns
 	File        string      // path of the file that LoadCalibration read, for messages; empty: no file
 	Clock       rt.Clock    // nil: the kernel's clock
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
@@ -81,7 +81,7 @@ type armConst struct {
 type goals struct {
 	raw   []int // last goal per joint
 	ids   []ID  // joints of this tick's sync write
-	words []int // their goals
+	words []int // words of these goals
 }
 
 // unit is one servo.

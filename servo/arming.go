@@ -57,7 +57,7 @@ type arming struct {
 	since       rt.Instant // time of the first step
 	row         table.Row
 	first       int          // index of the first id of the last sync write
-	words       []int        // its values
+	words       []int        // values of that sync write
 	unconfirmed []int        // indices of ids whose value is not read back yet
 	bad         []int        // units with another value or without an answer
 	answered    bool         // at least one of the bad units has answered

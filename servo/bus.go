@@ -42,7 +42,7 @@ type Bus struct {
 	gotBytes   bool          // the last exchange brought bytes
 	polled     bool          // the last exchange's replies were incomplete when its sleep ended
 	retried    bool          // a transaction was repeated since the caller cleared retried
-	end        rt.Instant    // when the last request's replies were due
+	end        rt.Instant    // instant at which the last request's replies were due
 	replyDelay time.Duration // time from the computed end until replies have arrived, see tuning
 	wasQuiet   bool          // the line was silent once since NewBus, see waitFirstQuiet
 	canceled   func() bool   // set while an arm is opened: reports whether OpenArm must end; nil: never

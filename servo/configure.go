@@ -72,7 +72,7 @@ func (a *Arm) checkCalibration(u unit, all Calibration) error {
 // a motor does not answer, a motor has another model, or cfg.Canceled returns true.
 func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error, err error) {
 	differs = make([]error, len(candidates))
-	var fit []int // candidates with the robot's motors
+	var fit []int // candidates that have the robot's motors
 	for i, c := range candidates {
 		if differs[i] = c.Check(cfg.Robot); differs[i] == nil {
 			fit = append(fit, i)

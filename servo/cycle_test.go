@@ -449,7 +449,7 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	const late = 20 * time.Microsecond
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
-	l.servos[1].lateBy = late // the other two have answered when the sleep ends
+	l.servos[1].lateBy = late // the other two servos have answered when the sleep ends
 	ids := []ID{1, 2, 3}
 	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), all: ids},
 		bus: NewBus(l, 1_000_000, table.Dynamixel1, l.clock), goals: goals{raw: make([]int, len(ids))}}

@@ -273,7 +273,7 @@ func TestAFastTryIsBounded(t *testing.T) {
 	l.bad()
 	l.blocks = 0
 	took := func() time.Duration {
-		l.arm.health.unchecked = 0 // without the comparison of registers
+		l.arm.health.unchecked = 0 // the health reads compare no registers
 		start := max(l.clock.Now(), l.next)
 		l.tick()
 		return l.clock.Now().Sub(start)

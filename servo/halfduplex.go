@@ -38,7 +38,7 @@ type halfDuplex struct {
 	sent   rt.Instant // time when the last request was sent
 	free   rt.Instant // time when the line has carried all sent bytes
 	waited rt.Wait    // time spent waiting for replies since the caller cleared this
-	pause  rt.Pause   // waits instead of the bus; nil: the bus waits by itself
+	pause  rt.Pause   // pause that waits instead of the bus; nil: the bus waits by itself
 	lost   bool       // the port has failed
 
 	corrupt atomic.Uint64 // runs of bytes that were no frame; any thread may read it

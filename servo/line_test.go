@@ -28,9 +28,9 @@ type line struct {
 	answers, lateFrom, lateTo int
 	lateAll                   time.Duration
 
-	keep   bool // keep requests in log
+	keep   bool // log keeps the requests
 	log    [][]byte
-	free   rt.Instant // when the line is idle again
+	free   rt.Instant // instant at which the line is idle again
 	bytes  []byte     // bytes on their way to the host
 	at     []rt.Instant
 	next   int // index of the first unread byte in bytes

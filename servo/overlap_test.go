@@ -48,7 +48,7 @@ func TestOverlapCostsOneBus(t *testing.T) {
 	two, _ := overlapped(arms[1:], 10*time.Millisecond)
 	rttest.Eventually(t, "two buses take at most 1.15 times the time of one", func() bool {
 		took := [2][]time.Duration{}
-		for range 50 { // both measurements in turn, since the machine's load changes
+		for range 50 { // the two measurements take turns, since the machine's load changes
 			for i, o := range []*rt.Overlap{one, two} {
 				start := clock.Now()
 				o.Run()

@@ -19,7 +19,7 @@ import (
 // spins holds the present goal velocities of a bus's wheels, 0 for a limp wheel, and the highest one so far.
 type spins struct {
 	mu   sync.Mutex
-	now  [10]int // by id
+	now  [10]int // present goal velocity by id
 	most int
 }
 

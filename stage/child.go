@@ -23,7 +23,7 @@ const waitMin = 10 * time.Millisecond
 
 // Child is a process that this program started.
 type Child struct {
-	Name string // its program's
+	Name string // name of the program
 	Log  *Log   // standard error of the child; empty if the command has another writer for it
 
 	cmd    *exec.Cmd

@@ -32,7 +32,7 @@ type Trial struct {
 	Flags    []string      // further flags of edge-rt
 
 	Records    string // folder of the records of everything
-	Script     []byte // of --wire-faults
+	Script     []byte // script of --wire-faults
 	ScriptSeed uint64
 	Outages    iter.Seq[Outage] // outages of the server, one after the other
 }

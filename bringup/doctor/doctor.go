@@ -66,7 +66,7 @@ type Config struct {
 	Folders  []string         // folders of records: this user's, then those of services
 	Fix      bool             // offer to run the safe commands
 	In       io.Reader        // the operator's answers
-	Out      io.Writer        // for people
+	Out      io.Writer        // output for people
 	JSON     io.Writer        // nil: no JSON
 	Root     string           // "/"; tests have another folder
 	Progress func(text string)

@@ -15,7 +15,7 @@ import (
 
 // Config is the configuration of a program.
 type Config struct {
-	Command string        // for /bin/sh
+	Command string        // command line for /bin/sh
 	Format  camera.Format // FPS is the expected rate; Width and Height may be 0 for MJPEG, and Open sets them
 
 	// Canceled ends Open early; nil: never.
@@ -335,7 +335,7 @@ func (s *Source) cutOne(dst *camera.Frame) (got bool, err error) {
 		s.remove(c.drop)
 		switch {
 		case c.picture > s.largest, c.picture == 0 && len(s.in) >= s.largest:
-			s.lose() // too large
+			s.lose() // the picture is too large
 			s.split.restart()
 			s.stray += len(s.in)
 			s.remove(len(s.in))

@@ -11,7 +11,7 @@ import (
 const (
 	mark0   = 0xff
 	markTEM = 0x01
-	markRST = 0xd0 // to 0xd7
+	markRST = 0xd0 // first of the restart markers, which end at 0xd7
 	markSOI = 0xd8
 	markEOI = 0xd9
 	markSOF = 0xc0 // the first marker whose segment has a length

@@ -121,7 +121,7 @@ func (c *Control) parse(text string) (int32, error) {
 	switch {
 	case err == nil:
 	case c.Kind == "boolean" && (text == "on" || text == "off"):
-		v = int64(len("off") - len(text)) // on is 1
+		v = int64(len("off") - len(text)) // "on" gives 1, "off" gives 0
 	default:
 		v = int64(slices.IndexFunc(c.Menu, func(word string) bool { return word != "" && slug(word) == slug(text) }))
 		if v < 0 {

@@ -17,7 +17,7 @@ const (
 	minWatchdog    = time.Second
 	watchdogFrames = 4
 	retryInterval  = 250 * time.Millisecond // interval of the search for an absent camera
-	copies         = camera.LentMax + 1     // where the source cannot lend the driver's buffers, it lends these
+	copies         = camera.LentMax + 1     // pictures that the source lends when it cannot lend the driver's buffers
 )
 
 // Source is an open camera.
@@ -337,7 +337,7 @@ func (s *Source) reopen() error {
 		return camera.ErrGone
 	}
 	st, err := d.startStream()
-	if err != nil { // startStream closed it
+	if err != nil { // startStream has closed the device
 		if errors.Is(err, ErrAbsent) {
 			return camera.ErrGone
 		}

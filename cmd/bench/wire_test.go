@@ -77,7 +77,7 @@ func TestWireLeavesNobody(t *testing.T) {
 			rttest.Want(t, len(ends), 4, "ends that run")
 			for _, pid := range ends {
 				syscall.Kill(pid, syscall.SIGSTOP)
-				defer syscall.Kill(pid, syscall.SIGKILL) // in case the child outlives bench
+				defer syscall.Kill(pid, syscall.SIGKILL) // the child may outlive bench
 			}
 			asked := time.Now()
 			p.End(signal)

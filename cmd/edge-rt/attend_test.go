@@ -23,7 +23,7 @@ type attended struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	url  string
-	file string // of --json
+	file string // file of --json
 	out  bytes.Buffer
 	env  []string
 }

@@ -20,7 +20,7 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 	for i := range zenohtest.RouterAttacks {
 		victims = append(victims, newVictim(t, &zenohtest.RouterAttacks[i]))
 	}
-	time.Sleep(2 * time.Second) // until all edges are connected and idle
+	time.Sleep(2 * time.Second) // by then all edges are connected and idle
 	for _, v := range victims {
 		t.Run(v.attack.Name, func(t *testing.T) {
 			_, idle := zenohtest.Resident(t, v.pid)

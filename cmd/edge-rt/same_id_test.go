@@ -55,7 +55,7 @@ func twinAction(task string) float32 { return map[string]float32{"one": 15, "two
 // answers. Each robot also receives the other robot's answers, with that robot's sequence numbers, epochs and episodes,
 // and runs no action of them.
 func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another test could delay one twin
-	rttest.RealTime(t) // both get ten answers within the run
+	rttest.RealTime(t) // both robots must get ten answers within the run
 	p, answered := draftServer(t)
 	d := 5 * time.Second
 	var foreign atomic.Uint64

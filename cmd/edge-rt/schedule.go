@@ -60,7 +60,7 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 		s.Similarity = -1 // every observation leaves
 	}
 	if f.ChunkSizeThreshold != nil && s.Threshold == 0 {
-		s.Threshold = math.SmallestNonzeroFloat64 // so that a request leaves only when no action is left
+		s.Threshold = math.SmallestNonzeroFloat64 // a request then leaves only when no action is left
 	}
 	if f.Estimator != nil {
 		if err := chunk.CheckEstimator(*f.Estimator); err != nil {

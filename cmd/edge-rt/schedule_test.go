@@ -79,7 +79,7 @@ func (s *holdServer) work(t *testing.T, took time.Duration, answer func(*wire.Ob
 		for t.Context().Err() == nil {
 			select {
 			case sample := <-newest:
-				time.Sleep(took) // in place of the inference
+				time.Sleep(took) // this stands for the inference
 				if h, o, ok := stage.ParseRequest(sample); ok {
 					if c := answer(&o); c != nil {
 						c.InferenceMs = took.Seconds() * 1e3

@@ -74,7 +74,7 @@ func instead(helpers, own []string) (all []string) {
 type process struct {
 	*stagetest.Program
 	t    *testing.T
-	file string // of --json
+	file string // file of --json
 }
 
 // edgeCommand returns a run, not yet started, with the flags that instead returns.

@@ -142,7 +142,7 @@ type session struct {
 	// Owner: tick thread.
 	arm    *follow.Parts
 	events *event.Queue
-	entry  *record.Tick // this tick's record; nil: no record
+	entry  *record.Tick // record of this tick; nil: no record
 	step   int64        // number of actions so far
 	driven bool         // an action ran in this tick
 	seen   rt.Instant   // instant of the observation that led to the newest action
@@ -201,7 +201,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 	}
 	if err := s.open(ctx); err != nil {
 		if errors.Is(err, servo.ErrCanceled) || errors.Is(err, context.Canceled) {
-			err = nil // canceled during the opening: only a leader's triggers were under torque
+			err = nil // when an opening is canceled, only a leader's triggers were under torque
 		}
 		end := Summary{
 			Status: drive.Status{InState: map[string]float64{}},

@@ -26,13 +26,13 @@ func TestKeysMoveAJoint(t *testing.T) {
 		began := time.Now()
 		for time.Since(began) < d {
 			key(name)
-			time.Sleep(leader.JogLease / 5) // as a terminal repeats a key
+			time.Sleep(leader.JogLease / 5) // a terminal repeats a held key
 		}
 		return time.Since(began) + leader.JogLease
 	}
 	key("2")
 	pressed := press("up", 500*time.Millisecond)
-	time.Sleep(2 * leader.JogLease) // until the motion has ended
+	time.Sleep(2 * leader.JogLease) // the motion has ended then
 	at := f.raw[1].Load()
 	most := pressed.Seconds() * leader.JogPace * cfg.Arm.Robot.Motors[1].MaxVelocity / 360 * 4096
 	if moved := float64(at - 2047); moved < most/3 || moved > 1.2*most {
@@ -48,7 +48,7 @@ func TestKeysMoveAJoint(t *testing.T) {
 		t.Errorf("it moved on from %d to %d without a key", at, now)
 	}
 	press("down", 100*time.Millisecond)
-	time.Sleep(2 * leader.JogLease) // until the motion has ended
+	time.Sleep(2 * leader.JogLease) // the motion has ended then
 	if now := f.raw[1].Load(); now >= at {
 		t.Errorf("down moved it from %d to %d", at, now)
 	}

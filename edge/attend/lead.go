@@ -217,7 +217,8 @@ func (s *lead) run(ctx context.Context) error {
 	var ending atomic.Bool
 	var threads sync.WaitGroup
 	failed := make(chan error, len(leaders)+1)
-	s.arms.KeepOpen(&ending, func(keep func() error) { threads.Go(func() { _ = keep() }) }, s.cfg.Log) // without errors
+	// the error of keep is ignored
+	s.arms.KeepOpen(&ending, func(keep func() error) { threads.Go(func() { _ = keep() }) }, s.cfg.Log)
 	for _, l := range leaders {
 		threads.Go(func() { failed <- l.Run(&ending, func() bool { return false }) })
 	}

@@ -191,7 +191,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	if _, err := operator.Ctl(cfg.Arm.ID, "task point"); err != nil {
 		t.Error(err)
 	}
-	key("right") // ends the reset
+	key("right") // the key ends the reset
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
 		t.Errorf("behind right: %+v", s)
 	}

@@ -92,7 +92,7 @@ func TestARecordWithoutJoints(t *testing.T) {
 func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	file := written(t, settings(so101(t)), 40, func(i int, m *record.Tick) {
 		switch {
-		case i < 5, i == 12, i >= 35: // before the first chunk, a starved tick, and at the end
+		case i < 5, i == 12, i >= 35: // before the first chunk, on a starved tick, and at the end
 		case i < 20:
 			act(m, 1, float32(i))
 		default:

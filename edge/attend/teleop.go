@@ -56,7 +56,7 @@ type teleop struct {
 // leadPart is the leader of one part of the follower, or of the whole follower.
 type leadPart struct {
 	joints robot.Joints   // the follower's
-	lead   []float32      // its joints
+	lead   []float32      // joints of the leader
 	seen   rt.Instant     // newest complete reading
 	held   robot.Joints   // joints of the leader that do not lead now
 	far    *leader.Remote // leader on another machine; nil: the leader is at this machine
@@ -137,7 +137,7 @@ func (s *teleop) join() {
 	for i := range s.here {
 		p := &s.parts[i]
 		p.arm, p.leading = s.leaders[i], leader.NewLeading(s.here[i].Robot)
-		p.lead = lay(p, s.here[i].Part)[:len(s.here[i].Robot.Motors)] // without wheels
+		p.lead = lay(p, s.here[i].Part)[:len(s.here[i].Robot.Motors)] // the leader gets the pose without the wheels
 		s.beside = append(s.beside, beside{func() { s.readLeader(p) }, p.arm})
 	}
 	for i, far := range s.far {

@@ -136,7 +136,7 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 		if e.tap != nil {
 			e.tap.offer(s)
 		}
-		e.Newest.Publish(int64(s.At)) // gives the slot away
+		e.Newest.Publish(int64(s.At)) // Publish gives the slot away
 		if e.captured.Add(1) == 1 && !e.mustDecode {
 			pending.Add(-1)
 		}

@@ -151,15 +151,15 @@ type BusSummary struct {
 // Part is one part of a robot of several.
 type Part struct {
 	Name string     `json:"name"` // name of the part, the beginning of its joints' names
-	Port string     `json:"port"` // its serial port
+	Port string     `json:"port"` // serial port of the part
 	Bus  BusSummary `json:"bus"`
 }
 
 // PartSummary is a part at the end of a run.
 type PartSummary struct {
 	Part
-	RangeClips uint64 `json:"clipped_range"`   // its goals clipped to a joint's range
-	StepClips  uint64 `json:"clipped_step"`    // its goals clipped to a joint's travel in one tick
+	RangeClips uint64 `json:"clipped_range"`   // goals clipped to a joint's range
+	StepClips  uint64 `json:"clipped_step"`    // goals clipped to a joint's travel in one tick
 	Targets    int    `json:"targets_reached"` // reached targets of its simulated world
 	// reached targets of its simulated world whose way touched the post
 	Collisions int `json:"collisions"`

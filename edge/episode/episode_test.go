@@ -135,10 +135,10 @@ func TestScheduledEpisodes(t *testing.T) {
 	}
 	// rerecord twice
 	rttest.Fails(t, s.do("rerecord"), "rerecord already")
-	if err := s.do(s.Next()); err != nil { // ends the reset
+	if err := s.do(s.Next()); err != nil { // Next ends the reset
 		t.Error(err)
 	}
-	if err := s.do(s.Next()); err != nil { // ends the episode
+	if err := s.do(s.Next()); err != nil { // Next ends the episode
 		t.Error(err)
 	}
 	if st := s.Status(); st.Phase != Reset || st.Number != 3 || st.Success != 1 || st.Rerecord != 1 {

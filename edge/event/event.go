@@ -70,7 +70,7 @@ const (
 	Empty   // ticks in a row had no action. A: their number; B: Lack
 	// a wheel of a base turns at another velocity than its goal. A: joints
 	WheelSlips
-	ModelChanged // from the link: the run goes on with another model
+	ModelChanged // the link reports that the run goes on with another model
 	JointJumped  // two readings agree on a position that the joint cannot have reached. A: joint; B: Way
 	numCodes
 )
@@ -284,7 +284,7 @@ func (c Code) String() string {
 type Event struct {
 	At   rt.Instant
 	Code Code
-	A, B int64 // their meaning depends on Code
+	A, B int64 // numbers whose meaning depends on Code
 }
 
 // Queue carries events from the tick to another thread. A full or nil queue drops them. Owner: one

@@ -63,7 +63,7 @@ func (f *Follower) easeIn(now rt.Instant, d time.Duration) {
 	f.slow.easeIn = d
 	if f.parking.known {
 		f.tellEaseIn(now)
-	} // else the arming does
+	} // otherwise the arming emits it
 }
 
 // tellEaseIn emits event.FirstRun: the arm starts slowly because this policy has never run on it.

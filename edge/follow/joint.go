@@ -7,14 +7,14 @@ type Condition uint8
 
 const (
 	Torque       Condition = 1 << iota // this run has switched its torque on, and the joint has not lost it since
-	Answering                          // its motor gave a position in this tick
+	Answering                          // the motor gave a position in this tick
 	Verified                           // its motor was compared after the last silence, and had the expected values
-	HeatOrSupply                       // its motor reports a fault of heat or supply
+	HeatOrSupply                       // the motor reports a fault of heat or supply
 	// its motor reports an overload, or the joint has stalled: it pushes against something
 	Overloaded
-	EncoderFault  // its motor reports an encoder fault
-	Restarted     // its motor has restarted, and no operator has resumed the run since
-	Limp          // its torque was switched off for the rest of the run
+	EncoderFault  // the motor reports an encoder fault
+	Restarted     // the motor has restarted, and no operator has resumed the run since
+	Limp          // the torque was switched off for the rest of the run
 	numConditions = 1 << 8
 )
 

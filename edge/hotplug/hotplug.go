@@ -59,7 +59,7 @@ type Arm struct {
 
 	// Owner: tick thread.
 	arm         *servo.Arm   // closed while away
-	cause       Cause        // while away
+	cause       Cause        // cause of the absence, while the arm is away
 	reconnected Cause        // cause of the last absence, until Reconnected reads it; then 0
 	restarted   robot.Joints // joints whose motors restarted during the absence, for Reconnected
 

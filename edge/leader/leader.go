@@ -74,7 +74,7 @@ type Leader struct {
 	poses  *rt.Latest[Pose]  // poses for the tick
 	orders *rt.Latest[order] // orders of the tick
 
-	read     []float32 // last readings
+	read     []float32 // places read last
 	joints   []float32 // newest complete pose
 	at       rt.Instant
 	state    State

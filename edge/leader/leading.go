@@ -66,10 +66,10 @@ type leadingJoint struct {
 	turn     int // counts of one turn of its encoder; 0: a potentiometer
 	known    bool
 	place    int        // the newest possible reading
-	at       rt.Instant // its time
+	at       rt.Instant // instant of that reading
 	turns    int        // crossings of the seam since the joint led
 	odd      int        // the newest impossible reading
-	oddAt    rt.Instant // its time
+	oddAt    rt.Instant // instant of that reading
 	oddSince rt.Instant // time of the first reading that agrees with odd; 0: the newest reading is possible
 	cause    Cause      // 0: the joint leads
 }

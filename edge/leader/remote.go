@@ -84,7 +84,7 @@ type RemoteConfig struct {
 	Name     string      // name of the leader
 	Endpoint string      // endpoint to dial; empty: the endpoints of the run
 	Part     string      // part of the follower that the leader leads; empty: the whole robot
-	Robot    robot.Robot // its description
+	Robot    robot.Robot // description of the leader
 	Base     bool        // this robot has a base, which keys at the leader may drive
 	ID       string      // id of this robot
 	Clock    rt.Clock
@@ -97,7 +97,7 @@ type Remote struct {
 	joints   uint64
 	poses    *rt.Latest[Pose] // poses for the tick
 	publish  wire.Publisher
-	net      wire.Session // of Dial
+	net      wire.Session // network session of Dial
 
 	// Owner: the session's callbacks.
 	in      wire.LeaderPose

@@ -196,7 +196,7 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 // Panel carries out the commands for one source of motion, never two at the same time. Any goroutine may call its
 // methods.
 type Panel struct {
-	Actions map[string]Action // by word
+	Actions map[string]Action // actions by word
 	Source  string            // sentence about what moves the arm: the reason why some Actions are missing
 	Parts   []string          // names of the parts that a person can take over alone
 	State   func() Reply
@@ -249,7 +249,7 @@ func (p *Panel) SetTask(ctx context.Context, text string) error {
 // Between runs f between two commands.
 func (p *Panel) Between(f func()) {
 	p.mu.Lock()
-	defer p.mu.Unlock() // also after a panic, because other commands wait for mu
+	defer p.mu.Unlock() // deferred, so that after a panic other commands do not wait for mu
 	f()
 }
 

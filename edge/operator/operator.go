@@ -81,7 +81,7 @@ func Ctl(id, line string) (Reply, error) {
 	if err != nil {
 		return reply, exit.With(exit.Config, err)
 	}
-	if id != "" { // in the form in which the edge reads its --id
+	if id != "" { // the id gets the form in which the edge reads its --id
 		if id, err = RobotID(id); err != nil {
 			return reply, err
 		}

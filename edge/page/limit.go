@@ -96,7 +96,7 @@ type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	from     netip.Addr
-	turn     sync.Once // makes the first Read wait for the rate
+	turn     sync.Once // for the first Read, which waits for the rate
 	closed   atomic.Bool
 }
 

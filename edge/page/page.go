@@ -180,7 +180,7 @@ type Run struct {
 	Healthy  func() (ok bool, why string)                // whether ticks run, and the reason if not
 	Ticks    func() uint64                               // number of ticks so far
 	Previews []*capture.Preview                          // previews in the order of the command line
-	Metrics  http.Handler                                // of /metrics
+	Metrics  http.Handler                                // handler of /metrics
 }
 
 // Stats counts requests and their costs.
@@ -273,7 +273,7 @@ func listenAt(cfg config) (*Page, error) {
 		// clients' errors are counted, not logged
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn),
 	}
-	p.threads.Go(func() { _ = p.http.Serve(p.listener) }) // ends with Close
+	p.threads.Go(func() { _ = p.http.Serve(p.listener) }) // Serve ends with Close
 	p.threads.Go(p.collect)
 	return p, nil
 }

@@ -405,7 +405,7 @@ func asking(path string) []byte {
 func TestMemoryStaysBounded(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 2, true})
-	s.guard.Rate.Interval = 0 // without a limit of the rate
+	s.guard.Rate.Interval = 0 // there is no limit of the rate
 	hold := rt.HoldGC(0)
 	defer hold.Release()
 	began := rt.ReadHeap()

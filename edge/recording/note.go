@@ -65,7 +65,7 @@ func (r *Recording) Notice(n wire.Event) {
 // Links returns a function that records opened and closed connections. If several attempts in a row fail, it records
 // the first attempt, and each attempt that fails for another reason than the previous attempt.
 func (r *Recording) Links() func(zenoh.LinkEvent) {
-	var last atomic.Int64 // last recorded reason, plus 1; 0: the connection is open
+	var last atomic.Int64 // reason recorded last, plus 1; 0: the connection is open
 	return func(l zenoh.LinkEvent) {
 		if l.Up {
 			last.Store(0)

@@ -23,7 +23,7 @@ type tracedRequest struct {
 	record.Request
 	sent    rt.Instant // instant at which its observation left; 0: it has not left
 	bytes   int64
-	outcome string // of sending
+	outcome string // outcome of sending
 }
 
 // Traces returns a visitor of the record's messages that sends the spans of each request.

@@ -492,7 +492,7 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	l, _ := s.dial(t, "")
 	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
-	l.RequestTimeout = 100 * time.Millisecond // without answers the session is opened again
+	l.RequestTimeout = 100 * time.Millisecond // without an answer for this time, the link opens the session again
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))
 	err := l.Maintain(within(t, 8*time.Second))
 	if exit.Of(err) != exit.Config || !rttest.Says(err, "another model") || !l.In.Refused.Load() {

@@ -23,7 +23,7 @@ type past struct {
 
 	films  []film     // each camera's
 	kept   []step     // [max], a ring
-	newest int        // in kept
+	newest int        // index of the newest step in kept
 	n      int        // steps since the beginning of the history, at most max
 	key    int64      // key of the newest step
 	begin  actionStep // first step of a history, made from an observation

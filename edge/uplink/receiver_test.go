@@ -253,7 +253,7 @@ func TestStampsOfTwoProcessesDiffer(t *testing.T) {
 			t.Fatalf("stamp %d is %v from its request", a, off)
 		}
 	}
-	if same > 2 { // one pair of half a million is expected to be equal
+	if same > 2 { // one pair of the half million is expected to be equal by chance
 		t.Errorf("%d of %d stamps are the same in both", same, requests)
 	}
 	if newStamp(0, one) == 0 {

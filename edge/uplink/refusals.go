@@ -23,7 +23,7 @@ type Refusals struct {
 	final     func() // called once, when every endpoint has refused
 
 	mu    sync.Mutex
-	inRow map[string]int // by endpoint
+	inRow map[string]int // refusals in a row, by endpoint
 	err   error          // error of the last refusal; nil until every endpoint has refused refusalsMax times
 }
 

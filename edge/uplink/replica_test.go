@@ -80,7 +80,7 @@ func TestServers(t *testing.T) {
 	s.begin()
 	want("a handshake begins without it", gone)
 	s.set("a", true)
-	want("it comes during the handshake", alive) // as after a router's restart
+	want("it comes during the handshake", alive) // this happens after a router's restart
 	s.set("a", false)
 	s.set("b", true)
 	s.leave()

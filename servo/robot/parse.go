@@ -24,7 +24,7 @@ type robotFile struct {
 	Name        string            `yaml:"name"`
 	Type        string            `yaml:"type"` // robot_type in data sets
 	Parts       yaml.MapSlice     `yaml:"parts"`
-	Kind        string            `yaml:"kind"` // follower, leader
+	Kind        string            `yaml:"kind"` // follower or leader
 	Calibration []string          `yaml:"calibration"`
 	Actuated    *bool             `yaml:"actuated"`
 	Factory     *bool             `yaml:"factory_calibrated"`

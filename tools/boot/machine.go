@@ -24,7 +24,7 @@ type machine struct {
 	child       *stage.Child // nil while the machine is off
 
 	shell   net.Conn
-	answers *bufio.Reader // of shell
+	answers *bufio.Reader // answers of the shell
 	monitor net.Conn      // QEMU's
 }
 

@@ -22,12 +22,12 @@ const bootLimit = time.Minute
 type host interface {
 	make(ctx context.Context) error // make completes the files of the root, and makes disks of them
 	start(ctx context.Context) error
-	process() *stage.Child // after start
+	process() *stage.Child // the child that runs the system, after start
 	// run runs a command line as root and returns its output. A failed command is an error.
 	run(ctx context.Context, line string) (string, error)
 	plug(ctx context.Context) error
 	unplug(ctx context.Context) error
-	off() // ends all processes at once
+	off() // off ends all processes at once
 	remove()
 }
 

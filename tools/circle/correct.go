@@ -26,7 +26,7 @@ const (
 	legLimit      = 3500 * time.Millisecond
 	postNear      = 0.065 // metres from the post's centre, which has 0.050
 	anywayAfter   = 12 * time.Second
-	alignLimit    = 25 * time.Second // edge-rt gives up after 15
+	alignLimit    = 25 * time.Second // edge-rt itself gives up after 15 s
 	leadLimit     = 25 * time.Second
 	leadMin       = 1500 * time.Millisecond // a dataset leaves out episodes below a second
 	correctSeed   = 51

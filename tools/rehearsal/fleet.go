@@ -18,7 +18,7 @@ import (
 const (
 	mostRobots   = 200
 	robotNet     = 1       // robots are 10.77.1.*, everything else 10.77.0.*
-	metricsPort  = ":9101" // of robots
+	metricsPort  = ":9101" // port of a robot's metrics
 	serverPort   = ":9100"
 	prometheusAt = "10.77.0.1:9090"
 	startLimit   = 60 * time.Second

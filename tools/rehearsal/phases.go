@@ -67,7 +67,7 @@ type row struct {
 	first   float64       // longest time after an event until all robots streamed again
 	again   time.Duration // shortest time, in seconds, for which a robot had actions left
 	runway  float64       // the shortest of a robot, in seconds
-	answers []string      // of Prometheus
+	answers []string      // answers of Prometheus
 }
 
 // play plays a phase and judges it.

@@ -28,7 +28,7 @@ const (
 type draft struct {
 	link   wire.Session
 	prefix string
-	hello  []byte // its open
+	hello  []byte // open message of the client
 	obs    wire.Publisher
 	body   []byte
 	stop   chan struct{}

@@ -23,13 +23,13 @@ const (
 
 // Figures are the sizes of a tree or of a package.
 type Figures struct {
-	Files, Lines, Tokens int // without tests
+	Files, Lines, Tokens int // size without the tests
 	Tests, TestTokens    int
 	Functions            []int // lines of each function, without tests
 	CodeLines, Long      int   // lines that are neither empty nor comments, and those over 120 columns
 	Assignments          int   // assignments of three values or more, outside loop headers
 	Exported             int
-	Sleeps               int // in tests
+	Sleeps               int // calls of Sleep in tests
 }
 
 // Packages returns the Figures of every package below root, by its folder.
