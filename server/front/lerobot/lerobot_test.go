@@ -252,10 +252,7 @@ func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
 		c, p := s.dial(t), asked()
 		tt.change(p)
 		rttest.Must(c.call(lerobot.PathReady, nil))(t)
-		_, err := c.call(lerobot.PathInstructions, p.Encode())
-		if status.Code(err) != codes.FailedPrecondition || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
-		}
+		rttest.Fails(t, rttest.Err(c.call(lerobot.PathInstructions, p.Encode())), "FailedPrecondition", tt.says)
 	}
 	if n := s.refused(front.Mismatch); n != 7 {
 		t.Errorf("%d are counted", n)
@@ -295,10 +292,7 @@ func TestHostileMessages(t *testing.T) {
 		if tt.reason < front.NumReasons {
 			before = s.refused(tt.reason)
 		}
-		_, err := c.call(tt.path, tt.data)
-		if status.Code(err) != tt.code || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
-		}
+		rttest.Fails(t, rttest.Err(c.call(tt.path, tt.data)), tt.code.String(), tt.says)
 		if tt.reason < front.NumReasons && s.refused(tt.reason) != before+1 {
 			t.Errorf("%s is not counted", tt.name)
 		}
@@ -324,10 +318,8 @@ func TestSessionsOfClients(t *testing.T) {
 	one.begin()
 	two.begin()
 	rttest.Must(three.call(lerobot.PathReady, nil))(t)
-	if _, err := three.call(lerobot.PathInstructions, asked().Encode()); status.Code(err) != codes.ResourceExhausted ||
-		!rttest.Says(err, "server full: 2/2") {
-		t.Errorf("a third client of two: %v", err)
-	}
+	rttest.Fails(t, rttest.Err(three.call(lerobot.PathInstructions, asked().Encode())), "ResourceExhausted",
+		"server full: 2/2")
 	rttest.Must(two.call(lerobot.PathReady, nil))(t) // the call ends the client's own session
 	rttest.Must(three.call(lerobot.PathInstructions, asked().Encode()))(t)
 	if names := s.front.Names(); !slices.Equal(names, []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}) {
@@ -392,10 +384,7 @@ func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 		rttest.Do(t, c.conn.Close())
 	}
 	rttest.Eventually(t, "the ends of the connections", func() bool { return s.front.Ended() == 2 })
-	err := s.dial(t).send(observed(1, true, 10, 20))
-	if status.Code(err) != codes.FailedPrecondition || !rttest.Says(err, "SendPolicyInstructions first") {
-		t.Errorf("an observation of one of them: %v", err)
-	}
+	rttest.Fails(t, s.dial(t).send(observed(1, true, 10, 20)), "FailedPrecondition", "SendPolicyInstructions first")
 }
 
 // Clients without a session hold few bytes, and do not keep other clients out.
@@ -507,10 +496,8 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 		all = append(all, c)
 	}
 	rttest.Eventually(t, "refusals", func() bool { return s.refused(front.NoMemory) >= hostile })
-	err := all[hostile-1].send(observed(2, true, 10, 20))
-	if status.Code(err) != codes.ResourceExhausted || !rttest.Says(err, "raise memory in the server's manifest") {
-		t.Errorf("an observation beyond the budget: %v", err)
-	}
+	rttest.Fails(t, all[hostile-1].send(observed(2, true, 10, 20)), "ResourceExhausted",
+		"raise memory in the server's manifest")
 	budget, works := s.front.Budget(), s.dial(t)
 	works.begin()
 	for step := range int64(5) {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -195,7 +196,8 @@ func (s *server) dial(ctx context.Context) (*link, error) {
 	}
 	switch {
 	case err == nil:
-		return &link{ClientConn: conn}, nil
+		// Steps that another client would not use, for the server may give its answers to any client.
+		return &link{ClientConn: conn, step: rand.Int64N(1 << 48)}, nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	// gRPC's text for a peer that speaks another protocol, and for a server that ends meanwhile
@@ -254,7 +256,7 @@ func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%w is to an earlier observation, %d times", errAnswer, answersMost)
+	return fmt.Errorf("%w is to an earlier observation, or to another client's, %d times", errAnswer, answersMost)
 }
 
 // observation returns the message of a row. It sets must_go, so that the server does not drop the

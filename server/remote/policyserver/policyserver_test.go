@@ -267,3 +267,14 @@ func TestAServerThatEnds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An answer to another client, whose steps begin at 0 or 1, is not taken for an answer to this one.
+func TestAnswersToAnotherClient(t *testing.T) {
+	address, _ := serve(t, "127.0.0.1:0", func(_ context.Context, path string, _ lerobot.Next) ([]byte, error) {
+		if path != lerobot.PathActions {
+			return nil, nil
+		}
+		return pickle.AppendActions(nil, &pickle.Actions{First: 1, Cols: 2, Data: make([]float32, 4)}), nil
+	})
+	rttest.FailsAs(t, rttest.Err(open(t, address)), manifest.ErrInvalid, "another client's")
+}
