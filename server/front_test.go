@@ -71,10 +71,10 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 	if _, err := foreign.Infer(t.Context(), wrong); !errors.Is(err, front.ErrUnanswered) {
 		t.Errorf("a short state: %v", err)
 	}
-	if k := &gateway.Counts; (*k).Answered[front.LeRobot].Load() != 3 ||
-		(*k).Refused[front.LeRobot][front.Unanswered].Load() != 1 ||
-		(*k).Refused[front.LeRobot][front.Session].Load() != 1 {
-		t.Errorf("counts = %+v", *k)
+	if k := gateway.Counts; k.Answered[front.LeRobot].Load() != 3 ||
+		k.Refused[front.LeRobot][front.Unanswered].Load() != 1 ||
+		k.Refused[front.LeRobot][front.Session].Load() != 1 {
+		t.Errorf("counts = %+v", k)
 	}
 	foreign.Close()
 	if list := b.server.sessions.all(); len(list) != 1 || list[0].uuid != "arm" {
