@@ -88,7 +88,7 @@ func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) 
 	case err != nil:
 		return found{}, err
 	case len(all) == 0:
-		return found{}, errors.New("no motor answers: check its supply and cable")
+		return found{}, fmt.Errorf("no %s answers: check its supply and cable, and --robot", m.Model.Name)
 	case len(all) > 1 || all[0].duplicate:
 		return found{}, errors.New("more than one motor answers: connect this one alone")
 	case all[0].model != m.Model:
