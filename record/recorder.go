@@ -73,7 +73,7 @@ type Config struct {
 	Report func(Report)
 }
 
-// Report is a piece of news about the files that a person should know.
+// Report is news about the record's files for a person.
 type Report struct {
 	File string
 	Why  string // reason for beginning the file, or Repaired, Deleted or Unreserved

@@ -34,7 +34,7 @@ const (
 	// seconds to end.
 	recoverTimeout = 15 * time.Second
 	// probeInterval is how long a device may be idle before the server runs an inference of its own to check the
-	// device. The interval is longer where such a run would take more than 1/probeShare of it.
+	// device. The interval is longer if a run would otherwise take more than 1/probeShare of it.
 	probeInterval = 10 * time.Second
 	probeShare    = 100
 )

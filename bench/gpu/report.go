@@ -35,9 +35,9 @@ type Run struct {
 	RSSMB   float64 `json:"rss_mb"`           // MiB, resident memory at that time
 	Batches []Batch `json:"batches"`
 
-	// ms, F in the time F + B R of a batch of B: by least squares over the medians
+	// ms, F, where a batch of B rows takes F + B R: by least squares over the medians
 	FixedMS float64 `json:"fixed_ms"`
-	RowMS   float64 `json:"row_ms"` // ms, R in the same
+	RowMS   float64 `json:"row_ms"` // ms, R in the formula of fixed_ms
 
 	Request     *bench.Spread `json:"request_ms,omitempty"` // ms, one robot's request, from pictures in memory to chunk
 	Allocs      uint64        `json:"allocs"`               // heap objects of the whole program meanwhile

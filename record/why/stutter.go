@@ -136,8 +136,7 @@ const (
 	// aroundBack is the maximum time from a silence to the arm's return. In this time the arm is opened and checked.
 	aroundBack = 1500 * millisecond
 
-	// prolongs is the maximum delay with which the reason of a stutter may be noticed after the
-	// stutter's beginning.
+	// A reason that began more than prolongs after a stutter did not cause the stutter, but only prolongs it.
 	prolongs = 250 * millisecond
 )
 

@@ -68,7 +68,7 @@ const (
 
 	maxEndpoints = 64 // endpoints in each list
 
-	memoryBeside = 4 << 20 // the default of Config.Memory is one largest message and this
+	memoryBeside = 4 << 20 // bytes of Config.Memory's default in addition to one largest message
 
 	DefaultMemory = defaultMaxMessage + memoryBeside
 )

@@ -50,7 +50,7 @@ type watchers struct {
 // watched is the set of interests in one key.
 type watched struct {
 	by   map[*interest]struct{}
-	most int // see remote.Shrink
+	most int // largest length of by, as remote.Shrink keeps it
 }
 
 func (w *watchers) add(i *interest) {
