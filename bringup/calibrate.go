@@ -257,7 +257,7 @@ func (k *calibrator) halfWritten(err error, wrote []string, broken string) error
 }
 
 // homeMotor writes the settings of an uncalibrated motor, then the offset with which the motor's present position reads
-// half a turn, and returns the offset. Source: LeRobot.
+// half a turn. It returns the offset. Source: LeRobot.
 func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 	if err := k.setDiffering(m, bareSettings(m)); err != nil {
 		return 0, err

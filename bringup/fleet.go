@@ -238,8 +238,8 @@ func first(m map[string]float64) string {
 	return ""
 }
 
-// fit cuts a view to the size of the terminal, since a longer view would push its first lines, the robots in trouble,
-// out of the screen.
+// fit cuts a view to the size of the terminal. A longer view would push its first lines, the robots in trouble, out of
+// the screen.
 func fit(view string, size func() (rows, columns int)) string {
 	rows, columns := size()
 	lines := strings.SplitAfter(view, "\n") // the last is empty

@@ -197,7 +197,7 @@ func (m *mover) look(rt.Instant) {
 	}
 }
 
-// noteWhy stores the joint's state, but only in a tick with an answer: a reply lost in the last tick is not the reason
+// noteWhy stores the joint's state, but only in a tick with an answer. A reply lost in the last tick is not the reason
 // why a move took too long.
 func (m *mover) noteWhy() {
 	if m.arm.Stale()&(1<<m.joint) == 0 {

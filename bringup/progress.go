@@ -225,8 +225,8 @@ func (p *progress) check(r robot.Robot) error {
 // maxTurns is the largest plausible travel of a joint, in turns.
 const maxTurns = 4
 
-// matches returns an error if the motors differ from their state at the interruption, because other software has
-// changed them or they belong to another arm.
+// matches returns an error if the motors differ from their state at the interruption. Then other software has changed
+// them, or they belong to another arm.
 func (p *progress) matches(s *session) error {
 	for _, m := range s.Robot.Motors {
 		for _, want := range bareSettings(m) {

@@ -74,8 +74,8 @@ func turnOf(model *table.Model) int {
 	return model.Resolution
 }
 
-// add takes the next reading and returns w.restarts. It accepts a reading that does not continue the motion so far only
-// when the next reading agrees with it, because one damaged reply in 256 passes its checksum.
+// add takes the next reading and returns w.restarts. One damaged reply in 256 passes its checksum. So add accepts a
+// reading that does not continue the motion only when the next reading agrees with it.
 func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 	w.answered = now
 	to := w.nearest(w.at, raw)

@@ -140,7 +140,7 @@ func release(bus string, r robot.Robot, out io.Writer) error {
 }
 
 // heldOnPurpose reports whether the run left the arm under torque on purpose. It reads the environment of an
-// ExecStopPost= command: the run must have ended with a code of exit.Held or exit.Untouched, and not by a kill, a hang
+// ExecStopPost= command. The run must have ended with the code exit.Held or exit.Untouched, and not by a kill, a hang
 // or a panic. A Go panic ends with code 2, exit.Usage, unless GOTRACEBACK makes it a signal.
 //
 // Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.

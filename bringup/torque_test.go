@@ -77,7 +77,7 @@ func TestTorqueOffOfAnotherArm(t *testing.T) {
 	b, cfg, _ := simArm(t, named(t, "koch"), servosim.Config{})
 	defer b.Close()
 	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{cfg.Bus}, Robot: "so101"}, new(strings.Builder))
-	// torque off of a Koch without --robot
+	// This calls torque off for a Koch without --robot.
 	rttest.Ends(t, err, exit.Absent, "with the arm's --robot where it is no so101")
 }
 

@@ -2,7 +2,7 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// async is SmolVLA's client: while at most the share Threshold of a chunk is left, an observation leaves on every tick,
+// async is SmolVLA's client. While at most the share Threshold of a chunk is left, an observation leaves on every tick,
 // unless the arm is where it was in the observation answered last. When no action is left, one observation leaves after
 // each answer even if the arm has not moved, and another one when the latency estimate has passed. In all other cases
 // it does not request a step twice. async blends a new chunk into the queue and drops the queue's actions after the

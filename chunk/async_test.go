@@ -89,7 +89,7 @@ func TestAsksAfterRequestNowAndReset(t *testing.T) {
 }
 
 // Goal: after a lost session, async sends an observation again, even while actions are left and the arm is held on the
-// same step: the answer to the last observation is lost, too.
+// same step. The answer to the last observation is lost, too.
 func TestAsyncAsksAfterRearmOnTheSameStep(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)

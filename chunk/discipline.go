@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Discipline is one way to run an arm on chunks: it decides which action runs, how an answer joins the remaining
-// actions, when to ask for the next chunk, and the content of the request. It reads no clock: the caller passes the
+// Discipline is one way to run an arm on chunks. It decides which action runs and how an answer joins the actions left.
+// It also decides when to ask for the next chunk, and with which request. It reads no clock: the caller passes the
 // instants. On each tick the caller makes these calls in this order:
 //
 //	action, age, tooOld := d.Pop(now, maxAge) // when an action is due

@@ -89,8 +89,8 @@ func newEstimator(name string, initial, k float64, constant time.Duration) (esti
 	}
 }
 
-// steps converts a latency to action steps, rounded up: at least 1, and at most half the horizon (0: no limit), because
-// after a longer delay too few rows are left to run.
+// steps converts a latency to action steps, rounded up. The result is at least 1 and at most half the horizon (0: no
+// limit), because after a longer delay too few rows are left to run.
 //
 //rt:noalloc
 func steps(seconds, fps float64, horizon int) int {

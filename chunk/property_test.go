@@ -222,8 +222,8 @@ func TestNewestOnlyEqualsJoin(t *testing.T) {
 	})
 }
 
-// Property: after a request without an answer the trigger fires again exactly estimate + epsilon +
-// 1 ticks later, in any state of the schedule, and never twice within the cooldown.
+// Property: after a request without an answer the trigger fires again exactly estimate + epsilon + 1 ticks later, in
+// any state of the schedule. It never fires twice within the cooldown.
 func TestTriggerPeriod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		horizon := rapid.IntRange(4, 60).Draw(t, "horizon")

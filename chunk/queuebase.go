@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// queueBase is the common part of all disciplines that use an actionQueue, ours and the originals: the queue, the
-// requests under way, and the time to wait for an answer to the newest request.
+// queueBase is the common part of all disciplines that use an actionQueue, ours and the originals. It has the queue,
+// the requests under way, and the time to wait for an answer to the newest request.
 type queueBase struct {
 	c         Config
 	queue     *actionQueue
@@ -208,9 +208,9 @@ func (b *queueBase) conditionOnRest(a *Ask) {
 //rt:noalloc
 func (b *queueBase) estimate() int { return lerobotSteps(b.latency.seconds(), b.c.FPS) }
 
-// recovery returns how many ticks to wait for an answer before the request is repeated: the estimate, or s_min before
-// the first sample, but at most the number of actions left or s_min, whichever is larger; and epsilon in addition.
-// After a long silence it is longer, see spread.
+// recovery returns how many ticks to wait for an answer before the request is repeated. This is the estimate, or s_min
+// before the first sample, plus epsilon. The estimate counts at most as the number of actions left or s_min, whichever
+// is larger. After a long silence the wait is longer, see spread.
 //
 //rt:noalloc
 func (b *queueBase) recovery() int {

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Without faults every discipline but sync has an action on every tick, and every action is the action of its step: no
-// step is skipped or runs twice.
+// Without faults every discipline but sync has an action on every tick. Every action is the action of its step: no step
+// is skipped or runs twice.
 func TestDisciplinesRunInStep(t *testing.T) {
 	for _, name := range Schedules {
 		t.Run(name, func(t *testing.T) {
@@ -164,9 +164,9 @@ func TestAppendToAFullQueue(t *testing.T) {
 	}
 }
 
-// The queue has room for every requested answer, even if chunks are short in comparison with the buffer, and the arm
-// has an action on every tick on which the round trip allows it. This holds also with Compat, where a refused answer
-// would cost the request time-out.
+// The queue has room for every requested answer, even if chunks are short in comparison with the buffer. The arm has an
+// action on every tick on which the round trip allows it. This holds also with Compat, where a refused answer would
+// cost the request time-out.
 func TestAppendOfShortChunks(t *testing.T) {
 	for _, c := range []struct {
 		rows, trip int
@@ -399,8 +399,8 @@ func (b *bench) deliver(key int64) Result {
 	return b.OnChunk(b.now(), &b.answer)
 }
 
-// A chunk whose rows have all run changes nothing; with Compat it empties the queue of async and v1, as in the
-// originals, and the queue of rtc if its round trip is as long as the chunk.
+// A chunk whose rows have all run changes nothing. With Compat it empties the queue of async and v1, as in the
+// originals. It also empties the queue of rtc if its round trip is as long as the chunk.
 func TestLateAnswers(t *testing.T) {
 	for name, compat := range ways(scheduleAsync, scheduleV1, scheduleRTC) {
 		b := hand(t, Config{
@@ -519,8 +519,8 @@ func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 	}
 }
 
-// A request leaves when the actions left last exactly Buffer, and a repeated request waits no longer than the actions
-// left last, even if the estimate is longer.
+// A request leaves when the actions left last exactly Buffer. A repeated request waits no longer than the actions left
+// last, even if the estimate is longer.
 func TestBufferAndRunway(t *testing.T) {
 	b := hand(t, Config{
 		Schedule: scheduleRTC, SMin: 2, Buffer: 120 * time.Millisecond,

@@ -263,8 +263,8 @@ func (s *schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
 }
 
 // watermark is the newest key that a last-write-wins register has accepted. A register with a reader has two
-// watermarks: the writer's refuses a key that is not newer, and the reader's reports whether the reader has got the
-// newest value.
+// watermarks. The writer's refuses a key that is not newer; the reader's shows whether the reader has got the newest
+// value.
 type watermark int64
 
 // noKey is below every request key, so that accept accepts the first key.

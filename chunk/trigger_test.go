@@ -105,8 +105,8 @@ func BenchmarkTick(b *testing.B) {
 }
 
 // After a spike the estimate stays high for long. With the default cooldown a lost answer then costs half of the
-// actions left, not most of them, and over a link that is truly slow drtc does not ask twice. The test compares this
-// with the DRTC program's cooldown.
+// actions left, not most of them. Over a link that is truly slow, drtc does not ask twice. The test compares this with
+// the DRTC program's cooldown.
 func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -177,8 +177,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Goal: every discipline still has the request of an answer for which the policy took minutes, also with short chunks,
-// because it repeats requests less and less often.
+// Goal: every discipline still has the request of an answer for which the policy took minutes, because it repeats
+// requests less and less often. This holds with short chunks, too.
 func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
 	for _, name := range Schedules {
 		for _, horizon := range []int{2, 16, 50} {

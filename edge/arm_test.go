@@ -31,8 +31,8 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 	}
 }
 
-// Goal: Open retries failures that may pass, such as a port in another program's use or an arm
-// without power, and returns a lasting failure at once.
+// Goal: Open retries failures that may pass, such as a port in another program's use or an arm without power. It
+// returns a lasting failure at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

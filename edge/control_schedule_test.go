@@ -205,8 +205,8 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: with two ticks per action the discipline counts actions, not ticks: half as many actions as
-// ticks run, and the runway of a request lasts two ticks per action.
+// Goal: with two ticks per action the discipline counts actions, not ticks. Half as many actions as ticks run, and the
+// runway of a request lasts two ticks per action.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)
 	shape := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF))(t)
@@ -280,8 +280,8 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 	}
 }
 
-// Goal: with --actions-per-chunk only the first rows of a chunk are used, of the robot's and of the
-// model's actions, and the chunk still counts as well formed.
+// Goal: with --actions-per-chunk only the first rows of a chunk are used, both of the robot's and of the model's
+// actions. The chunk still counts as well formed.
 func TestOnlyTheFirstActionsOfAChunkAreUsed(t *testing.T) {
 	r := newRig(t)
 	r.actions = testHorizon / 2

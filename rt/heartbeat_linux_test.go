@@ -22,8 +22,8 @@ func openHeartbeat(t *testing.T) *Heartbeat {
 	return p
 }
 
-// Another process can read from the file that a loop ticks, from before the first tick until the last, and the time
-// without a tick that counts as a hang.
+// Another process can read two things from the file: that a loop ticks, from before the first tick until the last, and
+// the time without a tick that counts as a hang.
 func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 	p := openHeartbeat(t)
 	if p.PID() != os.Getpid() || p.Timeout() != 0 {

@@ -83,7 +83,7 @@ func TestPicturesAreCutOutOfAStream(t *testing.T) {
 	}
 }
 
-// Property: the result does not depend on the pieces in which a stream arrives, the pictures are parts of the stream in
+// Property: the result does not depend on the pieces in which a stream arrives. The pictures are parts of the stream in
 // order, and a picture that jpeg.Inspect accepts is cut where it ends.
 func FuzzSplit(f *testing.F) {
 	a := picture(f, 0)

@@ -247,8 +247,8 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 }
 
 // takenAt returns the instant at which a picture was taken, or now if the driver has no time stamps. After the first
-// time stamp that is not newer than the one before, takenAt always returns now: otherwise a run could wait forever for
-// a newer picture.
+// time stamp that is not newer than the previous one, takenAt always returns now. Otherwise a run could wait forever
+// for a newer picture.
 //
 //rt:noalloc
 func (s *Source) takenAt(b *buffer, now rt.Instant) rt.Instant {

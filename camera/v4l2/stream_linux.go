@@ -102,7 +102,7 @@ func (s *stream) wait(ms int) int16 {
 }
 
 // stop ends the stream and frees everything but the lent pictures, which it returns. It moves these to anonymous memory
-// at the same addresses, because an unplugged camera cannot return while a page of the driver's memory is mapped.
+// at the same addresses. An unplugged camera cannot return while a page of the driver's memory is mapped.
 func (s *stream) stop() (lent []mapping) {
 	off := int32(bufTypeCapture)
 	ioctl(s.fd, vidiocStreamOff, unsafe.Pointer(&off))

@@ -107,7 +107,7 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 		"state state  from CONNECTING  to STREAMING|exit code 0")
 }
 
-// With on-exit: hold a full disk does not release the arm: the run has the same exit code as with room on the disk, and
+// With on-exit: hold a full disk does not release the arm. The run has the same exit code as with room on the disk, and
 // the unit's ExecStopPost= leaves the arm under torque.
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	rttest.Want(t, u.stopPost("success", "exited", "0"), 6, "motors under torque after the unit's line")
 }
 
-// After a run that held the arm, the next run also does not release the arm if it cannot start: it ends before it
+// After a run that held the arm, the next run does not release the arm either if it cannot start. It ends before it
 // touches the arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -303,8 +303,8 @@ func (u *unit) command(key string) *stagetest.Program {
 	return stagetest.Command(u.t, words[0], words[1:]...)
 }
 
-// stopPost runs the unit's ExecStopPost= with the variables by which systemd describes the end of a run, and returns
-// the number of motors under torque afterwards.
+// stopPost runs the unit's ExecStopPost= with the variables by which systemd describes the end of a run. It returns the
+// number of motors under torque afterwards.
 func (u *unit) stopPost(result, code, status string) (on int) {
 	u.t.Helper()
 	post := u.command("ExecStopPost")

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The USB cable is pulled while the arm runs: the program continues, drives the arm again when the cable is back, and
+// The USB cable is pulled while the arm runs. The program continues, drives the arm again when the cable is back, and
 // releases it at the end as usual.
 func TestReplugWhileRunning(t *testing.T) {
 	t.Parallel()

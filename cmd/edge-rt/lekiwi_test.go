@@ -95,8 +95,8 @@ func (k *kiwi) await(what string, spins ...int) {
 	rttest.Eventually(k.t, what, func() bool { return slices.Equal(k.spins(), spins) })
 }
 
-// stops waits until the base, which has just lost its permission to move, stands still, and checks with the referee
-// that it stopped in time.
+// stops waits until the base, which has just lost its permission to move, stands still. It checks with the referee that
+// the base stopped in time.
 func (k *kiwi) stops(what string) {
 	k.t.Helper()
 	k.await(what, 0, 0, 0)

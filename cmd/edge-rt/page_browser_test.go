@@ -233,7 +233,7 @@ func TestJogInChromium(t *testing.T) {
 	}
 }
 
-// Goal: the page of a robot with two arms has a column for each arm, with the arm's state; on a phone the columns are
+// Goal: the page of a robot with two arms has a column for each arm, with the arm's state. On a phone the columns are
 // one below the other. A base has a separate panel.
 func TestPartsInChromium(t *testing.T) {
 	webpagetest.Chromium(t)

@@ -137,8 +137,8 @@ func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 	return actions
 }
 
-// Each discipline works in the real program: the arm moves, each step runs once with the action that the policy gave
-// for it, and the action's provenance agrees. The schedules with Compat shift rows like their originals; the tests of
+// Each discipline works in the real program. The arm moves, and each step runs once, with the action that the policy
+// gave for it and with the right provenance. The schedules with Compat shift rows like their originals; the tests of
 // package chunk check them.
 func TestEveryScheduleRunsTheArm(t *testing.T) {
 	rttest.RealTime(t) // on a busy machine a run of five seconds may get only two chunks

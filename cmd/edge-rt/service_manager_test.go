@@ -169,8 +169,8 @@ func TestStopWhileTheArmIsAbsent(t *testing.T) {
 	}
 }
 
-// The unit's ExecStopPost= works after the watchdog's SIGKILL: the bus outlives the edge, the arm
-// is stiff, and the command with the same configuration makes it limp.
+// The unit's ExecStopPost= works after the watchdog's SIGKILL. The bus outlives the edge, the arm is stiff, and the
+// command with the same configuration makes it limp.
 func TestTorqueOffAfterAKill(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a pseudo-terminal stays claimed by the killed edge, which a real port does not")

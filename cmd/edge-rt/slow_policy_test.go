@@ -51,8 +51,8 @@ func TestASlowServerMovesTheArm(t *testing.T) {
 	}
 }
 
-// Goal: if a flag sets a limit that the policy can never meet, the run ends at its start, with an error that names the
-// flag and a value that works.
+// Goal: if a flag sets a limit that the policy can never meet, the run ends at its start. The error names the flag and
+// a value that works.
 func TestALimitThatNoActionMeets(t *testing.T) {
 	t.Parallel()
 	good, _, _ := scene(t)

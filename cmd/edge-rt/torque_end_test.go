@@ -59,7 +59,7 @@ func awaitTorque(t *testing.T, b *servosim.Bus, want int) {
 	rttest.Eventually(t, "torque", func() bool { last = underTorque(b); return last == want })
 }
 
-// instead returns the flags own of a test, after those flags in helpers that own does not have, so that no flag is
+// instead returns the flags own of a test, followed by those flags in helpers that own does not have. So no flag is
 // given twice. In helpers each flag has a value.
 func instead(helpers, own []string) (all []string) {
 	for i := 0; i < len(helpers); i += 2 {

@@ -130,8 +130,8 @@ func fill(t *testing.T, fd int) {
 	rttest.Do(t, unix.SetNonblock(fd, false))
 }
 
-// podman gives a container NOTIFY_SOCKET but runs no command after its end: there edge-rt starts
-// its watchdog process, and reports its state to the socket as well.
+// podman gives a container NOTIFY_SOCKET but runs no command after its end. There edge-rt starts its watchdog process,
+// and reports its state to the socket as well.
 func TestASocketAloneIsNoService(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("NOTIFY_SOCKET", m.path)

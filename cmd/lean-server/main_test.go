@@ -112,8 +112,8 @@ func copiedBundle(t *testing.T) (manifest, bundle string) {
 	return stagetest.WriteFile(t, dir, "server.yaml", "model: {repo_or_path: bundle}\n"), bundle
 }
 
-// brokenBundle copies the demo bundle, lets change alter the description and one file, corrects that
-// file's digest, and returns a manifest that serves the copy.
+// brokenBundle copies the demo bundle, lets change alter the description and one file, and corrects that file's digest.
+// It returns a manifest that serves the copy.
 func brokenBundle(t *testing.T, file string, change func(data []byte, meta map[string]any) []byte) string {
 	t.Helper()
 	manifest, bundle := copiedBundle(t)
@@ -357,7 +357,7 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 		float64(r.TensorBytes)/(1<<20)))
 }
 
-// If the manifest has the name of a model on the hub instead of a folder, the server fetches nothing, and its error
+// If the manifest has the name of a model on the hub instead of a folder, the server fetches nothing. Its error
 // explains how to make a bundle of the model.
 func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 	const export = "edgert-export pick pick-bundle --dataset-info meta/info.json"
@@ -735,8 +735,8 @@ func serveDemo(t *testing.T, args ...string) {
 		s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
 		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, demoRequests)
 	}
-	// Opening the session and the links allocates, and so do buffers while they grow and the runtime when it starts a
-	// thread, on a busy machine some 200 objects; rt.ReadHeap counts whole spans. A request itself must not allocate.
+	// Opening the session and the links allocates. So do buffers while they grow, and the runtime when it starts a
+	// thread: on a busy machine some 200 objects. rt.ReadHeap counts whole spans. A request itself must not allocate.
 	if most := uint64(demoRequests * 3 / 4); s.PathMallocs > most {
 		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests, most)
 	}

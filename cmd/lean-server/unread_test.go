@@ -51,8 +51,8 @@ func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running
 	return r
 }
 
-// Goal: a log without a reader, as after a dead ssh or a stopped pager, delays neither the start nor opens, chunks,
-// refusals, pages and the end; /metrics and the summary have the number of lost lines.
+// Goal: a log without a reader, as after a dead ssh or a stopped pager, delays nothing: neither the start nor opens,
+// chunks, refusals, pages and the end. /metrics and the summary have the number of lost lines.
 func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	rttest.RealTime(t)
 	reader, stderr := fullPipe(t)

@@ -38,8 +38,8 @@ func offer(t *testing.T, cfg LeadConfig) (end func()) {
 	}
 }
 
-// The follower follows a leader of another process, holds within the limit when that process ends,
-// and moves slowly to the leader's pose when the leader returns.
+// The follower follows a leader of another process and holds within the limit when that process ends. When the leader
+// returns, it moves slowly to the leader's pose.
 func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -58,8 +58,8 @@ func TestKeysDriveTheBase(t *testing.T) {
 	rttest.NoAllocs(t, "%v allocations", 10, func() { s.steer(now, make([]float32, 0, 3)) })
 }
 
-// Goal: with a leader's arm and keys a person drives a LeKiwi; its base stops when no key is
-// pressed, when the leader is silent, and at the end.
+// Goal: with a leader's arm and keys a person drives a LeKiwi. Its base stops when no key is pressed, when the leader
+// is silent, and at the end.
 func TestTeleopOfALeKiwi(t *testing.T) {
 	t.Parallel()
 	cfg, _, _, h, f := pair(t, "so101")

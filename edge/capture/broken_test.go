@@ -21,9 +21,8 @@ import (
 
 const sceneW, sceneH = 96, 64
 
-// testPictures returns four versions of a camera's picture: good is correct, stray has the four
-// stray bytes of a Logitech C270, half lacks data although its markers are complete, and garbled
-// has a wrong byte.
+// testPictures returns four versions of a camera's picture. good is correct, and stray has the four stray bytes of a
+// Logitech C270. half lacks data although its markers are complete, and garbled has a wrong byte.
 func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 	t.Helper()
 	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)

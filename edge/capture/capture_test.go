@@ -531,8 +531,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// Goal: the number in the synthetic camera's picture survives the encoder and all layers between,
-// so that the picture at the far end is the captured one.
+// Goal: the number in the synthetic camera's picture survives the encoder and all layers between. So the picture at the
+// far end is the captured one.
 func TestPatternIsEncoded(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})

@@ -92,8 +92,8 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 }
 
-// Goal: a raw picture that must first be decoded or scaled is made for the preview only when no
-// observation has left for a while: the sender has other work.
+// Goal: a raw picture that must first be decoded or scaled is made for the preview only when no observation has left
+// for a while. Until then the sender has other work.
 func TestPreviewDelaysCostlyPictures(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	jpegs := film(camera.MJPEG, 64, 48, whole)

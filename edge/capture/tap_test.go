@@ -12,9 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Goal: a tap has its own copies of the pictures, at most one per interval, and an encoder makes
-// the same pictures of them as the sender's encoder. Some copies wait for their reader, and frames
-// without room are counted.
+// Goal: a tap has its own copies of the pictures, at most one per interval. Its encoder makes the same pictures as the
+// sender's encoder. Some copies wait for their reader, and frames without room are counted.
 func TestTapCopiesPictures(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})

@@ -37,9 +37,9 @@ func Robot(name string) (robot.Robot, error) {
 	return r, exit.With(exit.Usage, err)
 }
 
-// Leader returns the description of a follower's leader; an empty name means the follower's default
-// leader: its name with _leader, or the leader that its description names. Its joints must be the
-// follower's, without a base's wheels, in the same units.
+// Leader returns the description of a follower's leader. An empty name means the default leader: the one that the
+// follower's description names, or the follower's name with _leader. Its joints must be the follower's, without a
+// base's wheels, in the same units.
 func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	if name == "" {
 		name = follower.DefaultLeader()

@@ -265,10 +265,10 @@ func (f Places) Command(r robot.Robot) string {
 	return strings.Join(text, " ")
 }
 
-// CheckSwapped fails when the ports of two parts are exchanged: the motors at each port have the
-// calibration of the other part, and not of their own part. If one part has no calibration yet, the
-// motors at its port decide; if both calibrations are the same, the serial numbers of the adapters
-// do. It opens the ports and writes nothing; a port that does not open proves nothing.
+// CheckSwapped fails when the ports of two parts are exchanged. Then the motors at each port have the calibration of
+// the other part, and not of their own part. If one part has no calibration yet, the motors at its port decide; if both
+// calibrations are the same, the serial numbers of the adapters do. It opens the ports and writes nothing; a port that
+// does not open proves nothing.
 func CheckSwapped(places []Place, clock rt.Clock) error {
 	return checkSwapped(places, clock, sysfs)
 }

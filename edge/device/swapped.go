@@ -86,8 +86,8 @@ func swapped(places []Place, i int, cfg servo.ArmConfig, err error, sys string) 
 	return p.Named(err)
 }
 
-// Exchanged returns err, the error of opening the followers, with an explanation when the motors at a follower's port
-// have the calibration that the flags name for a leader.
+// Exchanged adds an explanation to err, the error of opening the followers, when the motors at a follower's port have
+// the calibration that the flags name for a leader.
 func Exchanged(followers, leaders []Place, clock rt.Clock, err error) error {
 	if !errors.Is(err, servo.ErrCalibration) && !errors.Is(err, servo.ErrWrongModel) {
 		return err

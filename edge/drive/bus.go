@@ -35,8 +35,8 @@ type BusCheck struct {
 	Rest func(context.Context, time.Duration) error
 }
 
-// MeasureUntil measures an arm's bus until fits accepts the sum of the measurements, at most
-// measureTries times, since other programs may slow a measurement down.
+// MeasureUntil measures an arm's bus until fits accepts the sum of the measurements, at most measureTries times. Other
+// programs may slow a measurement down.
 func MeasureUntil(arm *servo.Arm, fits func(servo.Measurement) bool) (all servo.Measurement, err error) {
 	for range measureTries {
 		m, err := arm.Measure(measuredCycles)

@@ -136,8 +136,8 @@ func (f *Follower) watchBase(now rt.Instant) {
 	}
 }
 
-// deviation reports whether a wheel does not turn although its goal, in counts per second, is a motion,
-// and whether it turns at another velocity than its goal.
+// deviation reports two deviations of a wheel from its goal, in counts per second: the wheel does not turn although the
+// goal is a motion, or it turns at another velocity.
 //
 //rt:noalloc
 func deviation(goal, present int) (stands, strays bool) {

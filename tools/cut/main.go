@@ -1,6 +1,5 @@
-// Cut puts a server and an edge into two network namespaces, removes the cable between them for a
-// while, and checks how old the first observation is that the server gets afterwards: it must be
-// the newest, down to the last byte.
+// Cut puts a server and an edge into two network namespaces, and removes the cable between them for a while. The first
+// observation that the server gets afterwards must be the newest one, down to the last byte.
 package main
 
 import (
