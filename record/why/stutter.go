@@ -136,7 +136,7 @@ const (
 	// aroundBack is the maximum time from a silence to the arm's return. In this time the arm is opened and checked.
 	aroundBack = 1500 * millisecond
 
-	// A reason that began more than prolongs after a stutter did not cause the stutter, but only prolongs it.
+	// A reason that began more than prolongs after the beginning of a stutter only prolongs that stutter.
 	prolongs = 250 * millisecond
 )
 
