@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -300,6 +301,8 @@ func (c *Config) Check() (err error) {
 	want(c.Conditioning.Beta >= 0 && c.Conditioning.Beta <= 1000, "conditioning.beta",
 		"must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
 	want(c.HealthPort >= 0 && c.HealthPort <= 65535, "health_port", "must be 0 (off) or 1..65535, got %d", c.HealthPort)
+	info, missing := os.Stat(c.Debug.CaptureDir)
+	want(missing != nil || info.IsDir(), "debug.capture_dir", "must be a folder, got the file %s", c.Debug.CaptureDir)
 	within("debug.capture_max", c.Debug.CaptureMax, 1, captureMaxMax)
 	if err = cmp.Or(err, c.checkCertificates(), c.checkFronts(), c.checkRollout()); err != nil {
 		return err

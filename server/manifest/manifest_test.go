@@ -213,6 +213,8 @@ func TestLoadRefuses(t *testing.T) {
 			`max_sessions must be <= 10000, got 10001`},
 		{"number beyond int", "model: {repo_or_path: b}\nmax_sessions: 99999999999999999999\n", `:2: `},
 		{"no revision", "model: {repo_or_path: b, revision: \"\"}\n", `:1: model.revision is empty`},
+		{"captures in a file", "model: {repo_or_path: b}\ndebug: {capture_dir: /dev/null}\n",
+			`:2: debug.capture_dir must be a folder, got the file /dev/null`},
 		{"captures without end", "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n",
 			`:2: debug.capture_max must be 1..4096, got 5000`},
 		{"gpu", "model: {repo_or_path: b, device: gpu}\n",
