@@ -135,9 +135,9 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		}, "edge_rt.source_age_ms has NaN"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			v, err := Check(t.Context(), edited(t, whole, c.edit), true)
-			if err != nil || !v.Whole() || v.Rows != 45 || v.Videos != 3 {
-				t.Fatalf("%v, %+v", err, v)
+			v := verdict(t, edited(t, whole, c.edit))
+			if !v.Whole() || v.Rows != 45 || v.Videos != 3 {
+				t.Fatalf("%+v", v)
 			}
 			if all := strings.Join(v.Notes, "\n"); !strings.Contains(all, c.note) || c.note == "" && all != "" {
 				t.Errorf("the notes are\n%s\nwant %q", all, c.note)

@@ -32,9 +32,8 @@ func TestLeRobotTakesIt(t *testing.T) {
 				cfg.Columns = []string{"session", "episode", "model"}
 			}
 			exporting(t, cfg)
-			v, err := Check(t.Context(), cfg.Out, true)
-			if err != nil || !v.Whole() {
-				t.Fatalf("%v, %+v", err, v)
+			if v := verdict(t, cfg.Out); !v.Whole() {
+				t.Fatalf("%+v", v)
 			}
 			pictures := t.TempDir()
 			shown(t, s, cfg.Out, pictures)
