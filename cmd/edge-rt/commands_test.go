@@ -35,31 +35,29 @@ func TestBringUpCommands(t *testing.T) {
 		rttest.Want(t, code, tt.code, "%s: code", tt.args)
 		stagetest.CheckSays(t, stdout+stderr, tt.says)
 	}
-	for _, tt := range []refusal{
-		{"monitor --every 1ms" + on, 2, "--every is 1ms|20ms"},
-		{"monitor --count=-1" + on, 2, "--count is -1"},
-		{"move elbow_flex 5" + on, 3, "edge-rt calibrate"},
-		{"move elbow_flex -10" + on, 3, "edge-rt calibrate"},
-		{"move tail 5" + on, 2, "tail|elbow_flex"},
-		{"teleop" + on, 2, "--leader"},
-		{"teleop --leader /dev/ttyNONE --service x --tag a=b" + on, 2,
-			"teleop has no use for --service, which is for run, doctor; nor for --tag, which is for run;"},
-		{"teleop --leader /dev/ttyNONE --fps 30 --id arm --on-exit off --rt off --cpu 0 --duration 1s" + on, 3,
-			"no calibration"},
-		{"scan --last 253" + on, 2, "--last is 253|252"},
-		{"scan", 2, "--bus|edge-rt ports"},
-		{"scan --bus /dev/ttyNONE", 4, "/dev/ttyNONE"},
-		{"monitor --bus sim", 2, "edge-rt sim-bus --link /tmp/arm|--bus /tmp/arm"},
-		{"teleop --bus /dev/ttyNONE --leader sim", 2, "edge-rt sim-bus --robot so101_leader --link /tmp/leader"},
-		{"teleop --bus sim --leader /dev/ttyNONE", 3, "no calibration"},
+	for _, tt := range stagetest.Refusals(strings.ReplaceAll(`
+		monitor --every 1ms @arm => 2 --every is 1ms|20ms
+		monitor --count=-1 @arm => 2 --count is -1
+		move elbow_flex 5 @arm => 3 edge-rt calibrate
+		move elbow_flex -10 @arm => 3 edge-rt calibrate
+		move tail 5 @arm => 2 tail|elbow_flex
+		teleop @arm => 2 --leader
+		teleop --leader /dev/ttyNONE --service x --tag a=b @arm => 2 for run, doctor; nor for --tag, which
+		teleop --leader /dev/ttyNONE --fps 30 --id arm --on-exit off --rt off --cpu 0 --duration 1s @arm => 3 no calibration
+		scan --last 253 @arm => 2 --last is 253|252
+		scan => 2 --bus|edge-rt ports
+		scan --bus /dev/ttyNONE => 4 /dev/ttyNONE
+		monitor --bus sim => 2 edge-rt sim-bus --link /tmp/arm|--bus /tmp/arm
+		teleop --bus /dev/ttyNONE --leader sim => 2 edge-rt sim-bus --robot so101_leader --link /tmp/leader
+		teleop --bus sim --leader /dev/ttyNONE => 3 no calibration
 		// The refusal of an arm outside its range recommends --rescue, so teleop accepts that flag.
-		{"teleop --rescue --bus /dev/null", 2, "--leader is missing"},
-		{"monitor --robot r2d2" + on, 2, "r2d2|so101"},
-		{"view --rerun a.mcap", 2, "--rerun|for --live"},
-		{"view --live --viewer rerun+http://127.0.0.1:9876/proxy", 2, "--viewer is for --rerun"},
-		{"view --live --rerun --listen 127.0.0.1:8765", 2, "--listen|--viewer"},
-	} {
-		tt.check(t)
+		teleop --rescue --bus /dev/null => 2 --leader is missing
+		monitor --robot r2d2 @arm => 2 r2d2|so101
+		view --rerun a.mcap => 2 --rerun|for --live
+		view --live --viewer rerun+http://127.0.0.1:9876/proxy => 2 --viewer is for --rerun
+		view --live --rerun --listen 127.0.0.1:8765 => 2 --listen|--viewer
+	`, "@arm", on)) {
+		tt.Check(t, edgeRT)
 	}
 }
 

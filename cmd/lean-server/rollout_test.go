@@ -130,9 +130,10 @@ func TestRollOutAndBack(t *testing.T) {
 		starved := summary.Starved - summary.Bus - summary.Start
 		t.Logf("%s: %d of %d ticks starved, %d at the start of %d episodes, with %d changes of the model", id, starved,
 			summary.Ticks, summary.Start, summary.Episodes.Number, max(0, len(summary.Models)-1))
-		if code != 0 || starved > 0 || summary.Start > firstChunk*summary.Episodes.Number || !slices.Equal(summary.Models, want) {
-			t.Errorf("%s: code %d, %d starved ticks, %d before first chunks, models %.12s; want 0, 0, at most %d for each of "+
-				"%d episodes, and %.12s\n%s", id, code, starved, summary.Start, summary.Models, firstChunk,
+		if code != 0 || starved > 0 || summary.Start > firstChunk*summary.Episodes.Number ||
+			!slices.Equal(summary.Models, want) {
+			t.Errorf("%s: code %d, %d starved ticks, %d before first chunks, models %.12s; want 0, 0, at most %d for each "+
+				"of %d episodes, and %.12s\n%s", id, code, starved, summary.Start, summary.Models, firstChunk,
 				summary.Episodes.Number, want, p.Log)
 		}
 	}
