@@ -129,7 +129,7 @@ type LiveSession struct {
 	Stale      uint64          `json:"stale_pictures"` // pictures older than the robot allows
 }
 
-// LiveTotals are the counters that the page shows, those by reason without zeros.
+// LiveTotals are the counters that the page shows. The maps have no entries with the value 0.
 type LiveTotals struct {
 	Chunks       uint64            `json:"chunks"`       // observations that were answered
 	Failed       map[string]uint64 `json:"failed"`       // [outcome] observations that had their turn and got no chunk

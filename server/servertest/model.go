@@ -62,7 +62,7 @@ type Model struct {
 	Filled atomic.Int64
 	// NotFinite puts a NaN into the next chunks.
 	NotFinite atomic.Bool
-	// Terminated is closed by the first call of Terminate. It does not end a run.
+	// Terminated is closed by the first call of Terminate, which ends no run.
 	Terminated chan struct{}
 	terminate  sync.Once
 }

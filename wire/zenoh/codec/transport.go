@@ -42,7 +42,7 @@ func (r Role) String() string {
 // 1, 2, 3 for 8, 16, 32, 64.
 type Resolution uint8
 
-// DefaultResolution is 32 bits for both.
+// DefaultResolution has 32 bits for sequence numbers and for request ids.
 const DefaultResolution Resolution = 0x0a
 
 // Min returns the smaller value of each field. An acceptor answers an Init with this Resolution.
