@@ -92,24 +92,17 @@ func TestSwappedPorts(t *testing.T) {
 		rttest.Do(t, c.Save(places[i].File()))
 		bus.Close()
 	}
-	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
-		t.Errorf("each arm at its port: %v", err)
-	}
+	rttest.Do(t, device.CheckSwapped(places, rt.KernelClock())) // each arm at its port
 	places[0].Bus, places[1].Bus = places[1].Bus, places[0].Bus
-	err := device.CheckSwapped(places, rt.KernelClock())
-	if want := "want --bus left=" + buses[0].Path() + " --bus right=" + buses[1].Path(); exit.Of(err) != exit.Config ||
-		!rttest.Says(err, want) {
-		t.Errorf("ports in each other's place: %v, want %q", err, want)
-	}
+	rttest.Ends(t, device.CheckSwapped(places, rt.KernelClock()), exit.Config,
+		"want --bus left="+buses[0].Path()+" --bus right="+buses[1].Path())
 	// Monitor refuses ports in each other's place.
 	rttest.Ends(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}), exit.Config)
 	for i := range places { // one arm is not calibrated yet
 		file := places[i].File()
 		rttest.Do(t, os.Rename(file, file+".away"))
 		err := EachPart(cfg, places, "", func(Config) error { t.Error("an arm was calibrated"); return nil })
-		if want := "want --bus left=" + buses[0].Path(); exit.Of(err) != exit.Config || !rttest.Says(err, want) {
-			t.Errorf("%s alone is calibrated: %v, want %q", places[1-i].Part, err, want)
-		}
+		rttest.Ends(t, err, exit.Config, "want --bus left="+buses[0].Path())
 		rttest.Do(t, os.Rename(file+".away", file))
 	}
 }
