@@ -81,9 +81,9 @@ func (a *aggregate) weight(row, rows int) float32 {
 	return float32(math.Exp(-a.decay * float64(row)))
 }
 
-// shares returns the shares of the queue's action (old) and of a new chunk's action (fresh) in their mean. sum is the
-// total weight of the predictions in the queue's action, row the row in the new chunk, and both the total weight of the
-// mean.
+// shares returns the shares of two actions in their mean: of the queue's action (old), and of a new chunk's action
+// (fresh). sum is the total weight of the predictions in the queue's action. row is the row of the new chunk. both is
+// the total weight of the mean.
 //
 //rt:noalloc
 func (a *aggregate) shares(sum float32, row, rows int) (old, fresh, both float32) {

@@ -51,7 +51,7 @@ type unitHealth struct {
 	effort               float64
 	push                 float64    // signed effort, above 0 towards higher positions
 	effortAt             rt.Instant // time of that reading
-	// current above which the motor protects itself, in units of its present current; 0: not known
+	// current above which the motor protects itself, in counts of Present_Current; 0: not known
 	currentMax     int
 	status         Fault
 	expected       []expectedRegister // values that the servo's RAM holds unless it has restarted

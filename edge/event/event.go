@@ -34,11 +34,11 @@ const (
 	JointStalled    //
 	JointMoved      //
 	JointWarned     // A: joints; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
-	// phase of the take-over. A: old; B: new: 0 the policy drives, 1 paused, 2 paused while the
-	// leader moves to the follower, 3 a person drives
+	// phase of the take-over. A: old phase; B: new phase. 0: the policy drives; 1: paused; 2: paused while the leader
+	// moves to the follower; 3: a person drives
 	PhaseChanged
 	LeaderPushed // a hand has moved the leader, with --takeover push
-	LeaderSilent // silent while it leads. A: joints of its part, 0: all joints; B: 1 in a policy's run
+	LeaderSilent // the leader is silent while it leads. A: joints of its part, 0: all joints; B: 1 in a policy's run
 	LeaderBack   //
 
 	// The next codes occur in records only. Threads other than the tick's write them, each with its own text.

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/trained"
 )
 
-// sourceSlots bounds the ages of pictures that wait for the tick.
+// sourceSlots is the number of observations whose pictures' ages may wait for the tick.
 const sourceSlots = 64
 
 // Outbox is the data that the run publishes to the link. The tick writes all of it except Task.

@@ -273,7 +273,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	})
 }
 
-// Goal: without observations the preview still gets a picture. It gets a raw picture at once.
+// Goal: without observations the preview still gets pictures, and a raw picture at once.
 func TestWhoLooksSeesAPausedRobot(t *testing.T) {
 	for quality, patience := range map[int]time.Duration{90: capture.PreviewDelay, 0: 0} {
 		s, _ := newTestSender(t, quality)

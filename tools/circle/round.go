@@ -42,8 +42,7 @@ type step struct {
 	run   func(*round, context.Context) error
 }
 
-// stages are in their order. Number 1 is the first policy, and number 2 the policy after the
-// corrections.
+// stages are in the order of a round. Number 1 is the first policy, and number 2 the policy after the corrections.
 var stages = []step{
 	{"demonstrate", "the teacher leads, edge-rt teleop records", []string{"demonstrations"}, (*round).demonstrate},
 	{"export", "edge-rt dataset export and check", []string{"dataset-1", "dataset-1.partial"},
