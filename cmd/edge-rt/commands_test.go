@@ -43,7 +43,7 @@ func TestBringUpCommands(t *testing.T) {
 		move tail 5 @arm => 2 tail|elbow_flex
 		teleop @arm => 2 --leader
 		teleop --leader /dev/ttyNONE --service x --tag a=b @arm => 2 for run, doctor; nor for --tag, which
-		teleop --leader /dev/ttyNONE --fps 30 --id arm --on-exit off --rt off --cpu 0 --duration 1s @arm => 3 no calibration
+		teleop --leader /dev/ttyNONE --fps 30 --id arm --on-exit off --rt off --cpu 0 @arm => 3 no calibration
 		scan --last 253 @arm => 2 --last is 253|252
 		scan => 2 --bus|edge-rt ports
 		scan --bus /dev/ttyNONE => 4 /dev/ttyNONE

@@ -29,7 +29,7 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		--schedule rtc --cooldown runway => 2 --cooldown|rtc|drtc
 		--compat --cooldown runway => 2 --cooldown runway|--compat|counts, merge, off
 		--aggregate-fn-name weighted_average => 2 --aggregate-fn-name|drtc|async, v1
-		--reconnect-initial-backoff 5s --reconnect-max-backoff 1s => 2 --reconnect-initial-backoff is 5s|at most --reconnect-max-backoff, 1s
+		--reconnect-initial-backoff 5s --reconnect-max-backoff 1s => 2 backoff is 5s|at most --reconnect-max-backoff, 1s
 		--schedule rtc --compat --epsilon 1 => 2 --epsilon|rtc --compat|--request-timeout
 		--schedule guess --cooldown runway => 2 guess|drtc, rtc
 		--estimator-k 2 => 2 --estimator-k|jk

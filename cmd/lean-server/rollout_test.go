@@ -132,8 +132,8 @@ func TestRollOutAndBack(t *testing.T) {
 			summary.Ticks, summary.Start, summary.Episodes.Number, max(0, len(summary.Models)-1))
 		if code != 0 || starved > 0 || summary.Start > firstChunk*summary.Episodes.Number ||
 			!slices.Equal(summary.Models, want) {
-			t.Errorf("%s: code %d, %d starved ticks, %d before first chunks, models %.12s; want 0, 0, at most %d for each "+
-				"of %d episodes, and %.12s\n%s", id, code, starved, summary.Start, summary.Models, firstChunk,
+			t.Errorf("%s: code %d, %d starved ticks, %d before first chunks, models %.12s; want 0, 0, at most %d for "+
+				"each of %d episodes, and %.12s\n%s", id, code, starved, summary.Start, summary.Models, firstChunk,
 				summary.Episodes.Number, want, p.Log)
 		}
 	}

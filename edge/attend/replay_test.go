@@ -493,7 +493,8 @@ func TestABaseReplaysItsWay(t *testing.T) {
 		OnExit: "off",
 		Out:    said,
 	}})
-	if got := fastest.Load(); err != nil || got < 560 || got > 569 { // the wheel velocities that LeRobot computes for 0.05 m/s: 565
+	// LeRobot computes the wheel velocity 565 for 0.05 m/s.
+	if got := fastest.Load(); err != nil || got < 560 || got > 569 {
 		t.Errorf("%v, a wheel at %d counts per second, want 565\n%s", err, got, said)
 	}
 	if slices.Contains(bus.TorqueEnabled(), true) {

@@ -88,7 +88,8 @@ func TestTeleopOfALeKiwi(t *testing.T) {
 		}
 	}
 	held := func(key string, turns func() bool) func() bool { return func() bool { press(key); return turns() } }
-	rttest.Eventually(t, "forward", held("w", turning(-1129, 0, 1129))) // the wheel velocities that LeRobot computes for 0.1 m/s
+	// LeRobot computes these wheel velocities for 0.1 m/s.
+	rttest.Eventually(t, "forward", held("w", turning(-1129, 0, 1129)))
 	rttest.Eventually(t, "a turn to the left", held("z", turning(853, 853, 853)))
 	rttest.Eventually(t, "rest", turning(0, 0, 0))
 	rttest.Eventually(t, "backward", held("s", turning(1129, 0, -1129)))

@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 		{"it moves", "edge_rt_starved_ticks_total 5\nedge_rt_sessions_total 2\n", false, row{moved: 1}, false},
 		{"it starves", "edge_rt_starved_ticks_total 7\n", false, row{starved: 2, hungry: 1, hunger: 0.2}, true},
 		{"by its bus", "edge_rt_starved_ticks_total 7\nedge_rt_starved_by_bus_ticks_total 2\n", false, row{}, false},
-		{"before a first chunk", "edge_rt_starved_ticks_total 9\n" + startTicks + " 4\n", false, row{first: 0.4}, false},
+		{"before a chunk", "edge_rt_starved_ticks_total 9\n" + startTicks + " 4\n", false, row{first: 0.4}, false},
 		{"too long before it", "edge_rt_starved_ticks_total 11\n" + startTicks + " 6\n", false, row{first: 0.6}, true},
 		{"without its cable", "edge_rt_starved_ticks_total 7\n", true, row{starved: 2, hungry: 1}, false},
 	} {
