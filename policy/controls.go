@@ -65,7 +65,7 @@ type Controls struct {
 	Mode      Mode
 	Beta      float32  // largest guidance weight; SetControls clamps it to NumSteps
 	Schedule  Schedule // ignored by graphs that accept only the linear schedule
-	SigmaD    float32  // deviation of the actions' prior: below 1 the pull is harder; 0 means 1
+	SigmaD    float32  // standard deviation of the actions' prior: below 1 guidance is stronger; 0 means 1
 }
 
 // Conditioning is the way in which a server conditions its chunks on prefixes. The zero value means conditionAuto.

@@ -135,8 +135,8 @@ func (l *loop) allocate(m *Model) (err error) {
 			return err
 		}
 	}
-	// The module keeps a scalar's value in Go memory, and its Set does not change the library's
-	// copy. So each step has its own scalar, whose value never changes.
+	// onnxruntime_go's Scalar.Set puts the value into new Go memory, while the library keeps reading the old memory.
+	// So each step has its own scalar, whose value never changes.
 	for k := range m.bundle.NumSteps {
 		number, err := ort.NewScalar(int64(k))
 		if err != nil {

@@ -470,7 +470,7 @@ func TestInterruptedPlay(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(Play(ctx, config(t))), context.Canceled)
 }
 
-// fake is a player that plays nothing and records the call.
+// fake is a player that plays nothing: it passes each job to its function.
 type fake func(job)
 
 func (f fake) play(j job) (fleet.Outcome, []fleet.Tick, error) {

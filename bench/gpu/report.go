@@ -100,7 +100,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// WriteMarkdown writes the same for a document.
+// WriteMarkdown writes the report for a document, with fewer facts about the machine than WriteTable.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, ONNX Runtime %s, bench %s, %d threads of the CPU.\n", r.Machine.CPU, r.Runtime, r.Version,

@@ -115,7 +115,7 @@ func (r *Report) fullestBin(axis report.Axis) (most float64) {
 	return most
 }
 
-// chart draws the subject's histogram, and the outline of the histogram of the cyclictest beside it.
+// chart draws the subject's histogram and, if a cyclictest ran in the same seconds, the outline of its histogram.
 func (res *Result) chart(axis report.Axis, most float64) template.HTML {
 	name := subjectTitles[res.Subject]
 	h := report.NewHistogram(name+", "+res.Form, "lateness (x) and ticks (y)", axis, bins(axis), most)

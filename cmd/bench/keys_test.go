@@ -116,7 +116,8 @@ const labIntroduction = `# Keys of --json: commands that set up, check and measu
 Generated as [json.md](../json.md), which explains the notation.
 `
 
-// inLab reports whether a section is in docs/lab/json.md: all are, except the sections of runs, their causes and ctl.
+// inLab reports whether a section is in docs/lab/json.md: all are, except those of the commands that run an arm, a
+// leader or a server, and those of edge-rt why and edge-rt ctl.
 func inLab(title string) bool {
 	return !slices.Contains([]string{
 		"edge-rt", "edge-rt teleop and replay", "edge-rt why", "edge-rt ctl", "edge-rt leader", "lean-server",

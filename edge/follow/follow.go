@@ -5,7 +5,7 @@
 // A tick is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive, RescueStep or ParkStep (drive.go), or no
 // call. Without a call nothing is sent and the motors hold, since it is not safe to send the last goal again. A table
 // determines the goals that a joint may get (joint.go), and every goal passes the gate (gate.go). A policy's actions
-// come from a Core (core.go). The wheels of a base get a goal of 0 where a joint of the arm holds (base.go).
+// come from a Core (core.go). The wheels of a base get a goal of 0 after a tick that does not drive the arm (base.go).
 //
 // The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away (package hotplug) returns
 // Unarmed; a joint whose motor has restarted then waits until an operator resumes the run.
@@ -36,7 +36,7 @@ type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale robot.Joints)
 	Positions(dst []float32)
 	Jumped() robot.Joints // see servo.Arm.Jumped
-	Goals(dst []float32)  // goals that the arming has set
+	Goals(dst []float32)  // writes the newest goals into dst, from ArmStep or Write
 	Write(goal []float32, joints robot.Joints)
 	ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error)
 	Reconnected() (why hotplug.Cause, restarted robot.Joints) // returns a cause once after each absence of the arm

@@ -62,7 +62,7 @@ func order(a, b bool) int {
 // tokenState is the state of a server's token.
 type tokenState uint8
 
-// The states. A server that has only the common token stays unseen.
+// The states. A server without a token of its own stays unseen; the token that all servers share does not count.
 const (
 	unseen tokenState = iota
 	alive

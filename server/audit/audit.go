@@ -56,7 +56,7 @@ var outcomeNames = [NumOutcomes]string{"ok", "bad_observation", "inference_faile
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Record is the result of one request, in a fixed size.
+// Record is the result of one request. A copy has a fixed size: it shares the strings and Cameras.
 type Record struct {
 	ClientUUID, SessionID, Task string
 	// digest of the policy that answered; empty: that of the Origin given to Start

@@ -11,8 +11,8 @@ package packet
 // error bits are all alerts.
 type plain struct{ refusals byte }
 
-// The two protocols with this frame. A Dynamixel refuses a goal beyond its limits (angle), a value
-// out of range, a wrong checksum and an unknown instruction.
+// The two protocols with this frame. A Dynamixel refuses a goal beyond its angle limits, a value out of range, a wrong
+// checksum and an unknown instruction: error bits 1, 3, 4 and 6.
 var (
 	Feetech    = plain{}
 	Dynamixel1 = plain{refusals: 1<<1 | 1<<3 | 1<<4 | 1<<6}

@@ -61,7 +61,7 @@ func (m *match) dial() {
 	m.t.Cleanup(func() { unix.Close(fd) })
 }
 
-// write sends a WRITE instruction to a servo, and waits for the answer if the servo receives it.
+// write sends a WRITE instruction to a servo and waits for the answer. The test fails if none comes within 10 s.
 func (m *match) write(id uint8, addr byte, data ...byte) {
 	m.t.Helper()
 	frame := append([]byte{0xFF, 0xFF, id, byte(3 + len(data)), 3, addr}, data...)

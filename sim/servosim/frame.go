@@ -16,10 +16,10 @@ const (
 	dataMax       = lengthMax - 2 // most data bytes in a reply
 )
 
-// cut finds the first intact request in buf. used is the number of bytes it consumes, including
-// garbage before the request. ok is false when all used bytes were garbage or, with used == 0, when
-// the frame is not complete yet. bad is true when the garbage began with a frame for the servo r.id
-// with a wrong checksum. The parameters of r are a part of buf.
+// cut finds the first intact request in buf. used is the number of bytes it consumes, including garbage before the
+// request. ok is false when it consumed only garbage, or nothing since the frame is not complete yet. bad is true when
+// it stopped at a frame for the servo r.id with a wrong checksum, of which it consumed the first byte. The parameters
+// of r are a part of buf.
 //
 //rt:noalloc
 func cut(buf []byte) (r frame, used int, ok, bad bool) {

@@ -5,8 +5,8 @@
 //	make deb ARCHS=amd64 && go run ./tools/boot
 //	make deb ARCHS=arm64 && go run ./tools/boot --arch arm64 --suite trixie --kernel linux-image-arm64-16k
 //
-// The system runs in systemd-nspawn, with a network and processes of its own and this machine's kernel; with
-// --kernel in QEMU with the kernel of that package, and all bounds and ticks six times as long unless KVM runs it.
+// The system runs in systemd-nspawn, with a network and processes of its own, on this machine's kernel. With --kernel
+// PACKAGE it runs in QEMU, on that package's kernel; without KVM all bounds and ticks are then six times as long.
 // The arm is simulated outside of the system and still runs when the system ends, as a real arm does. For each
 // trial the tool prints the time until the arm was safe and the time until it moved again. The tool needs root,
 // mmdebstrap, and systemd-nspawn or QEMU.

@@ -64,9 +64,9 @@ type row struct {
 	starved float64       // ticks without an action
 	hungry  int           // robots with ticks without an action
 	hunger  float64       // longest time without an action, in seconds, of a robot whose cable is plugged in
-	first   float64       // longest time after an event until all robots streamed again
-	again   time.Duration // shortest time, in seconds, for which a robot had actions left
-	runway  float64       // the shortest of a robot, in seconds
+	first   float64       // longest time of a robot without an action before an episode's first chunk, in seconds
+	again   time.Duration // longest time after an event until every robot had a session and a new chunk
+	runway  float64       // shortest time for which a robot had actions left, in seconds
 	answers []string      // answers of Prometheus
 }
 

@@ -48,7 +48,7 @@ type openpi struct {
 	meta     ndarray.Map
 	incoming chan incoming
 	over     chan struct{}
-	reason   error // the reason for the end; set before ended is closed
+	reason   error // the reason for the end; set before over is closed
 	stop     context.CancelFunc
 }
 

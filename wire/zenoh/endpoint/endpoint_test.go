@@ -206,8 +206,8 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// fix holds the words that an error of one of the sides must contain, and misleading words that it
-// must not contain.
+// fix holds the words that the dialler's and the listener's errors must contain, and misleading words that the
+// dialler's error must not contain.
 type fix struct {
 	dialled, accepted []string
 	never             string

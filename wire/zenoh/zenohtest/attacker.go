@@ -198,7 +198,7 @@ func (a *attacker) interest(id uint32, key codec.Expr, restricted bool) bool {
 	})
 }
 
-// subscribeUnread requests all declarations, adds to them, and reads nothing.
+// subscribeUnread subscribes to the victim's keys, publishes 100 large samples on one of them, and reads nothing.
 func (a *attacker) subscribeUnread(int) {
 	a.declare(codec.DeclareSubscriber, 1, codec.Key(victimKeys))
 	for range 100 {
