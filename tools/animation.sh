@@ -15,7 +15,8 @@ edge=$!
 trap 'kill $server $edge 2>/dev/null; wait; rm -r "$dir"' EXIT
 curl -sf --retry 30 --retry-delay 1 --retry-all-errors -o "$dir/first" http://127.0.0.1:7462/camera/top
 for n in $(seq -w 200); do
-    curl -sf -m 1 -o "$dir/$n.jpg" http://127.0.0.1:7462/camera/top
+    curl -sf -m 1 -o "$dir/next" http://127.0.0.1:7462/camera/top && mv "$dir/next" "$dir/first" || true
+    cp "$dir/first" "$dir/$n.jpg"
     sleep 0.09
 done
 ffmpeg -loglevel error -y -framerate 10 -i "$dir/%03d.jpg" -filter_complex "scale=480:-1:flags=lanczos,split[a][b];\

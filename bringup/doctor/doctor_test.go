@@ -160,6 +160,7 @@ func TestDefects(t *testing.T) {
 		{"port is free", Problem, map[string]string{"proc/77/comm": "lerobot-record", "proc/77/fd/5": "->dev/ttyUSB0"},
 			"kill 77"},
 		{"port is free", Advice, edgeRT("edge-rt\x00--bus\x00/dev/ttyUSB0\x00"), "edge-rt ctl status"},
+		{"port is free", Advice, edgeRT("edge-rt\x00"), "edge-rt ctl status"},
 		{"port is free", Problem, edgeRT("edge-rt\x00monitor\x00"), "kill 77"},
 		{"port is free", OK, edgeRT("edge-rt\x00sim-bus\x00"), ""},
 		{"port daemons", Problem, map[string]string{"proc/78/comm": "ModemManager", "proc/79/comm": "brltty"},

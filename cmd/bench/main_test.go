@@ -81,7 +81,6 @@ func (r refusal) check(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range stagetest.Refusals(strings.ReplaceAll(`
-		=> 2 jitter
 		jitter --fbs 60 => 2 --fbs
 		jitter --fps 0 => 2 --fps is 0
 		jitter --load moon => 2 moon
@@ -131,6 +130,7 @@ func TestBadInput(t *testing.T) {
 	`, "DIR", dir)) {
 		tt.Check(t, runBench)
 	}
+	refusal{"", 2, "jitter"}.check(t)
 	needsPrograms(t)
 	refusal{"jitter --duration 5s --bin " + programs + " --manifest " + dir + "/none.yaml", 3, "none.yaml"}.check(t)
 }

@@ -97,11 +97,19 @@ func Exchanged(followers, leaders []Place, clock rt.Clock, err error) error {
 			if fits, _ := l.fits(f.Bus, clock); fits {
 				return exit.With(exit.Config, fmt.Errorf("the arm on %s, given for the follower, has the calibration "+
 					"of the leader (%s): leader and follower are exchanged, give --bus %s --leader %s: %w", f.Bus,
-					l.File(), Quote(l.Bus), Quote(f.Bus), err))
+					l.File(), f.flag(l.Bus), l.flag(f.Bus), err))
 			}
 		}
 	}
 	return err
+}
+
+// flag returns the value of a flag that gives this place a port.
+func (p *Place) flag(bus string) string {
+	if p.Part == "" {
+		return Quote(bus)
+	}
+	return p.Part + "=" + Quote(bus)
 }
 
 // exchangedWith describes the adapter of another part.

@@ -1,7 +1,9 @@
 package servosim
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -57,8 +59,9 @@ func (d *dice) mutate(dst []byte, good [][]byte) []byte {
 // Twenty servos of all series obey the accepted frames.
 func TestParsersUnderMutations(t *testing.T) {
 	var good [][]byte
-	for _, list := range vectors(t) {
-		for _, v := range list {
+	all := vectors(t)
+	for _, model := range slices.Sorted(maps.Keys(all)) {
+		for _, v := range all[model] {
 			good = append(good, unhex(t, v.request))
 		}
 	}

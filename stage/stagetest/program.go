@@ -121,13 +121,16 @@ func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, strin
 	CheckSays(t, stderr, r.Says)
 }
 
-// Refusals returns the refusals of a text whose lines are ARGS => CODE SAYS, or a comment.
+// Refusals returns the refusals of a text whose lines are ARGS => CODE SAYS, or a comment. It panics on other lines.
 func Refusals(text string) (list []Refusal) {
 	for line := range strings.Lines(text) {
-		args, want, ok := strings.Cut(strings.TrimSpace(line), "=>")
-		if code, says, _ := strings.Cut(strings.TrimSpace(want), " "); ok && !strings.HasPrefix(args, "//") {
-			list = append(list, Refusal{args, int(code[0] - '0'), says})
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "//") {
+			continue
 		}
+		args, want, _ := strings.Cut(line, " => ")
+		code, says, _ := strings.Cut(want, " ")
+		list = append(list, Refusal{args, rttest.OrPanic(strconv.Atoi(code)), says})
 	}
 	return list
 }
