@@ -45,7 +45,10 @@ const (
 )
 
 // errTorn means that a file ends here, or is invalid from here on.
-var errTorn = errors.New("it is cut or damaged")
+var (
+	errTorn  = errors.New("it is cut or damaged")
+	errBegun = errors.New("a run has just begun to write it")
+)
 
 // Info describes a file.
 type Info struct {
@@ -111,6 +114,7 @@ func both[M any](f, g func(*M) error) func(*M) error {
 func Read(r io.Reader, v Visitor) (info Info, err error) {
 	info.Run = map[string]string{}
 	topics := map[uint16]string{}
+	holds := false
 	ended, err := scan(r, func(token mcap.TokenType, record []byte) error {
 		switch token {
 		case mcap.TokenHeader:
@@ -132,6 +136,7 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 			}
 			return nil
 		case mcap.TokenMessage:
+			holds = true
 			m, err := mcap.ParseMessage(record)
 			if err == nil && len(info.Run) == 0 {
 				err = info.find(r)
@@ -145,6 +150,9 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 	})
 	if info.Torn = !ended; errors.Is(err, errTorn) {
 		info.Cause, err = err, nil
+		if f, ok := r.(*os.File); ok && !holds && Written(f) {
+			info.Cause = errBegun
+		}
 	}
 	return info, err
 }

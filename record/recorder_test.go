@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -132,6 +133,14 @@ func put(t *testing.T, dir, name string, data []byte) {
 	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 }
 
+// putOld writes n files of a robot, from the year 1970 on.
+func putOld(t *testing.T, dir, id string, n int, data []byte) {
+	t.Helper()
+	for i := range n {
+		put(t, dir, nameAt(id, time.Unix(int64(i), 0)), data)
+	}
+}
+
 // load returns the content of a file.
 func load(t *testing.T, path string) []byte {
 	t.Helper()
@@ -142,7 +151,7 @@ func load(t *testing.T, path string) []byte {
 func write(r *Recorder, now rt.Instant, ended bool) {
 	w := &r.writer
 	if err := w.step(now, ended); err != nil {
-		w.fail(now, err)
+		w.fail(now, err, ended)
 	}
 	if ended {
 		w.end()
@@ -421,6 +430,35 @@ func TestDiskThatFails(t *testing.T) {
 	}
 }
 
+// A save that the disk breaks off, in a chunk or at its end, is tried again at once, and no message is in two files. At
+// the run's end, the file keeps what the disk has taken.
+func TestASaveThatFails(t *testing.T) {
+	for _, breaks := range []int64{75, 108} {
+		r, clock := recorderAt(t, Config{Mode: Ring})
+		r.Save(&starved, false)
+		for step := range int64(200) {
+			pass(r, step, nil)
+			switch _, _, _, infos := contents(t, r.cfg.Dir); step {
+			case 0:
+				if infos[0].Cause != errBegun {
+					t.Errorf("%v, want %v", infos[0].Cause, errBegun)
+				}
+			case 60, 195:
+				r.Save(&starved, true)
+			case breaks, 199:
+				r.writer.buffer.Reset(io.MultiWriter(r.writer.file.os, (*os.File)(nil))) // writes all, and fails
+			}
+		}
+		write(r, clock.Now(), true)
+		repairIn(t, r.cfg.Dir)
+		steps, _, _, infos := contents(t, r.cfg.Dir)
+		if len(infos) != 4 || infos[1].Torn || !infos[1].Repaired || !slices.IsSorted(steps) || len(steps) != 200 ||
+			r.Stats().Lost == 0 {
+			t.Errorf("break at %d: %d ticks, %+v, %+v; want 200 in 4 files", breaks, len(steps), infos, r.Stats())
+		}
+	}
+}
+
 // A hanging disk does not delay the threads that fill the lanes, and displaced messages are
 // counted.
 func TestDiskThatHangs(t *testing.T) {
@@ -509,11 +547,8 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	older := filepath.Join(r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)))
 	rttest.Do(t, os.WriteFile(older, whole, 0o600))
 	r.Keep()
-	noise := make([]byte, 300_000)
-	random := rand.NewChaCha8([32]byte{})
 	for step := range int64(150) {
-		random.Read(noise) // random bytes cannot be compressed
-		pass(r, step, noise)
+		pass(r, step, noise())
 	}
 	write(r, clock.Now(), true)
 	s := r.Stats()
@@ -539,16 +574,12 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 		}
 	}})
 	_, whole := writeChunks(t, 1)
-	put(t, r.cfg.Dir, nameAt("other", time.Unix(0, 0)), whole)
+	putOld(t, r.cfg.Dir, "other", 1, whole)
 	stranger := filepath.Join(r.cfg.Dir, "arm-20200101T000000.000Z.mcap")
 	rttest.Do(t, os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600))
-	noise := make([]byte, 300_000)
-	copy(noise, "picture ")
-	random := rand.NewChaCha8([32]byte{})
 	most := int64(0)
 	for step := range int64(150) {
-		random.Read(noise[8:]) // random bytes cannot be compressed
-		pass(r, step, noise)
+		pass(r, step, append([]byte("picture "), noise()...))
 		_, total, err := r.writer.folder.list()
 		rttest.Do(t, err)
 		most = max(most, total)
@@ -665,9 +696,7 @@ func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 func TestRoomIsMadeInAdvance(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
-	for i := range 40 {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
-	}
+	putOld(t, dir, "old", 40, whole)
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
 	// makeRoom deletes as many files as needed and, in addition, a 32nd of the size. Then it
@@ -678,10 +707,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, len(deleted), total, err, want)
 		}
 		if try == 1 {
-			for i := range 3 {
-				rttest.Do(t, os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
-					0o600))
-			}
+			putOld(t, dir, "new", 3, whole)
 		}
 	}
 }
@@ -693,9 +719,7 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	reserve := int64(disk / reserveShare)
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
-	for i := range 4 {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
-	}
+	putOld(t, dir, "old", 4, whole)
 	free := int64(0)
 	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
 	free = reserve + chunk

@@ -1,8 +1,8 @@
 package record
 
 import (
+	"crypto/rand"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,19 +13,24 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
+// noise returns bytes that cannot be compressed.
+func noise() []byte {
+	b := make([]byte, 300_000)
+	rand.Read(b)
+	return b
+}
+
 // shoot records a picture that does not compress, and writes it.
-func shoot(r *Recorder, random *rand.ChaCha8) {
-	noise := make([]byte, 300_000)
-	random.Read(noise)
+func shoot(r *Recorder) {
 	now := r.cfg.Clock.Now()
-	r.Image(0, now, Bytes{A: noise})
+	r.Image(0, now, Bytes{A: noise()})
 	write(r, now, false)
 }
 
 // shootFile calls shoot and ends the file.
-func shootFile(t *testing.T, r *Recorder, random *rand.ChaCha8) {
+func shootFile(t *testing.T, r *Recorder) {
 	t.Helper()
-	shoot(r, random)
+	shoot(r)
 	rttest.Do(t, r.writer.close(r.cfg.Clock.Now()))
 }
 
@@ -50,16 +55,15 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 	kept.cfg.Clock = clock
 	other.cfg.ID = "b"
 	kept.Keep()
-	random := rand.NewChaCha8([32]byte{})
 	for range 20 {
 		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		shoot(kept, random)
+		shoot(kept)
 	}
 	first := filepath.Join(dir, kept.writer.first)
 	rttest.Do(t, kept.writer.close(clock.Now()))
 	for range 150 {
 		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		shoot(other, random)
+		shoot(other)
 	}
 	if _, err := os.Stat(first); err != nil {
 		t.Errorf("the other robot deleted an episode: %v", err)
@@ -70,7 +74,7 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 	write(kept, clock.Now(), true)
 	for range 150 {
 		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		shoot(other, random)
+		shoot(other)
 	}
 	if _, err := os.Stat(first); err == nil {
 		t.Error("the run has ended, and its files stay for ever")
@@ -90,12 +94,11 @@ func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
 			r.cfg.Clock = robots[0].cfg.Clock
 		}
 	}
-	random := rand.NewChaCha8([32]byte{})
 	most := int64(0)
 	for range 150 {
 		for _, r := range robots {
 			r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(30 * time.Millisecond))
-			shoot(r, random)
+			shoot(r)
 		}
 		_, total, err := robots[0].writer.folder.list()
 		rttest.Do(t, err)
@@ -157,8 +160,7 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 		said = append(said, m)
 	}})
 	r.Keep()
-	random := rand.NewChaCha8([32]byte{})
-	shoot(r, random) // begins the first file
+	shoot(r) // begins the first file
 	dir := r.writer.folder.dir
 	r.writer.folder.dir = filepath.Join(dir, "away")
 	r.writer.reserveAt = 0
@@ -166,14 +168,14 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 	r.writer.reserved = nil
 	said = nil
 	for range 3 {
-		shoot(r, random)
+		shoot(r)
 	}
 	if len(said) != 1 || said[0].Why != Unreserved || said[0].Err == nil || r.Stats().LostPictures != 0 {
 		t.Errorf("it says %v, %d pictures lost; want one report, and none", said, r.Stats().LostPictures)
 	}
 	r.writer.folder.dir = dir
 	r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(retryEvery))
-	if shoot(r, random); r.writer.reserved == nil {
+	if shoot(r); r.writer.reserved == nil {
 		t.Error("it is not tried again")
 	}
 	write(r, r.cfg.Clock.Now(), true)
@@ -205,11 +207,10 @@ func TestReservationsOfTheDead(t *testing.T) {
 func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
 	r.Keep()
-	random := rand.NewChaCha8([32]byte{})
-	shootFile(t, r, random)
+	shootFile(t, r)
 	rttest.Do(t, os.RemoveAll(r.cfg.Dir))
 	clock.SleepUntil(clock.Now().Add(time.Second))
-	shoot(r, random)
+	shoot(r)
 	if got := r.writer.folder.reservations(); len(got) != 1 {
 		t.Errorf("reservations %v, want one", got)
 	}
@@ -223,13 +224,12 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 func TestReservationOfAClockThatIsSetBack(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
 	r.Keep()
-	random := rand.NewChaCha8([32]byte{})
-	shootFile(t, r, random)
+	shootFile(t, r)
 	now := r.cfg.Now
 	r.cfg.Now = func() time.Time { return now().Add(-time.Hour) }
 	clock.SleepUntil(clock.Now().Add(time.Second))
-	shoot(r, random)
-	shoot(r, random)
+	shoot(r)
+	shoot(r)
 	entries, _, err := r.writer.folder.list()
 	firsts := r.writer.folder.reservations()
 	if err != nil || len(entries) != 2 || len(firsts) != 1 || r.writer.first != entries[0].name {

@@ -84,7 +84,7 @@ func (r *Recorder) Write(stop *atomic.Bool) {
 		ended := stop.Load()
 		now := r.cfg.Clock.Now()
 		if err := w.step(now, ended); err != nil {
-			w.fail(now, err)
+			w.fail(now, err, ended)
 		}
 		if ended {
 			w.end()
@@ -337,33 +337,40 @@ func (w *writer) reserve(now rt.Instant) {
 
 func (w *writer) close(now rt.Instant) error {
 	f := w.file
-	w.file, w.closedAt = nil, now
 	before := f.written
-	err := f.close()
-	w.r.counts.bytes.Add(uint64(max(0, f.written-before)))
-	w.r.cfg.Closed()
-	if err == nil {
-		w.keep()
+	if err := f.close(); err != nil {
+		return err
 	}
-	return err
+	w.file, w.closedAt = nil, now
+	_ = child.Unlock(f.os)
+	w.r.counts.bytes.Add(uint64(f.written - before))
+	w.r.cfg.Closed()
+	w.keep()
+	return nil
 }
 
-// fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. It removes a file
-// without a chunk: such a file holds nothing to repair, and a disk that stays full would get a new file every two
-// seconds. The messages that are not on the disk will be in the next file, if they are still in memory then.
-func (w *writer) fail(now rt.Instant, err error) {
+// fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. The messages that
+// are not on the disk will be in the next file, if they are still in memory then. So fail cuts the file after the last
+// chunk that is on the disk: a chunk whose write has failed may be whole, and no message may be in two files. It removes
+// a file without a chunk, since a disk that stays full would get a new file every two seconds. At the end of the run no
+// file follows, and a chunk that may be whole stays.
+func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	w.r.counts.written.Add(-w.messages.open)
 	w.r.counts.pictures.Add(-w.pictures.open)
 	w.r.messages.rewind(&w.messages)
 	w.r.pictures.rewind(&w.pictures)
-	if w.file != nil {
+	if f := w.file; f != nil {
 		if w.r.cfg.Mode == Ring {
-			w.r.asked.CompareAndSwap(nil, &w.file.why)
+			w.r.Save(&f.why, true)
 		}
-		_ = child.Unlock(w.file.os)
-		if w.file.chunks == 0 {
-			os.Remove(w.file.os.Name())
+		switch {
+		case ended && len(f.mcap.ChunkIndexes) > 0:
+		case f.chunks == 0:
+			os.Remove(f.os.Name())
+		default:
+			_ = f.os.Truncate(f.written)
 		}
+		_ = child.Unlock(f.os)
 		w.file = nil
 	}
 	w.retryAt = now.Add(retryEvery)
@@ -403,7 +410,7 @@ type file struct {
 
 	chunkBegan rt.Instant // when the open chunk began; 0: the chunk is empty
 	chunks     int        // number of chunks on disk
-	written    int64      // bytes handed to the disk
+	written    int64      // bytes on the disk
 	sequence   [channelCamera + MaxCameras]uint32
 }
 
@@ -511,7 +518,6 @@ func (f *file) flush() error {
 	if err := f.buffer.Flush(); err != nil {
 		return err
 	}
-	f.written = int64(f.mcap.Offset())
 	var is unix.Stat_t
 	if err := unix.Fstat(int(f.os.Fd()), &is); err != nil {
 		return err
@@ -519,14 +525,17 @@ func (f *file) flush() error {
 	if is.Nlink == 0 {
 		return errDeleted // the disk would accept all data, but no reader could open the file
 	}
-	return f.os.Sync()
+	if err := f.os.Sync(); err != nil {
+		return err
+	}
+	f.written = int64(f.mcap.Offset())
+	return nil
 }
 
 var errDeleted = errors.New("the file that was being written is deleted")
 
 // close ends the file with its indexes.
 func (f *file) close() error {
-	defer child.Unlock(f.os)
 	if err := f.mcap.Close(); err != nil {
 		return fmt.Errorf("%s: %w", f.os.Name(), err)
 	}
