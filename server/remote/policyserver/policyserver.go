@@ -207,10 +207,13 @@ func (s *server) dial(ctx context.Context) (*link, error) {
 	return nil, errors.Join(err, conn.Close())
 }
 
-// errAnswer marks an answer that does not fit the manifest, and errNothing an empty answer.
 var (
-	errAnswer  = errors.New("the policy_server's answer")
+	// errAnswer marks an answer that does not fit the manifest.
+	errAnswer = errors.New("the policy_server's answer")
+	// errNothing is the error for an empty answer.
 	errNothing = errors.New("it answers without actions: it was restarted, or its log has the error of this policy")
+	// errOther ends the connection: another client may have had the server load another policy.
+	errOther = errors.New("its answers are to earlier observations, or to another client's")
 )
 
 func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
@@ -256,7 +259,7 @@ func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%w is to an earlier observation, or to another client's, %d times", errAnswer, answersMost)
+	return errOther
 }
 
 // observation returns the message of a row. It sets must_go, so that the server does not drop the

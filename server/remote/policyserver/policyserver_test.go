@@ -185,10 +185,8 @@ func TestAnswersThatAreNotFinite(t *testing.T) {
 	f.nan.Store(false)
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	f.nan.Store(true)
-	if _, err := open(t, address); !errors.Is(err, manifest.ErrInvalid) ||
-		!strings.Contains(err.Error(), "action 1 has NaN for b.pos") {
-		t.Errorf("at the start: %v", err)
-	}
+	// at the start
+	rttest.FailsAs(t, rttest.Err(open(t, address)), manifest.ErrInvalid, "action 1 has NaN for b.pos")
 }
 
 func TestInterrupt(t *testing.T) {
@@ -204,10 +202,7 @@ func TestAPolicyThatDoesNotFit(t *testing.T) {
 	for cols, want := range map[int64]string{4: "1 actions of 4 values, want 2 of 2", -1: "answers without actions"} {
 		f, address, _ := begin(t, "127.0.0.1:0")
 		f.cols.Store(cols)
-		_, err := open(t, address)
-		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, want) {
-			t.Errorf("%d: %v", cols, err)
-		}
+		rttest.FailsAs(t, rttest.Err(open(t, address)), manifest.ErrInvalid, want)
 	}
 }
 
@@ -226,10 +221,7 @@ func TestMissingEntries(t *testing.T) {
 		rttest.FailsAs(t, err, manifest.ErrInvalid, key+" is required")
 	}
 	for _, url := range []string{"http://127.0.0.1:1", "127.0.0.1", ":8080", "127.0.0.1:http"} {
-		_, err := open(t, url)
-		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "want HOST:PORT") {
-			t.Errorf("%s: %v", url, err)
-		}
+		rttest.FailsAs(t, rttest.Err(open(t, url)), manifest.ErrInvalid, "'"+url+"', want HOST:PORT")
 	}
 	// there is no server
 	rttest.FailsAs(t, rttest.Err(open(t, "127.0.0.1:1")), policy.ErrAway)
@@ -276,5 +268,5 @@ func TestAnswersToAnotherClient(t *testing.T) {
 		}
 		return pickle.AppendActions(nil, &pickle.Actions{First: 1, Cols: 2, Data: make([]float32, 4)}), nil
 	})
-	rttest.FailsAs(t, rttest.Err(open(t, address)), manifest.ErrInvalid, "another client's")
+	rttest.FailsAs(t, rttest.Err(open(t, address)), policy.ErrAway, "another client's")
 }
