@@ -14,7 +14,8 @@ import (
 
 const (
 	// An inference may take answerTime or, if that is more, answerTimes the longest inference of its connection, before
-	// the first one answerTimes the time of the blank inputs.
+	// the first one answerTimes the time of the blank inputs, but at most Protocol.First: that time may include a
+	// compilation.
 	answerTime  = 10 * time.Second
 	answerTimes = 10
 	// The wait between two attempts to connect doubles from retryFirst to retryMost.
@@ -238,7 +239,9 @@ func (c *Connection[L]) infer(row *Row) error {
 		return &Away{Server: c.Server, Err: errors.New(c.Condition().Why)}
 	}
 	var limit time.Duration
-	c.update(func(*Condition) { limit = max(answerTime, answerTimes*cmp.Or(c.longest, c.blank)) })
+	c.update(func(*Condition) {
+		limit = max(answerTime, answerTimes*cmp.Or(c.longest, min(c.blank, c.First/answerTimes)))
+	})
 	ctx, interrupt := context.WithCancelCause(c.ctx)
 	defer interrupt(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit.Round(time.Second)))

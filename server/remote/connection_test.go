@@ -11,17 +11,19 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// link is a connection to a server that takes a while for each answer.
-type link struct{ takes time.Duration }
+// link is a connection to a server. takes are the times for its next answers.
+type link struct{ takes []time.Duration }
 
 func (*link) Ended() <-chan struct{} { return nil }
 func (*link) Why() error             { return nil }
 func (*link) Close() error           { return nil }
 
 // A policy is served although each of its chunks takes longer than answerTime, because the blank inputs took as long.
+// Their time does not extend the first inference beyond Protocol.First.
 func TestASlowPolicyIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &link{takes: 2 * answerTime}
+		const slow = 2 * answerTime
+		server := &link{[]time.Duration{slow, time.Hour, slow, slow, time.Hour, 0}}
 		c := rttest.Must(Open(t.Context(), Protocol[*link]{
 			Meta:  new(policy.Meta),
 			First: time.Minute,
@@ -30,15 +32,18 @@ func TestASlowPolicyIsServed(t *testing.T) {
 			Ask: func(ctx context.Context, l *link, _ *Row) error {
 				select {
 				case <-ctx.Done():
-				case <-time.After(l.takes):
+				case <-time.After(l.takes[0]):
 				}
+				l.takes = l.takes[1:]
 				return ctx.Err()
 			},
 			IsAnswer: func(error) bool { return false },
 		}))(t)
 		defer c.Close()
-		rttest.Do(t, c.Batch([]*Row{newRow(c.Meta)}))
-		server.takes = time.Hour
-		rttest.FailsAs(t, c.Batch([]*Row{newRow(c.Meta)}), policy.ErrAway, "no answer within 3m20s")
+		rows := []*Row{newRow(c.Meta)}
+		rttest.FailsAs(t, c.Batch(rows), policy.ErrAway, "no answer within 1m0s")
+		time.Sleep(time.Minute)
+		rttest.Do(t, c.Batch(rows))
+		rttest.FailsAs(t, c.Batch(rows), policy.ErrAway, "no answer within 3m20s")
 	})
 }
