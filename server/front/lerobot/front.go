@@ -125,6 +125,9 @@ func (f *Front) disconnected(address string) {
 		return
 	}
 	delete(f.clients, address)
+	if was := f.ended[address]; was != nil { // its timer would not find it
+		go was.end()
+	}
 	f.ended[address] = c
 	time.AfterFunc(returnTime, func() {
 		f.mu.Lock()
