@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -92,8 +93,9 @@ func (f *face) request(m *codec.Request) {
 		if msg == nil {
 			msg = codec.AppendMessage(nil, &out)
 		}
-		if o.link.Send(msg, how) != nil {
-			how.NoWait = true       // a query waits for one link at most, not for each
+		if err := o.link.Send(msg, how); err != nil {
+			// A query waits for one congested link at most, not for each. For a link that has ended it does not wait.
+			how.NoWait = how.NoWait || errors.Is(err, link.ErrCongested)
 			r.finished(o, q.number) // a queryable that cannot be reached has finished
 		}
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -77,11 +78,11 @@ func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 		if l == nil {
 			continue // that link has ended meanwhile
 		}
-		if l.Push(out, how) == nil {
+		if err := l.Push(out, how); err == nil {
 			f.r.counters.RelayedSamples.Add(1)
 		} else {
 			f.r.counters.RelayDropped.Add(1)
-			how.NoWait = true // a sample waits for one link at most, not for each
+			how.NoWait = how.NoWait || errors.Is(err, link.ErrCongested) // as for a query
 		}
 	}
 	*out = codec.Push{}

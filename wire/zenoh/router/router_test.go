@@ -151,7 +151,7 @@ func TestAnsweredQueriesAreForgotten(t *testing.T) {
 	}
 }
 
-// Goal: a query waits for room on one congested link, not on each.
+// Goal: a query waits for room on one congested link, not on each, and on none that has ended.
 func TestAQueryWaitsForOneLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRouter()
@@ -173,6 +173,7 @@ func TestAQueryWaitsForOneLink(t *testing.T) {
 				synctest.Wait()
 			}
 		}
+		r.faces[1].link.Close(codec.CloseGeneric)
 		began := time.Now()
 		r.faces[0].request(&m.Request)
 		rttest.Want(t, time.Since(began), relayPatience, "wait")
