@@ -245,12 +245,17 @@ func (k *Keeper) step(ctx context.Context) {
 	}
 }
 
-// serves reports whether the second server has model m, whose folder may be named by a relative or an absolute path.
+// serves reports whether the second server has model m.
 func (k *Keeper) serves(m manifest.RolloutModel) bool {
-	asked, err1 := filepath.Abs(m.RepoOrPath)
-	loaded, err2 := filepath.Abs(k.model.RepoOrPath)
-	return k.second != nil && asked == loaded && err1 == nil && err2 == nil &&
+	return k.second != nil && SameFolder(m.RepoOrPath, k.model.RepoOrPath) &&
 		strings.HasPrefix(k.second.SHA256(), m.SHA256)
+}
+
+// SameFolder reports whether two paths, relative or absolute, are the same.
+func SameFolder(a, b string) bool {
+	one, err := filepath.Abs(a)
+	other, _ := filepath.Abs(b) // "" with an error
+	return one == other && err == nil
 }
 
 // enter sets the state and its reason, and logs each state once.
