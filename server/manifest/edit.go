@@ -65,7 +65,7 @@ const lockTries, lockPause = 500, 10 * time.Millisecond
 // lock locks a file until child.Unlock. Each edit replaces the file, so that the lock may be that of a replaced file.
 func lock(file string) (*os.File, error) {
 	for range lockTries {
-		f, err := os.Open(file)
+		f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait for a pipe's writer
 		if err != nil {
 			return nil, err
 		}
