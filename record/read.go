@@ -44,10 +44,9 @@ const (
 	maxChunk  = 64 << 20
 )
 
-// errTorn means that a file ends here, or is invalid from here on.
 var (
-	errTorn  = errors.New("it is cut or damaged")
-	errBegun = errors.New("a run has just begun to write it")
+	errTorn  = errors.New("it is cut or damaged")             // the file ends here, or is invalid from here on
+	errBegun = errors.New("a run has just begun to write it") // the run has not yet written a message
 )
 
 // Info describes a file.
