@@ -18,9 +18,9 @@ type aggregate struct {
 	decay    float64 // decay of the weight per row; 0: old and new are the shares
 }
 
-// Aggregates lists the values of Config.Aggregate that are names, the default first. Another value is weighted:SHARE,
-// where SHARE (0 to 1) is the share of the older action. With temporal:DECAY, row i of a chunk weighs exp(-DECAY*i);
-// with a DECAY below 0 older predictions weigh more.
+// Aggregates lists the values of Config.Aggregate that are names, the default first. The others are weighted:SHARE,
+// where SHARE (0 to 1) is the share of the older action, and temporal:DECAY, by which row i of a chunk weighs
+// exp(-DECAY*i); with a DECAY below 0 older predictions weigh more.
 var Aggregates = []string{"weighted_average", "latest_only", "average", "conservative"}
 
 var shares = []float32{0.3, 0, 0.5, 0.7} // share of the older action for each name in Aggregates

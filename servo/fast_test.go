@@ -20,7 +20,7 @@ type chain struct {
 	fast   []rt.Instant  // times of the requests for a merged reply
 	plain  int           // number of plain sync reads
 	hold   time.Duration // time from the request to a merged reply
-	ready  rt.Instant    // arrival time of the bytes in the field in
+	ready  rt.Instant    // instant at which the bytes of in arrive
 	in     []byte
 }
 

@@ -177,7 +177,7 @@ func (b *Bus) due(g *readGroup) time.Duration {
 	return g.wire + b.replyDelay
 }
 
-// tune adjusts the delay after an exchange that lost no reply. The delay is never so short that
+// tune adjusts the delay of the group's replies if the exchange lost none of them. The delay is never so short that
 // replies would be expected before the line has carried all bytes.
 //
 //rt:noalloc

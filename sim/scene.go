@@ -17,7 +17,7 @@ type colour [3]float64
 // numShapes counts target, post, two links and tip.
 const numShapes = 5
 
-// The objects on the table and their sizes.
+// The radii of the shapes in metres, and the grey level of the background.
 const (
 	targetDisc = 0.018
 	upperWidth = 0.012 // half the width of the link at the base

@@ -30,7 +30,7 @@ type QoS struct {
 	Express  bool // send at once, without batching
 }
 
-// The two data topics of schema 1.
+// The QoS of the two data topics of schema 1.
 //
 // Source: docs/wire.md, "Keys".
 var (

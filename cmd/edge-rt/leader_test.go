@@ -21,7 +21,7 @@ func startLed(t *testing.T) (r *process, follower, lead *servosim.Bus) {
 	return r, follower, lead
 }
 
-// However a run with a leader under torque ends, both arms are limp afterwards.
+// Whichever way a run with a leader under torque ends, both arms are limp afterwards.
 func TestEveryWayOutLetsTheLeaderGo(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -157,7 +157,7 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	}
 }
 
-// otherCommands returns the commands, other than a policy's run, that hold an arm.
+// otherCommands returns two commands, other than a policy's run, that hold an arm.
 func otherCommands(t *testing.T) [][]string {
 	t.Helper()
 	return [][]string{

@@ -257,7 +257,7 @@ func (r *reader) episode(m *record.Episode) error {
 // choose returns the episode with this number, or for number 0 the record's only episode.
 func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
-	if len(spans) == 0 { // in a record without such messages, resets and changes of the task divide the run
+	if len(spans) == 0 { // a record without messages of episodes: resets and changes of the task divide the run
 		for _, f := range r.frames {
 			if !f.began {
 				continue

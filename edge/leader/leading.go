@@ -12,7 +12,7 @@ import (
 const (
 	turnsPerSecond = 3.0 // fastest motion by a hand; a flick of a wrist is slower
 	travelSlack    = 64  // counts that a reading may lie beyond this motion, for noise and a late tick
-	// largest travel between two readings, in turns: a reading that jumps by a turn has only one explanation
+	// largest travel between two readings, in turns: below half a turn, so a jump at the seam is not taken for travel
 	mostOfATurn = 0.45
 	settles     = 100 * time.Millisecond // an impossible place is accepted after it was read for this time
 	// a reading of this age is too old: a hand may have moved the joint anywhere since

@@ -57,7 +57,7 @@ var notices = map[wire.EventCode]event.NoticeKind{
 	wire.EventUnavailable: event.NoticeUnavailable,
 }
 
-// Notice records a server's message instead of a chunk.
+// Notice records a message of the server that is no chunk.
 func (r *Recording) Notice(n wire.Event) {
 	r.Note(event.Notice, record.LevelWarning, int64(notices[n.Code]), int64(n.Seq), string(n.Code)+": "+n.Text)
 }

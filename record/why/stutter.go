@@ -244,7 +244,7 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 		return nil
 	}
 	r := &reason{cause: NewEpisode}
-	// The number in the request counts resets, not the episodes of a dataset.
+	// The text omits missing.Episode, which counts resets, not the episodes of a dataset.
 	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
 	// The event is recorded after the operation.
 	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) {

@@ -27,7 +27,7 @@ import (
 var ErrInvalid = errors.New("manifest")
 
 const (
-	maxSessionsMax = 10_000 // more than one process can feed; each session takes a mailbox
+	maxSessionsMax = 10_000 // more sessions than one process can serve; each takes a mailbox
 	captureMaxMax  = 4096   // each capture keeps a file open
 	warmupMax      = 1_000
 	windowMaxMS    = 1_000

@@ -44,7 +44,7 @@ type ModelConfig struct {
 	APIKey      Secret `yaml:"api_key"`      // that the server at URL demands; default: none
 	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
 	Compile     bool   `yaml:"compile"`      // torch.compile, of the runtime lerobot; default false
-	MemoryLimit string `yaml:"memory_limit"` // main memory that the worker may occupy, such as 8GiB; default: twice the loaded policy's and 4GiB
+	MemoryLimit string `yaml:"memory_limit"` // main memory that the worker may occupy, such as 8GiB; default: twice the loaded policy's plus 4GiB
 }
 
 // Named returns model.repo_or_path as the manifest has it, without the manifest's folder. A policy

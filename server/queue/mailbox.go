@@ -151,10 +151,9 @@ func (m *Mailbox) Take() *Request {
 	return r
 }
 
-// DropAnswered drops the waiting observation when it repeats the request answered, which means that
-// it is for the same steps of the same episode. Until the instant until, Put drops such a repeat,
-// too. A robot repeats a request when its answer takes long. If the answer gets lost, the robot
-// repeats the request again, later than until.
+// DropAnswered drops the waiting observation if it asks for the same steps of the same episode as answered, the
+// request answered last. Before the instant until, Put drops such a repeat, too. A robot repeats a request when its
+// answer takes long. If the answer gets lost, the robot repeats the request once more, after until.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {

@@ -260,7 +260,7 @@ func (s *servo) bootTime() time.Duration {
 }
 
 // reset does the work of the servo's processor at power-up: it reads the settings from flash,
-// clears RAM and turns, and switches torque off.
+// clears RAM and the count of turns, and switches torque off.
 //
 //rt:noalloc
 func (s *servo) reset(now rt.Instant) {

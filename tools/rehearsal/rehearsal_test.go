@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// Figures are read from the text of Prometheus, starved ticks of a silent bus and of a pulled cable are excused,
-// and more than the bound fails the phase.
+// Figures are read from the text of Prometheus. A phase fails when a robot starves for longer than the phase's bound;
+// ticks that starve because of a silent bus or a pulled cable do not count.
 func TestJudge(t *testing.T) {
 	read := func(text string) figures {
 		all := rttest.Must(stage.ReadMetrics(strings.NewReader(text)))(t)

@@ -22,7 +22,7 @@ type event struct {
 	Key        string // an attribute's name
 }
 
-// report prints the output of go test without -json, and keeps the failed tests.
+// report prints what go test prints without -json, and keeps the failed tests.
 type report struct {
 	out    io.Writer
 	failed tests

@@ -141,8 +141,8 @@ func hostsOf(c *x509.Certificate) string {
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// outside returns the cause and the cure for a certificate that has ended or is not valid yet. is is false for a valid
-// certificate.
+// outside returns the cause and the cure if a certificate has ended or is not valid yet. For a valid certificate it
+// returns false.
 func outside(c *x509.Certificate, now time.Time, what, renew string) (cause error, fix string, is bool) {
 	switch {
 	case now.After(c.NotAfter):

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
-// session is a Client that has a subscriber and a queryable on @t/*, and watches its tokens.
+// session is a Client with a subscriber on @t/**, a queryable on @t/* and an interest in the tokens on @t/*.
 type session struct{ port *Port }
 
 func (s *session) Receive([]byte)           {}
