@@ -111,7 +111,7 @@ func (w *writer) step(now rt.Instant, ended bool) error {
 	if err := w.drain(); err != nil {
 		return err
 	}
-	if ended || w.r.cfg.Mode == Ring && now >= w.until {
+	if w.file != nil && (ended || w.r.cfg.Mode == Ring && now >= w.until) { // drain may have closed a full file
 		return w.close(now)
 	}
 	return nil

@@ -108,7 +108,8 @@ func TestEditsAtOnceAllCount(t *testing.T) {
 	var edits sync.WaitGroup
 	for i := range 3 {
 		edits.Go(func() {
-			_, _ = EditRollout(file, func(r *Rollout) { r.Robots = append(r.Robots, fmt.Sprint(i)) })
+			_, err := EditRollout(file, func(r *Rollout) { r.Robots = append(r.Robots, fmt.Sprint(i)) })
+			rttest.Want(t, err, nil, "an edit")
 		})
 	}
 	edits.Wait()

@@ -251,11 +251,11 @@ func (k *Keeper) serves(m manifest.RolloutModel) bool {
 		strings.HasPrefix(k.second.SHA256(), m.SHA256)
 }
 
-// SameFolder reports whether two paths, relative or absolute, are the same.
+// SameFolder reports whether two paths, relative or absolute, are the same. An empty path is no folder.
 func SameFolder(a, b string) bool {
 	one, err := filepath.Abs(a)
 	other, _ := filepath.Abs(b) // "" with an error
-	return one == other && err == nil
+	return one == other && err == nil && (a == "") == (b == "")
 }
 
 // enter sets the state and its reason, and logs each state once.
