@@ -26,7 +26,7 @@ type CameraFound struct {
 	Path   string `json:"path"`    // device, such as /dev/video0
 	ByID   string `json:"by_id"`   // link by serial number, which two cameras may share; empty without udev
 	ByPath string `json:"by_path"` // link by USB socket
-	// by_id or by_path, the one that always leads to this camera; empty: neither does
+	// the link, by_id or by_path, that always leads to this camera; empty: neither does
 	Stable   string          `json:"stable"`
 	Why      string          `json:"why"`    // why stable is not by serial number; empty otherwise
 	Card     string          `json:"card"`   // name of the device

@@ -252,7 +252,7 @@ func (h *hand) Speed(now rt.Instant, joint int) float64 {
 }
 
 // watch returns a function that gets a program's writes and makes the hand react to two of them. A program that
-// switches torque off is about to request the middle pose; one that writes homing offsets no longer needs the pose.
+// switches torque off is about to request the middle pose; a program that writes homing offsets no longer needs it.
 func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 	torque, homing := model.Row(table.TorqueEnable), model.Row(table.HomingOffset)
 	return func(e *servosim.Event) {

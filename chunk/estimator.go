@@ -46,7 +46,7 @@ func CheckEstimator(name string) error {
 
 // newEstimator returns the estimator with the name, such as jk, max_last_10, fixed or lerobot. initial is the
 // prediction of jk and max_last_n before the first sample, in seconds. k is EstimatorK of jk, and constant the
-// prediction of fixed; 0 stands for their defaults.
+// prediction of fixed; 0 selects their defaults.
 func newEstimator(name string, initial, k float64, constant time.Duration) (estimator, error) {
 	if k == 0 {
 		k = defaultK

@@ -22,8 +22,8 @@ type streams struct {
 	args     []string
 }
 
-// output is the output of one flag: the report R in some form, written to the file name. The name - stands for standard
-// output, and "" for no output.
+// output is the output of one flag: the report R in some form, written to the file name. The name - means standard
+// output, and "" no output.
 type output[R any] struct {
 	flag, name string
 	render     func(R, io.Writer) error

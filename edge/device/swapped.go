@@ -78,7 +78,7 @@ func swapped(places []Place, i int, cfg servo.ArmConfig, err error, sys string) 
 			continue
 		}
 		return exit.With(exit.Config, errors.Join(fmt.Errorf("the arm on %s, given for the part %s, %s: the ports are "+
-			"swapped, give --%s %s=%s", p.Bus, p.Part, why, p.places().BusFlag, other.Part, Quote(p.Bus)), err))
+			"swapped, give --%s %s", p.Bus, p.Part, why, p.places().BusFlag, other.flag(p.Bus)), err))
 	}
 	if err == nil {
 		p.rememberAdapter(sys)
