@@ -108,8 +108,9 @@ test-arm64: # the programs built for arm64, and unit tests under QEMU's user emu
 
 ##@ develop
 
-# What takes longest begins early: begun last, it leaves a core without work.
-LONG := ./wire/zenoh ./server ./record/dataset ./cmd/... ./edge/...
+# What takes longest begins early, in both halves of the tests: begun last, it leaves a core without work.
+LONG := ./cmd/edge-rt ./edge/... ./bringup ./wire/zenoh/... ./cmd/... ./server ./record/dataset ./bench/safety \
+	./tools/soak ./tools/whymatrix ./tools/demo ./bench/bus ./servo ./sim/servosim
 
 .PHONY: test
 test: ## formatting, vet and all tests, also against independent judges (six minutes of two cores)

@@ -17,6 +17,7 @@ import (
 // The program measures a bus, a camera and the connection to a server, and reports a port and a server that are absent.
 func TestDoctor(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	status := rttest.Must(s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 		defer q.Finish()

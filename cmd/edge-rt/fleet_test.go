@@ -47,6 +47,7 @@ func TestFleetTop(t *testing.T) {
 // If a router does not answer, fleet top ends within a few seconds with an error that names it.
 func TestFleetTopAtADeadAddress(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	silent := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t) // the kernel takes the connection, but no one answers
 	defer silent.Close()
 	at := "tcp/" + silent.Addr().String()

@@ -135,6 +135,7 @@ func TestAPolicyDrivesLeKiwi(t *testing.T) {
 // Goal: soon after a run is killed, the base that it drove is limp. A base that a run holds at its end stands still.
 func TestAKilledRunOfLeKiwi(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	k := startKiwi(t, "--on-exit", "hold")
 	k.Process.Signal(syscall.SIGTERM)
 	k.End()

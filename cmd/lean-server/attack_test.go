@@ -28,7 +28,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 	for _, a := range zenohtest.Attacks {
 		t.Run(a.Name, func(t *testing.T) {
 			os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // resets VmHWM
-			x := a.Start(r.endpoint, zenohtest.Churn/2)                           // half; wire/zenoh runs all of it
+			x := a.Start(r.endpoint, zenohtest.Churn)
 			defer x.Close()
 			began, asked := time.Now(), arm.Header.SeqID
 			for arm.ask(); !x.Wait(10 * time.Millisecond); arm.ask() {

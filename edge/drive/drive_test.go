@@ -39,7 +39,11 @@ func newDriven(t *testing.T, onExit string) *driven {
 	rttest.Do(t, err)
 	t.Cleanup(func() { bus.Close() })
 	cfg := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: device.SimCalibration(r), Clock: clock}
-	arm := rttest.Must(device.OpenArm(cfg))(t)
+	var arm *servo.Arm
+	rttest.Eventually(t, "an open arm, though a busy machine delays replies", func() bool {
+		arm, err = device.OpenArm(cfg)
+		return err == nil
+	})
 	hot := hotplug.New(arm, cfg, clock)
 	t.Cleanup(func() { hot.Close() })
 	hot.SetPeriod(period)
@@ -96,7 +100,7 @@ func TestEveryEnd(t *testing.T) {
 			d.GiveUp(exit.With(exit.Fault, broken))
 		}, "broken", false},
 		{"an error, though held", "hold", func(d *driven, _ func()) { d.Fail(broken) }, "broken", false},
-		{"a panic in the tick, though held", "hold", func(d *driven, _ func()) {
+		{"a panic in the tick, though held", "hold", func(*driven, func()) {
 			panic("in it")
 		}, "tick: panic: in it", false},
 		{"a panic beside it", "park", func(d *driven, _ func()) {
@@ -107,9 +111,8 @@ func TestEveryEnd(t *testing.T) {
 			d := newDriven(t, tt.onExit)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			ended := false
+			var ended, woken bool
 			ends := 0
-			woken := false
 			d.before = func() {
 				if ends++; ends == 3 {
 					tt.end(d, cancel)
@@ -121,7 +124,7 @@ func TestEveryEnd(t *testing.T) {
 				return nil
 			})
 			err := d.End(d.Loop(ctx, d.tick, nil), func() { woken = true })
-			if tt.says == "" && err != nil || tt.says != "" && (!rttest.Says(err, tt.says)) {
+			if tt.says == "" && err != nil || tt.says != "" && !rttest.Says(err, tt.says) {
 				t.Errorf("it ends with %v, want %q", err, tt.says)
 			}
 			if d.stiff() != tt.stiff || strings.Contains(d.out.String(), "The arm is held") != tt.stiff {

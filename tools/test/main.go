@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	many      = "4"              // packages that run at once, without their tests of real time
-	few       = "3"              // packages that run at once, with their tests of real time
+	many      = "5"              // packages that run at once, without their tests of real time
+	few       = "4"              // packages that run at once, with their tests of real time
 	atMost    = 2                // repetitions of a failed test
 	manyTests = 60               // so many failures at once cannot be the host's fault
 	calmFirst = time.Minute      // longest wait for a calm host before the first repetition
@@ -55,7 +55,7 @@ func run(args []string) error {
 	if err != nil || len(later) == 0 {
 		return err
 	}
-	_, left, err := goTest(slices.Concat(flags, []string{"-p", few}), later.packages(), later.names())
+	_, left, err := goTest(slices.Concat(flags, []string{"-p", few}), later.packages(packages...), later.names())
 	if err != nil {
 		return err
 	}
@@ -102,27 +102,21 @@ func split(args []string) (flags, packages []string) {
 // tests are names of tests, by package.
 type tests map[string][]string
 
-func (t tests) count() (n int) {
-	for _, names := range t {
-		n += len(names)
-	}
-	return n
-}
+func (t tests) count() int { return len(t.names()) }
 
-// packages returns the packages in the order in which they begin. The package with the most tests
-// is the first; if it began last, it would run alone at the end.
-func (t tests) packages() []string {
+// packages returns the packages by the first of the patterns that names them, then by name.
+func (t tests) packages(patterns ...string) []string {
+	named := func(name string) int {
+		return slices.IndexFunc(patterns, func(p string) bool {
+			return strings.Contains(name+"/", strings.TrimRight(p[1:], "./")+"/")
+		})
+	}
 	return slices.SortedFunc(maps.Keys(t), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(t[b]), len(t[a])), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(named(a), named(b)), strings.Compare(a, b))
 	})
 }
 
-func (t tests) names() (all []string) {
-	for _, name := range t.packages() {
-		all = append(all, t[name]...)
-	}
-	return all
-}
+func (t tests) names() []string { return slices.Concat(slices.Collect(maps.Values(t))...) }
 
 func (t tests) String() string {
 	var parts []string

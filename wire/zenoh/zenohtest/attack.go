@@ -14,7 +14,7 @@ import (
 )
 
 // Churn is the usual duration of an attack that would otherwise continue without end.
-const Churn = 2 * time.Second
+const Churn = time.Second
 
 const (
 	hostileLease = 60_000 // ms
@@ -82,7 +82,7 @@ var Attacks = []Attack{
 			codec.Key(fmt.Appendf(nil, "@grown/%d/%d/%s", i, id, long))); id++ {
 		}
 	}},
-	{"one key under many numbers", 100, false, func(a *attacker, _ int) {
+	{"one key under many numbers", 50, false, func(a *attacker, _ int) {
 		go io.Copy(io.Discard, a.conn)
 		for id := uint32(1); id <= 16_384 && a.declare(codec.DeclareToken, id, codec.Key("@same")); id++ {
 		}
