@@ -161,8 +161,8 @@ func (a *rolloutArgs) set() (func(*manifest.Rollout), error) {
 
 // follows reports whether the server has taken over the roll-out of the manifest.
 func follows(live *server.LiveRollout, r *manifest.Rollout) bool {
-	return rollout.SameFolder(live.Bundle, r.Model.RepoOrPath) && live.Share == r.Share &&
-		slices.Equal(live.Robots, r.Robots) && slices.Equal(live.Keep, r.Keep)
+	return live.Bundle == r.Model.RepoOrPath && live.Share == r.Share && slices.Equal(live.Robots, r.Robots) &&
+		slices.Equal(live.Keep, r.Keep)
 }
 
 const (

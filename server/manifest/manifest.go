@@ -239,6 +239,12 @@ func (c *Config) resolve(folder string) {
 			*p = filepath.Join(folder, *p)
 		}
 	}
+	// Commands that run in another folder compare it.
+	if r := &c.Rollout.Model; r.RepoOrPath != "" {
+		if abs, err := filepath.Abs(r.RepoOrPath); err == nil {
+			r.RepoOrPath = abs
+		}
+	}
 }
 
 // Check reports the first impossible value. It checks the keys in the order of LeRobot's PolicyServerManifest and, for

@@ -206,7 +206,8 @@ func (k *Keeper) reread() {
 	k.edits++
 	k.read = read
 	plan, restart := read.Rollout, k.base.Changed(&read)
-	if now := k.Report().Plan; !plan.Active() && k.serves(manifest.RolloutModel{RepoOrPath: read.Model.RepoOrPath}) {
+	first, _ := filepath.Abs(read.Model.RepoOrPath)
+	if now := k.Report().Plan; !plan.Active() && k.serves(manifest.RolloutModel{RepoOrPath: first}) {
 		plan = now // the manifest now has the new model as its only model: both are served until the restart
 	}
 	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
@@ -247,15 +248,7 @@ func (k *Keeper) step(ctx context.Context) {
 
 // serves reports whether the second server has model m.
 func (k *Keeper) serves(m manifest.RolloutModel) bool {
-	return k.second != nil && SameFolder(m.RepoOrPath, k.model.RepoOrPath) &&
-		strings.HasPrefix(k.second.SHA256(), m.SHA256)
-}
-
-// SameFolder reports whether two paths, relative or absolute, are the same. An empty path is no folder.
-func SameFolder(a, b string) bool {
-	one, err := filepath.Abs(a)
-	other, _ := filepath.Abs(b) // "" with an error
-	return one == other && err == nil && (a == "") == (b == "")
+	return k.second != nil && m.RepoOrPath == k.model.RepoOrPath && strings.HasPrefix(k.second.SHA256(), m.SHA256)
 }
 
 // enter sets the state and its reason, and logs each state once.
