@@ -191,7 +191,7 @@ func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue,
 		o.wakeBy(deadline)
 		o.drained.Wait()
 		if o.err != nil || o.closing {
-			return nil, ErrClosed
+			return nil, errEnded
 		}
 		if q.fits(size, blockBytes, q.messages()) {
 			return q, nil
