@@ -58,6 +58,7 @@ type Info struct {
 	Cause error // reason why the rest of a torn file cannot be read
 
 	Repaired bool // the file had no end, and a later start has completed it
+	Writing  bool // the file is torn because a run still writes it, so that its end will follow
 }
 
 // readError means that reading failed before the end of a file, because of the disk or the network.
@@ -149,7 +150,8 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 	})
 	if info.Torn = !ended; errors.Is(err, errTorn) {
 		info.Cause, err = err, nil
-		if f, ok := r.(*os.File); ok && !holds && Written(f) {
+		f, ok := r.(*os.File)
+		if info.Writing = ok && Written(f); info.Writing && !holds {
 			info.Cause = errBegun
 		}
 	}

@@ -223,7 +223,7 @@ func byRun(names []string, skip func(name string, err error)) (runs [][]string) 
 	began := map[string]rt.Instant{}
 	for _, n := range names {
 		began[n] = math.MaxInt64
-		info, _, _, err := readFile(n, record.Visitor{Tick: func(m *record.Tick) error {
+		info, _, err := readFile(n, record.Visitor{Tick: func(m *record.Tick) error {
 			began[n] = min(began[n], m.At)
 			return nil
 		}})
@@ -245,22 +245,19 @@ func byRun(names []string, skip func(name string, err error)) (runs [][]string) 
 	return runs
 }
 
-// readFile visits a file. writing reports whether a run is still writing the file, so that its end will follow. damaged
-// reports whether the file has its end but cannot be read up to it.
-func readFile(name string, v record.Visitor) (info record.Info, writing, damaged bool, err error) {
+// readFile visits a file. damaged reports whether the file has its end but cannot be read up to it.
+func readFile(name string, v record.Visitor) (info record.Info, damaged bool, err error) {
 	f, err := record.Open(name)
 	if err != nil {
-		return info, false, false, exit.With(exit.Usage, err)
+		return info, false, exit.With(exit.Usage, err)
 	}
 	defer f.Close()
 	if info, err = record.Read(f, v); err != nil {
-		return info, false, false, exit.Errorf(exit.Config, "%s: %w", name, err)
+		return info, false, exit.Errorf(exit.Config, "%s: %w", name, err)
 	}
 	damaged = info.Torn && record.Ended(f)
-	if writing = record.Written(f); writing || damaged {
-		info.Torn = false
-	}
-	return info, writing, damaged, nil
+	info.Torn = info.Torn && !info.Writing && !damaged
+	return info, damaged, nil
 }
 
 var errEmpty = errors.New("it is empty")
@@ -271,13 +268,13 @@ func ReadRun(names []string) (*Log, File, error) {
 	file := File{Name: filepath.Base(names[0])}
 	var cause error
 	for _, n := range names {
-		info, writing, damaged, err := readFile(n, l.visitor())
+		info, damaged, err := readFile(n, l.visitor())
 		if err != nil {
 			return nil, file, err
 		}
 		l.finish(info)
 		cause = cmp.Or(cause, info.Cause)
-		file.Writing = writing
+		file.Writing = info.Writing
 		file.Damaged = file.Damaged || damaged
 	}
 	if len(names) > 1 {
