@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/jitter"
 	"github.com/edge-rt/edge-rt/bench/recipe"
@@ -80,7 +78,7 @@ More: bench COMMAND --help (its flags), --help-all (examples, exit codes), --ver
 
 type cli struct {
 	program.Common
-	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and BENCH_* variables win over it." placeholder:"FILE"`
+	Config program.ConfigFile `help:"YAML file with any of these flags by name; flags and BENCH_* variables win over it." placeholder:"FILE"`
 
 	Jitter  jitterFlags    `cmd:"" help:"How late a tick wakes: the bare loop, the whole edge and cyclictest, in the same minute."`
 	Bus     busFlags       `cmd:"" help:"How long a sync write and sync read take, compared with the bytes' own time and a C program."`

@@ -41,7 +41,7 @@ import (
 var modes = map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}
 
 type runFlags struct {
-	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
+	Config program.ConfigFile `help:"YAML file with any of these flags by name; flags and EDGE_RT_* variables win over it." placeholder:"FILE"`
 
 	FPS         *float64 `range:"1..1000;leave it out for the policy's own" name:"fps" help:"Actions per second; default: what the policy was trained at, and 60 for teleop." placeholder:"HZ"`
 	FPSMismatch string   `name:"fps-mismatch" default:"refuse" enum:"refuse,allow" help:"What to do if the policy was not trained at --fps: refuse, or allow (the arm then moves at another speed than in training)."`

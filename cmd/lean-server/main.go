@@ -19,8 +19,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/internal/program"
@@ -112,7 +110,7 @@ type cli struct {
 }
 
 type flags struct {
-	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and LEAN_SERVER_* variables win over it." placeholder:"FILE"`
+	Config program.ConfigFile `help:"YAML file with any of these flags by name; flags and LEAN_SERVER_* variables win over it." placeholder:"FILE"`
 
 	Manifest   string   `help:"YAML file with the service's settings; examples/server.yaml is a commented example, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
 	Demo       bool     `help:"Serve the demo policy to a simulated arm on this machine: edge-rt --bus sim --camera top=sim."`

@@ -1,8 +1,8 @@
 package program
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -27,26 +27,32 @@ type configFile struct {
 	lenient bool  // the command has the lenientTag; set by Resolve
 }
 
-// loadConfig is a kong.ConfigurationLoader.
-func loadConfig(r io.Reader) (kong.Resolver, error) {
-	file := "config file"
-	if f, ok := r.(interface{ Name() string }); ok {
-		file += " " + f.Name()
+// ConfigFile is the value of --config. Unlike kong.ConfigFlag it does not wait for ever for the writer of a pipe.
+type ConfigFile string
+
+// BeforeResolve reads the file.
+func (ConfigFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
+	c, err := loadConfig(userfile.Expand(string(ctx.FlagValue(trace.Flag).(ConfigFile))))
+	if err == nil {
+		ctx.AddResolver(c)
 	}
-	b, err := io.ReadAll(io.LimitReader(r, configMaxBytes+1))
-	if err != nil {
+	return err
+}
+
+func loadConfig(path string) (*configFile, error) {
+	b, err := userfile.Read(path, configMaxBytes)
+	file := "config file " + path
+	if at, is := errors.AsType[*os.PathError](err); is && at.Op == "open" {
+		return nil, err
+	} else if err != nil {
 		return nil, exit.Errorf(exit.Config, "%s: %w", file, err)
-	}
-	if len(b) > configMaxBytes {
-		return nil, exit.Errorf(exit.Config, "%s is larger than %d bytes", file, configMaxBytes)
 	}
 	c, raw := &configFile{file: file, values: map[string]any{}}, map[string]any{}
 	if err := userfile.DecodeYAML(b, &raw); err != nil {
-		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines repeat the source
-		if !strings.Contains(line, ", want ") {      // as in the error of one number
-			line = "want a YAML map from flag names to values: " + line
+		if _, is := errors.AsType[userfile.SyntaxError](err); is {
+			err = fmt.Errorf("want a YAML map from flag names to values: %w", err)
 		}
-		c.broken = exit.Errorf(exit.Config, "%s: %s", file, line)
+		c.broken = exit.Errorf(exit.Config, "%s: %w", file, err)
 		clear(raw)
 		for line := range strings.Lines(string(b)) {
 			one := map[string]any{}

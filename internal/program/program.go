@@ -77,7 +77,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	left := -1 // not negative when the parser asks to exit, after --help
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
 		kong.Vars(p.Vars), kong.Vars{"version": p.Version},
-		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
+		kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
 		kong.ConfigureHelp(helpOptions), kong.Help(p.help), wholeNumbers)
 	if err != nil {
 		panic(err) // the grammar is wrong
@@ -348,7 +348,7 @@ func ignoreForeignVariables(parser *kong.Kong, args []string) {
 // before it reads variables.
 func hideUnreadVariables(app *kong.Application) {
 	for _, f := range app.Flags {
-		if f.Target.Type() == reflect.TypeFor[kong.ConfigFlag]() {
+		if f.Target.Type() == reflect.TypeFor[ConfigFile]() {
 			f.Tag.Envs = nil
 		}
 	}

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
@@ -105,7 +103,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 		{[]string{"--config", file, "--bus", "a"}, "", false},
 	} {
 		var g struct {
-			Config kong.ConfigFlag
+			Config ConfigFile
 			many
 		}
 		var stderr strings.Builder
@@ -133,7 +131,7 @@ func TestPathsAreExpanded(t *testing.T) {
 	rttest.Do(t, os.WriteFile(file, []byte("config-dir: $HOME/d\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_CALIBRATION", "~/c.json")
 	var g struct {
-		Config      kong.ConfigFlag
+		Config      ConfigFile
 		Calibration string `placeholder:"FILE"`
 		ConfigDir   string `placeholder:"DIR"`
 		Bus         string `placeholder:"PORT"`
@@ -204,7 +202,7 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 			}
 		}
 		var g struct {
-			Config kong.ConfigFlag
+			Config ConfigFile
 			Pause  int `default:"1"`
 			Level  int `default:"2"`
 			Other  int `default:"3"`
@@ -294,7 +292,7 @@ func TestAFlagThatMeansNothing(t *testing.T) {
 		{"scan --depth", "unknown flag --depth"},
 	} {
 		var g struct {
-			Config kong.ConfigFlag
+			Config ConfigFile
 			Speed  int
 			grammar
 		}
@@ -334,7 +332,7 @@ func TestValuesInTheFile(t *testing.T) {
 	} {
 		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o600))
 		var g struct {
-			Config  kong.ConfigFlag
+			Config  ConfigFile
 			MaxRate *int
 			Pace    string `enum:"walk,trot" default:"walk"`
 			Label   map[string]string
@@ -357,15 +355,11 @@ func TestValuesInTheFile(t *testing.T) {
 	}
 }
 
-// A key in both spellings is refused: it has two values, and no rule prefers one of them.
-func TestAKeyInBothSpellings(t *testing.T) {
-	r, err := loadConfig(strings.NewReader("max_rate: 3\nmax-rate: 4"))
-	if err == nil {
-		err = r.Validate(&kong.Application{Node: &kong.Node{}})
-	}
-	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "max-rate is there twice") {
-		t.Errorf("err = %v", err)
-	}
+// --config does not wait for ever for a pipe's writer.
+func TestConfigFromASilentPipe(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	rttest.Do(t, syscall.Mkfifo(name, 0o600))
+	rttest.Ends(t, rttest.Err(loadConfig(name)), exit.Config, "is a pipe")
 }
 
 func TestComplain(t *testing.T) {
@@ -447,9 +441,7 @@ func TestLineIsBounded(t *testing.T) {
 		!strings.HasSuffix(text, "; ends") {
 		t.Errorf("%d bytes: %.40s", len(text), text)
 	}
-	if text := Line(errors.New("one\ntwo\n")); text != "one; two" {
-		t.Errorf("%q", text)
-	}
+	rttest.Want(t, Line(errors.New("one\ntwo\n")), "one; two", "Line")
 }
 
 // --help is short, a command's help and --help-all are complete; --version is a flag of every
@@ -512,6 +504,8 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 		{"scan", "bus: 007\n", "", `run.yaml: [1:6] got "007", want digits without 0 before them, or quotes around a text`},
 		{"scan", "bus: [a, 0x10]\n", "", `[1:10] got "0x10", want digits`},
 		{"scan", "bus: x\nother: [a\n", "", "want a YAML map"},
+		{"scan", "bus: x\n? 'fps, want '\n? 'fps, want '\n", "", "want a YAML map"},
+		{"scan", "max_rate: 3\nmax-rate: 4\n", "", "max-rate is there twice"}, // no rule prefers one of the two
 		{"run", "bus: x\nfps: a\nother: [a\n", "", "want a YAML map"},
 		{"scan", "bus: x\nfps: abc\nmode: c\n", "abc", ""},
 		{"scan", "bus: x\nbusy: 3\n", "", "unknown key busy"},
@@ -525,7 +519,7 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 			os.Unsetenv("PROGRAM_TEST_FPS")
 		}
 		var g struct {
-			Config kong.ConfigFlag
+			Config ConfigFile
 			Bus    string
 			FPS    *float64 `name:"fps"`
 			Mode   string   `enum:"a,b" default:"a"`

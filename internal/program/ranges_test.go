@@ -7,14 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 type rangedGrammar struct {
-	Config  kong.ConfigFlag
+	Config  ConfigFile
 	Rate    *float64      `range:"1..1000;leave it out for the policy's own"`
 	Wait    time.Duration `range:"20ms.." default:"1s"`
 	Gain    float64       `range:">0..<2" default:"1"`

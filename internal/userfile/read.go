@@ -15,8 +15,7 @@ import (
 // patience is the longest silence of a pipe.
 const patience = 5 * time.Second
 
-// Read reads a whole file of at most limit bytes. It waits for the writer of a pipe, but not
-// for ever; a pipe without a writer is empty.
+// Read reads a whole file of at most limit bytes. It waits for the writer of a pipe, but not for ever.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -27,8 +26,10 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("%s is a pipe, and its writer sent no end within %v", path, patience)
+	info, failed := f.Stat()
+	if errors.Is(err, os.ErrDeadlineExceeded) || failed == nil && len(data) == 0 && info.Mode()&os.ModeNamedPipe != 0 {
+		return nil, fmt.Errorf("%s is a pipe, and its writer sent no text with an end within %v: name a file", path,
+			patience)
 	}
 	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("%s has more than %d bytes", path, limit)

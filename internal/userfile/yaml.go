@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -36,7 +37,7 @@ func ReadYAML(name string) ([]byte, error) { return Read(name, maxYAMLBytes) }
 
 // DecodeYAML reads data into dst, a pointer.
 func DecodeYAML(data []byte, dst any) (err error) {
-	defer noPanic(&err)
+	defer clean(&err)
 	if data, err = check(data); err != nil {
 		return err
 	}
@@ -160,18 +161,31 @@ func kindOf(t reflect.Type) string {
 
 // ParseYAML returns the syntax tree, for callers that need the lines of its nodes.
 func ParseYAML(data []byte) (file *ast.File, err error) {
-	defer noPanic(&err)
+	defer clean(&err)
 	if data, err = check(data); err != nil {
 		return nil, err
 	}
 	return parser.ParseBytes(data, 0)
 }
 
-// noPanic turns a panic into an error: the module panics on some tags, such as a sequence's on
-// another value.
-func noPanic(err *error) {
+// SyntaxError is an error of the YAML module in one line, without its excerpt of the file.
+type SyntaxError struct{ err yaml.Error }
+
+func (e SyntaxError) Error() string {
+	line, _, _ := strings.Cut(e.err.Error(), "\n")
+	return line
+}
+
+func (e SyntaxError) Unwrap() error { return e.err }
+
+// clean makes a SyntaxError of the module's error, and an error of a panic: the module panics on some tags, such as a
+// sequence's on another value.
+func clean(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("no YAML: %v", p)
+	}
+	if syntax, is := errors.AsType[yaml.Error](*err); is {
+		*err = SyntaxError{syntax}
 	}
 }
 

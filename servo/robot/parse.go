@@ -102,8 +102,7 @@ func decode(data []byte) (file robotFile, err error) {
 		return file, fmt.Errorf("%d bytes, want at most %d", len(data), maxBytes)
 	}
 	if err := userfile.DecodeYAML(data, &file); err != nil {
-		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines are an excerpt of the file
-		return file, fmt.Errorf("%s; docs/servo.md has the form, under A robot of your own", line)
+		return file, fmt.Errorf("%w; docs/servo.md has the form, under A robot of your own", err)
 	}
 	return file, nil
 }

@@ -22,7 +22,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"an unknown key", "faults: [{kind: drop_chunk, when: 1s}]", "unknown field"},
 		{"an unknown kind", "faults: [{kind: lose_chunk}]", "kind is"},
-		{"a wrong type", "faults: 7", "line 1"},
+		{"a wrong type", "faults: 7", "[1:9]"},
 		{"a share above one", "faults: [{kind: drop_chunk, share: 1.5}]", "share is 1.5"},
 		{"a negative share", "faults: [{kind: drop_chunk, share: -0.5}]", "share is -0.5"},
 		{"a share of nothing", "faults: [{kind: drop_chunk, share: 0}]", "share is 0"},

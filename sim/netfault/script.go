@@ -15,10 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml"
 
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
@@ -124,7 +121,7 @@ func Parse(data []byte) (*Script, error) {
 	}
 	var src yamlScript
 	if err := decode(data, &src); err != nil {
-		return nil, fmt.Errorf("%w: %s", errScript, oneLine(err))
+		return nil, fmt.Errorf("%w: %w", errScript, err)
 	}
 	if src.Faults == nil {
 		return nil, fmt.Errorf("%w: it has no faults, want a list of them, or `faults: []` for none", errScript)
@@ -153,18 +150,6 @@ func decode(data []byte, src *yamlScript) error {
 		return fmt.Errorf("%d YAML documents, want one: put all faults into one list", n)
 	}
 	return userfile.DecodeYAML(data, src)
-}
-
-// oneLine returns the YAML module's error without its excerpt of the source.
-func oneLine(err error) string {
-	if y, ok := errors.AsType[yaml.Error](err); ok {
-		line := ""
-		if t := y.GetToken(); t != nil && t.Position != nil {
-			line = fmt.Sprintf("line %d: ", t.Position.Line)
-		}
-		return line + strings.Join(strings.Fields(y.GetMessage()), " ")
-	}
-	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
 func (f yamlFault) fault() (Fault, error) {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/sim/motor"
@@ -132,8 +130,7 @@ func ParseScript(text []byte) (s Script, err error) {
 		return s, fmt.Errorf("%w: %d bytes, want at most %d", errScript, len(text), scriptBytesMax)
 	}
 	if err := userfile.DecodeYAML(text, &s); err != nil {
-		return s, fmt.Errorf("%w: %s", errScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)),
-			" "))
+		return s, fmt.Errorf("%w: %w", errScript, err)
 	}
 	return s, s.check()
 }

@@ -51,7 +51,7 @@ var (
 	ErrStalled     = errors.New("zenoh: the peer does not read")
 	errMemory      = errors.New("zenoh: ended to free memory, this link held the most of the memory for all links")
 	ErrClosed      = errors.New("zenoh: link closed")
-	errEnded       = fmt.Errorf("%w before it had room: %w", ErrClosed, ErrCongested) // a router waits for no other link
+	errEnded       = fmt.Errorf("%w before it had room: %w", ErrClosed, ErrCongested) // the message has waited once
 	ErrEOF         = errors.New("zenoh: the peer ended the connection without a word")
 )
 
