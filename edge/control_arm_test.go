@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
@@ -39,9 +40,8 @@ func TestComplainingJoints(t *testing.T) {
 			r.bus.says = tt.says
 			before := [testDOF]float32(r.arm.Goal)
 			r.serve(3, 1, -60)
-			if moved := r.arm.Goal[0] < before[0]; moved != tt.deeper {
-				t.Errorf("goal %v after %v: pushed harder %v, want %v", r.arm.Goal[0], before[0], moved, tt.deeper)
-			}
+			rttest.Want(t, r.arm.Goal[0] < before[0], tt.deeper, "goal %v after %v: pushed harder", r.arm.Goal[0],
+				before[0])
 			if !tt.deeper && tt.name != "limp" && r.arm.Goal[0] != before[0] { // a limp joint is not held
 				t.Errorf("goal %v, want it kept at %v: the force stays", r.arm.Goal[0], before[0])
 			}
@@ -50,9 +50,8 @@ func TestComplainingJoints(t *testing.T) {
 			}
 			before = [testDOF]float32(r.arm.Goal)
 			r.serve(12, 1, 80)
-			if moved := r.arm.Goal[0] > before[0]; moved != tt.relieved {
-				t.Errorf("goal %v after %v: relieved %v, want %v", r.arm.Goal[0], before[0], moved, tt.relieved)
-			}
+			rttest.Want(t, r.arm.Goal[0] > before[0], tt.relieved, "goal %v after %v: relieved", r.arm.Goal[0],
+				before[0])
 			if last := r.bus.masks[len(r.bus.masks)-1]; last&1 != 0 != tt.relieved || last&2 == 0 {
 				t.Errorf("the last goals went to joints %b, want the first among them %v", last, tt.relieved)
 			}
@@ -101,9 +100,7 @@ func TestSlewAfterArming(t *testing.T) {
 	}
 	from := len(r.bus.writes)
 	r.serve(20, 1, -50)
-	if first := r.bus.writes[from+6][0] - r.bus.writes[from+5][0]; first != -3 {
-		t.Errorf("a step of %v once it has caught up, want 3", first)
-	}
+	rttest.Want(t, r.bus.writes[from+6][0]-r.bus.writes[from+5][0], -3, "a step of once it has caught up")
 }
 
 // Goal: motors that a bus watchdog has stopped, away from their goals, are armed where they are.

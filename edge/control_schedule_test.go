@@ -200,9 +200,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 		r.record.Collect()
 		r.time.SleepUntil(now.Add(testPeriod))
 	})
-	if lost := r.record.Stats().Lost; lost != 0 {
-		t.Errorf("%d messages lost, want 0", lost)
-	}
+	rttest.Want(t, r.record.Stats().Lost, 0, "messages lost")
 }
 
 // Goal: with two ticks per action the discipline counts actions, not ticks. Half as many actions as ticks run, and the
@@ -215,9 +213,7 @@ func TestInterpolatedTicks(t *testing.T) {
 	if n := r.core.Schedule.View().N; n < 95 || n > 101 {
 		t.Errorf("%d actions in 201 ticks, want about 98", n)
 	}
-	if n := r.stats.starved.Load(); n != 0 {
-		t.Errorf("starved %d ticks, want 0", n)
-	}
+	rttest.Want(t, r.stats.starved.Load(), 0, "starved ticks")
 	snap, _, _ := r.out.Snapshots.Front()
 	if want := time.Duration(2*snap.Ask.Runway) * testPeriod; snap.Runway != want || snap.Ask.Runway == 0 {
 		t.Errorf("runway %v for %d actions, want %v", snap.Runway, snap.Ask.Runway, want)

@@ -304,9 +304,7 @@ func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 	if r.arm.Gate().StepClips == 0 {
 		t.Error("no step was counted as clipped")
 	}
-	if r.run.state != stateStreaming {
-		t.Errorf("state %v, want STREAMING", r.run.state)
-	}
+	rttest.Want(t, r.run.state, stateStreaming, "state")
 }
 
 func TestTorqueThatCannotBeSwitchedOnEndsTheRun(t *testing.T) {
@@ -323,9 +321,7 @@ func TestTorqueThatCannotBeSwitchedOnEndsTheRun(t *testing.T) {
 func TestSteadyStreamNeverStarves(t *testing.T) {
 	r := newRig(t)
 	r.serve(300, 3, 10)
-	if n := r.stats.starved.Load(); n != 0 {
-		t.Errorf("starved %d ticks, want 0", n)
-	}
+	rttest.Want(t, r.stats.starved.Load(), 0, "starved ticks")
 	if got := r.core.Schedule.View().N; got < 290 {
 		t.Errorf("executed step %d after 300 ticks, want about 295", got)
 	}
@@ -345,9 +341,7 @@ func TestALostChunkIsAskedForAgain(t *testing.T) {
 	r.step(2)
 	r.answer(r.session.key, 10)
 	r.step(1)
-	if n := r.stats.starved.Load(); n != 0 {
-		t.Errorf("starved %d ticks after one lost chunk, want 0", n)
-	}
+	rttest.Want(t, r.stats.starved.Load(), 0, "starved ticks after one lost chunk")
 }
 
 // Goal: an answer has been due since the first request after the newest chunk, however often the
@@ -386,9 +380,7 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	}
 	r.answer(r.session.key, 12)
 	r.step(2)
-	if r.run.state != stateStreaming {
-		t.Errorf("state after a new chunk %v, want STREAMING", r.run.state)
-	}
+	rttest.Want(t, r.run.state, stateStreaming, "state after a new chunk")
 }
 
 // Goal: with repeat_last a starved arm repeats its last action until that is too old; a joint that
@@ -420,9 +412,7 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	r.step(2)
 	r.operator.pause.Store(false)
 	r.step(5)
-	if n := len(r.bus.writes) - before; n != 0 {
-		t.Errorf("%d goals after a pause, want none: the action is from before the pause", n)
-	}
+	rttest.Want(t, len(r.bus.writes)-before, 0, "goals after a pause (none: the action is from before the pause)")
 	r, before = dry(func(r *rig) {})
 	r.operator.resets.Add(1)
 	r.step(5)
@@ -441,9 +431,7 @@ func TestEveryJointHeldIsStalled(t *testing.T) {
 	r.serve(40, 3, 10)
 	r.bus.says.Hold = 1 // the bus holds one of the two joints
 	r.serve(40, 3, 10)
-	if r.run.state != stateStreaming {
-		t.Errorf("one joint is held: state %v, want STREAMING", r.run.state)
-	}
+	rttest.Want(t, r.run.state, stateStreaming, "one joint is held: state")
 	r.bus.says.Hold = 1<<testDOF - 1
 	before := len(r.bus.writes)
 	r.serve(60, 3, 20)
@@ -464,9 +452,7 @@ func TestEveryJointHeldIsStalled(t *testing.T) {
 	}
 	r.bus.says.Hold = 0
 	r.serve(40, 3, 10)
-	if r.run.state != stateStreaming {
-		t.Errorf("state %v after the motors are well, want STREAMING", r.run.state)
-	}
+	rttest.Want(t, r.run.state, stateStreaming, "state after the motors are well")
 }
 
 func TestOldActionsNeverRun(t *testing.T) {
@@ -564,9 +550,7 @@ func TestLinkLossAndReturn(t *testing.T) {
 	}
 	r.answer(r.session.key, 10)
 	r.step(1)
-	if r.run.state != stateStreaming {
-		t.Errorf("state %v, want STREAMING", r.run.state)
-	}
+	rttest.Want(t, r.run.state, stateStreaming, "state")
 }
 
 func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
@@ -590,9 +574,7 @@ func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
 		r.serve(60, 3, 10)
 		r.drive.Leave(drive.Operator)
 		r.step(1)
-		if r.arm.Phase != phaseAfter {
-			t.Errorf("mode %d: phase %d after leaving, want %d", mode, r.arm.Phase, phaseAfter)
-		}
+		rttest.Want(t, r.arm.Phase, phaseAfter, "mode %d: phase after leaving", mode)
 		r.step(200)
 		if !r.drive.Stopped() {
 			t.Errorf("mode %d: the tick never ended", mode)

@@ -102,13 +102,9 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			t.Errorf("%s: %v (code %d), want code %d", tt.name, err, exit.Of(err), exit.Absent)
 			continue
 		}
-		if got := r.run.gaveUp.Longest(); got != tt.lack {
-			t.Errorf("%s: lack %d, want %d", tt.name, got, tt.lack)
-		}
+		rttest.Want(t, r.run.gaveUp.Longest(), tt.lack, "%s: lack", tt.name)
 		for _, want := range tt.says {
-			if !rttest.Says(err, want) {
-				t.Errorf("%s: it says %q, want %q", tt.name, err, want)
-			}
+			rttest.Fails(t, err, want)
 		}
 		if rttest.Says(err, tt.never) {
 			t.Errorf("%s: it says %q, and the %s is not why", tt.name, err, tt.never)

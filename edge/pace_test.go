@@ -7,6 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/uplink"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // usual is a link with the default flags.
@@ -156,9 +157,7 @@ func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
 		t.Errorf("%d chunks, %d actions, dropped %v", r.stats.chunks.Load(), r.stats.actions.Load(),
 			r.drops())
 	}
-	if r.run.state != stateReconnecting {
-		t.Errorf("without a session the run is %v, want RECONNECTING", r.run.state)
-	}
+	rttest.Want(t, r.run.state, stateReconnecting, "without a session the run")
 }
 
 // Goal: --max-offline counts only the time in which the server does not answer.
@@ -173,7 +172,5 @@ func TestAServerThatLivesIsNotOffline(t *testing.T) {
 		t.Fatal("given up while the server answered")
 	}
 	r.step(201)
-	if r.run.state != stateDead {
-		t.Errorf("2 s after the server last answered the run is %v, want DEAD", r.run.state)
-	}
+	rttest.Want(t, r.run.state, stateDead, "2 s after the server last answered the run")
 }

@@ -62,9 +62,7 @@ func TestTakeoverOfOnePart(t *testing.T) {
 			t.Errorf("%v: %v with the goals %v, want left at its leader's -40 and right at %v", tt.coupling, r.holder(),
 				r.arm.Goal, tt.right)
 		}
-		if a := r.takeover.action[1]; a != tt.right {
-			t.Errorf("%v: the action on record has right at %v, want %v", tt.coupling, a, tt.right)
-		}
+		rttest.Want(t, r.takeover.action[1], tt.right, "%v: the action on record has right at", tt.coupling)
 		if asks := r.stats.requests.Load() > asked; asks != tt.asks {
 			t.Errorf("%v: requests while a person has left: %v, want %v", tt.coupling, asks, tt.asks)
 		}
@@ -159,9 +157,7 @@ func TestPartsThatCannotBeTaken(t *testing.T) {
 		t.Errorf("buttons for %q, want only Take over", parts)
 	}
 	for part, says := range map[string]string{"top": "left, right", "right": "--leader right=PORT"} {
-		if err := e.choose(part); !rttest.Says(err, says) {
-			t.Errorf("%s: %v, want %q", part, err, says)
-		}
+		rttest.Fails(t, e.choose(part), says)
 	}
 	rttest.Want(t, e.partsOf(1<<7), "right", "parts of joint 7")
 }

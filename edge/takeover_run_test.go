@@ -459,8 +459,6 @@ func TestLeadersThatAreRefused(t *testing.T) {
 		e.cfg.Leader = device.Place{Bus: "/dev/none", Calibration: "/none.json"}
 		e.cfg.LeaderRobot = tt.robot
 		e.cfg.Takeover = tt.takeover
-		if err := e.openLeader(t.Context()); exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
-		}
+		rttest.Ends(t, e.openLeader(t.Context()), tt.code, tt.says)
 	}
 }

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -121,9 +120,7 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", len(r.bus.writes)-writes,
 			r.stats.requests.Load()-sent, r.arm.Goal, before)
 	}
-	if n := r.stats.chunks.Load() - merged; n != 0 {
-		t.Errorf("%d chunks that were under way are merged, want none", n)
-	}
+	rttest.Want(t, r.stats.chunks.Load()-merged, 0, "chunks that were under way are merged")
 	if l.place != before || l.number != 1 {
 		t.Errorf("the leader is wanted at %v, order %d, want the follower's goal %v, order 1", l.place, l.number,
 			before)
@@ -143,9 +140,7 @@ func TestTakeover(t *testing.T) {
 			r.holder(), d)
 	}
 	r.led(20, l)
-	if d := r.arm.Goal[0] - before[0]; d != 5 {
-		t.Errorf("the follower is %v from where it was, want the leader's 5", d)
-	}
+	rttest.Want(t, r.arm.Goal[0]-before[0], 5, "the follower is from where it was")
 	if r.stats.requests.Load() != sent || r.stats.starved.Load() != 0 || r.stats.corrected.Load() == 0 {
 		t.Errorf("%d requests, %d starved, %d corrected", r.stats.requests.Load()-sent, r.stats.starved.Load(),
 			r.stats.corrected.Load())
@@ -153,9 +148,8 @@ func TestTakeover(t *testing.T) {
 	l.pose.Joints = []float32{90, 100}
 	from := r.arm.Goal[0]
 	r.led(1, l)
-	if d := r.arm.Goal[0] - from; d != 3 {
-		t.Errorf("a leader that is thrown moves the follower by %v in a tick, want the 3 of the gate", d)
-	}
+	rttest.Want(t, r.arm.Goal[0]-from, 3,
+		"a leader that is thrown moves the follower by in a tick (the 3 of the gate)")
 
 	episode := r.session.episode
 	r.giveBack(l)
@@ -250,14 +244,11 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 		t.Errorf("the first step behind the silence is %v, want half of a tick's 3", d)
 	}
 	said := r.told(event.LeaderSilent, event.LeaderBack)
-	if want := []event.Event{{Code: event.LeaderSilent, B: 1}, {Code: event.LeaderBack}}; !slices.Equal(said, want) {
-		t.Errorf("said %v, want the silence and its end once", said)
-	}
+	rttest.Equal(t, said, []event.Event{{Code: event.LeaderSilent, B: 1}, {Code: event.LeaderBack}},
+		"said (the silence and its end once)")
 	r.step(20)
 	r.giveBack(l)
-	if r.holder() != autonomous {
-		t.Errorf("%v: a silent leader keeps the arm", r.holder())
-	}
+	rttest.Want(t, r.holder(), autonomous, "a silent leader keeps the arm")
 }
 
 // Goal: a person can take the arm over in every state of the run except at its end, even without a server. The run does
@@ -552,7 +543,5 @@ func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
 		{Code: event.LeaderHeld, A: 1, B: int64(leader.OverSeam)},
 		{Code: event.LeaderLeads, A: 2}, {Code: event.LeaderLeads, A: 1},
 	}
-	if !slices.Equal(told, want) {
-		t.Errorf("told %+v\nwant %+v", told, want)
-	}
+	rttest.Equal(t, told, want, "told")
 }

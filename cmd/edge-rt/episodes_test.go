@@ -81,9 +81,7 @@ func (r *process) wants(code int, says string, args ...string) *episode.Status {
 // checkMarks compares the episode marks in the records of dir with want.
 func checkMarks(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	if marks := marksOf(t, dir); !slices.Equal(marks, want) {
-		t.Errorf("on record are %q, want %q", marks, want)
-	}
+	rttest.Equal(t, marksOf(t, dir), want, "on record")
 }
 
 // recordingRun returns a run, not yet started, with --record all, at a server that confirms the start of each episode.

@@ -21,9 +21,7 @@ func TestReplugWhileRunning(t *testing.T) {
 	r.Await("no such port")
 	rttest.Do(t, b.Replug())
 	time.Sleep(2 * time.Second) // the run opens the port again, and does not change the torque
-	if n := underTorque(b); n != 6 {
-		t.Errorf("%d motors under torque after the adapter is back, want all: they kept it", n)
-	}
+	rttest.Want(t, underTorque(b), 6, "motors under torque after the adapter is back (all: they kept it)")
 	if code := r.End(syscall.SIGTERM); code != 0 || underTorque(b) != 0 {
 		t.Errorf("the run ended with %d and %d motors under torque, want a clean end and none", code, underTorque(b))
 	}

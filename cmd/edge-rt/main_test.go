@@ -195,9 +195,7 @@ func TestHelpTeaches(t *testing.T) {
 			args, says = []string{"--help-all"}, "Examples|--bus|--camera|--on-exit|version|Exit codes"
 		}
 		code, stdout, _ := edgeRT(t, args...)
-		if code != 0 {
-			t.Errorf("%q: code %d", args, code)
-		}
+		rttest.Want(t, code, 0, "%q: code", args)
 		stagetest.CheckSays(t, stdout, says)
 	}
 	code, stdout, _ := edgeRT(t, "version")

@@ -78,9 +78,7 @@ func TestAnotherModelBeginsBetweenTwoEpisodes(t *testing.T) {
 		s.serves(digestOf("b"), nil)
 		s.restart()
 		r.Await("which this run takes when no episode is under way")
-		if got := r.status().Episodes.Phase; got != "recording" {
-			t.Errorf("phase %s while the episode has not ended", got)
-		}
+		rttest.Want(t, r.status().Episodes.Phase, "recording", "phase while the episode has not ended")
 		r.wants(0, "", "success")
 		r.Await("takes bbbbbbbbbbbb")
 		r.begin()

@@ -96,14 +96,10 @@ func onAPhone(t *testing.T, address string) {
 	cut := "[...document.querySelectorAll('table, td, section, .wide')].filter(e => { const r = " +
 		"e.getBoundingClientRect(); return r.width > 0 && (r.left < 0 || r.right > innerWidth || e.scrollWidth > " +
 		"e.clientWidth + 1); }).map(e => e.tagName + '#' + e.id + ' ' + e.textContent.slice(0, 20)).join('; ')"
-	if text := b.Eval(cut); text != "" {
-		t.Errorf("cut off: %s", text)
-	}
+	rttest.Want(t, b.Eval(cut), "", "cut off")
 	hidden := "[...document.querySelectorAll('table td')].filter(e => e.textContent && " +
 		"e.getBoundingClientRect().width === 0).map(e => e.textContent).join('; ')"
-	if text := b.Eval(hidden); text != "" {
-		t.Errorf("left out of the tables: %s", text)
-	}
+	rttest.Want(t, b.Eval(hidden), "", "left out of the tables")
 	if dir := os.Getenv("EDGERT_PHONE"); dir != "" {
 		b.Eval("scrollTo(0, 0)")
 		b.Picture(filepath.Join(dir, "phone-top.png"), false)
@@ -141,9 +137,7 @@ func TestThePageInChromium(t *testing.T) {
 		b.Wait(fmt.Sprintf(colored+" > 50", plot))
 	}
 
-	if shown := b.Eval(shownButtons); shown != "stop pause reset release" {
-		t.Errorf("the buttons are %q, want only those that do something now", shown)
-	}
+	rttest.Want(t, b.Eval(shownButtons), "stop pause reset release", "the buttons (only those that do something now)")
 	b.Click("#do-pause")
 	b.Wait(paused)
 	b.Wait(shownButtons + " === 'stop resume reset release'")
@@ -228,9 +222,7 @@ func TestJogInChromium(t *testing.T) {
 	if b.Eval(goal+" === at") != "true" {
 		t.Error("the joint moves after the release")
 	}
-	if said := b.Eval("byId('said').textContent"); said != "" {
-		t.Errorf("the page says %s", said)
-	}
+	rttest.Want(t, b.Eval("byId('said').textContent"), "", "the page says")
 }
 
 // Goal: the page of a robot with two arms has a column for each arm, with the arm's state. On a phone the columns are
@@ -260,9 +252,8 @@ func TestPartsInChromium(t *testing.T) {
 				tt.rows + "'")
 			beside := b.Eval("document.querySelector('#joints').children[0].offsetTop === " +
 				"document.querySelector('#joints').children[1].offsetTop")
-			if beside != fmt.Sprint(size[0] > 500) {
-				t.Errorf("%s, %d wide: the columns are side by side: %s", tt.robot, size[0], beside)
-			}
+			rttest.Want(t, beside, fmt.Sprint(size[0] > 500), "%s, %d wide: the columns are side by side", tt.robot,
+				size[0])
 			if wide := b.Eval("document.documentElement.scrollWidth"); wide != fmt.Sprint(size[0]) {
 				t.Errorf("%s: the page is %s wide, want %d", tt.robot, wide, size[0])
 			}

@@ -90,9 +90,7 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	edge := me.start(binary, "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
 		"--reconnect-initial-backoff", "100ms", "--reconnect-max-backoff", "200ms")
 	me.await("STATUS=looking for a server")
-	if got := me.receive(700 * time.Millisecond); got != "" {
-		t.Errorf("without a server the edge says %q", got)
-	}
+	rttest.Want(t, me.receive(700*time.Millisecond), "", "without a server the edge says")
 	srv := ms.start(lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
 	ms.await("READY=1") // the server reports this only when it serves
 	stagetest.CheckSays(t, srv.Log.String(), "msg=serving")

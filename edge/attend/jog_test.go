@@ -44,9 +44,7 @@ func TestKeysMoveAJoint(t *testing.T) {
 		}
 	}
 	time.Sleep(leader.JogLease) // some ticks
-	if now := f.raw[1].Load(); now != at {
-		t.Errorf("it moved on from %d to %d without a key", at, now)
-	}
+	rttest.Want(t, f.raw[1].Load(), at, "it moved on from %d to without a key", at)
 	press("down", 100*time.Millisecond)
 	time.Sleep(2 * leader.JogLease) // the motion has ended then
 	if now := f.raw[1].Load(); now >= at {

@@ -180,9 +180,7 @@ func TestReplayRefusals(t *testing.T) {
 		}, 1, exit.Config, "not in the record"},
 	} {
 		_, err := loaded(t, written(t, tt.run, 30, tt.put), tt.number)
-		if exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
-		}
+		rttest.Ends(t, err, tt.code, tt.says)
 	}
 	cfg := ReplayConfig{
 		File:   "/none.mcap",

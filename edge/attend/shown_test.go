@@ -223,9 +223,7 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 		c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))(t)
 		s.Arm.ID, s.Arm.Calibration = "", ""
 		rttest.Do(t, c.Save(servo.CalibrationPath(s.Arm.Robot, "mine")))
-		if err := Replay(t.Context(), s.ReplayConfig); exit.Of(err) != code {
-			t.Errorf("a range that differs by %d: %v (code %d), want code %d\n%s", by, err, exit.Of(err), code, s)
-		}
+		rttest.Ends(t, Replay(t.Context(), s.ReplayConfig), code)
 		if by != 0 {
 			continue
 		}

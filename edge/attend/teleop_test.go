@@ -257,9 +257,7 @@ func TestTeleopRefusals(t *testing.T) {
 	} {
 		cfg := good
 		tt.change(&cfg)
-		if err := Teleop(t.Context(), cfg); exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
-		}
+		rttest.Ends(t, Teleop(t.Context(), cfg), tt.code, tt.says)
 	}
 }
 

@@ -153,9 +153,7 @@ func TestCameraErr(t *testing.T) {
 		}
 		stop.Store(false)
 		e.Run(clock, &stop, &blind)
-		if err := e.Err(); !rttest.Says(err, tt.says) {
-			t.Errorf("%s: Trouble() = %v, want one that says %q", name, err, tt.says)
-		}
+		rttest.Fails(t, e.Err(), tt.says)
 		f.pictures = [][]byte{good}
 		f.next = 0
 		f.err = nil

@@ -79,7 +79,5 @@ func TestExchangedAdapters(t *testing.T) {
 	ok(t, c.Save(wrong[1].Calibration))
 	ok(t, open(wrong, nil)) // the motors match different calibrations: the adapters were exchanged
 	ok(t, open(wrong, nil))
-	if is := wrong[0].remembered(); is != "BBB" {
-		t.Errorf("left's adapter is %q, want the new one", is)
-	}
+	rttest.Want(t, wrong[0].remembered(), "BBB", "left's adapter")
 }

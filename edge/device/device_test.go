@@ -37,9 +37,7 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 		{"another robot's calibration", loadError(Place{Calibration: other}), exit.Config, other},
 		{"an arm without a calibration", absent, exit.Config, "calibrat"},
 	} {
-		if exit.Of(tt.err) != tt.code || !rttest.Says(tt.err, tt.says) {
-			t.Errorf("%s: %v (code %d), want code %d and %q", tt.name, tt.err, exit.Of(tt.err), tt.code, tt.says)
-		}
+		rttest.Ends(t, tt.err, tt.code, tt.says)
 	}
 }
 
@@ -77,8 +75,6 @@ func TestNoCalibrationNamesTheArmsFlags(t *testing.T) {
 	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration " +
 		"FILE, or", "leader-": "give the --leader-id under which it was calibrated, or --leader-calibration FILE, or"} {
 		p := Place{Bus: "/dev/ttyACM1", Calibration: filepath.Join(t.TempDir(), "none.json"), Flags: prefix}
-		if _, err := p.Load(); exit.Of(err) != exit.Config || !rttest.Says(err, want, "calibrate --bus /dev/ttyACM1") {
-			t.Errorf("%q: %v, code %d, want %q", prefix, err, exit.Of(err), want)
-		}
+		rttest.Ends(t, rttest.Err(p.Load()), exit.Config, want, "calibrate --bus /dev/ttyACM1")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestHistogramSumsToTheCount(t *testing.T) {
@@ -16,7 +17,5 @@ func TestHistogramSumsToTheCount(t *testing.T) {
 	for _, n := range histogram(h, time.Microsecond) {
 		sum += n
 	}
-	if sum != 1000 {
-		t.Errorf("histogram holds %d, want 1000", sum)
-	}
+	rttest.Want(t, sum, 1000, "histogram holds")
 }

@@ -228,9 +228,7 @@ func TestSentry(t *testing.T) {
 	if st := s.Status(); st.Phase != Recording || st.Number != 5 {
 		t.Errorf("%+v, want the next with another task", st)
 	}
-	if want := []string{"begin ", "begin point"}; !slices.Equal(s.arm.calls, want) {
-		t.Errorf("the arm was told %q, want %q", s.arm.calls, want)
-	}
+	rttest.Equal(t, s.arm.calls, []string{"begin ", "begin point"}, "the arm was told")
 	s.Close()
 	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 5 has no end") {
 		t.Errorf("the end of the run warns %q", s.warnings)
@@ -257,9 +255,7 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 			s.after(time.Second)
 			s.arm.notReady, s.arm.refuses = tt.notReady, tt.refuses
 			err := s.do(line)
-			if !rttest.Says(err, tt.notReady, "episode 1 goes on") {
-				t.Errorf("%s, %s: %v, want why not, and that the episode goes on", tt.name, line, err)
-			}
+			rttest.Fails(t, err, tt.notReady, "episode 1 goes on")
 			if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Refused != 1 || len(s.warnings) != 1 {
 				t.Errorf("%s, %s: %+v, it warns %q; want episode 1, one refusal and one warning", tt.name, line, st,
 					s.warnings)
@@ -319,13 +315,9 @@ func TestCorrections(t *testing.T) {
 	if st := s.Status(); st.Phase != Over || st.Success != 1 || st.Discard != 1 || st.Number != 2 || s.done != 1 {
 		t.Errorf("%+v", st)
 	}
-	if want := []string{"rest"}; !slices.Equal(s.arm.calls, want) {
-		t.Errorf("the arm was told %q, want %q", s.arm.calls, want)
-	}
+	rttest.Equal(t, s.arm.calls, []string{"rest"}, "the arm was told")
 	want := []string{"2 1 false  wave", "4 1 true success wave", "6 2 false  wave", "7 2 true discard wave"}
-	if marks := s.marks(t); !slices.Equal(marks, want) {
-		t.Errorf("on record is %q, want %q", marks, want)
-	}
+	rttest.Equal(t, s.marks(t), want, "on record")
 }
 
 // The person gets a warning about lost data at once, and at the end.
@@ -398,8 +390,6 @@ func TestAppendLineNoAlloc(t *testing.T) {
 	s.after(time.Second)
 	line := make([]byte, 0, 256)
 	rttest.NoAllocs(t, "%v allocations", 100, func() { line = s.AppendLine(line[:0], s.clock.Now()) })
-	if got := string(line); got != "  episode recording 1 kept 0/3 left 30 s" {
-		t.Errorf("line %q", got)
-	}
+	rttest.Want(t, string(line), "  episode recording 1 kept 0/3 left 30 s", "line")
 	rttest.NoAllocs(t, "a step without anything to do: %v allocations", 100, func() { s.Step(context.Background()) })
 }

@@ -1,7 +1,6 @@
 package event
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt"
@@ -32,14 +31,10 @@ func TestEventsAreDrainedInOrder(t *testing.T) {
 	var got []int64
 	q.Drain(func(e Event) {
 		got = append(got, e.A)
-		if e != (Event{rt.Instant(e.A), JointHeld, e.A, -e.A}) {
-			t.Errorf("drained %+v", e)
-		}
+		rttest.Want(t, e, (Event{rt.Instant(e.A), JointHeld, e.A, -e.A}), "drained")
 		q.Emit(0, TorqueOn, 99, 0) // remains for the next drain
 	})
-	if !slices.Equal(got, []int64{0, 1, 2, 3}) {
-		t.Errorf("drained %v, want the first 4", got)
-	}
+	rttest.Equal(t, got, []int64{0, 1, 2, 3}, "drained")
 	again := 0
 	q.Drain(func(Event) { again++ })
 	if again != 4 {

@@ -176,15 +176,11 @@ func TestTheGateOfABase(t *testing.T) {
 		t.Errorf("after one tick %v, want the step 0.1", got)
 	}
 	r.ticks(t, 20, 5, 3, -3, float32(math.NaN()))
-	if r.bus.goal != [4]float32{5, 1, -1, 0} {
-		t.Errorf("goals %v, want the limits, and no change by a NaN", r.bus.goal)
-	}
+	rttest.Want(t, r.bus.goal, [4]float32{5, 1, -1, 0}, "goals (the limits, and no change by a NaN)")
 	r.startSlowly(r.now)
 	r.slow.until = r.now.Add(time.Hour)
 	r.ticks(t, 20, 5, 3, -0.2, 0)
-	if r.bus.goal != [4]float32{5, 0.5, -0.2, 0} {
-		t.Errorf("goals %v, want half of the speed", r.bus.goal)
-	}
+	rttest.Want(t, r.bus.goal, [4]float32{5, 0.5, -0.2, 0}, "goals (half of the speed)")
 	if r.Gate().RangeClips == 0 || r.Gate().StepClips == 0 {
 		t.Errorf("%d and %d clips", r.Gate().RangeClips, r.Gate().StepClips)
 	}

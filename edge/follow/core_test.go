@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,9 +62,7 @@ func TestAskOncePerAction(t *testing.T) {
 func TestStagesRestAndReset(t *testing.T) {
 	c, p := newCore(t, smoothing.Config{Velocity: 100, Accel: 1000})
 	c.Reset([]float32{0})
-	if !slices.Equal(p.calls, []string{"reset"}) {
-		t.Errorf("calls %q, want a reset of the schedule", p.calls)
-	}
+	rttest.Equal(t, p.calls, []string{"reset"}, "calls (a reset of the schedule)")
 	next := func() float32 { return c.Next(0).Row[0] }
 	one, two := next(), next()
 	if second := two - one; !(second > one) {

@@ -102,8 +102,6 @@ func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 			r.ReadBy(rt.Tick{Deadline: r.now, Woke: r.now}, r.now.Add(testPeriod))
 			err = r.rescueStep(r.now)
 		}
-		if exit.Of(err) != exit.Fault || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: %v (code %d), want %q", tt.name, err, exit.Of(err), tt.says)
-		}
+		rttest.Ends(t, err, exit.Fault, tt.says)
 	}
 }

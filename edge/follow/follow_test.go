@@ -263,14 +263,10 @@ func TestAMotorThatWasSilent(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.stale, r.bus.doubted = 1, 1
 	r.tick(t, 7, 52)
-	if r.last().joints != 2 {
-		t.Errorf("goals to joints %b while the first is silent, want 10", r.last().joints)
-	}
+	rttest.Want(t, r.last().joints, 2, "goals to joints while the first is silent")
 	r.bus.stale = 0
 	r.tick(t, 7, 52)
-	if r.last().joints != 2 {
-		t.Errorf("goals to joints %b before the first was compared, want 10", r.last().joints)
-	}
+	rttest.Want(t, r.last().joints, 2, "goals to joints before the first was compared")
 	r.bus.doubted = 0
 	r.bus.strayed = 1
 	r.bus.at[0] = -3
@@ -306,16 +302,12 @@ func TestLimpStaysLimp(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.says.Limp = 1
 	r.ticks(t, 5, 9, 54)
-	if r.last().joints != 2 {
-		t.Errorf("goals to joints %b, want the second only", r.last().joints)
-	}
+	rttest.Want(t, r.last().joints, 2, "goals to joints")
 	r.bus.says = servo.Reactions{}
 	r.bus.relaxed = 0
 	r.bus.back = hotplug.Unplugged
 	r.tick(t, 9, 54)
-	if r.bus.relaxed != 1 {
-		t.Errorf("after the replug joints %b are told to be limp, want the first", r.bus.relaxed)
-	}
+	rttest.Want(t, r.bus.relaxed, 1, "after the replug joints are told to be limp")
 	r.StartArming()
 	r.ticks(t, 5, 9, 54)
 	if r.bus.armed != 2 || r.last().joints != 2 || r.Phase != Armed {

@@ -51,21 +51,15 @@ func TestGateLead(t *testing.T) {
 	for range 10 {
 		goal = g.Pass(0, goal, 10, 0)
 	}
-	if goal != 5 {
-		t.Errorf("the goal of a blocked joint went to %v, want 5", goal)
-	}
-	if next := g.Pass(0, goal, 10, -8); next != 2 {
-		t.Errorf("the joint was pushed to -8: goal %v, want one step back, 2", next)
-	}
+	rttest.Want(t, goal, 5, "the goal of a blocked joint went to")
+	rttest.Want(t, g.Pass(0, goal, 10, -8), 2, "the joint was pushed to -8: goal (one step back, 2)")
 }
 
 // Goal: the robot's own max_step holds in every tick.
 func TestGateMaxStep(t *testing.T) {
 	g := testGate()
 	g.Lead = []float32{1, 1}
-	if next := g.Pass(0, 0, 9, 0); next != 1 {
-		t.Errorf("goal %v, want within 1 of the joint", next)
-	}
+	rttest.Want(t, g.Pass(0, 0, 9, 0), 1, "goal (within 1 of the joint)")
 }
 
 // Goal: preview returns the goals of Pass, since the preview conditions the policy.
@@ -75,9 +69,7 @@ func TestPreviewEqualsPass(t *testing.T) {
 	goal := []float32{0, 48}
 	g := testGate()
 	g.preview(goal, ahead, 1)
-	if g.RangeClips+g.StepClips != 0 {
-		t.Errorf("Preview counted %d clips, want 0", g.RangeClips+g.StepClips)
-	}
+	rttest.Want(t, g.RangeClips+g.StepClips, 0, "Preview counted clips")
 	for i := 0; i < len(rows); i += 2 {
 		for j := range goal {
 			goal[j] = g.Pass(j, goal[j], rows[i+j], goal[j])

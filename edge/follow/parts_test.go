@@ -145,9 +145,7 @@ func TestPartReturns(t *testing.T) {
 		if p.Phase != want || p.parts[1].Phase != Unarmed || p.parts[0].Phase != Armed {
 			t.Errorf("%s: phases %v: %v and %v", coupling, p.Phase, p.parts[0].Phase, p.parts[1].Phase)
 		}
-		if other != 0 {
-			t.Errorf("%s: %d goals for the part that is not armed", coupling, other)
-		}
+		rttest.Want(t, other, 0, "%s: goals for the part that is not armed", coupling)
 		p.left.armed, p.right.armed = 0, 0
 		p.StartArming()
 		p.ticks(t, 3, 20, 50, 5, 50)

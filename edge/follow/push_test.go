@@ -26,9 +26,7 @@ func TestOverloadAtItsGoalFollowsItsLoad(t *testing.T) {
 			r.ticks(t, 5, 5, 50)
 			r.bus.says.Overload, r.bus.follows = 2, false
 			r.ticks(t, 20, 5, want)
-			if r.Goal[1] != 50 {
-				t.Errorf("%s: goal %v before its load was read, want it to stay at 50", tt.name, r.Goal[1])
-			}
+			rttest.Want(t, r.Goal[1], 50, "%s: goal before its load was read (to stay at 50)", tt.name)
 			r.bus.loadRead, r.bus.pushes = true, tt.pushes
 			r.ticks(t, 20, 5, want)
 			if r.Goal[1] != tt.goals[i] {
@@ -45,9 +43,7 @@ func TestAnOverloadWithoutALoadMoves(t *testing.T) {
 	r.ticks(t, 5, 5, 50)
 	r.bus.says.Overload, r.bus.loadRead = 2, true
 	r.ticks(t, 40, 5, 80)
-	if r.Goal[1] != 80 {
-		t.Errorf("goal %v, want it at 80", r.Goal[1])
-	}
+	rttest.Want(t, r.Goal[1], 80, "goal")
 	r.bus.follows, r.bus.pushes = false, 1
 	r.ticks(t, 20, 5, 100)
 	if r.Goal[1] > 80+reliefPast {
@@ -87,9 +83,7 @@ func TestUnload(t *testing.T) {
 	r.tick(t, 5, 80)
 	r.bus.stale = 3
 	r.ticks(t, 40, 5, 80)
-	if got := ask(r, 3); got != 0 {
-		t.Errorf("unloaded %b of an arm that is silent", got)
-	}
+	rttest.Want(t, ask(r, 3), 0, "unloaded of an arm that is silent")
 }
 
 // Goal: the error of a refused request names the joint, and a request without an answer of the tick is an error.
@@ -98,8 +92,6 @@ func TestUnloadIsRefused(t *testing.T) {
 	r := armed(t, func(c *Config) { c.Clock = rttest.NewClock(rt.Instant(time.Second)) })
 	for name, says := range map[string]string{"elbow": "no joint \"elbow\": a so101 has shoulder_pan",
 		"gripper": "does not answer", "": "does not answer"} {
-		if _, err := One(r.Follower).Unload(arm, name); !rttest.Says(err, says) {
-			t.Errorf("%q: %v, want %q", name, err, says)
-		}
+		rttest.Fails(t, rttest.Err(One(r.Follower).Unload(arm, name)), says)
 	}
 }

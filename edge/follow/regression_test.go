@@ -228,9 +228,7 @@ func TestReliefEndsAtTheJoint(t *testing.T) {
 	}
 	r.bus.follows = true
 	r.ticks(t, 60, -10, 50)
-	if r.Goal[0] != -10 {
-		t.Errorf("goal %v of a free joint, want -10", r.Goal[0])
-	}
+	rttest.Want(t, r.Goal[0], -10, "goal of a free joint")
 }
 
 // Goal: an arm that was unplugged during a rescue is rescued again, and not refused. Its motors do not keep the

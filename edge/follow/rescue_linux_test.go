@@ -103,8 +103,6 @@ func TestPowerBlipWhileParking(t *testing.T) {
 	a.bus.Power(true)
 	a.during(3 * time.Second)
 	t.Log(a.Phase)
-	if a.Phase != Done {
-		t.Errorf("phase %v", a.Phase)
-	}
+	rttest.Want(t, a.Phase, Done, "phase")
 	a.clean()
 }

@@ -201,7 +201,5 @@ func TestExchangedAdapters(t *testing.T) {
 		until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 		rttest.Do(t, bus.Replug())
 	}
-	if n := strings.Count(log.String(), "serial number B"); n != 1 {
-		t.Errorf("%d lines of one reason, want 1", n)
-	}
+	rttest.Want(t, strings.Count(log.String(), "serial number B"), 1, "lines of one reason")
 }

@@ -18,17 +18,13 @@ func TestAPressLastsForItsLease(t *testing.T) {
 	rest := [2]float32{5, -5}
 	g.Key("2")
 	g.Key("up")
-	if got := next(); got != [2]float32{5, -3} {
-		t.Errorf("up moves to %v, want a tenth of the step of the chosen joint", got)
-	}
+	rttest.Want(t, next(), [2]float32{5, -3}, "up moves to (a tenth of the step of the chosen joint)")
 	clock.Advance(JogLease - time.Nanosecond)
 	if next() == rest {
 		t.Error("the motion ended before its lease")
 	}
 	clock.Advance(time.Nanosecond)
-	if got := next(); got != rest {
-		t.Errorf("after the lease: %v, want the goals", got)
-	}
+	rttest.Want(t, next(), rest, "after the lease")
 	if err := g.Move("pan", -1); err != nil || next() != [2]float32{4, -5} {
 		t.Errorf("a button: %v, %v", err, next())
 	}

@@ -56,9 +56,7 @@ func TestLeadersAreOnePose(t *testing.T) {
 		t.Errorf("pose %+v, want Ready", p)
 	}
 	left.shows(40, Pose{Joints: []float32{1, 2}, State: Failed, Order: 3})
-	if p := both.Pose(); p.State != Failed {
-		t.Errorf("state %v, want Failed", p.State)
-	}
+	rttest.Want(t, both.Pose().State, Failed, "state")
 	both.Want(50, 4, true, []float32{5, 6, 0, 0, 0, 0, 7, 8, 0, 0, 0, 0})
 	if o := right.wanted(); o.Number != 4 || !o.Align || o.Place[0] != 7 || o.Place[1] != 8 {
 		t.Errorf("right's order %+v", o)

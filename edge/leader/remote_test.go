@@ -87,9 +87,7 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	}
 	receive := func(m *wire.LeaderPose) { r.deposit(wire.Sample{Payload: wire.AppendLeaderPose(nil, m)}) }
 	receive(good())
-	if len(r.Pose().Joints) != 6 {
-		t.Errorf("a robot without a base has a pose of %d values", len(r.Pose().Joints))
-	}
+	rttest.Want(t, len(r.Pose().Joints), 6, "a robot without a base has a pose of values")
 	pose := *r.Pose()
 	if pose.At != clock.Now().Add(-2*time.Millisecond) || pose.Joints[5] != 6 || !pose.Held.Has(3) ||
 		pose.Causes[3] != Remotely || pose.Causes[2] != 0 || r.roundTrip() != 2*time.Millisecond {
@@ -132,9 +130,7 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	if receive(next); r.Pose().At != clock.Now().Add(-2*time.Millisecond) {
 		t.Error("a new process of the leader, after the old one's silence, does not lead")
 	}
-	if why := r.why(clock.Now()); why != "" {
-		t.Errorf("it says %q while poses arrive", why)
-	}
+	rttest.Want(t, r.why(clock.Now()), "", "it says while poses arrive")
 	clock.Advance(answerLimit)
 	if why := r.why(clock.Now()); why == "" {
 		t.Error("it does not say that the leader is silent")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: each command is one word, with its own number on record, its own keys and a help text.
@@ -34,9 +35,7 @@ func TestEveryCommandIsWhole(t *testing.T) {
 			t.Errorf("no command %s", word)
 		}
 	}
-	if OfKey("x") != "" {
-		t.Errorf("the key x means %q", OfKey("x"))
-	}
+	rttest.Want(t, OfKey("x"), "", "the key x means")
 }
 
 // Goal: a panel carries out the commands of its source, refuses all other commands with the reason, and notes all
@@ -76,15 +75,11 @@ func TestPanel(t *testing.T) {
 	if err := p.SetTask(t.Context(), "dance"); err == nil {
 		t.Error("a task that is refused has no error")
 	}
-	if want := []string{Pause, "wave"}; !slices.Equal(did, want) {
-		t.Errorf("it did %q, want %q", did, want)
-	}
+	rttest.Equal(t, did, []string{Pause, "wave"}, "it did")
 	if len(noted) != 7 || noted[6] != "task dance" || slices.Contains(noted, "status") {
 		t.Errorf("noted %q", noted)
 	}
-	if got := p.Working(); !slices.Equal(got, []string{Task, query}) {
-		t.Errorf("working: %q", got)
-	}
+	rttest.Equal(t, p.Working(), []string{Task, query}, "working")
 	works = true
 	if got := p.Working(Task); !slices.Equal(got, []string{Pause, query}) || len(p.Buttons()) != 2 {
 		t.Errorf("working: %q of %v", got, p.Buttons())

@@ -51,9 +51,7 @@ func TestCheckTask(t *testing.T) {
 		"nul\x00": "control character", "next\u0085line": "control character",
 		"\xff": "not UTF-8", strings.Repeat("x", wire.MaxTextBytes+1): "want at most",
 	} {
-		if err := CheckTask("--task", bad); exit.Of(err) != exit.Usage || !rttest.Says(err, says, "--task") {
-			t.Errorf("%.40q: %v, want a usage error with %q", bad, err, says)
-		}
+		rttest.Ends(t, CheckTask("--task", bad), exit.Usage, says, "--task")
 	}
 }
 

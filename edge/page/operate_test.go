@@ -269,22 +269,14 @@ func TestTheGateForgets(t *testing.T) {
 			t.Fatalf("wrong token %d: %d", i, v)
 		}
 	}
-	if v := g.check(rightOne, at("2001:db8::ffff")); v != tokenNotLookedAt {
-		t.Errorf("from the same network: %d, want it not looked at", v)
-	}
-	if v := g.check(rightOne, at("2001:db8:0:1::1")); v != tokenRight {
-		t.Errorf("from another network: %d, want it right", v)
-	}
+	rttest.Want(t, g.check(rightOne, at("2001:db8::ffff")), tokenNotLookedAt, "from the same network (not looked at)")
+	rttest.Want(t, g.check(rightOne, at("2001:db8:0:1::1")), tokenRight, "from another network")
 	clock.Advance(wrongInterval)
-	if v := g.check(rightOne, at("2001:db8::ffff")); v != tokenRight {
-		t.Errorf("after %v: %d, want it right", wrongInterval, v)
-	}
+	rttest.Want(t, g.check(rightOne, at("2001:db8::ffff")), tokenRight, "after %v", wrongInterval)
 	for i := range 10 * wrongKept {
 		g.check("x", netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
 	}
-	if len(g.wrong) != wrongKept {
-		t.Errorf("%d addresses are kept, want %d", len(g.wrong), wrongKept)
-	}
+	rttest.Want(t, len(g.wrong), wrongKept, "addresses are kept")
 }
 
 // Thousands of connections from one machine do not lock out an operator on another machine, whether they stay idle or

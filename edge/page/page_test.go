@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,9 +183,7 @@ func TestWhatIsAnswered(t *testing.T) {
 		"evil.example": 421, "evil.example:80": 421, "127.0.0.1.evil.example": 421,
 		"localhost:1": 200, "LOCALHOST": 200, "192.168.1.7:8080": 200, "[::1]:80": 200,
 	} {
-		if a := s.do(t, "GET", "/", host, nil); a.code != code {
-			t.Errorf("Host %s: %d, want %d", host, a.code, code)
-		}
+		rttest.Want(t, s.do(t, "GET", "/", host, nil).code, code, "Host %s", host)
 	}
 }
 
@@ -247,9 +244,7 @@ func TestSetTask(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d with %q", c.what, code, text, c.code, c.says)
 		}
 	}
-	if want := []string{"pick it up", "pick it up", "fly"}; !slices.Equal(given, want) {
-		t.Errorf("given %q, want %q", given, want)
-	}
+	rttest.Equal(t, given, []string{"pick it up", "pick it up", "fly"}, "given")
 }
 
 // A page without cameras answers a request for a picture with 404.
@@ -265,15 +260,11 @@ func TestAddress(t *testing.T) {
 		"8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::1]:80": "[::1]:80",
 		"robot.lan:1": "robot.lan:1",
 	} {
-		if got, err := address(text); got != want || err != nil {
-			t.Errorf("%q = %q, %v; want %q", text, got, err, want)
-		}
+		rttest.Want(t, rttest.Must(address(text))(t), want, "%q", text)
 	}
 	for _, text := range []string{"", "0", ":0", "65536", "-1", "localhost", "localhost:", "localhost:http", "::1",
 		"a:b:80", "8080/"} {
-		if got, err := address(text); !rttest.Says(err, strconv.Quote(text)) {
-			t.Errorf("%q = %q, %v; want an error with it", text, got, err)
-		}
+		rttest.Fails(t, rttest.Err(address(text)), strconv.Quote(text))
 	}
 }
 
@@ -479,9 +470,7 @@ func TestForeignPages(t *testing.T) {
 		"Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document":       200,
 	} {
 		request := "GET /camera/front HTTP/1.1\r\nHost: localhost\r\n" + head + "\r\n\r\n"
-		if got := s.connect(t).ask(t, []byte(request)); got != code {
-			t.Errorf("%s: %d, want %d", strings.ReplaceAll(head, "\r\n", ", "), got, code)
-		}
+		rttest.Want(t, s.connect(t).ask(t, []byte(request)), code, "%s", strings.ReplaceAll(head, "\r\n", ", "))
 	}
 }
 

@@ -109,9 +109,7 @@ func TestConnectionsAreRecorded(t *testing.T) {
 		down(event.WhySilent), up, down(event.WhySilent), up,
 		down(event.WhyClosed), down(event.WhyOther), fmt.Sprint("server false ", int64(event.NoticeDraining), " 7"),
 		fmt.Sprint("operator false ", int64(event.WordReset), " 1")}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	rttest.Equal(t, got, want, "got")
 }
 
 // Goal: if a run ends with an error, the end is on disk with its reason. A requested end leaves no file.

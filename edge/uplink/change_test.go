@@ -28,9 +28,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 		return nil
 	}}
 	rttest.Do(t, l.connect(within(t, 5*time.Second)))
-	if got := l.model(); got != strings.Repeat("a", 64) {
-		t.Errorf("within an episode the open names %q", got)
-	}
+	rttest.Want(t, l.model(), strings.Repeat("a", 64), "within an episode the open names")
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("b", 64) })
 	maintain(t, l)
 	e := wire.Event{Code: wire.EventModel, Nonce: 41}

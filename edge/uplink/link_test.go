@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -296,9 +295,7 @@ func TestLinkWaitsForTheWarmUp(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.WarmedUp = true })
 	rttest.Do(t, <-ended)
 	s.change(func(s *server) {
-		if len(s.closes) != len(s.opens)-1 {
-			t.Errorf("%d sessions opened and %d closed, want all but the last", len(s.opens), len(s.closes))
-		}
+		rttest.Want(t, len(s.closes), len(s.opens)-1, "%d sessions opened and closed (all but the last)", len(s.opens))
 	})
 	if n := strings.Count(log.String(), "warmed its policy up"); n != 1 {
 		t.Errorf("the reason is %d times in the log, want once:\n%s", n, log)
@@ -549,9 +546,7 @@ func TestResetNamesTheTask(t *testing.T) {
 		t.Errorf("without a task: %v, %v", acked, err)
 	}
 	want := []wire.Reset{{ClientUUID: "arm", EpisodeID: 2, Task: "fly"}, {ClientUUID: "arm", EpisodeID: 3}}
-	if !slices.Equal(got, want) {
-		t.Errorf("the server got %+v, want %+v", got, want)
-	}
+	rttest.Equal(t, got, want, "the server got")
 }
 
 // Goal: the log reports only once that another robot has this robot's name, however many answers arrive.

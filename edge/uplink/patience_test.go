@@ -102,9 +102,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	quick := Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}
 	var a Inferences
-	if got := a.Learn(quick); got != quick {
-		t.Errorf("without answers %+v, want what the server says", got)
-	}
+	rttest.Want(t, a.Learn(quick), quick, "without answers (what the server says)")
 	a.Add(10_000)
 	if got := a.Learn(quick); got.Least != quick.Least || got.Most != 10*time.Second {
 		t.Errorf("after one slow answer %+v, want the least unchanged", got)

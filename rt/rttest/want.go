@@ -3,6 +3,7 @@ package rttest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -19,6 +20,14 @@ func Want[T comparable](t testing.TB, got, want T, format string, args ...any) {
 		verb = "%q"
 	}
 	t.Errorf("%s = "+verb+", want "+verb, fmt.Sprintf(format, args...), got, want)
+}
+
+// Equal does the same as Want for slices.
+func Equal[T comparable](t testing.TB, got, want []T, format string, args ...any) {
+	if !slices.Equal(got, want) {
+		t.Helper()
+		t.Errorf("%s = %+v, want %+v", fmt.Sprintf(format, args...), got, want)
+	}
 }
 
 // Err returns the error of a call whose result the test does not need.
