@@ -214,9 +214,7 @@ func TestSetupOrder(t *testing.T) {
 	for _, m := range setupOrder(named(t, "lekiwi").Motors) {
 		ids = append(ids, m.ID)
 	}
-	if want := []uint8{6, 5, 4, 3, 2, 1, 9, 8, 7}; !slices.Equal(ids, want) {
-		t.Errorf("order %v, want %v", ids, want)
-	}
+	rttest.Equal(t, ids, []uint8{6, 5, 4, 3, 2, 1, 9, 8, 7}, "order")
 }
 
 // SetupMotors refuses two motors at once, because both would take the id.

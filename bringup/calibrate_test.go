@@ -353,9 +353,7 @@ func TestCalibrateHalfWritten(t *testing.T) {
 		k.start(t, text)
 		k.bus.Mute(id, true)
 		k.enter()
-		if err := k.wait(t); exit.Of(err) != exit.Absent || !rttest.Says(err, want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
+		rttest.Ends(t, k.wait(t), exit.Absent, want)
 		k.bus.Mute(id, false)
 	}
 	failsAt("middle of its range", 3, "written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex")

@@ -19,9 +19,8 @@ func TestOpenConfiguresOnce(t *testing.T) {
 		if id == 6 {
 			gripper = [4]int{500, 250, 25, 499}
 		}
-		if got := [4]int{s.word(16), s.word(28), int(s.mem[36]), s.word(48)}; got != gripper {
-			t.Errorf("motor %d: torque limit, current, overload, limit now = %v, want %v", id, got, gripper)
-		}
+		rttest.Want(t, [4]int{s.word(16), s.word(28), int(s.mem[36]), s.word(48)}, gripper,
+			"motor %d: torque limit, current, overload, limit now", id)
 		if s.mem[21] != 16 || s.mem[22] != 32 || s.mem[41] != 254 || s.mem[85] != 254 || s.mem[18] != 12 {
 			t.Errorf("motor %d: P %d D %d acceleration %d maximum %d phase %d, want 16 32 254 254 12", id, s.mem[21],
 				s.mem[22], s.mem[41], s.mem[85], s.mem[18])
@@ -114,9 +113,7 @@ func TestOpenRetriesALostReply(t *testing.T) {
 		l.servos[id].muteTimes = 2
 	}
 	a := l.mustOpen(t)
-	if got := a.Stats().Retries; got != 12 {
-		t.Errorf("counted %d retries, want 12", got)
-	}
+	rttest.Want(t, a.Stats().Retries, 12, "counted retries")
 }
 
 // A reply that comes after its transaction has ended looks like the answer to the repeated request.
@@ -159,9 +156,7 @@ func TestPhaseIsReadTwice(t *testing.T) {
 			a.Close()
 		}
 		refused = refused || rttest.Says(err, "Phase is 93, and then 76")
-		if got := l.servos[3].mem[18]; got != phase {
-			t.Errorf("reading %d: Phase is %#x after opening, want %#x", nth, got, phase)
-		}
+		rttest.Want(t, l.servos[3].mem[18], phase, "reading %d: Phase is after opening", nth)
 	}
 	if !refused {
 		t.Error("no wrong reading was named")

@@ -1,7 +1,6 @@
 package servo_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -90,13 +89,8 @@ func TestBoundOfHeatOnSimulator(t *testing.T) {
 			}})
 			readUntil(t, bus, arm, "stop", func() bool { return arm.Fatal() != nil && arm.Warned() == 0b11 })
 			err := arm.Fatal()
-			if !errors.Is(err, servo.FaultTemperature) || !rttest.Says(err, "motor 2 (b)", "overheat_act is 60") {
-				t.Errorf("Fatal = %v, want it to name motor 2 and the bound", err)
-			}
-			if held(arm) != 0 {
-				t.Errorf("held %02b, want the joint at 54 C to go on",
-					held(arm))
-			}
+			rttest.FailsAs(t, err, servo.FaultTemperature, "motor 2 (b)", "overheat_act is 60")
+			rttest.Want(t, held(arm), 0, "held (the joint at 54 C to go on)")
 		})
 	}
 }

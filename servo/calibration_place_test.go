@@ -56,9 +56,7 @@ func TestCalibrationPlace(t *testing.T) {
 			t.Setenv(key, tt.env[key])
 		}
 		want := tt.want + "/robots/so_follower/black.json"
-		if got := CalibrationPath(so101(), "black"); got != want {
-			t.Errorf("%v: CalibrationPath = %s, want %s", tt.env, got, want)
-		}
+		rttest.Want(t, CalibrationPath(so101(), "black"), want, "%v: CalibrationPath", tt.env)
 	}
 }
 
@@ -115,9 +113,7 @@ for env in json.load(sys.stdin):
 		t.Fatalf("LeRobot answers %d times, want %d:\n%s", len(got), len(places), out)
 	}
 	for i, tt := range places {
-		if got[i] != tt.want {
-			t.Errorf("%v: LeRobot's folder is %s, want %s", tt.env, got[i], tt.want)
-		}
+		rttest.Want(t, got[i], tt.want, "%v: LeRobot's folder", tt.env)
 	}
 }
 
@@ -125,12 +121,8 @@ func TestNoFolderNamedTilde(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	const path = "~no-such-user/c.json"
-	if err := demoCalibration().Save(path); !rttest.Says(err, "~no-such-user") {
-		t.Errorf("Save(%s) = %v, want an error that names the user", path, err)
-	}
-	if _, err := LoadCalibration(path); !rttest.Says(err, "no user for ~no-such-user") {
-		t.Errorf("LoadCalibration(%s) = %v, want an error that names the user", path, err)
-	}
+	rttest.Fails(t, demoCalibration().Save(path), "~no-such-user")
+	rttest.Fails(t, rttest.Err(LoadCalibration(path)), "no user for ~no-such-user")
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("%s was made", left[0].Name())
 	}

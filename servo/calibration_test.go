@@ -59,9 +59,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "c.json")
 			rttest.Do(t, os.WriteFile(path, []byte(tt.text), 0o600))
 			_, err := LoadCalibration(path)
-			if !errors.Is(err, ErrCalibration) || !rttest.Says(err, tt.want, path, otherFile) {
-				t.Errorf("LoadCalibration(%s) = %v, want %q and the path", tt.text, err, tt.want)
-			}
+			rttest.FailsAs(t, err, ErrCalibration, tt.want, path, otherFile)
 		})
 	}
 	if _, err := LoadCalibration("/none/such.json"); !errors.Is(err, os.ErrNotExist) ||
@@ -107,10 +105,7 @@ func TestCheckNamesTheMotor(t *testing.T) {
 	} {
 		c := demoCalibration()
 		tt.change(c)
-		if err := c.Check(so101()); !errors.Is(err, ErrCalibration) ||
-			!rttest.Says(err, tt.want, "edge-rt calibrate") {
-			t.Errorf("%s: Check = %v, want %q", tt.name, err, tt.want)
-		}
+		rttest.FailsAs(t, c.Check(so101()), ErrCalibration, tt.want, "edge-rt calibrate")
 	}
 }
 

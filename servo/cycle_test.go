@@ -119,31 +119,23 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 			before, start := a.Stats(), l.clock.Now()
 			stale := a.Read(dst, l.deadline())
 			took, after := l.clock.Now().Sub(start), a.Stats()
-			if stale != tt.wantStale {
-				t.Errorf("stale = %06b, want %06b", stale, tt.wantStale)
-			}
+			rttest.Want(t, stale, tt.wantStale, "stale")
 			for i := range 5 {
 				want := degrees(3001 + i)
 				if tt.wantStale>>i&1 != 0 {
 					want = degrees(2001 + i)
 				}
-				if dst[i] != want {
-					t.Errorf("position %d = %v, want %v", i, dst[i], want)
-				}
+				rttest.Want(t, dst[i], want, "position %d", i)
 			}
 			if took > clean+tt.wantExtra {
 				t.Errorf("took %v, want at most %v", took, clean+tt.wantExtra)
 			}
-			if got := after.Corrupt - before.Corrupt; got != tt.corrupt {
-				t.Errorf("counted %d corrupt, want %d", got, tt.corrupt)
-			}
+			rttest.Want(t, after.Corrupt-before.Corrupt, tt.corrupt, "counted corrupt")
 			lost := uint64(0)
 			for i := range 6 {
 				lost += uint64(tt.wantStale >> i & 1)
 			}
-			if got := after.Lost - before.Lost; got != lost {
-				t.Errorf("counted %d lost, want %d", got, lost)
-			}
+			rttest.Want(t, after.Lost-before.Lost, lost, "counted lost")
 		})
 	}
 }
@@ -172,9 +164,8 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 		}
 		l.clock.Advance(10 * time.Millisecond)
 		l.servos[id].muteTimes = 1
-		if stale := a.Read(dst, l.clock.Now().Add(clean+slotWait)); stale != 1<<(id-1) {
-			t.Errorf("motor %d: stale %06b without time to ask again, want it stale", id, stale)
-		}
+		rttest.Want(t, a.Read(dst, l.clock.Now().Add(clean+slotWait)), 1<<(id-1),
+			"motor %d: stale without time to ask again", id)
 	}
 }
 
@@ -341,9 +332,7 @@ func TestWriteLimitsAndRefuses(t *testing.T) {
 				t.Errorf("Write(%v) sent % X, want nothing", tt.goal, l.log)
 			}
 			for i, want := range tt.want {
-				if got := l.servos[i+1].word(42); got != want {
-					t.Errorf("goal of motor %d = %d, want %d", i+1, got, want)
-				}
+				rttest.Want(t, l.servos[i+1].word(42), want, "goal of motor %d", i+1)
 			}
 			if s := a.Stats(); s.ClippedGoals != tt.wantClipped || s.RefusedGoals != tt.wantRefused {
 				t.Errorf("counted %d clipped, %d refused, want %d, %d", s.ClippedGoals, s.RefusedGoals, tt.wantClipped,
@@ -386,9 +375,7 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 		if i == early {
 			l.forget()
 		}
-		if stale := a.Read(make([]float32, 6), l.deadline()); stale != 0 {
-			t.Errorf("Read then: stale %06b", stale)
-		}
+		rttest.Want(t, a.Read(make([]float32, 6), l.deadline()), 0, "Read then: stale")
 	}
 	if l.waits > reads/2+2 || l.reads != reads+l.waits {
 		t.Errorf("%d reads then polled %d times and looked %d times, want half as many polls at most", reads, l.waits,

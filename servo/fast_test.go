@@ -199,9 +199,7 @@ func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 	}
 	l.fast = nil
 	l.run(2*time.Minute, 0b000100)
-	if len(l.fast) != 0 {
-		t.Errorf("%d fast reads beside a silent motor, want none", len(l.fast))
-	}
+	rttest.Want(t, len(l.fast), 0, "fast reads beside a silent motor")
 	l.silent = 0
 	l.tick()
 	l.run(2*time.Second, 0)

@@ -157,9 +157,7 @@ func TestBoundsOfHeat(t *testing.T) {
 	l.servos[3].mem[63] = 65
 	reads(a, l, boundReads*look+persistentReads)
 	want := "motor 3 (elbow_flex) on fake: over temperature; elbow_flex has 65 C, overheat_act is 65"
-	if err := a.Fatal(); !errors.Is(err, FaultTemperature) || !rttest.Says(err, want) {
-		t.Errorf("at 65 C: %v, want %q", err, want)
-	}
+	rttest.FailsAs(t, a.Fatal(), FaultTemperature, want)
 }
 
 func TestBoundsOfTheSupply(t *testing.T) {
@@ -261,9 +259,7 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and lost the values of its RAM
 	l.clock.Advance(bootMin - 10*time.Millisecond)
 	a.Read(dst, l.deadline())
-	if a.Unchecked() != 0 {
-		t.Errorf("%06b doubted after less than a boot", a.Unchecked())
-	}
+	rttest.Want(t, a.Unchecked(), 0, "doubted after less than a boot")
 	for range mismatchReads {
 		l.clock.Advance(bootMin)
 		a.Read(dst, l.deadline())

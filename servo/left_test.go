@@ -66,17 +66,13 @@ func TestLimitsThatWereLeft(t *testing.T) {
 				if stiff && !a.robot.Leader {
 					want = tt.left
 				}
-				if register() != want {
-					t.Errorf("stiff %v: %d after the opening, want %d", stiff, register(), want)
-				}
+				rttest.Want(t, register(), want, "stiff %v: after the opening", stiff)
 				notes := strings.Join(a.Notes(), "\n")
 				if strings.Contains(notes, "motor 2 (") != tt.reported && !(stiff && a.robot.Leader) {
 					t.Errorf("stiff %v: it reports %q", stiff, notes)
 				}
 				arm(t, a)
-				if register() != tt.want {
-					t.Errorf("stiff %v: %d when it is armed, want %d", stiff, register(), tt.want)
-				}
+				rttest.Want(t, register(), tt.want, "stiff %v: when it is armed", stiff)
 			}
 		})
 	}
@@ -92,9 +88,7 @@ func TestStiffLeaderIsLetGo(t *testing.T) {
 			a := rttest.Must(l.openRobot(t, name))(t)
 			leader := name != "so101"
 			for id := 1; id <= 6; id++ {
-				if limp := l.servos[id].mem[40] == 0; limp != leader {
-					t.Errorf("%s, motor %d: limp %v", name, id, limp)
-				}
+				rttest.Want(t, l.servos[id].mem[40] == 0, leader, "%s, motor %d: limp", name, id)
 			}
 			if told := strings.Contains(strings.Join(a.Notes(), "\n"),
 				"motor 6 (gripper) of the leader was under torque"); told != leader || leader &&
@@ -154,9 +148,7 @@ func TestFeetechThatAnswersPingsOnlyIsLeftAlone(t *testing.T) {
 		return reply
 	}
 	_, err := l.openRobot(t, "so101")
-	if !errors.Is(err, ErrNoReply) || !rttest.Says(err, "motor 3") {
-		t.Errorf("%v, want no reply from motor 3", err)
-	}
+	rttest.FailsAs(t, err, ErrNoReply, "motor 3")
 	for _, request := range l.log {
 		if request[2] == 3 && request[4] == 3 {
 			t.Errorf("% x was written to it", request)

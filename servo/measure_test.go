@@ -85,16 +85,12 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 		t.Fatalf("Unfit = %v, want %v", err, ErrNoReply)
 	}
 	for _, words := range []string{"motor 3 (elbow_flex)", "motor 4 (wrist_flex)", "of 200", "20 %", "plugs"} {
-		if !rttest.Says(err, words) {
-			t.Errorf("%v lacks %q", err, words)
-		}
+		rttest.Fails(t, err, words)
 	}
 	if rttest.Says(err, "motor 2") || rttest.Says(err, "motor 5") {
 		t.Errorf("%v names motors that are well", err)
 	}
-	if _, err := a.MeasureCycles(200); !errors.Is(err, ErrNoReply) {
-		t.Errorf("MeasureCycles = %v, want %v", err, ErrNoReply)
-	}
+	rttest.FailsAs(t, rttest.Err(a.MeasureCycles(200)), ErrNoReply)
 	l.lossy(0.1, 0.05, 3)
 	if m, err = a.Measure(200); err != nil || a.CheckLosses(m) != nil {
 		t.Errorf("15 %% are lost: %v, %v, want them borne", err, a.CheckLosses(m))
@@ -150,7 +146,5 @@ func TestAMergedReplysLossIsTheFirstOnes(t *testing.T) {
 		t.Errorf("lost %v, want the fourth's alone", m.Lost)
 	}
 	m.lose(0b101000, g)
-	if !slices.Equal(m.Lost, []int{0, 0, 0, 2, 0, 1}) {
-		t.Errorf("lost %v, want the fourth's and the sixth's besides", m.Lost)
-	}
+	rttest.Equal(t, m.Lost, []int{0, 0, 0, 2, 0, 1}, "lost (the fourth's and the sixth's besides)")
 }

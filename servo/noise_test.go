@@ -2,7 +2,6 @@ package servo
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -278,9 +277,7 @@ func TestALatePositionIsNoGoal(t *testing.T) {
 		}
 		return r
 	}
-	if err := a.TorqueOn(); !errors.Is(err, ErrTorque) {
-		t.Errorf("TorqueOn = %v, want it to miss motor 3's confirmation", err)
-	}
+	rttest.FailsAs(t, a.TorqueOn(), ErrTorque)
 	for id := 1; id <= 6; id++ {
 		if l.servos[id].mem[40] != 0 {
 			t.Errorf("motor %d is under torque", id)
@@ -302,9 +299,7 @@ func TestBabblingLine(t *testing.T) {
 		}
 	}
 	took("Read", farAway+time.Millisecond, func() {
-		if stale := a.Read(make([]float32, 6), clock.Now().Add(farAway)); stale != 0b111111 {
-			t.Errorf("stale %06b of noise, want all", stale)
-		}
+		rttest.Want(t, a.Read(make([]float32, 6), clock.Now().Add(farAway)), 0b111111, "stale of noise")
 	})
 	took("Ping", 3*time.Second, func() {
 		if _, err := a.bus.Ping(1); err == nil {
@@ -314,9 +309,7 @@ func TestBabblingLine(t *testing.T) {
 	p.sent = nil
 	start := clock.Now()
 	took("TorqueOff", time.Second, func() {
-		if err := a.TorqueOff(); !errors.Is(err, ErrTorque) {
-			t.Errorf("TorqueOff = %v, want no confirmation", err)
-		}
+		rttest.FailsAs(t, a.TorqueOff(), ErrTorque)
 	})
 	if first := p.sent[0]; first.frame[4] != byte(packet.SyncWrite) || first.at.Sub(start) > 50*time.Millisecond {
 		t.Errorf("the first frame, % X, left after %v, want the one that takes all torque within 50ms", first.frame,

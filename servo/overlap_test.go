@@ -79,9 +79,7 @@ func TestOverlapKeepsTimesApart(t *testing.T) {
 		if o.Run(); stale[1] == 0 {
 			complete++
 		}
-		if stale[0] != 1<<6-1 {
-			t.Errorf("stale %b on the silent bus, want all", stale[0])
-		}
+		rttest.Want(t, stale[0], 1<<6-1, "stale on the silent bus")
 	}
 	if took := arms[1].Stats().Cycle.Quantile(0.5); complete < 18 || took > patience/2 {
 		t.Errorf("beside a silent bus %d of 20 reads are complete, in %v", complete, took)

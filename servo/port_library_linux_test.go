@@ -1,7 +1,6 @@
 package servo
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -64,9 +63,7 @@ func TestLibraryPortCanBeOpenedTwice(t *testing.T) {
 	second.Close()
 	p := mustOpen(t, path, 1_000_000)
 	defer p.Close()
-	if _, err := OpenPort(path, 1_000_000); !errors.Is(err, ErrPortBusy) {
-		t.Errorf("a second OpenPort = %v, want %v", err, ErrPortBusy)
-	}
+	rttest.FailsAs(t, rttest.Err(OpenPort(path, 1_000_000)), ErrPortBusy)
 }
 
 // When an adapter hangs and accepts no bytes, the library's Write blocks, and with it torque off and Ctrl-C.
@@ -75,9 +72,7 @@ func TestLibraryWriteBlocks(t *testing.T) {
 	defer unix.Close(master)
 	much := make([]byte, 1<<20)
 	p := mustOpen(t, path, 1_000_000)
-	if _, err := p.Write(much); !errors.Is(err, ErrPortLost) {
-		t.Errorf("Write to a port that takes nothing = %v, want %v", err, ErrPortLost)
-	}
+	rttest.FailsAs(t, rttest.Err(p.Write(much)), ErrPortLost)
 	p.Close()
 	q, ended := libraryOpen(t, path), make(chan error, 1)
 	go func() { _, err := q.Write(much); ended <- err }()
@@ -126,9 +121,7 @@ func TestLibraryReadWithManyDescriptors(t *testing.T) {
 	}
 	buf := make([]byte, 1)
 	p := mustOpen(t, path, 1_000_000)
-	if n, err := p.Read(buf); n != 0 || err != nil {
-		t.Errorf("Read = %d, %v, want 0, nil", n, err)
-	}
+	rttest.Want(t, rttest.Must(p.Read(buf))(t), 0, "Read")
 	p.Close()
 	q := libraryOpen(t, path)
 	q.SetReadTimeout(time.Millisecond)

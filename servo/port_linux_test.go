@@ -76,17 +76,11 @@ func TestAPortThatAnotherProgramHasOpen(t *testing.T) {
 	rttest.Do(t, file.Close())
 	name := fmt.Sprintf("process %d (sleep) has %s open", other.Process.Pid, path)
 	_, err := OpenPortAlone(path, 1_000_000, rt.KernelClock(), func() bool { return true })
-	if !errors.Is(err, ErrPortBusy) || !rttest.Says(err, name) {
-		t.Errorf("beside another program: %v, want %q", err, name)
-	}
-	if _, err := OpenPortWait(path, 1_000_000, rt.KernelClock(), nil); !errors.Is(err, ErrPort) {
-		t.Errorf("OpenPortWait: %v, want %v: torque off must not wait for another program", err, ErrPort)
-	}
+	rttest.FailsAs(t, err, ErrPortBusy, name)
+	rttest.FailsAs(t, rttest.Err(OpenPortWait(path, 1_000_000, rt.KernelClock(), nil)), ErrPort)
 	rttest.Do(t, other.Process.Kill())
 	_ = other.Wait()
-	if _, err := OpenPortAlone(path, 1_000_000, rt.KernelClock(), nil); !errors.Is(err, ErrPort) {
-		t.Errorf("after its end: %v, want %v", err, ErrPort)
-	}
+	rttest.FailsAs(t, rttest.Err(OpenPortAlone(path, 1_000_000, rt.KernelClock(), nil)), ErrPort)
 }
 
 // The master sees the settings that OpenPort gave the other side.
@@ -119,9 +113,7 @@ func TestPortWaitsAndReads(t *testing.T) {
 	p := mustOpen(t, path, 1_000_000)
 	defer p.Close()
 	buf := make([]byte, 64)
-	if n, err := p.Read(buf); n != 0 || err != nil {
-		t.Errorf("Read of nothing = %d, %v, want 0, nil", n, err)
-	}
+	rttest.Want(t, rttest.Must(p.Read(buf))(t), 0, "Read of nothing")
 	clock := rt.KernelClock()
 	start := clock.Now()
 	for clock.Now() < start.Add(3*time.Millisecond) {
@@ -142,12 +134,8 @@ func TestPortWaitsAndReads(t *testing.T) {
 		t.Errorf("Read = %q, want abc", buf[:n])
 	}
 	unix.Close(master)
-	if _, err := p.Read(buf); !errors.Is(err, ErrPortLost) {
-		t.Errorf("Read after the plug was pulled = %v, want %v", err, ErrPortLost)
-	}
-	if _, err := p.Write(buf); !errors.Is(err, ErrPortLost) {
-		t.Errorf("Write after the plug was pulled = %v, want %v", err, ErrPortLost)
-	}
+	rttest.FailsAs(t, rttest.Err(p.Read(buf)), ErrPortLost)
+	rttest.FailsAs(t, rttest.Err(p.Write(buf)), ErrPortLost)
 }
 
 // The kernel's struct is 72 bytes on 64-bit machines and 60 on 32-bit ones.
@@ -156,9 +144,7 @@ func TestSerialStructSize(t *testing.T) {
 	if bitsOfInt == 32 {
 		want = 60
 	}
-	if got := sizeOfSerialStruct; got != want {
-		t.Errorf("serialStruct has %d bytes, want %d", got, want)
-	}
+	rttest.Want(t, sizeOfSerialStruct, want, "serialStruct has bytes")
 }
 
 const (
@@ -175,9 +161,7 @@ func TestDeniedCure(t *testing.T) {
 	rttest.Do(t, os.Symlink(pty, link))
 	for path, want := range map[string]string{link: "one user", pty: "one user",
 		"/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
-		if err := openError(path, unix.EACCES); !errors.Is(err, ErrPortDenied) || !rttest.Says(err, want) {
-			t.Errorf("%s: %v, want a cure with %q", path, err, want)
-		}
+		rttest.FailsAs(t, openError(path, unix.EACCES), ErrPortDenied, want)
 	}
 }
 

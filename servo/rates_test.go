@@ -80,14 +80,10 @@ func TestNoTickHasRoom(t *testing.T) {
 		}
 		l.servos[3].mute = true
 		run(100 * time.Millisecond)
-		if a.Unchecked() != 0b100 {
-			t.Errorf("%d Hz: %06b doubted, want motor 3", tt.hz, a.Unchecked())
-		}
+		rttest.Want(t, a.Unchecked(), 0b100, "%d Hz: doubted", tt.hz)
 		l.servos[3].mute = false
 		run(500 * time.Millisecond)
-		if a.Unchecked() != 0 {
-			t.Errorf("%d Hz: %06b still doubted after half a second", tt.hz, a.Unchecked())
-		}
+		rttest.Want(t, a.Unchecked(), 0, "%d Hz: still doubted after half a second", tt.hz)
 		if over > 20 {
 			t.Errorf("%d Hz: %d ticks ran over, want few", tt.hz, over)
 		}

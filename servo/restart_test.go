@@ -29,9 +29,7 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	}
 	cfg.Canceled = nil
 	a := rttest.Must(OpenArm(cfg))(t)
-	if r := a.Restarted() | *cfg.Restarted; r != 63 {
-		t.Errorf("%06b restarted, want all: they were power cycled", r)
-	}
+	rttest.Want(t, a.Restarted()|*cfg.Restarted, 63, "restarted (all: they were power cycled)")
 }
 
 // Goal: motors that were under torque when the arm was opened get their goal before the marker,

@@ -163,9 +163,7 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 			torqueOn(t, arm)
 			checkTorque(t, bus, "after TorqueOn", true)
 			for i, s := range bus.States() {
-				if s.Place != before[i].Place {
-					t.Errorf("arming moved servo %d from %d to %d", s.ID, before[i].Place, s.Place)
-				}
+				rttest.Want(t, s.Place, before[i].Place, "arming moved servo %d from %d to", s.ID, before[i].Place)
 			}
 			follow(t, arm, len(r.Motors))
 			at, goal := make([]float32, len(r.Motors)), make([]float32, len(r.Motors))

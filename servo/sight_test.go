@@ -55,9 +55,7 @@ func TestSightOfAJoint(t *testing.T) {
 					t.Errorf("reading %d, %d: stale %06b, at %d, want %d", i, raw, stale, a.raws[2], want)
 				}
 			}
-			if got := a.Stats().Doubted; got != doubted {
-				t.Errorf("%d positions doubted, want %d", got, doubted)
-			}
+			rttest.Want(t, a.Stats().Doubted, doubted, "positions doubted")
 		})
 	}
 }

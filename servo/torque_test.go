@@ -48,9 +48,7 @@ func TestTorqueOnFailsWhole(t *testing.T) {
 		l.servos[id+1].mem[40] = 0
 	}
 	l.servos[4].mute = true
-	if err := a.TorqueOn(); !errors.Is(err, ErrMotorMissing) || !rttest.Says(err, "4 (wrist_flex)") {
-		t.Errorf("TorqueOn = %v, want it to name motor 4", err)
-	}
+	rttest.FailsAs(t, a.TorqueOn(), ErrMotorMissing, "4 (wrist_flex)")
 	for id := 1; id <= 6; id++ {
 		if l.servos[id].mem[40] != 0 {
 			t.Errorf("motor %d is under torque, want none", id)
@@ -98,9 +96,7 @@ func TestTorqueOff(t *testing.T) {
 				left[id] = true
 			}
 			for id := 1; id <= 6; id++ {
-				if on := l.servos[id].mem[40] != 0; on != left[id] {
-					t.Errorf("motor %d under torque: %v, want %v", id, on, left[id])
-				}
+				rttest.Want(t, l.servos[id].mem[40] != 0, left[id], "motor %d under torque", id)
 			}
 			if took > 200*time.Millisecond {
 				t.Errorf("took %v, want at most 200ms", took)
@@ -112,9 +108,7 @@ func TestTorqueOff(t *testing.T) {
 func TestTorqueOffOnADeadPort(t *testing.T) {
 	a, l := openLine(t)
 	l.dead = true
-	if err := a.TorqueOff(); !errors.Is(err, ErrTorque) || !rttest.Says(err, "6 (gripper)") {
-		t.Errorf("TorqueOff on a dead port = %v, want it to name every motor", err)
-	}
+	rttest.FailsAs(t, a.TorqueOff(), ErrTorque, "6 (gripper)")
 }
 
 // Goal: OpenArm leaves torque as it is, so that an arm under torque does not fall.

@@ -54,9 +54,7 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 		l.clock.Advance(10 * time.Millisecond)
 		a.Read(make([]float32, 6), l.deadline())
 	}
-	if *a.positions.tuning() != want {
-		t.Errorf("a silent motor moved the tuning from %+v to %+v", want, *a.positions.tuning())
-	}
+	rttest.Want(t, *a.positions.tuning(), want, "a silent motor moved the tuning from %+v to", want)
 	l.servos[3].mute = false
 	l.clock.Advance(10 * time.Millisecond)
 	a.Read(make([]float32, 6), l.deadline())
@@ -111,9 +109,7 @@ func TestBoundsOfTuning(t *testing.T) {
 		for range 5000 {
 			b.tune(g)
 		}
-		if got := g.tuning().delay; got != replyDelayMax {
-			t.Errorf("fast %v: always late, settle %v, want %v", fast, got, replyDelayMax)
-		}
+		rttest.Want(t, g.tuning().delay, replyDelayMax, "fast %v: always late, settle", fast)
 	}
 }
 

@@ -55,18 +55,14 @@ func TestForgottenTurn(t *testing.T) {
 		!strings.Contains(notes, "-196") {
 		t.Errorf("it reports %q, want what the motor reads and what that counts as", notes)
 	}
-	if out := arm.OutOfRange(); out != 0 {
-		t.Errorf("outside: %b", out)
-	}
+	rttest.Want(t, arm.OutOfRange(), 0, "outside")
 	at, raws := make([]float32, 6), make([]int, 6)
 	arm.Read(at, rt.KernelClock().Now().Add(time.Second))
 	if arm.Raws(raws); raws[1] != -196 || at[1] > -91 || at[1] < -93 {
 		t.Errorf("it is at %d, %.1f, want -196, -91.9", raws[1], at[1])
 	}
 	torqueOn(t, arm)
-	if raw := s.raw[1].Load(); raw != -196-509 {
-		t.Errorf("arming moved the shaft to %d", raw)
-	}
+	rttest.Want(t, s.raw[1].Load(), -196-509, "arming moved the shaft to")
 	goal := append([]float32(nil), at...)
 	rttest.Eventually(t, "the goal", func() bool {
 		goal[1] = min(0, goal[1]+2) // faster motion would make the supply sag
@@ -84,9 +80,7 @@ func TestForgottenTurn(t *testing.T) {
 		bad |= arm.GoalMismatch()
 		return arm.Unchecked() == 0
 	})
-	if bad != 0 {
-		t.Errorf("the goals of %b differ", bad)
-	}
+	rttest.Want(t, bad, 0, "the goals of differ")
 }
 
 // Goal: when a motor restarts during a run, the arm never returns a position that is off by a turn,

@@ -27,13 +27,10 @@ func TestInTurn(t *testing.T) {
 		{"beyond the seam of a servo that counts no turns", 14, 2900, 4000, 4110},
 		{"on the edges", -306, -306, 2419, -306},
 	} {
-		if got := InTurn(tt.raw, tt.low, tt.high, 4096); got != tt.want {
-			t.Errorf("%s: %d in %d to %d is %d, want %d", tt.why, tt.raw, tt.low, tt.high, got, tt.want)
-		}
+		rttest.Want(t, InTurn(tt.raw, tt.low, tt.high, 4096), tt.want, "%s: %d in %d to %d", tt.why, tt.raw, tt.low,
+			tt.high)
 	}
-	if got := InTurn(5000, 0, 1023, 0); got != 5000 {
-		t.Errorf("without a turn 5000 became %d", got)
-	}
+	rttest.Want(t, InTurn(5000, 0, 1023, 0), 5000, "without a turn 5000 became")
 }
 
 // Property: for any numbers, no other turn than InTurn's is nearer to the range.

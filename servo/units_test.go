@@ -92,12 +92,8 @@ func TestOutsideTheRange(t *testing.T) {
 		{"below zero", robot.Range0100, 0, -1001, 1000, 10.01, -800, 10.044977511244377},
 	} {
 		s := newScale(motorOf(tt.mode), MotorCalibration{DriveMode: tt.drive, RangeMin: tt.min, RangeMax: tt.max})
-		if got := s.raw(tt.in); got != tt.count {
-			t.Errorf("%s: count(%v) = %d, want %d", tt.name, tt.in, got, tt.count)
-		}
-		if got := s.value(tt.count); got != tt.value {
-			t.Errorf("%s: value(%d) = %v, want %v", tt.name, tt.count, got, tt.value)
-		}
+		rttest.Want(t, s.raw(tt.in), tt.count, "%s: count(%v)", tt.name, tt.in)
+		rttest.Want(t, s.value(tt.count), tt.value, "%s: value(%d)", tt.name, tt.count)
 		if got := s.raw(s.unclamped(tt.count)); got < tt.count-1 || got > tt.count+1 {
 			t.Errorf("%s: %d comes back as %d", tt.name, tt.count, got)
 		}

@@ -133,9 +133,7 @@ func TestTimeIsNotRewound(t *testing.T) {
 	now := start.Add(time.Second)
 	l.Goal(start, pan, 4000)
 	want, at := l.sceneAt(now)
-	if at != now {
-		t.Errorf("look(%d) shows %d", now, at)
-	}
+	rttest.Want(t, at, now, "look(%d) shows", now)
 	got, at := l.sceneAt(now.Add(-time.Millisecond))
 	if got != want || at != now {
 		t.Errorf("a look back shows %v at %d, want %v at %d", got, at, want, now)

@@ -114,9 +114,7 @@ func reachTarget(t *testing.T, w *World) {
 
 func TestDrawsAreSplitMix64(t *testing.T) {
 	d := splitMix64{state: 0}
-	if got := d.next(); got != 0xe220a8397b1dcdaf {
-		t.Errorf("first draw of seed 0 = %#x, want 0xe220a8397b1dcdaf", got)
-	}
+	rttest.Want(t, d.next(), 0xe220a8397b1dcdaf, "first draw of seed 0")
 	d = splitMix64{state: 1}
 	if a, b := d.next(), d.next(); a != 0x910a2dec89025cc1 || b != 0xbeeb8da1658eec67 {
 		t.Errorf("first draws of seed 1 = %#x, %#x, want 0x910a2dec89025cc1, 0xbeeb8da1658eec67", a, b)

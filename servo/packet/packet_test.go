@@ -121,9 +121,7 @@ func TestStuffingRoundTrip(t *testing.T) {
 
 // Source: CRC catalogue, CRC-16/UMTS.
 func TestCRC(t *testing.T) {
-	if got := crc(0, []byte("123456789")); got != 0xFEE8 {
-		t.Errorf("CRC of the check string is %04X, want FEE8", got)
-	}
+	rttest.Want(t, crc(0, []byte("123456789")), 0xFEE8, "CRC of the check string")
 	if want := [4]uint16{0x0000, 0x8005, 0x800F, 0x000A}; [4]uint16(crcTable[:4]) != want {
 		t.Errorf("table begins %04X, want %04X", crcTable[:4], want)
 	}

@@ -55,9 +55,7 @@ func TestLeKiwiIsLeRobots(t *testing.T) {
 	r := lekiwi(t)
 	names := []string{"arm_shoulder_pan.pos", "arm_shoulder_lift.pos", "arm_elbow_flex.pos", "arm_wrist_flex.pos",
 		"arm_wrist_roll.pos", "arm_gripper.pos", "x.vel", "y.vel", "theta.vel"}
-	if got := r.ActionNames(); !slices.Equal(got, names) {
-		t.Errorf("ActionNames() = %v, want %v", got, names)
-	}
+	rttest.Equal(t, r.ActionNames(), names, "ActionNames()")
 	if got := r.Units(); !slices.Equal(got[5:], []string{"range_0_100", "m/s", "m/s", "deg/s"}) {
 		t.Errorf("Units() = %v", got)
 	}
@@ -89,8 +87,6 @@ func TestBaseRefusals(t *testing.T) {
 		{"a leader", "name: lekiwi", "name: lekiwi\nkind: leader", "a leader has none"},
 	} {
 		changed := strings.Replace(good, tt.from, tt.to, 1)
-		if _, err := Parse("x", []byte(changed)); !rttest.Says(err, tt.want) {
-			t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.want)
-		}
+		rttest.Fails(t, rttest.Err(Parse("x", []byte(changed))), tt.want)
 	}
 }

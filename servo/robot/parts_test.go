@@ -19,9 +19,7 @@ func TestRobotOfTwoArms(t *testing.T) {
 	want := []string{"left_shoulder_pan.pos", "left_shoulder_lift.pos", "left_elbow_flex.pos", "left_wrist_flex.pos",
 		"left_wrist_roll.pos", "left_gripper.pos", "right_shoulder_pan.pos", "right_shoulder_lift.pos",
 		"right_elbow_flex.pos", "right_wrist_flex.pos", "right_wrist_roll.pos", "right_gripper.pos"}
-	if got := r.ActionNames(); !slices.Equal(got, want) {
-		t.Errorf("names %v, want %v", got, want)
-	}
+	rttest.Equal(t, r.ActionNames(), want, "names")
 	if r.DataType() != "bi_so_follower" || r.Leader || r.PartNames() != "left, right" || r.Safety.Parts != Together {
 		t.Errorf("type %s, leader %v, parts %s, safety %+v", r.DataType(), r.Leader, r.PartNames(), r.Safety)
 	}

@@ -104,9 +104,7 @@ func TestEncodings(t *testing.T) {
 			t.Errorf("%s: Check does not hold %d to %d", tt.row.Register, low, high)
 		}
 		for _, v := range []int{low, high, 0} {
-			if got := tt.row.Decode(tt.row.Append(nil, v)); got != v {
-				t.Errorf("%s: %d comes back as %d", tt.row.Register, v, got)
-			}
+			rttest.Want(t, tt.row.Decode(tt.row.Append(nil, v)), v, "%s: %d comes back as", tt.row.Register, v)
 		}
 	}
 	rttest.Want(t, row("sts3215", PresentPosition).Decode([]byte{0x00, 0x80}), 0, "a lone sign bit")

@@ -172,9 +172,7 @@ func TestHoldingStillScoresNothing(t *testing.T) {
 		t.Errorf("holding still reaches %d, collides %d, times out %d, want 0, 0, 120", b.Reached, b.Collided,
 			b.TimedOut)
 	}
-	if b := r.Both(); b.success() != 0 {
-		t.Errorf("Success() = %v, want 0", b.success())
-	}
+	rttest.Want(t, r.Both().success(), 0, "Success()")
 }
 
 // counter is a policy that records the observations. Each value of an answer is the number of its

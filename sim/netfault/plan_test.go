@@ -104,15 +104,9 @@ faults:
 		{3 * time.Second, false, false}, {5 * time.Second, true, true}, {5500 * time.Millisecond, false, false},
 		{12500 * time.Millisecond, true, false}, {15 * time.Second, false, false},
 	} {
-		if got := p.Observation(tt.at).Lost; got != tt.lost {
-			t.Errorf("observation at %v: lost %v", tt.at, got)
-		}
-		if got := p.Chunk(tt.at).Lost; got != tt.lost {
-			t.Errorf("chunk at %v: lost %v", tt.at, got)
-		}
-		if got := p.ServerDown(tt.at); got != tt.away {
-			t.Errorf("server at %v: away %v", tt.at, got)
-		}
+		rttest.Want(t, p.Observation(tt.at).Lost, tt.lost, "observation at %v: lost", tt.at)
+		rttest.Want(t, p.Chunk(tt.at).Lost, tt.lost, "chunk at %v: lost", tt.at)
+		rttest.Want(t, p.ServerDown(tt.at), tt.away, "server at %v: away", tt.at)
 	}
 	for _, tt := range []struct {
 		after, until, want time.Duration

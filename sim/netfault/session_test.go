@@ -85,9 +85,7 @@ func (w *wrapped) want(t *testing.T, chunks ...string) rt.Instant {
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.Equal(w.got, chunks) {
-		t.Errorf("chunks %q came, want %q", w.got, chunks)
-	}
+	rttest.Equal(t, w.got, chunks, "chunks came")
 	return w.times[len(w.times)-1]
 }
 

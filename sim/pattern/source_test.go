@@ -17,9 +17,7 @@ func TestTheNumberSurvivesJPEG(t *testing.T) {
 		pix := make([]byte, w*h*3)
 		for _, want := range []uint32{0, 1, 0xFFFFFFFF, 0xAAAAAAAA, 0x12345678} {
 			paint(pix, w, h, want)
-			if got := Number(throughJPEG(t, pix, w, h), w, h); got != want {
-				t.Errorf("%dx%d: Number() = %#x, want %#x", w, h, got, want)
-			}
+			rttest.Want(t, Number(throughJPEG(t, pix, w, h), w, h), want, "%dx%d: Number()", w, h)
 		}
 	}
 }

@@ -219,7 +219,5 @@ func TestTheBootEndsOnTime(t *testing.T) {
 	}
 	clock.Advance(1)
 	b.tick(clock.Now())
-	if on := b.TorqueEnabled(); !slices.Equal(on, []bool{false, false, true, false, false, false}) {
-		t.Errorf("torque %v after the boot, want servo 3's", on)
-	}
+	rttest.Equal(t, b.TorqueEnabled(), []bool{false, false, true, false, false, false}, "torque after the boot")
 }

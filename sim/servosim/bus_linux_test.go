@@ -161,9 +161,7 @@ func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	rttest.Do(t, os.Symlink("/nowhere", path))
 	b := open(t, Config{Link: path})
-	if target, err := os.Readlink(path); target != b.Path() || err != nil {
-		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
-	}
+	rttest.Want(t, rttest.Must(os.Readlink(path))(t), b.Path(), "link")
 	c := dial(t, b)
 	rttest.Do(t, b.Close())
 	if err := b.Close(); err != nil {
@@ -200,9 +198,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 		if err == nil {
 			b.Close()
 		}
-		if !errors.Is(err, ErrLink) || !rttest.Says(err, name, "another link") {
-			t.Errorf("a second bus at %s: %v, want ErrLink, the link and what to do", name, err)
-		}
+		rttest.FailsAs(t, err, ErrLink, name, "another link")
 	}
 	if target, _ := os.Readlink(path); target != first.Path() {
 		t.Errorf("link = %q, want the first bus at %s", target, first.Path())

@@ -324,9 +324,7 @@ func TestALimpArmSinks(t *testing.T) {
 		for _, s := range arm {
 			got = append(got, s.place())
 		}
-		if !slices.Equal(got, step.want) {
-			t.Errorf("an arm %s goes to %v, want %v", step.name, got, step.want)
-		}
+		rttest.Equal(t, got, step.want, "an arm %s goes to", step.name)
 		if v := magnitude(arm[1].seen(58), signPosition); step.name == "without torque" && (v > -600 || v < -760) {
 			t.Errorf("velocity %d while it sinks, want some -683", v)
 		}
@@ -393,9 +391,7 @@ func TestRealtimeTickCounts(t *testing.T) {
 		rttest.Want(t, ticks(tt.after), tt.want, "%v later the position", tt.after)
 	}
 	s.restart(s.Now())
-	if got := ticks(7 * time.Millisecond); got != 7 {
-		t.Errorf("7 ms after a power-up it is %d", got)
-	}
+	rttest.Want(t, ticks(7*time.Millisecond), 7, "7 ms after a power-up it")
 }
 
 // Goal: a Goal_Velocity of 0 stops an STS unless its Phase makes 0 the highest speed.

@@ -138,9 +138,7 @@ func TestAScriptMayLieBlockAndComplain(t *testing.T) {
 			t.Errorf("afterwards servo %d: %+v, want it at %d", i+1, s[i], want)
 		}
 	}
-	if n := b.Counters().Dropped; n != 0 {
-		t.Errorf("%d objects fell, but the script took this one away", n)
-	}
+	rttest.Want(t, b.Counters().Dropped, 0, "objects fell, but the script took this one away")
 }
 
 func ordered(s *servo, goal int, now rt.Instant) { s.write(stsGoal, le(int64(goal), 2), now) }

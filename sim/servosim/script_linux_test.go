@@ -35,9 +35,7 @@ func TestScriptsThatAreNone(t *testing.T) {
 		"faults: [{kind: power, until: -1s}]", "faults: [{kind: drop, probability: 0}]",
 		"faults: [{kind: corrupt, bits: 65}]",
 	} {
-		if _, err := ParseScript([]byte(text)); !errors.Is(err, errScript) {
-			t.Errorf("ParseScript(%.60q) = %v, want ErrScript", text, err)
-		}
+		rttest.FailsAs(t, rttest.Err(ParseScript([]byte(text))), errScript)
 	}
 	if _, err := LoadScript("nowhere.yaml"); !errors.Is(err, errScript) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file = %v", err)
@@ -177,9 +175,7 @@ func TestUnplugAndReplug(t *testing.T) {
 		t.Errorf("the link is still there: %v", err)
 	}
 	rttest.Do(t, b.Replug())
-	if target, err := os.Readlink(link); target != b.Path() || err != nil {
-		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
-	}
+	rttest.Want(t, rttest.Must(os.Readlink(link))(t), b.Path(), "link")
 	dial(t, b).ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
 	if !b.TorqueEnabled()[0] || !plant.torque[0] {
 		t.Error("pulling the adapter let the motor go")

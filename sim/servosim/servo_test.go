@@ -108,9 +108,7 @@ func TestReadOnlyMemoryStays(t *testing.T) {
 	if got := s.read(nil, 0, 5, s.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
 		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
 	}
-	if got := s.read(nil, 62, 1, s.Now()); got[0] != 74 {
-		t.Errorf("voltage = %d, want 74", got[0])
-	}
+	rttest.Want(t, s.read(nil, 62, 1, s.Now())[0], 74, "voltage")
 	if got := s.read(nil, 254, 4, s.Now()); !bytes.Equal(got, make([]byte, 4)) {
 		t.Errorf("memory beyond its end = %v, want zeros", got)
 	}
@@ -341,10 +339,6 @@ func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
 		}
 		return s.alarm
 	}
-	if alarm := run(2, 3*time.Second); alarm != 0 {
-		t.Errorf("fault %#x after two looks, want none", alarm)
-	}
-	if alarm := run(45, 50*time.Millisecond); alarm != faultOverload {
-		t.Errorf("fault %#x after more than two seconds of effort, want an overload", alarm)
-	}
+	rttest.Want(t, run(2, 3*time.Second), 0, "fault after two looks")
+	rttest.Want(t, run(45, 50*time.Millisecond), faultOverload, "fault after more than two seconds of effort")
 }
