@@ -22,9 +22,7 @@ func TestGridKeepsItsRateForever(t *testing.T) {
 		{1, 7, 7 * time.Second},
 	} {
 		g := Grid{Origin: 5, FPS: tt.fps}
-		if got := g.Instant(tt.k).Sub(5); got != tt.want {
-			t.Errorf("%d fps: Instant(%d) = origin + %v, want %v", tt.fps, tt.k, got, tt.want)
-		}
+		rttest.Want(t, g.Instant(tt.k).Sub(5), tt.want, "%d fps: Instant(%d) = origin +", tt.fps, tt.k)
 	}
 }
 

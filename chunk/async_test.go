@@ -1,6 +1,10 @@
 package chunk
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
 
 // Goal: row 0 of an answer is the step after the last one run at the capture of its observation. With Compat, row 0 of
 // drtc and async is the last step itself, as in the original programs.
@@ -58,9 +62,8 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 			if compat {
 				want = step.compat
 			}
-			if got := b.OnTick(b.now(), b.state, &b.ask); got != want {
-				t.Errorf("compat %v, look %d at %v: leaves %v, want %v", compat, i, step.at, got, want)
-			}
+			rttest.Want(t, b.OnTick(b.now(), b.state, &b.ask), want, "compat %v, look %d at %v: leaves", compat, i,
+				step.at)
 		}
 	}
 }

@@ -199,9 +199,7 @@ func replayClient(t *testing.T, c clientCase) {
 			t.Fatalf("tick %d: n %d, %d left, want %d, %d", i, got.N, got.Size, want.Latest, want.Size)
 		}
 	}
-	if !slices.Equal(asked, enqueued) {
-		t.Errorf("asked for steps %v, want %v", asked, enqueued)
-	}
+	rttest.Equal(t, asked, enqueued, "asked for steps")
 	if len(asked) < 3 && c.Speed > 0 {
 		t.Errorf("%d requests: the recording says nothing", len(asked))
 	}

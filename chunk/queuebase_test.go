@@ -213,9 +213,7 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 			t.Fatalf("%s: %+v, want it refused as bad_shape", name, r)
 		}
 		b.run(1)
-		if want := []int{0, 3}; !slices.Equal(b.asked, want) {
-			t.Errorf("%s: requests on ticks %v, want %v", name, b.asked, want)
-		}
+		rttest.Equal(t, b.asked, []int{0, 3}, "%s: requests on ticks", name)
 		// the second request is under way
 		b = hand(t, Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}, 12)
 		b.answer = Chunk{DOF: 1}
@@ -245,9 +243,7 @@ func TestSupersededAnswers(t *testing.T) {
 			b.answer.Key = key
 			got = append(got, b.OnChunk(b.now(), &b.answer).Outcome)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
+		rttest.Equal(t, got, want, "%s", name)
 	}
 }
 

@@ -142,9 +142,7 @@ func TestStrideIsSkipped(t *testing.T) {
 			t.Errorf("%s with padded rows: %v, or another picture", name, err)
 		}
 		padded.Pix = padded.Pix[:len(padded.Pix)-1]
-		if err := d.ConvertRGB(b, &padded); err != ErrSize {
-			t.Errorf("%s one byte short: %v, want %v", name, err, ErrSize)
-		}
+		rttest.Want(t, d.ConvertRGB(b, &padded), ErrSize, "%s one byte short", name)
 	}
 }
 
@@ -199,9 +197,7 @@ func TestDecodeScaledRefuses(t *testing.T) {
 	}
 	for _, tt := range [][6]int{{321, 241, 161, 121, 8, 2}, {320, 240, 161, 121, 8, 0}, {1, 1, 1, 1, 8, 1},
 		{8, 8, 1, 1, 8, 8}, {8, 8, 1, 1, 4, 0}} {
-		if got := Shrink(tt[0], tt[1], tt[2], tt[3], tt[4]); got != tt[5] {
-			t.Errorf("Shrink(%v) = %d, want %d", tt[:5], got, tt[5])
-		}
+		rttest.Want(t, Shrink(tt[0], tt[1], tt[2], tt[3], tt[4]), tt[5], "Shrink(%v)", tt[:5])
 	}
 }
 

@@ -252,9 +252,7 @@ func TestManyScansAreBounded(t *testing.T) {
 
 func TestEncodeRefuses(t *testing.T) {
 	for _, quality := range []int{-1, 0, 101} {
-		if _, err := NewEncoder(quality, ChromaOfPicture); !errors.Is(err, errQuality) {
-			t.Errorf("NewEncoder(%d) = %v, want %v", quality, err, errQuality)
-		}
+		rttest.FailsAs(t, rttest.Err(NewEncoder(quality, ChromaOfPicture)), errQuality)
 	}
 	e := rttest.Must(NewEncoder(90, ChromaOfPicture))(t)
 	pix, dst := make([]byte, 16*16*3), make([]byte, MaxSize(16, 16, Chroma420))
@@ -272,9 +270,7 @@ func TestEncodeRefuses(t *testing.T) {
 		{"wider than a JPEG can be", make([]byte, MaxSize(65536, 1, Chroma420)), make([]byte, 65536*3), 65536, 1,
 			ErrTooLarge},
 	} {
-		if _, err := e.EncodeRGB(tt.dst, tt.pix, tt.w, tt.h); !errors.Is(err, tt.want) {
-			t.Errorf("%s: EncodeRGB() = %v, want %v", tt.name, err, tt.want)
-		}
+		rttest.FailsAs(t, rttest.Err(e.EncodeRGB(tt.dst, tt.pix, tt.w, tt.h)), tt.want)
 	}
 	if err := e.Close(); err != nil {
 		t.Errorf("Close() = %v", err)

@@ -69,9 +69,7 @@ func TestRecordsAreSafeForATerminal(t *testing.T) {
 	is := func(texts ...string) error {
 		n++
 		for _, got := range texts {
-			if got != want {
-				t.Errorf("%q is read, want %q", got, want)
-			}
+			rttest.Want(t, got, want, "is read")
 		}
 		return nil
 	}
@@ -279,9 +277,8 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	if !slices.Equal(listed, made) {
 		t.Errorf("files are deleted in the order\n%q, and were made in\n%q", listed, made)
 	}
-	if last := made[len(made)-1]; last != nameAt("b", base.Add(2*time.Second+time.Millisecond)) {
-		t.Errorf("the last is %s, want the time of day again once it is later", last)
-	}
+	rttest.Want(t, made[len(made)-1], nameAt("b", base.Add(2*time.Second+time.Millisecond)),
+		"the last (the time of day again once it is later)")
 }
 
 // A read error of the disk is not the end of a record.

@@ -440,9 +440,7 @@ func TestASaveThatFails(t *testing.T) {
 			pass(r, step, nil)
 			switch _, _, _, infos := contents(t, r.cfg.Dir); step {
 			case 0:
-				if infos[0].Cause != errBegun {
-					t.Errorf("%v, want %v", infos[0].Cause, errBegun)
-				}
+				rttest.Want(t, infos[0].Cause, errBegun, "infos[0].Cause")
 			case 60, 195:
 				r.Save(&starved, true)
 			case breaks, 199:

@@ -84,9 +84,7 @@ func TestFoxglovesNumbers(t *testing.T) {
 			"file": 5, "line": 6}},
 	} {
 		fields := messageOf(t, tt.channel).Fields()
-		if fields.Len() != len(tt.want) {
-			t.Errorf("%s has %d fields, want %d", channels[tt.channel-1].schema, fields.Len(), len(tt.want))
-		}
+		rttest.Want(t, fields.Len(), len(tt.want), "%s has fields", channels[tt.channel-1].schema)
 		for name, number := range tt.want {
 			if f := fields.ByName(name); f == nil || f.Number() != number {
 				t.Errorf("%s: %s is %v, want number %d", channels[tt.channel-1].schema, name, f, number)

@@ -67,9 +67,7 @@ func TestLoopKeepsTheGridThroughOverruns(t *testing.T) {
 		t.Errorf("Stats = %+v, lateness max %v of %d, want 5 ticks, 2 skipped, 3ms of 5",
 			s, s.Lateness.Max(), s.Lateness.Count())
 	}
-	if s.CPU != 25*time.Millisecond {
-		t.Errorf("Stats().CPU = %v, want 25ms", s.CPU)
-	}
+	rttest.Want(t, s.CPU, 25*time.Millisecond, "Stats().CPU")
 }
 
 func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
@@ -174,9 +172,7 @@ func TestLoopStopsYieldingAfterASlowYield(t *testing.T) {
 		{"slow again soon", [2]int{5, 6}, 2016},
 		{"slow after 200 quick ones", [2]int{206, 207}, 1024},
 	} {
-		if got := at(tt.yields[1]) - at(tt.yields[0]) - 1; got != tt.want {
-			t.Errorf("%s: %d ticks without a yield, want %d", tt.name, got, tt.want)
-		}
+		rttest.Want(t, at(tt.yields[1])-at(tt.yields[0])-1, tt.want, "%s: ticks without a yield", tt.name)
 	}
 }
 
@@ -223,9 +219,7 @@ func TestLoopModes(t *testing.T) {
 func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: rt.ModeRequire})
 	err := runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
-	if !errors.Is(err, rt.ErrRealTimeRefused) || !rttest.Says(err, "simulated") {
-		t.Errorf("Run = %v, want ErrRealTimeRefused for simulated time", err)
-	}
+	rttest.FailsAs(t, err, rt.ErrRealTimeRefused, "simulated")
 }
 
 // Allocations are counted for the whole process, and the Go runtime allocates a handful of objects

@@ -26,9 +26,7 @@ func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 		}
 		return rt.Wait{}
 	})
-	if want := []time.Duration{0, 0, 3 * time.Hour, 0, 0, 0}; !slices.Equal(slept, want) {
-		t.Errorf("Suspended = %v, want %v", slept, want)
-	}
+	rttest.Equal(t, slept, []time.Duration{0, 0, 3 * time.Hour, 0, 0, 0}, "Suspended")
 	if want := []rt.Instant{10e6, 20e6, 30e6, 40e6, 50e6, 60e6}; !slices.Equal(woke, want) {
 		t.Errorf("Woke = %v, want %v: the grid stays", woke, want)
 	}
@@ -62,9 +60,7 @@ func TestAnInterruptedReadingIsNoSuspend(t *testing.T) {
 	for range 6 {
 		got = append(got, s.Passed())
 	}
-	if want := []time.Duration{0, 0, 0, sec, 0, 0}; !slices.Equal(got, want) {
-		t.Errorf("Passed = %v, want %v", got, want)
-	}
+	rttest.Equal(t, got, []time.Duration{0, 0, 0, sec, 0, 0}, "Passed")
 }
 
 // While this machine is not suspended, its two clocks agree under any load, and reading them allocates nothing.

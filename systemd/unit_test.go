@@ -277,9 +277,7 @@ func TestUnitsVerify(t *testing.T) {
 	if err != nil && !errors.As(err, &failed) {
 		t.Fatal(err)
 	}
-	if out != "" {
-		t.Errorf("systemd-analyze verify says (%v):\n%s", err, out)
-	}
+	rttest.Want(t, out, "", "systemd-analyze verify says (%v):", err)
 	out, _ = verify(func(text string) string { return strings.Replace(text, "WatchdogSec=", "WatchdogSecs=", 1) })
 	if !strings.Contains(out, "WatchdogSecs") {
 		t.Errorf("a setting that does not exist goes unnoticed, so this test proves nothing; it said:\n%s", out)

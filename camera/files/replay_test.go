@@ -101,9 +101,7 @@ func TestOpenRefuses(t *testing.T) {
 		dir: "2.png is rgb 7x4", mixed: "2.jpg is mjpeg", empty: "holds 0 files", broken: "x.jpg",
 		filepath.Join(dir, "none"): "no such file", "/dev/null": "want *.jpg",
 	} {
-		if _, err := Open(path, 30, rttest.NewClock(0)); !errors.Is(err, errFiles) || !rttest.Says(err, want) {
-			t.Errorf("Open(%s) = %v, want one that says %q", path, err, want)
-		}
+		rttest.FailsAs(t, rttest.Err(Open(path, 30, rttest.NewClock(0))), errFiles, want)
 	}
 }
 

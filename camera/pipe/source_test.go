@@ -127,9 +127,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
-		if !errors.Is(err, tt.err) || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: %v, want %v with %q", tt.command, err, tt.err, tt.says)
-		}
+		rttest.FailsAs(t, err, tt.err, tt.says)
 	}
 	_, err := Open(Config{Command: "sleep 600", Format: mjpeg}, hasty{rt.KernelClock()})
 	// a silent program
@@ -157,9 +155,7 @@ func TestATornRawPictureShiftsNoOther(t *testing.T) {
 			t.Fatalf("a picture ends with %q", end)
 		}
 	}
-	if c := s.Counts(); c.Broken != 1 {
-		t.Errorf("%d broken, want the torn one", c.Broken)
-	}
+	rttest.Want(t, s.Counts().Broken, 1, "broken")
 }
 
 // Grab reads the output of a program that writes without end at a bounded rate.

@@ -46,18 +46,14 @@ func TestChoose(t *testing.T) {
 		{"near one that is wider", Want{NearW: 641, NearH: 10}, Mode{mjpeg, 1280, 720, 30}},
 	} {
 		for _, modes := range [][]Mode{webcam, reversed(webcam)} { // the driver's order does not matter
-			if got, err := choose(modes, tt.want); got != tt.mode || err != nil {
-				t.Errorf("%s: choose(%+v) = %v, %v, want %v", tt.name, tt.want, got, err, tt.mode)
-			}
+			rttest.Want(t, rttest.Must(choose(modes, tt.want))(t), tt.mode, "%s: choose(%+v)", tt.name, tt.want)
 		}
 	}
 	for text, want := range map[string]Want{
 		"it has 640x480, 320x240, 1280x720": {Width: 800, Height: 600},
 		"it has yuyv, mjpeg":                {Pixels: camera.NV12},
 	} {
-		if _, err := choose(webcam, want); !errors.Is(err, ErrMode) || !rttest.Says(err, text) {
-			t.Errorf("choose(%+v) = %v, want one that says %q", want, err, text)
-		}
+		rttest.FailsAs(t, rttest.Err(choose(webcam, want)), ErrMode, text)
 	}
 	rttest.FailsAs(t, rttest.Err(choose(nil, Want{})), ErrMode)
 	if m, _ := choose(webcam, Want{FPS: 90}); !strings.Contains(m.remark(Want{FPS: 90}),

@@ -42,9 +42,7 @@ var numbers = []struct {
 
 func TestIoctlNumbers(t *testing.T) {
 	for _, n := range numbers {
-		if n.ours != n.want {
-			t.Errorf("%s = %#x, want %#x", n.name, n.ours, n.want)
-		}
+		rttest.Want(t, n.ours, n.want, "%s", n.name)
 	}
 }
 

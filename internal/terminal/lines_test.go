@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/slogtest"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestLines(t *testing.T) {
@@ -78,7 +80,5 @@ func TestPlainLinesMakeNoGarbage(t *testing.T) {
 		log.LogAttrs(ctx, slog.LevelWarn, "a tick was long", slog.Int64("n", n),
 			slog.Duration("took", 12*time.Millisecond), slog.String("state", "STALLED"))
 	})
-	if got != 0 {
-		t.Errorf("a line allocates %v times, want 0", got)
-	}
+	rttest.Want(t, got, 0, "a line allocates times")
 }

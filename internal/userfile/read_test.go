@@ -69,7 +69,5 @@ func TestParseJSON(t *testing.T) {
 }
 
 func TestZeroBytesAreNoText(t *testing.T) {
-	if _, err := Text([]byte("id: a\nbus:\x00\x00\n")); !rttest.Says(err, "line 2 has a zero byte") {
-		t.Errorf("zero bytes: %v, want the line", err)
-	}
+	rttest.Fails(t, rttest.Err(Text([]byte("id: a\nbus:\x00\x00\n"))), "line 2 has a zero byte")
 }

@@ -57,9 +57,7 @@ func refused(t *testing.T, cfg Config, words ...string) {
 // absent checks that there is no file or folder at a path.
 func absent(t *testing.T, path string) {
 	t.Helper()
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s exists: %v", path, err)
-	}
+	rttest.FailsAs(t, rttest.Err(os.Lstat(path)), fs.ErrNotExist)
 }
 
 // An operator's marks make the episodes. Their frames are the ticks from the first action on; frame

@@ -126,9 +126,7 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 		}
 	}
 	holds(t, filepath.Join(cfg.Out, "meta/late.txt"), "late")
-	if to, err := os.Readlink(filepath.Join(cfg.Out, "READ")); err != nil || to != "README.md" {
-		t.Errorf("the link leads to %q, %v", to, err)
-	}
+	rttest.Want(t, rttest.Must(os.Readlink(filepath.Join(cfg.Out, "READ")))(t), "README.md", "the link leads to")
 	for rel, want := range map[string]fs.FileMode{"README.md": 0o444, "empty": 0o750 | fs.ModeDir,
 		"data.bak": 0o777&^umask() | fs.ModeDir, ".": 0o710 | fs.ModeDir} {
 		if info, err := os.Stat(filepath.Join(cfg.Out, rel)); err != nil || info.Mode() != want {
@@ -190,9 +188,7 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 		cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
 		cfg.Append = true
 		refused(t, cfg, c.says)
-		if after := tree(t, cfg.Out); after != before {
-			t.Errorf("%s: the dataset was\n%s, and is\n%s", what, before, after)
-		}
+		rttest.Want(t, tree(t, cfg.Out), before, "%s: the dataset was\n%s, and is", what, before)
 	}
 }
 
@@ -251,9 +247,7 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 		make(t, partialOf(cfg.Out))
 		before := tree(t, partialOf(cfg.Out))
 		refused(t, cfg, "set.partial is ")
-		if after := tree(t, partialOf(cfg.Out)); after != before {
-			t.Errorf("%s: it was\n%s, and is\n%s", what, before, after)
-		}
+		rttest.Want(t, tree(t, partialOf(cfg.Out)), before, "%s: it was\n%s, and is", what, before)
 	}
 	// An export continues in the folder of an earlier export, and does not remove a person's file in it.
 	cfg := plainRun("one", 1).config(t)

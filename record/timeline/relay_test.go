@@ -29,9 +29,7 @@ func TestRelayRefusesWhatIsNoRun(t *testing.T) {
 		other.URL: exit.Absent,
 	} {
 		err := Relay(t.Context(), RelayConfig{Page: page, Listen: "127.0.0.1:0", Out: io.Discard})
-		if exit.Of(err) != want {
-			t.Errorf("%s: %v, want code %d", page, err, want)
-		}
+		rttest.Ends(t, err, want)
 	}
 	err := Relay(t.Context(), RelayConfig{Page: other.URL, Listen: "8765", Out: io.Discard})
 	rttest.Ends(t, err, exit.Usage) // a port without a host

@@ -835,9 +835,7 @@ func TestCauses(t *testing.T) {
 				if !strings.Contains(f.What+"\n"+text.String(), w.words) {
 					t.Errorf("%s for %s says\n%swant %q", w.kind, w.cause, &text, w.words)
 				}
-				if !slices.Equal(f.Also, w.also) {
-					t.Errorf("%s for %s: also %v, want %v", w.kind, w.cause, f.Also, w.also)
-				}
+				rttest.Equal(t, f.Also, w.also, "%s for %s: also", w.kind, w.cause)
 				if len(f.Evidence) == 0 || f.From > f.To || f.Cause.Description() == "" {
 					t.Errorf("%+v: want evidence, an order of time and a sentence", f)
 				}
@@ -967,9 +965,7 @@ func TestAuditFilesOfOthersAreRefused(t *testing.T) {
 		strings.Repeat("x", maxAuditLine+1):     "line 1 has more than",
 		`{"a": 1}` + "\n" + `{"session_id": 7}`: "no audit line in its 2 lines",
 	} {
-		if _, err := readAudit(strings.NewReader(text), s.Log); !rttest.Says(err, want) {
-			t.Errorf("%.20q: %v, want %q", text, err, want)
-		}
+		rttest.Fails(t, rttest.Err(readAudit(strings.NewReader(text), s.Log)), want)
 	}
 	a, err := readAudit(strings.NewReader("\ufeff"+auditOf(1)+"torn{"), s.Log)
 	if err != nil || a.Lines != 3 || a.Matched != 1 || a.Broken != 1 {

@@ -181,10 +181,7 @@ func TestAt(t *testing.T) {
 		"14:04:10": "is not on record: ", "2026-11-23T14:03:10": "2026-11-24 14:03:00 to 14:03:19",
 		"noon": "want a time of day such as 14:03:20", "25:00": "want a time",
 	} {
-		if _, err := Run(Config{Dirs: []string{dir}, At: at, Local: zone}); exit.Of(err) != exit.Usage ||
-			!rttest.Says(err, want) {
-			t.Errorf("--at %s: %v, code %d, want 2 and %q", at, err, exit.Of(err), want)
-		}
+		rttest.Ends(t, rttest.Err(Run(Config{Dirs: []string{dir}, At: at, Local: zone})), exit.Usage, want)
 	}
 }
 
@@ -264,9 +261,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: name, Audit: filepath.Join(dir, "away")}, exit.Usage, "--audit: "},
 		{Config{Path: name, Audit: name}, exit.Usage, "--audit "},
 	} {
-		if _, err := Run(tt.cfg); exit.Of(err) != tt.code || !rttest.Says(err, tt.want) {
-			t.Errorf("%+v: %v, code %d, want %d and %q", tt.cfg, err, exit.Of(err), tt.code, tt.want)
-		}
+		rttest.Ends(t, rttest.Err(Run(tt.cfg)), tt.code, tt.want)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestLongest(t *testing.T) {
@@ -21,9 +23,7 @@ func TestLongest(t *testing.T) {
 		t.Errorf("%v and at last %v, want gone and full", l.Err(), l.Last())
 	}
 	l.Add(full, 8*time.Second)
-	if l.Err() != full {
-		t.Errorf("%v, want the newer of two that lasted as long", l.Err())
-	}
+	rttest.Want(t, l.Err(), full, "l.Err() (the newer of two that lasted as long)")
 	for i := range 10 * maxReasons {
 		l.Add(fmt.Errorf("attempt %d", i), time.Second)
 	}

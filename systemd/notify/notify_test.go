@@ -71,9 +71,7 @@ func TestMessages(t *testing.T) {
 			{"closed", func() { n.Close(); n.Status("closed") }, ""},
 		} {
 			tt.send()
-			if got := sent(t, l); got != tt.want {
-				t.Errorf("%s at %s: sent %q, want %q", tt.name, name, got, tt.want)
-			}
+			rttest.Want(t, sent(t, l), tt.want, "%s at %s: sent", tt.name, name)
 		}
 	}
 }
@@ -112,9 +110,7 @@ func TestUpdateSendsWhatIsNew(t *testing.T) {
 		{"leaving is sent once", 61_040 * ms, State{Ready: true, Stopping: true, Status: "STALLED", Progress: 131}, ""},
 	} {
 		n.Update(tt.at, tt.state)
-		if got := sent(t, l); got != tt.want {
-			t.Errorf("%s: Update(%d ms, %+v) sent %q, want %q", tt.name, tt.at/ms, tt.state, got, tt.want)
-		}
+		rttest.Want(t, sent(t, l), tt.want, "%s: Update(%d ms, %+v) sent", tt.name, tt.at/ms, tt.state)
 	}
 }
 
