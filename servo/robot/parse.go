@@ -30,6 +30,7 @@ type robotFile struct {
 	Factory     *bool             `yaml:"factory_calibrated"`
 	Baud        int               `yaml:"baud"`
 	Settings    yaml.MapSlice     `yaml:"settings"`
+	Norm        string            `yaml:"norm"` // for the joints in degrees: use_degrees of LeRobot's options
 	Motors      []motorFile       `yaml:"motors"`
 	Base        *baseFile         `yaml:"base"`
 	Leader      string            `yaml:"leader"` // default of --leader-robot
@@ -86,6 +87,10 @@ func parseFile(folder string, data []byte, part bool) (Robot, error) {
 			return r, err
 		}
 	}
+	r.Name, r.Type = cmp.Or(file.Name, r.Name), cmp.Or(file.Type, r.Type)
+	if !isName(r.Name) || r.Type != "" && !isName(r.Type) {
+		return r, fmt.Errorf("name and type: got %q and %q, want words", r.Name, r.Type)
+	}
 	if several := file.Parts != nil || r.parts != nil; several && part {
 		return r, errors.New("it has parts itself; a part is one arm")
 	} else if several {
@@ -128,14 +133,11 @@ func like(name string) (Robot, error) {
 
 // fill replaces values of r by the values that the file has.
 func (f *robotFile) fill(r *Robot) error {
-	r.Name, r.Baud = cmp.Or(f.Name, r.Name), cmp.Or(f.Baud, r.Baud)
-	r.Type = cmp.Or(f.Type, r.Type)
-	switch f.Kind {
-	case "", "follower", "leader":
-		r.Leader = f.Kind == "leader" || f.Kind == "" && r.Leader
-	default:
+	r.Baud, r.LeaderName = cmp.Or(f.Baud, r.Baud), cmp.Or(f.Leader, r.LeaderName)
+	if !slices.Contains([]string{"", "follower", "leader"}, f.Kind) {
 		return fmt.Errorf("kind: got %q, want follower or leader", f.Kind)
 	}
+	r.Leader = f.Kind == "leader" || f.Kind == "" && r.Leader
 	if f.Actuated != nil {
 		r.Actuated = *f.Actuated
 	}
@@ -145,7 +147,6 @@ func (f *robotFile) fill(r *Robot) error {
 	if f.Factory != nil {
 		r.Factory = *f.Factory
 	}
-	r.LeaderName = cmp.Or(f.Leader, r.LeaderName)
 	if f.Rename.Cameras != nil {
 		r.Rename.Cameras = f.Rename.Cameras
 	}
@@ -158,15 +159,14 @@ func (f *robotFile) fill(r *Robot) error {
 	if err := r.Safety.fill(f.Safety); err != nil {
 		return err
 	}
-	if f.Base != nil {
-		var err error
-		if r.Base, err = f.Base.base(); err != nil {
-			return err
-		}
-	}
 	common, err := settings(f.Settings)
 	if err != nil {
 		return err
+	}
+	if f.Base != nil {
+		if r.Base, err = f.Base.base(); err != nil {
+			return err
+		}
 	}
 	if len(f.Motors) > 0 {
 		r.Motors = nil
@@ -178,18 +178,25 @@ func (f *robotFile) fill(r *Robot) error {
 			r.Motors = append(r.Motors, motor)
 		}
 	}
+	norm, ok := norms[cmp.Or(f.Norm, Degrees.String())]
+	if !ok {
+		return fmt.Errorf("norm: got %q, want range_m100_100 or degrees", f.Norm)
+	}
 	for i := range r.Motors {
-		own, bounds := &r.Motors[i].Settings, &r.Motors[i].Bounds
-		if err := bounds.fill(f.Safety); err != nil {
+		m := &r.Motors[i]
+		if m.Norm == Degrees {
+			m.Norm = norm
+		}
+		if err := m.Bounds.fill(f.Safety); err != nil {
 			return err
 		}
 		if len(f.Motors) == 0 {
-			*own = merge(*own, common) // this file's settings replace the built-in arm's
+			m.Settings = merge(m.Settings, common) // this file's settings replace the built-in arm's
 			continue
 		}
-		*own = merge(common, *own)
-		if err := bounds.fillOnly(f.Motors[i].Safety); err != nil {
-			return fmt.Errorf("motor %q: %w", r.Motors[i].Name, err)
+		m.Settings = merge(common, m.Settings)
+		if err := m.Bounds.fillOnly(f.Motors[i].Safety); err != nil {
+			return fmt.Errorf("motor %q: %w", m.Name, err)
 		}
 	}
 	return nil
@@ -338,8 +345,6 @@ func (s *Safety) set(key, value string) (err error) {
 
 func (r *Robot) check() error {
 	switch {
-	case !isName(r.Name) || r.Type != "" && !isName(r.Type):
-		return fmt.Errorf("name and type: got %q and %q, want words", r.Name, r.Type)
 	case len(r.Calibration) == 0:
 		return fmt.Errorf("calibration is missing: want the folder of LeRobot's files, such as [so_follower]")
 	case len(r.Motors) == 0 || len(r.IDs()) > maxMotors:

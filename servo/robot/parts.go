@@ -1,7 +1,6 @@
 package robot
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -77,10 +76,6 @@ func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	if own := f.armKeys(); own != "" {
 		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)
 	}
-	r.Name, r.Type = cmp.Or(f.Name, r.Name), cmp.Or(f.Type, r.Type)
-	if !isName(r.Name) || r.Type != "" && !isName(r.Type) {
-		return r, fmt.Errorf("name and type: got %q and %q, want words", r.Name, r.Type)
-	}
 	r.parts = slices.Clone(r.parts)
 	if f.Parts != nil {
 		r.LeaderName = ""
@@ -133,6 +128,7 @@ func (f *robotFile) armKeys() string {
 	}{
 		{"kind", f.Kind != ""}, {"calibration", f.Calibration != nil}, {"actuated", f.Actuated != nil},
 		{"factory_calibrated", f.Factory != nil}, {"baud", f.Baud != 0}, {"settings", f.Settings != nil},
+		{"norm", f.Norm != ""},
 		{"motors", f.Motors != nil}, {"base", f.Base != nil},
 		{"leader", f.Leader != ""},
 	}

@@ -15,14 +15,11 @@ import (
 )
 
 func TestBuiltInArms(t *testing.T) {
+	six, nine := []uint8{1, 2, 3, 4, 5, 6}, []uint8{1, 2, 4, 6, 7, 8, 9, 3, 5}
 	ids := map[string][]uint8{
-		"so100": {1, 2, 3, 4, 5, 6}, "so101": {1, 2, 3, 4, 5, 6}, "so100_leader": {1, 2, 3, 4, 5, 6},
-		"so101_leader": {1, 2, 3, 4, 5, 6},
-		"koch":         {1, 2, 3, 4, 5, 6}, "koch_leader": {1, 2, 3, 4, 5, 6}, "omx": {11, 12, 13, 14, 15, 16},
-		"omx_leader": {1, 2, 3, 4, 5, 6},
-		"lekiwi":     {1, 2, 3, 4, 5, 6, 7, 8, 9},
-		"widowx":     {1, 2, 4, 6, 7, 8, 9, 3, 5}, "generic": {1, 2, 3, 4, 5, 6},
-		"viperx": {1, 2, 4, 6, 7, 8, 9, 3, 5}, "widowx_leader": {1, 2, 4, 6, 7, 8, 9, 3, 5},
+		"so100": six, "so101": six, "so100_leader": six, "so101_leader": six, "koch": six, "koch_leader": six,
+		"omx": {11, 12, 13, 14, 15, 16}, "omx_leader": six, "generic": six, "lekiwi": {1, 2, 3, 4, 5, 6, 7, 8, 9},
+		"widowx": nine, "viperx": nine, "widowx_leader": nine,
 	}
 	for _, pair := range []string{"so100", "so101", "koch", "omx", "so100_leader", "so101_leader", "koch_leader",
 		"omx_leader"} {
@@ -96,11 +93,13 @@ motors:
 func TestFileSaysMore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arm.yaml")
 	text := "like: so101\nname: mine\nrename:\n  cameras: {top: front}\n  joints: {gripper: jaw}\n" +
-		"safety: {overload: limp, after_reset: resume, bus_watchdog: 60ms, slew: 0.5}\nsettings: {P_Coefficient: 20}\n"
+		"norm: range_m100_100\nsafety: {overload: limp, after_reset: resume, bus_watchdog: 60ms, slew: 0.5}\nsettings: {P_Coefficient: 20}\n"
 	rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
-	r, err := ByName(path)
-	rttest.Do(t, err)
-	names := r.ActionNames()
+	r := rttest.Must(ByName(path))(t)
+	names, units := r.ActionNames(), r.Units()
+	if units[4] != RangeM100.String() || units[5] != Range0100.String() {
+		t.Errorf("units %q, want the file's instead of degrees", units)
+	}
 	if names[0] != "shoulder_pan.pos" || names[5] != "jaw.pos" || r.CameraName("top") != "front" ||
 		r.CameraName("side") != "side" {
 		t.Errorf("names %v, camera %s", names, r.CameraName("top"))
@@ -116,8 +115,8 @@ func TestFileSaysMore(t *testing.T) {
 	if r.Flag() != path {
 		t.Errorf("--robot %s gets it again, want its file %s", r.Flag(), path)
 	}
-	if r, err = Parse("small", []byte(small)); err != nil || len(r.Motors) != 2 {
-		t.Fatalf("%+v, %v", r, err)
+	if r = rttest.Must(Parse("small", []byte(small)))(t); len(r.Motors) != 2 {
+		t.Fatalf("%+v", r)
 	}
 	if v, _ := r.Motors[1].Setting(table.ReturnDelayTime); v != 5 {
 		t.Errorf("motor's own setting is %d, want 5", v)
@@ -161,6 +160,7 @@ func TestBadDescriptions(t *testing.T) {
 		{"like a likeness", "baud:", "like: so100\nbaud:", "so101"},
 		{"limits", "norm: degrees", "norm: degrees, limits: [5, 1]", "limits"},
 		{"kind", "baud:", "kind: boss\nbaud:", "boss"},
+		{"norm of all", "baud:", "norm: radians\nbaud:", "radians"},
 		{"baud", "1000000", "12", "12"},
 		{"temperature bound that is no number", "baud:", "safety: {overheat_act: hot}\nbaud:", "whole degrees"},
 		{"temperature bound with a fraction", "baud:", "safety: {overheat_act: 60.5}\nbaud:", "whole degrees"},

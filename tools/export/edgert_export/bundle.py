@@ -26,7 +26,7 @@ from .tracing import OPSET
 PARITY_ROWS = 16
 GOLDEN_ROWS = (1, 4)
 
-NO_UNITS = "no --units: neither a checkpoint nor a data set holds the units of its joints, so the server takes robots with any; a robot in degrees and a policy trained in range_m100_100 then move wrongly. Give those of the robot that recorded the data"
+NO_UNITS = "no --units: neither a checkpoint nor a data set holds the units of its joints, so the server takes robots with any; a robot in degrees and a policy trained in range_m100_100 then move wrongly. Give those of the robot that recorded the data (an SO arm: degrees since LeRobot 0.4.4, range_m100_100 before)"
 
 # A joint whose deviation is below this share of its mean never moved: its smallest change
 # becomes a huge number (MEAN_STD divides by the deviation).
