@@ -109,7 +109,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 	if _, err = operator.Ctl("arm", "pause now"); !rttest.Says(err, "takes no argument") || r.operator.pause.Load() {
 		t.Errorf("pause with a text = %v, want it refused", err)
 	}
-	if _, err = operator.Ctl("arm", "dance"); !rttest.Says(err, "dance") {
+	if _, err = operator.Ctl("arm", "dance"); !rttest.Says(err, "dance", "Ctrl-C") {
 		t.Errorf("unknown command = %v", err)
 	}
 	if _, err = operator.Ctl("arm", "reset"); !rttest.Says(err, "tick") {

@@ -427,7 +427,8 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return false, err
 	case !bytes.Equal(begin, mcap.Magic):
-		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written", begin)
+		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written "+
+			"(an older --record FILE wrote JSON lines, which no command reads)", begin)
 	}
 	sum := crc32.NewIEEE()
 	sum.Write(begin)

@@ -15,7 +15,7 @@ func TestWhyRefuses(t *testing.T) {
 		{"--record-dir " + dir, 4, "there are no records in " + dir},
 		{"--record-dir " + dir + " --id black", 4, "robot black"},
 		{"--record-dir " + dir + " --at noon", 4, "there are no records"},
-		{stranger, 3, "want a record that edge-rt has written"},
+		{stranger, 3, "want a record that edge-rt has written (an older --record FILE wrote JSON lines"},
 		{stranger + " --at noon", 2, "want a time of day such as 14:03:20"},
 		{stranger + " --at 14:03 --last", 2, "want one of them"},
 		{dir + "/away.mcap", 2, "no such file"},

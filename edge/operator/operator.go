@@ -119,6 +119,9 @@ func Ctl(id, line string) (Reply, error) {
 	case err != nil:
 		return reply, fmt.Errorf("answer of the edge at %s: %w", path, err)
 	}
+	if strings.HasPrefix(reply.Error, "unknown command ") {
+		reply.Error += ": this run is of an older edge-rt; end it by Ctrl-C or its service, and start it again"
+	}
 	// edge-rt also exits with this code when a session is opened with a bad task
 	if !reply.OK && strings.HasPrefix(line, Task) {
 		return reply, exit.With(exit.Config, errors.New(reply.Error))

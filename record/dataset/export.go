@@ -17,7 +17,7 @@ import (
 )
 
 // alike is the advice in the error for runs that do not fit into one dataset.
-const alike = "make them alike with --fps and --cameras, or export them apart: name the files or a folder of each kind"
+const alike = "make them alike with --fps, --cameras, --plain, --columns, or export each kind by its files or folder"
 
 // Config configures one export.
 type Config struct {

@@ -257,13 +257,13 @@ func TestRuns(t *testing.T) {
 	cfg.Records = []string{larger.write(t, filepath.Join(dir, "f.mcap")),
 		smaller.write(t, filepath.Join(dir, "g.mcap"))}
 	refused(t, cfg, "feature observation.images.top of", "g.mcap is video [48 64 3], and",
-		"f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps and --cameras")
+		"f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps, --cameras, --plain, --columns,")
 	cfg.FPS = 0
 	refused(t, cfg, "fps of", "g.mcap is 60")
 	blind := &scene{seconds: 1, task: "x", instance: "six"}
 	cfg.Records = []string{larger.write(t, filepath.Join(dir, "h.mcap")), blind.write(t, filepath.Join(dir, "i.mcap"))}
 	refused(t, cfg, "feature observation.images.top of", "i.mcap is none, and",
-		"name the files or a folder of each kind")
+		"or export each kind by its files or folder")
 	cfg.Records = []string{dir + "/none"}
 	refused(t, cfg, "none")
 	os.WriteFile(filepath.Join(dir, "e.mcap"), []byte("no record"), 0o666)
