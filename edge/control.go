@@ -478,7 +478,9 @@ func (c *control) dropAnswer(a *uplink.Answer, key int64, reason int, res chunk.
 
 //rt:noalloc
 func (c *control) ask(now rt.Instant) {
-	c.session.all = c.in.Sessions()
+	if all := c.in.Sessions(); c.operator.resets.Load() == c.run.resets {
+		c.session.all = all // else this session begins with an episode that the next tick begins
+	}
 	if epoch := c.session.all.Epoch(); epoch != c.session.epoch {
 		c.session.epoch = epoch
 		if epoch != 0 {

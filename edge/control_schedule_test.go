@@ -33,6 +33,18 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 	return dir
 }
 
+// The link opens a session with another model right after it has requested an episode. A tick between the two asks
+// nothing of that session; the next tick begins the episode and asks.
+func TestASessionWaitsForItsEpisode(t *testing.T) {
+	r := newRig(t)
+	r.operator.resets.Add(1)
+	r.ask(r.time.Now())
+	rttest.Want(t, r.session.epoch, 0, "epoch before the episode begins")
+	r.step(1)
+	snap, _, _ := r.out.Snapshots.Front()
+	rttest.Want(t, snap.Episode, 2, "episode of the first request")
+}
+
 // flush writes the recorder's content and closes it.
 func flush(r *record.Recorder) {
 	var stop atomic.Bool
@@ -50,10 +62,7 @@ func TestTicksAreRecorded(t *testing.T) {
 	r.serve(40, 3, 10)
 	r.record.Collect()
 	r.in.Open(&uplink.Session{Session: record.Session{ID: "second", Epoch: 2, SHA256: "bb"}})
-	for before := r.session.key; r.session.key == before; {
-		r.step(1) // this tick runs the actions left over from the first session
-	}
-	r.answer(r.session.key, 10)
+	r.answer(r.request(), 10) // the ticks meanwhile run the actions left over from the first session
 	r.step(5)
 	r.answer(r.session.key+1, 10) // an answer without a request
 	r.step(1)

@@ -524,9 +524,7 @@ func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
 	r := newRig(t)
 	now := r.time.Now()
 	r.step(1)
-	if want := now.Add(testPeriod - follow.Reserve(testPeriod)); r.bus.deadline != want {
-		t.Errorf("read deadline %v after the tick, want %v", r.bus.deadline.Sub(now), want.Sub(now))
-	}
+	rttest.Want(t, r.bus.deadline.Sub(now), testPeriod-follow.Reserve(testPeriod), "the read's deadline after the tick")
 }
 
 func TestLinkLossAndReturn(t *testing.T) {

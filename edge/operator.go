@@ -392,7 +392,7 @@ func (e *Edge) between() bool {
 func (e *Edge) rolls() bool { return e.cfg.Episodes.Strategy == episode.Sentry }
 
 // takeModel begins an episode with another model, while no session is open. Owner: the link's thread.
-func (e *Edge) takeModel(to uplink.Contract) error {
+func (e *Edge) takeModel(to uplink.Contract) {
 	o := &e.control.operator
 	before := []string{e.contract.SHA256}
 	if known := e.models.Load(); known != nil {
@@ -407,9 +407,8 @@ func (e *Edge) takeModel(to uplink.Contract) error {
 	if e.rolls() {
 		o.rest.Store(true) // the arm holds until rollOver begins the next recorded episode
 	}
-	err := e.reset()
+	o.resets.Add(1) // the session opens at once, and the next tick begins its episode and takes the session
 	o.yields.Store(false)
-	return err
 }
 
 // rollOver ends the recorded episode of the former model and begins the next, where an episode is

@@ -17,8 +17,8 @@ type Change struct {
 	// Between reports whether the run is between two episodes: no action of its model runs, and no action is left to
 	// run. While no session is open, it stays true until Begin.
 	Between func() bool
-	// Begin begins an episode with another model while no session is open: earlier plans and requests are void.
-	Begin func(to Contract) error
+	// Begin requests an episode with another model while no session is open: earlier plans and requests are void.
+	Begin func(to Contract)
 }
 
 // Due reports whether the server has another model for this robot, which the run takes between two episodes. It returns
@@ -77,13 +77,10 @@ func sizes(shapes []wire.CameraShape) (list []string) {
 }
 
 // begin begins an episode with the policy of another contract.
-func (l *Link) begin(to *Contract) error {
-	if err := l.Change.Begin(*to); err != nil {
-		return fmt.Errorf("the run does not take the model with sha256 %.12s: %w", to.SHA256, err)
-	}
+func (l *Link) begin(to *Contract) {
+	l.Change.Begin(*to)
 	text := fmt.Sprintf("the run goes on with another model: had sha256 %.12s, takes %.12s", l.contract.SHA256,
 		to.SHA256)
 	l.Log.Warn(text)
 	recording.Note(l.Record, l.Clock, event.ModelChanged, record.LevelWarning, 0, 0, text)
-	return nil
 }

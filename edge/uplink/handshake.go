@@ -51,13 +51,13 @@ func (l *Link) handshake(ctx context.Context) error {
 	if err = l.declare(prefix); err == nil {
 		err = l.announce(prefix)
 	}
-	if err == nil && l.changes(&t) {
-		err = l.begin(&t)
-	}
 	if err != nil {
 		// otherwise the session would occupy a place at the server until its idle timeout
 		l.closeSession(prefix, ack.SessionID)
 		return err
+	}
+	if l.changes(&t) {
+		l.begin(&t)
 	}
 	for _, w := range ack.Warnings {
 		l.Log.Warn("server: "+w, "session", ack.SessionID)
