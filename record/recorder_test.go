@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -660,10 +661,65 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	}
 }
 
-// The recorder does not make a new file on a full disk at each try, since these files would stay for ever.
+// Messages that memory drops while the disk fails a save are lost, those from before the save are not.
+func TestLostWhileASaveIsRetried(t *testing.T) {
+	for _, breaks := range []int64{50, 90} {
+		r, clock := recorderAt(t, Config{Mode: Ring})
+		r.messages.span = 3 * time.Second
+		create := r.writer.create
+		for step := range int64(200) {
+			switch step {
+			case 50:
+				r.Save(&starved, true)
+			case breaks + 100:
+				r.writer.create = create
+			}
+			if step == breaks {
+				r.writer.create = func(string, time.Time) (*os.File, error) { return nil, errDeleted }
+				if step > 50 {
+					r.writer.file.os.Close()
+				}
+			}
+			pass(r, step, nil)
+		}
+		write(r, clock.Now(), true)
+		steps, _, _, _ := contents(t, r.cfg.Dir)
+		if lost := int(r.Stats().Lost); lost == 0 || lost+len(steps) != 180 { // the memory had 30 from before
+			t.Errorf("break at %d: %d lost and %d written, want 180 together", breaks, lost, len(steps))
+		}
+	}
+}
+
+// At the end of the run a whole chunk stays, whether or not the disk has taken its indexes.
+func TestTheLastChunkStays(t *testing.T) {
+	noise, unindexed := make([]byte, fileBuffer), 0
+	rttest.Must(rand.NewChaCha8([32]byte{}).Read(noise[copy(noise, "picture "):]))(t)
+	for size := fileBuffer - 2500; size < fileBuffer-2200; size += 20 { // some end in the indexes
+		r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
+		pass(r, 0, noise[:size])
+		f := r.writer.file
+		r.writer.buffer.Reset(io.MultiWriter(f.os, (*os.File)(nil))) // writes all, and fails
+		err := r.writer.step(clock.Now(), true)
+		before, _, _, _ := contents(t, r.cfg.Dir)
+		r.writer.fail(clock.Now(), err, true)
+		if after, _, _, _ := contents(t, r.cfg.Dir); len(after) != len(before) {
+			t.Errorf("a picture of %d bytes: %d ticks, want %d", size, len(after), len(before))
+		}
+		if len(before) > len(f.mcap.ChunkIndexes) {
+			unindexed++
+		}
+	}
+	if unindexed == 0 {
+		t.Error("every whole chunk has its indexes")
+	}
+}
+
+// The recorder does not make a new file on a full disk at each try, since these files would stay for ever. When the disk
+// takes only a file's head, it tries ever more rarely.
 func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 	for _, place := range []string{"/dev/full", "gone"} {
-		r, _ := recorderAt(t, Config{Mode: All})
+		var said error
+		r, _ := recorderAt(t, Config{Mode: All, Report: func(x Report) { said = cmp.Or(x.Err, said) }})
 		tries := 0
 		r.writer.create = func(id string, at time.Time) (*os.File, error) {
 			f, err := r.writer.folder.create(id, at)
@@ -678,14 +734,15 @@ func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 			full, err := unix.Open(place, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 			return os.NewFile(uintptr(full), f.Name()), err // a full disk with the name of the regular file
 		}
-		for step := range int64(100) {
+		for step := range int64(700) {
 			pass(r, step, nil)
 			if f := r.writer.file; f != nil {
 				f.os.Close() // the disk fails before the first chunk
 			}
 		}
-		if found, err := os.ReadDir(r.cfg.Dir); err != nil || tries < 2 || len(found) > 1 {
-			t.Errorf("%s: %d files of %d tries, %v, want none but the last", place, len(found), tries, err)
+		if found, err := os.ReadDir(r.cfg.Dir); err != nil || tries < 2 || len(found) > 1 ||
+			place == "gone" && (tries > 7 || !rttest.Says(said, "the next file comes in 1m0s")) {
+			t.Errorf("%s: %d files of %d tries, %v, %v, want none but the last", place, len(found), tries, err, said)
 		}
 	}
 }

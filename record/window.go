@@ -155,7 +155,7 @@ func (w *window) waits(c *cursor) uint64 {
 func (w *window) rewind(c *cursor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.at, c.entry = w.tail, min(c.entry, w.first)
+	c.at, c.entry = w.tail, min(c.entry, w.first, c.kept)
 	c.open = 0
 }
 
@@ -166,4 +166,5 @@ func (w *window) catchUp(c *cursor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.at, c.entry = max(c.at, w.tail), max(c.entry, w.first)
+	c.kept = max(c.kept, c.entry)
 }

@@ -64,6 +64,8 @@ type writer struct {
 	begun    rt.Instant
 	closedAt rt.Instant // time of the last save; 0: there was no save
 	every    time.Duration
+	saving   bool // mode Ring: a save has begun, and a failing disk has not taken all of it
+	retry    time.Duration
 	retryAt  rt.Instant
 
 	reserveAt rt.Instant // time of the next try to reserve; 0: no try has failed
@@ -99,6 +101,12 @@ func (w *writer) step(now rt.Instant, ended bool) error {
 		why := w.due(now, ended)
 		if why == "" {
 			return nil
+		}
+		if w.r.cfg.Mode == Ring && !w.saving {
+			// entries that the memory had dropped before the save do not count as lost
+			w.r.messages.catchUp(&w.messages)
+			w.r.pictures.catchUp(&w.pictures)
+			w.saving = true
 		}
 		if err := w.open(now, why); err != nil {
 			return err
@@ -139,8 +147,7 @@ func (w *writer) waiting() uint64 {
 	return w.r.messages.waits(&w.messages) + w.r.pictures.waits(&w.pictures)
 }
 
-// open begins a file. In mode Ring it skips messages that the memory had already dropped. They do not count as lost,
-// since no save was requested for them.
+// open begins a file.
 func (w *writer) open(now rt.Instant, why string) error {
 	if w.room == nil {
 		w.room = make([]byte, scratchBytes+entryHeader+entryAlign)
@@ -179,7 +186,6 @@ func (w *writer) open(now rt.Instant, why string) error {
 		return err
 	}
 	if w.r.cfg.Mode == Ring {
-		w.catchUp()
 		w.setPace(now)
 	}
 	w.r.asked.Store(nil)
@@ -205,12 +211,6 @@ func (w *writer) setPace(now rt.Instant) {
 	default:
 		w.every = saveEvery
 	}
-}
-
-// catchUp skips entries that the memory had dropped before the save began.
-func (w *writer) catchUp() {
-	w.r.messages.catchUp(&w.messages)
-	w.r.pictures.catchUp(&w.pictures)
 }
 
 // drain writes the memory's content.
@@ -342,6 +342,7 @@ func (w *writer) close(now rt.Instant) error {
 		return err
 	}
 	w.file, w.closedAt = nil, now
+	w.saving = false
 	_ = child.Unlock(f.os)
 	w.r.counts.bytes.Add(uint64(f.written - before))
 	w.r.cfg.Closed()
@@ -352,28 +353,32 @@ func (w *writer) close(now rt.Instant) error {
 // fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. The messages that
 // are not on the disk will be in the next file, if they are still in memory then. So fail cuts the file after the last
 // chunk that is on the disk: a chunk whose write has failed may be whole, and no message may be in two files. It also
-// removes a file without a chunk, since a disk that stays full would get a new file every two seconds. At the end of
-// the run no file follows, and a chunk that may be whole stays.
+// removes a file without a chunk, and tries again later and later, up to saveEvery. At the end of the run no file
+// follows, and a chunk that may be whole stays.
 func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	w.r.counts.written.Add(-w.messages.open)
 	w.r.counts.pictures.Add(-w.pictures.open)
 	w.r.messages.rewind(&w.messages)
 	w.r.pictures.rewind(&w.pictures)
+	wait := retryEvery
 	if f := w.file; f != nil {
+		info, failed := f.os.Stat()
 		if w.r.cfg.Mode == Ring {
 			w.r.Save(&f.why, true)
 		}
 		switch {
-		case ended && len(f.mcap.ChunkIndexes) > 0:
+		case ended && failed == nil && info.Size() > f.written:
 		case f.chunks == 0:
 			os.Remove(f.os.Name())
+			wait = min(max(retryEvery, 2*w.retry), saveEvery)
+			err = fmt.Errorf("%w; the next file comes in %v", err, wait)
 		default:
 			_ = f.os.Truncate(f.written)
 		}
 		_ = child.Unlock(f.os)
 		w.file = nil
 	}
-	w.retryAt = now.Add(retryEvery)
+	w.retry, w.retryAt = wait, now.Add(wait)
 	text := err.Error()
 	if old := w.r.counts.failing.Swap(&text); old == nil || *old != text {
 		w.r.cfg.Report(Report{Err: err})
@@ -388,11 +393,8 @@ func (w *writer) end() {
 
 // countUnwritten counts, at the end of the run, the messages that could not be written to a failing disk.
 func (w *writer) countUnwritten() {
-	if w.r.cfg.Mode == Ring {
-		if w.r.asked.Load() == nil {
-			return
-		}
-		w.catchUp()
+	if w.r.cfg.Mode == Ring && !w.saving {
+		return
 	}
 	w.r.counts.lost.Add(w.r.messages.waits(&w.messages))
 	w.r.counts.lostPictures.Add(w.r.pictures.waits(&w.pictures))
