@@ -18,6 +18,7 @@ package record
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,9 +159,6 @@ func (l *Lane[T]) Commit() { l.ring.Commit() }
 
 // New returns a recorder. It writes nothing until threads call Collect and Write.
 func New(cfg Config) (*Recorder, error) {
-	if err := checkCameras(cfg.Cameras); err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -184,12 +182,11 @@ func New(cfg Config) (*Recorder, error) {
 	if cfg.Mode != Off {
 		r.messages = newWindow(messageBytes, messageSpan)
 	}
-	r.takePictures()
 	r.wall.Store(r.wallOffset())
 	r.coder = coder{out: make([]byte, 0, scratchBytes)}
 	r.SetRun(nil)
 	r.writer.init(r)
-	return r, nil
+	return r, r.SetCameras(cfg.Cameras)
 }
 
 // wallOffset returns the Unix time of instant 0, in ns.
@@ -219,13 +216,10 @@ func (r *Recorder) SetRun(run map[string]string) { r.run.Store(&run) }
 // ChangeRun changes a value of the metadata in the files that begin later. One thread may call it, after SetRun.
 func (r *Recorder) ChangeRun(key, value string) {
 	if r != nil {
-		run := map[string]string{key: value}
-		for other, v := range *r.run.Load() {
-			if other != key {
-				run[other] = v
-			}
-		}
-		r.run.Store(&run)
+		run := map[string]string{}
+		maps.Copy(run, *r.run.Load())
+		run[key] = value
+		r.SetRun(run)
 	}
 }
 
@@ -236,14 +230,10 @@ func (r *Recorder) SetCameras(names []string) error {
 		return fmt.Errorf("record: %w", err)
 	}
 	r.cfg.Cameras = names
-	r.takePictures()
-	return nil
-}
-
-func (r *Recorder) takePictures() {
-	if len(r.cfg.Cameras) > 0 && r.cfg.Mode != Off {
+	if len(names) > 0 && r.cfg.Mode != Off {
 		r.pictures = newWindow(pictureBytes, pictureSpan)
 	}
+	return nil
 }
 
 // Note records an event. Any thread except the tick's may call it, also on a nil Recorder.

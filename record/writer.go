@@ -13,7 +13,6 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/rt"
@@ -131,7 +130,7 @@ func (w *writer) due(now rt.Instant, ended bool) (why string) {
 		return ""
 	}
 	if w.r.cfg.Mode == All {
-		if w.waiting() == 0 {
+		if w.r.messages.waits(&w.messages)+w.r.pictures.waits(&w.pictures) == 0 {
 			return ""
 		}
 		return recordAll
@@ -141,10 +140,6 @@ func (w *writer) due(now rt.Instant, ended bool) (why string) {
 		return ""
 	}
 	return *asked
-}
-
-func (w *writer) waiting() uint64 {
-	return w.r.messages.waits(&w.messages) + w.r.pictures.waits(&w.pictures)
 }
 
 // open begins a file.
@@ -385,19 +380,13 @@ func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	}
 }
 
-// end closes the file after the last step.
+// end counts, after the last step, the messages that could not be written to a failing disk.
 func (w *writer) end() {
-	w.countUnwritten()
-	release(w.reserved)
-}
-
-// countUnwritten counts, at the end of the run, the messages that could not be written to a failing disk.
-func (w *writer) countUnwritten() {
-	if w.r.cfg.Mode == Ring && !w.saving {
-		return
+	if w.r.cfg.Mode == All || w.saving {
+		w.r.counts.lost.Add(w.r.messages.waits(&w.messages))
+		w.r.counts.lostPictures.Add(w.r.pictures.waits(&w.pictures))
 	}
-	w.r.counts.lost.Add(w.r.messages.waits(&w.messages))
-	w.r.counts.lostPictures.Add(w.r.pictures.waits(&w.pictures))
+	release(w.reserved)
 }
 
 // file is an open MCAP file.
@@ -520,11 +509,7 @@ func (f *file) flush() error {
 	if err := f.buffer.Flush(); err != nil {
 		return err
 	}
-	var is unix.Stat_t
-	if err := unix.Fstat(int(f.os.Fd()), &is); err != nil {
-		return err
-	}
-	if is.Nlink == 0 {
+	if !exists(f.os) {
 		return errDeleted // the disk would accept all data, but no reader could open the file
 	}
 	if err := f.os.Sync(); err != nil {

@@ -15,9 +15,6 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
-// configMaxBytes bounds the file of --config.
-const configMaxBytes = 1 << 20
-
 // configFile is the YAML file of --config: a map from flag names to values. A flag on the command
 // line or an environment variable overrides the file.
 type configFile struct {
@@ -40,7 +37,7 @@ func (ConfigFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 }
 
 func loadConfig(path string) (*configFile, error) {
-	b, err := userfile.Read(path, configMaxBytes)
+	b, err := userfile.ReadYAML(path)
 	file := "config file " + path
 	if at, is := errors.AsType[*os.PathError](err); is && at.Op == "open" {
 		return nil, err

@@ -192,6 +192,9 @@ func clean(err *error) {
 // check returns the text for the parser, without a byte order mark, and refuses a text that is
 // nested too deeply or has a line too long for an error to repeat.
 func check(data []byte) ([]byte, error) {
+	if len(data) > maxYAMLBytes {
+		return nil, fmt.Errorf("%d bytes, want at most %d", len(data), maxYAMLBytes)
+	}
 	data, err := Text(data)
 	if err != nil {
 		return nil, err

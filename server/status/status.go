@@ -113,7 +113,7 @@ func Listen(address string, cfg Config) (*Server, error) {
 	values := cfg.Metrics(&p.dropped)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if !scrapes.Wait() {
-			http.Error(w, fmt.Sprintf("%d requests wait: ask less often", connectionsMax), http.StatusTooManyRequests)
+			p.guard.Refuse(w, http.StatusTooManyRequests, "%d requests wait: ask less often", connectionsMax)
 			return
 		}
 		values.ServeHTTP(w, r)

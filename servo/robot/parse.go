@@ -103,9 +103,6 @@ func parseFile(folder string, data []byte, part bool) (Robot, error) {
 }
 
 func decode(data []byte) (file robotFile, err error) {
-	if len(data) > maxBytes {
-		return file, fmt.Errorf("%d bytes, want at most %d", len(data), maxBytes)
-	}
 	if err := userfile.DecodeYAML(data, &file); err != nil {
 		return file, fmt.Errorf("%w; docs/servo.md has the form, under A robot of your own", err)
 	}

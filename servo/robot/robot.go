@@ -31,7 +31,6 @@ var (
 const (
 	maxMotors = 24 // servos of one arm, shadows included: a sync write has at most Feetech's 250 bytes
 	maxID     = 252
-	maxBytes  = 1 << 16
 )
 
 // Robot is an arm as data, or several arms with one state and one action. The fields that belong to

@@ -65,7 +65,7 @@ func TestParseRefuses(t *testing.T) {
 		{"too many points", "faults: [{kind: trace, points: [" + strings.Repeat("[0,1],\n", 4097) + "]}]",
 			"4097 points"},
 		{"too many", "faults: [" + strings.Repeat("{kind: blackout},", 65) + "]", "65 faults"},
-		{"too long", strings.Repeat("#", 1<<17), "131072 bytes"},
+		{"too long", strings.Repeat("#", 1<<19), "524288 bytes"},
 	} {
 		_, err := Parse([]byte(tt.text))
 		if !errors.Is(err, errScript) || !rttest.Says(err, tt.want) || rttest.Says(err, "\n") {

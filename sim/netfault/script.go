@@ -54,8 +54,7 @@ const (
 	maxDelay  = time.Minute
 	minRate   = 1000 // bytes per second; at a lower rate an observation takes minutes
 	maxRate   = 1 << 40
-	maxScript = 64 << 10 // bytes of YAML
-	minNth    = 2        // for every message (1) a script has a share of 1 instead
+	minNth    = 2 // for every message (1) a script has a share of 1 instead
 	maxNth    = 1 << 20
 	maxPoints = 4096
 )
@@ -116,9 +115,6 @@ type yamlFault struct {
 // Parse parses a script, which is one YAML document with a list of faults. The list may be empty. An error says which
 // entry is wrong.
 func Parse(data []byte) (*Script, error) {
-	if len(data) > maxScript {
-		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", errScript, len(data), maxScript)
-	}
 	var src yamlScript
 	if err := decode(data, &src); err != nil {
 		return nil, fmt.Errorf("%w: %w", errScript, err)

@@ -103,12 +103,11 @@ var kindNames = [kinds]string{
 }
 
 const (
-	faultLinesMax  = 64
-	scriptBytesMax = 1 << 20
-	defaultBy      = 5 * time.Millisecond
-	defaultNoise   = 8
-	bitsMax        = 64
-	encoderMax     = 1 << 20 // counts
+	faultLinesMax = 64
+	defaultBy     = 5 * time.Millisecond
+	defaultNoise  = 8
+	bitsMax       = 64
+	encoderMax    = 1 << 20 // counts
 )
 
 // LoadScript reads a script from a file. It fails with errScript.
@@ -126,9 +125,6 @@ func LoadScript(path string) (s Script, err error) {
 
 // ParseScript parses a script. It fails with errScript.
 func ParseScript(text []byte) (s Script, err error) {
-	if len(text) > scriptBytesMax {
-		return s, fmt.Errorf("%w: %d bytes, want at most %d", errScript, len(text), scriptBytesMax)
-	}
 	if err := userfile.DecodeYAML(text, &s); err != nil {
 		return s, fmt.Errorf("%w: %w", errScript, err)
 	}

@@ -30,6 +30,7 @@ const (
 	mechanismLen  = 20
 	version       = 3
 	null          = "NULL"
+	ready         = "\x04\x19\x05READY\x0BSocket-Type\x00\x00\x00\x03REQ" // our command after the greeting
 )
 
 // Bits of a frame's flags.
@@ -108,8 +109,7 @@ func (c *Conn) greet() error {
 	if mechanism != null {
 		return fmt.Errorf("%w: the peer wants the security mechanism %q, want %s", ErrProtocol, mechanism, null)
 	}
-	ready := property(property([]byte("\x05READY"), "Socket-Type", "REQ"), "Identity", "")
-	if _, err := c.Write(append([]byte{flagCommand, byte(len(ready))}, ready...)); err != nil {
+	if _, err := c.Write([]byte(ready)); err != nil {
 		return err
 	}
 	flags, body, err := c.next()
@@ -124,11 +124,6 @@ func (c *Conn) greet() error {
 		return fmt.Errorf("%w: the peer is a %.20q socket, want REP", ErrProtocol, kind)
 	}
 	return nil
-}
-
-func property(dst []byte, name, value string) []byte {
-	dst = append(append(dst, byte(len(name))), name...)
-	return append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
 }
 
 // cutCommand splits a command into its name and the rest. The name is "" when the command is malformed.

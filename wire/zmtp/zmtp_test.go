@@ -28,9 +28,9 @@ func scripted(t testing.TB, bytes []byte) (address string) {
 			return
 		}
 		defer c.Close()
-		hello := min(len(bytes), len(greeting(null))+len(ready("REP")))
+		hello := min(len(bytes), greetingBytes+len(ready))
 		c.Write(bytes[:hello])
-		io.CopyN(io.Discard, c, int64(len(greeting(null))+len(ready("REQ"))+20))
+		io.CopyN(io.Discard, c, int64(greetingBytes+len(ready)+8))
 		c.Write(bytes[hello:])
 		io.Copy(io.Discard, c)
 	}()
@@ -47,14 +47,14 @@ func greeting(mechanism string) []byte {
 
 func frame(flags byte, body string) []byte { return append([]byte{flags, byte(len(body))}, body...) }
 
-func ready(kind string) []byte {
-	return frame(flagCommand, string(property([]byte("\x05READY"), "Socket-Type", kind)))
+func readyOf(kind string) []byte {
+	return frame(flagCommand, "\x05READY\x0BSocket-Type\x00\x00\x00"+string(rune(len(kind)))+kind)
 }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 func TestHostilePeers(t *testing.T) {
-	hello := join(greeting(null), ready("REP"))
+	hello := join(greeting(null), readyOf("REP"))
 	for _, tt := range []struct {
 		name  string
 		bytes []byte
@@ -63,7 +63,7 @@ func TestHostilePeers(t *testing.T) {
 		{"not ZeroMQ", []byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 4)), "greeting of ZMTP 3"},
 		{"security", greeting("CURVE"), `"CURVE"`},
 		{"no READY", join(greeting(null), frame(0, "hello")), "want READY"},
-		{"publisher", join(greeting(null), ready("PUB")), `"PUB"`},
+		{"publisher", join(greeting(null), readyOf("PUB")), `"PUB"`},
 		{"READY without type", join(greeting(null), frame(flagCommand, "\x05READY\x01")), `""`},
 		{"frame of 2^63 bytes", join(hello, []byte{flagLong, 0x7F, 255, 255, 255, 255, 255, 255, 255}), "want at most"},
 		{"frame of 2^64-1 bytes", join(hello, []byte{flagLong, 255, 255, 255, 255, 255, 255, 255, 255}),
@@ -90,7 +90,7 @@ func TestHostilePeers(t *testing.T) {
 
 // A peer may end the connection at any byte, and the error names the place.
 func TestCutAnywhere(t *testing.T) {
-	whole := join(greeting(null), ready("REP"), frame(flagMore, ""), frame(0, "reply"))
+	whole := join(greeting(null), readyOf("REP"), frame(flagMore, ""), frame(0, "reply"))
 	for n := range whole {
 		c := &Conn{Conn: &pipe{r: bytes.NewReader(whole[:n])}, limit: 100}
 		err := c.greet()
@@ -104,7 +104,7 @@ func TestCutAnywhere(t *testing.T) {
 }
 
 func TestRequestEndsWithItsContext(t *testing.T) {
-	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), ready("REP"))), replyMost))(t)
+	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), readyOf("REP"))), replyMost))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -165,8 +165,8 @@ func (p *pipe) Write(b []byte) (int, error) { return len(b), nil }
 
 // Property: on any bytes from a peer, reading the greeting and the reply ends, and a reply is no longer than its limit.
 func FuzzFrames(f *testing.F) {
-	f.Add(join(greeting(null), ready("REP"), frame(flagMore, ""), frame(0, "reply")))
-	f.Add(join(greeting(null), ready("ROUTER"), frame(flagCommand, "\x04PING\x00\x00x"), frame(0, "reply")))
+	f.Add(join(greeting(null), readyOf("REP"), frame(flagMore, ""), frame(0, "reply")))
+	f.Add(join(greeting(null), readyOf("ROUTER"), frame(flagCommand, "\x04PING\x00\x00x"), frame(0, "reply")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := &Conn{Conn: &pipe{r: bytes.NewReader(b)}, limit: 100}
 		if c.greet() != nil {
