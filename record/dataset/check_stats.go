@@ -164,10 +164,11 @@ func (c *checker) comparePictures(where, name string, of func(stat string) []flo
 	mean := of("mean")
 	std := of("std")
 	_, _, channels := c.info.Features[name].picture()
-	if len(low) != channels || len(high) != channels || len(mean) != channels || len(std) != channels {
-		c.find("%s: %s has statistics of %d, %d, %d and %d numbers, want %d each", where, name, len(low), len(high),
-			len(mean), len(std), channels)
-		return
+	for _, v := range [][]float64{low, high, mean, std} {
+		if len(v) != channels {
+			c.find("%s: the statistics of %s have %d numbers, want %d each", where, name, len(v), channels)
+			return
+		}
 	}
 	for i := range low {
 		if channels == 3 && !(low[i] >= 0 && low[i] <= mean[i] && mean[i] <= high[i] && high[i] <= 1 && std[i] >= 0 &&

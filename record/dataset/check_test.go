@@ -139,6 +139,9 @@ func TestCheck(t *testing.T) {
 		{"no statistics", remove(statsPath), statsPath},
 		{"no tasks", remove(tasksPath), tasksPath},
 		{"a file of data", remove(fill(dataPath, "", 0, 1)), "file-001.parquet"},
+		{"a pointer to data", func(t *testing.T, dir string) {
+			os.WriteFile(filepath.Join(dir, fill(dataPath, "", 0, 1)), []byte("version https://git-lfs.github.com"), 0)
+		}, "git lfs pull"},
 		{"two files of data the other way round", swap(fill(dataPath, "", 0, 1), fill(dataPath, "", 0, 2)),
 			"episode_index"},
 		{"a video", remove(fill(videoPath, imagePrefix+"top", 0, 2)), "file-002.mp4 does not exist"},

@@ -229,7 +229,8 @@ func checkFooter(f io.ReaderAt, size int64) error {
 		return err
 	}
 	if string(b[:4]) != "PAR1" || string(b[8:]) != "PAR1" {
-		return errors.New("no parquet file: it does not begin and end with PAR1")
+		return errors.New("no parquet file, which begins and ends with PAR1: it was cut off or never finished, or is " +
+			"only a pointer of Git LFS (git lfs pull fetches the file)")
 	}
 	if footer := int64(binary.LittleEndian.Uint32(b[4:])); footer > size-12 {
 		return fmt.Errorf("a footer of %d bytes in a file of %d", footer, size)

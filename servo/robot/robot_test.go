@@ -93,7 +93,8 @@ motors:
 func TestFileSaysMore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arm.yaml")
 	text := "like: so101\nname: mine\nrename:\n  cameras: {top: front}\n  joints: {gripper: jaw}\n" +
-		"norm: range_m100_100\nsafety: {overload: limp, after_reset: resume, bus_watchdog: 60ms, slew: 0.5}\nsettings: {P_Coefficient: 20}\n"
+		"norm: range_m100_100\nsafety: {overload: limp, after_reset: resume, bus_watchdog: 60ms, slew: 0.5}\n" +
+		"settings: {P_Coefficient: 20}\n"
 	rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	r := rttest.Must(ByName(path))(t)
 	names, units := r.ActionNames(), r.Units()
