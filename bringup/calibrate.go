@@ -269,7 +269,7 @@ func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	offset, _ = homing(m.Model, at)
+	offset, _ = homing(m, at)
 	return offset, k.setDiffering(m, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
 }
 

@@ -133,6 +133,13 @@ func (h *hand) round() {
 	}
 }
 
+// lock locks the hand, moves its joints up to now, and returns the function that unlocks it.
+func (h *hand) lock(now rt.Instant) (unlock func()) {
+	h.mu.Lock()
+	h.advance(now)
+	return h.mu.Unlock
+}
+
 // advance moves the joints up to now.
 func (h *hand) advance(now rt.Instant) {
 	if late := now.Sub(h.at) - handCatchUp; late > 0 {
@@ -218,9 +225,7 @@ func (j *handJoint) step(to, speed float64, during time.Duration) {
 // Goal sets the goal of a motor under torque. A Feetech's goal is a position within one turn; the
 // joint's stops determine the side of the encoder's seam.
 func (h *hand) Goal(now rt.Instant, joint, raw int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.advance(now)
+	defer h.lock(now)()
 	j := &h.joints[joint]
 	if j.turn != 0 && !j.still {
 		raw = servo.InTurn(raw, int(j.low), int(j.high), j.turn)
@@ -230,24 +235,18 @@ func (h *hand) Goal(now rt.Instant, joint, raw int) {
 
 // Torque gives a joint to its motor, or back to the hand.
 func (h *hand) Torque(now rt.Instant, joint int, on bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.advance(now)
+	defer h.lock(now)()
 	h.joints[joint].torque, h.joints[joint].speed = on, 0
 }
 
 func (h *hand) Present(now rt.Instant, joint int) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.advance(now)
+	defer h.lock(now)()
 	return int(math.Round(h.joints[joint].place))
 }
 
 // Speed implements servosim.Turner.
 func (h *hand) Speed(now rt.Instant, joint int) float64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.advance(now)
+	defer h.lock(now)()
 	return h.joints[joint].speed
 }
 
@@ -273,9 +272,7 @@ func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 
 // rests makes the hand return to the middle pose, and start a round when the time during is over.
 func (h *hand) rests(now rt.Instant, during time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.advance(now)
+	defer h.lock(now)()
 	h.moves, h.until = nil, now.Add(during)
 }
 

@@ -234,13 +234,19 @@ func travel(m robot.Motor, counts int) string {
 
 // homing returns the offset with which a shaft reads half a turn; at is the shaft's reading without an offset. reads is
 // the reading with the returned offset: half a turn, or one count beside it where the register's range ends. Both
-// results are modulo one turn, because a servo measures nothing more after its next power-up.
-func homing(model *table.Model, at int) (offset, reads int) {
+// results are modulo one turn, because a servo measures nothing more after its next power-up. A reversed Dynamixel may
+// read from -4095 to 0 then, and a reading as after a power-up must not change by a turn: LeRobot adds no turns.
+func homing(m robot.Motor, at int) (offset, reads int) {
+	model := m.Model
 	turn, half := turnOf(model), model.MaxRaw()/2
 	if turn == 0 {
 		return 0, at
 	}
-	at = servo.InTurn(at, 0, turn-1, turn)
+	low := 0
+	if m.DriveMode != 0 && model.Protocol == table.Dynamixel2 {
+		low = 1 - turn
+	}
+	at = servo.InTurn(at, low, turn-1, turn)
 	offset = (half - at) * model.Offset
 	if model.Row(table.HomingOffset).Check(offset) != nil {
 		offset = min(max(offset, -half), half) // half a turn can be one count more than the register of a Feetech holds
@@ -258,7 +264,7 @@ func clearOfSeam(m robot.Motor, offset, low, high int) (newOffset, shift int) {
 	}
 	middle := (low + high) / 2
 	bare := middle - offset*model.Offset // reading of the middle without an offset
-	newOffset, reads := homing(model, bare)
+	newOffset, reads := homing(m, bare)
 	return newOffset, reads - middle
 }
 

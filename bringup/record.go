@@ -211,8 +211,7 @@ func (k *calibrator) table(last bool) []string {
 				remark = remarkOf(f)
 			}
 		}
-		switch {
-		case k.silent(w):
+		if k.silent(w) {
 			remark = "does not answer"
 		}
 		lines = append(lines, fmt.Sprintf(" [%s] %-16s %18s   %9.1f .. %-9.1f deg   %6d ..%6d ..%6d  %s", mark, m.Name,
