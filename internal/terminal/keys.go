@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	keyPoll  = 100 * time.Millisecond // interval of checks for a key and for Close
-	keyPart  = 100 * time.Millisecond // longest time between the bytes of one key, on a slow link
-	keyBytes = 64                     // bytes that one read may return
+	// Interval of checks for a key and for Close, and the longest time between the bytes of one key, on a slow link.
+	keyPoll  = 100 * time.Millisecond
+	keyBytes = 64 // bytes that one read may return
 )
 
 // Keys reads single keys from a terminal, without Enter and without echo. Close restores the terminal.
@@ -82,12 +82,8 @@ func (k *Keys) read(key func(string)) {
 			}
 		default:
 		}
-		wait := keyPoll
-		if len(rest) > 0 {
-			wait = keyPart
-		}
 		fds := []unix.PollFd{{Fd: int32(k.in.Fd()), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, int(wait.Milliseconds()))
+		n, err := unix.Poll(fds, int(keyPoll.Milliseconds()))
 		switch {
 		case err != nil && err != unix.EINTR, n > 0 && fds[0].Revents&unix.POLLIN == 0:
 			return // the terminal was closed
@@ -124,12 +120,19 @@ const esc = 0x1b
 func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	for len(b) > 0 {
 		switch {
-		case b[0] == esc && len(b) == 1 && !last:
+		case b[0] != esc:
+			if name := special[b[0]]; name != "" {
+				key(name)
+			} else if b[0] > ' ' && b[0] < 0x7f {
+				key(string(b[:1]))
+			}
+			b = b[1:]
+		case len(b) == 1 && !last:
 			return b
-		case b[0] == esc && len(b) == 1:
+		case len(b) == 1 || b[1] == esc: // a link may join two presses, and Esc ends a run
 			key("esc")
-			return nil
-		case b[0] == esc && (b[1] == '[' || b[1] == 'O'):
+			b = b[1:]
+		case b[1] == '[' || b[1] == 'O':
 			end := 2 // a sequence ends with its first byte from 0x40 on
 			for end < len(b) && b[end] < 0x40 {
 				end++
@@ -144,15 +147,8 @@ func parse(b []byte, last bool, key func(string)) (rest []byte) {
 				key(name)
 			}
 			b = b[end+1:]
-		case b[0] == esc: // Alt together with a key
+		default: // Alt together with a key
 			b = b[2:]
-		default:
-			if name := special[b[0]]; name != "" {
-				key(name)
-			} else if b[0] > ' ' && b[0] < 0x7f {
-				key(string(b[:1]))
-			}
-			b = b[1:]
 		}
 	}
 	return nil
