@@ -252,7 +252,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		edit func(map[string]any)
 		want string
 	}{
-		{"unknown key", set("chunksize", 50), `"chunksize"`},
+		{"unknown key", set("chunksize", 50), `"chunksize"; if a newer edgert-export`},
 		{"another version", set("bundle_version", 2), "bundle_version is 2"},
 		{"type missing", remove("policy_type"), "policy_type is missing"},
 		{"rate missing", remove("fps"), "fps is 0"},

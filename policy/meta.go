@@ -198,14 +198,17 @@ func (m *Meta) parse(raw []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(m); err != nil {
+		if strings.Contains(err.Error(), "unknown field") {
+			err = fmt.Errorf("%w; if a newer edgert-export wrote the file, update lean-server, too", err)
+		}
 		return err
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return errors.New("data after the closing brace")
 	}
 	if m.BundleVersion != BundleVersion {
-		return fmt.Errorf("bundle_version is %d, this program reads version %d: export the policy again",
-			m.BundleVersion, BundleVersion)
+		return fmt.Errorf("bundle_version is %d, this program reads version %d: export the policy again with the "+
+			"edgert-export of lean-server's version", m.BundleVersion, BundleVersion)
 	}
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
 }
