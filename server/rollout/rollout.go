@@ -289,14 +289,13 @@ func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
 	k.model, k.tried = m, k.edits
 	k.enter(Loading, "")
 	second, err := k.Open(ctx, &k.read)
-	switch {
-	case ctx.Err() != nil && err != nil: // the server shuts down
-	case err != nil:
-		k.fail(err)
-	default:
+	if err == nil {
 		k.second = second
 		k.change(func(r *Report) { r.SHA256, r.ServerID = second.SHA256(), second.ServerID() })
-		k.enter(Serving, "")
+		k.reread() // the roll-out may have been withdrawn meanwhile
+		k.step(ctx)
+	} else if ctx.Err() == nil { // else the server shuts down
+		k.fail(err)
 	}
 }
 

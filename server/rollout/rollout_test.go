@@ -46,6 +46,9 @@ func TestSteps(t *testing.T) {
 			if loads++; broken != nil {
 				return nil, broken
 			}
+			if read.Rollout.Share == 0.75 {
+				write("rollout: {model: next}\n")
+			}
 			second = &fake{done: make(chan struct{})}
 			return second, nil
 		},
@@ -78,12 +81,14 @@ func TestSteps(t *testing.T) {
 		{"it ends", func() { close(second.done); broken = errors.New("a broken file") }, Failed, 2, "has ended"},
 		{"it is not tried again", nil, Failed, 2, "has ended"},
 		{"before an edit", func() { write("rollout: {model: next, share: 1}\n") }, Failed, 3, "a broken file"},
-		{"the block is removed", func() { write("") }, Off, 3, ""},
-		{"and comes back", func() { broken = nil; write("rollout: {model: next, share: 1}\n") }, Serving, 4, ""},
+		{"back while it loads", func() { broken = nil; write("rollout: {model: next, share: 0.75}\n") }, Leaving, 4,
+			"it has 0"},
+		{"the block is removed", func() { write(""); clock.Advance(leaveTime) }, Off, 4, ""},
+		{"and comes back", func() { write("rollout: {model: next, share: 1}\n") }, Serving, 5, ""},
 		{"its model is the manifest's", func() {
 			text := strings.Replace(string(rttest.Must(os.ReadFile(file))(t)), "old", "next", 1)
 			rttest.Do(t, os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
-		}, Serving, 4, ""},
+		}, Serving, 5, ""},
 	} {
 		if tt.change != nil {
 			tt.change()
@@ -95,10 +100,9 @@ func TestSteps(t *testing.T) {
 			t.Errorf("%s: %v (%s) after %d loads, want %v (%s) after %d", tt.name, got.State, got.Why, loads, tt.state,
 				tt.why, tt.loads)
 		}
-		if tt.name == "a broken edit" {
-			if got := k.Report(); got.Plan.Share != 0.6 || !strings.Contains(got.Edit, "rollout.share must be 0..1") {
-				t.Errorf("%s: %+v", tt.name, got)
-			}
+		if got := k.Report(); tt.name == "a broken edit" && (got.Plan.Share != 0.6 ||
+			!strings.Contains(got.Edit, "rollout.share must be 0..1")) {
+			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
 	if got := k.Report(); !got.Plan.Takes("arm") || len(got.Restart) != 1 || k.counts.Models.Load() != 2 ||
