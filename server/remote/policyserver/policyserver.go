@@ -213,7 +213,7 @@ var (
 	// errNothing is the error for an empty answer.
 	errNothing = errors.New("it answers without actions: it was restarted, or its log has the error of this policy")
 	// errOther ends the connection: another client may have had the server load another policy.
-	errOther = errors.New("its answers are to earlier observations, or to another client's")
+	errOther = errors.New("its answers are late or another client's: end others, such as a second lean-server")
 )
 
 func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {

@@ -268,5 +268,5 @@ func TestAnswersToAnotherClient(t *testing.T) {
 		}
 		return pickle.AppendActions(nil, &pickle.Actions{First: 1, Cols: 2, Data: make([]float32, 4)}), nil
 	})
-	rttest.FailsAs(t, rttest.Err(open(t, address)), policy.ErrAway, "another client's")
+	rttest.FailsAs(t, rttest.Err(open(t, address)), policy.ErrAway, "end others, such as a second lean-server")
 }
