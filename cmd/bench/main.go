@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/jitter"
@@ -127,9 +125,8 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	if done {
 		return code
 	}
-	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := program.Interruptible()
 	defer stop()
-	ctx := signals
 	if strings.HasPrefix(parsed.Command(), "part wire") {
 		stop() // the next signal ends the process at once, without a clean-up
 		ctx = context.Background()

@@ -62,7 +62,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 		}
 		return listen(screen, help, episodes || c.Jog || cfg.Arm.Robot.Base != nil, key).Close
 	}
-	ctx, stop := interruptible()
+	ctx, stop := program.Interruptible()
 	defer stop()
 	cfg.Again = func(hurry func()) { again(ctx, hurry) }
 	if c.Jog {
@@ -134,7 +134,7 @@ func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if flags.JSON == "-" {
 		cfg.Out = plain.Writer(os.Stderr)
 	}
-	ctx, stop := interruptible()
+	ctx, stop := program.Interruptible()
 	defer stop()
 	return withWatchdogs(func() error { return attend.Lead(ctx, cfg) }, flags.arms()...)
 }
@@ -160,7 +160,7 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible()
+	ctx, stop := program.Interruptible()
 	defer stop()
 	cfg.Again = func(hurry func()) { again(ctx, hurry) }
 	return withWatchdogs(func() error {

@@ -60,13 +60,6 @@ type commands struct {
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
-// interruptible returns a context that ends at a signal. From then on a write to a closed pipe returns an error instead
-// of ending the process by SIGPIPE.
-func interruptible() (context.Context, context.CancelFunc) {
-	program.IgnoreSIGPIPE()
-	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-}
-
 // again waits in a goroutine for the end of ctx, then for a signal, and calls hurry. The caller calls stop to end the
 // wait.
 func again(ctx context.Context, hurry func()) (stop func()) {
@@ -99,7 +92,7 @@ func (r *runFlags) bringupAt(place device.Place, run func(context.Context, bring
 
 // report runs a command of package bringup that writes text, or with --json its result.
 func (r *runFlags) report(run func(context.Context, bringup.Config) error) error {
-	interrupt, stop := interruptible()
+	interrupt, stop := program.Interruptible()
 	defer stop()
 	cfg := bringup.Config{In: os.Stdin, Out: printed}
 	if r.JSON == "" {
@@ -137,7 +130,7 @@ Examples:
 }
 
 func (c *viewCmd) Run() error {
-	interrupt, stop := interruptible()
+	interrupt, stop := program.Interruptible()
 	defer stop()
 	switch {
 	case c.Live && c.HTML != "":
@@ -487,7 +480,7 @@ overload stays (else --overload-yields). With --boot-torque all, motors hold as 
 }
 
 func (c *simBusCmd) Run(flags *cli) error {
-	ctx, stop := interruptible()
+	ctx, stop := program.Interruptible()
 	defer stop()
 	c.Robot, c.Seed = flags.Robot, flags.Seed
 	return bringup.ServeSimBus(ctx, c.SimBusConfig, printed)

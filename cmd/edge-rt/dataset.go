@@ -78,7 +78,7 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 			return exit.Errorf(exit.Usage, "dataset export: --push-to-hub: %w", err)
 		}
 	}
-	ctx, stop := interruptible()
+	ctx, stop := program.Interruptible()
 	defer stop()
 	cfg := dataset.Config{
 		Records:       c.Paths[:len(c.Paths)-1],
@@ -241,7 +241,7 @@ type datasetCheckCmd struct {
 
 // Run compares a dataset's files with its metadata.
 func (c *datasetCheckCmd) Run(flags *cli) error {
-	ctx, stop := interruptible()
+	ctx, stop := program.Interruptible()
 	defer stop()
 	v, err := dataset.Check(ctx, c.Path, !c.SkipVideos)
 	if err != nil {

@@ -99,7 +99,7 @@ type runCmd struct{}
 
 // Run runs the edge and prints its summary.
 func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
-	ctx, stop := interruptible()
+	ctx, stop := program.Interruptible()
 	defer stop()
 	r := &flags.runFlags
 	cfg, err := r.config(screen)

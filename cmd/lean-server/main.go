@@ -15,7 +15,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 
@@ -290,13 +289,12 @@ func (f *flags) config() (manifest.Config, error) {
 
 // serve runs the server until a signal; a second signal ends the process at once.
 func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Terminal) error {
-	program.IgnoreSIGPIPE()
 	log, missing := slog.New(slog.DiscardHandler), server.LogMissing{Lost: stderr.Lost}
 	if !f.Quiet {
 		lines := terminal.NewLimiter(terminal.NewLines(stderr, slog.LevelInfo), rt.KernelClock())
 		log, missing.LeftOut = slog.New(lines), lines.LeftOut
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := program.Interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	summary, err := server.Run(ctx, cfg, log, missing)

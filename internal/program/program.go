@@ -474,6 +474,17 @@ func Writable(flag, name string) error {
 // a write ends the program, which could leave an arm under torque.
 func IgnoreSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
+// Interruptible calls IgnoreSIGPIPE and returns a context that ends at SIGINT, SIGTERM or SIGHUP. A SIGHUP that nohup
+// has made the program ignore stays ignored: Go would deliver it all the same.
+func Interruptible() (context.Context, context.CancelFunc) {
+	IgnoreSIGPIPE()
+	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+	if signal.Ignored(syscall.SIGHUP) {
+		ends = ends[:2]
+	}
+	return signal.NotifyContext(context.Background(), ends...)
+}
+
 // wholeNumbers makes kong read integers in decimal digits. Kong's own mappers read 010 as 8.
 var wholeNumbers = kong.OptionFunc(func(k *kong.Kong) (err error) {
 	for kind := reflect.Int; kind <= reflect.Uint64; kind++ {

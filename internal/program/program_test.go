@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -365,14 +366,10 @@ func TestConfigFromASilentPipe(t *testing.T) {
 func TestComplain(t *testing.T) {
 	var b strings.Builder
 	p := Program{Name: "robot", Stderr: &b}
-	if code := p.Report(nil); code != exit.Clean || b.Len() != 0 {
-		t.Errorf("Report(nil) = %d and said %q", code, &b)
-	}
-	if code := p.Report(exit.With(exit.Absent,
-		errors.Join(errors.New("no arm"), errors.New("no port")))); code != exit.Absent ||
-		b.String() != "robot: no arm; no port\n" {
-		t.Errorf("Report = %d and said %q", code, &b)
-	}
+	rttest.Want(t, p.Report(nil), exit.Clean, "Report(nil)")
+	err := exit.With(exit.Absent, errors.Join(errors.New("no arm"), errors.New("no port")))
+	rttest.Want(t, p.Report(err), exit.Absent, "Report")
+	rttest.Want(t, b.String(), "robot: no arm; no port\n", "standard error")
 }
 
 func TestWritable(t *testing.T) {
@@ -384,16 +381,12 @@ func TestWritable(t *testing.T) {
 	rttest.Do(t, os.Symlink("none.json", link))
 	fresh := filepath.Join(dir, "new.json")
 	for _, name := range []string{kept, fresh, pipe, link, os.DevNull} {
-		if err := Writable("--json", name); err != nil {
-			t.Errorf("Writable(%s) = %v", name, err)
-		}
+		rttest.Do(t, Writable("--json", name))
 	}
 	if _, err := os.Stat(fresh); err == nil {
 		t.Error("an empty file is left, which is no JSON")
 	}
-	if text, err := os.ReadFile(kept); err != nil || string(text) != "{}" {
-		t.Errorf("what was there is %q, %v", text, err)
-	}
+	rttest.Want(t, string(rttest.Must(os.ReadFile(kept))(t)), "{}", "the file that was there")
 	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
 		rttest.Ends(t, Writable("--json", name), exit.Usage, "--json", name)
 	}
@@ -421,9 +414,8 @@ func TestAFailedWriteIsReported(t *testing.T) {
 			t.Errorf("--help: code %d, done %t, said %q; want %d and %q", code, done, &b, tt.code, tt.says)
 		}
 		b.Reset()
-		if code := p.Report(nil); code != tt.code || b.String() != tt.says {
-			t.Errorf("Report(nil) = %d and said %q", code, &b)
-		}
+		rttest.Want(t, p.Report(nil), tt.code, "Report(nil)")
+		rttest.Want(t, b.String(), tt.says, "standard error")
 		rttest.Want(t, p.Report(exit.With(exit.Absent, io.ErrUnexpectedEOF)), exit.Absent, "Report of another error")
 	}
 }
@@ -536,4 +528,12 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 			t.Errorf("%s with %q and %q: done %t, %q, want %q", tt.args, tt.yaml, tt.fps, done, &said, tt.says)
 		}
 	}
+}
+
+// A run under nohup outlives its terminal.
+func TestInterruptibleUnderNohup(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	_, stop := Interruptible()
+	rttest.Want(t, signal.Ignored(syscall.SIGHUP), true, "SIGHUP is ignored")
+	stop()
 }
