@@ -13,9 +13,6 @@ import (
 
 // Limits of a calibrated range and of its readings.
 const (
-	armTravel     = 45.0 // degrees: a joint that moved less was not moved from end to end
-	gripperTravel = 15.0 // degrees: the same for a gripper or a trigger
-
 	// least distance in counts between a range and its encoder's seam, for gear play and for a stop that gives
 	seamMargin = 64
 	// share of a range: with less on one side of the middle pose, a joint was moved to the other side only
@@ -183,9 +180,9 @@ func (w *jointRange) check() finding {
 	m, width := w.motor, w.high-w.low
 	below, above := max(w.middle()-w.low, 0), max(w.high-w.middle(), 0)
 	switch {
-	case degreesOf(m, width) < minTravel(m):
-		return finding{fmt.Sprintf("moved by %s only, want at least %.0f", travel(m, width), minTravel(m)), adviceSmall,
-			true}
+	case m.Degrees(width) < m.LeastTravel():
+		return finding{fmt.Sprintf("moved by %s only, want at least %.0f", travel(m, width), m.LeastTravel()),
+			adviceSmall, true}
 	case width > maxWidth(m):
 		return finding{fmt.Sprintf("moved by %s, want at most %s", travel(m, width), travel(m, maxWidth(m))),
 			adviceLarge, true}
@@ -204,17 +201,6 @@ func (w *jointRange) middle() int {
 	return w.motor.Model.MaxRaw() / 2
 }
 
-// minTravel returns the least plausible range of a joint, in degrees.
-func minTravel(m robot.Motor) float64 {
-	switch {
-	case m.MinTravel > 0:
-		return m.MinTravel
-	case m.Norm == robot.Range0100:
-		return gripperTravel
-	}
-	return armTravel
-}
-
 // maxWidth returns the largest plausible range, in counts, of a joint that has end stops.
 func maxWidth(m robot.Motor) int {
 	if turnOf(m.Model) == 0 {
@@ -223,13 +209,9 @@ func maxWidth(m robot.Motor) int {
 	return m.Model.MaxRaw() - 2*seamMargin
 }
 
-func degreesOf(m robot.Motor, counts int) float64 {
-	return float64(counts) * m.Model.Span / float64(m.Model.MaxRaw())
-}
-
 // travel describes a number of counts.
 func travel(m robot.Motor, counts int) string {
-	return fmt.Sprintf("%.1f degrees (%d counts)", degreesOf(m, counts), counts)
+	return fmt.Sprintf("%.1f degrees (%d counts)", m.Degrees(counts), counts)
 }
 
 // homing returns the offset with which a shaft reads half a turn; at is the shaft's reading without an offset. reads is
@@ -275,9 +257,9 @@ func implausible(m robot.Motor, c servo.MotorCalibration) string {
 	switch {
 	case m.FullTurn:
 		return ""
-	case degreesOf(m, width) < minTravel(m):
+	case m.Degrees(width) < m.LeastTravel():
 		return fmt.Sprintf("%s: its range %d to %d is %s, want at least %.0f degrees", m.Name, c.RangeMin, c.RangeMax,
-			travel(m, width), minTravel(m))
+			travel(m, width), m.LeastTravel())
 	case width > m.Model.MaxRaw():
 		return fmt.Sprintf("%s: its range %d to %d is %s, more than one turn: its position is not known after the "+
 			"next power-up",

@@ -170,7 +170,7 @@ func (k *calibrator) show(last bool) {
 		text, enough := "", 0
 		for _, w := range k.ranges {
 			text += fmt.Sprintf("  %s %d..%d (%.1f degrees)", w.motor.Name, w.low, w.high,
-				degreesOf(w.motor, w.high-w.low))
+				w.motor.Degrees(w.high-w.low))
 			if w.check().text == "" {
 				enough++
 			}
@@ -216,7 +216,7 @@ func (k *calibrator) table(last bool) []string {
 		}
 		lines = append(lines, fmt.Sprintf(" [%s] %-16s %18s   %9.1f .. %-9.1f deg   %6d ..%6d ..%6d  %s", mark, m.Name,
 			k.now(w),
-			degreesOf(m, w.low-w.middle()), degreesOf(m, w.high-w.middle()), w.low, w.at, w.high, remark))
+			m.Degrees(w.low-w.middle()), m.Degrees(w.high-w.middle()), w.low, w.at, w.high, remark))
 	}
 	foot := fmt.Sprintf("%d of %d joints have moved enough.", len(k.ranges)-left, len(k.ranges))
 	if left == 0 && !last {

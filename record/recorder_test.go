@@ -714,7 +714,7 @@ func TestTheLastChunkStays(t *testing.T) {
 	}
 }
 
-// The recorder does not make a new file on a full disk at each try, since these files would stay for ever. When the disk
+// The recorder does not make a new file on a full disk at each try, since these files would stay for ever. When a disk
 // takes only a file's head, it tries ever more rarely.
 func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 	for _, place := range []string{"/dev/full", "gone"} {

@@ -243,7 +243,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	if err := a.eachUnit(a.checkModel, a.checkLatched, checkCalibration); err != nil {
 		return err
 	}
-	a.noteDriveModes(calibration)
+	a.noteCalibration(calibration)
 	// Only now is it certain that this is the right arm, so nothing was written to it before.
 	steps := []func(int) error{a.answer, a.checkDriveable, a.configure, a.readCurrentLimit}
 	if reopened {

@@ -238,7 +238,7 @@ func (m MotorCalibration) wide(motor robot.Motor) error {
 		least = min(least, motor.MinTravel)
 	}
 	counts := m.RangeMax - m.RangeMin
-	if degrees := float64(counts) * motor.Model.Span / float64(motor.Model.MaxRaw()); degrees < least {
+	if degrees := motor.Degrees(counts); degrees < least {
 		return fmt.Errorf("got range %d to %d, which is %.1f degrees (%d counts): the joint was not moved while its "+
 			"range was recorded", m.RangeMin, m.RangeMax, degrees, counts)
 	}

@@ -87,3 +87,19 @@ func TestDriveModeWithoutEffect(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a run notes a range with which edge-rt calibrate would not end, since it may be meant.
+func TestNarrowRangeIsNoted(t *testing.T) {
+	t.Parallel()
+	cfg := withDriveMode(t, "so101", 0, 0)
+	for name, half := range map[string]int{"elbow_flex": 28, "gripper": 114} {
+		c := cfg.Calibration[name]
+		c.RangeMin, c.RangeMax = 2047-half, 2047+half
+		cfg.Calibration[name] = c
+	}
+	notes := strings.Join(mustOpen(t, cfg).Notes(), "\n")
+	if !strings.Contains(notes, "(elbow_flex): its calibrated range has 4.9 degrees, want at least 45") ||
+		strings.Contains(notes, "gripper") {
+		t.Errorf("notes %q", notes)
+	}
+}

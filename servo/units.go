@@ -114,11 +114,17 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 		"again (edge-rt calibrate)", holder, got, c.DriveMode)
 }
 
-// noteDriveModes notes each drive_mode of the calibration that has no effect: like LeRobot, the
-// driver does not reverse a position in degrees.
-func (a *Arm) noteDriveModes(calibration Calibration) {
+// noteCalibration notes what is doubtful in a calibration, but may be meant: each range with which edge-rt calibrate
+// would not end, and each drive_mode that has no effect: like LeRobot, the driver does not reverse a position in
+// degrees.
+func (a *Arm) noteCalibration(calibration Calibration) {
 	for i, m := range a.robot.Motors {
-		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
+		c := calibration[m.Name]
+		if got := m.Degrees(c.RangeMax - c.RangeMin); got < m.LeastTravel() {
+			a.note(a.units[i], ": its calibrated range has %.1f degrees, want at least %.0f: calibrate it again, "+
+				"unless the joint is to move no further", got, m.LeastTravel())
+		}
+		if c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
 			a.note(a.units[i], ": its calibration has drive_mode %d, which has no effect on a joint in degrees, as in "+
 				"LeRobot: it is not reversed", c.DriveMode)
 		}

@@ -317,3 +317,20 @@ func (m Motor) Setting(reg table.Register) (int, bool) {
 	}
 	return m.Settings[i].Value, true
 }
+
+// Degrees returns the angle of a number of counts.
+func (m Motor) Degrees(counts int) float64 {
+	return float64(counts) * m.Model.Span / float64(m.Model.MaxRaw())
+}
+
+// LeastTravel returns the least plausible range of a joint in degrees: with less it was not moved from end to end. A
+// gripper or a trigger moves less than other joints.
+func (m Motor) LeastTravel() float64 {
+	switch {
+	case m.MinTravel > 0:
+		return m.MinTravel
+	case m.Norm == Range0100:
+		return 15
+	}
+	return 45
+}

@@ -195,7 +195,7 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// reply reads the reply to a request. Unless one is asked for, it reads what the peer has sent since its last reply, and
+// reply reads the reply to a request. Unless one is asked for, it reads what has arrived since the last reply, and
 // refuses a message: it would pass for the reply to the next request, since the pattern has no ids.
 func (c *Conn) reply(asked bool) ([]byte, error) {
 	for range envelopeMost {
