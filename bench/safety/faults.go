@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/sim/motor"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/sim/servosim"
-	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -33,7 +33,7 @@ type fault struct {
 
 	Ctl    string                  // command of edge-rt ctl; with pause the fault begins once the edge has answered
 	Script []servosim.Fault        // faults of the bus, with times counted from the fault's beginning
-	Cable  stage.Cable             // effect on the cable between edge and server
+	Cable  netfault.Cable          // effect on the cable between edge and server
 	Chunks func(*wire.ActionChunk) // changes each chunk of the server
 	Signal syscall.Signal          // signal to the edge; with SIGSTOP the edge is stopped for the whole fault
 	Do     func(*run) error        // other actions; run.onRevert undoes them
@@ -261,7 +261,7 @@ var line = []fault{
 }
 
 // severed is a fault of the cable between edge and server.
-func severed(name, title string, length time.Duration, cable stage.Cable) fault {
+func severed(name, title string, length time.Duration, cable netfault.Cable) fault {
 	return fault{
 		Name:    name,
 		Title:   title,
@@ -273,10 +273,10 @@ func severed(name, title string, length time.Duration, cable stage.Cable) fault 
 }
 
 var network = []fault{
-	severed("router-loss", "the router is gone for 3 s", 3*s, stage.Unplugged),
-	severed("cut-up", "nothing gets from the robot to the server for 3 s", 3*s, stage.CutUp),
-	severed("cut-down", "nothing gets from the server to the robot for 3 s", 3*s, stage.CutDown),
-	severed("blackout", "nothing gets through for 5 s", 5*s, stage.CutUp|stage.CutDown),
+	severed("router-loss", "the router is gone for 3 s", 3*s, netfault.Unplugged),
+	severed("cut-up", "nothing gets from the robot to the server for 3 s", 3*s, netfault.CutUp),
+	severed("cut-down", "nothing gets from the server to the robot for 3 s", 3*s, netfault.CutDown),
+	severed("blackout", "nothing gets through for 5 s", 5*s, netfault.CutUp|netfault.CutDown),
 }
 
 var servers = []fault{
@@ -343,14 +343,14 @@ var people = []fault{
 	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Ctl: "reset"},
 	ofBase("rest", "at rest between two episodes", ms, 0, "--record", "all", "--record-dir", "RECORDS").does(rest),
 	ofBase("correct", "taken over without keys for the base", ms, 0, "--leader", "jog").does(correct),
-	ofBase("stale", "no chunk, and `--max-action-age 300ms`", 300*ms, stage.CutUp, "--max-action-age", "300ms"),
-	ofBase("zero", "no chunk, and `--fallback zero`", starveAfter, stage.CutUp, "--fallback", "zero"),
-	ofBase("repeat", "no chunk, and `--fallback repeat_last` for 1.5 s", 1500*ms, stage.CutUp,
+	ofBase("stale", "no chunk, and `--max-action-age 300ms`", 300*ms, netfault.CutUp, "--max-action-age", "300ms"),
+	ofBase("zero", "no chunk, and `--fallback zero`", starveAfter, netfault.CutUp, "--fallback", "zero"),
+	ofBase("repeat", "no chunk, and `--fallback repeat_last` for 1.5 s", 1500*ms, netfault.CutUp,
 		"--fallback", "repeat_last", "--max-action-age", "1.5s"),
 }
 
 // ofBase is a fault after which a base loses its permission at the time idle.
-func ofBase(name, title string, idle time.Duration, cable stage.Cable, args ...string) fault {
+func ofBase(name, title string, idle time.Duration, cable netfault.Cable, args ...string) fault {
 	return fault{
 		Name:  name,
 		Title: title,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage"
@@ -50,7 +51,7 @@ type run struct {
 	buses []*stage.Arm
 	parts []part
 	edge  *stage.Robot
-	proxy *stage.Proxy
+	proxy *netfault.Proxy
 	sine  *sineServer // either sine or lean is the server
 	lean  *leanServer
 
@@ -132,7 +133,7 @@ func (r *run) open() (err error) {
 		r.server = r.sine.Endpoint
 		r.onClose(r.sine.Close)
 	}
-	if r.proxy, err = stage.OpenProxy(r.server); err != nil {
+	if r.proxy, err = netfault.NewProxy(r.server); err != nil {
 		return err
 	}
 	r.onClose(r.proxy.Close)
@@ -246,7 +247,7 @@ func (r *run) start() error {
 	if r.cfg.Records != "" && !slices.Contains(args, "--record-dir") {
 		args = append(args, "--record", "all", "--record-dir", records)
 	}
-	return r.startEdge(r.proxy.Endpoint, r.fault.Lean, args...)
+	return r.startEdge(r.proxy.Endpoint(), r.fault.Lean, args...)
 }
 
 // startEdge starts edge-rt; with lean it has the cameras that the demo's policy needs.
@@ -365,11 +366,9 @@ func (r *run) begin(seed uint64) error {
 			return err
 		}
 	}
-	if f.Cable != stage.Whole {
-		r.onRevert(func() { _ = r.proxy.Set(stage.Whole) })
-		if err := r.proxy.Set(f.Cable); err != nil {
-			return err
-		}
+	if f.Cable != netfault.Whole {
+		r.onRevert(func() { r.proxy.Set(netfault.Whole) })
+		r.proxy.Set(f.Cable)
 	}
 	if f.Chunks != nil {
 		r.onRevert(func() { r.sine.setChange(nil) })

@@ -10,7 +10,7 @@
 // On a robot of several parts each fault hits one part, then the other, then both (part.go).
 //
 // A run has the arms with their histories (history.go), edge-rt and lean-server (leanserver.go),
-// and the cable between them (stage.Proxy). Faults of the server use lean-server and the demo
+// and the cable between them (netfault.Proxy). Faults of the server use lean-server and the demo
 // policy. All other faults use a server that keeps all joints moving (sineserver.go), so that a
 // jump is visible.
 package safety

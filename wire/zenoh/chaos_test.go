@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
@@ -71,7 +72,7 @@ func (o *once) repeated() int {
 type robot struct {
 	id   uint64
 	s    wire.Session
-	way  *zenohtest.Proxy
+	way  *netfault.Proxy
 	pub  wire.Publisher
 	n    atomic.Uint64 // number of the last sample that the robot put
 	seen once
@@ -82,7 +83,7 @@ type robot struct {
 
 func joinRobot(t *testing.T, id uint64, at string) *robot {
 	t.Helper()
-	way := rttest.Must(zenohtest.NewProxy(at))(t)
+	way := rttest.Must(netfault.NewProxy(at))(t)
 	t.Cleanup(way.Close)
 	r := &robot{id: id, way: way, alive: map[string]int{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -139,7 +140,7 @@ func (r *robot) sees() (n int) {
 }
 
 // foul disturbs one robot's connection in one way, or restores it.
-func foul(way *zenohtest.Proxy) {
+func foul(way *netfault.Proxy) {
 	switch rand.IntN(6) {
 	case 0:
 		way.Cut()
@@ -148,14 +149,14 @@ func foul(way *zenohtest.Proxy) {
 	case 2:
 		way.Slow(100_000)
 	case 3:
-		way.Stall(true)
+		way.Set(netfault.CutUp | netfault.CutDown)
 	default:
 		heal(way)
 	}
 }
 
-func heal(way *zenohtest.Proxy) {
-	way.Stall(false)
+func heal(way *netfault.Proxy) {
+	way.Set(netfault.Whole)
 	way.Slow(0)
 	way.Delay(0)
 }
@@ -240,7 +241,7 @@ func hub(t *testing.T) (at string, restart func()) {
 		t.Cleanup(func() { s.Close() })
 		return at, func() { s.Close(); s = open(at) }
 	}
-	proxy := rttest.Must(zenohtest.NewProxy("tcp/127.0.0.1:1"))(t) // a free port
+	proxy := rttest.Must(netfault.NewProxy("tcp/127.0.0.1:1"))(t) // a free port
 	at = proxy.Endpoint()
 	proxy.Close()
 	start := func() *zenohtest.Node {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
@@ -45,9 +46,9 @@ func freeEndpoint(t *testing.T) string {
 }
 
 // before starts a proxy for an endpoint. Tests cut the connection at the proxy.
-func before(t *testing.T, at string) *zenohtest.Proxy {
+func before(t *testing.T, at string) *netfault.Proxy {
 	t.Helper()
-	p := rttest.Must(zenohtest.NewProxy(at))(t)
+	p := rttest.Must(netfault.NewProxy(at))(t)
 	t.Cleanup(p.Close)
 	return p
 }

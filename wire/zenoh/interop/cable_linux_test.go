@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
@@ -158,7 +159,7 @@ func TestSilenceBehindARouter(t *testing.T) {
 		e := declareAll(t, "@silent", b, a)
 		e.flows(t, "before")
 		cut := time.Now()
-		way.Stall(true)
+		way.Set(netfault.CutUp | netfault.CutDown)
 		after, why := events.are(t, false, cut)
 		t.Logf("noticed after %.1f s: %v", after.Seconds(), why)
 		rttest.FailsAs(t, why, link.ErrExpired)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
@@ -77,7 +78,7 @@ var networks = []struct {
 // binding's watchers report the end of the token; and they may report one token twice to a later watcher.
 var lacks = sessiontest.Lacks{Latest: true, SharedTokens: true}
 
-func connecting(p *zenohtest.Proxy) zenoh.Config {
+func connecting(p *netfault.Proxy) zenoh.Config {
 	return zenoh.Config{Connect: []string{p.Endpoint()}}
 }
 

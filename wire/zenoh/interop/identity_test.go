@@ -114,9 +114,8 @@ func TestIdentity(t *testing.T) {
 	const serial = "openssl x509 -noout -serial"
 	shown := f.run("sh", "-c", "openssl s_client -cert certificates/operator.pem -key certificates/operator.key "+
 		"-connect "+at+" </dev/null 2>/dev/null | "+serial)
-	if want := f.run("sh", "-c", serial+" <certificates/gpu-box.pem"); shown != want {
-		t.Errorf("after a renewal the server shows the certificate %s, want %s", shown, want)
-	}
+	rttest.Want(t, shown, f.run("sh", "-c", serial+" <certificates/gpu-box.pem"),
+		"the certificate that the server shows after a renewal")
 	rttest.Do(t, os.WriteFile(filepath.Join(f.dir, "certificates/gpu-box.pem"), []byte("broken"), 0o600))
 	rttest.Eventually(t, "the broken file", func() bool { return strings.Contains(server.String(), "are not used") })
 	f.tries(try{"arm-b", armB, ca, here, 0, "session open"})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
@@ -108,9 +109,9 @@ func (v version) router(t *testing.T, connect ...string) (n *zenohtest.Node, at 
 }
 
 // proxy forwards to an endpoint.
-func proxy(t *testing.T, at string) *zenohtest.Proxy {
+func proxy(t *testing.T, at string) *netfault.Proxy {
 	t.Helper()
-	p := rttest.Must(zenohtest.NewProxy(at))(t)
+	p := rttest.Must(netfault.NewProxy(at))(t)
 	t.Cleanup(p.Close)
 	return p
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
@@ -149,7 +150,7 @@ type Run struct {
 	until time.Time
 	links sync.WaitGroup
 	over  chan struct{}
-	conns conns
+	conns netfault.Conns
 }
 
 // Start attacks the listener at tcp/host:port or tls/host:port. lasts is the duration of an attack with Churn.
@@ -184,6 +185,6 @@ func (x *Run) Close() {
 }
 
 func (x *Run) closeAll() {
-	x.conns.refuse(true)
-	x.conns.each(func(c net.Conn) { c.Close() })
+	x.conns.Refuse(true)
+	x.conns.Each(func(c net.Conn) { c.Close() })
 }

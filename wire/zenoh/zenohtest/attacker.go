@@ -39,7 +39,7 @@ func (a *attacker) more() bool {
 func (a *attacker) redial() bool {
 	for {
 		if a.conn != nil {
-			a.run.conns.forget(a.conn)
+			a.run.conns.Forget(a.conn)
 			a.conn = nil
 		}
 		if a.dialled || a.churn && time.Now().After(a.run.until) {
@@ -72,12 +72,12 @@ func (a *attacker) open() (net.Conn, error) {
 	if scheme == endpoint.TLS {
 		conn = &secured{tls.Client(conn, &tls.Config{InsecureSkipVerify: true}), conn}
 	}
-	if !a.run.conns.keep(conn) {
+	if !a.run.conns.Keep(conn) {
 		return nil, net.ErrClosed
 	}
 	conn.SetDeadline(time.Now().Add(handshakes))
 	if err := dialHandshake(conn); err != nil {
-		a.run.conns.forget(conn)
+		a.run.conns.Forget(conn)
 		return nil, err
 	}
 	conn.SetDeadline(time.Time{})

@@ -67,7 +67,7 @@ func (x *HostileRouter) Close() {
 
 func (x *HostileRouter) receive(conn net.Conn) {
 	defer conn.Close()
-	if !x.run.conns.keep(conn) || acceptHandshake(conn) != nil {
+	if !x.run.conns.Keep(conn) || acceptHandshake(conn) != nil {
 		return
 	}
 	x.Links.Add(1)

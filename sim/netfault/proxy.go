@@ -1,4 +1,4 @@
-package zenohtest
+package netfault
 
 import (
 	"math/rand/v2"
@@ -9,8 +9,18 @@ import (
 	"time"
 )
 
-// Proxy forwards the connections to its Endpoint to another endpoint, and cuts, delays, slows or
-// stalls them on request.
+// Cable is the state of the cable that a Proxy is. Both directions may be cut at once.
+type Cable uint32
+
+const (
+	CutUp     Cable = 1 << iota // the dialler's bytes do not pass until the cable is whole again; they come then
+	CutDown                     // the target's bytes do not pass
+	Unplugged                   // all connections end, and the proxy ends new ones at once
+	Whole     Cable = 0
+)
+
+// Proxy is a cable: it forwards the connections to its Endpoint to another endpoint, and cuts, delays or slows them
+// on request.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -18,9 +28,9 @@ type Proxy struct {
 
 	delay atomic.Int64 // nanoseconds: longest delay; every piece waits for a random part of it
 	rate  atomic.Int64 // bytes per second and direction; 0: no limit
-	stall atomic.Bool  // while set, no bytes pass
+	cable atomic.Uint32
 
-	conns conns
+	conns Conns
 
 	Cuts atomic.Uint64 // connections ended by Cut
 }
@@ -28,7 +38,7 @@ type Proxy struct {
 const (
 	pieceBytes  = 4 << 10 // most bytes of a piece, which is delayed or slowed down as a whole
 	pieces      = 16      // pieces under way at most, per direction
-	stallLook   = 5 * time.Millisecond
+	cutLook     = 5 * time.Millisecond
 	dialTimeout = 3 * time.Second
 )
 
@@ -52,15 +62,21 @@ func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 // Slow limits the bytes per second in each direction; 0 is no limit.
 func (p *Proxy) Slow(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
 
-// Stall stops all bytes, or lets them pass again.
-func (p *Proxy) Stall(on bool) { p.stall.Store(on) }
+// Set changes the state of the cable.
+func (p *Proxy) Set(c Cable) {
+	p.cable.Store(uint32(c))
+	p.Refuse(c == Unplugged)
+	if c == Unplugged {
+		p.Cut()
+	}
+}
 
 // Refuse makes the proxy end new connections at once, or accept them again.
-func (p *Proxy) Refuse(on bool) { p.conns.refuse(on) }
+func (p *Proxy) Refuse(on bool) { p.conns.Refuse(on) }
 
 // Cut ends all connections at once, without a Close to either side.
 func (p *Proxy) Cut() {
-	p.conns.each(func(c net.Conn) {
+	p.conns.Each(func(c net.Conn) {
 		if tcp, ok := c.(*net.TCPConn); ok {
 			tcp.SetLinger(0)
 		}
@@ -71,10 +87,8 @@ func (p *Proxy) Cut() {
 
 // Close ends the listener and all connections.
 func (p *Proxy) Close() {
-	p.conns.refuse(true)
-	p.stall.Store(false)
+	p.Set(Unplugged)
 	p.listener.Close()
-	p.Cut()
 	p.tasks.Wait()
 }
 
@@ -88,15 +102,15 @@ func (p *Proxy) accept() {
 	}
 }
 
-// conns holds open connections.
-type conns struct {
+// Conns holds open connections.
+type Conns struct {
 	mu      sync.Mutex
 	open    map[net.Conn]bool // guarded by mu
 	refused bool              // guarded by mu: new connections are closed
 }
 
-// keep records a connection. When the proxy refuses connections, it closes the connection and returns false.
-func (s *conns) keep(c net.Conn) bool {
+// Keep records a connection. While connections are refused, it closes the connection and returns false.
+func (s *Conns) Keep(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refused {
@@ -110,21 +124,23 @@ func (s *conns) keep(c net.Conn) bool {
 	return true
 }
 
-// forget closes a connection.
-func (s *conns) forget(c net.Conn) {
+// Forget closes a connection.
+func (s *Conns) Forget(c net.Conn) {
 	s.mu.Lock()
 	delete(s.open, c)
 	s.mu.Unlock()
 	c.Close()
 }
 
-func (s *conns) refuse(on bool) {
+// Refuse makes Keep refuse connections, or accept them again.
+func (s *Conns) Refuse(on bool) {
 	s.mu.Lock()
 	s.refused = on
 	s.mu.Unlock()
 }
 
-func (s *conns) each(do func(net.Conn)) {
+// Each calls do with each open connection.
+func (s *Conns) Each(do func(net.Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.open {
@@ -134,23 +150,23 @@ func (s *conns) each(do func(net.Conn)) {
 
 // carry forwards bytes between near and the target until one of the two connections ends.
 func (p *Proxy) carry(near net.Conn) {
-	if !p.conns.keep(near) {
+	if !p.conns.Keep(near) {
 		return
 	}
-	defer p.conns.forget(near)
+	defer p.conns.Forget(near)
 	far, err := net.DialTimeout("tcp", p.target, dialTimeout)
-	if err != nil || !p.conns.keep(far) {
+	if err != nil || !p.conns.Keep(far) {
 		return
 	}
-	defer p.conns.forget(far)
+	defer p.conns.Forget(far)
 	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-		both.Go(func() {
-			p.pump(way[0], way[1])
-			way[0].Close()
-			way[1].Close()
-		})
+	forward := func(from, to net.Conn, cut Cable) {
+		p.pump(from, to, cut)
+		from.Close()
+		to.Close()
 	}
+	both.Go(func() { forward(near, far, CutUp) })
+	both.Go(func() { forward(far, near, CutDown) })
 	both.Wait()
 }
 
@@ -160,17 +176,20 @@ type piece struct {
 	due   time.Time
 }
 
-// pump forwards bytes in order, each piece when it is due.
-func (p *Proxy) pump(from, to net.Conn) {
+// pump forwards the bytes of one direction in order, each piece when it is due and the direction is not cut.
+func (p *Proxy) pump(from, to net.Conn, cut Cable) {
+	await := func() {
+		for Cable(p.cable.Load())&cut != 0 {
+			time.Sleep(cutLook)
+		}
+	}
 	way := make(chan piece, pieces)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for x := range way {
 			time.Sleep(time.Until(x.due))
-			for p.stall.Load() {
-				time.Sleep(stallLook)
-			}
+			await()
 			if _, err := to.Write(x.bytes); err != nil {
 				from.Close()
 				for range way {
@@ -195,9 +214,7 @@ func (p *Proxy) pump(from, to net.Conn) {
 		if err != nil {
 			close(way)
 			<-ended
-			for p.stall.Load() { // the end of a connection does not pass either
-				time.Sleep(stallLook)
-			}
+			await() // the end of a connection does not pass either
 			return
 		}
 	}

@@ -1,4 +1,4 @@
-package zenohtest
+package netfault
 
 import (
 	"bytes"
@@ -45,7 +45,8 @@ func TestProxyPassesWhole(t *testing.T) {
 	}
 }
 
-func TestProxyMisbehaves(t *testing.T) {
+// The bytes of a cut direction arrive once the cable is whole again.
+func TestProxyCuts(t *testing.T) {
 	p, conn := echoed(t)
 	trip := func() time.Duration {
 		began := time.Now()
@@ -54,24 +55,26 @@ func TestProxyMisbehaves(t *testing.T) {
 		return time.Since(began)
 	}
 	trip()
-	p.Stall(true)
-	time.AfterFunc(100*time.Millisecond, func() { p.Stall(false) })
-	if d := trip(); d < 90*time.Millisecond {
-		t.Errorf("a stalled trip took %v", d)
+	for _, cut := range []Cable{CutUp, CutDown, CutUp | CutDown} {
+		p.Set(cut)
+		time.AfterFunc(100*time.Millisecond, func() { p.Set(Whole) })
+		if d := trip(); d < 90*time.Millisecond {
+			t.Errorf("in state %d a trip took %v", cut, d)
+		}
 	}
 	p.Slow(20)
 	if d := trip(); d < 90*time.Millisecond { // a byte each way at 20 bytes per second
 		t.Errorf("a slow trip took %v", d)
 	}
 	p.Slow(0)
-	p.Refuse(true)
-	p.Cut()
+	p.Set(Unplugged)
 	if _, err := conn.Read(make([]byte, 1)); err == nil || p.Cuts.Load() != 2 {
-		t.Errorf("read after Cut = %v, %d ends cut", err, p.Cuts.Load())
+		t.Errorf("read after Unplugged = %v, %d ends cut", err, p.Cuts.Load())
 	}
-	if c, err := net.Dial("tcp", p.Endpoint()[len("tcp/"):]); err == nil {
-		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("a connection was kept though all are refused")
-		}
-	}
+	dial := func() net.Conn { return rttest.Must(net.Dial("tcp", p.Endpoint()[len("tcp/"):]))(t) }
+	rttest.Fails(t, rttest.Err(dial().Read(make([]byte, 1))))
+	p.Set(Whole)
+	conn = dial()
+	rttest.Do(t, rttest.Err(conn.Write([]byte("x"))))
+	rttest.Do(t, rttest.Err(conn.Read(make([]byte, 1))))
 }
