@@ -25,9 +25,7 @@ func TestLoadsEnd(t *testing.T) {
 	if none, err := StartLoad("none"); none != nil || err != nil {
 		t.Errorf("StartLoad(none) = %v, %v, want nothing", none, err)
 	}
-	if _, err := StartLoad("moon"); err == nil {
-		t.Error("StartLoad of an unknown load has no error")
-	}
+	rttest.Fails(t, rttest.Err(StartLoad("moon")))
 }
 
 // A paused load does nothing and a resumed load continues; Stop ends a load in either state.
@@ -58,7 +56,5 @@ func TestLoadRests(t *testing.T) {
 	if err := l.Stop(); err != nil || c.Running() {
 		t.Errorf("Stop of a paused load: %v, running %t", err, c.Running())
 	}
-	if err := l.Stop(); err == nil {
-		t.Error("a load that has ended by itself is no error")
-	}
+	rttest.Fails(t, l.Stop())
 }

@@ -101,9 +101,7 @@ func TestTallyAgainstSortedSamples(t *testing.T) {
 	}
 	slices.Sort(all)
 	for _, q := range []float64{0.001, 0.25, 0.5, 0.9, 0.99, 0.999, 1} {
-		if got, want := tally.Quantile(q), all[int(math.Ceil(q*float64(len(all))))-1]; got != want {
-			t.Errorf("Quantile(%v) = %v, want %v", q, got, want)
-		}
+		rttest.Want(t, tally.Quantile(q), all[int(math.Ceil(q*float64(len(all))))-1], "Quantile(%v)", q)
 	}
 }
 

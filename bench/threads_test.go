@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
 func TestClassesOf(t *testing.T) {
 	threads := []Thread{{1, 0, 0, -10, 0}, {2, 1, 80, 0, 0}, {3, 0, 0, -10, 0}, {4, 0, 0, 0, 0}, {5, 9, 0, 0, 0}}
-	if got, want := ClassesOf(threads), "1 FIFO 80, 1 OTHER, 2 OTHER nice -10, 1 policy 9"; got != want {
-		t.Errorf("ClassesOf = %q, want %q", got, want)
-	}
+	rttest.Want(t, ClassesOf(threads), "1 FIFO 80, 1 OTHER, 2 OTHER nice -10, 1 policy 9", "ClassesOf")
 	if tid, ok := TickThread(threads, 80); tid != 2 || !ok {
 		t.Errorf("TickThread = %d, %t, want 2", tid, ok)
 	}
@@ -27,9 +26,7 @@ func TestParseSleeps(t *testing.T) {
 	if n != 39 || err != nil {
 		t.Errorf("parseSleeps = %d, %v, want 39", n, err)
 	}
-	if _, err := parseSleeps([]byte("Name:\tx\nnonvoluntary_ctxt_switches:\t7\n")); err == nil {
-		t.Error("parseSleeps takes the involuntary ones")
-	}
+	rttest.Fails(t, rttest.Err(parseSleeps([]byte("Name:\tx\nnonvoluntary_ctxt_switches:\t7\n"))))
 }
 
 // The threads of this process have their times and classes.

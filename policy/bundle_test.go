@@ -58,15 +58,11 @@ func TestBundlesForSimulation(t *testing.T) {
 				delete(m, "simulation_only")
 			}
 		})
-		if b, err := LoadBundle(dir); err != nil || b.SimulationOnly != want {
-			t.Errorf("simulation_only %v: %v, want %v", value, err, want)
-		}
+		rttest.Want(t, rttest.Must(LoadBundle(dir))(t).SimulationOnly, want, "simulation_only %v", value)
 	}
-	if _, err := LoadBundle(copyBundle(t, demoDir, func(m map[string]any) {
+	rttest.Fails(t, rttest.Err(LoadBundle(copyBundle(t, demoDir, func(m map[string]any) {
 		m["simulation_only"] = "yes"
-	})); err == nil {
-		t.Error("simulation_only may be a text")
-	}
+	}))))
 }
 
 // bundle.json may name every unit that the descriptions of this project's robots use.
@@ -102,9 +98,7 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 	if !b.Guided() || !b.Trained() {
 		t.Errorf("guided %v, trained %v, want both", b.Guided(), b.Trained())
 	}
-	if len(b.golden) != 4 {
-		t.Errorf("golden sets %v, want 4", b.golden)
-	}
+	rttest.Want(t, len(b.golden), 4, "number of golden sets")
 }
 
 // digestRecipe is the command in docs/server.md.
@@ -229,9 +223,7 @@ func TestLoadBundleThroughALink(t *testing.T) {
 	if err := os.Symlink(target, link); err != nil {
 		t.Skip(err)
 	}
-	if b, err := LoadBundle(link); err != nil || b.SHA256 != there.SHA256 {
-		t.Errorf("LoadBundle of a link = %v, want the bundle it leads to", err)
-	}
+	rttest.Want(t, rttest.Must(LoadBundle(link))(t).SHA256, there.SHA256, "LoadBundle of a link")
 }
 
 func TestLoadBundleNamesWhatIsWrong(t *testing.T) {

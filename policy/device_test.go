@@ -17,9 +17,7 @@ func TestParseDevice(t *testing.T) {
 		"": "cpu", "cpu": "cpu", "auto": "auto", "cuda": "cuda:0", "cuda:3": "cuda:3", "tensorrt": "tensorrt:0",
 		"tensorrt:1": "tensorrt:1", "openvino": "openvino",
 	} {
-		if d, err := ParseDevice(text); err != nil || d.String() != want {
-			t.Errorf("ParseDevice(%q) = %v, %v, want %s", text, d, err, want)
-		}
+		rttest.Want(t, rttest.Must(ParseDevice(text))(t).String(), want, "ParseDevice(%q)", text)
 	}
 	for _, text := range []string{"gpu", "cpu:0", "auto:1", "cuda:", "cuda:x", "cuda:-1", "cuda:64", "CUDA", ":0",
 		"openvino:0"} {
@@ -113,17 +111,13 @@ func TestOpenWithoutTheProvider(t *testing.T) {
 		"openvino": "onnxruntime-openvino",
 	} {
 		opt := Options{Device: device, CacheDir: t.TempDir()}
-		if _, err := b.Open(opt); !errors.Is(err, ErrNoProvider) || !rttest.Says(err, want) {
-			t.Errorf("Open on %s = %v, want ErrNoProvider with %q", device, err, want)
-		}
+		rttest.FailsAs(t, rttest.Err(b.Open(opt)), ErrNoProvider, want)
 		opt.FallbackCPU = true
 		m := openModel(t, stillDir, opt)
 		if p := m.Placement(); p.Device.String() != "cpu" || !errors.Is(p.Instead, ErrNoProvider) {
 			t.Errorf("Placement() = %+v, want the CPU instead of %s, and why", p, device)
 		}
-		if err := m.Run(1); err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, m.Run(1))
 	}
 	if p := openModel(t, stillDir, Options{Device: "auto"}).Placement(); p.Device.String() != "cpu" ||
 		p.Instead == nil {
@@ -153,17 +147,13 @@ func TestFailuresOfAGPU(t *testing.T) {
 		{"CUDA failure 2: out of memory", ErrNoDevice, "out of memory"},
 	} {
 		err := (&Model{device: d}).noProvider(errors.New(tt.text), gpuSetup)
-		if !errors.Is(err, tt.kind) || !rttest.Says(err, tt.want) {
-			t.Errorf("the error of %q is %v, want %v with %q", tt.text, err, tt.kind, tt.want)
-		}
+		rttest.FailsAs(t, err, tt.kind, tt.want)
 	}
 	for text, kind := range map[string]error{
 		"Load model from policy.onnx failed:Protobuf parsing failed.": ErrBundle,
 		"CUDA failure 999: unknown error":                             ErrNoDevice,
 	} {
-		if err := (&Model{device: d}).graphError("policy.onnx", errors.New(text)); !errors.Is(err, kind) {
-			t.Errorf("graphError(%q) = %v, want %v", text, err, kind)
-		}
+		rttest.FailsAs(t, (&Model{device: d}).graphError("policy.onnx", errors.New(text)), kind)
 	}
 }
 
@@ -176,13 +166,10 @@ func TestCUDALibraries(t *testing.T) {
 			[]string{"libcudart.so.13", "libnvrtc.so.13", "libcublasLt.so.13", "libcufft.so.12"}},
 	} {
 		provider := sharedLibrary(t, "libprovider.so", tt.linked...)
-		if got, err := cudaLibraries(provider); err != nil || !slices.Equal(got, tt.want) {
-			t.Errorf("cudaLibraries of one linked with %v = %v, %v, want %v", tt.linked, got, err, tt.want)
-		}
+		rttest.Equal(t, rttest.Must(cudaLibraries(provider))(t), tt.want, "cudaLibraries of one linked with %v",
+			tt.linked)
 	}
-	if err := loadCUDA(os.DevNull, t.TempDir()); err == nil {
-		t.Error("loadCUDA takes a file that is no library")
-	}
+	rttest.Fails(t, loadCUDA(os.DevNull, t.TempDir()))
 }
 
 // sharedLibrary links an empty shared library with empty ones of the given names.

@@ -19,9 +19,7 @@ func TestHistory(t *testing.T) {
 		return c
 	}
 	dst := make([]float32, 8)
-	if got := h.Copy(dst, 1, 0, 1); got != 0 {
-		t.Errorf("an empty history knows %d rows", got)
-	}
+	rttest.Want(t, h.Copy(dst, 1, 0, 1), 0, "rows of an empty history")
 	for key := range int64(historyChunks + 2) {
 		h.Put(key+1, chunk(float32(100*(key+1))))
 	}
@@ -42,9 +40,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: %d rows %v, want %v", tt.name, got, dst[:2*got], tt.want)
 		}
 	}
-	if got := h.Copy(dst[:2], 12, 0, 2); got != 0 {
-		t.Errorf("%d rows where there is room for one", got)
-	}
+	rttest.Want(t, h.Copy(dst[:2], 12, 0, 2), 0, "rows where there is room for one")
 	h.Put(12, chunk(7))
 	if h.Copy(dst, 12, 0, 1) != 1 || dst[0] != 7 || h.Copy(dst, 3, 0, 1) != 1 {
 		t.Error("a key that is there was not replaced in its place")
@@ -113,10 +109,6 @@ func TestHistoryGolden(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	if h := NewHistory(MaxRows, maxDim); len(h.keys) != 1 {
-		t.Errorf("%d chunks of the largest policy, want 1", len(h.keys))
-	}
-	if h := NewHistory(50, 6); len(h.keys) != historyChunks {
-		t.Errorf("%d chunks of a small one, want %d", len(h.keys), historyChunks)
-	}
+	rttest.Want(t, len(NewHistory(MaxRows, maxDim).keys), 1, "chunks of the largest policy")
+	rttest.Want(t, len(NewHistory(50, 6).keys), historyChunks, "chunks of a small one")
 }

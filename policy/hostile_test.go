@@ -188,9 +188,7 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 		}
 	}
 	there := rttest.Must(LoadBundle(copyBundle(t, stillDir, nil)))(t)
-	if b, err := LoadBundle(dir); err != nil || b.SHA256 != there.SHA256 {
-		t.Errorf("LoadBundle of linked files = %v, want the bundle that they are", err)
-	}
+	rttest.Want(t, rttest.Must(LoadBundle(dir))(t).SHA256, there.SHA256, "LoadBundle of linked files")
 }
 
 // Sizes in bundle.json that are within their bounds one by one can be too large together.

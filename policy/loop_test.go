@@ -76,9 +76,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	const row = 4 * (3*2*216*16 + 2*12*32 + 12*32 + 12 + 10 + 12*228 + 2*12*16)
 	const mask = 12
 	more := two.TensorBytes() - one.TensorBytes()
-	if want := int64(opt.MaxBatch * (row + mask)); more != want {
-		t.Errorf("two graphs take %d bytes more than one, want %d", more, want)
-	}
+	rttest.Want(t, more, int64(opt.MaxBatch*(row+mask)), "bytes of two graphs more than of one")
 }
 
 // Terminate ends a run in one of the steps as well as in the prefix.
@@ -159,8 +157,6 @@ func TestCarriedSizesAreBounded(t *testing.T) {
 			DataType:     ort.TensorElementDataTypeFloat,
 			Dimensions:   shape,
 		}})
-		if !rttest.Says(err, "more than 4294967296 bytes") {
-			t.Errorf("a tensor of %v: %v, want a refusal of its size", shape, err)
-		}
+		rttest.Fails(t, err, "more than 4294967296 bytes")
 	}
 }

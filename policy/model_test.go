@@ -234,9 +234,7 @@ func TestSetControlsClampsBeta(t *testing.T) {
 	m := openModel(t, demoDir, Options{})
 	for _, tt := range []struct{ beta, want float32 }{{100, 10}, {10, 10}, {2.5, 2.5}, {-1, 0}} {
 		m.SetControls(0, Controls{Beta: tt.beta})
-		if m.beta[0] != tt.want {
-			t.Errorf("SetControls with beta %v passes %v to a graph of 10 steps, want %v", tt.beta, m.beta[0], tt.want)
-		}
+		rttest.Want(t, m.beta[0], tt.want, "beta %v in a graph of 10 steps", tt.beta)
 	}
 }
 
@@ -262,9 +260,7 @@ func TestRowsEndWhereTheNextBegins(t *testing.T) {
 	m := openModel(t, stillDir, Options{MaxBatch: 2})
 	for name, r := range map[string][]float32{"State": m.State(0), "Noise": m.Noise(0), "Prefix": m.Prefix(0),
 		"ChunkRobot": m.ChunkRobot(0)} {
-		if len(r) != cap(r) {
-			t.Errorf("cap(%s(0)) = %d, want its length %d: an append would overwrite row 1", name, cap(r), len(r))
-		}
+		rttest.Want(t, len(r), cap(r), "cap(%s(0))", name)
 	}
 	if pic := m.Image(0, 0); len(pic) != 120*160*3 || cap(pic) != len(pic) {
 		t.Errorf("Image(0, 0) has length %d and capacity %d, want 57600", len(pic), cap(pic))

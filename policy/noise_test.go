@@ -22,9 +22,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 			[4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := philox(tt.counter, tt.key); got != tt.want {
-				t.Errorf("philox(%x, %x) = %x, want %x", tt.counter, tt.key, got, tt.want)
-			}
+			rttest.Want(t, philox(tt.counter, tt.key), tt.want, "philox(%x, %x)", tt.counter, tt.key)
 		})
 	}
 }
@@ -89,9 +87,7 @@ func TestNoiseDependsOnKeySequenceAndIndexOnly(t *testing.T) {
 	FillNoise(long, 1, 2)
 	FillNoise(short, 1, 2)
 	for i := range short {
-		if short[i] != long[i] {
-			t.Errorf("value %d = %v in a short slice, %v in a long one, want the same", i, short[i], long[i])
-		}
+		rttest.Want(t, short[i], long[i], "value %d of a short slice", i)
 	}
 	for _, other := range []struct {
 		key NoiseKey

@@ -188,9 +188,7 @@ func gainCases(t *testing.T) (all []gainCase) {
 
 func TestGuidanceWeightGolden(t *testing.T) {
 	cases := gainCases(t)
-	if len(cases) != 3*10+156 {
-		t.Errorf("%d cases, want 186", len(cases))
-	}
+	rttest.Want(t, len(cases), 3*10+156, "cases")
 	for _, c := range cases {
 		if got := guidanceWeight(c.t, c.sigma, c.most); math.Abs(got-c.at) > 1e-5*max(1, c.at) {
 			t.Errorf("%s, time %g: %g, want %g", c.name, c.t, got, c.at)

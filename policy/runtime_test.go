@@ -20,9 +20,7 @@ func TestCheckVersion(t *testing.T) {
 		{"2.0.0", false}, {"0.25.0", false}, {"", false}, {"1", false}, {"x.y", false},
 	} {
 		err := checkVersion("lib.so", tt.version)
-		if (err == nil) != tt.ok {
-			t.Errorf("checkVersion(%q) = %v, want ok %v", tt.version, err, tt.ok)
-		}
+		rttest.Want(t, err == nil, tt.ok, "whether checkVersion(%q) takes it (%v)", tt.version, err)
 		if err != nil && (!errors.Is(err, ErrNoRuntime) || !rttest.Says(err, "want 1.24")) {
 			t.Errorf("checkVersion(%q) = %v, want ErrNoRuntime that says which version", tt.version, err)
 		}

@@ -98,9 +98,7 @@ func TestASlowSpellPasses(t *testing.T) {
 		b.clock.Advance(time.Second)
 		b.server.opener.measure()
 	}
-	if got := b.shown().MaxSessions; got != usual {
-		t.Errorf("long after the spell there is room for %d, want %d as before", got, usual)
-	}
+	rttest.Want(t, b.shown().MaxSessions, usual, "room long after the spell")
 	if ack := b.openFrom(link(1, "second"), fakeOpen("second")); !ack.Accepted {
 		t.Errorf("the second after the spell: %s", ack.Error)
 	}
@@ -138,9 +136,7 @@ func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 		}
 		b.server.opener.measure()
 	}
-	if n != want {
-		t.Errorf("%d robots with odd rates are in, want %d as of the policy's own", n, want)
-	}
+	rttest.Want(t, n, want, "admitted robots with odd rates")
 }
 
 // With max_sessions: auto, too, a robot that never sends loses its session to a new robot of the same demand, but not

@@ -286,9 +286,7 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 					r.sendState(seq, joint)
 				}
 				got := r.next()
-				if got.header.SeqID != seq {
-					t.Errorf("request %d of %d got the answer to %d", seq, i, got.header.SeqID)
-				}
+				rttest.Want(t, got.header.SeqID, seq, "the request answered to robot %d", i)
 				if got.header.MsgType == wire.MsgActionChunk &&
 					(bad <= 1 || !near(got.chunk.ChunkRobot.Data, []float32{joint + 0.01}, 1e-2)) {
 					t.Errorf("request %d of %d (%d) got the chunk %v", seq, i, bad, got.chunk.ChunkRobot.Data[:2])

@@ -381,9 +381,7 @@ func serveQueries(t *testing.T, cfg manifest.Config) *bench {
 	t.Cleanup(func() {
 		close(done)
 		<-ended
-		if err := undeclare(append(declared, tokens...)); err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, undeclare(append(declared, tokens...)))
 	})
 	return b
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
@@ -37,16 +38,12 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	if ok, _ := c.usable(); !ok || c.texts() != nil {
 		t.Error("before the first look something is wrong")
 	}
-	if lines := look(); lines != "" {
-		t.Errorf("nothing wrong: %s", lines)
-	}
+	rttest.Want(t, look(), "", "lines while nothing is wrong")
 	if lines := look(soon); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level=WARN") ||
 		!strings.Contains(lines, soon.Text) {
 		t.Errorf("an end in three days: %q", lines)
 	}
-	if lines := look(soon); lines != "" {
-		t.Errorf("said twice: %s", lines)
-	}
+	rttest.Want(t, look(soon), "", "said twice")
 	if ok, why := c.usable(); !ok || why != "" || len(c.texts()) != 1 {
 		t.Errorf("usable = %v, %q; texts %q", ok, why, c.texts())
 	}

@@ -210,9 +210,7 @@ func TestOpenPIMessagesThatAreNoObservations(t *testing.T) {
 			t.Errorf("%.20x: %v %q", message, answer, text)
 		}
 		_, _, err := c.conn.Read(t.Context())
-		if websocket.CloseStatus(err) != websocket.StatusInternalError {
-			t.Errorf("%.20x: the connection ends with %v, want code 1011", message, err)
-		}
+		rttest.Want(t, websocket.CloseStatus(err), websocket.StatusInternalError, "%.20x: the code of %v", message, err)
 	}
 	rttest.Want(t, b.server.stats.fronts.Refused[front.OpenPI][front.Malformed].Load(), 6,
 		"malformed messages counted")

@@ -68,9 +68,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 	r.wantChunk(1)
 	wrong := fakeObs(t)
 	wrong.State = wrong.State[:1]
-	if _, err := foreign.Infer(t.Context(), wrong); !errors.Is(err, front.ErrUnanswered) {
-		t.Errorf("a short state: %v", err)
-	}
+	rttest.FailsAs(t, rttest.Err(foreign.Infer(t.Context(), wrong)), front.ErrUnanswered)
 	if k := gateway.Counts; k.Answered[front.LeRobot].Load() != 3 ||
 		k.Refused[front.LeRobot][front.Unanswered].Load() != 1 ||
 		k.Refused[front.LeRobot][front.Session].Load() != 1 {
@@ -81,9 +79,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 		t.Errorf("after its close %d sessions are open", len(list))
 	}
 	again := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:557", foreignOpen()))(t)
-	if again.Name() != "lerobot-10.1.2.3" {
-		t.Errorf("the name is not free again: %s", again.Name())
-	}
+	rttest.Want(t, again.Name(), "lerobot-10.1.2.3", "the name once free")
 	b.end()
 	<-f.ended
 }

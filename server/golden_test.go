@@ -142,9 +142,7 @@ func TestFeaturesGolden(t *testing.T) {
 		got  []wire.Feature
 		want map[string]feature
 	}{{got.Inputs, golden.Inputs}, {got.Outputs, golden.Outputs}} {
-		if len(tt.got) != len(tt.want) {
-			t.Errorf("%+v, want %+v", tt.got, tt.want)
-		}
+		rttest.Want(t, len(tt.got), len(tt.want), "number of %+v, want %+v", tt.got, tt.want)
 		for _, f := range tt.got {
 			want := tt.want[f.Name]
 			if f.Type == "VISUAL" { // LeRobot's pictures have no dtype and names there

@@ -77,9 +77,7 @@ func TestHealthPages(t *testing.T) {
 
 func TestListenHealthNamesThePortThatIsTaken(t *testing.T) {
 	taken := pages(t, nil).Addr().String()
-	if _, err := listenHealth(taken, slog.New(slog.DiscardHandler)); !rttest.Says(err, taken, "health_port") {
-		t.Errorf("ListenHealth on a taken port = %v, want the key and the address", err)
-	}
+	rttest.Fails(t, rttest.Err(listenHealth(taken, slog.New(slog.DiscardHandler))), taken, "health_port")
 }
 
 // The keys of the summary are an interface, because users' scripts read it.
@@ -127,9 +125,7 @@ func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why
 	if ok, said := b.server.worker.healthy(); ok || !strings.Contains(said, why) {
 		t.Errorf("healthy() = %v, %q, want %q", ok, said, why)
 	}
-	if err := b.stop(); !errors.Is(err, ErrDevice) || !rttest.Says(err, why) {
-		t.Errorf("Serve = %v, want ErrDevice with %q", err, why)
-	}
+	rttest.FailsAs(t, b.stop(), ErrDevice, why)
 	rttest.Want(t, b.server.stats.failures[how].Load(), failures, "messages counted as %s", how)
 }
 

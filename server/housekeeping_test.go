@@ -100,7 +100,5 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 		session.mailbox.Take()
 	}
 	s.housekeeper.heap.raiseLimit()
-	if got, want := debug.SetMemoryLimit(-1)-limit, int64(3<<20); got != want {
-		t.Errorf("the limit moved by %d bytes for three buffers, want %d", got, want)
-	}
+	rttest.Want(t, debug.SetMemoryLimit(-1)-limit, int64(3<<20), "bytes by which three buffers move the limit")
 }

@@ -188,9 +188,7 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
 		t.Fatalf("a newcomer is refused while a place is idle: %s", ack.Error)
 	}
-	if got := b.uuids(); got != "new sends" {
-		t.Errorf("sessions %q, want new and sends", got)
-	}
+	rttest.Want(t, b.uuids(), "new sends", "sessions")
 	idle.wantEvent(wire.EventUnknownSession, "it sends no observation")
 	b.robot("new").ask(1)
 	b.server.sessions.find("new").tokenOf(true, b.clock.Now())
@@ -222,9 +220,7 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
 		t.Fatalf("a newcomer is refused beside one that sends garbage: %s", ack.Error)
 	}
-	if got := b.uuids(); got != "new waits" {
-		t.Errorf("sessions %q, want new and waits", got)
-	}
+	rttest.Want(t, b.uuids(), "new waits", "sessions")
 }
 
 // When the server is full, a new robot also takes a session whose process sent observations, never showed a token and
@@ -245,9 +241,7 @@ func TestWhoVanishedGivesWay(t *testing.T) {
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
 		t.Fatalf("a newcomer is refused for a robot that has vanished: %s", ack.Error)
 	}
-	if got := b.uuids(); got != "new shows" {
-		t.Errorf("sessions %q, want new and shows", got)
-	}
+	rttest.Want(t, b.uuids(), "new shows", "sessions")
 }
 
 // A session whose process died before it showed a token is closed soon. A session with a token
@@ -267,14 +261,10 @@ func TestASessionWithoutATokenGoesSoon(t *testing.T) {
 		sends.ask(uint64(i + 1))
 		b.tick()
 	}
-	if got := b.uuids(); got != "early sends shows" {
-		t.Errorf("after %v: sessions %q, want all but the dead one's", 2*tokenlessTimeout, got)
-	}
+	rttest.Want(t, b.uuids(), "early sends shows", "after %v: sessions", 2*tokenlessTimeout)
 	b.clock.Advance(idleTimeout + time.Second)
 	b.tick()
-	if got := b.uuids(); got != "early shows" {
-		t.Errorf("sessions %q, want those with a token", got)
-	}
+	rttest.Want(t, b.uuids(), "early shows", "sessions")
 }
 
 // The counted memory of a session is no less than its real memory.

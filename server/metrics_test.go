@@ -56,10 +56,7 @@ func scrape(t *testing.T, h *health) map[string]float64 {
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		line := lines.Text()
 		if at := strings.LastIndexByte(line, ' '); strings.HasPrefix(line, metricPrefix) && at > 0 {
-			value, err := strconv.ParseFloat(line[at+1:], 64)
-			if err != nil {
-				t.Fatalf("line %q: %v", line, err)
-			}
+			value := rttest.Must(strconv.ParseFloat(line[at+1:], 64))(t)
 			series[line[:at]] = value
 		}
 	}
@@ -196,9 +193,7 @@ func TestTransportLossesAreShown(t *testing.T) {
 	want := 1.0
 	check := func(name, label string, values ...string) {
 		for _, v := range values {
-			if series := fmt.Sprintf("%s%s{%s=%q}", metricPrefix, name, label, v); got[series] != want {
-				t.Errorf("%s = %v, want %v", series, got[series], want)
-			}
+			rttest.Want(t, got[fmt.Sprintf("%s%s{%s=%q}", metricPrefix, name, label, v)], want, "the series of %s", v)
 			want++
 		}
 	}

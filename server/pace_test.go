@@ -29,9 +29,7 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	}
 	b.server.worker.engine.sizes.Learn(1, 2*time.Second)
 	open("b")
-	if ack := open("c"); ack.QueueWaitMs != 4000 {
-		t.Errorf("ack of the third robot says %v ms of waiting, want 4000", ack.QueueWaitMs)
-	}
+	rttest.Want(t, open("c").QueueWaitMs, 4000, "ms of waiting in the ack of the third robot")
 	b.server.worker.engine.tally.pace.served(1500 * time.Millisecond)
 	b.server.worker.engine.tally.inference.Record(1500 * time.Millisecond)
 	if s := b.shown(); s.InferenceMsMin != 1500 || s.InferenceMsP99 > 1600 || s.QueueWaitMs != 6000 {
@@ -63,15 +61,11 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	s.seen(b.clock.Now())
 	s.inHand.Store(true)
 	late := b.clock.Now().Add(idleTimeout + time.Second)
-	if why := s.lost(late, 0); why != "" {
-		t.Errorf("while it is worked on: %s", why)
-	}
+	rttest.Want(t, s.lost(late, 0), "", "lost while it is worked on")
 	s.inHand.Store(false)
 	rttest.Want(t, s.lost(late, 0), "idle timeout", "the reason afterwards")
 	b.robot("arm").ask(1)
-	if why := s.lost(late, 2*idleTimeout); why != "" {
-		t.Errorf("while it waits for its turn: %s", why)
-	}
+	rttest.Want(t, s.lost(late, 2*idleTimeout), "", "lost while it waits for its turn")
 	if why := s.lost(late, time.Second); why == "" {
 		t.Error("its turn should have come long ago, and it does not count as idle")
 	}
@@ -130,9 +124,7 @@ func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b.clock.Advance(time.Second)
 	rttest.Want(t, e.finishLimit(), 5*time.Second, "finishLimit 1 s into a run of 4 s")
 	e.sizes.Learn(1, 400*time.Second)
-	if got := e.finishLimit(); got != finishMost {
-		t.Errorf("into a run of minutes: %v, want %v", got, finishMost)
-	}
+	rttest.Want(t, e.finishLimit(), finishMost, "the limit in a run of minutes")
 }
 
 // Goal: a robot that repeated its request while its chunk was under way causes no second inference for the same steps.
@@ -165,9 +157,7 @@ func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 		b.leave <- struct{}{}
 		r.wantChunk(uint64(3 + seq))
 	}
-	if n := b.server.stats.superseded.Load(); n != 1 {
-		t.Errorf("%d observations superseded, want the second alone", n)
-	}
+	rttest.Want(t, b.server.stats.superseded.Load(), 1, "observations superseded")
 }
 
 // Goal: a client of the draft, which replaces its queue by each chunk where the ack has supports_rtc, gets an ack
@@ -183,9 +173,8 @@ func TestConditioningOffIsAnnounced(t *testing.T) {
 		if !ack.Accepted || ack.SupportsRTC || ack.RTCExecutionHorizon != 0 {
 			t.Errorf("asked for RTC: %v: ack %+v, want supports_rtc false and a horizon of 0", asks, ack)
 		}
-		if warned := strings.Contains(strings.Join(ack.Warnings, " "), "conditioning.mode off"); warned != asks {
-			t.Errorf("asked for RTC: %v: warnings %q", asks, ack.Warnings)
-		}
+		rttest.Want(t, strings.Contains(strings.Join(ack.Warnings, " "), "conditioning.mode off"), asks,
+			"whether a robot is warned by %q", ack.Warnings)
 	}
 	if s := b.shown(); s.SupportsRTC || s.RTCExecutionHorizon != 0 {
 		t.Errorf("status %+v, want supports_rtc false and a horizon of 0", s)

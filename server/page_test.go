@@ -102,10 +102,7 @@ func browse(t *testing.T, address string, lasts time.Duration, size, picture str
 	c := exec.CommandContext(t.Context(), webpagetest.Chromium(t), append(args, address)...)
 	var complaints strings.Builder
 	c.Stderr = &complaints
-	out, err := c.Output()
-	if err != nil {
-		t.Fatalf("chromium: %v\n%s", err, complaints.String())
-	}
+	out := rttest.Must(c.Output())(t)
 	return string(out)
 }
 

@@ -98,9 +98,7 @@ func TestRestartReplacesTheSession(t *testing.T) {
 	second := b.live("arm", 2)
 	first.die()
 	r.ask(1)
-	if got := r.wantChunk(1); got.header.SessionEpoch != 2 {
-		t.Errorf("answer after the restart = %+v, want epoch 2", got.header)
-	}
+	rttest.Want(t, r.wantChunk(1).header.SessionEpoch, 2, "the epoch of the answer after the restart")
 	if s := b.server.sessions.find("arm"); first.id == second.id || s.id != second.id || !s.alive() {
 		t.Errorf("sessions %s, then %s; the server holds %s, alive %v", first.id, second.id, s.id, s.alive())
 	}
@@ -115,9 +113,7 @@ func TestObservationOfAnOldEpochIsLate(t *testing.T) {
 	r.ask(1)
 	r.wantChunk(1)
 	r.send(obsHeader(1, 900), fakeObs(t))
-	if n := b.server.stats.late.Load(); n != 1 {
-		t.Errorf("late = %d, want the old epoch's observation", n)
-	}
+	rttest.Want(t, b.server.stats.late.Load(), 1, "late")
 	r.ask(2)
 	r.wantChunk(2)
 }

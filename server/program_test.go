@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/server/status"
@@ -79,9 +80,7 @@ func TestAPolicyThatDiverged(t *testing.T) {
 	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
 	m.NotFinite.Store(true)
 	b := newBench(t, config(), func(d *Deps) { d.Model = m })
-	if err := b.server.Serve(t.Context()); !errors.Is(err, policy.ErrBundle) || !strings.Contains(err.Error(), "NaN") {
-		t.Errorf("Serve = %v", err)
-	}
+	rttest.FailsAs(t, b.server.Serve(t.Context()), policy.ErrBundle, "NaN")
 }
 
 // On a busy machine, a worker that was killed may take seconds to end. The server does not end meanwhile.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -19,8 +20,7 @@ func TestASessionSaysThatItsPolicyIsForSimulation(t *testing.T) {
 		if !ack.Accepted || ack.Simulation != only {
 			t.Errorf("simulation_only %v: %+v", only, ack)
 		}
-		if said := bytes.Contains(wire.AppendSessionAck(nil, &ack), []byte("simulation_only")); said != only {
-			t.Errorf("simulation_only %v: the key travels: %v", only, said)
-		}
+		rttest.Want(t, bytes.Contains(wire.AppendSessionAck(nil, &ack), []byte("simulation_only")), only,
+			"whether the key simulation_only travels")
 	}
 }

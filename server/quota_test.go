@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/quota"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -85,9 +86,7 @@ func TestQuotaOfARobot(t *testing.T) {
 			}
 			b.openFrom(link(7, ""), process("hostile", "", "", 2))
 			hostile.send(obsHeader(2, 1), fakeObs(t))
-			if served := serveOne(b.server.worker); served != (tt.says == "") {
-				t.Errorf("a new session is served at once: %v", served)
-			}
+			rttest.Want(t, serveOne(b.server.worker), tt.says == "", "whether a new session is served at once")
 		})
 	}
 }

@@ -176,9 +176,7 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 func TestReplayReadsATaskOnce(t *testing.T) {
 	tasks, reader := readTasks{}, &taskReader{pinned: "pick"}
 	first := rttest.Must(tasks.read(reader, "pick"))(t)
-	if again, err := tasks.read(reader, "pick"); err != nil || again != first {
-		t.Errorf("the second reading is %p, %v, want %p", again, err, first)
-	}
+	rttest.Want(t, rttest.Must(tasks.read(reader, "pick"))(t), first, "the second reading's task")
 	for range 2 {
 		if got, err := tasks.read(reader, "place"); err == nil {
 			t.Errorf("a task that is not allowed is read as %v", got)

@@ -47,9 +47,7 @@ func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 	a, b := twins(t)
 	for i := range 6 { // each server's limit is two sessions
 		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // b.open expects exactly one answer
-		if ack.Accepted != (i < 4) {
-			t.Errorf("robot %d: %+v", i, ack)
-		}
+		rttest.Want(t, ack.Accepted, i < 4, "robot %d: whether %+v accepts it", i, ack)
 		want := 2 - (len(a.server.sessions.all()) / 2) - (len(b.server.sessions.all()) / 2)
 		rttest.Eventually(t, "the tokens of those with room", func() bool {
 			return a.network.CountTokens(wire.ReplicaRoomWildcard(a.server.prefix)) == want
@@ -130,9 +128,7 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 	_ = near.Put(nil, wire.AppendHeader(nil, obsHeader(1, 5)))
 	r.ask(2)
 	r.wantChunk(2)
-	if s := b.server.sessions.find("arm-1"); s.tokenEpoch.Load() != 1 {
-		t.Errorf("the token of epoch %d counts, want 1", s.tokenEpoch.Load())
-	}
+	rttest.Want(t, b.server.sessions.find("arm-1").tokenEpoch.Load(), 1, "the epoch whose token counts")
 }
 
 // Robots that get the draining event of their server query all servers at once. The draining server
@@ -215,9 +211,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			if tt.stays && b.server.sessions.find("arm") == nil {
 				t.Error("the older epoch was kept")
 			}
-			if got := len(r.inbox) > 0; got != tt.told {
-				t.Errorf("it was told: %v, want %v", got, tt.told)
-			}
+			rttest.Want(t, len(r.inbox) > 0, tt.told, "whether it got an event")
 			if tt.told {
 				r.wantEvent(wire.EventUnknownSession, "")
 			}

@@ -288,9 +288,8 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 		b.serveOne()
 		log.Reset()
 		b.tick()
-		if says := strings.Contains(log.String(), `cameras=observation.images.top`); says != (i == 1) {
-			t.Errorf("after picture %d the log says %q", i, log.String())
-		}
+		rttest.Want(t, strings.Contains(log.String(), `cameras=observation.images.top`), i == 1,
+			"after picture %d the log names the camera in %q", i, log.String())
 	}
 	h := pages(t, s)
 	rttest.Want(t, scrape(t, h)[`lean_server_squeezed_pictures_total{camera="observation.images.top"}`], 2,

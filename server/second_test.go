@@ -119,9 +119,7 @@ func TestTwoModels(t *testing.T) {
 	o := fakeObs(t)
 	o.HasT = true
 	arm.send(obsHeader(1, 1), o)
-	if got := arm.wantChunk(1); got.chunk.ServerID != second {
-		t.Errorf("the chunk is of %s, want %s", got.chunk.ServerID, second)
-	}
+	rttest.Want(t, arm.wantChunk(1).chunk.ServerID, second, "the chunk's server")
 
 	r.edit(func(to *manifest.Rollout) { to.Share, to.Robots = 0, nil })
 	r.await(rollout.Leaving)

@@ -84,9 +84,7 @@ func TestObservationBecomesChunk(t *testing.T) {
 	}
 	r.send(h, o)
 	got := r.wantChunk(9)
-	if got.header != h.Reply(wire.MsgActionChunk) {
-		t.Errorf("header = %+v, want that of the observation, as a chunk", got.header)
-	}
+	rttest.Want(t, got.header, h.Reply(wire.MsgActionChunk), "header")
 	c := got.chunk
 	if c.EpisodeIDEcho != 3 || c.ClientMonoNsEcho != -5 || !c.HasT || c.T != 77 || !c.HasN ||
 		c.N != -1 ||
@@ -222,9 +220,7 @@ func TestConditioningThatThePolicyLacks(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Schedule = "exp"
 	_, err := New(cfg, Deps{Meta: servertest.Meta(), Model: servertest.NewModel(), Repo: "test/fake"})
-	if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "schedule exp") {
-		t.Errorf("New() = %v, want %v about the schedule", err, manifest.ErrInvalid)
-	}
+	rttest.FailsAs(t, err, manifest.ErrInvalid, "schedule exp")
 }
 
 // A robot that sends nonsense gets an event with the reason, and the other robots get their chunks.
@@ -383,9 +379,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	}
 	z.ask(1)
 	b.leave <- struct{}{}
-	if got := a.wantChunk(1); got.chunk.SupersededSeqs != 3 {
-		t.Errorf("first reply to a: %d superseded, want 3", got.chunk.SupersededSeqs)
-	}
+	rttest.Want(t, a.wantChunk(1).chunk.SupersededSeqs, 3, "first reply to a: superseded")
 	<-b.entered
 	b.leave <- struct{}{} // it is z's turn, although a waits, too
 	z.wantChunk(1)
@@ -437,9 +431,8 @@ func TestOpenForAnotherReplicaIsNotAnswered(t *testing.T) {
 	b := serve(t, config())
 	o := fakeOpen("a")
 	o.ServerID = "somebody-else"
-	if r := b.query(wire.SessionKey(fakePrefix), wire.AppendSessionOpen(nil, &o)); len(r) != 0 {
-		t.Errorf("open for another server got %d replies, want none", len(r))
-	}
+	rttest.Want(t, len(b.query(wire.SessionKey(fakePrefix), wire.AppendSessionOpen(nil, &o))), 0,
+		"replies to an open for another server")
 	o.ServerID = b.server.id
 	if ack := b.open(o); !ack.Accepted || ack.ServerID != b.server.id {
 		t.Errorf("open by name = %+v, want accepted", ack)
@@ -471,9 +464,7 @@ func TestReset(t *testing.T) {
 		{"a robot without a session", "b", "b", false},
 		{"another robot's by body", "b", "a", false},
 	} {
-		if ack := b.reset(tt.key, wire.Reset{ClientUUID: tt.uuid, EpisodeID: 7}); ack.OK != tt.ok {
-			t.Errorf("%s: reset = %+v, want ok %v", tt.name, ack, tt.ok)
-		}
+		rttest.Want(t, b.reset(tt.key, wire.Reset{ClientUUID: tt.uuid, EpisodeID: 7}).OK, tt.ok, "%s: reset", tt.name)
 	}
 	rttest.Want(t, b.server.sessions.find("a").episode.Load(), 7, "episode")
 }
@@ -529,9 +520,7 @@ func TestServeDrains(t *testing.T) {
 	if b.network.Publishers(actionKey("a")) != 0 {
 		t.Error("the publisher on the robot's action key is still declared")
 	}
-	if n := b.network.Declarations(); n != 1 {
-		t.Errorf("declarations left = %d, want the robot's own subscription", n)
-	}
+	rttest.Want(t, b.network.Declarations(), 1, "declarations left")
 }
 
 // counted is a model that counts how often it was closed.

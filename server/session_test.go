@@ -18,9 +18,7 @@ func TestRegistryFindsSortedSessions(t *testing.T) {
 	for _, s := range r.all() {
 		got += s.uuid + " "
 	}
-	if want := "B a r1 r10 r2 "; got != want {
-		t.Errorf("all() = %q, want %q", got, want)
-	}
+	rttest.Want(t, got, "B a r1 r10 r2 ", "all()")
 	for _, uuid := range []string{"B", "a", "r1", "r10", "r2"} {
 		if s := r.find(uuid); s == nil || s.uuid != uuid {
 			t.Errorf("find(%s) = %v", uuid, s)
@@ -40,9 +38,7 @@ func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
 	r := newRegistry(0)
 	old, fresh := newSession("a", nil, 0), newSession("a", nil, 0)
 	r.add(old)
-	if d := r.add(fresh); d != old {
-		t.Errorf("add displaced %v, want the old session", d)
-	}
+	rttest.Want(t, r.add(fresh), old, "the session that add displaced")
 	if r.remove(old) {
 		t.Error("remove(old) = true, want false: it is not there any more")
 	}

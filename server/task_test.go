@@ -170,9 +170,7 @@ func TestNewestObservationIsRepeated(t *testing.T) {
 	newest := all[4:]
 	newest[0], newest[1] = 3, 4
 	repeatNewest(all, newest)
-	if fmt.Sprint(all) != "[3 4 3 4 3 4]" {
-		t.Errorf("repeatNewest = %v", all)
-	}
+	rttest.Want(t, fmt.Sprint(all), "[3 4 3 4 3 4]", "repeatNewest")
 
 	for _, tt := range []struct {
 		observed, sent, warnings int

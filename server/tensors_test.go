@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -123,9 +122,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		frame()
 	}
 	rttest.NoAllocs(t, "a frame allocates %v times from received bytes to tensor, want 0", 8*len(bodies), frame)
-	if stale != 2 {
-		t.Errorf("stale cameras = %b, want the second", stale)
-	}
+	rttest.Want(t, stale, 2, "stale cameras")
 	want, decoder := make([]byte, len(pix)), s.worker.engine.tensors.decoder
 	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil ||
 		string(want) != string(s.worker.engine.tensors.model.Image(0, 0)) {
@@ -188,7 +185,5 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	}
 	bad := &wire.Observation{State: states[2*dof:], Images: []wire.Image{raw(pix)},
 		PastStates: wire.Matrix{Rows: 1, Cols: dof, Data: states[:dof]}}
-	if _, err := tensors.fill(0, s, 1, wire.AppendObservation(nil, bad)); !errors.Is(err, wire.ErrShape) {
-		t.Errorf("a history of one step too few = %v, want %v", err, wire.ErrShape)
-	}
+	rttest.FailsAs(t, rttest.Err(tensors.fill(0, s, 1, wire.AppendObservation(nil, bad))), wire.ErrShape)
 }

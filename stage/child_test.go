@@ -42,8 +42,5 @@ func TestChildren(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Start(exec.Command("/nowhere/edge-rt")); exit.Of(err) != exit.Usage ||
-		!rttest.Says(err, "make build") {
-		t.Errorf("Start of nothing = %v, want code 2 and the cure", err)
-	}
+	rttest.Ends(t, rttest.Err(Start(exec.Command("/nowhere/edge-rt"))), exit.Usage, "make build")
 }

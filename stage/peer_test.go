@@ -23,9 +23,7 @@ func TestPeer(t *testing.T) {
 	}
 	p := start()
 	for _, line := range []string{"one", "two"} {
-		if got, err := p.Ask(t.Context(), line, time.Minute); string(got) != line || err != nil {
-			t.Errorf("Ask(%s) = %q, %v", line, got, err)
-		}
+		rttest.Want(t, string(rttest.Must(p.Ask(t.Context(), line, time.Minute))(t)), line, "Ask()")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
@@ -40,8 +38,6 @@ func TestPeer(t *testing.T) {
 		{start(), t.Context(), "hang", 50 * time.Millisecond, "did not answer within 50ms"},
 		{start(), t.Context(), "die", time.Minute, "no more"},
 	} {
-		if got, err := tt.p.Ask(tt.ctx, tt.line, tt.limit); !rttest.Says(err, tt.says) {
-			t.Errorf("Ask(%s) = %q, %v, want %q", tt.line, got, err, tt.says)
-		}
+		rttest.Fails(t, rttest.Err(tt.p.Ask(tt.ctx, tt.line, tt.limit)), tt.says)
 	}
 }

@@ -16,9 +16,8 @@ func TestProgramIsAbsolute(t *testing.T) {
 	here := rttest.Must(os.Getwd())(t)
 	for bin, want := range map[string]string{".": here, "a/../b": filepath.Join(here, "b"), "/usr/bin": "/usr/bin",
 		"": filepath.Dir(self)} {
-		if got := Program(bin, "edge-rt"); got != filepath.Join(want, "edge-rt") {
-			t.Errorf("Program(%q) = %q, want it in %q", bin, got, want)
-		}
+		rttest.Want(t, Program(bin, "edge-rt"), filepath.Join(want, "edge-rt"), "Program(%q) below %q", bin,
+			want)
 	}
 }
 

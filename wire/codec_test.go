@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -117,9 +116,7 @@ func TestLimits(t *testing.T) {
 	if err := observation(many(MaxMapKeys)); err != nil {
 		t.Errorf("%d keys: %v, want them accepted", MaxMapKeys, err)
 	}
-	if err := observation(many(MaxMapKeys + 1)); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("%d keys: %v, want ErrTooLarge", MaxMapKeys+1, err)
-	}
+	rttest.FailsAs(t, observation(many(MaxMapKeys+1)), ErrTooLarge)
 }
 
 // TestHostileBytes: a message that claims more bytes than it has, a value of a wrong type and a wrong size are each
@@ -165,9 +162,7 @@ func TestHostileBytes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := ParseObservation(new(Observation), tt.src)
-			if !errors.Is(err, tt.want) {
-				t.Fatalf("ParseObservation(% x) = %v, want %v", tt.src[:min(len(tt.src), 60)], err, tt.want)
-			}
+			rttest.FailsAs(t, err, tt.want)
 			rttest.Fails(t, err, "got", "want")
 		})
 	}
@@ -196,9 +191,7 @@ func TestTolerance(t *testing.T) {
 	var o Observation
 	twice := append([]byte{0x82}, append(body("t", 1)[1:], body("t", 2)[1:]...)...)
 	rttest.Do(t, ParseObservation(&o, twice))
-	if o.T != 2 {
-		t.Errorf("of two equal keys t = %d, want the last, 2", o.T)
-	}
+	rttest.Want(t, o.T, 2, "the one of two equal keys t that counts")
 	rttest.Do(t, ParseObservation(&o, body("state", tensorOf("<f8", []int64{1},
 		[]byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f})...)))
 	if len(o.State) != 1 || o.State[0] != 1.5 {

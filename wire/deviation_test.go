@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -135,9 +134,7 @@ func TestLiveDeviations(t *testing.T) {
 		}
 		delete(named, name)
 		err := d.got()
-		if !errors.Is(err, d.want) || !rttest.Says(err, "got") {
-			t.Errorf("%s = %v, want %v with what was got", name, err, d.want)
-		}
+		rttest.FailsAs(t, err, d.want, "got")
 	}
 	for name := range named {
 		t.Errorf("deviations.json names live/%s, which no test holds", name)

@@ -102,9 +102,7 @@ func TestDocHeader(t *testing.T) {
 		}
 		offset += size
 	}
-	if offset != HeaderSize {
-		t.Errorf("the table has %d bytes, want %d", offset, HeaderSize)
-	}
+	rttest.Want(t, offset, HeaderSize, "bytes of the table")
 }
 
 func TestDocEventCodes(t *testing.T) {
@@ -128,9 +126,7 @@ func TestDocLimits(t *testing.T) {
 		documented[row[0]] = row[1]
 	}
 	for name, value := range maxConstants(t) {
-		if documented[name] != value {
-			t.Errorf("docs/wire.md has %s = %q, the code %s", name, documented[name], value)
-		}
+		rttest.Want(t, documented[name], value, "docs/wire.md: %s", name)
 		delete(documented, name)
 	}
 	for name := range documented {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // judge is the Python program of the other side. It reads each body with Python's msgpack, turns its tensors into numpy
@@ -69,10 +71,7 @@ func TestPythonWritesTheSameBytes(t *testing.T) {
 	}
 	cmd := exec.Command(interpreter, "-c", judge)
 	cmd.Stdin, cmd.Stderr = &in, os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("the judge failed: %v", err)
-	}
+	out := rttest.Must(cmd.Output())(t)
 	for i, want := range bodies {
 		if len(out) < 4 {
 			t.Fatalf("the judge answered %d of %d messages", i, len(bodies))

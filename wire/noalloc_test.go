@@ -26,9 +26,7 @@ func policyMessages() (*Observation, *ActionChunk) {
 // nothing, also when the messages of two robots are parsed by turns into one Observation.
 func TestHotPathNoAlloc(t *testing.T) {
 	for name, path := range hotPaths() {
-		if n := testing.AllocsPerRun(200, path); n != 0 {
-			t.Errorf("%s allocates %v times, want 0", name, n)
-		}
+		rttest.Want(t, testing.AllocsPerRun(200, path), 0, "allocations of %s", name)
 	}
 }
 
@@ -115,9 +113,7 @@ func TestParseBorrowsPicturesAndCopiesNumbers(t *testing.T) {
 	if &o.Images[0].Data[0] != &src[at] {
 		t.Error("the picture is a copy, want the source's bytes")
 	}
-	if cap(o.Images[0].Data) != 6 {
-		t.Errorf("cap of the picture = %d, want 6: an append must not write into the source", cap(o.Images[0].Data))
-	}
+	rttest.Want(t, cap(o.Images[0].Data), 6, "cap of the picture")
 	clear(src)
 	if o.State[1] != -2 || o.Task != "around the post" || o.Images[0].Name != "top" || o.PrefixRobot.Data[3] != 4 {
 		t.Errorf("after the source is gone: %v %q %q %v", o.State, o.Task, o.Images[0].Name, o.PrefixRobot)

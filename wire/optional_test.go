@@ -155,9 +155,7 @@ func TestParseStartsAfresh(t *testing.T) {
 	for name, src := range map[string][]byte{"an empty map": {0x80}, "half a message": full[:len(full)/2]} {
 		o := demoObservation()
 		err := ParseObservation(o, src)
-		if (err != nil) != (name != "an empty map") {
-			t.Errorf("ParseObservation of %s = %v", name, err)
-		}
+		rttest.Want(t, err != nil, name != "an empty map", "whether ParseObservation refuses %s (%v)", name, err)
 		if got, want := AppendObservation(nil, o), AppendObservation(nil, &Observation{}); !bytes.Equal(got, want) {
 			t.Errorf("after %s the observation is % x, want % x", name, got, want)
 		}

@@ -71,9 +71,8 @@ func TestCheckUnitsAndCameraShapes(t *testing.T) {
 		{"different", deg, rad, false},
 		{"another number", deg, deg[:1], false},
 	} {
-		if err := CheckUnits("action_units", tt.server, tt.client); (err == nil) != tt.ok {
-			t.Errorf("%s: CheckUnits = %v, want ok %v", tt.name, err, tt.ok)
-		}
+		rttest.Want(t, CheckUnits("action_units", tt.server, tt.client) == nil, tt.ok,
+			"%s: whether CheckUnits accepts it", tt.name)
 	}
 	top := CameraShape{"top", 120, 160, 3}
 	for _, tt := range []struct {
@@ -85,9 +84,8 @@ func TestCheckUnitsAndCameraShapes(t *testing.T) {
 		{"not given", []CameraShape{top}, nil, true},
 		{"turned", []CameraShape{top}, []CameraShape{{"top", 160, 120, 3}}, false},
 	} {
-		if err := CheckCameraShapes(tt.server, tt.client); (err == nil) != tt.ok {
-			t.Errorf("%s: CheckCameraShapes = %v, want ok %v", tt.name, err, tt.ok)
-		}
+		rttest.Want(t, CheckCameraShapes(tt.server, tt.client) == nil, tt.ok,
+			"%s: whether CheckCameraShapes accepts it", tt.name)
 	}
 }
 
@@ -116,9 +114,7 @@ func TestParseOp(t *testing.T) {
 		src  []byte
 		want string
 	}{{open, OpOpen}, {close, OpClose}, {[]byte{0x80}, OpOpen}} {
-		if got, err := ParseOp(tt.src); got != tt.want || err != nil {
-			t.Errorf("ParseOp(% x) = %q, %v, want %q", tt.src, got, err, tt.want)
-		}
+		rttest.Want(t, rttest.Must(ParseOp(tt.src))(t), tt.want, "ParseOp(% x)", tt.src)
 	}
 	// ParseSessionOpen refuses a close, and ParseSessionClose refuses an open
 	rttest.FailsAs(t, ParseSessionOpen(new(SessionOpen), close), ErrMalformed)

@@ -121,13 +121,9 @@ func TestWhatIsRefused(t *testing.T) {
 	} {
 		c := good
 		change(&c)
-		if _, err := c.check(); exit.Of(err) != exit.Usage {
-			t.Errorf("%s: %v, want a usage error", name, err)
-		}
+		rttest.Want(t, exit.Of(rttest.Err(c.check())), exit.Usage, "the code of %s", name)
 	}
-	if _, err := good.check(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, rttest.Err(good.check()))
 }
 
 // The real programs run a few cycles: on a busy machine only their counts are meaningful, not their
@@ -157,10 +153,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 		c.Slice = 500 * time.Millisecond
 		c.Drop = 0.05
 		c.Bin = bin
-		r, err := Measure(t.Context(), c)
-		if err != nil {
-			t.Fatalf("%s: %v", c.Robot, err)
-		}
+		r := rttest.Must(Measure(t.Context(), c))(t)
 		if r.Driver.Cycles+r.Driver.Other == 0 || r.Echo.Cycles+r.Echo.Other != 25 || r.LostReply == nil ||
 			r.LostReply.Cycles == 0 {
 			t.Errorf("%s: %d driver and %d echo cycles, losses %v", c.Robot, r.Driver.Cycles, r.Echo.Cycles,
@@ -203,21 +196,15 @@ func TestCoresStayAwake(t *testing.T) {
 		with := a.host()
 		return with.Idle-stage.ReadHost().Idle >= some
 	})
-	if err := a.check(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, a.check())
 	threads := bench.ThreadsOf(a.child.PID())
 	for _, thread := range threads {
-		if thread.Policy != 5 {
-			t.Errorf("thread %+v is not in the lowest class", thread)
-		}
+		rttest.Want(t, thread.Policy, 5, "the class of thread %+v", thread)
 	}
 	if len(threads) < 2 {
 		t.Errorf("%d threads, want one for every core and the first", len(threads))
 	}
-	if err := a.stop(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, a.stop())
 	// the process that keeps the cores awake has ended
 	rttest.Ends(t, a.check(), exit.Failure, "was ended from outside")
 }

@@ -65,8 +65,6 @@ func TestMeasureRefuses(t *testing.T) {
 	} {
 		cfg := good
 		change(&cfg)
-		if _, err := Measure(context.Background(), cfg); exit.Of(err) != exit.Usage {
-			t.Errorf("%s: Measure() = %v, want a usage error", name, err)
-		}
+		rttest.Want(t, exit.Of(rttest.Err(Measure(t.Context(), cfg))), exit.Usage, "the code of %s", name)
 	}
 }

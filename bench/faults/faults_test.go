@@ -203,9 +203,7 @@ func TestPlay(t *testing.T) {
 	if got := parsed.Cells[0].Rows[0].Metrics["reached"]; got.Mean != 0 || got.N != 4 {
 		t.Errorf("standing still reaches %+v", got)
 	}
-	if got := parsed.Cells[0].Rows[0].Metrics["recovery_ms"]; got.N != 0 {
-		t.Errorf("without a loss there is a recovery: %+v", got)
-	}
+	rttest.Want(t, parsed.Cells[0].Rows[0].Metrics["recovery_ms"].N, 0, "recoveries without a loss")
 	rows, err := csv.NewReader(strings.NewReader(text(t, report.WriteCSV))).ReadAll()
 	if err != nil || len(rows) != 1+3*2*120 || len(rows[0]) != 20 {
 		t.Errorf("CSV: %d rows, %v", len(rows), err)
@@ -224,15 +222,11 @@ func TestPlay(t *testing.T) {
 		"the page loads something")
 	foreign := regexp.MustCompile(`<style>[^.]|}(svg|text|path)`)
 	rttest.Want(t, foreign.FindString(strings.ReplaceAll(html, "<style>\n:root", "")), "", "a style for the page")
-	if got := strings.Count(html, `<td><a href="#`); got != 3 {
-		t.Errorf("the overview has %d rows, want one for each scenario", got)
-	}
+	rttest.Want(t, strings.Count(html, `<td><a href="#`), 3, "rows of the overview")
 	wellFormed(t, text(t, report.WriteSVG))
 	queues := text(t, report.WriteQueues)
 	wellFormed(t, queues)
-	if got := strings.Count(queues, " actions from "); got != 2 {
-		t.Errorf("the figure of the queues has %d panels, want one for each contender", got)
-	}
+	rttest.Want(t, strings.Count(queues, " actions from "), 2, "panels in the figure of the queues")
 }
 
 // The drawing of the queues states each contender's numbers of actions, requests and idle times.
@@ -296,9 +290,7 @@ func TestFurtherCameras(t *testing.T) {
 	for _, text := range []string{"", "640x480", "2x640", "0x640x480", "17x640x480", "2x640x0", "2x5000x10",
 		"2x640x480x3",
 		"2x640x480 "} {
-		if err := new(Cameras).UnmarshalText([]byte(text)); exit.Of(err) != exit.Usage {
-			t.Errorf("--cameras %q: %v, want code %v", text, err, exit.Usage)
-		}
+		rttest.Want(t, exit.Of(new(Cameras).UnmarshalText([]byte(text))), exit.Usage, "--cameras %q", text)
 	}
 }
 
@@ -464,9 +456,7 @@ func TestInterruptedPlay(t *testing.T) {
 	if err := b.run(ctx); err != nil || cfg.Episodes != 4 {
 		t.Errorf("interrupted in the sixth round: %v, %d episodes; want the 4 that are whole pairs", err, cfg.Episodes)
 	}
-	if whole := 5 * b.cells(); b.done != whole {
-		t.Errorf("%d episodes count, want the %d before the one that was interrupted", b.done, whole)
-	}
+	rttest.Want(t, b.done, 5*b.cells(), "episodes that count")
 	rttest.FailsAs(t, rttest.Err(Play(ctx, config(t))), context.Canceled)
 }
 
@@ -528,9 +518,7 @@ func TestReadSummary(t *testing.T) {
 	if err != nil || o.Success() != 0.5 || o.Starved != 4 || o.Requests != 40 || o.Actions != 500 {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if _, err := readSummary(name + "x"); err == nil {
-		t.Error("a summary that is not there was read")
-	}
+	rttest.Fails(t, rttest.Err(readSummary(name+"x")))
 }
 
 // The episodes of the DRTC paper, with its parameters. Actions are missing while messages are
@@ -566,9 +554,8 @@ func TestThePapersEpisodes(t *testing.T) {
 		{0.7, 4, false, "nothing"}, {4, 6.5, true, "observations dropped"}, {7, 9.5, true, "chunks dropped"},
 		{9.5, 16, false, "everything doubled"}, {16, 25, false, "everything behind the next, then nothing"},
 	} {
-		if got := starved(mixture, tt.from, tt.to); (got > 0) != tt.gaps {
-			t.Errorf("%s, %g to %g s: %d ticks without an action, want gaps: %v", tt.what, tt.from, tt.to, got, tt.gaps)
-		}
+		rttest.Want(t, starved(mixture, tt.from, tt.to) > 0, tt.gaps, "%s, %g to %g s: ticks without an action",
+			tt.what, tt.from, tt.to)
 	}
 	jk, longest := ticks("drtc+compat+jk", "paper_spikes"), ticks("drtc+compat+max_last_10", "paper_spikes")
 	for _, tt := range []struct {

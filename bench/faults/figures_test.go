@@ -111,9 +111,7 @@ func TestCompare(t *testing.T) {
 	}
 	cell := Cell{Rows: []Entry{of("drtc", 5, 1, 3), of("rtc", 8, 4, 6), of("sync", 3, 0, 0), of("async", 8, 4, 6)}}
 	cell.compare()
-	if cell.Best != "rtc" {
-		t.Errorf("the best is %q, want rtc, the first of the highest", cell.Best)
-	}
+	rttest.Want(t, cell.Best, "rtc", "the best, which is the first of the highest")
 	for i, want := range []struct{ best, first float64 }{{-30, 0}, {0, 30}, {-50, -20}, {0, 30}} {
 		r := cell.Rows[i]
 		if !same(r.SuccessLessBest.Mean, want.best) || !same(r.SuccessLessFirst.Mean, want.first) ||

@@ -112,12 +112,8 @@ func TestCountInferences(t *testing.T) {
 {"outcome": "ok", "why": ""}
 {"outcome": "o`
 	rttest.Do(t, os.WriteFile(name, []byte(text), 0o600))
-	if n, err := countInferences(name); err != nil || n != 4 {
-		t.Errorf("countInferences() = %d, %v, want 4", n, err)
-	}
-	if _, err := countInferences(name + "x"); err == nil {
-		t.Error("an audit that is not there was read")
-	}
+	rttest.Want(t, rttest.Must(countInferences(name))(t), 4, "countInferences()")
+	rttest.Fails(t, rttest.Err(countInferences(name+"x")))
 }
 
 // WriteSVG and WriteCSV need single ticks, which a run in real time does not keep. They return an

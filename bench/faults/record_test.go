@@ -170,9 +170,7 @@ func TestLoadRecordRefuses(t *testing.T) {
 		}), Config{}, exit.Config, "was answered"},
 		"two of each": {other, Config{Network: new(time.Second)}, exit.Usage, "leave out --network"},
 	} {
-		if err := tt.cfg.LoadRecord(tt.file); exit.Of(err) != tt.code || !rttest.Says(err, tt.want) {
-			t.Errorf("%s: %v, code %v, want %v and %q", name, err, exit.Of(err), tt.code, tt.want)
-		}
+		t.Run(name, func(t *testing.T) { rttest.Ends(t, tt.cfg.LoadRecord(tt.file), tt.code, tt.want) })
 	}
 }
 

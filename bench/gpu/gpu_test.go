@@ -84,9 +84,7 @@ func TestReport(t *testing.T) {
 		"\n| 1 | "; !strings.Contains(markdown.String(), want) {
 		t.Errorf("no table in:\n%s", markdown.String())
 	}
-	if _, err := json.Marshal(r); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, rttest.Err(json.Marshal(r)))
 }
 
 func TestMeasureRefuses(t *testing.T) {

@@ -163,9 +163,7 @@ func TestCompareRefuses(t *testing.T) {
 		"nothing in common": writeReport(t, []Slice{{Subject: Loop, Form: apart, Run: run(1, 2, 3)}}, nil),
 	} {
 		for _, files := range [][2]string{{good, bad}, {bad, good}} {
-			if _, err := Compare(files[0], files[1]); exit.Of(err) != exit.Config {
-				t.Errorf("%s: %v, want code 3", name, err)
-			}
+			rttest.Want(t, exit.Of(rttest.Err(Compare(files[0], files[1]))), exit.Config, "the code of %s", name)
 		}
 	}
 }

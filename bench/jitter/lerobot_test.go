@@ -37,15 +37,12 @@ func TestFindLeRobot(t *testing.T) {
 	}
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	if l, err := findLeRobot(lerobotAuto); err != nil || l.Missing != lerobotAbsent {
-		t.Errorf("an empty PATH: %+v, %v", l, err)
-	}
+	rttest.Want(t, rttest.Must(findLeRobot(lerobotAuto))(t).Missing, lerobotAbsent,
+		"what is missing with an empty PATH")
 	text := "#!" + good + " -s\nimport lerobot\n"
 	rttest.Do(t, os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte(text), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
-	if l, err := findLeRobot(lerobotAuto); err != nil || l.Python != good {
-		t.Errorf("lerobot-record's Python: %+v, %v", l, err)
-	}
+	rttest.Want(t, rttest.Must(findLeRobot(lerobotAuto))(t).Python, good, "lerobot-record's Python")
 }
 
 // LeRobot's own loop keeps its period, a little late each time. EDGERT_LEROBOT names its Python.

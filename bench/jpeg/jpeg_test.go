@@ -25,13 +25,9 @@ func TestSpeedOf(t *testing.T) {
 		{rgb, reference{"422", false, false}, 55.73}, {rgb, reference{"422", false, true}, 75.5},
 		{yuv, reference{"422", true, false}, 73.45}, {yuv, reference{"422", true, true}, 100.8},
 	} {
-		if got, err := speedOf(tt.out, tt.ref); got != tt.want || err != nil {
-			t.Errorf("speedOf(%+v) = %v, %v, want %v", tt.ref, got, err, tt.want)
-		}
+		rttest.Want(t, rttest.Must(speedOf(tt.out, tt.ref))(t), tt.want, "speedOf(%+v)", tt.ref)
 	}
-	if _, err := speedOf("nothing\n", reference{}); err == nil {
-		t.Error("speedOf() of nothing is something")
-	}
+	rttest.Fails(t, rttest.Err(speedOf("nothing\n", reference{})))
 }
 
 func TestReportTakesNeighbours(t *testing.T) {
@@ -71,9 +67,7 @@ func TestMeasure(t *testing.T) {
 	}
 	for _, bad := range []Config{{Size: Size{63, 64}, Quality: 90}, {Size: Size{640, 5000}, Quality: 90},
 		{Size: Size{640, 480}}, {Size: Size{641, 480}, Quality: 90}} {
-		if _, err := Measure(context.Background(), bad); exit.Of(err) != exit.Usage {
-			t.Errorf("Measure(%+v) = %v, want a usage error", bad, err)
-		}
+		rttest.Ends(t, rttest.Err(Measure(context.Background(), bad)), exit.Usage)
 	}
 }
 

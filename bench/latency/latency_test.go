@@ -2,7 +2,6 @@ package latency
 
 import (
 	"bytes"
-	"context"
 	"math"
 	"strings"
 	"testing"
@@ -19,9 +18,7 @@ func TestRefusals(t *testing.T) {
 		"a schedule":        {Schedule: "fast", Links: []string{"lan"}},
 		"no programs there": {Schedule: "drtc", Links: []string{"lan"}, Bin: t.TempDir()},
 	} {
-		if _, err := Measure(context.Background(), cfg); exit.Of(err) != exit.Usage {
-			t.Errorf("%s: %v, code %v, want %v", name, err, exit.Of(err), exit.Usage)
-		}
+		rttest.Want(t, exit.Of(rttest.Err(Measure(t.Context(), cfg))), exit.Usage, "the code of %s", name)
 	}
 }
 

@@ -34,9 +34,7 @@ func TestCellsOf(t *testing.T) {
 		{"unknown", classes, []string{"maybe"}, loadNames, "--gc maybe"},
 		{"twice", classes, collectors, []string{"none", "none"}, "--load none"},
 	} {
-		if _, err := cellsOf(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says) {
-			t.Errorf("%s: cellsOf = %v, want code 2 and %q", tt.name, err, tt.says)
-		}
+		rttest.Ends(t, rttest.Err(cellsOf(tt.others, tt.gc, tt.load)), exit.Usage, tt.says)
 	}
 }
 
@@ -106,9 +104,7 @@ func TestScheduleGivesTheClass(t *testing.T) {
 		t.Skip(err)
 	}
 	rttest.Want(t, class(), "1 OTHER nice 3", "after setNice(3) the thread")
-	if fresh := (Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{}); len(fresh) != 1 {
-		t.Errorf("schedule saw %d new threads, want 1", len(fresh))
-	}
+	rttest.Want(t, len((Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{})), 1, "new threads")
 	// the second class is left where the kernel refuses
 	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" {
 		t.Errorf("after rr40 the thread is %s", got)

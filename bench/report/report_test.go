@@ -15,9 +15,7 @@ func TestTable(t *testing.T) {
 	var text strings.Builder
 	rttest.Do(t, table.Write(&text))
 	const want = "             p50     µs\nloop           7  12345\nwhole edge  1234\n"
-	if text.String() != want {
-		t.Errorf("table:\n%s\nwant:\n%s", text.String(), want)
-	}
+	rttest.Want(t, text.String(), want, "table")
 }
 
 func TestMedian(t *testing.T) {
@@ -92,8 +90,6 @@ func TestHistogram(t *testing.T) {
 	svg := string(h.SVG())
 	for what, n := range map[string]int{"<path": 1, "a &lt;b&gt;": 2,
 		"x: p50 10, p99 10, max 10 us": 1, ">100 us<": 1} {
-		if got := strings.Count(svg, what); got != n {
-			t.Errorf("%d times %q, want %d:\n%s", got, what, n, svg)
-		}
+		rttest.Want(t, strings.Count(svg, what), n, "%q in\n%s: count", what, svg)
 	}
 }

@@ -68,10 +68,7 @@ func TestShortSoak(t *testing.T) {
 		Env:     bench.Env{Log: &log},
 	}
 	seed := cfg.Seed
-	report, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatalf("seed %d: %v\n%s", seed, err, &log)
-	}
+	report := rttest.Must(Run(t.Context(), cfg))(t)
 	if len(report.Results) < 3 {
 		t.Errorf("seed %d: only %d faults in %v", seed, len(report.Results)-1, soakTime)
 	}
@@ -237,26 +234,20 @@ func TestWriteInto(t *testing.T) {
 	}
 	got, _ := os.ReadFile(name)
 	for _, want := range []string{"# Page\n\ntext\n", "a thing (`x`)", "step 2", "by itself"} {
-		if strings.Count(string(got), want) != 1 {
-			t.Errorf("the page holds %d times %q:\n%s", strings.Count(string(got), want), want, got)
-		}
+		rttest.Want(t, strings.Count(string(got), want), 1, "%q in\n%s: count", want, got)
 	}
 	if strings.Contains(string(got), "old") {
 		t.Error("the old table is still there")
 	}
 	r.Robot = "lekiwi"
-	if err := r.WriteInto(name); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, r.WriteInto(name))
 	if after, _ := os.ReadFile(name); strings.Count(string(after), "a thing") != 2 ||
 		!strings.HasPrefix(string(after), strings.TrimSuffix(string(got), "kiwi\n")) {
 		t.Errorf("the tables are\n%s", after)
 	}
 	r.Results = []Result{{Name: "x@left", Title: "a thing, on left", Did: "held"},
 		{Name: "x@both", Title: "a thing, on both", Did: "limp"}, {Name: "y", Title: "another", Did: "went on"}}
-	if err := r.WriteInto(name); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, r.WriteInto(name))
 	got, _ = os.ReadFile(name)
 	for _, want := range []string{"| fault | on left | on both |", "| a thing (`x`) | held | limp |",
 		"| another (`y`) |  | went on |"} {

@@ -57,9 +57,7 @@ func TestEndsOfAPair(t *testing.T) {
 				t.Errorf("answers %+v", all[1:])
 			}
 			stop.Close()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			rttest.Do(t, <-ended)
 		})
 	}
 }
@@ -71,9 +69,7 @@ func TestWrongCommands(t *testing.T) {
 			t.Errorf("%q was executed", line)
 		}
 	}
-	if _, err := execute(nil, "rtt 64 1"); err == nil {
-		t.Error("a pong executed rtt")
-	}
+	rttest.Fails(t, rttest.Err(execute(nil, "rtt 64 1")))
 }
 
 // Goal: figures cover all turns; ratios only compare turns of the same round.

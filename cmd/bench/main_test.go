@@ -65,9 +65,7 @@ func measured(t *testing.T, v any, args ...string) {
 	if err := json.Unmarshal([]byte(stdout), v); code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
 	}
-	if after := children(t); after != before {
-		t.Errorf("%d processes of ours are left, before there were %d", after, before)
-	}
+	rttest.Want(t, children(t), before, "processes of ours")
 }
 
 // refusal is a command line that bench refuses with one line on standard error.
@@ -199,12 +197,10 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 		if !strings.HasPrefix(res.Threads, "1 FIFO 80, ") {
 			t.Errorf("%s %s: threads %q, want one at FIFO 80", res.Subject, res.Form, res.Threads)
 		}
-		if (res.Subject == jitter.Edge) != (res.BusP50 > 0) {
-			t.Errorf("%s %s: bus p50 %v us", res.Subject, res.Form, res.BusP50)
-		}
-		if (res.Form == jitter.Beside) != (res.Reference != nil) {
-			t.Errorf("%s %s: cyclictest beside %+v", res.Subject, res.Form, res.Reference)
-		}
+		rttest.Want(t, res.Subject == jitter.Edge, res.BusP50 > 0,
+			"%s %s: whether it is the edge, with a bus p50 of %v us", res.Subject, res.Form, res.BusP50)
+		rttest.Want(t, res.Form == jitter.Beside, res.Reference != nil,
+			"%s %s: whether cyclictest runs beside it (%+v)", res.Subject, res.Form, res.Reference)
 	}
 	if len(r.Server) == 0 || r.Machine.Kernel == "" || r.Machine.GOMAXPROCS != runtime.NumCPU()+2 {
 		t.Errorf("server summary %d bytes, machine %+v", len(r.Server), r.Machine)

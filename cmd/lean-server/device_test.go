@@ -43,9 +43,7 @@ func TestDevice(t *testing.T) {
 			continue
 		}
 		code, _, stderr := leanServer(t, nil, "check", "--manifest", manifest, "--ort", library)
-		if code != tt.code {
-			t.Errorf("%q: exit code %d, want %d: %s", tt.keys, code, tt.code, stderr)
-		}
+		rttest.Want(t, code, tt.code, "%q: exit code, with %s", tt.keys, stderr)
 		stagetest.CheckSays(t, stderr, tt.says)
 	}
 }

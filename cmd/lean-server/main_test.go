@@ -234,9 +234,7 @@ func TestBadInput(t *testing.T) {
 	}
 	// The instructions for getting ONNX Runtime are several lines, after the line of the error.
 	code, _, stderr := leanServer(t, nil, "--quiet", "--manifest", demoManifest, "--ort", "/nowhere/libonnxruntime.so")
-	if code != 3 {
-		t.Errorf("no ONNX Runtime: code %d, want 3", code)
-	}
+	rttest.Want(t, code, 3, "no ONNX Runtime: code")
 	stagetest.CheckSays(t, stderr, "ONNX Runtime|/nowhere|pip download")
 }
 
@@ -321,9 +319,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 			t.Errorf("%v ends with %d, which docs/server.md or --help does not explain", err, code)
 		}
 	}
-	if rows := strings.Count(table, "\n| ") - 1; rows != len(codes) {
-		t.Errorf("docs/server.md explains %d exit codes, the program has %d", rows, len(codes))
-	}
+	rttest.Want(t, strings.Count(table, "\n| ")-1, len(codes), "exit codes in docs/server.md")
 }
 
 func TestVersionAndHelp(t *testing.T) {
@@ -445,15 +441,11 @@ func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "audit.jsonl")
 		leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + demoManifest,
 			"LEAN_SERVER_AUDIT=" + file}, args...)
-		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s has created the audit file: %v", args, err)
-		}
+		rttest.FailsAs(t, rttest.Err(os.Stat(file)), os.ErrNotExist)
 	}
 	code, _, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + demoManifest,
 		"LEAN_SERVER_AUDIT=/nowhere/audit.jsonl"}, "check")
-	if code != 0 {
-		t.Errorf("check = %d because of an audit file that it does not write: %s", code, stderr)
-	}
+	rttest.Want(t, code, 0, "check with an audit file that it does not write (%s)", stderr)
 }
 
 // running is the program while it serves.
@@ -686,9 +678,7 @@ func TestServesOnTheRecord(t *testing.T) {
 			t.Fatalf("audit line %d = %+v", i, a)
 		}
 	}
-	if len(lines) != demoRequests {
-		t.Errorf("%d audit lines for %d requests", len(lines), demoRequests)
-	}
+	rttest.Want(t, len(lines), demoRequests, "audit lines")
 	replay := func() (code int, stdout, stderr string) { return leanServer(t, nil, "replay", "--manifest", path) }
 	if code, stdout, stderr := replay(); code != 0 ||
 		stdout != fmt.Sprintf("%d captured requests: %[1]d answered byte for byte as then, 0 not, 0 unreadable\n",
@@ -740,9 +730,7 @@ func serveDemo(t *testing.T, args ...string) {
 	if most := uint64(demoRequests * 3 / 4); s.PathMallocs > most {
 		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests, most)
 	}
-	if s.GCCycles != s.GCForced {
-		t.Errorf("%d collections, %d of them by hand, want no others", s.GCCycles, s.GCForced)
-	}
+	rttest.Want(t, s.GCCycles, s.GCForced, "collections")
 	t.Logf("%d requests, %d objects, %d collections, inference p50 %.2f ms, service p99 %.2f ms", s.Requests,
 		s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
 }

@@ -203,9 +203,7 @@ func TestRolloutCommand(t *testing.T) {
 			t.Errorf("rollout %s = %d, %s; want %d and %q", tt.args, code, stderr, tt.code, tt.says)
 		}
 	}
-	if got := string(rttest.Must(os.ReadFile(file))(t)); got != before {
-		t.Errorf("the manifest has changed:\n%s", got)
-	}
+	rttest.Want(t, string(rttest.Must(os.ReadFile(file))(t)), before, "the manifest")
 	for _, tt := range []struct{ args, says string }{
 		{"set --share 0.1 --bundle " + demo + "/bundle", "share   0.1 of the robots; always none; never none"},
 		{"pin a b", "always a, b; never none"}, {"pin a --to old", "always b; never a"},

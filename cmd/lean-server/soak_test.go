@@ -482,9 +482,7 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 			break
 		}
 	}
-	if left != "" {
-		t.Errorf("%v after all have gone %s", soakSettle, left)
-	}
+	rttest.Want(t, left, "", "%v after all have gone", soakSettle)
 	if sum := r.stop(syscall.SIGTERM); sum.Memory.MostMB > sum.Memory.LimitMB {
 		t.Errorf("memory %+v", sum.Memory)
 	} else {

@@ -72,9 +72,7 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	arm.send()
 	select {
 	case e := <-arm.Events:
-		if e.Code != wire.EventBadObservation {
-			t.Errorf("event %+v, want bad_observation", e)
-		}
+		rttest.Want(t, e.Code, wire.EventBadObservation, "event %+v: code", e)
 	case <-time.After(patience):
 		t.Fatal("no answer to a bad observation")
 	}

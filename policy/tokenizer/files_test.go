@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,9 +30,7 @@ func TestSmallFile(t *testing.T) {
 	spec := gemmaSpec
 	spec.BOSID = nil
 	tok := loadData(t, "tokenizer.json", []byte(small()), spec)
-	if got, err := tok.encode("ab <x>é"); err != nil || !slices.Equal(got, []int64{258, 259, 300, 0xC3, 0xA9}) {
-		t.Errorf("Encode = %v, %v, want [258 259 300 195 169]", got, err)
-	}
+	rttest.Equal(t, rttest.Must(tok.encode("ab <x>é"))(t), []int64{258, 259, 300, 0xC3, 0xA9}, "Encode")
 }
 
 func TestJSONIsRefused(t *testing.T) {
@@ -109,9 +106,7 @@ func TestByteLevelIsRefused(t *testing.T) {
 		}
 		spec := smolSpec
 		_, err := LoadFile(saved(t, "tokenizer.json", bytes.Replace(data, []byte(tt.old), []byte(tt.new), 1)), &spec)
-		if !errors.Is(err, errFormat) || !rttest.Says(err, tt.want) {
-			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
-		}
+		rttest.FailsAs(t, err, errFormat, tt.want)
 	}
 }
 
@@ -198,14 +193,10 @@ func TestModelIsRefused(t *testing.T) {
 	} {
 		spec := gemmaSpec
 		_, err := LoadFile(saved(t, "tokenizer.model", append(golden(t, "gemma.model"), tt.more...)), &spec)
-		if !errors.Is(err, errFormat) || !rttest.Says(err, tt.want) {
-			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
-		}
+		rttest.FailsAs(t, err, errFormat, tt.want)
 	}
 	spec := gemmaSpec
-	if _, err := LoadFile(saved(t, "tokenizer.model", nil), &spec); err == nil {
-		t.Error("an empty tokenizer.model is read")
-	}
+	rttest.Fails(t, rttest.Err(LoadFile(saved(t, "tokenizer.model", nil), &spec)))
 }
 
 func TestWhichFileIsRead(t *testing.T) {

@@ -102,9 +102,7 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			"smolvlm.json": c.SmolVLM, "gpt2": c.GPT2, "gemma.json": c.GemmaJSON, "gemma.model": c.GemmaModel,
 			"plain.model": c.PlainModel,
 		} {
-			if got, err := tokenizers[name].encode(c.Text); err != nil || !slices.Equal(got, want) {
-				t.Errorf("%s: Encode(%q) = %v, %v, want %v", name, c.Text, got, err, want)
-			}
+			rttest.Equal(t, rttest.Must(tokenizers[name].encode(c.Text))(t), want, "%s: Encode(%q)", name, c.Text)
 		}
 	}
 }

@@ -74,9 +74,7 @@ func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 func TestTaskThatIsNotText(t *testing.T) {
 	tok := load(t, "tokenizer.json", "gemma.json", gemmaSpec)
 	for _, task := range []string{"\xff", "\xef", "a\xc3", "\xed\xa0\x80", "ok \xf0\x9f\xa4"} {
-		if _, err := tok.encode(task); !rttest.Says(err, "not UTF-8") {
-			t.Errorf("Encode(%q): %v, want it refused", task, err)
-		}
+		rttest.Fails(t, rttest.Err(tok.encode(task)), "not UTF-8")
 	}
 	if _, err := tok.encode("\ufffd"); err != nil {
 		t.Errorf("Encode of U+FFFD itself: %v", err)
@@ -117,9 +115,7 @@ func TestFillRefuses(t *testing.T) {
 		{"not a number", n, n, []float32{float32(math.NaN())}, errNumber},
 		{"right", n, n, []float32{0}, nil},
 	} {
-		if err := p.Fill(make([]int64, tt.tokens), make([]bool, tt.mask), tt.state); !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
-		}
+		rttest.FailsAs(t, p.Fill(make([]int64, tt.tokens), make([]bool, tt.mask), tt.state), tt.want)
 	}
 	p.t.spec.MaxLen = 5
 	rttest.FailsAs(t, p.Fill(make([]int64, 5), make([]bool, 5), []float32{0}), errLong) // a prompt that is too long

@@ -152,9 +152,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 		}
 		select {
 		case got := <-last:
-			if got != key {
-				t.Errorf("the server heard %s, want %s", got, key)
-			}
+			rttest.Want(t, got, key, "the key at the server")
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s was not heard", key)
 		}
@@ -172,12 +170,10 @@ func TestACertificateIsOneRobot(t *testing.T) {
 		t.Errorf("a token of arm-b's: %v, heard of others: %d, observations %d; want none, 0, 3", forged, stolen.Load(),
 			heard.Load())
 	}
-	if keys, err := a.Tokens(t.Context(), wire.ServerAliveAny, 10*time.Second); err != nil || len(keys) != 1 {
-		t.Errorf("arm-a sees servers %v, %v, want one", keys, err)
-	}
-	if keys, err := b.Tokens(t.Context(), prefix+"/*/*/alive", 10*time.Second); err != nil || len(keys) != 0 {
-		t.Errorf("arm-b sees tokens %v, %v, want none of others", keys, err)
-	}
+	rttest.Want(t, len(rttest.Must(a.Tokens(t.Context(), wire.ServerAliveAny, 10*time.Second))(t)), 1,
+		"servers that arm-a sees")
+	rttest.Want(t, len(rttest.Must(b.Tokens(t.Context(), prefix+"/*/*/alive", 10*time.Second))(t)), 0,
+		"tokens of others that arm-b sees")
 	for m, want := range map[access.Message]uint64{access.Put: 3, access.DeclareSubscriber: 2, access.Query: 7,
 		access.DeclareQueryable: 1, access.LivelinessToken: 1, access.LivelinessQuery: 1} {
 		rttest.Want(t, f.service.Denied[m].Load(), want, "denied %v", m)
@@ -190,9 +186,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 			told++
 		}
 	}
-	if told != 1 {
-		t.Errorf("three denied samples were told %d times, want once: %q", told, f.log)
-	}
+	rttest.Want(t, told, 1, "lines about three denied samples in %q", f.log)
 }
 
 // A router's name allows the traffic of every robot; a name that is not a robot's id allows no

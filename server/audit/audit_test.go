@@ -76,9 +76,7 @@ func TestAuditLine(t *testing.T) {
 				`"why":"state: got 1,\u000a\"want\" 2 ` + "\ufffd" + `"}` + "\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := string(appendLine(nil, tt.record, "ab12", ts)); got != tt.want {
-				t.Errorf("appendLine =\n%swant\n%s", got, tt.want)
-			}
+			rttest.Want(t, string(appendLine(nil, tt.record, "ab12", ts)), tt.want, "appendLine")
 		})
 	}
 }
@@ -301,9 +299,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 			t.Errorf("%s: %v, %v, want mode 0600", file, info.Mode(), err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, w.Close())
 }
 
 // half is a disk that accepts only the first full bytes of a write and then fails. With full 0 it

@@ -37,9 +37,8 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 		*got.Controls != s.Controls || got.Outcome != "ok" || got.Why != s.Why || !got.RTC {
 		t.Errorf("parseCapture = %+v", got)
 	}
-	if start := len(data) - wire.HeaderSize - len("observationreply"); start%tensorAlign != 0 {
-		t.Errorf("data starts at %d, want a multiple of %d", start, tensorAlign)
-	}
+	rttest.Want(t, (len(data)-wire.HeaderSize-len("observationreply"))%tensorAlign, 0,
+		"the start of the data modulo %d", tensorAlign)
 }
 
 // A capture of a server that did not record the conditioning of chunks can be read; a malformed one
@@ -68,9 +67,7 @@ func TestCapturedControls(t *testing.T) {
 		{"exp", "log", "schedule"},
 	} {
 		_, err := parseControls(meta(strings.Replace(whole, wrong.was, wrong.is, 1)))
-		if !rttest.Says(err, wrong.want) {
-			t.Errorf("with %s instead of %s: %v, want an error about %s", wrong.is, wrong.was, err, wrong.want)
-		}
+		rttest.Fails(t, err, wrong.want)
 	}
 	if c, err := parseControls(map[string]string{}); c != nil || err != nil {
 		t.Errorf("a capture without: %v, %v, want none", c, err)
@@ -88,13 +85,9 @@ func TestTornCaptureIsFound(t *testing.T) {
 	for i := len(whole) - len("observationreply") - wire.HeaderSize; i < len(whole); i++ {
 		torn := slices.Clone(whole)
 		torn[i]++
-		if _, err := parseCapture(torn); !rttest.Says(err, "crc32c") {
-			t.Errorf("byte %d changed: %v, want a wrong checksum", i, err)
-		}
+		rttest.Fails(t, rttest.Err(parseCapture(torn)), "crc32c")
 	}
-	if _, err := parseCapture(append(whole, 'x')); err == nil {
-		t.Error("a byte behind the end is not noticed")
-	}
+	rttest.Fails(t, rttest.Err(parseCapture(append(whole, 'x'))))
 }
 
 // Property: for all bytes, parseCapture returns slices of them or an error.
@@ -157,9 +150,7 @@ func TestCapturesAreOneServers(t *testing.T) {
 	rttest.Must(syscall.Dup(int(first.dir.Fd())))(t)
 	rttest.Do(t, first.close())
 	again := rttest.Must(openRing(dir, 2))(t)
-	if err := again.close(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, again.close())
 }
 
 func TestReadCaptures(t *testing.T) {

@@ -13,9 +13,7 @@ import (
 // overwriting one.
 func TestPastKeepsTheLastRuns(t *testing.T) {
 	p := new(Past)
-	if got := p.Read(nil); len(got) != 0 {
-		t.Errorf("before the first run there are %d", len(got))
-	}
+	rttest.Want(t, len(p.Read(nil)), 0, "runs before the first")
 	run := func(i int) Run {
 		return Run{
 			Begun:    rt.Instant(i),

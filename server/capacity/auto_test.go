@@ -100,9 +100,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 		if why := s.refuse(tt.fps, tt.change); why == "" {
 			t.Errorf("%s: is let in", tt.name)
 		}
-		if asked := s.asked != before; asked != tt.asked {
-			t.Errorf("%s: the gate was asked: %v, want %v", tt.name, asked, tt.asked)
-		}
+		rttest.Want(t, s.asked != before, tt.asked, "%s: the gate was asked", tt.name)
 	}
 }
 
@@ -117,9 +115,7 @@ func TestASlowSpellIsForgotten(t *testing.T) {
 			t.Errorf("after %d s of a slow spell there is room for %d", second, s.fed)
 		}
 	}
-	if s.fed != usual {
-		t.Errorf("long after it there is room for %d, want %d as before", s.fed, usual)
-	}
+	rttest.Want(t, s.fed, usual, "room long after it")
 }
 
 // Measure asks for the robots only while something changes.

@@ -132,8 +132,6 @@ func TestFleetCheck(t *testing.T) {
 		{RoundTrip: []time.Duration{time.Hour}}} {
 		o := options(10)
 		o.Fleet = f
-		if _, err := New(o); !rttest.Says(err, "want") {
-			t.Errorf("%+v: %v, want a refusal", f, err)
-		}
+		rttest.Fails(t, rttest.Err(New(o)), "want")
 	}
 }

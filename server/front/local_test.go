@@ -46,9 +46,8 @@ func TestTheServerSeesBothSides(t *testing.T) {
 		!alive["a/r/alive"] {
 		t.Errorf("tokens = %q, seen = %v", keys, alive)
 	}
-	if seen := rttest.Must(robot.Tokens(t.Context(), "a/*/alive", time.Second))(t); len(seen) != 1 {
-		t.Errorf("the robot sees %q", seen)
-	}
+	rttest.Want(t, len(rttest.Must(robot.Tokens(t.Context(), "a/*/alive", time.Second))(t)), 1,
+		"robots that the robot sees")
 	rttest.Do(t, shown.Undeclare())
 	if alive["a/c/alive"] {
 		t.Error("the token's end was not seen")
@@ -88,9 +87,8 @@ func TestAQueryHasItsClientsOrigin(t *testing.T) {
 		t.Errorf("replies = %+v from %+v", replies, from)
 	}
 	rttest.Must(server.Queryable("a/never", func(wire.Query) {}))(t)
-	if replies, err := client.Get(t.Context(), "a/never", nil, time.Millisecond); err != nil || len(replies) != 0 {
-		t.Errorf("a query without an answer: %v, %v", replies, err)
-	}
+	rttest.Want(t, len(rttest.Must(client.Get(t.Context(), "a/never", nil, time.Millisecond))(t)), 0,
+		"replies to a query without an answer")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	rttest.FailsAs(t, rttest.Err(client.Get(ended, "a/never", nil, time.Second)), context.Canceled)

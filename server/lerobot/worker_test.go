@@ -76,9 +76,7 @@ func open(t *testing.T, log io.Writer) (*remote.Model, *worker) {
 	opened := rttest.Must(Open(t.Context(), config(t), slog.New(slog.NewTextHandler(log, nil)), func(string) {}))(t)
 	m := rttest.Must(opened.Serve(1, 2))(t)
 	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, m.Close())
 	})
 	return m, opened.Runtime.(*worker)
 }
@@ -111,9 +109,7 @@ func TestSessionsDoNotMix(t *testing.T) {
 			t.Errorf("request %d: %v (%v), want state, picture and task %v, request %d of its session, seed 5", i, got,
 				err, want, i/2+1)
 		}
-		if m.ChunkModel(0)[0] != got[0]/2 {
-			t.Errorf("model rows %v of %v", m.ChunkModel(0), got)
-		}
+		rttest.Want(t, m.ChunkModel(0)[0], got[0]/2, "the first of the model rows %v for %v", m.ChunkModel(0), got)
 	}
 	if got, _ := ask(m, policy.Request{Session: fmt.Sprintf("%032d", 1), Episode: 1}, 0); got[1] != 1 {
 		t.Errorf("the first request of an episode is number %v, want 1", got[1])
@@ -223,9 +219,7 @@ func TestALeakEndsTheWorker(t *testing.T) {
 func TestShortMemoryIsTheReason(t *testing.T) {
 	m, _ := open(t, io.Discard)
 	_, err := ask(m, policy.Request{Session: "s", Task: "oom"}, 0)
-	if !errors.Is(err, policy.ErrMemory) {
-		t.Fatal(err)
-	}
+	rttest.FailsAs(t, err, policy.ErrMemory)
 	m.Fail(err)
 	rttest.Eventually(t, "the end of the worker", func() bool { return m.Condition().Failures == 1 })
 	serves(t, m)
@@ -352,9 +346,7 @@ func TestALinkedCheckpoint(t *testing.T) {
 	rttest.Do(t, os.Symlink(cfg.Model.RepoOrPath, link))
 	want := cfg.Model.RepoOrPath
 	cfg.Model.RepoOrPath = link
-	if s := rttest.Must(settingsOf(cfg))(t); s.Policy != want {
-		t.Errorf("the policy is %s, want %s", s.Policy, want)
-	}
+	rttest.Want(t, rttest.Must(settingsOf(cfg))(t).Policy, want, "the policy")
 }
 
 // A name on the hub is fetched at the manifest's revision, by which robots know the policy.
@@ -392,9 +384,7 @@ func TestInterpreters(t *testing.T) {
 		cfg := config(t)
 		cfg.Model.Python = tt.python
 		_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.python: ", tt.want) {
-			t.Errorf("%s: %v, want model.python and %q", tt.python, err, tt.want)
-		}
+		rttest.FailsAs(t, err, manifest.ErrInvalid, "model.python: ", tt.want)
 	}
 	old := "import sys\nsys.version_info = (3, 8, 1)\n" + string(released)
 	out, err := exec.Command("python3", "-c", old).CombinedOutput()

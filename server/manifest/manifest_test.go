@@ -434,9 +434,7 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrInvalid) {
-				t.Fatalf("error %v is not ErrInvalid", err)
-			}
+			rttest.FailsAs(t, err, ErrInvalid)
 			for _, w := range tt.want {
 				if !rttest.Says(err, w) || rttest.Says(err, "\n") {
 					t.Errorf("%q, want one line with %q", err, w)

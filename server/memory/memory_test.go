@@ -13,10 +13,10 @@ func TestBound(t *testing.T) {
 		!b.Take(Observations, 25<<20) || b.Take(Captures, 1) {
 		t.Fatalf("%v, want 60 MiB, then 15 of the 75 that are not kept back, then the last 25", b)
 	}
-	if got, want := b.String(), "100.0 MiB of 100.0 MiB are in use (sessions 60.0 MiB, observations 40.0 MiB, "+
-		"captures 0.0 KiB, replicas 0.0 KiB)"; got != want {
-		t.Errorf("String() = %q, want %q", got, want)
-	}
+	rttest.Want(t, b.String(),
+		"100.0 MiB of 100.0 MiB are in use (sessions 60.0 MiB, observations 40.0 MiB, "+
+			"captures 0.0 KiB, replicas 0.0 KiB)",
+		"String()")
 	rttest.Want(t, b.Promisable(), 100<<20, "bytes for promises to robots")
 	b.Release(Observations, 40<<20)
 	if b.Used() != 60<<20 || b.Of(Observations) != 0 || b.Most() != 100<<20 || !b.Take(Replicas, 40<<20) ||

@@ -197,9 +197,7 @@ func TestTokensAreCountedAsMemory(t *testing.T) {
 		o.OnToken(key(i), false)
 	}
 	o.OnToken(wire.ReplicaAliveKey(prefix, "b"), false)
-	if bound.Used() != 0 {
-		t.Errorf("nobody is there, and %v", bound)
-	}
+	rttest.Want(t, bound.Used(), 0, "used without a server: %v, which is", bound)
 	full := memory.New(limit)
 	full.Take(memory.Sessions, limit)
 	o = New(prefix, "a", full)

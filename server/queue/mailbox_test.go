@@ -90,9 +90,7 @@ func TestMailboxLendsTheFrontWhileDeposited(t *testing.T) {
 	for seq := uint64(2); seq < 6; seq++ {
 		m.put(0, seq, []byte("xxxxx"))
 	}
-	if string(r.Body) != "one" {
-		t.Errorf("the lent body became %q, want one", r.Body)
-	}
+	rttest.Want(t, string(r.Body), "one", "the lent body")
 }
 
 // While two links deliver the same robot's observations at once, the worker takes observations. No body is a mixture of

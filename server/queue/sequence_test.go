@@ -3,6 +3,8 @@ package queue
 import (
 	"math"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // One header with numbers that the robot never reaches makes at most two of the robot's observations late.
@@ -36,9 +38,8 @@ func TestSequence(t *testing.T) {
 	} {
 		var s sequence
 		for i, st := range tt.steps {
-			if fresh := s.take(key{st.epoch, st.seq}); fresh != st.fresh {
-				t.Errorf("%s: step %d, (%d, %d): new is %v, want %v", tt.name, i, st.epoch, st.seq, fresh, st.fresh)
-			}
+			rttest.Want(t, s.take(key{st.epoch, st.seq}), st.fresh, "%s: step %d, (%d, %d): new", tt.name, i, st.epoch,
+				st.seq)
 		}
 	}
 }

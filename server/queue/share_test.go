@@ -137,13 +137,9 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 		(&fair{Scheduler: Runway{}}).Order(w, len(w), 10, 20, 10)
 		return w[len(w)-1].ID
 	}
-	if id := last(); id != "8" {
-		t.Errorf("%s is last, want 8, the other host's, whose actions last longest", id)
-	}
+	rttest.Want(t, last(), "8", "the last")
 	add(108*time.Millisecond, &Group{Host: host, Alone: 1})
-	if id := last(); id != "9" {
-		t.Errorf("%s is last, want 9: of nine robots of a host one stands in line", id)
-	}
+	rttest.Want(t, last(), "9", "the last")
 }
 
 // A link with many robots gets the turns of one robot beside a host with nine robots: of ten turns, the host has nine.

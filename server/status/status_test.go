@@ -137,9 +137,7 @@ func TestRequestsOfClientsThatAreGone(t *testing.T) {
 func TestAPanicIsOneRequest(t *testing.T) {
 	var log bytes.Buffer
 	p := listenAnywhere(t, &log)
-	if _, err := http.Get("http://" + p.Addr().String() + "/status.json?find=panic"); err == nil {
-		t.Error("the request that panics is answered")
-	}
+	rttest.Fails(t, rttest.Err(http.Get("http://"+p.Addr().String()+"/status.json?find=panic")))
 	if code, _ := get(t, p, "/status.json", ""); code != 200 {
 		t.Errorf("the next gets %d", code)
 	}
@@ -185,10 +183,6 @@ func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	if _, err := newest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a connection that says nothing: %v, want it closed within %v", err, readTimeout)
 	}
-	if err := h.Close(); err != nil {
-		t.Error(err)
-	}
-	if said := log.String(); strings.Count(said, "too many connections") != 1 {
-		t.Errorf("the log says %q, want one line about them", said)
-	}
+	rttest.Do(t, h.Close())
+	rttest.Want(t, strings.Count(log.String(), "too many connections"), 1, "lines about too many connections")
 }

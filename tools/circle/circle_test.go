@@ -93,10 +93,8 @@ func TestTheVerdict(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
-	if got := (judged{Reached: 3, Collided: 1,
-		TimedOut: 2}).String(); got != "50 % (3 of 6 legs; 1 touched the post, 2 took longer than 6 s)" {
-		t.Errorf("it says %q", got)
-	}
+	rttest.Want(t, judged{Reached: 3, Collided: 1, TimedOut: 2}.String(),
+		"50 % (3 of 6 legs; 1 touched the post, 2 took longer than 6 s)", "it says")
 }
 
 // A dataset that differs from the recording is refused, with both numbers.
@@ -184,18 +182,12 @@ func TestWhatACheckpointBeganWith(t *testing.T) {
 	dir := t.TempDir()
 	writeJSON(t, filepath.Join(dir, "train_config.json"),
 		map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": "/first"}})
-	if err := checkBegin(dir, "/first"); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, checkBegin(dir, "/first"))
 	rttest.Fails(t, checkBegin(dir, "/other"), `"/first"`) // another checkpoint
 	writeJSON(t, filepath.Join(dir, "train_config.json"),
 		map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": nil}})
-	if err := checkBegin(dir, ""); err != nil {
-		t.Error(err)
-	}
-	if err := checkBegin(dir, "/first"); err == nil {
-		t.Error("a training from nothing is taken for one from a checkpoint")
-	}
+	rttest.Do(t, checkBegin(dir, ""))
+	rttest.Fails(t, checkBegin(dir, "/first"))
 }
 
 func TestLossesOfALog(t *testing.T) {
@@ -219,13 +211,9 @@ func TestLossesOfALog(t *testing.T) {
 
 func TestWhatLeanServerCheckSays(t *testing.T) {
 	sha := strings.Repeat("0a", 32)
-	if got, err := servedSHA("  bundle     x\n             sha256 " + sha + ", golden sets reproduced\n"); err != nil ||
-		got != sha {
-		t.Errorf("servedSHA() = %q, %v", got, err)
-	}
-	if _, err := servedSHA("             sha256 " + sha + "\n"); err == nil {
-		t.Error("a bundle whose golden sets were not reproduced is taken")
-	}
+	rttest.Want(t, rttest.Must(servedSHA("  bundle     x\n             sha256 "+sha+", golden sets reproduced\n"))(t),
+		sha, "servedSHA()")
+	rttest.Fails(t, rttest.Err(servedSHA("             sha256 "+sha+"\n")))
 }
 
 // A bundle that does not fit its data is refused.
@@ -287,9 +275,7 @@ func TestARoundGoesOn(t *testing.T) {
 	p := short
 	p.dir = t.TempDir()
 	for _, tt := range []string{"nowhere", "train"} {
-		if _, err := load(p, tt); exit.Of(err) != exit.Usage {
-			t.Errorf("--from %s in an empty folder: %v (code %d), want a usage error", tt, err, exit.Of(err))
-		}
+		rttest.Ends(t, rttest.Err(load(p, tt)), exit.Usage)
 	}
 	r := rttest.Must(load(p, ""))(t)
 	for _, name := range []string{"demonstrations", "dataset-1", "training-1"} {

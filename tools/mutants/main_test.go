@@ -14,9 +14,8 @@ func TestEveryMutantHasItsText(t *testing.T) {
 	for _, s := range suites {
 		for _, m := range s.mutants {
 			source := rttest.Must(os.ReadFile(filepath.Join("..", "..", s.dir, m.file)))(t)
-			if n := strings.Count(string(source), m.old); n != 1 {
-				t.Errorf("%s: %q is there %d times, want once: mend the mutant (%s)", m.file, m.old, n, m.breaks)
-			}
+			rttest.Want(t, strings.Count(string(source), m.old), 1,
+				"places of %q in %s: mend the mutant (%s)", m.old, m.file, m.breaks)
 		}
 	}
 }

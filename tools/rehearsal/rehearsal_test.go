@@ -42,8 +42,6 @@ func TestJudge(t *testing.T) {
 		}
 		var checks stage.Checks
 		got.judge(phase{name: tt.name, hunger: 0.1}, &checks)
-		if (checks.Err() != nil) != tt.fails {
-			t.Errorf("%s: judged %v, want that it fails: %v", tt.name, checks.Err(), tt.fails)
-		}
+		rttest.Want(t, checks.Err() != nil, tt.fails, "whether %s fails (%v)", tt.name, checks.Err())
 	}
 }

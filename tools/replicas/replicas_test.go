@@ -86,11 +86,7 @@ func TestJudge(t *testing.T) {
 		tt.want.again += 200 * time.Millisecond
 		tt.want.moved = 1
 		tt.want.superseded = 1
-		if got, want := fmt.Sprintf("%+v", r), fmt.Sprintf("%+v", tt.want); got != want {
-			t.Errorf("%s: counted %s, want %s", tt.name, got, want)
-		}
-		if (err != nil) != tt.fails {
-			t.Errorf("%s: judged %v, want that it fails: %v", tt.name, err, tt.fails)
-		}
+		rttest.Want(t, fmt.Sprintf("%+v", r), fmt.Sprintf("%+v", tt.want), "%s: counted", tt.name)
+		rttest.Want(t, err != nil, tt.fails, "whether %s fails (%v)", tt.name, err)
 	}
 }

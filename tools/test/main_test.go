@@ -84,9 +84,7 @@ func TestMarkedTestsFollowAndOnlyFailedOnesRunAgain(t *testing.T) {
 		" test -json -short -p 4 -run ^(TestA|TestB|TestC|TestD)$ github.com/edge-rt/edge-rt/rt",
 		" test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt",
 		" test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
-	if got := runs(); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("ran %q, want %q", got, want)
-	}
+	rttest.Want(t, strings.Join(runs(), "\n"), strings.Join(want, "\n"), "runs")
 }
 
 // A failure that a busy host does not cause is not repeated, and no test is repeated without end.

@@ -31,12 +31,8 @@ func TestLimit(t *testing.T) {
 	two, _ := dial()
 	keep(first)
 	_, third := dial()
-	if from := <-closed; from != two.LocalAddr().String() {
-		t.Errorf("%v is closed, want %v, the oldest one that is not kept", from, two.LocalAddr())
-	}
-	if _, err := two.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection without a place is open")
-	}
+	rttest.Want(t, <-closed, two.LocalAddr().String(), "closed, the oldest that is not kept")
+	rttest.Fails(t, rttest.Err(two.Read(make([]byte, 1))))
 	keep(third)
 	accepted := make(chan net.Conn)
 	go func() {
@@ -49,15 +45,11 @@ func TestLimit(t *testing.T) {
 		}
 	}()
 	four := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
-	if from := <-closed; from != four.LocalAddr().String() {
-		t.Errorf("%v is closed, want %v, because all others are kept", from, four.LocalAddr())
-	}
+	rttest.Want(t, <-closed, four.LocalAddr().String(), "closed while all others are kept")
 	first.Close()
 	first.Close() // gives one place back
 	five := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
-	if c := <-accepted; c.RemoteAddr().String() != five.LocalAddr().String() {
-		t.Errorf("%v is accepted, want %v", c.RemoteAddr(), five.LocalAddr())
-	}
+	rttest.Want(t, (<-accepted).RemoteAddr().String(), five.LocalAddr().String(), "accepted")
 }
 
 // A host that opens many connections takes its own places, not those of another host.

@@ -78,9 +78,7 @@ func compareValues(t *testing.T, a *Array, want []any) {
 		if !ok {
 			n, _ = strconv.ParseFloat(v.(string), 64)
 		}
-		if got[i] != float32(n) {
-			t.Errorf("value %d is %v, want %v", i, got[i], n)
-		}
+		rttest.Want(t, got[i], float32(n), "value %d", i)
 	}
 }
 
@@ -166,9 +164,7 @@ func TestAt(t *testing.T) {
 		"images.none":       nil,
 		"none.none":         nil,
 	} {
-		if got := m.At(key); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("At(%q) = %v, want %v", key, got, want)
-		}
+		rttest.Want(t, fmt.Sprint(m.At(key)), fmt.Sprint(want), "At(%q)", key)
 	}
 }
 

@@ -211,9 +211,7 @@ var hostile = []struct {
 
 func TestHostile(t *testing.T) {
 	for _, tt := range hostile {
-		if v, err := Decode([]byte(tt.src)); !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, %v, want %v", tt.name, v, err, tt.want)
-		}
+		rttest.FailsAs(t, rttest.Err(Decode([]byte(tt.src))), tt.want)
 	}
 }
 
@@ -317,9 +315,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if a, ok := v.(*Array); ok && a.Type != "" {
-			if n := a.Len() * sizes[a.Type]; n != len(a.Data) {
-				t.Errorf("%d elements of %s in %d bytes", a.Len(), a.Type, len(a.Data))
-			}
+			rttest.Want(t, a.Len()*sizes[a.Type], len(a.Data), "bytes of %d elements of %s", a.Len(), a.Type)
 		}
 	})
 }

@@ -71,9 +71,7 @@ func TestParseRefuses(t *testing.T) {
 			`{"name": "b"}]}`: "17 cameras, want at most 16",
 		strings.Repeat(" ", 70_000): "70000 bytes, want at most 65536",
 	} {
-		if _, err := Parse([]byte(text)); !rttest.Says(err, says) {
-			t.Errorf("%.60s: %v, want %q", text, err, says)
-		}
+		rttest.Fails(t, rttest.Err(Parse([]byte(text))), says)
 	}
 }
 

@@ -36,9 +36,7 @@ func FuzzSession(f *testing.F) {
 		}
 		s.mu.Unlock()
 		s.Close()
-		if s.inBytes != 0 {
-			t.Errorf("%d bytes of queries are counted", s.inBytes)
-		}
+		rttest.Want(t, s.inBytes, 0, "counted bytes of queries")
 	})
 }
 

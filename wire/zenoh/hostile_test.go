@@ -146,9 +146,7 @@ func TestHostileKeys(t *testing.T) {
 	a.send(codec.Push{Expr: codec.Expr{Scope: 7, Suffix: []byte("/x"),
 		Sender: true}})
 	a.settle(1)
-	if got, want := victim.Stats().Keys, uint64(len(bad)*6+1); got != want {
-		t.Errorf("%d keys refused, want %d", got, want)
-	}
+	rttest.Want(t, victim.Stats().Keys, uint64(len(bad)*6+1), "keys refused")
 	if h := victim.router.Held(); h.Subscribers+h.Queryables+h.Tokens+h.Interests != 0 {
 		t.Errorf("some of the bad declarations are kept: %+v", h)
 	}
@@ -284,9 +282,8 @@ func TestManyLinksThatDeclareLittle(t *testing.T) {
 		t.Fatalf("%d links of 40 declarations end none: nothing is tested", flood)
 	}
 	good.settle(2)
-	if keys, err := victim.Tokens(t.Context(), key(1000, 7), time.Second); err != nil || len(keys) != 1 {
-		t.Errorf("after %d links of another host the good link's token: %v, %v; want it", flood, keys, err)
-	}
+	rttest.Want(t, len(rttest.Must(victim.Tokens(t.Context(), key(1000, 7), time.Second))(t)), 1,
+		"tokens of the good link after %d links of another host", flood)
 }
 
 // Goal: a querier that reads no replies delays only itself, because a reply from the callback does not wait for the

@@ -64,9 +64,8 @@ func TestUndeclareLeavesNothing(t *testing.T) {
 	w.Undeclare()
 	edge.mu.Lock()
 	defer edge.mu.Unlock()
-	if n := edge.index.Tree(codec.DeclareToken).Len() + len(edge.tokens.byID); n != 0 {
-		t.Errorf("%d tokens are still held for nobody", n)
-	}
+	rttest.Want(t, edge.index.Tree(codec.DeclareToken).Len()+len(edge.tokens.byID), 0,
+		"tokens held for no robot")
 }
 
 // Goal: a Get ends when the link from which it awaits replies ends, long before its timeout.
@@ -90,9 +89,7 @@ func TestLostLinkEndsGet(t *testing.T) {
 	cut(edge)
 	select {
 	case r := <-got:
-		if len(r) != 1 {
-			t.Errorf("Get = %v, want the one reply", r)
-		}
+		rttest.Want(t, len(r), 1, "replies %v: number", r)
 	case <-time.After(rttest.Patience):
 		t.Error("Get still waits for a link that is gone")
 	}
@@ -105,18 +102,14 @@ func TestUnfinishedQueryIsEnded(t *testing.T) {
 	held := make(chan wire.Query, 1)
 	rttest.Must(server.Queryable("@u", func(q wire.Query) { held <- q }))(t)
 	edge := mustOpen(t, Config{Connect: []string{at}})
-	if r, err := edge.Get(context.Background(), "@u", nil, 50*time.Millisecond); len(r) != 0 || err != nil {
-		t.Errorf("Get = %v, %v, want nothing after its timeout", r, err)
-	}
+	rttest.Want(t, len(rttest.Must(edge.Get(context.Background(), "@u", nil, 50*time.Millisecond))(t)), 0, "Get")
 	rttest.Eventually(t, "the query to be forgotten", func() bool {
 		server.mu.Lock()
 		defer server.mu.Unlock()
 		return len(server.inQueries) == 0 && server.router.Held().Queries == 0
 	})
 	q := <-held
-	if err := q.Reply("@u", nil); err == nil {
-		t.Error("Reply to an ended query succeeded")
-	}
+	rttest.Fails(t, q.Reply("@u", nil))
 	q.Finish()
 	q.Finish()
 }

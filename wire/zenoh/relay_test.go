@@ -170,9 +170,7 @@ func TestNothingGoesRound(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond) // a second copy would arrive in this time
 			for i := range n {
-				if got[i].count() != 10*(n-1) {
-					t.Errorf("leaf %d got %d samples, want %d", i, got[i].count(), 10*(n-1))
-				}
+				rttest.Want(t, got[i].count(), 10*(n-1), "samples at leaf %d", i)
 			}
 		})
 	}
@@ -211,10 +209,8 @@ func TestPeersAreNotBridged(t *testing.T) {
 	if received(&atB, "@p/a") {
 		t.Error("one peer's sample was passed on to another")
 	}
-	if keys, err := a.Tokens(context.Background(), "@p/*", time.Second); err != nil ||
-		!slices.Equal(keys, []string{"@p/client"}) {
-		t.Errorf("peer a lists %v, %v, want the client's token alone", keys, err)
-	}
+	rttest.Equal(t, rttest.Must(a.Tokens(context.Background(), "@p/*", time.Second))(t), []string{"@p/client"},
+		"tokens that peer a lists")
 	r, err := a.Get(context.Background(), "@p/q", nil, 5*time.Second)
 	if err != nil || len(r) != 1 || string(r[0].Payload) != "client" {
 		t.Errorf("peer a asked: %v, %v, want the client's reply alone", r, err)
@@ -267,9 +263,7 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 		pushed = pushed || m.Kind == codec.KindPush
 		if m.Kind == codec.KindResponse {
 			replied = true
-			if m.Response.ID != 11 {
-				t.Errorf("the reply's number is %d, want the asker's 11", m.Response.ID)
-			}
+			rttest.Want(t, m.Response.ID, 11, "the reply's number")
 		}
 		return replied && pushed
 	})
@@ -508,8 +502,6 @@ func TestQoSOfPublishers(t *testing.T) {
 		{wire.ActionQoS, 2 | codec.Express},
 	} {
 		rttest.Do(t, mustPublisher(t, server, "@qos", tt.qos).Put([]byte("x"), nil))
-		if p := next(); p.QoS != tt.want {
-			t.Errorf("%+v is sent as %#x, want %#x", tt.qos, p.QoS, tt.want)
-		}
+		rttest.Want(t, next().QoS, tt.want, "%+v as sent", tt.qos)
 	}
 }

@@ -30,12 +30,9 @@ func TestInterestsAreAnswered(t *testing.T) {
 		!got[0].Answers || got[0].Interest != 5 {
 		t.Errorf("current: %+v, want two answers with id 0", got)
 	}
-	if got := ask(codec.InterestCurrent, codec.AboutSubscribers, ""); len(got) != 3 {
-		t.Errorf("unrestricted: %+v, want three answers", got)
-	}
-	if got := ask(codec.InterestCurrent, codec.AboutQueryables|codec.AboutTokens, "@n/**"); len(got) != 0 {
-		t.Errorf("of other kinds: %+v, want none", got)
-	}
+	rttest.Want(t, len(ask(codec.InterestCurrent, codec.AboutSubscribers, "")), 3, "unrestricted")
+	rttest.Want(t, len(ask(codec.InterestCurrent, codec.AboutQueryables|codec.AboutTokens, "@n/**")), 0,
+		"answers of other kinds")
 	got := ask(codec.InterestCurrentFuture, codec.AboutSubscribers|codec.AboutAggregate, "@n/**")
 	if len(got) != 1 || got[0].ID == 0 {
 		t.Fatalf("aggregate: %+v, want one answer with an id", got)
@@ -45,13 +42,10 @@ func TestInterestsAreAnswered(t *testing.T) {
 		s.Undeclare()
 	}
 	second.Undeclare()
-	if got := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareSubscriber }); len(got) != 0 {
-		t.Errorf("aggregate, three changes before the last goes: %+v, want none", got)
-	}
+	rttest.Want(t, len(a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareSubscriber })), 0,
+		"ends told of an aggregate before the last goes")
 	a.send(codec.Interest{ID: 5, Mode: codec.InterestFinal})
-	if got := ask(codec.InterestCurrentFuture, codec.AboutSubscribers, "@n/**"); len(got) != 0 {
-		t.Errorf("after all are gone: %+v, want none", got)
-	}
+	rttest.Want(t, len(ask(codec.InterestCurrentFuture, codec.AboutSubscribers, "@n/**")), 0, "after all are gone")
 	sub("@n/a/4").Undeclare()
 	got = a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareSubscriber })
 	if len(got) != 1 || got[0].Answers || got[0].Kind != codec.DeclareSubscriber {
@@ -106,7 +100,5 @@ func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	last := a.declarations(func(d codec.Declare) bool {
 		return d.Kind == codec.UndeclareToken && len(d.Expr.Suffix) == 0
 	})
-	if len(last) != 0 {
-		t.Errorf("the end of a later one: %+v before its number, want none", last)
-	}
+	rttest.Want(t, len(last), 0, "the end of a later one: %+v before its number", last)
 }

@@ -254,9 +254,7 @@ func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
 		rttest.Must(c.call(lerobot.PathReady, nil))(t)
 		rttest.Fails(t, rttest.Err(c.call(lerobot.PathInstructions, p.Encode())), "FailedPrecondition", tt.says)
 	}
-	if n := s.refused(front.Mismatch); n != 7 {
-		t.Errorf("%d are counted", n)
-	}
+	rttest.Want(t, s.refused(front.Mismatch), 7, "counted as mismatches")
 	renamed := asked()
 	renamed.Features[2].Name = "observation.images.front"
 	renamed.Rename = map[string]string{"observation.images.front": "observation.images.top"}
@@ -339,9 +337,7 @@ func TestAClientReconnects(t *testing.T) {
 	if first, rows := again.actions(); first != 4 || rows == nil {
 		t.Errorf("actions from step %d = %v", first, rows)
 	}
-	if s.front.Names()[0] != "lerobot-127.0.0.1" {
-		t.Errorf("names = %q", s.front.Names())
-	}
+	rttest.Want(t, s.front.Names()[0], "lerobot-127.0.0.1", "the first of %q", s.front.Names())
 }
 
 // When the connections of two clients of one host break together, each client continues with a session, and neither
@@ -398,9 +394,8 @@ func TestManyCallsWithoutASession(t *testing.T) {
 		for range 2 {
 			stream := rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t)
 			_ = stream.SendMsg(&lerobot.Message{Data: make([]byte, 2<<20)})
-			if err := stream.RecvMsg(new(lerobot.Message)); status.Code(err) != codes.ResourceExhausted {
-				t.Errorf("a large message without a session: %v", err)
-			}
+			rttest.Want(t, status.Code(stream.RecvMsg(new(lerobot.Message))), codes.ResourceExhausted,
+				"the code for a large message without a session")
 			rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t) // this call has no end
 		}
 	}
@@ -409,9 +404,7 @@ func TestManyCallsWithoutASession(t *testing.T) {
 		t.Error("the client with a session gets no actions")
 	}
 	s.dial(t).begin()
-	if n := s.refused(front.TooLarge); n != 20 {
-		t.Errorf("%d messages are counted, want 20", n)
-	}
+	rttest.Want(t, s.refused(front.TooLarge), 20, "messages counted as too large")
 }
 
 // The front serves few of the connections of a host that opens them at a high rate, and still serves those of other
@@ -446,9 +439,8 @@ func TestACallWithoutAnEnd(t *testing.T) {
 	for range 4 {
 		slow := rttest.Must(c.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
 			lerobot.PathInstructions))(t)
-		if err := slow.RecvMsg(new(lerobot.Message)); status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("the call ends with %v", err)
-		}
+		rttest.Want(t, status.Code(slow.RecvMsg(new(lerobot.Message))), codes.DeadlineExceeded,
+			"the code of the call's end")
 	}
 	rttest.Must(c.call(lerobot.PathReady, nil))(t)
 }

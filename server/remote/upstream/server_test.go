@@ -239,9 +239,7 @@ func TestFaults(t *testing.T) {
 				}
 				good(t, p, &c)
 			}
-			if now := p.Runtime.Condition(); now.Errors != 2 {
-				t.Errorf("condition %+v, want 2 errors", now)
-			}
+			rttest.Want(t, p.Runtime.Condition().Errors, 2, "counted errors")
 		})
 	}
 }

@@ -3,7 +3,6 @@ package codec
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -13,10 +12,7 @@ import (
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		t.Fatalf("%q: %v", s, err)
-	}
+	b := rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))(t)
 	return b
 }
 
@@ -31,9 +27,7 @@ func TestVLE(t *testing.T) {
 		{1 << 63, "808080808080808080"}, {math.MaxUint64, "ffffffffffffffffff"},
 	} {
 		got := appendVLE(nil, tt.v)
-		if hex.EncodeToString(got) != tt.want {
-			t.Errorf("appendVLE(%d) = %x, want %s", tt.v, got, tt.want)
-		}
+		rttest.Want(t, hex.EncodeToString(got), tt.want, "appendVLE(%d)", tt.v)
 		c := NewCursor(got)
 		if back := c.vle(); back != tt.v || len(c.b) != 0 || c.Err() != nil {
 			t.Errorf("vle(%x) = %d, %d left, %v, want %d", got, back, len(c.b), c.Err(), tt.v)
@@ -173,9 +167,7 @@ func TestRefused(t *testing.T) {
 		{"payload longer than the message", "7d 00 01 61 01 03 6869", ErrShort},
 		{"network message in the place of a transport's", "08", ErrHeader},
 	} {
-		if _, err := recode(unhex(t, tt.in)); !errors.Is(err, tt.want) {
-			t.Errorf("%s: recode(%s) = %v, want %v", tt.name, tt.in, err, tt.want)
-		}
+		rttest.FailsAs(t, rttest.Err(recode(unhex(t, tt.in))), tt.want)
 	}
 }
 

@@ -16,10 +16,7 @@ import (
 // reencode parses every message of a batch and appends it again.
 func reencode(t *testing.T, batch []byte) []byte {
 	t.Helper()
-	out, err := recode(batch)
-	if err != nil {
-		t.Fatalf("parse % x: %v", batch, err)
-	}
+	out := rttest.Must(recode(batch))(t)
 	return out
 }
 
@@ -226,10 +223,7 @@ func TestLiveBatches(t *testing.T) {
 			silent = append(silent, v.Name)
 			continue
 		}
-		batch, err := hex.DecodeString(*v.Hex)
-		if err != nil {
-			t.Fatalf("%s: %v", v.Name, err)
-		}
+		batch := rttest.Must(hex.DecodeString(*v.Hex))(t)
 		out, err := recode(batch)
 		if err != nil {
 			t.Errorf("%s: recode(% x) = %v", v.Name, batch, err)

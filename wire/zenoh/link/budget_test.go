@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: an ended link's memory stays counted until its goroutines have released it and a collection
@@ -158,8 +160,6 @@ func TestSlowCollectionIsAwaited(t *testing.T) {
 		b.garbage, b.collecting = 0, false
 		b.mu.Unlock()
 		b.debtPaid.Broadcast()
-		if took := <-waited; took != 5*debtTimeout {
-			t.Errorf("the reader went on after %v, the collection ended after %v", took, 5*debtTimeout)
-		}
+		rttest.Want(t, <-waited, 5*debtTimeout, "the reader's wait for the collection")
 	})
 }

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"testing"
@@ -23,25 +22,17 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 		{"sshd", "SSH-2.0-OpenSSH_9.2p1\r\n", `it begins with "SSH-2.0-OpenSSH_9.2p1\r\n"`},
 		{"a web server", "HTTP/1.1 400 Bad Request\r\n", "it speaks HTTP"},
 	} {
-		for side, open := range map[string]func(net.Conn) error{
-			"dial": func(conn net.Conn) error {
-				_, err := Dial(context.Background(), conn, Config{ZID: []byte{1}, Role: codec.Client,
-					Lease: time.Second})
-				return err
+		for _, open := range []func(net.Conn) error{
+			func(conn net.Conn) error {
+				cfg := Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second}
+				return rttest.Err(Dial(t.Context(), conn, cfg))
 			},
-			"accept": func(conn net.Conn) error {
-				_, err := Accept(conn, Config{ZID: []byte{1}}, anyone)
-				return err
-			},
+			func(conn net.Conn) error { return rttest.Err(Accept(conn, Config{ZID: []byte{1}}, anyone)) },
 		} {
 			ours, theirs := net.Pipe()
 			go io.Copy(io.Discard, theirs)
 			go theirs.Write([]byte(tt.bytes))
-			err := open(ours)
-			if !errors.Is(err, ErrForeign) || !rttest.Says(err, tt.want) {
-				t.Errorf("%s, %s: %v, want ErrForeign with %q, and not that nothing came in time", tt.name, side, err,
-					tt.want)
-			}
+			rttest.FailsAs(t, open(ours), ErrForeign, tt.want)
 			ours.Close()
 			theirs.Close()
 		}
@@ -54,9 +45,7 @@ func TestDialOfAPortWhereNothingAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	_, err := Dial(ctx, ours, Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second})
-	if !rttest.Says(err, "it took the connection: another program") {
-		t.Errorf("Dial = %v, want that another program may listen there", err)
-	}
+	rttest.Fails(t, err, "it took the connection: another program")
 }
 
 // A tls/ listener of another implementation ends a plain connection without an answer.

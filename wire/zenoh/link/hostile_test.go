@@ -287,9 +287,7 @@ func TestBudgetIsShared(t *testing.T) {
 		t.Errorf("who holds the most took more: lost %v, ended %v", lost, ended)
 	}
 	c.close()
-	if b.Used() != 0 {
-		t.Errorf("after all was given back %d bytes are used", b.Used())
-	}
+	rttest.Want(t, b.Used(), 0, "bytes in use after all was given back")
 }
 
 // Goal: a message whose remaining fragments do not arrive frees its memory.
@@ -313,9 +311,7 @@ func TestClaimedLengthCostsNothing(t *testing.T) {
 	raw.Write([]byte{0xff, 0xfe})
 	raw.Write(make([]byte, 100))
 	raw.Close()
-	if _, err := l.in.stream.next(); err == nil {
-		t.Error("a batch without its bytes")
-	}
+	rttest.Fails(t, rttest.Err(l.in.stream.next()))
 	rttest.Want(t, len(l.in.stream.buf), baseBuffer, "bytes of the buffer for 102 that came")
 }
 

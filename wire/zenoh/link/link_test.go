@@ -112,10 +112,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	count, replaced := 0, 0
 	for replaced < enough {
 		count++
-		r, err := ours.PushLatest(slot, numbered(count, size), drop)
-		if err != nil {
-			t.Fatalf("PushLatest(%d) = %v", count, err)
-		}
+		r := rttest.Must(ours.PushLatest(slot, numbered(count, size), drop))(t)
 		if r {
 			replaced++
 		}
@@ -132,12 +129,8 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 			t.Errorf("sample %d came after %d", all[i], all[i-1])
 		}
 	}
-	if len(all)+replaced != count {
-		t.Errorf("%d arrived and %d were replaced of %d", len(all), replaced, count)
-	}
-	if n := ours.cfg.Counters.Replaced.Load(); n != uint64(replaced) {
-		t.Errorf("counted %d replaced, want %d", n, replaced)
-	}
+	rttest.Want(t, len(all)+replaced, count, "%d arrived and %d replaced: sum", len(all), replaced)
+	rttest.Want(t, ours.cfg.Counters.Replaced.Load(), uint64(replaced), "counted as replaced")
 	t.Logf("%d of %d left, the last behind %d kB of older ones", len(all), count, (len(all)-1)*size/1000)
 }
 
@@ -288,9 +281,7 @@ func TestUrgentPassesFragments(t *testing.T) {
 	go ours.Run(ignore)
 	go theirs.Run(got.handle)
 	rttest.Eventually(t, "all", func() bool { return len(got.snapshot()) == 4 })
-	if all := got.snapshot(); all[0] != 99 {
-		t.Errorf("arrived as %v, want 99 first", all)
-	}
+	rttest.Want(t, got.snapshot()[0], 99, "the first to arrive")
 }
 
 func TestTooLargeIsRefused(t *testing.T) {

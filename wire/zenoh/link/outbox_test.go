@@ -98,11 +98,7 @@ func TestWaitersTimeOutIndependently(t *testing.T) {
 		const maxWait = 100 * time.Millisecond
 		long := wait(block)
 		short := wait(Delivery{QoS: codec.RequestQoS, Reliable: true, MaxWait: maxWait})
-		if took := <-short; took != maxWait {
-			t.Errorf("the second gave up after %v, want %v", took, maxWait)
-		}
-		if took := <-long; took != cfg.Stall {
-			t.Errorf("the first gave up after %v, want %v", took, cfg.Stall)
-		}
+		rttest.Want(t, <-short, maxWait, "the second gave up after")
+		rttest.Want(t, <-long, cfg.Stall, "the first gave up after")
 	})
 }

@@ -126,9 +126,7 @@ func TestNumbersOfOneKeyCount(t *testing.T) {
 		a.declare(codec.UndeclareToken, id+1, "@same")
 	}
 	a.settle(2)
-	if n := r.Held().Bytes; n != before {
-		t.Errorf("%d bytes are left of what was taken back, want %d", n, before)
-	}
+	rttest.Want(t, r.Held().Bytes, before, "bytes left after the end of all")
 }
 
 // Goal: an answered query is no longer counted as memory of the asker's link.
