@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -88,6 +89,9 @@ func open(ctx context.Context, path string, cfg ShowConfig) error {
 // write makes the page under a temporary name in the same folder, so that a failure leaves an
 // existing page as it is.
 func write(cfg ShowConfig, in *os.File) (seen seen, err error) {
+	if info, err := os.Lstat(cfg.HTML); err == nil && !info.Mode().IsRegular() { // the page would replace /dev/null
+		return seen, unwritten(cfg.HTML, errors.New("it is a folder, link, pipe or device"))
+	}
 	out, err := os.CreateTemp(filepath.Dir(cfg.HTML), ".view-*")
 	if err != nil {
 		return seen, unwritten(cfg.HTML, err)
@@ -111,13 +115,9 @@ func write(cfg ShowConfig, in *os.File) (seen seen, err error) {
 // unwritten returns the error for a page that could not be written. The error does not contain the page's temporary
 // name.
 func unwritten(page string, err error) error {
-	var name *fs.PathError
-	var names *os.LinkError
-	switch {
-	case errors.As(err, &name):
-		err = name.Err
-	case errors.As(err, &names):
-		err = names.Err
+	var cause syscall.Errno
+	if errors.As(err, &cause) {
+		err = cause
 	}
 	return exit.Errorf(exit.Usage, "nothing can be written to %s: %w; choose another file with --html", page, err)
 }

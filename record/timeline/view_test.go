@@ -192,6 +192,9 @@ func TestATornRecordIsShown(t *testing.T) {
 		flags.Out = new(strings.Builder)
 		rttest.Ends(t, Show(t.Context(), flags), exit.Usage) // the page would replace the record
 	}
+	link := filepath.Join(t.TempDir(), "link")
+	rttest.Do(t, os.Symlink(os.DevNull, link))
+	rttest.Ends(t, Show(t.Context(), ShowConfig{File: file, HTML: link}), exit.Usage, "it is a folder, link")
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".view-*"))
 	if len(left) != 0 {
 		t.Errorf("it leaves %q", left)
