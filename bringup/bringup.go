@@ -172,7 +172,7 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 func (s *session) pingAll() error {
 	var silent []string
 	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
-		switch _, err := s.bus.Ping(m.ID); {
+		switch err := s.bus.Ping(m.ID); {
 		case errors.Is(err, servo.ErrPortLost):
 			return exit.With(exit.Absent, err)
 		case err != nil:

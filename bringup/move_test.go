@@ -1,7 +1,6 @@
 package bringup
 
 import (
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,9 +31,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 0, Speed: 0.5}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(out.String(), "are moved in slowly: gripper.") {
-		t.Errorf("it says\n%s", out)
-	}
+	rttest.Contains(t, out.String(), "are moved in slowly: gripper.")
 }
 
 // Goal: a move that gives up reports the lasting cause, not a reply that was lost in its last tick.

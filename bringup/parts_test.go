@@ -155,5 +155,5 @@ func openBus(t *testing.T, path string) openedBus {
 
 func write(t *testing.T, bus openedBus, m robot.Motor, s robot.Setting) {
 	t.Helper()
-	rttest.Must(bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value))(t)
+	rttest.Do(t, bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value))
 }

@@ -391,10 +391,10 @@ func (s *session) anyReply(last uint8) bool {
 func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
 	for id := servo.ID(0); id <= last; id++ {
 		s.bus.SetRetry(scanTries, wait)
-		_, err := s.bus.Ping(id)
+		err := s.bus.Ping(id)
 		s.bus.ResetRetry()
 		if errors.Is(err, servo.ErrGarbled) || errors.Is(err, servo.ErrNoReply) && slices.Contains(expected, id) {
-			_, err = s.bus.Ping(id)
+			err = s.bus.Ping(id)
 		}
 		if errors.Is(err, servo.ErrPortLost) {
 			return nil, exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", s.Bus)

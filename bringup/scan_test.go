@@ -118,9 +118,7 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	} {
 		out := new(screen)
 		newSession(Config{Place: device.Place{Bus: "/dev/a"}, Out: out}).adviseRobot(tt.all)
-		if !strings.Contains(out.String(), tt.want) {
-			t.Errorf("%s: %s, want %q", tt.name, out, tt.want)
-		}
+		rttest.Contains(t, out.String(), tt.want)
 	}
 	s := newSession(Config{Place: device.Place{Bus: "/dev/a b", Robot: named(t, "so101")}, Out: new(screen)})
 	err := s.advise(ScanConfig{Named: true}, &ScanReport{Missing: []string{"motor 1"}}, motors("koch"))

@@ -113,7 +113,7 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 	if _, err := servo.EnableReplies(s.bus, []robot.Motor{alone}); err != nil {
 		return err
 	}
-	if _, err := s.bus.WriteRegister(f.id, m.Model.Row(table.TorqueEnable), 0); err != nil {
+	if err := s.bus.WriteRegister(f.id, m.Model.Row(table.TorqueEnable), 0); err != nil {
 		return err
 	}
 	if f.id != id {
@@ -122,10 +122,10 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 		}
 		// No retry: after a success the old id is gone. The ping below reveals the result.
 		s.bus.SetRetry(1, idWait)
-		_, failed := s.bus.WriteRegister(f.id, m.Model.Row(table.MotorID), int(id))
+		failed := s.bus.WriteRegister(f.id, m.Model.Row(table.MotorID), int(id))
 		s.bus.ResetRetry()
 		s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
-		if _, err := s.bus.Ping(id); err != nil {
+		if err := s.bus.Ping(id); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
@@ -135,7 +135,7 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 		}
 		s.bus.SetRetry(1, scanWait)
 		// The motor may answer at the old rate, at the new rate, or not at all.
-		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code)
+		_ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code)
 	}
 	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
 	if err := s.openBus(s.Robot.Baud, m.Model.Protocol); err != nil {
@@ -155,9 +155,7 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 // no lock, it only sends a ping.
 func (s *session) unlock(id servo.ID, m *table.Model, lock int) error {
 	if !m.Has(table.Lock) {
-		_, err := s.bus.Ping(id)
-		return err
+		return s.bus.Ping(id)
 	}
-	_, err := s.bus.WriteRegister(id, m.Row(table.Lock), lock)
-	return err
+	return s.bus.WriteRegister(id, m.Row(table.Lock), lock)
 }

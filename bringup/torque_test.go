@@ -23,13 +23,13 @@ func torquedArm(t *testing.T) *servosim.Bus {
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
-	t.Cleanup(func() { b.Close() })
+	t.Cleanup(b.Close)
 	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))(t)
 	defer port.Close()
 	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())
 	sts := rttest.Must(table.ByName("sts3215"))(t)
 	for id := servo.ID(1); id <= 6; id++ {
-		rttest.Must(bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1))(t)
+		rttest.Do(t, bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1))
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Fatalf("torque %v before the test, want all on", on)
@@ -46,9 +46,7 @@ func TestTorqueOff(t *testing.T) {
 	if on := b.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after torque off", on)
 	}
-	if !strings.Contains(out.String(), "off on 6 motors") {
-		t.Errorf("it says %q", out.String())
-	}
+	rttest.Contains(t, out.String(), "off on 6 motors")
 	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, &out); err != nil {
 		t.Errorf("a second time: %v, want it to be as good as the first", err)
 	}

@@ -67,9 +67,7 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 					t.Errorf("it says %s", out)
 				}
 				for _, words := range tt.says {
-					if !strings.Contains(out.String(), words) {
-						t.Errorf("another port there: %t; it says %q, which lacks %q", there, out, words)
-					}
+					rttest.Contains(t, out.String(), words)
 				}
 			}
 		})

@@ -53,9 +53,7 @@ func TestAggregateGolden(t *testing.T) {
 			t.Errorf("%s = %v, want %v", c.Name, c.Old, c.Out)
 		}
 	}
-	if _, err := parseAggregate("median"); err == nil {
-		t.Error("parseAggregate(median) = nil, want an error")
-	}
+	rttest.Fails(t, rttest.Err(parseAggregate("median")))
 }
 
 func TestSimilarityGolden(t *testing.T) {

@@ -77,7 +77,7 @@ func (e *Edge) openArm(ctx context.Context, places []device.Place, i int) error 
 	}
 	hot := hotplug.New(arm, cfg, e.clock)
 	e.arms = append(e.arms, hot)
-	e.onClose(func() { hot.Close() })
+	e.onClose(hot.Close)
 	if unconfigured := arm.Unconfigured(); len(unconfigured) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", unconfigured)
 	}
@@ -240,7 +240,7 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 		e.log.Warn("the leader: " + note)
 	}
 	hot := hotplug.New(arm, cfg, e.clock)
-	e.onClose(func() { hot.Close() })
+	e.onClose(hot.Close)
 	e.leaderArms = append(e.leaderArms, hot)
 	every, err := drive.MeasureLeader(ctx, arm, e.clock)
 	if err != nil {

@@ -119,7 +119,7 @@ func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
-	t.Cleanup(func() { b.Close() })
+	t.Cleanup(b.Close)
 	mute(b, true)
 	return r, b
 }

@@ -29,7 +29,7 @@ func TestWhichArmIsReal(t *testing.T) {
 	if err != nil {
 		t.Skip("no simulator here: ", err)
 	}
-	t.Cleanup(func() { bus.Close() })
+	t.Cleanup(bus.Close)
 	regular := filepath.Join(t.TempDir(), "file")
 	rttest.Do(t, os.WriteFile(regular, nil, 0o600))
 	for _, tt := range []struct {
@@ -76,7 +76,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 	if err != nil {
 		t.Skip("no simulator here: ", err)
 	}
-	t.Cleanup(func() { bus.Close() })
+	t.Cleanup(bus.Close)
 	so101 := rttest.Must(device.Robot("so101"))(t)
 	cfg := servo.ArmConfig{Path: port, Robot: so101, Calibration: device.SimCalibration(so101), Clock: rt.KernelClock()}
 	arm := rttest.Must(device.OpenArm(cfg))(t)
@@ -96,9 +96,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)
 	}
 	e.report(event.Event{Code: event.FirstRun, A: firstRun.Milliseconds(), B: 30})
-	if said := log.String(); !strings.Contains(said, `bundle=aa speed="30 %" for=10s`) {
-		t.Errorf("it says %s", said)
-	}
+	rttest.Contains(t, log.String(), `bundle=aa speed="30 %" for=10s`)
 	e.report(event.Event{Code: event.FirstRunOver})
 	e.drive.Close()
 	if got := e.easeIn(&e.contract); got != 0 {

@@ -53,12 +53,8 @@ func TestSummaryTableSaysWhatHappened(t *testing.T) {
 	s.InState, s.RT = map[string]float64{"STREAMING": 20, "DEAD": 0}, drive.Granted{Why: "raise LimitRTPRIO"}
 	s.Exit = drive.Ending{Code: 3, Reason: "refused"}
 	rttest.Do(t, s.WriteTable(&out))
-	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s",
-		"no: raise LimitRTPRIO", "3, refused"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("table lacks %q:\n%s", want, out.String())
-		}
-	}
+	rttest.Contains(t, out.String(), "arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s",
+		"no: raise LimitRTPRIO", "3, refused")
 	if strings.Contains(out.String(), "DEAD") {
 		t.Error("a state that never was is listed")
 	}

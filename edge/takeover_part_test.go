@@ -135,9 +135,7 @@ func TestJogTakesOver(t *testing.T) {
 	r.operator.correct.Store(false)
 	r.answerEpisode(r.request(), 20, r.session.episode)
 	r.step(60)
-	if r.arm.Goal[1] != 20 {
-		t.Errorf("goals %v, want the policy's 20", r.arm.Goal)
-	}
+	rttest.Want(t, r.arm.Goal[1], 20, "goals")
 	rttest.NoAllocs(t, "Want allocates %v times", 50, func() {
 		r.takeover.leader.Want(r.time.Now(), 1, false, r.arm.Goal)
 	})
@@ -149,9 +147,7 @@ func TestPartsThatCannotBeTaken(t *testing.T) {
 	two, _ := robot.ByName("bi_so101")
 	e := &Edge{control: r.control, robot: two, clock: r.time}
 	r.takeover.parts = 1<<12 - 1
-	if parts := e.partsToTake(); len(parts) != 2 {
-		t.Errorf("buttons for %q, want one for each arm", parts)
-	}
+	rttest.Want(t, len(e.partsToTake()), 2, "buttons for (one for each arm)")
 	r.takeover.parts = 63
 	if parts := e.partsToTake(); parts != nil {
 		t.Errorf("buttons for %q, want only Take over", parts)

@@ -88,9 +88,7 @@ func TestRecordsAreSafeForATerminal(t *testing.T) {
 		t.Fatalf("%d files, %d messages, %v", len(infos), n, err)
 	}
 	is(infos[0].Run["id"], infos[0].Run["model"])
-	if infos[0].Run[want] != "x" {
-		t.Errorf("the run is %q", infos[0].Run)
-	}
+	rttest.Want(t, infos[0].Run[want], "x", "the run")
 }
 
 var wrongNames = []string{
@@ -106,9 +104,7 @@ func TestCamerasHaveNames(t *testing.T) {
 		}
 	}
 	r, _ := recorderAt(t, Config{Mode: All})
-	if err := r.SetCameras([]string{"top", "top"}); err == nil {
-		t.Error("two cameras of one name are recorded")
-	}
+	rttest.Fails(t, r.SetCameras([]string{"top", "top"}))
 	for _, name := range wrongNames {
 		if err := CheckCamera(name); err == nil || strings.ContainsAny(err.Error(), "\x1b\x00\n\u202e") {
 			t.Errorf("%q: %v, want a refusal that is safe to print", name, err)

@@ -211,9 +211,7 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	rttest.Do(t, os.RemoveAll(r.cfg.Dir))
 	clock.SleepUntil(clock.Now().Add(time.Second))
 	shoot(r)
-	if got := r.writer.folder.reservations(); len(got) != 1 {
-		t.Errorf("reservations %v, want one", got)
-	}
+	rttest.Want(t, len(r.writer.folder.reservations()), 1, "reservations")
 	write(r, clock.Now(), true)
 	if got, err := filepath.Glob(filepath.Join(r.cfg.Dir, reservationName+"*")); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v are left behind the run", got, err)

@@ -200,9 +200,7 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 			t.Fatalf("cut at %d, repaired: %d ticks and %d pictures, %+v; want %d together", cut, len(again), pictures,
 				infos[0], want)
 		}
-		if s := repairIn(t, dir); s.Repaired != 0 {
-			t.Errorf("it is repaired twice: %+v", s)
-		}
+		rttest.Want(t, repairIn(t, dir).Repaired, 0, "it is repaired twice")
 
 		damaged := slices.Clone(whole)
 		at := len(mcap.Magic) + 40 + random.IntN(len(whole)-len(mcap.Magic)-40)
@@ -250,9 +248,7 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 	rttest.Do(t, os.WriteFile(orphan, torn, 0o600))
 	used := rttest.Must(folder{dir: dir}.claim(nameAt("inuse", at)))(t)
 	defer used.Close()
-	if s := repairIn(t, dir); s.Repaired != 0 {
-		t.Errorf("%+v, want none repaired", s)
-	}
+	rttest.Want(t, repairIn(t, dir).Repaired, 0, "repairIn(t, dir).Repaired")
 	for name, want := range files {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s was changed: %d bytes, want %d, %v", name, len(got), len(want), err)
@@ -274,9 +270,7 @@ func TestRepairEndsWithTheRun(t *testing.T) {
 	if r.Repair(&stop); r.Stats().Repaired != 0 {
 		t.Error("a file was repaired after the end")
 	}
-	if s := repairIn(t, dir); s.Repaired != 1 {
-		t.Errorf("%+v, want the next start to repair it", s)
-	}
+	rttest.Want(t, repairIn(t, dir).Repaired, 1, "repairIn(t, dir).Repaired (the next start to repair it)")
 }
 
 // A process that is killed at any moment loses only the open chunk.

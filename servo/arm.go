@@ -295,7 +295,7 @@ func (a *Arm) findMotors() error {
 	var cause error
 	last := -1
 	for i, j := range a.units {
-		_, err := a.bus.Ping(j.id)
+		err := a.bus.Ping(j.id)
 		switch {
 		case err == nil:
 			here = append(here, fmt.Sprint(j.id))
@@ -382,8 +382,7 @@ func (a *Arm) read(u unit, r table.Register) (int, error) {
 
 // write sets a motor's register. Its error names the motor.
 func (a *Arm) write(u unit, row table.Row, value int) error {
-	_, err := a.bus.WriteRegister(u.id, row, value)
-	return a.wrap(u, err)
+	return a.wrap(u, a.bus.WriteRegister(u.id, row, value))
 }
 
 // setting returns the value with which a motor runs: the value in the robot's description, or the

@@ -298,19 +298,19 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 	}
 	var failed error
 	if wear && lock.Size != 0 {
-		_, failed = b.WriteRegister(id, lock, 0) // the lock may be open even if no acknowledgement has come
+		failed = b.WriteRegister(id, lock, 0) // the lock may be open even if no acknowledgement has come
 	}
 	for _, s := range changes {
 		if failed != nil {
 			break
 		}
-		_, failed = b.WriteRegister(id, model.Row(s.Register), s.Value)
+		failed = b.WriteRegister(id, model.Row(s.Register), s.Value)
 	}
 	if wear {
 		b.clock.SleepUntil(b.clock.Now().Add(eepromSettle))
 	}
 	if wear && lock.Size != 0 {
-		if _, err := b.WriteRegister(id, lock, 1); failed == nil {
+		if err := b.WriteRegister(id, lock, 1); failed == nil {
 			failed = err
 		}
 	}
@@ -408,13 +408,13 @@ func (b *Bus) writeUnanswered(id ID, model *table.Model, row table.Row, value in
 	lock := model.Row(table.Lock)
 	locked := row.Area == table.EEPROM && lock.Size != 0
 	if locked {
-		_, _ = b.WriteRegister(id, lock, 0)
+		_ = b.WriteRegister(id, lock, 0)
 	}
-	_, _ = b.WriteRegister(id, row, value) // the caller reads the register back
+	_ = b.WriteRegister(id, row, value) // the caller reads the register back
 	if row.Area == table.EEPROM {
 		b.clock.SleepUntil(b.clock.Now().Add(eepromSettle))
 	}
 	if locked {
-		_, _ = b.WriteRegister(id, lock, 1)
+		_ = b.WriteRegister(id, lock, 1)
 	}
 }

@@ -382,9 +382,7 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 			l.reads)
 	}
 	l.servos[4].mute = true
-	if _, err := a.MeasureCycles(20); err == nil {
-		t.Error("MeasureCycles with a silent motor = nil, want an error")
-	}
+	rttest.Fails(t, rttest.Err(a.MeasureCycles(20)))
 }
 
 // drowsy is a line and a clock whose sleeps and waits end late.

@@ -95,7 +95,7 @@ func TestAnEchoOfALostAnswer(t *testing.T) {
 				e := &echoing{line: newLine(clock, 1), from: from}
 				b := NewBus(e, 1_000_000, table.Feetech, clock)
 				b.DetectEcho(100)
-				rttest.Must(b.Ping(1))(t)
+				rttest.Do(t, b.Ping(1))
 				_, _, _ = b.ReadRegister(1, r)
 				e.glitch, e.servos[1].muteTimes = glitch, lost
 				v, _, err := b.ReadRegister(1, r)

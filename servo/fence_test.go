@@ -170,9 +170,9 @@ func TestReadsBesideStarvedWrites(t *testing.T) {
 			what := ""
 			switch rnd.IntN(4) {
 			case 0:
-				_, err = b.Ping(1)
+				err = b.Ping(1)
 			case 1:
-				_, err = b.WriteRegister(1, limit, 300)
+				err = b.WriteRegister(1, limit, 300)
 			case 2:
 				got, _, err = b.ReadRegister(1, position)
 				want, what = 2001, "position"

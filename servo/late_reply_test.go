@@ -91,7 +91,7 @@ func TestAReadAfterAStarvedOne(t *testing.T) {
 		l.servos[1].put(offset.Addr, 85)
 		s := &starved{line: l}
 		b := NewBus(s, 1_000_000, table.Feetech, l.clock)
-		rttest.Must(b.Ping(1))(t)
+		rttest.Do(t, b.Ping(1))
 		s.from = l.clock.Now()
 		s.until = s.from.Add(length)
 		for range 4 {

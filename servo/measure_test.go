@@ -84,9 +84,7 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 	if !errors.Is(err, ErrNoReply) {
 		t.Fatalf("Unfit = %v, want %v", err, ErrNoReply)
 	}
-	for _, words := range []string{"motor 3 (elbow_flex)", "motor 4 (wrist_flex)", "of 200", "20 %", "plugs"} {
-		rttest.Fails(t, err, words)
-	}
+	rttest.Fails(t, err, "motor 3 (elbow_flex)", "motor 4 (wrist_flex)", "of 200", "20 %", "plugs")
 	if rttest.Says(err, "motor 2") || rttest.Says(err, "motor 5") {
 		t.Errorf("%v names motors that are well", err)
 	}

@@ -29,7 +29,7 @@ func simOf(t *testing.T, r robot.Robot, cfg servosim.Config) *servosim.Bus {
 	if err != nil {
 		t.Skip("no simulator here: ", err)
 	}
-	t.Cleanup(func() { bus.Close() })
+	t.Cleanup(bus.Close)
 	return bus
 }
 
@@ -303,7 +303,7 @@ func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 			if err != nil || watchdog != 0 {
 				t.Errorf("motor %d: Bus_Watchdog is %d, %v, want 0", m.ID, watchdog, err)
 			}
-			if _, err := next.WriteRegister(m.ID, m.Model.Row(table.GoalPosition), 2100); err != nil {
+			if err := next.WriteRegister(m.ID, m.Model.Row(table.GoalPosition), 2100); err != nil {
 				t.Errorf("motor %d: %v", m.ID, err)
 			}
 		}

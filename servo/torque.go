@@ -162,7 +162,7 @@ func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	b.SetRetry(offAttempts, confirmTimeout)
 	defer b.ResetRetry()
 	for i, id := range ids {
-		if _, err := b.WriteRegister(id, r, words[i]); err != nil {
+		if err := b.WriteRegister(id, r, words[i]); err != nil {
 			bad = append(bad, i)
 			continue
 		}
@@ -183,7 +183,7 @@ func Release(b *Bus, r robot.Robot) error {
 		// Every reachable motor is limp by now, so there is time for slower attempts: the adapter
 		// may be slow, or the motor may answer only pings.
 		AnswerReads(b, r.ServosOf(ids[i]))
-		if _, err := b.WriteRegister(ids[i], row, 0); err == nil {
+		if b.WriteRegister(ids[i], row, 0) == nil {
 			if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
 				continue
 			}

@@ -43,25 +43,25 @@ func (r refusal) garbled() bool {
 	return r.code&(1<<4) != 0
 }
 
-// Ping sends a ping to one servo and returns the fault bits of its answer.
-func (b *Bus) Ping(id ID) (Fault, error) {
-	_, fault, err := b.ping(id)
-	if err != nil {
-		return 0, fmt.Errorf("ping id %d: %w", id, err)
+// Ping sends a ping to one servo. Its error is nil if the servo answers, whatever faults it reports.
+func (b *Bus) Ping(id ID) error {
+	if _, err := b.ping(id); err != nil {
+		return fmt.Errorf("ping id %d: %w", id, err)
 	}
-	return fault, nil
+	return nil
 }
 
-func (b *Bus) ping(id ID) (data []byte, fault Fault, err error) {
+func (b *Bus) ping(id ID) (data []byte, err error) {
 	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
 	b.waitFirstQuiet()
-	return b.transact(id, b.tx, b.pingParams())
+	data, _, err = b.transact(id, b.tx, b.pingParams())
+	return data, err
 }
 
 // PingModel sends a ping and returns the model number in the answer, which a Dynamixel sends at each status
 // return level. It returns 0 when no answer comes, or when the protocol's answer has no model number.
 func (b *Bus) PingModel(id ID) int {
-	data, _, err := b.ping(id)
+	data, err := b.ping(id)
 	if err != nil || len(data) < 2 {
 		return 0
 	}
@@ -74,8 +74,7 @@ func (b *Bus) pings(m robot.Motor) bool {
 	if b.protocol == table.Dynamixel2 {
 		return b.PingModel(m.ID) == m.Model.Number
 	}
-	_, err := b.Ping(m.ID)
-	return err == nil
+	return b.Ping(m.ID) == nil
 }
 
 func (b *Bus) pingParams() int {
@@ -97,20 +96,19 @@ func (b *Bus) ReadRegister(id ID, r table.Row) (int, Fault, error) {
 
 // WriteRegister sets one register and waits for the acknowledgement; without one it repeats the
 // write. It refuses the broadcast id, because one broadcast write can give every servo the same id.
-func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
+func (b *Bus) WriteRegister(id ID, r table.Row, value int) error {
 	if err := r.Check(value); err != nil {
-		return 0, fmt.Errorf("servo: %w", err)
+		return fmt.Errorf("servo: %w", err)
 	}
 	if id == Broadcast {
-		return 0, fmt.Errorf("servo: write %s by broadcast: no servo acknowledges it; use a sync write", r.Register)
+		return fmt.Errorf("servo: write %s by broadcast: no servo acknowledges it; use a sync write", r.Register)
 	}
 	b.data = r.Append(b.data[:0], value)
 	b.tx = b.format.AppendWrite(b.tx[:0], id, r.Addr, b.data)
-	_, fault, err := b.request(id, 0)
-	if err != nil {
-		return 0, fmt.Errorf("write %s of id %d: %w", r.Register, id, err)
+	if _, _, err := b.request(id, 0); err != nil {
+		return fmt.Errorf("write %s of id %d: %w", r.Register, id, err)
 	}
-	return fault, nil
+	return nil
 }
 
 // instruct sends an instruction without parameters. It never repeats the instruction, because most

@@ -51,10 +51,7 @@ func TestForgottenTurn(t *testing.T) {
 	t.Parallel()
 	cfg, _, s := lostTurn(t, "koch", -196)
 	arm := mustOpen(t, cfg)
-	if notes := strings.Join(arm.Notes(), "\n"); !strings.Contains(notes, "shoulder_lift) reads 3900") ||
-		!strings.Contains(notes, "-196") {
-		t.Errorf("it reports %q, want what the motor reads and what that counts as", notes)
-	}
+	rttest.Contains(t, strings.Join(arm.Notes(), "\n"), "shoulder_lift) reads 3900", "-196")
 	rttest.Want(t, arm.OutOfRange(), 0, "outside")
 	at, raws := make([]float32, 6), make([]int, 6)
 	arm.Read(at, rt.KernelClock().Now().Add(time.Second))

@@ -93,9 +93,7 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	r, was := calibrated(t, "so101")
-	if got := Compare(r, was, maps.Clone(was), true); len(got) != 0 {
-		t.Errorf("the same: %v", got)
-	}
+	rttest.Want(t, len(Compare(r, was, maps.Clone(was), true)), 0, "the same")
 	is := maps.Clone(was)
 	delete(is, "elbow_flex")
 	if got := Compare(r, was, is, true); len(got) != 1 || got[0].Degrees != 360 {

@@ -99,9 +99,7 @@ func examine(t *testing.T, root string) (map[string]Finding, exit.Code) {
 		if f.Level == OK && f.Command != "" || f.Safe && f.Command == "" {
 			t.Errorf("a command without a need, or a need without a command: %+v", f)
 		}
-		if !strings.Contains(text.String(), f.Found) {
-			t.Errorf("the text has no %q", f.Found)
-		}
+		rttest.Contains(t, text.String(), f.Found)
 	}
 	return found, exit.Of(err)
 }

@@ -138,9 +138,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 		t.Errorf("a program that writes too little: %v, want %v", err, ErrPictures)
 	}
 	canceled := func() bool { return true }
-	if _, err := Open(Config{Command: "sleep 600", Format: mjpeg, Canceled: canceled}, rt.KernelClock()); err == nil {
-		t.Error("a canceled Open succeeded")
-	}
+	rttest.Fails(t, rttest.Err(Open(Config{Command: "sleep 600", Format: mjpeg, Canceled: canceled}, rt.KernelClock())))
 }
 
 // A raw picture begins after a pause of the output, so the next picture after a torn one is whole again.

@@ -214,9 +214,7 @@ func near(got, want []byte) bool {
 func TestMachineRates(t *testing.T) {
 	for _, fps := range []int{5, 10, 25} {
 		s := open(t, Config{Want: Want{Width: 320, Height: 180, FPS: fps, Pixels: camera.YUYV}})
-		if s.Format().FPS != fps {
-			t.Errorf("asked for %d frames a second, got %v", fps, s.Format())
-		}
+		rttest.Want(t, s.Format().FPS, fps, "asked for %d frames a second, got", fps)
 		var f camera.Frame
 		var steps []time.Duration
 		for at, seq := rt.Instant(0), uint64(0); len(steps) < 7; at, seq = f.At, f.Sequence {

@@ -133,9 +133,7 @@ func TestTeleopAndReplayAreRuns(t *testing.T) {
 	led := attendArm(t, state, "teleop", "--leader", simBus(t).Path(), "--leader-calibration", demoCalibration,
 		"--record", "all", "--record-dir", records, "--task", "wave")
 	led.look("teleop")
-	if r := led.ctl("task", "point"); r.Task != "point" {
-		t.Errorf("another task: %+v", r)
-	}
+	rttest.Want(t, led.ctl("task", "point").Task, "point", "another task")
 	rttest.Eventually(t, "an episode", func() bool {
 		cmd := exec.Command(binary, "ctl", "start", "--id", "arm")
 		cmd.Env = led.env

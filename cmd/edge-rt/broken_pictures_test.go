@@ -124,10 +124,7 @@ func TestACameraThatGoesBad(t *testing.T) {
 		t.Errorf("exit code %d, %d motors under torque, %d actions, %d too old, %+v; want a clean end, and actions "+
 			"that are too old", code, on, run.Actions, run.ActionsTooOld, f)
 	}
-	if !strings.Contains(log, "waiting for pictures of camera front") ||
-		!strings.Contains(log, "premature end of data segment") {
-		t.Errorf("the log does not say why: %s", log)
-	}
+	rttest.Contains(t, log, "waiting for pictures of camera front", "premature end of data segment")
 }
 
 // A run treats a camera that has never delivered a usable picture as absent: it does not touch the arm, and its error

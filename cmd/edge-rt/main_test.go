@@ -86,7 +86,7 @@ func simBusAt(t *testing.T, link string) *servosim.Bus {
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
-	t.Cleanup(func() { b.Close() })
+	t.Cleanup(b.Close)
 	return b
 }
 

@@ -5,10 +5,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // traced is a span in the form in which a collector receives it.
@@ -106,7 +107,5 @@ func TestTracesRefuseAWrongAddress(t *testing.T) {
 	t.Parallel()
 	r := edgeCommand(t, []string{"--bus", "sim", "--connect", "tcp/127.0.0.1:1", "--traces", "collector:4318"})
 	r.Start().EndsWith(2)
-	if !strings.Contains(r.Log.String(), "want http://HOST:4318") {
-		t.Errorf("no reason: %s", r.Log)
-	}
+	rttest.Contains(t, r.Log.String(), "want http://HOST:4318")
 }

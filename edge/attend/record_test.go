@@ -105,9 +105,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if joints := strings.Split(run["joints"], ","); len(joints) != 6 || !strings.HasSuffix(joints[0], ".pos") {
 		t.Errorf("joints %q", joints)
 	}
-	if text := cfg.Out.(*rttest.Output).String(); !strings.Contains(text, "record      all, 1 files") {
-		t.Errorf("it says %q, want what is on record", text)
-	}
+	rttest.Contains(t, cfg.Out.(*rttest.Output).String(), "record      all, 1 files")
 }
 
 // The simulated arm and its camera share one world. A missing camera ends the start.
@@ -234,10 +232,6 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 		t.Errorf("%d frames and %d actions beside, %v", inside, outside, err)
 	}
 	text := cfg.Out.(*rttest.Output).String()
-	for _, want := range []string{"episode 1 (1 of 2) begins: wave", "timeout", "reset the scene",
-		"all 2 episodes are complete"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("it does not say %q:\n%s", want, text)
-		}
-	}
+	rttest.Contains(t, text, "episode 1 (1 of 2) begins: wave", "timeout", "reset the scene",
+		"all 2 episodes are complete")
 }

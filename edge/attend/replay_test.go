@@ -294,9 +294,7 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 		t.Fatalf("%v\n%s", err, s)
 	}
 	s.clean(t)
-	if !strings.Contains(s.String(), "replayed: 2.0 of 2.0 s") {
-		t.Errorf("it says %s", s)
-	}
+	rttest.Contains(t, s.String(), "replayed: 2.0 of 2.0 s")
 	want := rttest.Must(loaded(t, s.File, 1))(t)
 	var ran []float32
 	var fastest float32
@@ -425,9 +423,7 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 			awaitTorque(t, s.bus)
 			tt.what(s.bus)
 			rttest.Ends(t, <-done, tt.code, tt.says)
-			if !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
-				t.Errorf("%s: it says %s", tt.how, s)
-			}
+			rttest.Contains(t, s.String(), "stopped: 0.0 of 2.0 s")
 		})
 	}
 }

@@ -109,9 +109,7 @@ func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 	if last := ran[len(ran)-1]; math.Abs(float64(last-33.9)) > 1 {
 		t.Errorf("it ends at %v, want 33.9", last)
 	}
-	if !strings.Contains(s.String(), "replayed: 3.0 of 3.0 s") {
-		t.Errorf("it says %s", s)
-	}
+	rttest.Contains(t, s.String(), "replayed: 3.0 of 3.0 s")
 }
 
 // noBus is the bus of an arm without ticks.

@@ -60,7 +60,7 @@ func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (devi
 	if err != nil {
 		t.Skip("no simulator here: ", err)
 	}
-	t.Cleanup(func() { bus.Close() })
+	t.Cleanup(bus.Close)
 	file := sim.Link + ".json"
 	rttest.Do(t, c.Save(file))
 	return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
@@ -186,7 +186,7 @@ func TestASilentLeaderHasNoNews(t *testing.T) {
 	port := rttest.Must(servo.OpenPort(cfg.Leader.Bus, 1_000_000))(t)
 	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())
 	sts := rttest.Must(table.ByName("sts3215"))(t)
-	rttest.Must(bus.WriteRegister(1, sts.Row(table.TorqueEnable), 1))(t)
+	rttest.Do(t, bus.WriteRegister(1, sts.Row(table.TorqueEnable), 1))
 	port.Close()
 	defer teach(t, cfg, follow)()
 	said := cfg.Out.(*rttest.Output)
@@ -384,9 +384,7 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	slide(4, 3900)
 	slide(2, 1500)
 	rttest.Eventually(t, "the wrist again", near(4, 3900))
-	if !strings.Contains(out.String(), "moves slowly to its pose\" joint=wrist_roll\n") {
-		t.Errorf("it says %q", out.String())
-	}
+	rttest.Contains(t, out.String(), "moves slowly to its pose\" joint=wrist_roll\n")
 	end()
 }
 

@@ -145,7 +145,5 @@ func TestPreviewOfRawPictures(t *testing.T) {
 		t.Errorf("the standard library says %v", err)
 	}
 	p.Close()
-	if _, err := p.Read(room, 1); err == nil {
-		t.Error("a picture from an encoder that is gone")
-	}
+	rttest.Fails(t, rttest.Err(p.Read(room, 1)))
 }

@@ -33,7 +33,7 @@ func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[str
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
-	t.Cleanup(func() { bus.Close() })
+	t.Cleanup(bus.Close)
 	writeCalibration(t, bus.Path(), r, c)
 	return Place{Bus: bus.Path(), Robot: r}, folder
 }
@@ -51,7 +51,7 @@ func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibrat
 			if !m.Model.Has(register) {
 				continue
 			}
-			rttest.Must(bus.WriteRegister(m.ID, m.Model.Row(register), v))(t)
+			rttest.Do(t, bus.WriteRegister(m.ID, m.Model.Row(register), v))
 		}
 	}
 }

@@ -37,7 +37,7 @@ func newDriven(t *testing.T, onExit string) *driven {
 	clock, period := rt.KernelClock(), 20*time.Millisecond
 	bus, _, err := device.OpenSim(r, 1, clock)
 	rttest.Do(t, err)
-	t.Cleanup(func() { bus.Close() })
+	t.Cleanup(bus.Close)
 	cfg := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: device.SimCalibration(r), Clock: clock}
 	var arm *servo.Arm
 	rttest.Eventually(t, "an open arm, though a busy machine delays replies", func() bool {
@@ -45,7 +45,7 @@ func newDriven(t *testing.T, onExit string) *driven {
 		return err == nil
 	})
 	hot := hotplug.New(arm, cfg, clock)
-	t.Cleanup(func() { hot.Close() })
+	t.Cleanup(hot.Close)
 	hot.SetPeriod(period)
 	d := &driven{bus: bus, out: new(rttest.Output), ready: true, before: func() {}}
 	d.arm = follow.One(follow.New(hot, follow.Config{

@@ -35,9 +35,7 @@ func TestAnUnknownPolicyStartsSlowly(t *testing.T) {
 		if got, want := r.Goal[0]-from, 19*tt.slow; got > want+0.01 || got < want-0.01 {
 			t.Errorf("slew %v: %v in 19 ticks, want %v", tt.slew, got, want)
 		}
-		if codes := drained(events); len(codes) != 0 {
-			t.Errorf("events %v before the time is over", codes)
-		}
+		rttest.Want(t, len(drained(events)), 0, "events before the time is over")
 		r.ticks(t, 1, 90, 50)
 		if codes := drained(events); len(codes) != 1 || codes[0] != event.FirstRunOver {
 			t.Errorf("events %v, want that the time is over", codes)

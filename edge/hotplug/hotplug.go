@@ -390,7 +390,7 @@ func (a *Arm) probe() error {
 	bus := servo.NewBus(port, a.cfg.Robot.Baud, a.cfg.Robot.Protocol(), a.clock)
 	bus.SetRetry(2, pollInterval)
 	for _, id := range a.cfg.Robot.IDs() {
-		if _, err := bus.Ping(id); err != nil {
+		if err := bus.Ping(id); err != nil {
 			return err
 		}
 	}
@@ -458,7 +458,7 @@ func (a *Arm) RetryTorqueOff(hurry func() bool) error {
 }
 
 // Close closes the port and leaves the torque unchanged.
-func (a *Arm) Close() error {
+func (a *Arm) Close() {
 	a.closing.Store(true)
 	a.openMu.Lock()
 	defer a.openMu.Unlock()
@@ -467,5 +467,4 @@ func (a *Arm) Close() error {
 		arm.Close()
 	}
 	a.close()
-	return nil
 }

@@ -95,9 +95,8 @@ func (p Parts) RetryTorqueOff(hurry func() bool) error {
 }
 
 // Close closes the ports and leaves the torque unchanged.
-func (p Parts) Close() error {
+func (p Parts) Close() {
 	for _, a := range p {
-		_ = a.Close() // Close of an arm returns nil
+		a.Close()
 	}
-	return nil
 }

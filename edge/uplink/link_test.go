@@ -395,9 +395,7 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.ActionNames, a.T = nil, 0 })
 	l, log := s.dial(t, "demo")
 	rttest.Do(t, l.connect(within(t, 5*time.Second)))
-	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "order cannot be checked") {
-		t.Errorf("no loud warning: %s", log)
-	}
+	rttest.Contains(t, log.String(), "level=WARN", "order cannot be checked")
 	if !l.In.Sessions().Open.Old {
 		t.Error("a server without t in its ack counts as a new one")
 	}
@@ -478,9 +476,7 @@ func TestAgreeFPS(t *testing.T) {
 		if got != tt.want || (err == nil) != (tt.want != 0) || err != nil && exit.Of(err) != exit.Config {
 			t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
 		}
-		if said := fmt.Sprint(err, log); !strings.Contains(said, tt.says) {
-			t.Errorf("%s: it says %s, want %q", tt.name, said, tt.says)
-		}
+		rttest.Contains(t, fmt.Sprint(err, log), tt.says)
 	}
 }
 
@@ -554,9 +550,7 @@ func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
 	l := New(Config{Identity: &operator.Identity{ID: "arm"}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	l.warnDuplicate()
-	if log.Len() != 0 {
-		t.Errorf("without one: %s", log)
-	}
+	rttest.Want(t, log.Len(), 0, "without one")
 	for range 2 {
 		l.receiver.duplicate.Store(true)
 		l.warnDuplicate()

@@ -71,9 +71,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		}
 		said := strings.Join(p.notes(tt.pace, 50, 20, 30), "\n")
 		for _, flag := range strings.Fields(strings.ReplaceAll(tt.notes, "--s-min 16", "--s-min")) {
-			if !strings.Contains(said, flag) {
-				t.Errorf("%s: the notes do not name %s:\n%s", tt.name, flag, said)
-			}
+			rttest.Contains(t, said, flag)
 		}
 		if tt.needs != "" && strings.Contains(said, tt.needs) {
 			t.Errorf("%s: the notes name %s:\n%s", tt.name, tt.needs, said)
@@ -107,29 +105,19 @@ func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	if got := a.Learn(quick); got.Least != quick.Least || got.Most != 10*time.Second {
 		t.Errorf("after one slow answer %+v, want the least unchanged", got)
 	}
-	if got := a.Learn(Pace{}); got.Least != 10*time.Second {
-		t.Errorf("of a server that says nothing %+v, want the answer's 10 s", got)
-	}
+	rttest.Want(t, a.Learn(Pace{}).Least, 10*time.Second, "of a server that says nothing (the answer's 10 s)")
 	a.Add(9000)
-	if got := a.Learn(quick); got.Least != quick.Least {
-		t.Errorf("after two slow answers %+v, want the least unchanged", got)
-	}
+	rttest.Want(t, a.Learn(quick).Least, quick.Least, "after two slow answers")
 	a.Add(9000)
-	if got := a.Learn(quick); got.Least != 9*time.Second {
-		t.Errorf("after three slow answers in a row %+v, want a least of 9 s", got)
-	}
+	rttest.Want(t, a.Learn(quick).Least, 9*time.Second, "after three slow answers in a row (a least of 9 s)")
 	a.Add(25)
-	if got := a.Learn(quick); got.Least != 25*time.Millisecond {
-		t.Errorf("after a quick answer %+v, want its 25 ms", got)
-	}
+	rttest.Want(t, a.Learn(quick).Least, 25*time.Millisecond, "after a quick answer")
 	for range paceKnown {
 		a.Add(9000)
 	}
 	a.Add(-1)
 	a.Add(1e300)
-	if got := a.Learn(quick); got.Most != 10*time.Second {
-		t.Errorf("after answers that are no times %+v", got)
-	}
+	rttest.Want(t, a.Learn(quick).Most, 10*time.Second, "after answers that are no times")
 }
 
 // Goal: one slow inference before this run, such as the first on a GPU, does not count. A run whose quick answers stop
@@ -181,11 +169,7 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	rttest.Eventually(t, "the session is given back", func() bool { return s.closed() > 0 })
 	l.Given.MaxActionAge = false
 	rttest.Do(t, l.connect(within(t, 5*time.Second)))
-	for _, want := range []string{"SLOW POLICY", "--max-action-age is 13s", "--request-timeout", "session=s1"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log lacks %q:\n%s", want, log)
-		}
-	}
+	rttest.Contains(t, log.String(), "SLOW POLICY", "--max-action-age is 13s", "--request-timeout", "session=s1")
 	lines := strings.Count(log.String(), "\n")
 	if l.tellPace(); strings.Count(log.String(), "\n") != lines {
 		t.Errorf("the same pace is told twice:\n%s", log)
@@ -267,9 +251,7 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	cfg.Given.MaxActionAge = true
 	p := cfg.Patience(50, 30)
 	notes := strings.Join(p.notes(Pace{200 * time.Millisecond, 6 * time.Second, 0}, 50, 20, 30), "\n")
-	if !strings.Contains(notes, "which takes 200 ms to 6.0 s: --max-action-age 11s lets all of them") {
-		t.Errorf("with the flag given: %s", notes)
-	}
+	rttest.Contains(t, notes, "which takes 200 ms to 6.0 s: --max-action-age 11s lets all of them")
 }
 
 // Goal: an original schedule of --compat that cannot act with a slow policy is refused, and the error names a flag that

@@ -175,9 +175,7 @@ func TestReceiverTellsEvents(t *testing.T) {
 	r.onEvent = func(e wire.Event) { got = e }
 	want := wire.Event{Code: wire.EventBadObservation, Text: "camera top is 10x10", Seq: 4}
 	r.deposit(notice(wire.Header{}, want))
-	if got != want || r.stats.Notices.Load() != 1 {
-		t.Errorf("event %+v (%d notices), want %+v", got, r.stats.Notices.Load(), want)
-	}
+	rttest.Want(t, got, want, "event")
 }
 
 // Goal: only events of the open session's server end the session. Old servers send no id.

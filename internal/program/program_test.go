@@ -164,9 +164,7 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 				t.Errorf("code %d, done %t, want 0 and true", code, done)
 			}
 			for _, word := range tt.shows {
-				if !strings.Contains(stdout, word) {
-					t.Errorf("help lacks %q:\n%s", word, stdout)
-				}
+				rttest.Contains(t, stdout, word)
 			}
 			for _, word := range tt.leavesOut {
 				if strings.Contains(stdout, word) {

@@ -74,9 +74,7 @@ func TestAFloodHidesNothingElse(t *testing.T) {
 	log.Warn("session refused", "client", "arm", "reason", "client", "why", "not on the list")
 	log.Warn("the device failed")
 	log.Info("session open")
-	if lines := take(out); len(lines) != 3 {
-		t.Errorf("beside it there is %q, want three lines", lines)
-	}
+	rttest.Want(t, len(take(out)), 3, "beside it there")
 }
 
 // A client that can choose the words of a message gets one budget for all of them, and the memory

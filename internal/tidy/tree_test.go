@@ -151,8 +151,6 @@ func want(t *testing.T, findings, wants []string) {
 		t.Fatalf("findings = %q, want %d that contain %q", findings, len(wants), wants)
 	}
 	for i, w := range wants {
-		if !strings.Contains(findings[i], w) {
-			t.Errorf("finding %d = %q, want it to contain %q", i, findings[i], w)
-		}
+		rttest.Contains(t, findings[i], w)
 	}
 }

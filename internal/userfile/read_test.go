@@ -63,9 +63,7 @@ func TestParseJSON(t *testing.T) {
 	_, command, _ := strings.Cut(errMark.Error(), "without one: ")
 	command, _, _ = strings.Cut(command, " removes")
 	rttest.Do(t, exec.Command("sh", "-c", strings.ReplaceAll(command, "FILE", file)).Run())
-	if text := rttest.Must(os.ReadFile(file))(t); string(text) != "{}" {
-		t.Errorf("%s leaves %q", command, text)
-	}
+	rttest.Want(t, string(rttest.Must(os.ReadFile(file))(t)), "{}", "%s leaves", command)
 }
 
 func TestZeroBytesAreNoText(t *testing.T) {

@@ -160,9 +160,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			v := rttest.Must(Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video")))(t)
-			if all := strings.Join(v.Findings, "\n"); !strings.Contains(all, c.found) {
-				t.Errorf("found\n%s\nwant %q", all, c.found)
-			}
+			rttest.Contains(t, strings.Join(v.Findings, "\n"), c.found)
 		})
 	}
 }

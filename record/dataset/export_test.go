@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -504,9 +503,7 @@ func TestRobotType(t *testing.T) {
 		cfg := s.config(t)
 		exporting(t, cfg)
 		text := rttest.Must(os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json")))(t)
-		if !strings.Contains(string(text), `"robot_type": "`+tt.want+`"`) {
-			t.Errorf("a record of type %q: %s, want %s", tt.robotType, text, tt.want)
-		}
+		rttest.Contains(t, string(text), `"robot_type": "`+tt.want+`"`)
 	}
 }
 

@@ -272,9 +272,7 @@ func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	holds(t, filepath.Join(cfg.Out, "mine"), "x")
 	os.RemoveAll(cfg.Out)
 	cfg.Progress = nil
-	if r := exporting(t, cfg); r.Resumed != 1 {
-		t.Errorf("%+v, want the episode that was whole", r)
-	}
+	rttest.Want(t, exporting(t, cfg).Resumed, 1, "exporting(t, cfg).Resumed (the episode that was whole)")
 }
 
 // --append completes an episode whose run continued, removes a discarded episode, and updates an episode whose outcome
@@ -431,9 +429,7 @@ func TestNamesLeadNowhere(t *testing.T) {
 		cfg.Append = true
 		refused(t, cfg)
 	}
-	if _, err := (&folder{dir: dir}).makeFor("../x"); err == nil {
-		t.Error("a path leads out of the folder")
-	}
+	rttest.Fails(t, rttest.Err((&folder{dir: dir}).makeFor("../x")))
 }
 
 // Only users who may read the records may read the dataset.
@@ -605,9 +601,7 @@ func TestTornPictures(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	cfg.Out, cfg.Missing = cfg.Out+"-cut", cutEpisode
-	if r := exporting(t, cfg); r.Episodes != 2 {
-		t.Errorf("%+v", r)
-	}
+	rttest.Want(t, exporting(t, cfg).Episodes, 2, "exporting(t, cfg).Episodes")
 	cfg.Append = true
 	if r := exporting(t, cfg); r.Episodes != 2 || r.Added != 0 || r.Replaced != 0 {
 		t.Errorf("again: %+v", r)

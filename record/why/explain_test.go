@@ -832,9 +832,7 @@ func TestCauses(t *testing.T) {
 				for _, e := range f.Evidence {
 					fmt.Fprintln(&text, e.Text)
 				}
-				if !strings.Contains(f.What+"\n"+text.String(), w.words) {
-					t.Errorf("%s for %s says\n%swant %q", w.kind, w.cause, &text, w.words)
-				}
+				rttest.Contains(t, f.What+"\n"+text.String(), w.words)
 				rttest.Equal(t, f.Also, w.also, "%s for %s: also", w.kind, w.cause)
 				if len(f.Evidence) == 0 || f.From > f.To || f.Cause.Description() == "" {
 					t.Errorf("%+v: want evidence, an order of time and a sentence", f)

@@ -83,10 +83,8 @@ func TestLatency(t *testing.T) {
 	}
 	var out bytes.Buffer
 	rttest.Do(t, (&Report{Latency: Latency(s.Log, a)}).WriteLatency(&out))
-	if text := out.String(); !strings.Contains(text, "exposure              -          -          -\n") ||
-		!strings.Contains(text, "network              10      15.00     115.00\n") {
-		t.Error(text)
-	}
+	rttest.Contains(t, out.String(), "exposure              -          -          -\n",
+		"network              10      15.00     115.00\n")
 }
 
 // An older record lacks the instants of encoding and arrival, and times of a foreign record may be

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -32,6 +33,16 @@ func Equal[T comparable](t testing.TB, got, want []T, format string, args ...any
 
 // Err returns the error of a call whose result the test does not need.
 func Err[T any](_ T, err error) error { return err }
+
+// Contains fails the test for each word that text lacks.
+func Contains(t testing.TB, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("got %s\nwant %q in it", text, w)
+		}
+	}
+}
 
 // Fails fails the test if err is nil, or its text lacks one of the words.
 func Fails(t testing.TB, err error, words ...string) {

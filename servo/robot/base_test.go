@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -56,9 +55,7 @@ func TestLeKiwiIsLeRobots(t *testing.T) {
 	names := []string{"arm_shoulder_pan.pos", "arm_shoulder_lift.pos", "arm_elbow_flex.pos", "arm_wrist_flex.pos",
 		"arm_wrist_roll.pos", "arm_gripper.pos", "x.vel", "y.vel", "theta.vel"}
 	rttest.Equal(t, r.ActionNames(), names, "ActionNames()")
-	if got := r.Units(); !slices.Equal(got[5:], []string{"range_0_100", "m/s", "m/s", "deg/s"}) {
-		t.Errorf("Units() = %v", got)
-	}
+	rttest.Equal(t, r.Units()[5:], []string{"range_0_100", "m/s", "m/s", "deg/s"}, "Units()")
 	if r.Wheels() != 0b111_000_000 || r.LeaderName != "so101_leader" || r.Motors[7].Name != "base_back_wheel" {
 		t.Errorf("wheels %b, leader %q, motor 8 %q", r.Wheels(), r.LeaderName, r.Motors[7].Name)
 	}

@@ -43,9 +43,7 @@ func TestModelsAreKnown(t *testing.T) {
 			t.Errorf("%s ends at %d", name, end)
 		}
 	}
-	if _, err := ByName("sts9999"); err == nil {
-		t.Error("sts9999 is known")
-	}
+	rttest.Fails(t, rttest.Err(ByName("sts9999")))
 	for _, m := range models {
 		for r := range m.rows {
 			if got, ok := RegisterByName(strings.ToLower(string(r))); !ok || got != r {

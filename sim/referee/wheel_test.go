@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
@@ -156,9 +157,7 @@ func TestWheels(t *testing.T) {
 	r.FirstChunk(ms(1))
 	r.Watch(&servosim.Event{At: ms(5), ID: wheelID, Addr: torqueAddr, Data: []byte{1},
 		After: servosim.Snapshot{Torque: true, Spin: 3000, Answers: true}})
-	if v := r.Verdict(); v.Violations[stepRule] != 1 {
-		t.Errorf("torque with a goal velocity: %v", v.Kept)
-	}
+	rttest.Want(t, r.Verdict().Violations[stepRule], 1, "torque with a goal velocity")
 }
 
 func ms(n int) rt.Instant { return rt.Instant(time.Second).Add(time.Duration(n) * time.Millisecond) }

@@ -311,7 +311,7 @@ func (b *Bus) Path() string {
 
 // Close unplugs the bus: it ends the goroutine, hangs up every client and removes the link. A
 // second call does nothing.
-func (b *Bus) Close() error {
+func (b *Bus) Close() {
 	b.once.Do(func() {
 		b.closing.Store(true)
 		b.pty.wake()
@@ -322,7 +322,6 @@ func (b *Bus) Close() error {
 			b.release()
 		}
 	})
-	return nil
 }
 
 // run is the wire's goroutine, until Close.

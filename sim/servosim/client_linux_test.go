@@ -91,7 +91,7 @@ func unhex(t testing.TB, s string) []byte {
 func open(t testing.TB, cfg Config) *Bus {
 	t.Helper()
 	b := rttest.Must(Open(cfg))(t)
-	t.Cleanup(func() { b.Close() })
+	t.Cleanup(b.Close)
 	return b
 }
 
