@@ -22,7 +22,6 @@ func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
 	if !c.patience.FixedAge() {
 		c.core.MaxAge = c.patience.Age(p)
 	}
-	c.stats.maxAge.Store(int64(c.core.MaxAge))
 	if c.inferences.Known() && c.stats.actions.Load() == 0 && c.patience.Never(p) {
 		c.out.TooSlow.Store(true)
 	}

@@ -34,7 +34,6 @@ type tickStats struct {
 	heldAll        atomic.Uint64
 	repeated       atomic.Uint64 // starved ticks on which the last action ran again
 	size           atomic.Int64
-	maxAge         atomic.Int64 // ns: permitted age of an action now
 	buffer         atomic.Int64 // ns: buffer time of the schedule now; 0: it has none
 	state, episode atomic.Uint32
 	// needResume: the run waits for an operator

@@ -249,7 +249,6 @@ func (d *device) controls() (all []Control) {
 			Min:      q.minimum,
 			Max:      q.maximum,
 			Step:     q.step,
-			Default:  q.preset,
 			Inactive: q.flags&ctrlInactive != 0,
 			ReadOnly: q.flags&ctrlReadOnly != 0,
 		}

@@ -64,7 +64,7 @@ type Control struct {
 	Name           string // name in the form of a setting, such as power-line-frequency
 	Kind           string // integer, boolean, menu, button
 	Min, Max, Step int32
-	Default, Value int32
+	Value          int32
 	Inactive       bool // another control, such as an automatic one, overrides this one at present
 	ReadOnly       bool
 	Menu           []string // the words of a menu by value, empty for a value that does not exist

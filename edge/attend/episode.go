@@ -118,7 +118,6 @@ type reader struct {
 type span struct {
 	number   uint32
 	from, to rt.Instant
-	marked   bool // the record has messages for its beginning and end
 }
 
 // load reads the record of an arm of this kind, and returns the episode with this number. For
@@ -241,7 +240,6 @@ func (r *reader) episode(m *record.Episode) error {
 			number: m.Number,
 			from:   m.At,
 			to:     math.MaxInt64,
-			marked: true,
 		})
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 // transform crops, rotates and scales RGB pictures.
 type transform struct {
-	w, h       int // size of the input
+	w          int // width of the input
 	crop       Rect
 	rotate     int
 	outW, outH int
@@ -30,7 +30,6 @@ func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, erro
 	}
 	r := &transform{
 		w:        w,
-		h:        h,
 		crop:     crop,
 		rotate:   rotate,
 		rotatedW: crop.W,

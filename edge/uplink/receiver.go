@@ -128,7 +128,6 @@ func (r *receiver) drop(reason int) {
 }
 
 func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
-	r.stats.Notices.Add(1)
 	if err := wire.ParseEvent(&r.event, payload); err != nil {
 		r.stats.Dropped[dropBody].Add(1)
 		return

@@ -26,7 +26,6 @@ type Stats struct {
 
 	// Written by the receiver.
 	Dropped [NumDrops]atomic.Uint64 // answers that the tick does not get, by reason
-	Notices atomic.Uint64           // events from the server
 }
 
 // Drops returns the counts of dropped answers by reason, without zeros.

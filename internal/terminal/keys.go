@@ -21,8 +21,7 @@ type Keys struct {
 	in     *os.File
 	before unix.Termios
 
-	mu      sync.Mutex // guards raw
-	raw     bool       // the terminal is in single-key mode
+	mu      sync.Mutex // guards the terminal's mode
 	stop    atomic.Bool
 	running sync.WaitGroup
 	stopped chan os.Signal
@@ -65,9 +64,7 @@ func (k *Keys) set(raw bool) error {
 		t.Lflag &^= unix.ICANON | unix.ECHO // Ctrl-C still sends a signal
 		t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
 	}
-	err := unix.IoctlSetTermios(int(k.in.Fd()), unix.TCSETS, &t)
-	k.raw = raw && err == nil
-	return err
+	return unix.IoctlSetTermios(int(k.in.Fd()), unix.TCSETS, &t)
 }
 
 // read calls key for each key until Close. It reads only while the terminal belongs to this process's group.

@@ -14,7 +14,6 @@ type Observation struct {
 	State     [sim.DOF]float32
 	Picture   []byte    // RGB, of the policy's size
 	Prefix    []float32 // live rows in robot units, [Rows*DOF], from the step after the capture
-	Model     []float32 // the same rows in the policy's units; shorter if not all rows have them
 	Rows      int
 	Spans     []chunk.Span // references to the rows in earlier chunks, sent in place of the rows
 	Delay     int          // number of rows that will have run when the answer comes

@@ -139,10 +139,9 @@ func (r *Robot) tick(tick int) error {
 	now := time.Duration(tick) * Period
 	at := rt.Instant(now)
 	r.row = Tick{
-		Seed:      r.seed,
-		Direction: r.direction,
-		Tick:      tick,
-		Seq:       r.row.Seq,
+		Seed: r.seed,
+		Tick: tick,
+		Seq:  r.row.Seq,
 	}
 	r.observe()
 	r.act(at)
@@ -253,7 +252,6 @@ func (r *Robot) sendRequest(tick int, now time.Duration) error {
 		State:     r.state,
 		Picture:   make([]byte, r.width*r.height*3),
 		Prefix:    slices.Clone(a.Robot[:a.Rows*sim.DOF]),
-		Model:     slices.Clone(a.Model[:a.ModelRows*sim.DOF]),
 		Rows:      a.Rows,
 		Spans:     slices.Clone(a.Spans),
 		Delay:     a.Delay,

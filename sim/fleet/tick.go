@@ -10,9 +10,8 @@ import (
 // Tick holds the events of one tick, for tables and plots. Times count from the start of the world;
 // 0 means that the event did not happen.
 type Tick struct {
-	Seed      uint64
-	Direction int
-	Tick      int
+	Seed uint64
+	Tick int
 
 	Step     int64 // action step that ran last; -1 before the first action
 	Size     int   // actions left at the tick's end
@@ -23,7 +22,6 @@ type Tick struct {
 	Starved   bool // an action was due and missing
 	Requested bool // an observation left
 	Received  bool // an answer was merged
-	Outcome   chunk.Outcome
 
 	// Only for a received answer.
 	Measured                             time.Duration // time from capture to merge
@@ -36,7 +34,6 @@ type Tick struct {
 
 func (t *Tick) merged(f *request, now time.Duration, m *chunk.Result) {
 	t.Received = true
-	t.Outcome = m.Outcome
 	t.Measured = now - f.sent
 	t.Sent = f.sent
 	t.ServerIn = f.arrived

@@ -122,8 +122,8 @@ func mix(v uint64) uint64 {
 
 // counters are written by the wire's goroutine; any goroutine may read them.
 type counters struct {
-	requests, replies, badChecksums, garbage                 atomic.Uint64
-	wrongBaud, ignored, collisions, overflow, faults, forged atomic.Uint64
+	requests, replies, badChecksums, garbage        atomic.Uint64
+	wrongBaud, collisions, overflow, faults, forged atomic.Uint64
 }
 
 // Counters counts the bus's events since Open.
@@ -133,7 +133,6 @@ type Counters struct {
 	BadChecksums uint64 // frames without an answer because of their checksum
 	GarbageBytes uint64 // bytes that belonged to no intact frame
 	WrongBaud    uint64 // requests that no servo received, because of the client's baud rate
-	Ignored      uint64 // intact frames that no servo obeys
 	Collisions   uint64 // replies of two servos with the same id
 	Overflow     uint64 // bytes lost because the client does not read
 	Faults       uint64 // scripted faults that have happened
@@ -157,7 +156,6 @@ func (b *Bus) Counters() Counters {
 		BadChecksums: c.badChecksums.Load(),
 		GarbageBytes: c.garbage.Load(),
 		WrongBaud:    c.wrongBaud.Load(),
-		Ignored:      c.ignored.Load(),
 		Collisions:   c.collisions.Load(),
 		Overflow:     c.overflow.Load(),
 		Faults:       c.faults.Load(),

@@ -199,7 +199,6 @@ func (s *servo) overload(now rt.Instant) {
 // State is the state of a servo at an instant, in the units of its own registers.
 type State struct {
 	ID       uint8
-	Model    string
 	Torque   bool
 	Powered  bool // its supply is on
 	Boots    bool // it is powered but still boots
@@ -211,7 +210,6 @@ type State struct {
 	Duty     float64 // -1 to 1
 	Amps     float64
 	Volts    float64
-	Celsius  float64
 	Fault    uint8 // Feetech, AX: the error bits; X: the hardware error
 }
 
@@ -228,7 +226,6 @@ func (b *Bus) States() []State {
 		h := &s.health
 		all[i] = State{
 			ID:       s.mem[s.t.at.id],
-			Model:    s.model.name,
 			Torque:   s.mem[s.t.at.torque] == torqueOn,
 			Powered:  !s.unpowered,
 			Boots:    s.booting,
@@ -240,7 +237,6 @@ func (b *Bus) States() []State {
 			Duty:     h.duty,
 			Amps:     h.amps,
 			Volts:    h.rail,
-			Celsius:  h.heat.Celsius,
 			Fault:    s.alarm | s.forced,
 		}
 	}

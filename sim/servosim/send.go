@@ -23,7 +23,6 @@ type outbox struct {
 	overtakenLen int
 	delayed      [delayedMax]delayedReply
 	delayedLen   int
-	missed       uint64         // late replies that were lost for lack of space
 	garbage      [noiseMax]byte // bytes of a flood
 	floodSent    uint64         // bytes of the flood sent so far
 	floodDue     rt.Instant     // when the flood's next bytes are due
@@ -140,7 +139,6 @@ func (b *Bus) deliver(bytes []byte) {
 func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
 	o := &b.wire.out
 	if o.delayedLen == delayedMax || len(reply) > replyMax {
-		o.missed++
 		return
 	}
 	l := &o.delayed[o.delayedLen]

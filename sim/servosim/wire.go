@@ -117,7 +117,6 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 	r, fits := parse(f, b.protocol2)
 	switch {
 	case !fits || toMany(r.inst) && r.id != broadcast:
-		b.counters.ignored.Add(1)
 		b.sendError(r, resultLength, axInstruction, end)
 	case r.inst == instSyncWrite, r.inst == instBulkWrite:
 		b.writeMany(r, end)
@@ -125,8 +124,7 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 		b.readMany(r, end)
 	case r.inst == instFastSyncRead, r.inst == instFastBulkRead:
 		b.readFast(r, end)
-	case r.id == broadcast && r.inst == instRead:
-		b.counters.ignored.Add(1)
+	case r.id == broadcast && r.inst == instRead: // no servo obeys
 	case r.id == broadcast:
 		b.broadcast(r, end)
 	default:
@@ -159,7 +157,6 @@ func (b *Bus) unicast(r request, end rt.Instant) {
 	case from >= 0:
 		b.send(from, reply, start)
 	case !has:
-		b.counters.ignored.Add(1)
 		b.sendError(r, resultInst, axInstruction, end)
 	}
 }
