@@ -42,6 +42,17 @@ func TestBuiltInArms(t *testing.T) {
 	}
 }
 
+// LeRobot merges data sets of one robot_type only: its class's name.
+//
+// Source: LeRobot 0.6.1, name of SOFollower, KochFollower, OmxFollower, BiSOFollower and LeKiwi.
+func TestDataTypesAreLeRobots(t *testing.T) {
+	for _, pair := range []string{"so100 so_follower", "so101 so_follower", "koch koch_follower", "omx omx_follower",
+		"bi_so100 bi_so_follower", "bi_so101 bi_so_follower", "lekiwi lekiwi", "bi_koch bi_koch"} {
+		name, want, _ := strings.Cut(pair, " ")
+		rttest.Want(t, rttest.Must(ByName(name))(t).DataType(), want, "%s", name)
+	}
+}
+
 // The settings that LeRobot writes, motor by motor.
 //
 // Source: LeRobot 0.4.4, configure of SOFollower, KochFollower and OmxFollower.
