@@ -156,6 +156,7 @@ func survey(cfg *Config, runs []*run) (set settings, err error) {
 		}
 		own := settings{
 			Robot:    cmp.Or(r.info["robot_type"], r.info["robot"]),
+			Units:    r.info["units"],
 			FPS:      r.fps,
 			VCodec:   cfg.VCodec,
 			CRF:      cfg.CRF,

@@ -231,8 +231,8 @@ func TestInterventions(t *testing.T) {
 // settings.
 func TestRuns(t *testing.T) {
 	dir := t.TempDir()
-	a := &scene{seconds: 1, task: "x"}
-	b := &scene{seconds: 1, task: "x", start: testStart + 500_000_000 + 5}
+	a := &scene{seconds: 1, task: "x", units: "degrees"}
+	b := &scene{seconds: 1, task: "x", units: "degrees", start: testStart + 500_000_000 + 5}
 	first, second := a.write(t, filepath.Join(dir, "b.mcap")), b.write(t, filepath.Join(dir, "a.mcap"))
 	cfg := testConfig(t, dir)
 	d := data(t, cfg)
@@ -251,6 +251,9 @@ func TestRuns(t *testing.T) {
 	joints := &scene{seconds: 1, task: "x", instance: "three", robot: "koch"}
 	cfg.Out, cfg.Records = cfg.Out+"3", []string{first, joints.write(t, filepath.Join(dir, "d.mcap"))}
 	refused(t, cfg, "robot of", `"koch"`, `"so101"`)
+	shares := &scene{seconds: 1, task: "x", instance: "seven", units: "range_m100_100"}
+	cfg.Records[1] = shares.write(t, filepath.Join(dir, "e.mcap"))
+	refused(t, cfg, "units of", "e.mcap is \"range_m100_100\"", "degrees")
 	larger := &scene{seconds: 1, task: "x", instance: "four", cameras: []string{"top"}, w: 128, h: 96}
 	smaller := &scene{seconds: 1, task: "x", instance: "five", cameras: []string{"top"}, rate: 60}
 	cfg.Records = []string{larger.write(t, filepath.Join(dir, "f.mcap")),

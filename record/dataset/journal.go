@@ -22,6 +22,7 @@ const journalPath = "meta/edge_rt_journal.jsonl"
 // settings is the journal's first line. All episodes of a dataset share them.
 type settings struct {
 	Robot    string             `json:"robot"`
+	Units    string             `json:"units,omitempty"` // of the joints; empty in older journals and records
 	FPS      int                `json:"fps"`
 	VCodec   string             `json:"vcodec"`
 	CRF      int                `json:"crf"`
@@ -143,6 +144,9 @@ func (j *journal) fits(s settings, name, other, instead string) error {
 	keys := slices.Sorted(maps.Keys(all))
 	slices.SortStableFunc(keys, func(x, y string) int { return rank(x) - rank(y) })
 	for _, key := range keys {
+		if key == "units" && (a[key] == nil || b[key] == nil) {
+			continue
+		}
 		if !reflect.DeepEqual(a[key], b[key]) {
 			return refuse("%s of %s is %s, and %s has %s: one dataset has one; %s", key, name, brief(b[key]), other,
 				brief(a[key]), instead)

@@ -29,6 +29,7 @@ type scene struct {
 	episodes         []record.Episode // nil: no marks
 	instance, robot  string
 	robotType        string // empty: the robot's name
+	units            string
 	task             string
 	start            rt.Instant
 	first            int          // the tick with the first action
@@ -83,7 +84,7 @@ func (s *scene) write(t testing.TB, path string) string {
 		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": strconv.Itoa(s.rate),
 		"task":                     s.task,
 		"interpolation_multiplier": strconv.Itoa(s.multiplier), "cameras": strings.Join(s.cameras, ","),
-		"record": s.mode, "robot_type": s.robotType,
+		"record": s.mode, "robot_type": s.robotType, "units": s.units,
 	})
 	ticks := s.rate * s.multiplier
 	picture := 0
