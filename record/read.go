@@ -24,8 +24,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Open opens a record. It accepts only a regular file: opening a pipe would block and ignore all signals, and a device
-// may have no end.
+// Open opens a record or an audit file. It accepts only a regular file: opening a pipe would block and ignore all
+// signals, and a device may have no end.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -33,7 +33,7 @@ func Open(path string) (*os.File, error) {
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		f.Close()
-		return nil, cmp.Or(err, fmt.Errorf("%s is no file: name one record", path))
+		return nil, cmp.Or(err, fmt.Errorf("%s is no regular file: name one", path))
 	}
 	return f, nil
 }

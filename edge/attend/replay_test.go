@@ -194,7 +194,7 @@ func TestReplayRefusals(t *testing.T) {
 	}{
 		{func(*ReplayConfig) {}, exit.Usage, "/none.mcap"},
 		{func(c *ReplayConfig) { c.File = t.TempDir() }, exit.Usage, "is a folder: name one record"},
-		{func(c *ReplayConfig) { c.File = os.DevNull }, exit.Usage, "is no file"}, // a pipe would block
+		{func(c *ReplayConfig) { c.File = os.DevNull }, exit.Usage, "is no regular file"}, // a pipe would block
 		{func(c *ReplayConfig) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
 		{func(c *ReplayConfig) { c.Speed = 1.5 }, exit.Usage, "not moved faster"},
 		{func(c *ReplayConfig) { c.Speed = math.NaN() }, exit.Usage, "--speed"},

@@ -359,7 +359,7 @@ func OpenAudit(name string, l *Log) (*Audit, error) {
 	if name == "" {
 		return nil, nil
 	}
-	f, err := os.Open(name)
+	f, err := record.Open(name)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--audit: %w", err)
 	}

@@ -246,7 +246,8 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: foreign}, exit.Config, "no MCAP file"},
 		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events: it is cut"},
 		{Config{Path: filepath.Join(dir, "away.mcap")}, exit.Usage, "no such file"},
-		{Config{Path: os.DevNull}, exit.Usage, "is no file"}, // opening a pipe would block
+		{Config{Path: os.DevNull}, exit.Usage, "is no regular file"}, // opening a pipe would block
+		{Config{Path: name, Audit: os.DevNull}, exit.Usage, "is no regular file"},
 		{Config{Path: t.TempDir()}, exit.Config, "holds no records of edge-rt"},
 		{Config{Dirs: []string{t.TempDir()}}, exit.Absent, "there are no records in"},
 		{Config{Dirs: []string{filepath.Join(dir, "away")}}, exit.Absent, "there are no records in"},
