@@ -190,10 +190,15 @@ func rolloutOf(cfg *manifest.Config) (*server.LiveRollout, error) {
 	if err = json.NewDecoder(io.LimitReader(response.Body, statusMax)).Decode(&live); err != nil {
 		return nil, fmt.Errorf("%s is no page of a lean-server: %w", url, err)
 	}
-	if live.Rollout == nil {
-		return &server.LiveRollout{State: rollout.Off.String()}, nil
+	if live.Rollout != nil {
+		return live.Rollout, nil
 	}
-	return live.Rollout, nil
+	off := &server.LiveRollout{State: rollout.Off.String()}
+	if cfg.Rollout.Model.RepoOrPath != "" {
+		off.Why = fmt.Sprintf("the server (%s) has not read the roll-out: restart it if it is older than %s",
+			live.Server.Version, version)
+	}
+	return off, nil
 }
 
 // print writes the report for people.

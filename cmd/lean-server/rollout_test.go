@@ -3,6 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,6 +217,16 @@ func TestRolloutCommand(t *testing.T) {
 		if code != 0 || !strings.Contains(stdout, tt.says) || !strings.Contains(stdout, "server    unknown") {
 			t.Errorf("rollout %s = %d, %s%s; want %q", tt.args, code, stdout, stderr, tt.says)
 		}
+	}
+	// a server of a version without roll-outs never reads the block
+	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"server": {"version": "v0"}}`)
+	}))
+	defer old.Close()
+	port := old.URL[strings.LastIndex(old.URL, ":")+1:]
+	_, stdout, _ := leanServer(t, nil, "rollout", "--manifest", file, "--health-port", port)
+	if !strings.Contains(stdout, "the server (v0) has not read the roll-out: restart it") {
+		t.Error(stdout)
 	}
 }
 

@@ -97,7 +97,7 @@ func Relay(ctx context.Context, cfg RelayConfig) error {
 	r := &relay{page: page, out: cfg.Out, client: http.Client{Timeout: relayTimeout}}
 	first, status, err := r.first(ctx)
 	if err != nil {
-		return exit.Errorf(exit.Absent, "%s: %w; is an edge-rt with --http there?", cfg.Page, err)
+		return exit.Errorf(exit.Absent, "%s: %w; is an edge-rt of this version there, with --http?", cfg.Page, err)
 	}
 	r.joints = first.Lines.Joints
 	cameras := slices.Sorted(maps.Keys(status.Frames))
