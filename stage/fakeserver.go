@@ -130,13 +130,10 @@ func (s *FakeServer) observe(sample wire.Sample) {
 }
 
 // Hold answers an observation with a chunk that keeps the arm where it is.
-func (s *FakeServer) Hold(sample wire.Sample) { s.holdAfter(sample, 0) }
-
-// holdAfter answers as Hold does, and reports inferenceMs as the time of the inference.
-func (s *FakeServer) holdAfter(sample wire.Sample, inferenceMs float64) {
+func (s *FakeServer) Hold(sample wire.Sample) {
 	if h, o, ok := ParseRequest(sample); ok {
 		m := s.Chunk(o.State, func(row []float32, i int) {})
-		go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, InferenceMs: inferenceMs})
+		go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 	}
 }
 

@@ -158,14 +158,15 @@ func (c *Config) turns(ctx context.Context, places []place, echo string, report 
 			if one, err = drive(ctx, places[:1], c.FPS, c.Slice, c.Slice, a); err != nil {
 				return err
 			}
-			report.addOneBus(one)
+			report.OneBus.add(one.samples, report.traffic[0].in)
+			report.count(one)
 		}
 		before := a.host()
 		e, err := runEcho(ctx, echo, places, c.FPS, c.Slice, report)
 		if err != nil {
 			return err
 		}
-		report.addEcho(e)
+		report.Echo.add(e, report.BytesIn)
 		report.addPair(d, one, e, a.host().CalmSince(before))
 		c.Progress("round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds,
 			report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))

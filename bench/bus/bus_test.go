@@ -71,7 +71,7 @@ func TestTheReportAddsUp(t *testing.T) {
 		places: []place{{robot: so101}},
 	}
 	r.addDriver(six())
-	r.addEcho([]sample{{took: 1300 * time.Microsecond, in: 48}, {took: 1300 * time.Microsecond, in: 48}})
+	r.Echo.add([]sample{{took: 1300 * time.Microsecond, in: 48}, {took: 1300 * time.Microsecond, in: 48}}, r.BytesIn)
 	r.addLosses(six())
 	echo := func(us, cpu time.Duration) []sample {
 		return []sample{{took: us * time.Microsecond, cpu: cpu * time.Microsecond, in: 48}}

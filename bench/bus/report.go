@@ -204,12 +204,6 @@ func (t traffic) out() (n int) {
 	return n
 }
 
-// addOneBus adds a slice of the driver on the first bus alone.
-func (r *Report) addOneBus(d *driverSlice) {
-	r.OneBus.add(d.samples, r.traffic[0].in)
-	r.count(d)
-}
-
 func (r *Report) count(d *driverSlice) {
 	r.Allocs += d.allocs
 	r.Overruns += d.overruns
@@ -217,8 +211,6 @@ func (r *Report) count(d *driverSlice) {
 		r.Refused = d.granted.Why
 	}
 }
-
-func (r *Report) addEcho(e []sample) { r.Echo.add(e, r.BytesIn) }
 
 func (r *Report) addLosses(d *driverSlice) {
 	l := &Losses{Cycles: len(d.samples), Overruns: d.overruns, Tally: new(bench.Tally)}

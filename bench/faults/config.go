@@ -9,7 +9,6 @@ import (
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/sim"
-	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // The worlds of the comparison, the default first.
@@ -127,9 +126,6 @@ func (c *Config) round() int {
 	}
 	return 2
 }
-
-// ticks returns the ticks of an episode.
-func (c *Config) ticks() int { return int((c.Duration + fleet.Period/2) / fleet.Period) }
 
 // episode returns the seed and the direction of the i-th episode. No two episodes have both in
 // common.

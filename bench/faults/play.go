@@ -225,7 +225,7 @@ func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	var trace []fleet.Tick
 	run := fleet.Config{
 		Policy:   exported,
-		Ticks:    cfg.ticks(),
+		Ticks:    int((cfg.Duration + fleet.Period/2) / fleet.Period),
 		Schedule: contender.Schedule,
 		Network:  *cfg.Network,
 		Compute:  *cfg.Compute,

@@ -14,13 +14,9 @@ func setNice(tid, nice int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_NORMAL, Nice: int32(nice)}, 0)
 }
 
-// setRoundRobin sets SCHED_RR without reset-on-fork, as the measured recipe does.
-func setRoundRobin(tid, priority int) error {
-	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: uint32(priority)}, 0)
-}
-
-func setFIFO(tid, priority int) error {
-	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: uint32(priority)}, 0)
+// setRealTime sets a real-time class without reset-on-fork, as the measured recipe does.
+func setRealTime(tid int, policy, priority uint32) error {
+	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: policy, Priority: priority}, 0)
 }
 
 // childClass starts a program from one of the process's threads, as a recorder would start an

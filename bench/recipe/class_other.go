@@ -9,8 +9,6 @@ import (
 
 func setNice(int, int) error { return errors.ErrUnsupported }
 
-func setRoundRobin(int, int) error { return errors.ErrUnsupported }
-
-func setFIFO(int, int) error { return errors.ErrUnsupported }
+func setRealTime(int, uint32, uint32) error { return errors.ErrUnsupported }
 
 func childClass(context.Context) string { return "unknown" }

@@ -40,6 +40,8 @@ type Result struct {
 const (
 	tickPriority = 80 // priority of rt.Loop
 	otherRR      = 40
+	fifo         = 1   // SCHED_FIFO
+	roundRobin   = 2   // SCHED_RR
 	niceHigh     = -10 // nice value of edge-rt's other threads
 	gcPercent    = 100 // Go's default
 	watchEvery   = 50 * time.Millisecond
@@ -133,7 +135,7 @@ func (p Part) schedule(threads []bench.Thread, done map[int]bool) (fresh []int) 
 		case "nice-10":
 			err = setNice(t.TID, niceHigh)
 		case "rr40":
-			err = setRoundRobin(t.TID, otherRR)
+			err = setRealTime(t.TID, roundRobin, otherRR)
 		}
 		if err != nil {
 			done[t.TID] = false // the thread may have ended; otherwise the classes in the report show the failure

@@ -183,7 +183,7 @@ func prioritize(arm *stage.Child) error {
 		return fmt.Errorf("%w: edge-rt sim-bus ended: %s", errSetup, arm.LastWords())
 	}
 	for _, t := range bench.ThreadsOf(arm.PID()) {
-		if err := setFIFO(t.TID, simPriority); err != nil {
+		if err := setRealTime(t.TID, fifo, simPriority); err != nil {
 			return fmt.Errorf("%w: SCHED_FIFO %d for the simulated arm: %w; run as root", errSetup, simPriority, err)
 		}
 	}

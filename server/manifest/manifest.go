@@ -247,14 +247,20 @@ func (c *Config) resolve(folder string) {
 	}
 }
 
+// checker returns a function that puts an error into err for a key below prefix, unless ok is true or err has an error
+// already.
+func (c *Config) checker(prefix string, err *error) func(ok bool, key, format string, args ...any) {
+	return func(ok bool, key, format string, args ...any) {
+		if *err == nil && !ok {
+			*err = c.Errorf(prefix+key, prefix+key+" "+format, args...)
+		}
+	}
+}
+
 // Check reports the first impossible value. It checks the keys in the order of LeRobot's PolicyServerManifest and, for
 // keys that both have, returns the same texts.
 func (c *Config) Check() (err error) {
-	want := func(ok bool, key, format string, args ...any) {
-		if err == nil && !ok {
-			err = c.Errorf(key, key+" "+format, args...)
-		}
-	}
+	want := c.checker("", &err)
 	oneOf := func(key, value string, values ...string) {
 		want(slices.Contains(values, value), key, "must be one of %s, got '%s'", strings.Join(values, "|"), value)
 	}

@@ -209,11 +209,7 @@ func (c *Config) checkUnread() error {
 // runtime.
 func (c *Config) checkInputs() (err error) {
 	in := &c.Model.Inputs
-	want := func(ok bool, key, format string, args ...any) {
-		if err == nil && !ok {
-			err = c.Errorf("model.inputs."+key, "model.inputs."+key+" "+format, args...)
-		}
-	}
+	want := c.checker("model.inputs.", &err)
 	want(in.FPS >= 0 && in.FPS <= policy.MaxFPS, "fps", "must be above 0 and at most %d Hz, got %v", policy.MaxFPS,
 		in.FPS)
 	want(in.ChunkSize >= 0 && in.ChunkSize <= policy.MaxRows, "chunk_size", "must be 1..%d, got %d", policy.MaxRows,
@@ -250,11 +246,7 @@ var torchDevice = regexp.MustCompile(`^(cpu|mps|xpu|cuda)(:[0-9]{1,2})?$`)
 // checkDevice reports the first impossible value among the keys of device and data type.
 func (c *Config) checkDevice() (err error) {
 	m := c.Model
-	want := func(ok bool, key, format string, args ...any) {
-		if err == nil && !ok {
-			err = c.Errorf(key, key+" "+format, args...)
-		}
-	}
+	want := c.checker("", &err)
 	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
 	device, failed := policy.ParseDevice(m.Device)
 	switch {

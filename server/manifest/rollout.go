@@ -59,11 +59,7 @@ var digest = regexp.MustCompile(`^[0-9a-f]{8,64}$`)
 // checkRollout reports the first impossible value of the block rollout.
 func (c *Config) checkRollout() (err error) {
 	r := &c.Rollout
-	want := func(ok bool, key, format string, args ...any) {
-		if err == nil && !ok {
-			err = c.Errorf(key, key+" "+format, args...)
-		}
-	}
+	want := c.checker("", &err)
 	want(r.Share >= 0 && r.Share <= 1, "rollout.share", "must be 0..1 of the robots, got %g", r.Share)
 	named := r.Model.RepoOrPath != ""
 	want(named || r.Share == 0 && len(r.Robots)+len(r.Keep) == 0 && r.Model.SHA256 == "", "rollout",

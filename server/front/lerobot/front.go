@@ -41,7 +41,7 @@ const (
 
 // Front answers robot clients.
 type Front struct {
-	listener net.Listener
+	net.Listener
 	log      *slog.Logger
 	to       *front.Gateway // set by Serve
 	patience time.Duration  // messageTime, or a shorter time in tests
@@ -58,19 +58,13 @@ func Listen(address string, log *slog.Logger) (front.Front, error) {
 		return nil, err
 	}
 	return &Front{
-		listener: listener,
+		Listener: listener,
 		log:      log,
 		patience: messageTime,
 		clients:  map[string]*client{},
 		ended:    map[string]*client{},
 	}, nil
 }
-
-// Addr returns the bound address.
-func (f *Front) Addr() net.Addr { return f.listener.Addr() }
-
-// Close implements front.Front.
-func (f *Front) Close() error { return f.listener.Close() }
 
 // Serve implements front.Front.
 func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
@@ -89,7 +83,7 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 			f.disconnected(c.RemoteAddr().String())
 		}
 	}
-	err := to.Serve(ctx, front.LeRobot, f.listener, server)
+	err := to.Serve(ctx, front.LeRobot, f.Listener, server)
 	for _, c := range f.all() {
 		c.end()
 	}

@@ -42,9 +42,9 @@ const (
 
 // Front serves openpi's clients.
 type Front struct {
+	net.Listener
 	key      string // the key that clients have to show; empty: no key
 	keys     keys
-	listener net.Listener
 	to       *front.Gateway // set by Serve
 	patience time.Duration  // messageTime, or a shorter time in tests
 }
@@ -57,7 +57,7 @@ func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
 	}
 	f := &Front{
 		key:      string(settings.APIKey),
-		listener: l,
+		Listener: l,
 		patience: messageTime,
 	}
 	f.keys = keys{cameras: map[string]string{}, state: settings.StateKeys, prompt: settings.PromptKey}
@@ -66,12 +66,6 @@ func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
 	}
 	return f, nil
 }
-
-// Addr returns the bound address.
-func (f *Front) Addr() net.Addr { return f.listener.Addr() }
-
-// Close implements front.Front.
-func (f *Front) Close() error { return f.listener.Close() }
 
 // Serve implements front.Front.
 func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
@@ -84,7 +78,7 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	mux.HandleFunc("/", f.connect)
 	server := &http.Server{Handler: mux}
 	server.SetKeepAlivesEnabled(false)
-	return to.Serve(ctx, front.OpenPI, f.listener, server)
+	return to.Serve(ctx, front.OpenPI, f.Listener, server)
 }
 
 // connect upgrades a request to a WebSocket and serves its client.

@@ -55,7 +55,7 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 		}
 		if served == nil {
 			served = l.metadata()
-		} else if !same(l.metadata(), served) {
+		} else if fmt.Sprint(l.metadata()) != fmt.Sprint(served) { // fmt prints maps in the order of their keys
 			c.Log.Warn("the server came back with other metadata: is it the same policy?", "url", c.shown())
 		}
 		return &connection{l, newMessages(c.Kind, &c.Spec, &c.Meta)}, nil
@@ -97,10 +97,6 @@ func (c *Config) identity(meta ndarray.Map) string {
 	sum := sha256.Sum256([]byte(known))
 	return hex.EncodeToString(sum[:])
 }
-
-// same compares metadata as texts, which are unique because fmt prints maps in the order of their
-// keys.
-func same(a, b ndarray.Map) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
 // dial connects and compares the server's description with the manifest.
 func (c *Config) dial(ctx context.Context) (l link, err error) {
