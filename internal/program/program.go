@@ -426,9 +426,11 @@ const (
 	lineTail = 500
 )
 
-// plainly replaces the errors of Go's contexts, whose texts mean nothing to a user.
+// plainly replaces texts of Go and the kernel that mean nothing to a user.
 var plainly = strings.NewReplacer("\n", "; ", context.Canceled.Error(), "interrupted",
-	context.DeadlineExceeded.Error(), "no answer in time")
+	context.DeadlineExceeded.Error(), "no answer in time",
+	"getwd: no such file or directory", "the folder in which this program began was deleted: cd to another",
+	"too many open files", "too many open files: raise ulimit -n, in a unit LimitNOFILE=")
 
 // Line returns an error as one readable line. It leaves out the middle of a long text, such as an
 // error that repeats a whole file.

@@ -418,10 +418,12 @@ func TestAFailedWriteIsReported(t *testing.T) {
 	}
 }
 
-// Errors of Go's contexts are printed in words that a user understands.
+// Errors of Go and the kernel are printed in words that a user understands.
 func TestLineHasNoWordsOfGo(t *testing.T) {
-	err := errors.Join(context.Canceled, fmt.Errorf("at x: %w", context.DeadlineExceeded))
-	rttest.Want(t, Line(err), "interrupted; at x: no answer in time", "Line")
+	err := errors.Join(context.Canceled, fmt.Errorf("at x: %w", context.DeadlineExceeded), syscall.EMFILE,
+		os.NewSyscallError("getwd", syscall.ENOENT))
+	rttest.Want(t, Line(err), "interrupted; at x: no answer in time; too many open files: raise ulimit -n, in a unit "+
+		"LimitNOFILE=; the folder in which this program began was deleted: cd to another", "Line")
 }
 
 // An error that repeats a whole file is still one readable line.
