@@ -3,6 +3,7 @@ package bringup
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -19,7 +20,7 @@ func EachPart(cfg Config, places []device.Place, next string, run func(Config) e
 	}
 	for i, place := range places {
 		cfg.Place = place
-		fmt.Fprintf(cfg.Out, "%s%s, a %s at %s:\n", blankAfter(i), place.Part, place.Robot.Name, place.Bus)
+		printHeading(cfg.Out, i, &place)
 		if err := run(cfg); err != nil {
 			return place.Named(err)
 		}
@@ -28,11 +29,12 @@ func EachPart(cfg Config, places []device.Place, next string, run func(Config) e
 	return nil
 }
 
-func blankAfter(i int) string {
-	if i == 0 {
-		return ""
+// printHeading prints the heading of the robot's part number i, after an empty line unless it is the first part.
+func printHeading(out io.Writer, i int, p *device.Place) {
+	if i > 0 {
+		fmt.Fprintln(out)
 	}
-	return "\n"
+	fmt.Fprintf(out, "%s, a %s at %s:\n", p.Part, p.Robot.Name, p.Bus)
 }
 
 // next returns the text before, followed by the next command. For a part of a robot it returns only before, because
@@ -50,7 +52,7 @@ func ScanParts(cfg Config, places []device.Place, next string, scan func(Config)
 	var errs []error
 	for i, place := range places {
 		cfg.Place = place
-		fmt.Fprintf(cfg.Out, "%s%s, a %s at %s:\n", blankAfter(i), place.Part, place.Robot.Name, place.Bus)
+		printHeading(cfg.Out, i, &place)
 		report, err := scan(cfg)
 		if report.Servos == nil {
 			report = newScanReport()

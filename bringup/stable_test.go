@@ -128,7 +128,8 @@ func TestCamerasRecommendNamesThatStay(t *testing.T) {
 	if err := listCameras(cfg, false, f.sys, found, nil); exit.Of(err) != exit.Clean {
 		t.Fatal(err)
 	}
-	rttest.Contains(t, out.String(), "by-path/1, by its USB socket: another device here has the same serial number, SN0001",
+	rttest.Contains(t, out.String(),
+		"by-path/1, by its USB socket: another device here has the same serial number, SN0001",
 		"by-path/2, by its USB socket: another device here has the same serial number, SN0001",
 		"by-id/A1B2\n", "by-path/4, by its USB socket: it has no serial number", "by-path/csi\n",
 		"--camera front=by-path/1")

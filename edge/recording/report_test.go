@@ -49,7 +49,8 @@ func TestReport(t *testing.T) {
 	for _, ev := range incidents {
 		r.Report(ev)
 	}
-	rttest.Contains(t, b.String(), "from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
+	rttest.Contains(t, b.String(),
+		"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
 		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "next=\"the next chunk arms it\"",
 		"next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"",
 		"motor complains\" joint=pan joint_bits=1 complaint=supply volts=12.4",

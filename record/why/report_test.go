@@ -133,7 +133,8 @@ func TestAFileIsExplained(t *testing.T) {
 	if got := causesOf(r); !slices.Equal(got, []Cause{Lost, Paused}) {
 		t.Fatalf("%v, want a loss and a pause\n%s", got, text)
 	}
-	rttest.Contains(t, text, "robot arm, 2026-11-24 14:03:00 to 14:03:19, 1200 ticks, 6 of them starved", "ended: code 0: as asked",
+	rttest.Contains(t, text,
+		"robot arm, 2026-11-24 14:03:00 to 14:03:19, 1200 ticks, 6 of them starved", "ended: code 0: as asked",
 		"14:03:09.999  stutter, 6 ticks in 83 ms: lost", "14:03:09.666  request 30 asked with 200 ms of actions left",
 		"14:03:14.999  hold, 120 ticks", "2 findings: stutter 1, hold 1", "causes: lost 1, paused 1")
 	if r, _ := run(t, Config{Path: name, Last: true}); !slices.Equal(causesOf(r), []Cause{Paused}) {
