@@ -107,6 +107,9 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if old, err := readJournal(cfg.Out); cfg.Append && err == nil && old.settings.Robot == runs[0].info["robot"] {
+		set.Robot = old.settings.Robot // of a dataset from before records had LeRobot's robot_type
+	}
 	if len(runs[0].cams) > 0 {
 		if err := checkFFmpeg(ctx, cfg.VCodec); err != nil {
 			return nil, err
@@ -165,6 +168,14 @@ func survey(cfg *Config, runs []*run) (set settings, err error) {
 		if i == 0 {
 			set = own
 			continue
+		}
+		if name := r.info["robot"]; name == runs[0].info["robot"] {
+			switch name { // of a record from before records had LeRobot's robot_type
+			case own.Robot:
+				own.Robot = set.Robot
+			case set.Robot:
+				set.Robot = own.Robot
+			}
 		}
 		first := journal{settings: set}
 		if err := first.fits(own, r.name, runs[0].name, alike); err != nil {

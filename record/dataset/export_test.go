@@ -498,13 +498,36 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "ffmpeg made no whole", "No space left on device")
 }
 
-// A data set has LeRobot's robot_type, which a record has beside the robot's own name.
+// A data set has LeRobot's robot_type, which a record has beside the robot's own name, unless it is older. Of the same
+// robot, both kinds of records fit into one data set, and new records fit into an older data set.
 func TestRobotType(t *testing.T) {
-	for _, tt := range []struct{ robotType, want string }{{"", "bi_so101"}, {"bi_so_follower", "bi_so_follower"}} {
-		s := &scene{seconds: 1, task: "x", robot: "bi_so101", robotType: tt.robotType}
+	write := func(robot, robotType string) string {
+		s := &scene{seconds: 1, task: "x", robot: robot, robotType: robotType, instance: robot + robotType}
 		s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success)}
-		cfg := s.config(t)
+		return s.write(t, filepath.Join(t.TempDir(), "a.mcap"))
+	}
+	old, type1, type2 := write("so101", ""), write("so101", "so_follower"), write("so101", "mine")
+	for _, tt := range []struct {
+		records []string
+		want    string // empty: refused
+	}{
+		{[]string{old}, "so101"},
+		{[]string{type1}, "so_follower"},
+		{[]string{old, type1}, "so_follower"},
+		{[]string{type1, old}, "so_follower"},
+		{[]string{type1, type2}, ""},
+		{[]string{old, write("other", "so_follower")}, ""},
+	} {
+		cfg := testConfig(t, tt.records...)
+		if tt.want == "" {
+			rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "robot of ")
+			continue
+		}
 		exporting(t, cfg)
+		if tt.want == "so101" {
+			cfg.Records, cfg.Append = append(tt.records, type1), true
+			exporting(t, cfg)
+		}
 		text := rttest.Must(os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json")))(t)
 		rttest.Contains(t, string(text), `"robot_type": "`+tt.want+`"`)
 	}
