@@ -23,7 +23,7 @@ var (
 	errQuality     = errors.New("jpeg: quality out of range, want 1 to 100")
 	errChroma      = errors.New("jpeg: chroma that cannot be encoded, want 4:2:0, 4:2:2 or 4:4:4")
 	ErrCorrupt     = errors.New("jpeg: corrupt or truncated picture")
-	errFormat      = errors.New("jpeg: not an RGB, YCbCr or gray picture of 8 bits")
+	errFormat      = errors.New("jpeg: not an RGB, YCbCr or gray picture of 8 bits in Huffman coding")
 	ErrProgressive = errors.New("jpeg: progressive picture, want baseline")
 	ErrSize        = errors.New("jpeg: wrong size")
 	ErrTooLarge    = errors.New("jpeg: picture too large")
