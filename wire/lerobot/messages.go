@@ -56,7 +56,7 @@ func ParsePolicy(src []byte) (*Policy, error) {
 		}
 		p.Features = append(p.Features, f)
 	}
-	if v, _ := d.Get("rename_map"); v != nil {
+	if v := d.Get("rename_map"); v != nil {
 		renamed := r.mapping("rename_map")
 		for i, from := range renamed.Keys {
 			to, ok := renamed.Values[i].(string)
@@ -83,10 +83,10 @@ func feature(name string, v pickle.Value) (f Feature, err error) {
 	if !ok {
 		return f, fmt.Errorf("%w: feature %q is %s, want a dict", ErrMessage, name, pickle.Brief(v))
 	}
-	if kind, _ := d.Get("dtype"); kind != nil {
+	if kind := d.Get("dtype"); kind != nil {
 		f.Kind, _ = kind.(string)
 	}
-	shape, _ := d.Get("shape")
+	shape := d.Get("shape")
 	if n := len(items(shape)); n > axesMost {
 		return f, fmt.Errorf("%w: feature %q has a shape of %d axes, want at most %d", ErrMessage, name, n, axesMost)
 	}
@@ -97,7 +97,7 @@ func feature(name string, v pickle.Value) (f Feature, err error) {
 		}
 		f.Shape = append(f.Shape, int(side))
 	}
-	names, _ := d.Get("names")
+	names := d.Get("names")
 	for _, n := range items(names) {
 		text, ok := n.(string)
 		if !ok {
@@ -159,7 +159,7 @@ func ParseObservation(src []byte) (*Observation, error) {
 		Timestep:  r.int("timestep"),
 		Values:    r.mapping("observation"),
 	}
-	must, _ := d.Get("must_go")
+	must := d.Get("must_go")
 	o.MustGo, _ = must.(bool)
 	return o, r.err
 }
@@ -172,7 +172,7 @@ func (o *Observation) Encode() []byte {
 
 // Number returns the value of a joint. ok is false when the observation has no number of that name.
 func (o *Observation) Number(name string) (f float64, ok bool) {
-	v, _ := o.Values.Get(name)
+	v := o.Values.Get(name)
 	switch v := v.(type) {
 	case float64:
 		return v, true
@@ -217,7 +217,7 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 		}
 		r := &reader{dict: d, class: "TimedAction"}
 		step := r.int("timestep")
-		action, _ := d.Get("action")
+		action := d.Get("action")
 		a, ok := action.(*pickle.Array)
 		if !ok {
 			r.wrong("action", action, "a tensor")
@@ -321,7 +321,7 @@ func (r *reader) wrong(key string, v pickle.Value, want string) {
 }
 
 func (r *reader) text(key string) string {
-	v, _ := r.dict.Get(key)
+	v := r.dict.Get(key)
 	s, ok := v.(string)
 	if !ok {
 		r.wrong(key, v, "a text")
@@ -330,7 +330,7 @@ func (r *reader) text(key string) string {
 }
 
 func (r *reader) int(key string) int64 {
-	v, _ := r.dict.Get(key)
+	v := r.dict.Get(key)
 	n, ok := v.(int64)
 	if !ok {
 		r.wrong(key, v, "an integer")
@@ -339,7 +339,7 @@ func (r *reader) int(key string) int64 {
 }
 
 func (r *reader) float(key string) float64 {
-	v, _ := r.dict.Get(key)
+	v := r.dict.Get(key)
 	switch f := v.(type) {
 	case float64:
 		return f
@@ -351,7 +351,7 @@ func (r *reader) float(key string) float64 {
 }
 
 func (r *reader) mapping(key string) *pickle.Dict {
-	v, _ := r.dict.Get(key)
+	v := r.dict.Get(key)
 	d, ok := v.(*pickle.Dict)
 	if !ok {
 		r.wrong(key, v, "a dict")

@@ -44,13 +44,12 @@ type Dict struct {
 	depth  int
 }
 
-// Get returns the value of key. Without such a key it returns nil and false.
-func (d *Dict) Get(key string) (v Value, ok bool) {
-	i, ok := d.index[key]
-	if ok {
-		v = d.Values[i]
+// Get returns the value of key, or nil without such a key.
+func (d *Dict) Get(key string) Value {
+	if i, ok := d.index[key]; ok {
+		return d.Values[i]
 	}
-	return v, ok
+	return nil
 }
 
 // Set replaces or adds the value of key.

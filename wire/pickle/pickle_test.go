@@ -29,7 +29,7 @@ func attributes(t *testing.T, v Value, class string) *Dict {
 }
 
 func get(d *Dict, key string) Value {
-	v, _ := d.Get(key)
+	v := d.Get(key)
 	return v
 }
 

@@ -47,7 +47,7 @@ func (d *decoder) archive(args []Value) (Value, error) {
 			parts[1],
 			parts[2])
 	}
-	if little, _ := machine.Get("little_endian"); little != true {
+	if little := machine.Get("little_endian"); little != true {
 		return nil, malformed("torch's archive is not little-endian")
 	}
 	if len(rest) < 8 {

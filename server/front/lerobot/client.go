@@ -312,7 +312,7 @@ func (c *client) infer(ctx context.Context, o *lerobot.Observation, v *view, sta
 		obs.State = append(obs.State, float32(f))
 	}
 	for _, one := range v.cameras {
-		value, _ := o.Values.Get(one.key)
+		value := o.Values.Get(one.key)
 		a, ok := value.(*pickle.Array)
 		if !ok || a.Type != "u1" || len(a.Shape) != 3 || a.Shape[2] != 3 || len(a.Data) == 0 {
 			return nil, fmt.Errorf("%w: camera %s is %s, want an array u1 [height width 3]",
@@ -327,7 +327,7 @@ func (c *client) infer(ctx context.Context, o *lerobot.Observation, v *view, sta
 			Data:  a.Data,
 		})
 	}
-	if task, _ := o.Values.Get("task"); task != nil {
+	if task := o.Values.Get("task"); task != nil {
 		var ok bool
 		if obs.Task, ok = task.(string); !ok {
 			return nil, fmt.Errorf("%w: the task is %s, want a text", lerobot.ErrMessage, pickle.Brief(task))
@@ -353,7 +353,7 @@ func (v *view) stateOf(o *lerobot.Observation) ([]float64, error) {
 	for i, name := range v.state {
 		var ok bool
 		if state[i], ok = o.Number(name); !ok || math.IsNaN(state[i]) || math.IsInf(state[i], 0) {
-			v, _ := o.Values.Get(name)
+			v := o.Values.Get(name)
 			return nil, fmt.Errorf("%w: joint %s is %s, want a finite number", lerobot.ErrMessage, name,
 				pickle.Brief(v))
 		}
