@@ -100,15 +100,17 @@ func refusal(err error) string {
 	if !errors.Is(err, unix.EPERM) || unix.Getrlimit(unix.RLIMIT_RTPRIO, &limit) != nil {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d: %v", loopPriority, err)
 	}
-	return permissionRefusal(limit.Cur)
+	var has [2]unix.CapUserData
+	_ = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0]) // after an error: none
+	return permissionRefusal(limit.Cur, has[0].Effective>>unix.CAP_SYS_NICE&1 != 0)
 }
 
-// permissionRefusal returns the sentence with the reason why the kernel returned EPERM.
-func permissionRefusal(rtprio uint64) string {
-	if rtprio >= loopPriority {
-		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no "+
-			"real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
-			loopPriority, rtprio)
+// permissionRefusal returns the sentence with the reason why the kernel returned EPERM. capable: we have CAP_SYS_NICE.
+func permissionRefusal(rtprio uint64, capable bool) string {
+	if rtprio >= loopPriority || capable {
+		return fmt.Sprintf("the kernel refused SCHED_FIFO %d despite RLIMIT_RTPRIO or CAP_SYS_NICE: the control group has "+
+			"no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
+			loopPriority)
 	}
 	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd "+
 		"LimitRTPRIO=80, or `ulimit -r 80`) or give the program CAP_SYS_NICE",

@@ -239,17 +239,19 @@ func TestNiceProcessRefusesNonsense(t *testing.T) {
 
 func TestPermissionRefusal(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		rtprio uint64
-		want   string
+		name    string
+		rtprio  uint64
+		capable bool
+		want    string
 	}{
-		{"no limit set", 0, "LimitRTPRIO=80"},
-		{"limit just too low", loopPriority - 1, "RLIMIT_RTPRIO is 79"},
-		{"limit high enough", loopPriority, "cpu.rt_runtime_us"},
+		{"no limit set", 0, false, "LimitRTPRIO=80"},
+		{"limit just too low", loopPriority - 1, false, "RLIMIT_RTPRIO is 79"},
+		{"limit high enough", loopPriority, false, "cpu.rt_runtime_us"},
+		{"root", 0, true, "cpu.rt_runtime_us"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := permissionRefusal(tt.rtprio); !strings.Contains(got, tt.want) {
-				t.Errorf("permissionRefusal(%d) = %q, want it to contain %q", tt.rtprio, got, tt.want)
+			if got := permissionRefusal(tt.rtprio, tt.capable); !strings.Contains(got, tt.want) {
+				t.Errorf("%q, want it to contain %q", got, tt.want)
 			}
 		})
 	}
