@@ -108,8 +108,8 @@ func refusal(err error) string {
 // permissionRefusal returns the sentence with the reason why the kernel returned EPERM. capable: we have CAP_SYS_NICE.
 func permissionRefusal(rtprio uint64, capable bool) string {
 	if rtprio >= loopPriority || capable {
-		return fmt.Sprintf("the kernel refused SCHED_FIFO %d despite RLIMIT_RTPRIO or CAP_SYS_NICE: the control "+
-			"group has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
+		return fmt.Sprintf("the kernel refused SCHED_FIFO %d despite RLIMIT_RTPRIO or CAP_SYS_NICE: the control group "+
+			"has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
 			loopPriority)
 	}
 	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd "+
