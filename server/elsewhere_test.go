@@ -70,9 +70,10 @@ func TestAProgramThatIsAway(t *testing.T) {
 			t.Errorf("the robot learns %q, want the reason", got.event.Text)
 		}
 	}
-	if ok, why := b.server.ready(); ok || why != "loading: it was killed" {
-		t.Errorf("Ready() = %v, %q while the program is away", ok, why)
-	}
+	rttest.Eventually(t, "the server loads while the program is away", func() bool { // after its declarations
+		ok, why := b.server.ready()
+		return !ok && why == "loading: it was killed"
+	})
 	if ok, why := b.server.healthy(); !ok {
 		t.Errorf("not healthy: %s", why)
 	}
