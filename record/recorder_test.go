@@ -659,6 +659,17 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	if n := w.read(c, room); n != 0 || c.lost != lost+1 || w.waits(c) != 0 {
 		t.Errorf("a message larger than the reader's room: %d bytes, %d lost, want it passed over", n, c.lost-lost)
 	}
+	c.keep()
+	for range 3 {
+		w.put(1, 1, make([]byte, 500)) // each takes the place of its predecessor
+	}
+	w.read(c, room)
+	again := c.lost
+	w.rewind(c)
+	w.read(c, room)
+	if again != lost+3 || c.lost != again {
+		t.Errorf("%d, then after a failed write %d lost, want %d both times", again, c.lost, lost+3)
+	}
 }
 
 // Messages that memory drops while the disk fails a save are lost, those from before the save are not.
@@ -741,7 +752,7 @@ func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 			}
 		}
 		if found, err := os.ReadDir(r.cfg.Dir); err != nil || tries < 2 || len(found) > 1 ||
-			place == "gone" && (tries > 7 || !rttest.Says(said, "the next file comes in 1m0s")) {
+			place == "gone" && (tries > 11 || !rttest.Says(said, "the next file comes in 8s")) {
 			t.Errorf("%s: %d files of %d tries, %v, %v, want none but the last", place, len(found), tries, err, said)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/rt"
@@ -33,6 +34,7 @@ const (
 	saveEvery   = time.Minute      // shortest time between saves, except at a person's request and at the end
 	rarestSave  = 8 * time.Minute  // a save soon after the previous save doubles the time to the next save, up to this
 	retryEvery  = 2 * time.Second  // time until the next try after a failed write
+	retryAtMost = 8 * time.Second  // longest such time; memory holds the pictures of pictureSpan
 )
 
 // Messages from between two saves are still in memory at the second save.
@@ -338,6 +340,7 @@ func (w *writer) close(now rt.Instant) error {
 	}
 	w.file, w.closedAt = nil, now
 	w.saving = false
+	w.retry = 0
 	_ = child.Unlock(f.os)
 	w.r.counts.bytes.Add(uint64(f.written - before))
 	w.r.cfg.Closed()
@@ -348,7 +351,7 @@ func (w *writer) close(now rt.Instant) error {
 // fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. The messages that
 // are not on the disk will be in the next file, if they are still in memory then. So fail cuts the file after the last
 // chunk that is on the disk: a chunk whose write has failed may be whole, and no message may be in two files. It also
-// removes a file without a chunk, and tries again later and later, up to saveEvery. At the end of the run no file
+// removes a file without a chunk, and tries again later and later, up to retryAtMost. At the end of the run no file
 // follows, and a chunk that may be whole stays.
 func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	w.r.counts.written.Add(-w.messages.open)
@@ -365,7 +368,7 @@ func (w *writer) fail(now rt.Instant, err error, ended bool) {
 		case ended && failed == nil && info.Size() > f.written:
 		case f.chunks == 0:
 			os.Remove(f.os.Name())
-			wait = min(max(retryEvery, 2*w.retry), saveEvery)
+			wait = min(max(retryEvery, 2*w.retry), retryAtMost)
 			err = fmt.Errorf("%w; the next file comes in %v", err, wait)
 		default:
 			_ = f.os.Truncate(f.written)
@@ -509,7 +512,11 @@ func (f *file) flush() error {
 	if err := f.buffer.Flush(); err != nil {
 		return err
 	}
-	if !exists(f.os) {
+	var is unix.Stat_t
+	if err := unix.Fstat(int(f.os.Fd()), &is); err != nil {
+		return err
+	}
+	if is.Nlink == 0 {
 		return errDeleted // the disk would accept all data, but no reader could open the file
 	}
 	if err := f.os.Sync(); err != nil {

@@ -109,7 +109,8 @@ func refusal(err error) string {
 func permissionRefusal(rtprio uint64, capable bool) string {
 	if rtprio >= loopPriority || capable {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d despite RLIMIT_RTPRIO or CAP_SYS_NICE: the control group "+
-			"has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
+			"has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE, "+
+			"or --ulimit rtprio=80 without root)",
 			loopPriority)
 	}
 	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd "+

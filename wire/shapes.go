@@ -114,7 +114,7 @@ func CheckUnits(field string, server, client []string) error {
 		return nil
 	}
 	return fmt.Errorf("wire: %s: client has %q, server wants %q, the units in which its policy was trained: norm in a "+
-		"robot file changes the robot's", field, client, server)
+		"robot file makes degrees range_m100_100", field, client, server)
 }
 
 // CheckCameraShapes refuses cameras for which the two sides give different sizes.

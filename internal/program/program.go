@@ -430,6 +430,7 @@ const (
 var plainly = strings.NewReplacer("\n", "; ", context.Canceled.Error(), "interrupted",
 	context.DeadlineExceeded.Error(), "no answer in time",
 	"getwd: no such file or directory", "the folder in which this program began was deleted: cd to another",
+	"too many open files in system", "too many open files in the system: raise sysctl fs.file-max",
 	"too many open files", "too many open files: raise ulimit -n, in a unit LimitNOFILE=")
 
 // Line returns an error as one readable line. It leaves out the middle of a long text, such as an

@@ -533,6 +533,7 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 // A run under nohup outlives its terminal.
 func TestInterruptibleUnderNohup(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
 	_, stop := Interruptible()
 	rttest.Want(t, signal.Ignored(syscall.SIGHUP), true, "SIGHUP is ignored")
 	stop()

@@ -25,9 +25,15 @@ func Read(path string, limit int64) ([]byte, error) {
 	if err := f.SetReadDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
 		return nil, err
 	}
+	began := time.Now()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	info, failed := f.Stat()
-	if errors.Is(err, os.ErrDeadlineExceeded) || failed == nil && len(data) == 0 && info.Mode()&os.ModeNamedPipe != 0 {
+	pipe := failed == nil && info.Mode()&os.ModeNamedPipe != 0
+	for pipe && err == nil && len(data) == 0 && time.Since(began) < patience { // its writer has not opened it yet
+		time.Sleep(20 * time.Millisecond)
+		data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || pipe && len(data) == 0 {
 		return nil, fmt.Errorf("%s is a pipe, and its writer sent no text with an end within %v: name a file", path,
 			patience)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
@@ -35,6 +36,10 @@ func TestReadPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	rttest.Do(t, syscall.Mkfifo(name, 0o600))
 	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // the pipe has no writer
+	time.AfterFunc(100*time.Millisecond, func() { os.WriteFile(name, []byte("late"), 0) })
+	if data, err := Read(name, 10); err != nil || string(data) != "late" {
+		t.Errorf("a pipe whose writer comes late gives %q, %v", data, err)
+	}
 	silent := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))(t)
 	defer silent.Close()
 	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // the pipe's writer writes nothing

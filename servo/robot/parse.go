@@ -175,14 +175,14 @@ func (f *robotFile) fill(r *Robot) error {
 			r.Motors = append(r.Motors, motor)
 		}
 	}
-	norm, ok := norms[cmp.Or(f.Norm, Degrees.String())]
-	if !ok {
-		return fmt.Errorf("norm: got %q, want range_m100_100 or degrees", f.Norm)
+	inDegrees := func(m Motor) bool { return m.Norm == Degrees }
+	if f.Norm != "" && (f.Norm != RangeM100.String() || !slices.ContainsFunc(r.Motors, inDegrees)) {
+		return fmt.Errorf("norm: got %q, want range_m100_100 for an arm with joints in degrees", f.Norm)
 	}
 	for i := range r.Motors {
 		m := &r.Motors[i]
-		if m.Norm == Degrees {
-			m.Norm = norm
+		if f.Norm != "" && inDegrees(*m) {
+			m.Norm = RangeM100
 		}
 		if err := m.Bounds.fill(f.Safety); err != nil {
 			return err

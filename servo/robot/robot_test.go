@@ -148,6 +148,7 @@ func TestBadDescriptions(t *testing.T) {
 		{"arm's name for a terminal", "name: pair", "name: \"pair\\e[2J\"", "words"},
 		{"folder for a terminal", "calibration: [pair]", "calibration: [\"pair\\e[2J\"]", "folder"},
 		{"unknown unit", "norm: degrees", "norm: radians", "radians"},
+		{"another unit for all", "baud:", "norm: range_0_100\nbaud:", "in degrees"},
 		{"no speed", "norm: degrees, max_velocity: 10", "norm: degrees", "max_velocity"},
 		{"no motors", "motors:", "rename: {}\nmotors: []\nxx:", "xx"},
 		{"unknown register", "Return_Delay_Time: 0}", "Return_Delay: 0}", "Return_Delay"},

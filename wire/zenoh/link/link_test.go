@@ -174,6 +174,8 @@ func TestBlockIsBounded(t *testing.T) {
 			t.Errorf("gave up after %d bytes, want at least the %d that may wait", sent*20_000, blockBytes)
 		}
 		rttest.Want(t, time.Since(began), cfg.Stall, "wait")
+		rttest.FailsAs(t, <-ended, ErrStalled)
+		rttest.Want(t, ours.cfg.Counters.Stalled.Load(), 1, "stalled links")
 	})
 }
 
