@@ -25,7 +25,7 @@ const (
 	maxRobots       = 4096     // further robots are counted and not shown
 	maxTelemetry    = 64 << 10 // bytes of a telemetry message; longer messages are counted and dropped
 	maxFleetText    = 128      // bytes of a text in a message; a message with a longer text is dropped, too
-	maxFigure       = 1e12     // no run counts up to this figure, or lasts for as many seconds
+	maxFigure       = 1e12     // largest accepted figure: counts and seconds of real runs are smaller
 	fleetGone       = 10 * time.Second
 	fleetDial       = 3 * time.Second
 	fleetPoll       = 50 * time.Millisecond

@@ -114,8 +114,8 @@ func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 	}
 }
 
-// needQuietMemory skips tests of the process's memory under the race detector, which keeps shadow
-// memory.
+// needQuietMemory skips tests of the process's memory with -short. make race sets -short, and the
+// race detector keeps shadow memory.
 func needQuietMemory(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -165,7 +165,7 @@ type Tick struct {
 	Held      uint32 // joints that keep their goal for another reason
 
 	OverrunOwn  int64 // ns of an earlier tick's computation and bus wait, if longer than a period
-	OverrunHost int64 // ns that the machine took in addition
+	OverrunHost int64 // ns that the host stole from this machine around that tick
 	Suspended   int64 // ns that the machine was suspended before this tick
 
 	Intervention bool // Action is a person's, from a leader arm

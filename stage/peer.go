@@ -52,7 +52,7 @@ func (p *Peer) Ask(ctx context.Context, line string, limit time.Duration) ([]byt
 }
 
 // Answer returns the peer's next line, which is valid until the next call. If the peer has ended,
-// the error has the peer's last words.
+// the error quotes the peer's last message on standard error.
 func (p *Peer) Answer(ctx context.Context, limit time.Duration) ([]byte, error) {
 	p.out.SetReadDeadline(time.Now().Add(limit))
 	defer context.AfterFunc(ctx, func() { p.out.SetReadDeadline(time.Now()) })()

@@ -92,7 +92,7 @@ func AppendLeaderPose(dst []byte, p *LeaderPose) []byte {
 	return dst
 }
 
-// ParseLeaderPose reads a pose into *p, whose Place it reuses. It refuses other bytes with ErrMalformed.
+// ParseLeaderPose reads a pose into *p, whose Place it reuses. It returns ErrMalformed for bytes that are not a pose.
 //
 //rt:noalloc
 func ParseLeaderPose(p *LeaderPose, src []byte) error {

@@ -47,7 +47,7 @@ type Config struct {
 	live bool // true: in real time, set by Live
 }
 
-// The network's and the policy's times in virtual time, unless a flag sets them.
+// Default durations of the network and of the policy in virtual time; flags override them.
 const (
 	defaultNetwork = 4 * time.Millisecond
 	defaultCompute = 20 * time.Millisecond

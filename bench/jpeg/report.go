@@ -64,7 +64,7 @@ func (r *Report) add(name string, ours, theirs, allocs float64) {
 	}
 }
 
-// addPixiv adds a turn of go-libjpeg, and our turn before it.
+// addPixiv adds a turn of go-libjpeg, and the ratio of its time to the time of our turn before it.
 func (r *Report) addPixiv(name string, ours, theirs, allocs float64) {
 	res := r.result(name)
 	res.pixiv, res.pixivRatios = append(res.pixiv, theirs), append(res.pixivRatios, theirs/ours)

@@ -17,7 +17,7 @@ type shareMeter struct {
 	peak        float64
 }
 
-// read adds the use since the last reading.
+// read adds the CPU time that the real-time threads have used since the last call.
 func (m *shareMeter) read(threads []bench.Thread) {
 	now := time.Now()
 	if m.used == nil {

@@ -52,7 +52,7 @@ type Config struct {
 }
 
 const (
-	// tries bounds how often a fault is played whose run does not start: on a busy host the
+	// tries is the largest number of attempts to start the run of a fault: on a busy host the
 	// simulated motors may answer too late.
 	tries = 3
 )

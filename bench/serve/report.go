@@ -65,7 +65,7 @@ type Many struct {
 type Scheduler struct {
 	Scheduler string  `json:"scheduler"`  // runway or round_robin
 	Robots    int     `json:"robots"`     // robots whose actions run out
-	Load      float64 `json:"load"`       // ratio, of the server's time, requested by the robots
+	Load      float64 `json:"load"`       // ratio, share of the server's time that the robots request
 	Seconds   float64 `json:"seconds"`    // s, of all its turns
 	Requests  int     `json:"requests"`   // requests with a chunk
 	Lost      int     `json:"lost"`       // requests without a chunk

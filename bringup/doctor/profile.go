@@ -38,8 +38,8 @@ type Profile struct {
 	JPEGQuality int     `json:"jpeg_quality"`    // of pictures
 }
 
-// propose returns the profile that fits the measurements, nil without plausible ones of a server. flags are the flags
-// of a run that differ from their defaults.
+// propose returns the profile that fits the measurements. p is nil if there are no plausible measurements of a server.
+// flags are the flags of a run that differ from their defaults.
 func (d *doctor) propose() (p *Profile, flags []string) {
 	most := d.rate()
 	if d.busP99 > 0 {

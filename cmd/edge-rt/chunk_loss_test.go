@@ -14,7 +14,7 @@ import (
 func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	const d = 10 * time.Second
+	const d = 6 * time.Second
 	server, endpoint := startLeanServer(t, demo+"/server.yaml")
 	t.Run("both", func(t *testing.T) {
 		for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 type gapCamera struct {
 	frames []struct {
 		sequence uint64
-		counts   camera.Counts // counts since the start when that frame is passed on
+		counts   camera.Counts // counts from the start until that frame is passed on
 	}
 	next int
 	stop *atomic.Bool

@@ -102,8 +102,8 @@ func (g *Gate) PassBase(goal, action []float32) {
 }
 
 // spin returns the goals of a base after this number of ticks, and its clipped axes. The goals change on a straight
-// line from the last goals to velocities that all wheels can reach. So the wheels need no further limit on the way,
-// which would change an axis by more than its step.
+// line from the last goals to velocities that all wheels can reach. So the wheels need no further limit on the way.
+// Such a limit would change an axis by more than its step.
 //
 //rt:noalloc
 func (g *Gate) spin(goal, action []float32, ticks float32) (next [robot.Axes]float32, ranged, stepped robot.Joints) {

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// encoders returns raw as the reading of joint 0, in a range.
+// encoders returns raw as the reading of joint 0, whose range is low to high.
 type encoders struct{ raw, low, high int }
 
 func (e *encoders) Raws(dst []int) {

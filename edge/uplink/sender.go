@@ -131,7 +131,7 @@ func (s *Sender) updatePreviews() {
 //rt:noalloc
 func (s *Sender) send(snap *Snapshot) {
 	open := s.in.Sessions().Open
-	// A first observation that was held back begins no history.
+	// If the first observation is held back, the history begins again with the next observation.
 	first := open != nil && s.examiner.due(open)
 	if s.past != nil && !s.past.reach(snap.Step, snap.At, snap.State, s.resumedAt(), first) || open == nil ||
 		open.Epoch != snap.Epoch {

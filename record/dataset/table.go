@@ -22,8 +22,8 @@ const (
 	maxTableText    = 256 << 20
 )
 
-// compressions are the compressions that pandas, pyarrow and LeRobot use. The library's LZ4 decoder never returns for
-// some damaged bytes.
+// compressions are the compressions that pandas, pyarrow and LeRobot use. LZ4 is missing, because the library's LZ4
+// decoder never returns for some damaged bytes.
 var compressions = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
 
 // column is one column of a table. A value is a number or a text, inside lists that are nested

@@ -97,7 +97,7 @@ type Line struct {
 type AuditSummary struct {
 	Lines   int `json:"lines"`   // lines of the server's file
 	Matched int `json:"matched"` // lines of this robot's sessions
-	Broken  int `json:"broken"`  // lines that are not an audit's
+	Broken  int `json:"broken"`  // lines that are not lines of an audit
 }
 
 // Run explains the records that cfg selects.

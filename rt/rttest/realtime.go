@@ -27,8 +27,8 @@ func RealTime(t testing.TB) {
 const Patience = 30 * time.Second
 
 // Eventually calls ok about once a millisecond until it returns true, and fails the test after Patience. If ok takes
-// longer, for example because it starts a program, Eventually sleeps twice as long between two calls, because other
-// processes need the processor. Eventually is for the actions of another thread or process; a test needs no wait for
+// longer, for example because it starts a program, Eventually then sleeps for twice the duration of that call, because
+// other processes need the processor. It is for the actions of another thread or process; a test needs no wait for
 // events that it can cause itself.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

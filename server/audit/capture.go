@@ -82,8 +82,8 @@ type Origin struct {
 	Device      string // device that computed the answers, in the form of policy.Device
 }
 
-// ring is the bounded ring of captured requests: request number count is in file number count mod
-// max. The files stay open, so that a write allocates nothing. The count continues after a restart,
+// ring is the bounded ring of captured requests: request n is in file n mod max.
+// The files stay open, so that a write allocates nothing. The count continues after a restart,
 // so that each new request overwrites the oldest one.
 //
 // Owner: the writer's goroutine.

@@ -108,8 +108,8 @@ type sentRequest struct {
 	key            int64
 	tick, estimate int
 	lost           bool
-	// Ticks, after its estimate and before the next request, on which enough actions were left, so
-	// that no request was due.
+	// Number of ticks on which no request was due, because enough actions were left. They are counted
+	// from the end of the estimated round trip to the next request.
 	full int
 }
 

@@ -29,7 +29,7 @@ func TestTorqueOffForgetsTheSum(t *testing.T) {
 	rttest.Want(t, f.joints[0].summed, 0, "rest of the sum")
 }
 
-// No call of a motor allocates, since the simulator's thread calls them.
+// The methods of motors allocate nothing, because the simulator's thread calls them.
 func TestMotorsAllocateNothing(t *testing.T) {
 	joints := []Joint{{Motor: Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Stall: 1.5}, Counts: 4096, Arc: 6.28}}
 	fitted, ideal := NewFitted(joints, 0), NewIdeal(joints)

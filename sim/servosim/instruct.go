@@ -204,8 +204,8 @@ func (s *servo) watchdog() (at rt.Instant, armed bool) {
 	return s.lastRequest.Add(time.Duration(n) * watchdogUnit), n > 0 && n != watchdogFired && s.mem[xTorque] == torqueOn
 }
 
-// misread is a wrong position in a reply that the line has damaged although its checksum fits, as
-// in one damaged reply of 256. It has no effect on the shaft or the servo's own control loop.
+// misread is a wrong position in a damaged reply whose checksum still fits. This happens in one of
+// 256 damaged replies. It has no effect on the shaft or the servo's own control loop.
 type misread struct {
 	left   int // number of replies still to damage; -1: no limit
 	offset int // counts

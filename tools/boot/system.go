@@ -59,8 +59,8 @@ func (s *system) openArm(dir string) error {
 	return err
 }
 
-// make copies the new Debian from base, and adds the packages and the configuration of an arm. The
-// state of the arm's service is on a separate disk of 64 MB.
+// make copies a Debian from base, and adds the packages, the configuration of an arm and a policy.
+// The state of the arm's service is on a separate disk of 64 MB.
 func (s *system) make(ctx context.Context, base string, packages []string) error {
 	boot, etc := filepath.Join(s.root, "boot"), filepath.Join(s.root, "etc/edge-rt")
 	policy := filepath.Join(boot, "policy")

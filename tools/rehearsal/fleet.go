@@ -190,7 +190,7 @@ func (f *fleet) startAll() error {
 	return f.stream()
 }
 
-// start starts a command in the namespace of the program's name.
+// start starts a command in the network namespace that has the program's name.
 func (f *fleet) start(p *program, cmd *exec.Cmd) (err error) {
 	args := append([]string{"netns", "exec", p.name}, cmd.Args...)
 	entered := stage.Command("ip", args...)

@@ -22,7 +22,7 @@ import (
 
 const (
 	many      = "5"              // packages that run at once, without their tests of real time
-	few       = "4"              // packages that run at once, with their tests of real time
+	few       = "3"              // packages that run at once, with their tests of real time
 	atMost    = 2                // repetitions of a failed test
 	manyTests = 60               // so many failures at once cannot be the host's fault
 	calmFirst = time.Minute      // longest wait for a calm host before the first repetition

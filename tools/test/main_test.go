@@ -81,7 +81,7 @@ func TestMarkedTestsFollowAndOnlyFailedOnesRunAgain(t *testing.T) {
 		says(true, "TestB"))
 	rttest.Do(t, run([]string{"-short", "./..."}))
 	want := []string{"later test -json -short -p 5 ./...",
-		" test -json -short -p 4 -run ^(TestA|TestB|TestC|TestD)$ github.com/edge-rt/edge-rt/rt",
+		" test -json -short -p 3 -run ^(TestA|TestB|TestC|TestD)$ github.com/edge-rt/edge-rt/rt",
 		" test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt",
 		" test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
 	rttest.Want(t, strings.Join(runs(), "\n"), strings.Join(want, "\n"), "runs")

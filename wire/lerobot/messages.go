@@ -16,7 +16,7 @@ var (
 	ErrTooLarge = errors.New("lerobot: too large")
 )
 
-// Policy is what a client asks for: RemotePolicyConfig.
+// Policy is the request of a client, RemotePolicyConfig.
 type Policy struct {
 	Type            string
 	Path            string // a path on the client's machine, never opened here

@@ -245,8 +245,8 @@ func (s *Source) Gather() (families []*dto.MetricFamily, done func(), err error)
 }
 
 // JSON returns the metrics whose names begin with prefix as one JSON object: a number for a metric
-// without labels, an object from label to number for a metric with labels, {"count": …, "sum": …}
-// for a histogram, and the labels of an info.
+// without labels, an object from the label's value to a number for a metric with one label,
+// {"count": …, "sum": …} for a histogram, and an object with the labels for an info metric.
 func (s *Set) JSON(prefix string) ([]byte, error) {
 	all := map[string]any{}
 	for _, f := range s.read() {
