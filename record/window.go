@@ -93,8 +93,7 @@ type cursor struct {
 	batch uint64 // number of the first entry of the last read
 	kept  uint64 // number of the first entry that is not on the disk
 	open  uint64 // entries of the file that are not on the disk
-	lost  uint64 // entries dropped before they were on the disk
-	since uint64 // those of lost that read has counted since kept
+	lost  uint64 // entries from kept on that were dropped
 }
 
 // read copies as many whole entries as fit into room, and returns their length in bytes, 0 at the end. It skips an
@@ -103,9 +102,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c.entry < w.first {
-		dropped := w.first - min(w.first, max(c.entry, c.kept))
-		c.lost += dropped
-		c.since += dropped
+		c.lost += w.first - min(w.first, max(c.entry, c.kept))
 		c.entry = w.first
 	}
 	c.at = max(c.at, w.tail) // needed even if no entry was lost, since a new entry may cover the unused end of buf
@@ -124,7 +121,6 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 			return n
 		case need > len(room):
 			c.lost++
-			c.since++
 		default:
 			if n == 0 {
 				c.batch = c.entry
@@ -155,19 +151,17 @@ func (w *window) waits(c *cursor) uint64 {
 	return w.next - max(c.entry, c.kept)
 }
 
-// rewind moves a reader back to the oldest entry that is not on the disk.
+// rewind moves a reader back to the oldest entry that is not on the disk. After that, read counts lost entries again.
 func (w *window) rewind(c *cursor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.at, c.entry = w.tail, min(c.entry, w.first, c.kept)
-	c.open = 0
-	c.lost -= c.since // read counts them again
-	c.since = 0
+	c.open, c.lost = 0, 0
 }
 
 func (c *cursor) keep() {
-	c.kept, c.open = c.entry, 0
-	c.since = 0
+	c.kept = c.entry
+	c.open, c.lost = 0, 0
 }
 
 // catchUp moves a reader to the oldest entry, unless the reader is already past this entry.

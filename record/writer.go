@@ -222,9 +222,9 @@ func (w *writer) drain() error {
 		{w.r.pictures, &w.pictures, &w.r.counts.lostPictures, &w.r.counts.pictures},
 	} {
 		for {
+			before := source.cursor.lost
 			n := source.window.read(source.cursor, w.room)
-			source.lost.Add(source.cursor.lost)
-			source.cursor.lost = 0
+			source.lost.Add(source.cursor.lost - before)
 			if n == 0 {
 				break
 			}
@@ -356,6 +356,8 @@ func (w *writer) close(now rt.Instant) error {
 func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	w.r.counts.written.Add(-w.messages.open)
 	w.r.counts.pictures.Add(-w.pictures.open)
+	w.r.counts.lost.Add(-w.messages.lost)
+	w.r.counts.lostPictures.Add(-w.pictures.lost)
 	w.r.messages.rewind(&w.messages)
 	w.r.pictures.rewind(&w.pictures)
 	wait := retryEvery

@@ -114,8 +114,8 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 		"again (edge-rt calibrate)", holder, got, c.DriveMode)
 }
 
-// noteCalibration notes what is doubtful in a calibration, but may be meant: each range with which edge-rt calibrate
-// would not end, and each drive_mode that has no effect: like LeRobot, the driver does not reverse a position in
+// noteCalibration notes doubtful values of a calibration that may be on purpose: each range with which edge-rt
+// calibrate would not end, and each drive_mode without effect. Like LeRobot, the driver does not reverse a position in
 // degrees.
 func (a *Arm) noteCalibration(calibration Calibration) {
 	for i, m := range a.robot.Motors {

@@ -37,8 +37,7 @@ func TestFindLeRobot(t *testing.T) {
 	}
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	rttest.Want(t, rttest.Must(findLeRobot(lerobotAuto))(t).Missing, lerobotAbsent,
-		"what is missing with an empty PATH")
+	rttest.Want(t, rttest.Must(findLeRobot(lerobotAuto))(t).Missing, lerobotAbsent, "Missing with an empty PATH")
 	text := "#!" + good + " -s\nimport lerobot\n"
 	rttest.Do(t, os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte(text), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")

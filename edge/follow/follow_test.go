@@ -307,7 +307,7 @@ func TestLimpStaysLimp(t *testing.T) {
 	r.bus.relaxed = 0
 	r.bus.back = hotplug.Unplugged
 	r.tick(t, 9, 54)
-	rttest.Want(t, r.bus.relaxed, 1, "after the replug joints are told to be limp")
+	rttest.Want(t, r.bus.relaxed, 1, "joints that must be limp after the replug")
 	r.StartArming()
 	r.ticks(t, 5, 9, 54)
 	if r.bus.armed != 2 || r.last().joints != 2 || r.Phase != Armed {

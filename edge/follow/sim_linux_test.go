@@ -299,7 +299,7 @@ func TestOverloadedGripper(t *testing.T) {
 	if goal := a.Goal[gripper]; goal > a.Place[gripper] {
 		t.Errorf("goal %v at %v: it does not press any more", goal, a.Place[gripper])
 	}
-	rttest.Want(t, a.bus.Counters().Dropped, 0, "it has dropped what it held, times")
+	rttest.Want(t, a.bus.Counters().Dropped, 0, "objects that the gripper dropped")
 	a.want[gripper] = 70
 	a.referee.PolicyGoal(rt.KernelClock().Now(), 6, 2800)
 	a.until("opens", func() bool { return a.Place[gripper] > 65 })

@@ -100,7 +100,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	quick := Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}
 	var a Inferences
-	rttest.Want(t, a.Learn(quick), quick, "without answers (what the server says)")
+	rttest.Want(t, a.Learn(quick), quick, "the pace without answers, which is the server's own")
 	a.Add(10_000)
 	if got := a.Learn(quick); got.Least != quick.Least || got.Most != 10*time.Second {
 		t.Errorf("after one slow answer %+v, want the least unchanged", got)

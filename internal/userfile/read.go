@@ -25,13 +25,18 @@ func Read(path string, limit int64) ([]byte, error) {
 	if err := f.SetReadDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
 		return nil, err
 	}
-	began := time.Now()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	info, failed := f.Stat()
-	pipe := failed == nil && info.Mode()&os.ModeNamedPipe != 0
-	for pipe && err == nil && len(data) == 0 && time.Since(began) < patience { // its writer has not opened it yet
-		time.Sleep(20 * time.Millisecond)
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	pipe := info.Mode()&os.ModeNamedPipe != 0
+	data, began := []byte(nil), time.Now()
+	for {
 		data, err = io.ReadAll(io.LimitReader(f, limit+1))
+		if !pipe || err != nil || len(data) > 0 || time.Since(began) > patience {
+			break
+		}
+		time.Sleep(20 * time.Millisecond) // until a writer opens the pipe
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || pipe && len(data) == 0 {
 		return nil, fmt.Errorf("%s is a pipe, and its writer sent no text with an end within %v: name a file", path,

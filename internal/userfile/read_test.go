@@ -37,20 +37,17 @@ func TestReadPipe(t *testing.T) {
 	rttest.Do(t, syscall.Mkfifo(name, 0o600))
 	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // the pipe has no writer
 	time.AfterFunc(100*time.Millisecond, func() { os.WriteFile(name, []byte("late"), 0) })
-	if data, err := Read(name, 10); err != nil || string(data) != "late" {
-		t.Errorf("a pipe whose writer comes late gives %q, %v", data, err)
-	}
+	rttest.Want(t, string(rttest.Must(Read(name, 10))(t)), "late", "a pipe whose writer comes late")
 	silent := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))(t)
 	defer silent.Close()
 	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // the pipe's writer writes nothing
 	r, w, err := os.Pipe()
 	rttest.Do(t, err)
 	defer r.Close()
-	rttest.Must(w.WriteString("text"))(t)
+	w.WriteString("text")
 	w.Close()
-	if data, err := Read("/dev/fd/"+strconv.Itoa(int(r.Fd())), 10); err != nil || string(data) != "text" {
-		t.Errorf("a shell's <(command) gives %q, %v", data, err)
-	}
+	shell := rttest.Must(Read("/dev/fd/"+strconv.Itoa(int(r.Fd())), 10))(t)
+	rttest.Want(t, string(shell), "text", "a shell's <(command)")
 }
 
 // A byte order mark before JSON is named, with the command that removes it.

@@ -107,8 +107,10 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if old, err := readJournal(cfg.Out); cfg.Append && err == nil && old.settings.Robot == runs[0].info["robot"] {
-		set.Robot = old.settings.Robot // of a dataset from before records had LeRobot's robot_type
+	if cfg.Append {
+		if old, err := readJournal(cfg.Out); err == nil && old.settings.Robot == runs[0].info["robot"] {
+			set.Robot = old.settings.Robot // of a dataset from before records had LeRobot's robot_type
+		}
 	}
 	if len(runs[0].cams) > 0 {
 		if err := checkFFmpeg(ctx, cfg.VCodec); err != nil {

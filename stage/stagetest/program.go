@@ -96,11 +96,7 @@ func (p *Program) Run() (code int, stdout, stderr string) {
 // CheckSays fails the test for each of the parts, separated by |, that the text lacks.
 func CheckSays(t *testing.T, text, parts string) {
 	t.Helper()
-	for part := range strings.SplitSeq(parts, "|") {
-		if !strings.Contains(text, part) {
-			t.Errorf("%q is missing in:\n%s", part, text)
-		}
-	}
+	rttest.Contains(t, text, strings.Split(parts, "|")...)
 }
 
 // Refusal is a command line that a program refuses with one line on standard error.

@@ -195,8 +195,8 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// reply reads the reply to a request. Unless one is asked for, it reads what has arrived since the last reply, and
-// refuses a message: it would pass for the reply to the next request, since the pattern has no ids.
+// reply reads the reply to a request. Without a request (asked is false) it reads the frames that have arrived since
+// the last reply, and refuses a message: the pattern has no ids, so it would pass for the next request's reply.
 func (c *Conn) reply(asked bool) ([]byte, error) {
 	for range envelopeMost {
 		if !asked && !c.waiting() {

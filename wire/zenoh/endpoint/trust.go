@@ -282,7 +282,7 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 const oldTLS = "it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3"
 
 // Refused turns a TLS alert of the other side into an AuthError: it has refused our certificate or the lack of one, or
-// it does not support TLS 1.3. In TLS 1.3 the refusal of a certificate arrives after our handshake, with the first read.
+// it does not support TLS 1.3. In TLS 1.3 the refusal of a certificate arrives with the first read after our handshake.
 func (e Endpoint) Refused(err error) error {
 	alert, ok := alertOf(err)
 	if e.Protocol != TLS || !ok {
