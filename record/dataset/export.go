@@ -107,11 +107,6 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Append {
-		if old, err := readJournal(cfg.Out); err == nil && old.settings.Robot == runs[0].info["robot"] {
-			set.Robot = old.settings.Robot // of a dataset from before records had LeRobot's robot_type
-		}
-	}
 	if len(runs[0].cams) > 0 {
 		if err := checkFFmpeg(ctx, cfg.VCodec); err != nil {
 			return nil, err
@@ -161,6 +156,7 @@ func survey(cfg *Config, runs []*run) (set settings, err error) {
 		}
 		own := settings{
 			Robot:    cmp.Or(r.info["robot_type"], r.info["robot"]),
+			own:      r.info["robot"],
 			Units:    r.info["units"],
 			FPS:      r.fps,
 			VCodec:   cfg.VCodec,
@@ -171,19 +167,14 @@ func survey(cfg *Config, runs []*run) (set settings, err error) {
 			set = own
 			continue
 		}
-		if name := r.info["robot"]; name == runs[0].info["robot"] {
-			switch name { // of a record from before records had LeRobot's robot_type
-			case own.Robot:
-				own.Robot = set.Robot
-			case set.Robot:
-				set.Robot = own.Robot
-			}
-		}
 		first := journal{settings: set}
 		if err := first.fits(own, r.name, runs[0].name, alike); err != nil {
 			return set, err
 		}
 		set.Units = cmp.Or(set.Units, own.Units)
+		if set.Robot == set.own {
+			set.Robot = own.Robot
+		}
 	}
 	return set, nil
 }

@@ -22,6 +22,7 @@ const journalPath = "meta/edge_rt_journal.jsonl"
 // settings is the journal's first line. All episodes of a dataset share them.
 type settings struct {
 	Robot    string             `json:"robot"`
+	own      string             // edge-rt's name of the robot, Robot in older journals and records; empty: unknown
 	Units    string             `json:"units,omitempty"` // of the joints; empty in older journals and records
 	FPS      int                `json:"fps"`
 	VCodec   string             `json:"vcodec"`
@@ -138,6 +139,9 @@ func (j *journal) add(e entry) error {
 // fits returns an error for settings that differ from the journal's settings. In the error, name stands for s, other
 // for the journal, and instead is the advice.
 func (j *journal) fits(s settings, name, other, instead string) error {
+	if was := j.settings; was.Robot == s.own || s.Robot == was.own {
+		s.Robot = was.Robot
+	}
 	a, b := normal(j.settings), normal(s)
 	all := maps.Clone(a)
 	maps.Copy(all, b)
