@@ -16,7 +16,7 @@ import (
 
 // Errors of a Source, for errors.Is. All but ErrClosed are temporary: the next Grab tries again.
 var (
-	ErrStalled = errors.New("camera: no frame")                    // no frame came within the source's watchdog time
+	ErrStalled = errors.New("camera: no frame")                    // no frame came within the watchdog time
 	ErrGone    = errors.New("camera: unplugged")                   // the device is absent; Grab searches for it again
 	ErrStream  = errors.New("camera: the driver broke the stream") // Grab sets the stream up again
 	ErrClosed  = errors.New("camera: closed")                      // Close has ended the capture thread
@@ -59,7 +59,7 @@ type Format struct {
 	Pixels        PixelFormat
 	FPS           int
 	Stride        int  // bytes from one row to the next; 0: no padding
-	Full          bool // YUV levels span 0 to 255 instead of ITU-R 601's 16 to 235
+	Full          bool // YUV levels span 0 to 255, not 16 to 235 as in ITU-R 601
 	Size          int  // largest size of one frame in bytes; 0: the size follows from the fields above
 }
 
@@ -88,9 +88,9 @@ func (f Format) String() string {
 type Frame struct {
 	Format
 	Sequence uint64     // number of the picture that the device took; a gap means dropped frames
-	At       rt.Instant // instant at which the picture was taken, or in camera/pipe at which its first byte arrived
+	At       rt.Instant // instant at which the picture was taken; for camera/pipe, at which its first byte arrived
 	Pix      []byte
-	Lent     int // the source's own mark of the lent buffer
+	Lent     int // number by which the source finds the lent buffer
 }
 
 // Source delivers frames at its own rate.
@@ -122,7 +122,7 @@ type Counts struct {
 	Missed   uint64 // frames that the driver lost, or had no room for
 	Skipped  uint64 // frames that the source skipped because a newer one had arrived
 	Broken   uint64 // frames that the driver marked bad, or that were too short
-	Restarts uint64 // number of times that the stream was set up again; frames lost meanwhile are in no sequence
+	Restarts uint64 // number of times that the stream was set up again; the frames lost meanwhile have no number
 }
 
 // Counter is a Source with Counts, such as a camera with a driver or a program; files and synthetic pictures lose no

@@ -22,8 +22,8 @@ func (g Grid) Instant(k uint64) rt.Instant {
 	return g.Origin + rt.Instant(k/fps*uint64(time.Second)+part)
 }
 
-// Sleep waits until the first frame that is not before next and not yet past, and returns its number and instant. A
-// late reader skips frames.
+// Sleep waits for the next frame whose number is at least next, and returns its number and instant. A late reader skips
+// frames.
 //
 //rt:noalloc
 func (g Grid) Sleep(clock rt.Clock, next uint64) (k uint64, at rt.Instant) {

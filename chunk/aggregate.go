@@ -11,16 +11,16 @@ import (
 // aggregate is the rule for a step that the queue and a new chunk both predict: a weighted mean of
 // the two actions.
 //
-// Source: lerobot async_inference/configs.py; for temporal weights LeRobot's ACTTemporalEnsembler, which numbers
-// predictions from the oldest: its coefficient is our decay with the other sign.
+// Source: lerobot async_inference/configs.py; the temporal weights are those of LeRobot's ACTTemporalEnsembler. It
+// numbers predictions from the oldest, so its coefficient is -decay.
 type aggregate struct {
 	old, new float32
-	decay    float64 // decay of the weight per row; 0: old and new are the shares
+	decay    float64 // decay of the weight per row; 0: the fields old and new are the shares
 }
 
-// Aggregates lists the values of Config.Aggregate that are names, the default first. The others are weighted:SHARE,
-// where SHARE (0 to 1) is the share of the older action, and temporal:DECAY, by which row i of a chunk weighs
-// exp(-DECAY*i); with a DECAY below 0 older predictions weigh more.
+// Aggregates lists the values of Config.Aggregate that are names, the default first. Two more values have a number. In
+// weighted:SHARE it is the share of the older action (0 to 1). In temporal:DECAY row i of a chunk has the weight
+// exp(-DECAY*i), so that older predictions weigh more if DECAY is below 0.
 var Aggregates = []string{"weighted_average", "latest_only", "average", "conservative"}
 
 var shares = []float32{0.3, 0, 0.5, 0.7} // share of the older action for each name in Aggregates
@@ -81,9 +81,8 @@ func (a *aggregate) weight(row, rows int) float32 {
 	return float32(math.Exp(-a.decay * float64(row)))
 }
 
-// shares returns the shares of two actions in their mean: of the queue's action (old), and of a new chunk's action
-// (fresh). sum is the total weight of the predictions in the queue's action. row is the row of the new chunk. both is
-// the total weight of the mean.
+// shares returns the shares of two actions in their mean: old of the queue's action, fresh of a new chunk's action in
+// the given row. sum is the total weight of the predictions in the queue's action, and both is that of the mean.
 //
 //rt:noalloc
 func (a *aggregate) shares(sum float32, row, rows int) (old, fresh, both float32) {
@@ -91,17 +90,17 @@ func (a *aggregate) shares(sum float32, row, rows int) (old, fresh, both float32
 		return a.old, a.new, 0
 	}
 	w := a.weight(row, rows)
-	if both = sum + w; both == 0 { // the weights of far rows round to 0
+	if both = sum + w; both == 0 { // the weights of the last rows round to 0
 		return 0, 1, 0
 	}
 	return sum / both, w / both, both
 }
 
-// blendRow replaces old by share times old plus rest times fresh.
+// blendRow replaces old by share*old + rest*fresh.
 //
 //rt:noalloc
 func blendRow(old, fresh []float32, share, rest float32) {
-	if share == 0 { // 0 * old could keep the sign of a zero
+	if share == 0 { // 0*old may be -0 or NaN
 		copy(old, fresh)
 		return
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // Goal: every discipline, ours and the originals, refuses a chunk that no arm may run, with the right outcome. The
-// discipline's state is as if the chunk had never come.
+// refused chunk does not change the discipline's state.
 func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	for name, compat := range ways(Schedules...) {
@@ -36,7 +36,7 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 			spoil.change(&b.answer)
 			before := b.View()
 			if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
-				before.Cooldown = 0 // the original changes only its cooldown, and so asks again
+				before.Cooldown = 0 // LeRobot's engine then ends its cooldown, so that it requests again at once
 			}
 			if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil ||
 				b.View() != before {
@@ -47,8 +47,8 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	}
 }
 
-// Goal: the provenance of the last action is its request, session, episode and row, and two numbers of rows: those that
-// had run when the chunk was merged, and those that the request had announced to run until then.
+// Goal: the provenance of the last action names its request, session, episode and row. It also has the number of rows
+// that had run when the chunk was merged, and the number that the request had announced.
 func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 	for _, name := range Schedules {
 		b := newBench(t, Config{Schedule: name, Buffer: 100 * time.Millisecond}, 3)
@@ -68,7 +68,7 @@ func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 			}
 			p, action := b.Last(), float64(b.actions[n])
 			key := uint64(math.Round((action - math.Floor(action)) * 1000))
-			blends := name == scheduleAsync || name == scheduleV1 // a row of such a schedule may come from two requests
+			blends := name == scheduleAsync || name == scheduleV1 // these schedules blend the rows of two requests
 			if p.Epoch != 2 || p.Episode != 5 || !blends && p.Seq != key || p.Asked != announced[p.Seq] ||
 				p.Index < p.Delay || p.Index >= benchHorizon {
 				t.Fatalf("%s: action %v is of %+v, announced %d", name, action, p, announced[p.Seq])

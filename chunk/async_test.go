@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: row 0 of an answer is the step after the last one run at the capture of its observation. With Compat, row 0 of
-// drtc and async is the last step itself, as in the original programs.
+// Goal: row 0 of an answer is the step after the last step that had run when the observation was captured. With Compat,
+// row 0 of drtc and async is that last step itself, as in the original programs.
 func TestStepOfAnAnswer(t *testing.T) {
 	for name, compat := range ways(Schedules...) {
 		b := newBench(t, Config{Schedule: name, Compat: compat, Similarity: -1}, 3)
@@ -34,9 +34,9 @@ func TestStepOfAnAnswer(t *testing.T) {
 	}
 }
 
-// Goal: an observation is new when the arm has moved away from its position in the observation answered last, even if
-// the arm is near its position in an observation under way. With Compat, async compares it with the newest observation
-// sent.
+// Goal: async sends an observation if the arm has moved away from its position in the observation that was answered
+// last, even if the arm is near its position in a later observation without an answer. With Compat, async compares with
+// the newest observation sent.
 func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := hand(t, Config{Schedule: scheduleAsync, Compat: compat, Threshold: 1}, 1)
@@ -44,13 +44,13 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 		for i, step := range []struct {
 			at           float32
 			ours, compat bool
-			answer       int64 // request whose answer arrives before the state; 0: none
+			answer       int64 // request whose answer arrives before this state; 0: none
 		}{
 			{0.75, false, false, 0},
 			{1.25, true, true, 0}, // request 2
 			{1.75, true, false, 0},
-			{2, false, false, 2},  // 0.75 from the state of request 2
-			{2.25, true, true, 0}, // exactly 1 is no longer similar
+			{2, false, false, 2},  // differs by 0.75 from the state of request 2
+			{2.25, true, true, 0}, // a difference of exactly 1 counts as a move
 		} {
 			b.tick++
 			b.Pop(b.now(), 0)
@@ -73,11 +73,11 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	for name, compat := range ways(Schedules...) {
 		if compat && name == scheduleDRTC {
-			continue // drtc then asks s_min + epsilon ticks later, like the original program
+			continue // drtc with Compat waits for s_min + epsilon ticks, like the original program
 		}
 		for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow,
 			"Reset": Discipline.Reset} {
-			b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
+			b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request gets no answer
 			asked, step := len(b.asked), b.ask.Step
 			if asked == 0 || asked > 1 && (name != scheduleV1 || !compat) { // every tick asks
 				t.Fatalf("%s, compat %v: %d requests in 3 ticks, want 1", name, compat, asked)

@@ -8,8 +8,8 @@ import (
 // buffer holds a time: the next request leaves when the remaining actions last no longer than this time.
 type buffer struct {
 	time  time.Duration
-	trips *jacobsonKarels // measured round trips, from which observe sets the field time; nil: time stays constant
-	slack float64         // s, from a round trip's end to the repeated request
+	trips *jacobsonKarels // measured round trips, from which observe computes time; nil: time stays constant
+	slack float64         // seconds from the end of a round trip to the repeated request
 }
 
 func newBuffer(c *Config) buffer {

@@ -39,8 +39,8 @@ type Provenance struct {
 	Epoch   uint32 // session the request was sent in
 	Episode uint32
 	Index   int32 // row within the chunk
-	Delay   int32 // rows of the chunk that were already run when it was merged
-	Asked   int32 // rows that would run before the merge, as the request announced
+	Delay   int32 // rows of the chunk that had run before it was merged
+	Asked   int32 // rows that the request expected to run before the merge
 }
 
 // Chunk is one answer of the policy, as the caller lends it to OnChunk.
@@ -53,7 +53,7 @@ type Chunk struct {
 	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends no such rows
 	Prov  Provenance // the discipline fills in Index, Delay and Asked
 
-	step   int64      // action step of row 0: the next step at the capture of the observation
+	step   int64      // action step of row 0: the step after the last one run at the observation's capture
 	source rt.Instant // instant of the observation's state or of its oldest picture, whichever is earlier
 }
 
@@ -69,7 +69,7 @@ const (
 	BadShape                 // rows, width or slice lengths are not as agreed on
 	ahead                    // the steps lie too far ahead, or the queue is full
 	NotFinite                // a row holds NaN or infinity
-	Unknown                  // the request was never sent, or is forgotten
+	Unknown                  // no request with this key was sent, or it is forgotten
 	numOutcomes
 )
 
@@ -92,13 +92,14 @@ type Result struct {
 	Delay   int           // rows that had run before the merge
 	RTT     time.Duration // capture to merge
 
-	// Overlap is the number of the chunk's rows whose step already had an action. MeanL2 and MaxL2 are the mean and the
-	// greatest Euclidean distance between the old and the new robot row: the discontinuity that the merge causes.
+	// Overlap is the number of the chunk's rows for whose step another chunk already had a row. MeanL2 and MaxL2 are
+	// the mean and the greatest Euclidean distance between the old and the new robot row: the discontinuity that the
+	// merge causes.
 	Overlap int
 	MeanL2  float64
 	MaxL2   float64
 
-	stored int // rows that are now to run
+	stored int // rows that were added to the schedule
 }
 
 // measureOverlap adds a pair of rows to r. Until finishOverlap, r.MeanL2 is the sum of the distances.

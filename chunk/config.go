@@ -12,12 +12,12 @@ import (
 
 // The disciplines, the values of Config.Schedule.
 const (
-	scheduleDRTC   = "drtc"   // asks early, and again before an answer comes; chunks join step by step
+	scheduleDRTC   = "drtc"   // requests early, and again before an answer arrives; chunks join step by step
 	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, whose answer replaces the queue
 	scheduleAppend = "append" // LeRobot's engine without RTC: the answer is appended to the queue
-	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends overlapping steps
-	scheduleV1     = "v1"     // the first remote proposal: trims by the round trip, blends overlapping steps
-	scheduleSync   = "sync"   // asks when no action is left, and waits
+	scheduleAsync  = "async"  // SmolVLA's client: requests below a share of the queue, blends overlapping steps
+	scheduleV1     = "v1"     // the first remote proposal: drops rows by the round trip, blends overlapping steps
+	scheduleSync   = "sync"   // requests when no action is left, and waits
 )
 
 // Schedules lists the values of Config.Schedule, the default first: drtc, rtc, append, async, v1,
@@ -36,18 +36,17 @@ var prefixes = []string{prefixRows, prefixSpans, prefixNone}
 // The length of drtc's cooldown, the values of Config.Cooldown. The DRTC program has the last three; of these, only
 // counts recovers from a lost answer without a flood of requests.
 //
-// The estimate stays high for many round trips after a spike; as a cooldown it would let one lost answer cost most of
-// the actions left. So the default asks again after half of the actions left where that is sooner, but never before a
-// mean round trip has passed.
+// After a spike the estimate stays high for many round trips. With such a cooldown, one lost answer would cost most of
+// the actions left. So the default waits at most until half of the actions left have run, but at least for a mean round
+// trip.
 const (
-	cooldownRunway = "runway" // like counts, but at most half the actions left, or a mean round trip
+	cooldownRunway = "runway" // like counts, but at most max(half of the actions left, mean round trip)
 	cooldownCounts = "counts" // counts down with every tick
 	cooldownMerge  = "merge"  // ends only when a chunk is merged
-	cooldownOff    = "off"    // no cooldown: every tick below the threshold asks
+	cooldownOff    = "off"    // no cooldown: every tick below the threshold sends a request
 )
 
-// Cooldowns lists the values of Config.Cooldown, the default first; the last two
-// need Compat.
+// Cooldowns lists the values of Config.Cooldown, the default first; merge and off need Compat.
 var Cooldowns = []string{cooldownRunway, cooldownCounts, cooldownMerge, cooldownOff}
 
 // DefaultEpsilon is the usual Config.Epsilon.
@@ -64,11 +63,11 @@ const (
 // maxBuffer is longer than the actions of any chunk.
 const maxBuffer = time.Minute
 
-// AutoBuffer as Config.Buffer makes the buffer follow the measured round trip: defaultBuffer before the first answer,
-// then bufferTrips times the mean and defaultK deviations, so that the answer to a repeated request still comes in time
-// when the first answer is lost. The buffer is from bufferLeast to bufferMost. bufferLeast is the time of a few
-// actions. bufferMost is the usual greatest age of an action, since the last actions of a larger buffer would be too
-// old to run.
+// With AutoBuffer as Config.Buffer, the buffer follows the measured round trip. Before the first answer it is
+// defaultBuffer. Then it is bufferTrips times the sum of the mean and defaultK deviations, and a margin, so that the
+// answer to a repeated request still arrives in time when the first answer is lost. The buffer is from bufferLeast, the
+// time of a few actions, to bufferMost, the usual greatest age of an action: the last actions of a larger buffer would
+// be too old to run.
 const (
 	AutoBuffer  = time.Duration(-1)
 	bufferTrips = 2
@@ -86,20 +85,20 @@ type Config struct {
 	Epsilon   int     // ticks to wait for an answer, beyond the latency estimate
 	Compat    bool    // run the discipline of the original program, with its faults
 
-	Estimator      string        // see CheckEstimator; empty: the schedule's own
+	Estimator      string        // see CheckEstimator; empty: the default of the schedule
 	EstimatorK     float64       // jk: deviations above the mean; 0: 1.5
 	EstimatorFixed time.Duration // fixed: the prediction; 0: 100 ms
 
 	SMin     int           // drtc: fewest actions to run from each chunk; 0: 0.4 of the horizon
 	Prefix   string        // drtc: rows (default), spans or none
 	Cooldown string        // drtc: one of Cooldowns; with Compat the default is counts
-	Buffer   time.Duration // rtc, append, v1: ask when the actions last at most this long; 0: 500 ms; or AutoBuffer
+	Buffer   time.Duration // rtc, append, v1: request when the actions left last so long; 0: 500 ms; or AutoBuffer
 
-	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
-	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
-	Aggregate  string  // async, v1: how a step that two chunks predict gets its action, see Aggregates
+	Threshold  float64 // async: request when at most this share of a chunk is left; 0: 0.5
+	Similarity float64 // async: an observation is new from this distance of the states; 0: 1, negative: always
+	Aggregate  string  // async, v1: how two predictions for a step become one action, see Aggregates
 
-	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
+	RequestTimeout time.Duration // Compat: time-out of a request of rtc, append and sync; 0: 5 s
 }
 
 // New returns the discipline that c selects. If c has a defect, New returns an error of one line.
@@ -139,7 +138,7 @@ func New(c Config) (Discipline, error) {
 	return newSequential(b), nil
 }
 
-// GivesUp reports whether the discipline refuses answers that come after RequestTimeout.
+// GivesUp reports whether the discipline refuses answers that arrive after RequestTimeout.
 func (c *Config) GivesUp() bool {
 	return c.Compat && (c.Schedule == scheduleRTC || c.Schedule == scheduleAppend || c.Schedule == scheduleSync)
 }
@@ -152,7 +151,7 @@ func (c *Config) Buffered() bool {
 // DefaultSMin is the default of Config.SMin.
 func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
 
-// Conditioned reports whether the discipline's requests have the actions that will run before the answer.
+// Conditioned reports whether a request contains the actions that will run before its answer.
 func (c *Config) Conditioned() bool {
 	return c.Schedule == scheduleRTC || c.Schedule == scheduleDRTC && c.Prefix != prefixNone
 }
@@ -218,8 +217,8 @@ func (c *Config) ownEstimator() string {
 
 func (c *Config) ticks(d time.Duration) int { return lerobotSteps(d.Seconds(), c.FPS) }
 
-// prefixEnd returns the row at which drtc's conditioning ends: the last max(s_min, delay) rows stay free, and the rows
-// from PrefixEnd on.
+// prefixEnd returns the row at which drtc's conditioning ends: at most PrefixEnd, and so that the last max(s_min,
+// delay) rows stay free.
 //
 //rt:noalloc
 func (c *Config) prefixEnd(delay int) int {

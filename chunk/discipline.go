@@ -34,13 +34,14 @@ type Discipline interface {
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnTickWithoutObservation()
 
-	// SetSource sets source, the instant of the oldest picture in the request key. If the picture is older than the
-	// state, the age of the answer's actions counts from the picture.
+	// SetSource tells the discipline that source is the instant of the oldest picture in the request key. If the
+	// picture is older than the state, the age of the answer's actions counts from the picture.
 	SetSource(key int64, source rt.Instant)
 
-	// The caller calls RequestNow when no request under way will be answered, such as after a lost session; the next
-	// OnTick may then ask. Resume does the same after a break in which no request could be sent; the original programs'
-	// disciplines ignore it. Reset begins an episode: it does the same and drops every action that has not run.
+	// RequestNow tells the discipline that no request under way will be answered, such as after a lost session; the
+	// next OnTick may then request. Resume does the same after a break in which no request could be sent; the original
+	// programs' disciplines ignore it. Reset begins an episode: it does the same as RequestNow and drops every action
+	// that has not run.
 	RequestNow()
 	Resume()
 	Reset()
@@ -52,22 +53,23 @@ type Discipline interface {
 	View() View
 }
 
-// Ask is the part of an observation that is neither state nor pictures: the request. The caller provides the memory of
-// Robot, Model and Spans, by NewAsk.
+// Ask is a request: the part of an observation that is neither state nor pictures. NewAsk allocates the memory of
+// Robot, Model and Spans.
 type Ask struct {
 	Key       int64 // the request's number, from 1
 	Step      int64 // action step of row 0 of the answer
-	Delay     int   // rows that will have run when the answer comes
+	Delay     int   // rows that will have run when the answer arrives
 	PrefixEnd int   // row at which conditioning ends
 	Runway    int   // actions left
 
-	// The prefix: the actions that run next, beginning with row 0 of the answer. They are the first Rows rows of Robot
-	// in robot units, the first ModelRows rows of Model in the policy's units, or the same actions as Spans.
+	// The prefix: the actions that run next, beginning with row 0 of the answer. The first Rows rows of Robot have them
+	// in robot units, the first ModelRows rows of Model in the policy's units, and Spans name them for a server that
+	// keeps its chunks.
 	Rows         int
 	ModelRows    int       // valid rows of Model; fewer than Rows if an answer had no model rows
 	BothRows     bool      // send Model too, even to a server that conditions on Robot
 	Robot, Model []float32 // [horizon*dof]
-	Spans        []Span    // if not empty, Spans replace the rows, for a server that keeps its chunks
+	Spans        []Span    // if not empty, Spans replace the rows
 }
 
 // NewAsk returns room for the prefix of a horizon.
@@ -99,7 +101,7 @@ type View struct {
 	N        int64         // action step that ran last, -1 before the first
 	Size     int           // actions left
 	Estimate int           // estimated round trip in ticks; 0: no estimate
-	Cooldown int           // ticks until a request may leave; 0: now
+	Cooldown int           // ticks until a request may be sent; 0: now
 	SMin     int           // fewest actions that run from each chunk; 0: the discipline has no such bound
-	Buffer   time.Duration // the next request leaves when the actions last at most this long; 0: no such rule
+	Buffer   time.Duration // a request is sent when the actions left last at most this long; 0: no such rule
 }

@@ -56,7 +56,7 @@ func newBench(t *testing.T, c Config, delay int) *bench {
 	}
 }
 
-// ways iterates over the schedules, each with Compat false (ours) and true (the original).
+// ways iterates over the schedules, each first with Compat false (ours), then with Compat true (the original).
 func ways(names ...string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for _, name := range names {

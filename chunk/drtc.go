@@ -6,10 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// drtc is the default discipline: the schedule, refilled by the trigger. A chunk is conditioned on the rows that will
-// run before it comes.
-//
-// Source: Distributed Real-Time Chunking, algorithm 1.
+// drtc is the default discipline: a schedule, and a trigger that requests its chunks. A chunk is conditioned on the
+// rows that will run before it arrives.
 type drtc struct {
 	schedule *schedule
 	trigger  trigger

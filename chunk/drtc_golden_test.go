@@ -70,7 +70,7 @@ type lwwCase struct {
 	}
 }
 
-// The recorded register consists of a value with the writer's watermark, and a reader's watermark.
+// The recorded register has a value, the writer's watermark and a reader's watermark.
 func TestWatermarkGolden(t *testing.T) {
 	for _, c := range section[lwwCase](t, "lww") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -161,8 +161,7 @@ func TestEstimatorGolden(t *testing.T) {
 	}
 }
 
-// ceil((s_min/fps)*fps) exceeds s_min for some pairs; the order of operations is
-// the original's.
+// ceil((s_min/fps)*fps) exceeds s_min for some pairs, so the order of operations must be that of the DRTC program.
 func TestInitialStepsGolden(t *testing.T) {
 	type row struct {
 		FPS   float64
@@ -243,7 +242,7 @@ func TestScheduleGolden(t *testing.T) {
 }
 
 // jump moves n as if the steps up to it had run. The DRTC program's schedule has no n: it keeps actions that were never
-// popped, and the recording has n* for every call. Our schedule drops such actions by their index.
+// popped, and each recorded call has its own n*. Our schedule drops such actions by their index.
 func jump(s *schedule, n int64) {
 	for s.n < n {
 		if s.holds(s.n + 1) {

@@ -31,7 +31,7 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 	}
 }
 
-// Goal: an answer that comes too late to be used does not change the estimate of the round trip.
+// Goal: an answer that arrives too late to be used does not change the estimate of the round trip.
 func TestLateAnswersTeachNothing(t *testing.T) {
 	var held int64
 	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Estimator: "max_last_n"}, 3)
@@ -52,8 +52,8 @@ func TestLateAnswersTeachNothing(t *testing.T) {
 	rttest.Want(t, b.View().Estimate, 3, "after it the estimate")
 }
 
-// Goal: a round trip begins at the observation's state, even if a picture is older. An action's age counts from the
-// picture then.
+// Goal: a round trip begins at the instant of the observation's state, even if a picture is older. The action's age
+// then counts from the picture.
 func TestRoundTripBeginsAtTheCapture(t *testing.T) {
 	const stale = time.Second
 	for _, name := range Schedules {

@@ -31,7 +31,7 @@ const (
 	defaultWindow = 10
 )
 
-// Bounds of the estimators' settings: larger values are typing errors.
+// Bounds of the estimators' settings. A larger value must be a typing error.
 const (
 	maxK      = 100.0
 	maxFixed  = time.Minute
@@ -112,8 +112,8 @@ func lerobotSteps(seconds, fps float64) int {
 	return int(min(math.Ceil(seconds/(1/fps)), stepsMax))
 }
 
-// jacobsonKarels predicts mean + K deviations, both of them exponential averages. The first sample is the mean; the
-// first deviation is 0, not half the sample as in TCP.
+// jacobsonKarels predicts mean + K deviations. Both are exponential averages: the mean begins with the first sample,
+// and the deviation with 0, not with half the sample as in TCP.
 type jacobsonKarels struct {
 	alpha, beta, k float64
 	initial        float64

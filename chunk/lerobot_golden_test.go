@@ -144,8 +144,8 @@ type clientCase struct {
 	}
 }
 
-// async with Compat behaves like LeRobot's real client and server. With the answers at their recorded ticks, each tick
-// has the same action, number of actions left and requests.
+// async with Compat behaves like LeRobot's real client and server. If the answers arrive at their recorded ticks, each
+// tick has the recorded action, number of actions left and requests.
 func TestAsyncClientGolden(t *testing.T) {
 	for _, c := range sectionOf[clientCase](t, lerobotTraces, "client") {
 		t.Run(c.Name, func(t *testing.T) { replayClient(t, c) })
@@ -210,8 +210,7 @@ func addLabel(labels []int64, label int64) []int64 {
 	return append(labels, label)
 }
 
-// Goal: an ACT policy moves the arm as with LeRobot's temporal ensemble, if DECAY is the negative of LeRobot's
-// coefficient.
+// Goal: an ACT policy moves the arm as with LeRobot's temporal ensemble, if DECAY is minus LeRobot's coefficient.
 func TestTemporalEnsembleGolden(t *testing.T) {
 	type golden struct {
 		Coeff       float64

@@ -2,10 +2,10 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. It differs from ours. A chunk begins with the
-// last step run, so its first row is never used. A late chunk empties the queue, and chunks are accepted in any order.
-// The filter compares with the observation that the server is processing. A step is never requested twice, so one lost
-// answer with an empty queue stops the arm for good.
+// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. It differs from async in these points. A chunk
+// begins with the last step run, so its first row is never used. A late chunk empties the queue, and chunks are
+// accepted in any order. The filter compares with the observation that the server is processing. A step is never
+// requested twice, so one lost answer with an empty queue stops the arm for good.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py.
 type originalAsync struct {
@@ -15,7 +15,7 @@ type originalAsync struct {
 	predicted       int64       // newest of the server's _predicted_timesteps, noStep before the first
 	lastProcessed   stateFilter // the server's last_processed_obs
 	serves          int         // ticks since the server took an observation; 0: the server waits for the next one
-	// state in the server's observation_queue, which the server takes after its present answer
+	// state that waits in the server's observation_queue until the present answer is computed
 	queued []float32
 	full   bool // queued is valid
 }
@@ -31,7 +31,7 @@ func newOriginalAsync(b queueBase) *originalAsync {
 	}
 }
 
-// OnChunk is receive_actions and _aggregate_action_queues.
+// OnChunk does the work of receive_actions and _aggregate_action_queues.
 //
 //rt:noalloc
 func (d *originalAsync) OnChunk(now rt.Instant, c *Chunk) Result {
@@ -45,7 +45,7 @@ func (d *originalAsync) OnChunk(now rt.Instant, c *Chunk) Result {
 	return d.blend(c, executed, r)
 }
 
-// serveNext notes that the server has computed its answer.
+// serveNext ends the server's work on an observation, and begins it on the queued one.
 //
 //rt:noalloc
 func (d *originalAsync) serveNext() {

@@ -6,9 +6,10 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// originalDRTC is the DRTC program's client. It differs from ours. A chunk starts at the last step run, so its first
-// row is always late. An older chunk fills the steps that a newer chunk lacks, and Pop jumps over gaps. Spans pass over
-// gaps and start one step after the chunk that they condition. The first request waits s_min + epsilon ticks.
+// originalDRTC is the DRTC program's client. It differs from drtc in these points. A chunk starts at the last step run,
+// so its first row is always late. An older chunk fills the steps that a newer chunk lacks, and Pop jumps over gaps.
+// Spans pass over gaps and start one step after the chunk that they condition. The first request waits s_min + epsilon
+// ticks.
 //
 // Source: the DRTC program, robot_client_drtc.py at d20888c.
 type originalDRTC struct {
@@ -29,7 +30,7 @@ func newOriginalDRTC(c Config, e estimator) *originalDRTC {
 	return d
 }
 
-// first returns the smallest occupied step above n, or n without one.
+// first returns the smallest occupied step above n, or n if there is none.
 //
 //rt:noalloc
 func (d *originalDRTC) first() int64 {
@@ -124,7 +125,7 @@ func (d *originalDRTC) OnTickWithoutObservation() {
 //rt:noalloc
 func (d *originalDRTC) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }
 
-// RequestNow sets the cooldown as at the program's start.
+// RequestNow sets the cooldown to its value at the program's start.
 //
 //rt:noalloc
 func (d *originalDRTC) RequestNow() { d.cooldown = d.c.SMin + d.c.Epsilon }

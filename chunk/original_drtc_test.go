@@ -38,11 +38,11 @@ type controlCase struct {
 	Ticks [][]*float64 // columns: t, n*, size, steps, cooldown, fired, received, overlap
 }
 
-// lost is the delay of a reply that is never delivered.
+// lost is the delay of a reply that never arrives.
 const lost = -1
 
-// deliveries has, by the name of a recorded run, the function from the k-th reply (from 0) to its delay in ticks: the
-// run's params.delivery as code.
+// deliveries has, by the name of a recorded run, a function that returns the delay of reply k (from 0) in ticks. It
+// repeats the run's params.delivery as code.
 var deliveries = map[string]func(k int) int{
 	"no_replies_cooldown_recovers":        func(int) int { return lost },
 	"steady_latency_6_ticks":              func(int) int { return 6 },
@@ -91,7 +91,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 		Estimator: p.Estimator, EstimatorK: p.K, Cooldown: cooldownOf(c), Compat: true,
 	}))(t)
 	d := made.(*originalDRTC)
-	if c.Name == "merge_reset_started_with_zero_cooldown" { // set as recorded: no sequence of ticks reaches this state
+	if c.Name == "merge_reset_started_with_zero_cooldown" { // no sequence of ticks leads to this state
 		d.cooldown = 0
 	}
 	ask := NewAsk(p.H, 1)
@@ -144,7 +144,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 			number(newest != nil)}
 		var overlap *float64
 		if newest != nil {
-			// took is the longest time that is not yet one more tick than in the recording.
+			// took is the longest round trip that takes no more ticks than in the recording.
 			took := time.Duration(math.Floor(float64(newest.ticks) / p.FPS * 1e9))
 			captured := d.requests[uint64(newest.key)%requestSlots].captured
 			o := float64(d.OnChunk(captured.Add(took), ramp(newest.key, 0, p.H, 0)).Overlap)

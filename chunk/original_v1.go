@@ -2,9 +2,9 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// originalV1 is the first remote proposal as published. It differs from ours. It drops the first int(round trip * fps)
-// rows of every answer but the first, whether they ran or not. It accepts answers in any order, and a late answer
-// empties the queue. It asks on every tick while the actions left last at most the buffer.
+// originalV1 is the first remote proposal as published. It differs from v1 in these points. It drops the first
+// int(round trip * fps) rows of every answer but the first, whether they ran or not. It accepts answers in any order,
+// and a late answer empties the queue. It asks on every tick while the actions left last at most the buffer.
 //
 // Source: LeRobot's async proposal, version 1, sections 8 and 11.5.
 type originalV1 struct{ queueBase }

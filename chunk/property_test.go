@@ -50,11 +50,11 @@ func (o *oracle) size() (rows int) {
 
 const testHorizon = 6
 
-// ringOf returns the number of steps above n that the schedule can have: it refuses steps beyond its ring, so the
-// oracle does, too.
+// ringOf returns how many steps above n fit into the schedule's ring. The schedule refuses later steps, so the oracle
+// does, too.
 func ringOf(s *schedule) int64 { return int64(len(s.slots)) }
 
-// drawChunk draws a chunk that a faulty or hostile server could send: short, far ahead, late, with any key.
+// drawChunk draws a chunk that a faulty or hostile server could send: short, far ahead or late, with any key.
 func drawChunk(t *rapid.T, n int64) *Chunk {
 	key := rapid.Int64Range(1, 12).Draw(t, "key")
 	c := ramp(key, n+rapid.Int64Range(-8, 40).Draw(t, "step"), rapid.IntRange(1, testHorizon).Draw(t, "rows"),
@@ -121,7 +121,7 @@ func mergeBoth(t *rapid.T, s *schedule, o *oracle, c *Chunk) {
 	}
 }
 
-// popOld pops with an age limit that some sources exceed.
+// popOld pops with an age limit below the age of some actions.
 func popOld(t *rapid.T, s *schedule, o *oracle) {
 	limit := rapid.Int64Range(1, 12).Draw(t, "limit")
 	const now = 13
@@ -190,8 +190,8 @@ func TestJoinIsALattice(t *testing.T) {
 	})
 }
 
-// Property: every action is from the newest answer that has arrived, for answers in any order, lost or doubled. The
-// actions are the same whether merge refuses answers to older requests or not, so it may refuse them.
+// Property: every action is from the newest answer that has arrived, for answers in any order, lost or doubled. merge
+// may refuse answers to older requests, because the actions are the same as if it joined them.
 func TestNewestOnlyEqualsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSchedule(testHorizon, 1)

@@ -18,7 +18,7 @@ type actionQueue struct {
 	robot, model []float32
 	rows         []queued
 	index, end   int  // the actions left are rows [index, end); the rows before index were taken
-	filled       bool // true when LeRobot's queue is not None
+	filled       bool // whether LeRobot's queue would be other than None
 }
 
 // queued describes a row of the queue.
@@ -62,7 +62,7 @@ func (q *actionQueue) peek() []float32 {
 }
 
 // leftOver lends the actions left, in the robot's and in the model's units, [size*dof] each. ok is false before the
-// first chunk and after clear; it stays true when all actions have run.
+// first chunk and after clear. It remains true when all actions have run.
 //
 //rt:noalloc
 func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
@@ -86,7 +86,7 @@ func (q *actionQueue) replace(c *Chunk, delay int) {
 	}
 }
 
-// append appends all rows of c to the actions left; it returns false without room.
+// append appends all rows of c to the actions left. It returns false if there is no room.
 //
 //rt:noalloc
 func (q *actionQueue) append(c *Chunk) bool {
@@ -102,8 +102,8 @@ func (q *actionQueue) append(c *Chunk) bool {
 	return true
 }
 
-// blend replaces the queue's actions by the rows of c from skip on. Where the queue has an action for a row, f blends
-// the two, and the result is as old as the older of them.
+// blend replaces the queue's actions by the rows of c from skip on. If the queue has an action for a row, f blends the
+// two, and the result has the age of the older one.
 //
 //rt:noalloc
 func (q *actionQueue) blend(c *Chunk, skip int, f *aggregate) {

@@ -34,7 +34,7 @@ func TestActionQueueRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// plain is a queue of plain arrays, like LeRobot's tensors; the tests compare actionQueue with it.
+// plain is a queue of plain slices, like LeRobot's tensors. The tests compare actionQueue with it.
 type plain struct {
 	robot, model []float32
 	source       []rt.Instant
@@ -115,7 +115,7 @@ func cut(c *Chunk, k int) (p plain) {
 	return p
 }
 
-// blend returns the new rows, each blended with the old row of the same position if there is one.
+// blend returns the new rows, each blended with the old row at the same position if there is one.
 func (o plain) blend(p plain, f *aggregate) plain {
 	for i := range min(len(o.robot), len(p.robot)) {
 		p.robot[i] = float32(f.old*o.robot[i]) + float32(f.new*p.robot[i])
@@ -135,8 +135,8 @@ func TestBlendOfZeroKeepsItsSign(t *testing.T) {
 	}
 }
 
-// Goal: with temporal weights a step has the weighted mean of all its predictions, where row i of a
-// chunk weighs exp(-decay*i).
+// Goal: with temporal weights, the action of a step is the weighted mean of all its predictions, where row i of a chunk
+// has the weight exp(-decay*i).
 func TestTemporalWeights(t *testing.T) {
 	const decay, rows = 0.5, 4
 	f := rttest.Must(parseAggregate("temporal:0.5"))(t)

@@ -20,8 +20,8 @@ type queueBase struct {
 	n       int64  // action step that ran last
 	merges  uint64 // number of answers merged
 	waited  int    // ticks since the newest request left
-	timeout int    // ticks after which that request counts as lost; 0: none is under way
-	silent  int    // ticks since an answer was merged
+	timeout int    // ticks after which the newest request counts as lost; 0: no request is under way
+	silent  int    // ticks since the last merge of an answer
 	last    Provenance
 }
 
@@ -52,7 +52,7 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 	head := b.queue.head()
 	age := now.Sub(head.source)
 	if maxAge > 0 && age > maxAge {
-		if b.c.Schedule == scheduleAppend { // the queue may have a younger chunk after its old head
+		if b.c.Schedule == scheduleAppend { // younger chunks may follow the old head of the queue
 			b.queue.dropOlder(now, maxAge)
 		} else {
 			b.queue.clear()
@@ -67,8 +67,8 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 //rt:noalloc
 func (b *queueBase) Peek() []float32 { return b.queue.peek() }
 
-// answer returns the request q that c answers. If r.Outcome is Joined, the caller may merge c, of which the first
-// executed rows have run since the request. Otherwise r.Outcome is the reason to refuse c.
+// answer returns the request q that c answers. If r.Outcome is Joined, the caller may merge c; its first executed rows
+// have run since the request. Otherwise r.Outcome is the reason to refuse c.
 //
 //rt:noalloc
 func (b *queueBase) answer(now rt.Instant, c *Chunk) (q request, executed int, r Result) {
@@ -99,8 +99,8 @@ func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// append appends the whole chunk c to the queue. It also gives up the newest request, because its answer would repeat
-// the motion.
+// append appends the whole chunk c to the queue. It also gives up the newest request, whose answer would repeat the
+// motion.
 //
 //rt:noalloc
 func (b *queueBase) append(c *Chunk, r Result) Result {
@@ -154,7 +154,7 @@ func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// waiting counts a tick, and reports whether the newest request is under way and does not count as lost yet.
+// waiting counts a tick, and reports whether the newest request still waits for its answer.
 //
 //rt:noalloc
 func (b *queueBase) waiting() bool {
@@ -173,7 +173,7 @@ func (b *queueBase) due() bool {
 	return float64(b.queue.size())*(1/b.c.FPS) <= b.buffer.time.Seconds()
 }
 
-// ask fills a with the next request, for the step. The request counts as lost after timeout ticks.
+// ask fills a with the next request, for the given step. The request counts as lost after timeout ticks.
 //
 //rt:noalloc
 func (b *queueBase) ask(now rt.Instant, a *Ask, step int64, timeout int) {
@@ -208,9 +208,9 @@ func (b *queueBase) conditionOnRest(a *Ask) {
 //rt:noalloc
 func (b *queueBase) estimate() int { return lerobotSteps(b.latency.seconds(), b.c.FPS) }
 
-// recovery returns how many ticks to wait for an answer before the request is repeated. This is the estimate, or s_min
-// before the first sample, plus epsilon. The estimate counts at most as the number of actions left or s_min, whichever
-// is larger. After a long silence the wait is longer, see spread.
+// recovery returns the number of ticks after which a request without an answer is repeated. It is the estimate (before
+// the first sample: s_min) plus epsilon. The estimate is limited to the number of actions left or s_min, whichever is
+// larger. After a long silence the wait is longer, see spread.
 //
 //rt:noalloc
 func (b *queueBase) recovery() int {

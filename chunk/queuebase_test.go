@@ -35,7 +35,7 @@ func TestDisciplinesRunInStep(t *testing.T) {
 				}
 			}
 			if name == scheduleAppend {
-				return // append by design runs rows at other steps than theirs
+				return // append runs rows at other steps than their own
 			}
 			for i, a := range b.actions {
 				if int(a+0.1) != i {
@@ -56,7 +56,7 @@ func TestOneLostAnswer(t *testing.T) {
 		scheduleAppend: {4, 101},
 		scheduleSync:   {4, 101},
 		scheduleV1:     {4, 1},
-		scheduleAsync:  {10, 10}, // async asks on every tick, unless an earlier answer filled the queue
+		scheduleAsync:  {10, 10}, // async sends a request on every tick on which the queue lets it
 	} {
 		for _, compat := range []bool{false, true} {
 			b := newBench(t, Config{
@@ -84,8 +84,8 @@ func TestOneLostAnswer(t *testing.T) {
 	}
 }
 
-// After an idle start no row of the first answer is dropped, because no action ran while the answer was under way.
-// LeRobot's engine, and ours with Compat, drop ceil(round trip * fps) rows.
+// After an idle start no row of the first answer is dropped, because no action ran while the answer was under way. With
+// Compat, as in LeRobot's engine, ceil(round trip * fps) rows are dropped.
 func TestIdleStart(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleRTC, Compat: compat}, 3)
@@ -136,8 +136,7 @@ func TestRTCPrefix(t *testing.T) {
 	}
 }
 
-// Where the bundle names no end, the prefix of rtc ends with the chunk; a prefix of a single row is
-// allowed.
+// If the bundle names no end of conditioning, the prefix of rtc ends with the chunk. A prefix may have a single row.
 func TestRTCPrefixEnd(t *testing.T) {
 	for bundle, want := range map[int]int{0: benchHorizon, 1: 1, 3: 3, 2 * benchHorizon: benchHorizon} {
 		b := newBench(t, Config{
@@ -154,8 +153,8 @@ func TestRTCPrefixEnd(t *testing.T) {
 	}
 }
 
-// A full queue refuses an answer without a change. No discipline reaches this state: the queue has
-// room for every request.
+// A full queue refuses an answer and does not change. No discipline reaches this state: its queue has room for the
+// answer to every request.
 func TestAppendToAFullQueue(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend}, 1)
 	b.Discipline.(*sequential).queue = newActionQueue(benchHorizon-1, 1)
@@ -173,7 +172,7 @@ func TestAppendOfShortChunks(t *testing.T) {
 		fps        float64
 		buffer     time.Duration
 	}{
-		{5, 3, 60, 500 * time.Millisecond}, // a third of the buffer would be 10
+		{5, 3, 60, 500 * time.Millisecond}, // a third of the buffer would be 10 rows
 		{2, 1, 60, 500 * time.Millisecond},
 		{2, 1, 30, maxBuffer},
 		{7, 3, 59.94, 333 * time.Millisecond},
@@ -203,8 +202,8 @@ func TestAppendOfShortChunks(t *testing.T) {
 	}
 }
 
-// An answer without actions costs LeRobot's client a round trip, not its time-out: it asks again at once. If such an
-// answer is not to the request for which the client waits, it changes nothing.
+// After an answer without actions, LeRobot's client requests again at once. So such an answer costs a round trip, not
+// the time-out. If it answers a request other than the awaited one, it changes nothing.
 func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		b := hand(t, Config{Schedule: name, Compat: true, RequestTimeout: time.Second}, 3)
@@ -225,8 +224,8 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 	}
 }
 
-// append and sync refuse a second answer, which would repeat the motion. In rtc the second answer replaces the queue,
-// aligned by its steps.
+// append and sync refuse the answer to a repeated request, which would repeat the motion. In rtc that answer replaces
+// the queue, aligned by its steps.
 func TestSupersededAnswers(t *testing.T) {
 	for name, want := range map[string][]Outcome{
 		scheduleAppend: {Joined, older, duplicate},
@@ -234,7 +233,7 @@ func TestSupersededAnswers(t *testing.T) {
 		scheduleRTC:    {Joined, Joined, duplicate},
 	} {
 		b := newBench(t, Config{Schedule: name}, 1000)
-		b.run(40) // at least two requests then have no answer
+		b.run(40) // at least two requests then wait for an answer
 		if len(b.asked) < 2 {
 			t.Fatalf("%s: %d requests", name, len(b.asked))
 		}
@@ -247,8 +246,8 @@ func TestSupersededAnswers(t *testing.T) {
 	}
 }
 
-// async repeats a request when the queue is empty, so a lost answer does not stop the arm for good. With Compat it does
-// (vectors, "a lost answer with nothing left stops it").
+// async repeats a request when the queue is empty, so a lost answer does not stop the arm for good. With Compat a lost
+// answer does stop it (vectors, "a lost answer with nothing left stops it").
 func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleAsync, Compat: compat, Similarity: 1e6}, 3)
@@ -262,8 +261,8 @@ func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	}
 }
 
-// v1 drops as many rows of an answer as actions ran, with Compat as many as the round trip has ticks. It never drops
-// rows of the first answer.
+// v1 drops as many rows of an answer as actions ran. With Compat it drops as many rows as the round trip has ticks.
+// Neither drops rows of the first answer.
 func TestV1Trim(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleV1, Compat: compat, Buffer: time.Millisecond}, 7)
@@ -297,7 +296,7 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 	}
 }
 
-// An action of exactly the maximum age runs; one nanosecond later it does not.
+// An action of exactly the maximum age runs. An action that is one nanosecond older does not.
 func TestOldestActionThatRuns(t *testing.T) {
 	for _, name := range Schedules {
 		for limit, want := range map[time.Duration]bool{benchPeriod: false, benchPeriod - 1: true, 1: true, 0: false} {
@@ -327,8 +326,8 @@ func TestResetBeginsAnew(t *testing.T) {
 	}
 }
 
-// Property: with any lost, late, doubled or swapped answers, no discipline goes back, runs an
-// action twice, accepts an answer without a request, or stops asking for good.
+// Property: with any lost, late, doubled or swapped answers, no discipline goes back, runs an action twice, accepts an
+// answer without a request, or stops requesting for good.
 func TestDisciplinesSurviveAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom(Schedules).Draw(t, "schedule")
@@ -371,7 +370,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 	})
 }
 
-// within reports whether the discipline asks within the next ticks ticks.
+// within reports whether the discipline sends a request in one of the next ticks.
 func within(d Discipline, b *bench, ticks int) bool {
 	for range ticks {
 		b.tick++
@@ -382,7 +381,7 @@ func within(d Discipline, b *bench, ticks int) bool {
 	return false
 }
 
-// hand returns a bench whose answers the test delivers itself.
+// hand returns a bench that lets the test deliver the answers.
 func hand(t *testing.T, c Config, ticks int) *bench {
 	t.Helper()
 	b := newBench(t, c, 1<<30)
@@ -395,8 +394,8 @@ func (b *bench) deliver(key int64) Result {
 	return b.OnChunk(b.now(), &b.answer)
 }
 
-// A chunk whose rows have all run changes nothing. With Compat it empties the queue of async and v1, as in the
-// originals. It also empties the queue of rtc if its round trip is as long as the chunk.
+// A chunk whose rows have all run does not change the queue. With Compat it empties the queue of async and v1, as in
+// the originals. It also empties the queue of rtc if its round trip is as long as the chunk.
 func TestLateAnswers(t *testing.T) {
 	for name, compat := range ways(scheduleAsync, scheduleV1, scheduleRTC) {
 		b := hand(t, Config{
@@ -408,7 +407,7 @@ func TestLateAnswers(t *testing.T) {
 			RequestTimeout: 10 * time.Millisecond,
 		}, 1)
 		b.deliver(1)
-		b.run(2) // the discipline asks again when the first rows have run
+		b.run(2) // the discipline requests again when the first rows have run
 		overdue := b.ask.Key
 		b.delay = 1
 		b.run(benchHorizon + 8)
@@ -450,7 +449,7 @@ func TestShortLateAnswer(t *testing.T) {
 	}
 }
 
-// Every discipline refuses an answer to an older request than that of a merged answer.
+// Every discipline refuses an answer if it has merged the answer to a newer request.
 func TestOlderAnswers(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleV1, scheduleAsync} {
 		b := hand(t, Config{Schedule: name}, 40)
@@ -460,7 +459,7 @@ func TestOlderAnswers(t *testing.T) {
 	}
 }
 
-// With Compat, rtc, append and sync accept only an answer to the newest request that comes in time.
+// With Compat, rtc, append and sync accept only the answer to the newest request, and only in time.
 func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
@@ -468,7 +467,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 		rttest.Want(t, b.deliver(1).Outcome, older, "%s: an answer to a request that timed out", name)
 		rttest.Want(t, b.deliver(2).Outcome, Joined, "%s: the answer that it waits for", name)
 		b = hand(t, c, 1)
-		for range 10 { // the request times out while no new one can leave
+		for range 10 { // the request times out, and no new request can be sent
 			b.tick++
 			b.OnTickWithoutObservation()
 		}
@@ -489,14 +488,14 @@ func TestAsyncAsksOncePerStep(t *testing.T) {
 	}
 }
 
-// The original never asks for a step again, wherever the arm is.
+// The original client never requests a step again, wherever the arm is.
 func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Compat: true, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
 	b.Pop(b.now(), 0)
 	b.Pop(b.now(), 0)
 	asked := 0
-	for range 20 { // the arm is held on the step
+	for range 20 { // the arm stays at this step
 		b.tick++
 		b.state[0]++
 		if b.OnTick(b.now(), b.state, &b.ask) {
@@ -506,7 +505,7 @@ func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 	rttest.Want(t, asked, 1, "requests for one step")
 }
 
-// When an older answer was appended, the newer request is void and the next may leave.
+// When append has appended the answer to an older request, it gives up the newer request and may send the next one.
 func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 10)
 	b.deliver(1)
@@ -515,8 +514,8 @@ func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 	}
 }
 
-// A request leaves when the actions left last exactly Buffer. A repeated request waits no longer than the actions left
-// last, even if the estimate is longer.
+// A request is sent when the actions left last exactly Buffer. A request is repeated at the latest when no action is
+// left, even if the estimate is longer.
 func TestBufferAndRunway(t *testing.T) {
 	b := hand(t, Config{
 		Schedule: scheduleRTC, SMin: 2, Buffer: 120 * time.Millisecond,
@@ -529,7 +528,7 @@ func TestBufferAndRunway(t *testing.T) {
 	}
 }
 
-// append drops the actions at the queue's head that are too old, and keeps the younger actions after them.
+// append drops the actions at the head of the queue that are too old, and keeps the younger actions after them.
 func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 1)
 	b.deliver(1)
@@ -544,20 +543,20 @@ func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	}
 }
 
-// A discipline that blends drops the whole queue when its head is too old. Otherwise the arm would run the actions
-// after the head too early.
+// A discipline that blends drops the whole queue when its head is too old. If it dropped only the head, the arm would
+// run the other actions too early.
 func TestBlendedQueueIsDroppedWhole(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
 	b.tick += 50
 	b.run(5)
-	b.deliver(b.ask.Key) // five rows reach beyond the first chunk
+	b.deliver(b.ask.Key) // the last five rows are later than the first chunk
 	if _, _, tooOld := b.Pop(b.now(), 400*time.Millisecond); !tooOld || b.View().Size != 0 {
 		t.Errorf("Pop() = too old %v with %d left, want true and none", tooOld, b.View().Size)
 	}
 }
 
-// Spans stop at a gap, so that row i of the prefix is step n+1+i. The DRTC program's spans pass over a gap.
+// Spans stop at a gap, so that row i of the prefix is step n+1+i. In the DRTC program, spans pass over a gap.
 func TestSpansAndGaps(t *testing.T) {
 	d := newOriginalDRTC(Config{Horizon: 4, DOF: 1}, fixed(0))
 	merge(d.schedule, ramp(1, 0, 2, 0))
@@ -578,7 +577,7 @@ func TestSpansAndGaps(t *testing.T) {
 	}
 }
 
-// Content of drtc's requests with each kind of prefix.
+// drtc's requests have the expected rows and spans with each kind of prefix.
 func TestDRTCPrefixes(t *testing.T) {
 	for prefix, want := range map[string][2]int{prefixRows: {10, 0}, prefixSpans: {10, 1}, prefixNone: {0, 0}} {
 		b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, PrefixEnd: 10, Prefix: prefix}, 3)
@@ -593,8 +592,8 @@ func TestDRTCPrefixes(t *testing.T) {
 	}
 }
 
-// With AutoBuffer the buffer follows the round trip, within its bounds, and lasts until the answer to a repeated
-// request.
+// With AutoBuffer the buffer follows the round trip, within its bounds. It lasts until the answer to a repeated request
+// arrives.
 func TestAutoBuffer(t *testing.T) {
 	for _, schedule := range []string{scheduleRTC, scheduleAppend, scheduleV1} {
 		for _, tt := range []struct {

@@ -2,20 +2,19 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// requestSlots is the number of the newest requests that are kept. They cover more than 4 s at 60 Hz even if every tick
-// asks. An answer after that time would be useless, because newer answers have come long before.
+// requestSlots is the number of requests that are kept, the newest ones. They cover more than 4 s at 60 Hz even if
+// every tick sends one. A later answer would be useless, because newer answers have arrived long before.
 const requestSlots = 256
 
-// While no answer comes for more than repeatsOften ticks, a discipline repeats its request less and less often: each
-// time after 1/repeatShare of the time that has passed. So requestSlots requests cover the minutes that a slow policy
+// While no answer arrives for more than repeatsOften ticks, a discipline repeats its request less and less often: each
+// time after 1/repeatShare of the time without an answer. So requestSlots requests cover the minutes that a slow policy
 // may need for its answer.
 const (
 	repeatsOften = requestSlots
 	repeatShare  = 16
 )
 
-// spread returns the least number of ticks until a discipline repeats its request, when no answer has come for waited
-// ticks.
+// spread returns the least number of ticks between two requests when no answer has arrived for waited ticks.
 //
 //rt:noalloc
 func spread(waited int) int {
@@ -25,14 +24,14 @@ func spread(waited int) int {
 	return waited / repeatShare
 }
 
-// request is the data kept about a sent observation, because the answer only echoes its key.
+// request has the data of a sent observation. It is kept because an answer only repeats the key.
 type request struct {
 	key      int64      // 0: an empty slot
 	step     int64      // step of row 0 of the answer
 	captured rt.Instant // instant at which the state was read; the round trip begins here
 	source   rt.Instant // instant of the state or of the oldest picture, whichever is older
 	delay    int        // announced delay, in steps
-	merges   uint64     // answers merged before the request was sent
+	merges   uint64     // number of answers merged before the request was sent
 	answered bool
 }
 

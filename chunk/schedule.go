@@ -7,14 +7,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// ringHorizons is the ring's size in chunks. Requested rows are at most one horizon ahead of n. The other slots are
-// room for a server that answers with later steps than requested; merge refuses rows beyond them.
+// ringHorizons is the ring's size in chunks. Requested rows are at most one horizon ahead of n. The other slots are for
+// a server that answers with later steps than requested; merge refuses steps beyond the ring.
 const ringHorizons = 4
 
 // slot is the register of one action step. The step's rows are in schedule.robot and schedule.model at the slot's
 // index.
 type slot struct {
-	step     int64 // step of the rows, or noStep; at most n: the slot is stale
+	step     int64 // step of the rows; noStep, or a step up to n: the slot is empty
 	key      int64 // request that wrote the rows
 	start    int64 // first step of that request's chunk
 	source   rt.Instant
@@ -98,8 +98,8 @@ func (s *schedule) peek(step int64) []float32 {
 }
 
 // merge joins a copy of a chunk: for every step above n, the schedule keeps the row of the newer request. merge accepts
-// only a chunk whose request is newer than the requests of all chunks before. A chunk of the wrong shape, with values
-// that are not finite, or with steps outside the ring changes nothing.
+// only a chunk whose request is newer than those of all chunks that it has accepted. A chunk of the wrong shape, with
+// values that are not finite, or with steps outside the ring changes nothing.
 //
 //rt:noalloc
 func (s *schedule) merge(c *Chunk, r Result) Result {
@@ -122,15 +122,15 @@ func (s *schedule) check(c *Chunk) Outcome {
 	if o := checkShape(c, s.horizon, s.dof); o != Joined {
 		return o
 	}
-	// The last row must fit into the ring above n. A chunk with all steps up to n is late, not wrong.
+	// The last row must fit into the ring above n. A chunk whose steps are all up to n is late, not wrong.
 	if c.step < 0 || c.step > s.n+int64(len(s.slots)-c.Rows)+1 {
 		return ahead
 	}
 	return Joined
 }
 
-// join is the pointwise join for the steps above n: commutative, associative and idempotent in the chunks. If the keys
-// are equal, it keeps the existing row.
+// join keeps, for each step above n, the row of the newer request, and the existing row if the keys are equal. It is
+// commutative, associative and idempotent in the chunks.
 //
 //rt:noalloc
 func (s *schedule) join(c *Chunk, r Result) Result {
@@ -199,11 +199,11 @@ func (s *schedule) condition(a *Ask, c *Config, delay int) {
 	if c.Prefix != prefixNone {
 		a.Rows, a.ModelRows = s.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
 	}
-	a.Delay = min(delay, a.Rows) // the model can be conditioned only on rows that are sent
+	a.Delay = min(delay, a.Rows) // the model can be conditioned only on rows in the request
 }
 
-// appendSpans appends spans to dst for the next actions up to the first gap, at most maxRows of them. They are for a
-// server that keeps its raw chunks.
+// appendSpans appends the spans of the next actions up to the first gap, at most maxRows actions, to dst. They are for
+// a server that keeps its raw chunks.
 //
 //rt:noalloc
 func (s *schedule) appendSpans(dst []Span, maxRows int) []Span {
@@ -224,8 +224,8 @@ func (s *schedule) appendSpan(dst []Span, step int64) []Span {
 	return append(dst, Span{Key: c.key, Start: index, End: index + 1})
 }
 
-// clear drops every action that has not run. n stays: a step never runs twice, not even across episodes, and merge
-// still refuses an answer to an older request.
+// clear drops every action that has not run. It does not change n, because a step never runs twice, not even across
+// episodes. merge still refuses an answer to an older request.
 //
 //rt:noalloc
 func (s *schedule) clear() {
@@ -239,7 +239,7 @@ func (s *schedule) clear() {
 //rt:noalloc
 func (s *schedule) holds(step int64) bool { return s.slots[step&s.mask].step == step }
 
-// extend computes end again after n has moved or slots were filled, in O(1) per action.
+// extend moves end past the occupied slots, after n has moved or slots were filled. It takes O(1) per action.
 //
 //rt:noalloc
 func (s *schedule) extend() {
@@ -263,14 +263,14 @@ func (s *schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
 }
 
 // watermark is the newest key that a last-write-wins register has accepted. A register with a reader has two
-// watermarks. The writer's refuses a key that is not newer; the reader's shows whether the reader has got the newest
-// value.
+// watermarks. The writer's watermark refuses a key that is not newer; the reader's shows whether the reader has read
+// the newest value.
 type watermark int64
 
 // noKey is below every request key, so that accept accepts the first key.
 const noKey = math.MinInt64
 
-// accept reports whether key is newer than all keys before, and if so stores it.
+// accept reports whether key is newer than all keys before. If so, it stores the key.
 //
 //rt:noalloc
 func (w *watermark) accept(key int64) bool {

@@ -2,11 +2,11 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// sequential is rtc, append and sync, with one request under way at a time. rtc and append ask while actions for at
-// most Buffer are left. The answer replaces these actions in rtc, and is appended to them in append. sync asks when all
-// actions have run. rtc and sync drop the rows of an answer that ran while it was under way. All three repeat a request
-// after the latency estimate. Then rtc accepts either answer; append and sync accept only the first, because the second
-// would repeat the motion.
+// sequential is rtc, append and sync, with one request under way at a time. rtc and append request while the actions
+// left last at most Buffer. The answer replaces these actions in rtc, and is appended to them in append. sync requests
+// when all actions have run. rtc and sync drop the rows of an answer that ran while it was under way. All three repeat
+// a request after the latency estimate. Then rtc accepts either answer; append and sync accept only the first, because
+// the second would repeat the motion.
 type sequential struct {
 	queueBase
 	newest watermark

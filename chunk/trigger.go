@@ -2,15 +2,15 @@ package chunk
 
 // trigger decides on which tick drtc asks for the next chunk, and which delay to announce. It fires when at most H -
 // s_min actions are left and the cooldown has run out; firing sets the cooldown to the latency estimate plus epsilon,
-// or less (cooldownRunway). It never waits for an answer: at most estimate + epsilon + 1 ticks after a lost request it
-// fires again, or later after a long silence (spread).
+// or less (cooldownRunway). It never waits for an answer: after a lost request it fires again within estimate + epsilon
+// + 1 ticks, or later after a long silence (spread).
 //
 // Owner: the tick thread.
 type trigger struct {
 	c        Config
 	latency  estimator
 	cooldown int  // ticks until the trigger may fire again
-	due      bool // the next tick fires with any number of actions left
+	due      bool // the next tick fires, however many actions are left
 	waited   int  // ticks since an answer joined, or since askNow
 }
 
@@ -55,13 +55,13 @@ func (t *trigger) answered(rtt float64) {
 	t.latency.observe(rtt)
 }
 
-// askNow makes the next tick fire, because the request under way is lost, or the actions left are older than their
-// number suggests.
+// askNow makes the next tick fire, because the request under way is lost, or because the actions left are older than
+// usual.
 //
 //rt:noalloc
 func (t *trigger) askNow() { t.cooldown, t.waited, t.due = 0, 0, true }
 
-// estimate returns the round trip in action steps, 1 to max(1, H/2).
+// estimate returns the predicted round trip in action steps, 1 to max(1, H/2).
 //
 //rt:noalloc
 func (t *trigger) estimate() int { return steps(t.latency.seconds(), t.c.FPS, t.c.Horizon) }

@@ -21,13 +21,13 @@ var triggerConfig = Config{
 
 func newTrigger(e estimator) *trigger { return &trigger{c: triggerConfig, latency: e} }
 
-// unseeded is a jk without a sample.
+// unseeded is a Jacobson-Karels estimator without a sample.
 func unseeded() *jacobsonKarels {
 	return &jacobsonKarels{initial: 20.0 / 60, alpha: defaultAlpha, beta: defaultBeta, k: defaultK}
 }
 
-// After a break the actions left are older than their number suggests, so the next tick, and only that tick, asks even
-// if the schedule is full. The original does not ask.
+// After a break the actions left are older than usual. So the next tick, and only that tick, sends a request even if
+// the schedule is full. The original sends none.
 func TestAskNowAsksWhateverIsLeft(t *testing.T) {
 	d := newTrigger(fixed(0.05))
 	if fire, _ := d.onTick(45); fire {
@@ -142,8 +142,7 @@ func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 	}
 }
 
-// After a break our own disciplines ask at once; the originals (Compat) wait as long as without the
-// break.
+// After a break our own disciplines request at once. The originals (Compat) wait as long as without the break.
 func TestResume(t *testing.T) {
 	const forever = 1000
 	waits := func(c Config, resume bool) (ticks int) {
@@ -177,7 +176,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Goal: every discipline still has the request of an answer for which the policy took minutes, because it repeats
+// Goal: when the policy takes minutes for an answer, the discipline still knows the request, because it repeats
 // requests less and less often. This holds with short chunks, too.
 func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
 	for _, name := range Schedules {

@@ -2,7 +2,7 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// v1 is the first remote proposal: while actions for at most Buffer are left, it sends an observation. It drops the
+// v1 is the first remote proposal. While the actions left last at most Buffer, it sends an observation. It drops the
 // rows of the answer that ran while the answer was under way, and blends the other rows with the actions left, unless
 // the answer is older than a merged answer. The next request waits for the last round trip + epsilon.
 //

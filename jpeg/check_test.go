@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A damaged picture passes the check exactly when it decodes. The test cuts pictures and adds an end marker, as in a
-// torn picture of a camera, and changes bytes.
+// Check accepts a damaged picture exactly when DecodeRGB decodes it. The test cuts pictures off and adds an end marker,
+// as in a torn picture of a camera, or changes bytes.
 func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	d := decoder(t)
@@ -38,7 +38,7 @@ func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 				bad = append(bad[:at], bad[min(at+1+random.IntN(40), len(bad)-2):]...)
 			}
 			want := d.DecodeRGB(pix, bad, sceneW, sceneH)
-			if errors.Is(want, ErrSize) { // the damage changed the size in the header, which Check does not compare
+			if errors.Is(want, ErrSize) { // the damage changed the size in the header, and Check does not compare sizes
 				continue
 			}
 			if got := d.Check(bad); !errors.Is(got, want) || (got == nil) != (want == nil) {

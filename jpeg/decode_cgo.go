@@ -46,7 +46,7 @@ func NewDecoder() (*Decoder, error) {
 
 // DecodeRGB decompresses src, which must be a baseline w x h picture, into the first w*h*3 bytes of dst. After an error
 // the content of dst is undefined. A gray picture gets three equal channels. For a picture without Huffman tables the
-// decoder uses the standard tables. It skips a few stray bytes before a marker, which Warned reports.
+// decoder uses the standard tables. It skips a few stray bytes before a marker; Warned then returns true.
 //
 // Errors: ErrSize when the picture has another size or dst is too short; ErrTooLarge; ErrProgressive; errFormat for
 // CMYK; ErrCorrupt for all other damage, even where the library only warns: half a picture is worse for a policy than
@@ -80,8 +80,8 @@ func (d *Decoder) ReserveFit(maxTo int) {
 }
 
 // DecodeFit does the same as DecodeRGB for a picture of any size, and scales it to w x h by a Scaler. It returns the
-// picture's original size. In a picture at least four times as large as needed the library leaves out the highest
-// frequencies (reduction), which changes little then. Call ReserveFit before.
+// picture's original size. The library first shrinks a picture that is at least four times as large as needed (see
+// reduction), which hardly changes the result. Call ReserveFit before.
 //
 // Errors: the errors of DecodeRGB; ErrTooLarge also for a picture beyond MaxFitPixels or MaxFitSide.
 //
@@ -105,7 +105,7 @@ func (d *Decoder) DecodeFit(dst, src []byte, w, h int) (fromW, fromH int, err er
 	return p.W, p.H, d.fit.Scale(dst, w, h, d.room, kw, kh)
 }
 
-// Fit is Scaler.Scale. Call ReserveFit before.
+// Fit does the same as Scaler.Scale. Call ReserveFit before.
 //
 //rt:noalloc
 func (d *Decoder) Fit(dst []byte, w, h int, src []byte, fromW, fromH int) error {
@@ -150,9 +150,9 @@ func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
 	return nil
 }
 
-// Check returns the error with which DecodeRGB would refuse a picture of the expected size; nil: it would decode it.
-// Check reads every coded bit, but computes only an eighth of the width and height. It allocates only for pictures
-// larger than any before.
+// Check returns the error that DecodeRGB would return for a picture of the expected size, or nil if DecodeRGB would
+// decode it. Check reads every coded bit, but computes only an eighth of the width and height. It allocates only for
+// pictures larger than any before.
 //
 //rt:noalloc
 func (d *Decoder) Check(src []byte) error {
@@ -198,9 +198,9 @@ func chromaIn(l Layout) Chroma {
 	return Chroma420
 }
 
-// ConvertRGB turns an uncompressed picture into RGB in the first m.W*m.H*3 bytes of dst. It
-// allocates only for pictures larger than all before and than the sizes given to Reserve. Errors:
-// ErrSize when m.Pix or dst is too short; ErrTooLarge.
+// ConvertRGB turns an uncompressed picture into RGB in the first m.W*m.H*3 bytes of dst. It allocates only for a
+// picture that is larger than all previous ones and all given to Reserve. Errors: ErrSize when m.Pix or dst is too
+// short; ErrTooLarge.
 //
 //rt:noalloc
 func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {

@@ -115,7 +115,7 @@ func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
 //rt:noalloc
 func (e *Encoder) chromaOf(l Layout) Chroma {
 	switch {
-	case l == YUYV && e.chroma != Chroma420: // finer chroma than the picture's would be invented
+	case l == YUYV && e.chroma != Chroma420: // the picture has no finer chroma than 4:2:2
 		return Chroma422
 	case l == RGB && e.chroma != ChromaOfPicture:
 		return e.chroma
@@ -155,7 +155,7 @@ func (p *planes) reserve(m *Image, chroma Chroma) {
 	}
 }
 
-// of converts m to planes. It returns them, one after the other, and the width and height of the chroma planes.
+// of converts m to planes. It returns the address of Y, which Cb and Cr follow, and the width and height of Cb and Cr.
 //
 //rt:noalloc
 func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {

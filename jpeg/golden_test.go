@@ -48,7 +48,7 @@ func difference(a, b []byte) (most int, mean float64) {
 	return most, float64(sum) / float64(len(a))
 }
 
-// Our decoder and an independent one give the same tensor: the same channels, the same way up.
+// Our decoder and an independent decoder give the same pixels: the channels and rows are in the same order.
 func TestDecodeIsTheIndependentDecoders(t *testing.T) {
 	for file, want := range map[string]string{
 		"scene_420.jpg": "scene_420.png", "scene_422.jpg": "scene_422.png", "scene_444.jpg": "scene_444.png",
@@ -82,8 +82,8 @@ func sceneImages(t *testing.T) map[string]Image {
 	return all
 }
 
-// Every raw layout of a picture gives the same picture in two ways: we encode it and the standard library decodes it,
-// or we convert it without JPEG.
+// Every raw layout of a picture gives the same RGB picture in two ways: encoded by us and decoded by the standard
+// library, and converted without JPEG.
 func TestEncodeIsThePicture(t *testing.T) {
 	for name, m := range sceneImages(t) {
 		want := goldenPNG(t, "scene.png")
@@ -107,7 +107,7 @@ func TestEncodeIsThePicture(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %v: the standard library says %v", name, p, err)
 			}
-			// The library's own q90 pictures differ by as much: chroma is averaged.
+			// The library's own q90 pictures differ as much, because chroma is averaged.
 			if most, mean := difference(rgbOf(im), want); mean > 3 || most > 90 {
 				t.Errorf("%s, %v: differs by %d at most, %.2f in the mean, want 90 and 3", name, p, most, mean)
 			}
@@ -146,7 +146,7 @@ func TestStrideIsSkipped(t *testing.T) {
 	}
 }
 
-// Scaling in the transform gives the same picture, smaller.
+// A picture that the decoder shrinks equals the whole picture, only smaller.
 func TestDecodeScaled(t *testing.T) {
 	whole := goldenPNG(t, "scene_422.png")
 	for _, k := range []int{1, 2, 4, 8} {

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// Picture is the information in a JPEG's markers.
+// Picture is the information in the markers of a JPEG.
 type Picture struct {
 	W, H        int
 	Chroma      Chroma
@@ -232,7 +232,7 @@ func (s *scanner) scan(body []byte) error {
 	return nil
 }
 
-// entropy skips coded data up to the next marker that is not part of coded data, as restart markers are.
+// entropy skips coded data and restart markers, up to the next other marker.
 //
 //rt:noalloc
 func (s *scanner) entropy() {

@@ -11,13 +11,13 @@ package jpeg
 // Owner: one goroutine at a time.
 type Scaler struct {
 	x, y    axis
-	rows    []uint32 // sum of the rows that a row of the output covers
+	rows    []uint32 // weighted sum of the source rows that one output row covers
 	maxSide int
 }
 
 // axis maps each pixel of the output to its source pixels, in one direction.
 type axis struct {
-	from, to int // the sizes of the last plan
+	from, to int // the sizes for which plan has computed the taps
 	taps     []tap
 	weights  []uint32 // weights of all taps; the weights of one tap add up to 1 << weightBits
 }
@@ -114,8 +114,8 @@ func (a *axis) plan(from, to int) {
 }
 
 // mean appends the weights of the source pixels that output pixel i covers, and returns the first of these pixels. In
-// units of 1/a.to of a source pixel, the output pixel covers [i*a.from, (i+1)*a.from). mean rounds the weights
-// together, so that they add up to one.
+// units of 1/a.to of a source pixel, the output pixel covers [i*a.from, (i+1)*a.from). mean rounds the sums of the
+// weights, not the weights, so that they add up to exactly one.
 //
 //rt:noalloc
 func (a *axis) mean(i int) (first int32) {

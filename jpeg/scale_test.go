@@ -169,7 +169,7 @@ func TestDecodeFit(t *testing.T) {
 			rttest.Do(t, s.Scale(want, w, h, whole, fromW, fromH))
 			got := bytes.Repeat([]byte{0xa5}, 3*w*h+64)
 			allocated := 1.0
-			for try := 0; try < 3 && allocated != 0; try++ { // the collector of the test may allocate once
+			for try := 0; try < 3 && allocated != 0; try++ { // the garbage collector may allocate once
 				allocated = testing.AllocsPerRun(3, func() {
 					if gotW, gotH, err := d.DecodeFit(got[:3*w*h], file[:n], w, h); err != nil || gotW != fromW ||
 						gotH != fromH {

@@ -30,12 +30,12 @@ func warning(d *Decoder) string {
 func TestStrayBytesAreAWarning(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
-		marker []byte // the stray bytes come before the last of these markers in the file
+		marker []byte // the test inserts the stray bytes before the last place with these bytes
 		n      int
 		warned bool
 	}{
 		{"scene_422.jpg", []byte{0xff, markEOI}, 0, false},
-		{"scene_422.jpg", []byte{0xff, markEOI}, 2, false}, // the library has already read these two bytes
+		{"scene_422.jpg", []byte{0xff, markEOI}, 2, false}, // no warning: the library has already read these two bytes
 		{"scene_422.jpg", []byte{0xff, markEOI}, 4, true},
 		{"scene_420.jpg", []byte{0xff, markEOI}, maxStray, true},
 		{"scene_444.jpg", []byte{0xff, markEOI}, 20, true},

@@ -59,11 +59,10 @@ type Bundle struct {
 	// Dir is the bundle's folder.
 	Dir string
 
-	// SHA256 identifies the bundle. It is the digest, in hex, of the lines that `sha256sum` prints
-	// for bundle.json and the files that bundle.json lists, sorted by path. The digest omits
-	// report.json, which contains the times of the export. Files that bundle.json does not list are
-	// not part of the bundle, because downloads, file managers and file systems leave different
-	// files of their own on every machine.
+	// SHA256 identifies the bundle. It is the digest, in hex, of the lines that `sha256sum` prints for bundle.json and
+	// the files that bundle.json lists, sorted by path. The digest omits report.json, which contains the times of the
+	// export. Other files are not part of the bundle, because downloads, file managers and file systems leave different
+	// files of their own on each machine.
 	SHA256 string
 
 	// Text turns tasks into tokens. It is nil for a policy that does not read its task.
@@ -174,16 +173,16 @@ func (b *Bundle) digest() (string, error) {
 	return hex.EncodeToString(whole.Sum(nil)), nil
 }
 
-// paths returns the slash paths of bundle.json and of the files that it lists, sorted bytewise.
+// paths returns the paths of bundle.json and of the files that it lists, with slashes and sorted bytewise.
 func (b *Bundle) paths() []string {
 	paths := slices.AppendSeq([]string{manifestName}, maps.Keys(b.Files))
 	slices.Sort(paths)
 	return paths
 }
 
-// contained refuses a listed file that is absent, that is not a regular file, or that a linked
-// folder places outside the bundle. A link to a regular file is allowed, because the hub's cache keeps every file as a
-// link; digest compares the sum of the file that the link leads to.
+// contained refuses a listed file that is absent, that is not a regular file, or whose folder is a link. The file
+// itself may be a link to a regular file, because the hub's cache keeps every file as a link; digest hashes the file to
+// which it leads.
 func (b *Bundle) contained(name string) error {
 	for i := range name {
 		if name[i] != '/' {
@@ -202,9 +201,9 @@ func (b *Bundle) contained(name string) error {
 	return err
 }
 
-// Unlisted names the entries of the bundle's folder that are not part of the bundle, at most
-// maxUnlisted, sorted. The name of a folder ends with a slash and stands for all entries in it. found is the number of
-// unlisted entries, also of those beyond maxUnlisted; the search ends after maxBundleFiles entries. No file is opened.
+// Unlisted names the entries of the bundle's folder that are not part of the bundle, at most maxUnlisted, sorted. A
+// folder without files of the bundle is one entry, whose name ends with a slash. found also counts the entries beyond
+// maxUnlisted; the search ends after maxBundleFiles entries. Unlisted opens no file.
 func (b *Bundle) Unlisted() (names []string, found int) {
 	read := 0
 	fs.WalkDir(os.DirFS(b.Dir), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -212,7 +211,7 @@ func (b *Bundle) Unlisted() (names []string, found int) {
 			return fs.SkipAll
 		}
 		if path == "." || err != nil || b.holds(path, entry.IsDir()) {
-			return nil // the folder's name is then reported for an entry that cannot be read
+			return nil // a folder that cannot be read is skipped
 		}
 		skip := error(nil)
 		if entry.IsDir() {

@@ -104,13 +104,13 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 // digestRecipe is the command in docs/server.md.
 const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | grep -vx report.json | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum`
 
-// A command defines the digest, so that any user can compute it. The test compares both.
+// This command defines the digest, so that any user can compute it. The test compares it with Bundle.SHA256.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	if doc, err := os.ReadFile("../docs/server.md"); err != nil ||
 		!bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
 		t.Errorf("docs/server.md does not hold the recipe %s (%v)", digestRecipe, err)
 	}
-	// The first bundle has a report.json, which is not part of the digest.
+	// The first bundle has a report.json, which the digest omits.
 	for _, from := range []string{"../testdata/pi05", demoDir} {
 		dir := copyBundle(t, from, nil)
 		litter(t, dir)
@@ -144,8 +144,8 @@ func litter(t *testing.T, dir string) {
 	t.Cleanup(func() { os.Chmod(lost, 0o755) })
 }
 
-// A bundle keeps its digest after a download, a visit by a file manager or a copy to another disk. A robot may be
-// configured to accept only the policy with a certain digest.
+// A bundle keeps its digest after a download, a visit by a file manager or a copy to another disk. Otherwise a robot
+// that accepts only the policy with a certain digest would refuse it.
 func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
 	clean := rttest.Must(LoadBundle(copyBundle(t, demoDir, nil)))(t)
 	if names, found := clean.Unlisted(); found != 0 {
@@ -215,7 +215,7 @@ func TestTheListedTokenizerIsRead(t *testing.T) {
 	}
 }
 
-// A new policy is often installed by a link to its folder.
+// Users often install a new policy by a link to its folder.
 func TestLoadBundleThroughALink(t *testing.T) {
 	there := rttest.Must(LoadBundle(demoDir))(t)
 	target := rttest.Must(filepath.Abs(demoDir))(t)
@@ -358,8 +358,8 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 	}
 }
 
-// A path without bundle.json is most often a source of a bundle, such as a checkpoint, and the
-// error names it.
+// A path without bundle.json often belongs to something from which a bundle is made, such as a checkpoint. The error
+// then names it.
 func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 	made := func(names ...string) string {
 		dir := t.TempDir()
@@ -390,8 +390,8 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 	}
 }
 
-// Property: no bytes crash the manifest parser, and an accepted manifest is within the bounds that
-// later arithmetic relies on.
+// Property: no bytes crash the parser of bundle.json, and an accepted description is within the bounds on which later
+// arithmetic relies.
 func FuzzParseMeta(f *testing.F) {
 	for _, dir := range []string{demoDir, stillDir} {
 		raw := rttest.Must(os.ReadFile(filepath.Join(dir, manifestName)))(f)

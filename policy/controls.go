@@ -13,7 +13,7 @@ const (
 	// ModeFree ignores the prefix.
 	ModeFree Mode = 0
 
-	// ModeGuided pulls rows below PrefixEnd towards the prefix: with full strength below Delay, from there on with a
+	// ModeGuided pulls rows below PrefixEnd towards the prefix: rows below Delay with full strength, later rows with a
 	// strength that declines to 0 as Schedule describes. It works with any flow policy.
 	ModeGuided Mode = 1
 
@@ -21,8 +21,8 @@ const (
 	// was trained for it, continue from there.
 	ModeTrained Mode = 2
 
-	// ModeTrainedGuided does the same as ModeTrained. In addition, it pulls the rows from Delay to
-	// PrefixEnd as ModeGuided does.
+	// ModeTrainedGuided does the same as ModeTrained, and also pulls the rows from Delay to PrefixEnd as ModeGuided
+	// does.
 	ModeTrainedGuided Mode = 3
 )
 
@@ -56,8 +56,8 @@ var ScheduleNames = []string{"linear", "zeros", "ones", "exp"}
 
 func (s Schedule) String() string { return ScheduleNames[s] }
 
-// Controls are the Real-Time Chunking inputs of one row of a batch. Counts are in control steps;
-// row i of the prefix and of the chunk are the same instant.
+// Controls are the Real-Time Chunking inputs of one row of a batch. Counts are in control steps. Row i of the prefix
+// and row i of the chunk are for the same step.
 type Controls struct {
 	PrefixLen int // valid rows of the prefix, 0 to H
 	Delay     int // rows of the prefix that the robot will have executed when the chunk arrives
@@ -68,7 +68,7 @@ type Controls struct {
 	SigmaD    float32  // standard deviation of the actions' prior: below 1 guidance is stronger; 0 means 1
 }
 
-// Conditioning is the way in which a server conditions its chunks on prefixes. The zero value means conditionAuto.
+// Conditioning selects how a server conditions its chunks on prefixes. The zero value means conditionAuto.
 type Conditioning struct {
 	Mode     string // one of ConditioningModes; empty: auto
 	Schedule Schedule
@@ -78,13 +78,13 @@ type Conditioning struct {
 
 // The modes of a Conditioning.
 const (
-	// The trained prefix if the policy was trained for the delay, else guidance if the graph can
-	// guide, else no conditioning.
+	// The trained prefix if the policy was trained for the delay; otherwise guidance if the graph can guide; otherwise
+	// no conditioning.
 	conditionAuto          = "auto"
 	conditionOff           = "off"            // no conditioning
 	conditionGuided        = "guided"         // guidance only
-	conditionTrained       = "trained"        // the trained prefix only; no conditioning beyond the longest delay
-	conditionTrainedGuided = "trained_guided" // the trained prefix with a guided tail, else guidance
+	conditionTrained       = "trained"        // the trained prefix only; none if the delay exceeds the training's
+	conditionTrainedGuided = "trained_guided" // the trained prefix with a guided tail; otherwise guidance
 )
 
 // ConditioningModes lists the modes, the default first.
@@ -111,10 +111,10 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 	return nil
 }
 
-// Condition returns the controls for a request with a prefix of the given rows, whose answer will
-// take delay steps and whose conditioning ends at row end (0: the bundle's default). The delay is
-// limited to rows, and the end to the chunk's length. In the automatic mode a request with delay 0
-// is guided if the policy supports it, because a trained prefix of zero rows would have no effect.
+// Condition returns the controls for a request with a prefix of the given rows. Its answer will take delay steps, at
+// most rows, and its conditioning ends at row end, at most the chunk's length (0: the bundle's default). In the
+// automatic mode a request with delay 0 is guided if the policy supports it, because a trained prefix of zero rows
+// would have no effect.
 //
 //rt:noalloc
 func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
@@ -137,7 +137,7 @@ func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
 	return c
 }
 
-// mode returns the graph's mode for the server's conditioning mode and a prefix of these rows and this delay.
+// mode returns the graph's mode for the server's conditioning mode and a prefix with these rows and this delay.
 //
 //rt:noalloc
 func (m *Meta) mode(server string, rows, delay int) Mode {

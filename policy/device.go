@@ -73,7 +73,7 @@ type Placement struct {
 	Instead error
 }
 
-// Why returns Instead in one line; "" when it is nil.
+// Why returns Instead as one line, or "" if it is nil.
 func (p Placement) Why() string {
 	if p.Instead == nil {
 		return ""
@@ -93,7 +93,7 @@ func (o *Options) candidates() []Device {
 }
 
 const (
-	// gpuWheels and gpuSetup are the remedy for an absent provider.
+	// gpuWheels and gpuSetup tell the user how to install an absent provider.
 	gpuWheels     = "onnxruntime-gpu==1.24.4"
 	tensorRTSetup = `install TensorRT 10 with ".venv-gpu/bin/pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu12-libs==10.9.0.34" after "make setup-gpu"`
 	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels +
@@ -102,7 +102,7 @@ const (
 		runtimeEnv + ` at DIR/onnxruntime/capi`
 )
 
-// loadLibraries loads the libraries of an NVIDIA GPU's provider, which are beside ONNX Runtime.
+// loadLibraries loads the libraries that an NVIDIA GPU's provider needs. The provider is beside ONNX Runtime.
 func (d Device) loadLibraries() error {
 	if !d.nvidia() {
 		return nil
@@ -110,7 +110,7 @@ func (d Device) loadLibraries() error {
 	_, library := RuntimeVersion()
 	provider := filepath.Join(filepath.Dir(library), "libonnxruntime_providers_cuda.so")
 	if _, err := os.Stat(provider); err != nil {
-		return nil // the provider's own error is clearer
+		return nil // ONNX Runtime's own error about the provider is clearer
 	}
 	// the library is site-packages/onnxruntime/capi/libonnxruntime.so
 	site := filepath.Dir(filepath.Dir(filepath.Dir(library)))
@@ -125,7 +125,7 @@ func (d Device) loadLibraries() error {
 	return nil
 }
 
-// failure classifies an error of the device by its text: ONNX Runtime quotes CUDA's error in it.
+// failure classifies an error of the device by its text, in which ONNX Runtime quotes CUDA's error.
 func (d Device) failure(err error) error {
 	text := err.Error()
 	switch {
@@ -169,7 +169,8 @@ func (m *Model) sessionOptions(graph string, inputs []port) (*ort.SessionOptions
 }
 
 // plainOptions returns session options for a session that only describes its graph and never runs. On an NVIDIA GPU the
-// session uses CUDA, which supports more types than the CPU; TensorRT would first build its engines for minutes.
+// session uses CUDA, which supports more types than the CPU; TensorRT would first build its engines, which takes
+// minutes.
 func (m *Model) plainOptions() (*ort.SessionOptions, error) {
 	options, err := m.opt.session()
 	if err != nil {
@@ -186,8 +187,8 @@ func (m *Model) plainOptions() (*ort.SessionOptions, error) {
 	return options, nil
 }
 
-// noProvider returns the error for a provider that could not be added to the session options. Where the text quotes
-// CUDA, the device failed, and failure classifies the error. Otherwise a part is absent, and the error names ONNX
+// noProvider returns the error for a provider that could not be added to the session options. If the text quotes CUDA,
+// the device failed, and failure classifies the error. Otherwise a part is not installed, and the error names ONNX
 // Runtime's library and the cure.
 func (m *Model) noProvider(err error, setup string) error {
 	if err == nil {
@@ -229,7 +230,7 @@ func (m *Model) addTensorRT(options *ort.SessionOptions, graph string, inputs []
 	return m.noProvider(err, tensorRTSetup)
 }
 
-// noPrepacking is the session option that keeps weights as the graph has them.
+// noPrepacking is the session option that keeps weights in the layout of the graph.
 const noPrepacking = "session.disable_prepacking"
 
 // mapWeights keeps weights in a file beside the graph mapped. Otherwise ONNX Runtime would copy
@@ -242,10 +243,10 @@ func (m *Model) mapWeights(options *ort.SessionOptions, graph string) error {
 	return options.AddSessionConfigEntry(noPrepacking, "1")
 }
 
-// keepStored disables the optimisers that would enlarge weights stored in two bytes a value; each use of a weight keeps
-// a Cast of its own. Constant folding (the first and the last of these optimisers; ONNX Runtime 1.24.3 crashes in the
-// last) would turn all weights to float32 while the session loads, and a single Cast for all uses of a weight would
-// keep the float32 copy from the first use to the last. On a GPU these weights are folded, since the GPU keeps float32
+// keepStored disables the optimisers that would enlarge weights stored in two bytes a value. Each use of a weight must
+// keep its own Cast. Constant folding (the first and the last of these optimisers; ONNX Runtime 1.24.3 crashes in the
+// last) would turn all weights into float32 while the session loads. A single Cast for all uses of a weight would keep
+// the float32 copy from the first use to the last. On a GPU these weights are folded, because the GPU keeps float32
 // weights in its own memory.
 func (m *Model) keepStored(options *ort.SessionOptions) error {
 	if m.bundle.Weights == "" {
@@ -255,13 +256,13 @@ func (m *Model) keepStored(options *ort.SessionOptions) error {
 		"ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer")
 }
 
-// largeBlock is 1 MiB: ONNX Runtime allocates blocks as large as its largest tensors.
+// largeBlock is 1 MiB. ONNX Runtime allocates blocks as large as its largest tensors.
 const largeBlock = 1 << 20
 
-// returnMemory makes a run on the CPU free its working memory at its end when the policy stores
-// weights in two bytes a value to save memory. For SmolVLA, whose run takes seconds in any case,
-// that frees 145 MiB. For a policy without such weights it is not done: an ACT's run would take 8 %
-// longer. The steps of a loop keep their working memory, because the next step needs it.
+// returnMemory makes a run on the CPU free its working memory at its end when the policy stores weights in two bytes a
+// value to save memory. For SmolVLA, whose run takes seconds in any case, that frees 145 MiB. Other policies keep it,
+// because an ACT's run would take 8 % longer. The steps of a loop keep their working memory, because the next step
+// needs it.
 func (m *Model) returnMemory(run *ort.RunOptions) error {
 	if m.bundle.Weights == "" || m.device.Kind != deviceCPU {
 		return nil
@@ -282,8 +283,8 @@ func (m *Model) cudaOptions() map[string]string {
 }
 
 // tensorRT keeps built engines on disk, because building takes minutes. An engine works only with the bundle, ONNX
-// Runtime, driver and GPU architecture that it was built for. Each combination of bundle, ONNX Runtime and driver has a
-// folder, and each graph of a policy in two graphs a subfolder; TensorRT puts the architecture into the names of the
+// Runtime, driver and GPU architecture for which it was built. Each combination of bundle, ONNX Runtime and driver has
+// a folder, and each graph of a policy in two graphs a subfolder; TensorRT puts the architecture into the names of the
 // engines.
 func (m *Model) tensorRT(graph string, inputs []port) (map[string]string, error) {
 	version, _ := RuntimeVersion()

@@ -47,8 +47,8 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 	}
 }
 
-// Without a given size the largest batch is several rows on a GPU and one row on the CPU. An open
-// model has already run the powers of two up to it.
+// Without a given size the largest batch is several rows on a GPU and one row on the CPU. A model has run each power of
+// two up to this size by the time it is open.
 func TestMaxBatchSuitsTheDevice(t *testing.T) {
 	for max, want := range map[int][]int{0: {1}, 1: {1}, 2: {1, 2}, 6: {1, 2, 4, 6}, 16: {1, 2, 4, 8, 16}} {
 		if got := BatchSizes(max); !slices.Equal(got, want) {
@@ -63,8 +63,8 @@ func TestMaxBatchSuitsTheDevice(t *testing.T) {
 	}
 }
 
-// The provider's options prefer exact and steady results; TensorRT's engines are in a folder for
-// each bundle, library and driver.
+// The provider's options prefer exact and steady results. Each bundle, library and driver has its own folder of
+// TensorRT engines.
 func TestProviderOptions(t *testing.T) {
 	needRuntime(t)
 	b := rttest.Must(LoadBundle(stillDir))(t)
@@ -96,8 +96,8 @@ func TestNVIDIADriver(t *testing.T) {
 	rttest.Want(t, nvidiaDriver(proc), "580.159.03", "driver")
 }
 
-// Opening on a device whose provider is missing fails with an error that names the cure; with FallbackCPU, or on
-// auto, the CPU computes instead.
+// Opening on a device without its provider fails with an error that names the cure. With FallbackCPU, or on auto, the
+// model runs on the CPU instead.
 func TestOpenWithoutTheProvider(t *testing.T) {
 	needRuntime(t)
 	b := rttest.Must(LoadBundle(stillDir))(t)
@@ -125,8 +125,7 @@ func TestOpenWithoutTheProvider(t *testing.T) {
 	}
 }
 
-// The text of a failure decides whether a part is missing, which exit code 3 reports, or the device
-// fails, which a restart may cure.
+// The text of an error decides whether a part is missing (exit code 3) or the device fails, which a restart may cure.
 func TestFailuresOfAGPU(t *testing.T) {
 	d := Device{Kind: deviceCUDA, ID: 1}
 	for _, tt := range []struct {
@@ -157,7 +156,7 @@ func TestFailuresOfAGPU(t *testing.T) {
 	}
 }
 
-// The versions of CUDA's libraries are those that the provider was linked with.
+// cudaLibraries returns the versions with which the provider was linked.
 func TestCUDALibraries(t *testing.T) {
 	for _, tt := range []struct{ linked, want []string }{
 		{[]string{"libcublas.so.12", "libcudnn.so.9", "libcudart.so.12"},

@@ -2,7 +2,7 @@ package policy
 
 import "errors"
 
-// Errors of this package. The functions wrap them with the found value, the expected value and the remedy.
+// Errors of this package. The functions wrap them with the found value, the expected value and the cure.
 var (
 	// ErrNoRuntime: no usable ONNX Runtime library was found.
 	ErrNoRuntime = errors.New("policy: no ONNX Runtime")

@@ -19,14 +19,14 @@ import (
 const (
 	maxGraphDepth   = 64   // depth of messages within messages
 	maxLocations    = 1000 // files that one graph may name
-	maxLocationName = 4096 // bytes of the name of such a file
+	maxLocationName = 4096 // bytes of the name of one of these files
 )
 
-// externalName is the key of a tensor's entry that names the file with its values.
+// externalName is the key of the entry that names the file with a tensor's values.
 const externalName = "location"
 
-// onnxMessage describes a kind of message of an ONNX graph by those of its fields that contain, directly or further
-// down, the entries that name files. The scan skips all other fields.
+// onnxMessage describes a kind of message in an ONNX file. It has only the fields that contain, at any depth, the
+// entries that name files. The scan skips all other fields.
 type onnxMessage map[protowire.Number]onnxMessage
 
 // onnxModel is the outermost message, and onnxEntry the innermost, whose fields 1 and 2
@@ -48,7 +48,7 @@ func onnxMessages() (model, entry onnxMessage) {
 }
 
 // checkWeights refuses a graph that reads weights from a file that bundle.json does not list, since the digest does not
-// cover that file. The caller has opened the graph in ONNX Runtime before, which refuses damaged files and names that
+// cover that file. Before, the caller has opened the graph in ONNX Runtime, which refuses damaged files and names that
 // lead out of the bundle.
 func (b *Bundle) checkWeights(graph string) error {
 	locations, err := externalFiles(filepath.Join(b.Dir, graph))
@@ -146,7 +146,8 @@ func (s *onnxScan) message(kind onnxMessage, end int64, depth int) error {
 	return nil
 }
 
-// size returns how many bytes of a field's value follow. It reads a value that is a number itself, and then returns 0.
+// size returns the number of bytes that follow as a field's value. If the value is a number, size reads it and returns
+// 0.
 func (s *onnxScan) size(wire protowire.Type) (int64, error) {
 	switch wire {
 	case protowire.VarintType:

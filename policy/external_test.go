@@ -25,7 +25,7 @@ func scan(t testing.TB, model []byte) ([]string, error) {
 	return externalFiles(path)
 }
 
-// Tensors occur not only in the graph's own list, but also in nodes, in the graphs inside nodes, in functions and in
+// Tensors are not only in the graph's own list, but also in nodes, in the graphs inside nodes, in functions and in
 // sparse tensors.
 func TestExternalFilesOfEveryPlace(t *testing.T) {
 	inAttribute := func(number protowire.Number, value []byte) []byte {

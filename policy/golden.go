@@ -87,8 +87,8 @@ type Test struct {
 	Took time.Duration
 }
 
-// timed calls RunBuffer and measures its duration. m.tests keeps the shortest duration for each
-// number of rows, because the first run of a process also loads the weights from the disk.
+// timed calls RunBuffer and measures its duration. m.tests keeps the shortest duration for each number of rows, because
+// a process's first run also loads the weights from the disk.
 func (m *Model) timed(buffer, rows int) error {
 	clock := rt.KernelClock()
 	begun := clock.Now()
@@ -109,7 +109,7 @@ func (m *Model) timed(buffer, rows int) error {
 // Tests returns the shortest duration of an inference of the self-test, for each number of rows that it ran.
 func (m *Model) Tests() []Test { return m.tests }
 
-// compare returns an error for the value furthest from the recorded one; NaN always differs.
+// compare returns an error for the value that differs most from its recorded value. NaN always differs.
 func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tolerance float64) error {
 	want := row(set.outputs[output], r, len(got))
 	worst, off := 0, 0.0
@@ -161,8 +161,8 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 	return set, nil
 }
 
-// take returns a port's tensor, which must have the port's type and shape and as many rows as the set; the first tensor
-// defines the set's number of rows.
+// take returns a port's tensor and checks that it has the port's type and shape, and as many rows as the set. The first
+// tensor defines the set's number of rows.
 func (s *goldenSet) take(tensors map[string]safetensors.Tensor, side string, p port) (safetensors.Tensor, error) {
 	t, ok := tensors[side+p.name]
 	if !ok {

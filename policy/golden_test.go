@@ -20,12 +20,12 @@ func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte
 	file := rttest.Must(os.ReadFile(filepath.Join(dir, goldenFile)))(t)
 	_, tensors, err := safetensors.Parse(file)
 	rttest.Do(t, err)
-	edit(tensors[tensor].Data) // Data is a part of file
+	edit(tensors[tensor].Data) // Data is a part of file, so edit changes file
 	return file
 }
 
-// Goal: a bundle whose outputs differ from the recorded ones is refused, and the error locates the
-// value. Method: change the recording.
+// Goal: a bundle whose outputs differ from the recorded ones is refused, and the error names the place of the value.
+// Method: change the recording.
 func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 	needRuntime(t)
 	at := func(row, step, joint int) int { return 4 * ((row*50+step)*6 + joint) }
@@ -38,7 +38,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 	for _, tt := range []struct {
 		name, tensor string
 		edit         func([]byte)
-		want         string // a part of the error's text; "" when the set is still good
+		want         string // a part of the error's text; "" if the bundle opens
 	}{
 		{"recorded robot row differs", "out/chunk_robot", add(at(2, 17, 3), 0.5),
 			"chunk_robot[2, 17, 3] (wrist_flex.pos)"},

@@ -9,7 +9,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// anyBatch is how ONNX Runtime reports a symbolic dimension.
+// anyBatch is the size that ONNX Runtime reports for a symbolic dimension.
 const anyBatch = -1
 
 // The names of the graph's inputs and outputs. A picture is "image." and the camera's name.
@@ -32,7 +32,7 @@ const (
 	outputRobot = "chunk_robot"
 )
 
-// graphs returns the files of the policy's graphs; the first takes the request.
+// graphs returns the files of the policy's graphs. The first graph takes the request.
 func (m *Meta) graphs() []string {
 	if m.Form == formSplit {
 		return []string{prefixName, stepName}
@@ -40,10 +40,10 @@ func (m *Meta) graphs() []string {
 	return []string{graphName}
 }
 
-// DTypes are the types that a graph may compute in; the first is the default of bundle.json.
+// DTypes are the types in which a graph may compute. The first is the default of bundle.json.
 var DTypes = []string{"float32", "float16", "bfloat16"}
 
-// dtype returns the type that the graph computes in. The types of its inputs and outputs do not depend on it.
+// dtype returns the type in which the graph computes. The types of its inputs and outputs do not depend on it.
 func (m *Meta) dtype() string { return cmp.Or(m.DType, DTypes[0]) }
 
 // port is one input or output of a graph: its element type and its shape without
@@ -57,7 +57,7 @@ type port struct {
 // elementType is the type of a tensor's elements.
 type elementType ort.TensorElementDataType
 
-// The types of inputs and outputs; tensors between two graphs may have the last two as well.
+// The types of inputs and outputs. Tensors between two graphs may also have the last two types.
 const (
 	float32s  elementType = ort.TensorElementDataTypeFloat
 	uint8s    elementType = ort.TensorElementDataTypeUint8

@@ -2,8 +2,8 @@ package policy
 
 // Limits of a robot's History.
 const (
-	historyChunks = 10      // the same number as in DRTC's server
-	historyBytes  = 4 << 20 // memory for one robot; a robot of a large policy gets fewer chunks
+	historyChunks = 10      // the number in DRTC's server
+	historyBytes  = 4 << 20 // memory for one robot; with a large policy it has room for fewer chunks
 )
 
 // History keeps a robot's last chunks. A request may name rows of these chunks as its prefix instead of sending the
@@ -37,8 +37,8 @@ func NewHistory(horizon, dof int) *History {
 	}
 }
 
-// Put keeps a chunk under the key of its request, which is above 0. It replaces the chunk with the same key, else the
-// oldest.
+// Put stores a chunk under the key of its request, which is above 0. It replaces the chunk with the same key, or else
+// the oldest chunk.
 //
 //rt:noalloc
 func (h *History) Put(key int64, chunk []float32) {
@@ -54,8 +54,8 @@ func (h *History) Put(key int64, chunk []float32) {
 	copy(h.rows[at*len(chunk):], chunk)
 }
 
-// Copy copies rows start to end of the chunk under key to dst, and returns their number: 0 when the
-// chunk or the rows are absent, or dst has no room.
+// Copy copies rows start to end of the chunk under key to dst and returns their number. It returns 0 if the chunk or
+// the rows are absent, or if dst is too short.
 //
 //rt:noalloc
 func (h *History) Copy(dst []float32, key int64, start, end int) (rows int) {

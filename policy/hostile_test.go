@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of ONNX's tensors, in addition to those in probe_test.go.
+// Fields of ONNX's messages, in addition to those in probe_test.go.
 const (
 	graphTensor    = 5
 	tensorRaw      = 9
@@ -82,9 +82,8 @@ func weightsAt(t *testing.T, graph []byte, location string, length int) (changed
 	return changed, weights
 }
 
-// ONNX Runtime reads weights beside the graph only from files of the bundle, which its digest
-// covers. A hostile graph must not make the server read other files of its machine, and a digest
-// must not be valid for two policies.
+// ONNX Runtime reads weights beside the graph only from files of the bundle, which its digest covers. A hostile graph
+// must not make the server read other files of its machine, and two policies must not have the same digest.
 func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	needRuntime(t)
 	graph := rttest.Must(os.ReadFile(filepath.Join(demoDir, graphName)))(t)
@@ -191,7 +190,7 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 	rttest.Want(t, rttest.Must(LoadBundle(dir))(t).SHA256, there.SHA256, "LoadBundle of linked files")
 }
 
-// Sizes in bundle.json that are within their bounds one by one can be too large together.
+// Sizes in bundle.json can be too large together, even if each is within its bounds.
 func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 	m := &Model{bundle: &Bundle{Meta: Meta{
 		ChunkSize: 50, ActionDim: 6, StateNames: []string{"a"}, RTC: "none", ObservationSteps: MaxObserved,

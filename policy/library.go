@@ -23,8 +23,8 @@ static const char *version_of(void *library) {
 	return base == NULL ? NULL : base->version();
 }
 
-// set_run calls AddRunConfigEntry. New versions append to the table of functions, so that its
-// place and that of GetErrorMessage remain.
+// set_run calls AddRunConfigEntry. New versions of ONNX Runtime only append to the table of functions, so its place and
+// that of GetErrorMessage do not change.
 static char *set_run(void *library, void *options, const char *key, const char *value) {
 	enum { version = 24, get_error_message = 2, add_run_config_entry = 165 };
 	void **api = base_of(library)->api(version);
@@ -50,8 +50,8 @@ import (
 // itself; this file adds the few calls that the module lacks.
 type library struct{ handle unsafe.Pointer }
 
-// loadLibrary loads a library by its path, or by its name through the system's loader. Libraries that are loaded later
-// find their symbols in a global library.
+// loadLibrary loads a library by its path, or by its name through the system's loader. If global is true, libraries
+// that are loaded later find its symbols.
 func loadLibrary(path string, global bool) (library, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -99,7 +99,7 @@ func setRun(options *ort.RunOptions, key, value string) error {
 
 // mapLargeBlocks makes the C library of this process return each block of at least the given number of bytes to the
 // system as soon as it is freed. By default glibc raises this threshold to the size of the largest freed block, up to
-// 32 MiB. Smaller blocks are in heaps, and a heap returns only free memory at its end.
+// 32 MiB. Smaller blocks are in heaps, which return only the free memory at their end.
 func mapLargeBlocks(bytes int) error {
 	if C.mallopt(C.M_MMAP_THRESHOLD, C.int(bytes)) == 0 {
 		return fmt.Errorf("the C library does not map blocks of %d bytes by themselves", bytes)
@@ -111,8 +111,8 @@ func mapLargeBlocks(bytes int) error {
 // depends on. cuDNN loads NVRTC and finds its own parts in its folder.
 var cudaParts = []string{"cudart", "nvrtc", "cublasLt", "cublas", "curand", "cufft", "cudnn"}
 
-// cudaLibraries returns the file names of cudaParts in the versions that a provider was linked with: a build for CUDA
-// 13 needs libcudart.so.13, one for CUDA 12 libcudart.so.12.
+// cudaLibraries returns the file names of cudaParts in the versions with which a provider was linked: libcudart.so.13
+// for CUDA 13, libcudart.so.12 for CUDA 12.
 func cudaLibraries(provider string) ([]string, error) {
 	file, err := elf.Open(provider)
 	if err != nil {

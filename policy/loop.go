@@ -10,7 +10,7 @@ import (
 )
 
 // The ports that only the two graphs of a split policy have. Each step passes x to the next; k, a scalar, is the step's
-// number. Every other output of the prefix, such as the key-value cache, is an input of the step under its name.
+// number. Every other output of the prefix, such as the key-value cache, is an input of the step with the same name.
 const (
 	carriedX = "x"
 	nextX    = "x_next"
@@ -32,7 +32,7 @@ type loop struct {
 	numbers []ort.Value // k of each step
 }
 
-// loadLoop opens step.onnx, which must fit the outputs of prefix.onnx.
+// loadLoop opens step.onnx and checks that its inputs fit the outputs of prefix.onnx.
 func (m *Model) loadLoop(given []ort.InputOutputInfo) (*loop, error) {
 	meta := &m.bundle.Meta
 	x := port{carriedX, float32s, []int64{int64(meta.noiseRows()), int64(meta.NoiseDim)}}

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// splitDir is the policy of pi05Dir in two graphs (tools/export/tests/toy.py).
+// splitDir is the policy of pi05Dir as two graphs (tools/export/tests/toy.py).
 const splitDir = "../testdata/pi05-split"
 
 // fillToy fills row i of the toy Pi0.5 with a request that depends on seed. Every third request has
@@ -61,8 +61,8 @@ func checkSameChunks(t *testing.T, got, want [][]float32) {
 	}
 }
 
-// A policy in two graphs gives the same bytes as in one, in every batch and buffer, and computes a
-// request without an allocation.
+// A policy in two graphs gives the same bytes as in one graph, in every batch and buffer. It computes a request without
+// an allocation.
 func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	opt := Options{MaxBatch: 3, Buffers: 2}
 	one, two := openModel(t, pi05Dir, opt), openModel(t, splitDir, opt)
@@ -79,7 +79,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	rttest.Want(t, more, int64(opt.MaxBatch*(row+mask)), "bytes of two graphs more than of one")
 }
 
-// Terminate ends a run in one of the steps as well as in the prefix.
+// Terminate ends a run in a step as well as in the prefix.
 func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 	m := openModel(t, splitDir, Options{})
 	rttest.Do(t, m.Terminate())
@@ -146,8 +146,8 @@ func BenchmarkForms(b *testing.B) {
 	}
 }
 
-// Goal: Open refuses outputs from the prefix to the steps that are too large, also where their size does not fit into
-// an int.
+// Goal: Open refuses a policy in two graphs if the prefix passes too much memory to the steps, also if its size does
+// not fit into an int.
 func TestCarriedSizesAreBounded(t *testing.T) {
 	x := port{carriedX, float32s, []int64{1}}
 	for _, shape := range [][]int64{{-1, 1<<30 + 1}, {-1, 1 << 30, 1 << 32}, {-1, 1 << 30, 1 << 31}} {

@@ -21,7 +21,7 @@ import (
 // BundleVersion is the bundle.json version that this program reads.
 const BundleVersion = 1
 
-// formSplit is the Form of a policy whose sampler's step is a graph of its own.
+// formSplit is the Form of a policy with a separate graph for a step of its sampler.
 const formSplit = "split"
 
 // MaxCameras is the largest number of cameras of a policy.
@@ -47,14 +47,12 @@ type Camera struct {
 	H    int    `json:"height"`
 	W    int    `json:"width"`
 
-	// DecodeScale is the largest factor by which a JPEG may exceed H x W and be reduced by its
-	// decoder instead of a resize: 2, 4 or 8 allow every smaller factor too, 1 and absent allow
-	// only the exact size. The result is not quite that of a resize: set it for a policy whose
-	// results were verified to be as good.
+	// DecodeScale is the largest factor by which the JPEG decoder may shrink a picture to H x W: 2, 4 or 8, each with
+	// the smaller factors; 1 or absent: the decoder shrinks none. A picture of the decoder differs slightly from a
+	// resized one: set it only for a policy whose results were verified to be as good.
 	DecodeScale int `json:"decode_scale,omitempty"`
 
-	// ExactSize refuses pictures of other sizes than H x W and those that DecodeScale allows;
-	// otherwise they are scaled.
+	// ExactSize refuses a picture of another size, unless DecodeScale allows it; otherwise such a picture is scaled.
 	ExactSize bool `json:"exact_size,omitempty"`
 }
 
@@ -92,14 +90,14 @@ type Meta struct {
 	Opset           int    `json:"opset,omitempty"`
 	DType           string `json:"dtype,omitempty"`
 
-	// Weights is the type in which many of the weights are stored, bfloat16 or float16, where the
-	// graph casts them to float32 at each use; empty: all have the type that the graph computes in.
+	// Weights is the type in which many of the weights are stored, bfloat16 or float16. The graph then casts them to
+	// float32 at each use. If empty, all weights have the type in which the graph computes.
 	Weights string `json:"weights,omitempty"`
 
-	// The contract with a robot. FPS is the control rate of the training, in Hz; ChunkSize the
-	// actions of a chunk (H), NActionSteps the number of them intended to run. Names are in vector
-	// order, units in LeRobot's words (degrees, range_0_100, range_m100_100). Limits are [lowest,
-	// highest] in these units: the training data's with a margin.
+	// The contract with a robot. FPS is the control rate of the training, in Hz; ChunkSize is the number of actions of
+	// a chunk (H), of which NActionSteps are intended to run. Names are in vector order, units in LeRobot's words
+	// (degrees, range_0_100, range_m100_100). Limits are [lowest, highest] in these units: the training data's with a
+	// margin.
 	FPS          float64      `json:"fps"`
 	ChunkSize    int          `json:"chunk_size"`
 	NActionSteps int          `json:"n_action_steps,omitempty"`
@@ -118,9 +116,8 @@ type Meta struct {
 
 	Cameras []Camera `json:"cameras"`
 
-	// ObservationSteps is the number of observations, one control step apart, that the graph takes
-	// together: pictures u8 [B, S, H, W, 3] and state [B, S, D], the oldest first. 0: one, without
-	// the dimension S.
+	// ObservationSteps is the number of observations, one control step apart, that the graph takes together: pictures
+	// u8 [B, S, H, W, 3] and state [B, S, D], the oldest first. 0: one observation, without the dimension S.
 	ObservationSteps int `json:"observation_steps,omitempty"`
 
 	// The sampler. NumSteps is the number of its steps in the graph (0 for a policy that does not
@@ -130,15 +127,14 @@ type Meta struct {
 	NoiseDim  int `json:"noise_dim,omitempty"`
 	NoiseRows int `json:"noise_rows,omitempty"`
 
-	// Form is the place of the sampler's loop: with an empty Form it is in policy.onnx, with
-	// formSplit in this package, which runs prefix.onnx once for a request and step.onnx NumSteps
-	// times.
+	// Form is the place of the loop over the sampler's steps. If Form is empty, the loop is in policy.onnx. If it is
+	// formSplit, the loop is in this package, which runs prefix.onnx once for a request and step.onnx NumSteps times.
 	Form string `json:"form,omitempty"`
 
-	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay the longest
-	// delay in steps that the prefix was trained with; PrefixEnd the default row at which guidance
-	// ends. Schedule lists the possible declines of guidance, from "linear" alone to all of
-	// ScheduleNames; with more than one the graph takes the schedule and sigma_d, per sample.
+	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay is the longest delay, in steps, with
+	// which the prefix was trained; PrefixEnd is the default row at which guidance ends. Schedule lists the possible
+	// declines of guidance, from "linear" alone to all of ScheduleNames; with more than one, the schedule and sigma_d
+	// are inputs of the graph, per sample.
 	RTC         string `json:"rtc"`
 	RTCMaxDelay int    `json:"rtc_max_delay,omitempty"`
 	PrefixEnd   int    `json:"prefix_end,omitempty"`
@@ -155,8 +151,8 @@ type Meta struct {
 	BatchInvariant bool      `json:"batch_invariant,omitempty"`
 	GoldenTol      Tolerance `json:"golden_tolerance"`
 
-	// Files holds the SHA-256 in hex of the bundle's other files, by slash path. They and
-	// bundle.json are the bundle; other files in its folder are not read.
+	// Files holds the SHA-256 in hex of the bundle's other files, by slash path. The bundle consists of these files and
+	// bundle.json; other files in its folder are not read.
 	Files map[string]string `json:"files"`
 }
 
@@ -188,8 +184,8 @@ func (m *Meta) noiseRows() int {
 //rt:noalloc
 func (m *Meta) scheduled() bool { return strings.Contains(m.Schedule, ",") }
 
-// parse reads bundle.json: unknown keys, trailing data and impossible values are errors, and the
-// error names all impossible values at once.
+// parse reads bundle.json. Unknown keys, trailing data and impossible values are errors. The error names all impossible
+// values at once.
 func (m *Meta) parse(raw []byte) error {
 	raw, err := userfile.Text(raw)
 	if err != nil {
@@ -213,8 +209,8 @@ func (m *Meta) parse(raw []byte) error {
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
 }
 
-// Check reports all impossible values of a description that has no bundle, because another program computes its policy.
-// Each fault begins with the key of bundle.json.
+// Check reports all impossible values of a description without a bundle, whose policy another program computes. Each
+// fault begins with the key of bundle.json.
 func (m *Meta) Check() error {
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler())...)
 }
@@ -247,7 +243,7 @@ func (m *Meta) checkRobot() (c checks) {
 	return c
 }
 
-// knownUnits are the units of a joint and of a base's velocities, in the words of a robot's description.
+// knownUnits are the units of joints and of a base's velocities, in the words of a robot's description.
 var knownUnits = []string{"degrees", "range_0_100", "range_m100_100", "m/s", "deg/s"}
 
 // joints checks the names of one vector, and its units and limits if the description has them.
@@ -353,7 +349,7 @@ func (m *Meta) checkFiles() (c checks) {
 	return c
 }
 
-// unprintable reports whether sha256sum would escape the character, or a terminal obey it.
+// unprintable reports whether sha256sum would escape the character, or a terminal could interpret it.
 func unprintable(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }
 
 // promptLen returns the number of tokens of a task; 0 for a policy that does not read its task.

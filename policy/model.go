@@ -25,18 +25,18 @@ const (
 // Options of a Model.
 type Options struct {
 	MaxBatch     int // largest batch in rows; 0: 1 on the CPU, 8 on a GPU
-	Buffers      int // sets of MaxBatch rows: with 2, one set can be filled while the other runs; 0: 1
-	IntraThreads int // threads inside one inference, the caller's among them; 0: 1
+	Buffers      int // number of sets of MaxBatch rows; with 2, the caller fills one set while the other runs; 0: 1
+	IntraThreads int // threads inside one inference, including the caller's; 0: 1
 
 	Device      string // a device in the form that ParseDevice reads
-	FallbackCPU bool   // when the named device does not work, use the CPU
-	DType       string // required dtype of the bundle; "": any
+	FallbackCPU bool   // use the CPU when the named device does not work
+	DType       string // dtype that the bundle must have; "": any
 	CacheDir    string // folder of TensorRT's engines, which take minutes to build
 
 	Progress func(Test) // called after each run of the self-test; may be nil
 
 	device  Device // parsed from the field Device
-	perSize bool   // for tests: a session for each batch size on any device
+	perSize bool   // for tests: a session for each batch size, on any device
 }
 
 // withDefaults sets the fields that are zero and checks the others.
@@ -59,7 +59,7 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // on returns the options with the chosen device's default for MaxBatch. A CPU gains nothing from batches
-// (docs/server.md, Batches); a GPU that computes one row is half idle.
+// (docs/server.md, Batches); a GPU that computes a single row is half idle.
 func (o Options) on(d Device) Options {
 	const onGPU = 8
 	switch {
@@ -72,11 +72,10 @@ func (o Options) on(d Device) Options {
 	return o
 }
 
-// Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows. Rows are filled
-// through Image, State, Noise, Prefix and SetControls, run with Run or RunBuffer, and read through
-// ChunkModel and ChunkRobot. The slices that these methods lend are the tensors' memory outside the
-// Go heap, valid until Close: a row keeps its inputs until it is filled again, a chunk lasts until
-// the next run of its buffer.
+// Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows. Rows are filled through Image,
+// State, Noise, Prefix and SetControls, run with Run or RunBuffer, and read through ChunkModel and ChunkRobot. The
+// slices that these methods lend are the tensors' memory outside the Go heap, valid until Close: a row keeps its inputs
+// until it is filled again, and a chunk until the next run of its buffer.
 //
 // Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1. Each buffer has its own inputs and outputs: while one buffer
 // runs, the server decodes requests into another and sends its chunks. A row lies in the session's own tensor in the
@@ -91,11 +90,11 @@ type Model struct {
 	batchInvariant bool // every golden row gave the same bytes alone and in its batch, on this machine
 	tests          []Test
 	device         Device
-	instead        error // reason why device is not the device that was requested
+	instead        error // reason why the model does not run on the requested device
 	session        *session
-	// the sessions by batch size, if each of the BatchSizes has its own; see perSize
+	// sessions by batch size, if each of the BatchSizes has its own (see perSize)
 	sized map[int]*session
-	// the steps of a policy in two graphs, whose prefix runs in session; otherwise nil
+	// the steps of a policy in two graphs, whose prefix is in session; otherwise nil
 	loop        *loop
 	runs        []run       // [buffer * MaxBatch + batch - 1]
 	tensors     []ort.Value // tensors of all runs
@@ -116,9 +115,9 @@ type Model struct {
 	chunkModel, chunkRobot      []float32
 }
 
-// Open builds the session, checks the graph against bundle.json, replays the golden sets and runs
-// its BatchSizes. OpenRuntime must have succeeded. A graph that does not load or fit is ErrBundle;
-// a golden set that is not reproduced is ErrGolden with the difference.
+// Open builds the session, checks the graph against bundle.json, replays the golden sets and runs its BatchSizes.
+// OpenRuntime must have succeeded. It returns ErrBundle if a graph does not load or fit, and ErrGolden, with the
+// difference, if a golden set is not reproduced.
 func (b *Bundle) Open(opt Options) (*Model, error) {
 	if !ort.IsInitialized() {
 		return nil, fmt.Errorf("%w: call OpenRuntime before Open", ErrNoRuntime)
@@ -195,7 +194,7 @@ func (m *Model) load() error {
 			continue
 		}
 		further, err := m.openGraph(graphName, inputs, outputs)
-		if err != nil { // there may be too little memory; then one session serves every size, more slowly
+		if err != nil { // if memory is short, one session runs every batch size, more slowly
 			return m.oneSession()
 		}
 		m.sized[rows] = further
@@ -203,7 +202,7 @@ func (m *Model) load() error {
 	return nil
 }
 
-// oneSession closes the sessions of the batch sizes, except session.
+// oneSession closes the sessions of all batch sizes except session.
 func (m *Model) oneSession() (err error) {
 	for _, s := range m.sized {
 		if s != m.session {
@@ -217,9 +216,9 @@ func (m *Model) oneSession() (err error) {
 // maxSizedWeights bounds the weights of the sessions of all batch sizes together.
 const maxSizedWeights = 4 << 30
 
-// perSize reports whether each of the BatchSizes gets its own session. The CUDA provider plans a convolution anew
-// whenever the batch size differs from that of the session's last run: an ACT whose run takes 6 ms took 75 ms
-// (docs/lab/gpu.md). A batch whose size is not among them runs in the session of the next larger size.
+// perSize reports whether each of the BatchSizes gets its own session. The CUDA provider plans a convolution again
+// whenever the batch size differs from the session's last one: an ACT's run then took 75 ms instead of 6 ms
+// (docs/lab/gpu.md). A batch of another size runs in the session of the next larger size.
 func (m *Model) perSize() bool {
 	if m.opt.perSize {
 		return true
@@ -233,7 +232,7 @@ func (m *Model) perSize() bool {
 			weights += info.Size()
 		}
 	}
-	if m.bundle.Weights != "" { // a GPU turns weights of two bytes into float32
+	if m.bundle.Weights != "" { // on a GPU, weights of two bytes become float32
 		weights *= 2
 	}
 	if weights*int64(len(BatchSizes(m.opt.MaxBatch))) > maxSizedWeights {
@@ -243,7 +242,7 @@ func (m *Model) perSize() bool {
 	return err == nil && bytes.Contains(graph, []byte(convolution))
 }
 
-// convolution is the field op_type of a node Conv in an ONNX file: tag, length and text.
+// convolution is the field op_type of a Conv node in an ONNX file: tag, length and text.
 const convolution = "\x22\x04Conv"
 
 // sessionOf returns the session that runs a batch, and the number of rows that this session computes.
@@ -256,9 +255,9 @@ func (m *Model) sessionOf(batch int) (*session, int) {
 	return m.sized[rows], rows
 }
 
-// checkGraph checks that one graph has exactly the inputs want and scalars, and the outputs give; with a nil give the
-// caller checks the outputs. The module can describe a graph only by loading it into a session for this purpose. That
-// session is loaded without optimisations, so that it is ready sooner.
+// checkGraph checks that a graph has exactly the inputs want and scalars, and the outputs give; if give is nil, the
+// caller checks the outputs. The module can describe a graph only by loading it into a session. That session is loaded
+// without optimisations, so that it is ready sooner.
 func (m *Model) checkGraph(name string, want, give []port, scalars ...string) (outputs []ort.InputOutputInfo,
 	err error) {
 	path := filepath.Join(m.bundle.Dir, name)
@@ -301,8 +300,8 @@ func (m *Model) openGraph(name string, inputs, outputs []port, scalars ...string
 	return s, nil
 }
 
-// graphError returns the error for a graph that does not open, because of a fault of the graph or of the device. ONNX
-// Runtime reads the graph before it uses the device, and an error of that reading contains "Load model from ".
+// graphError returns the error for a graph that does not open, because of the graph or of the device. ONNX Runtime
+// reads the graph before it uses the device, and an error from reading contains "Load model from ".
 func (m *Model) graphError(path string, err error) error {
 	if m.device.Kind == deviceCPU || strings.Contains(err.Error(), "Load model from ") {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
@@ -319,7 +318,7 @@ func BatchSizes(maxBatch int) (sizes []int) {
 	return append(sizes, max(1, maxBatch))
 }
 
-// warm runs each of the BatchSizes once: the first run of a shape plans its memory, and no robot should wait for that.
+// warm runs each of the BatchSizes once. The first run of a shape plans its memory, and no robot should wait for that.
 func (m *Model) warm() error {
 	for _, batch := range BatchSizes(m.opt.MaxBatch) {
 		if err := m.timed(0, batch); err != nil {
@@ -338,7 +337,7 @@ func (o Options) session() (*ort.SessionOptions, error) {
 	err = errors.Join(
 		options.SetIntraOpNumThreads(o.IntraThreads),
 		options.SetInterOpNumThreads(1), // the graphs are chains of nodes
-		// without it a policy of real size takes a tenth less memory and no more time
+		// without it, a policy of real size takes a tenth less memory and as much time
 		options.SetMemPattern(false),
 		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
 		options.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
@@ -424,8 +423,8 @@ func (m *Model) SetControls(i int, c Controls) {
 	}
 }
 
-// Run computes the chunks of rows 0 to batch-1, 1 <= batch <= MaxBatch, and blocks
-// its thread meanwhile. Errors wrap ErrRun; the model stays usable.
+// Run computes the chunks of rows 0 to batch-1, 1 <= batch <= MaxBatch, and blocks its thread meanwhile. Errors wrap
+// ErrRun; the model can be used afterwards.
 //
 //rt:noalloc
 func (m *Model) Run(batch int) error { return m.RunBuffer(0, batch) }
@@ -441,7 +440,7 @@ func (m *Model) RunBuffer(k, batch int) error {
 	if err := r.head.run(); err != nil {
 		return runError(err)
 	}
-	for i := range r.steps { // each step writes the chunk; the last step's chunk remains
+	for i := range r.steps { // each step writes a chunk, and the last step's chunk remains
 		if err := r.steps[i].run(); err != nil {
 			return runError(err)
 		}
@@ -449,8 +448,8 @@ func (m *Model) RunBuffer(k, batch int) error {
 	return nil
 }
 
-// Terminate makes the present run end with an error, as soon as the operator that it computes is done, and all later
-// runs at once. Close the model afterwards. It cannot end a run on a device that does not answer.
+// Terminate makes the present run end with an error, as soon as its present operator is done. All later runs fail at
+// once, so close the model afterwards. It cannot end a run on a device that does not answer.
 //
 // Owner: any goroutine, until Close.
 func (m *Model) Terminate() error {
@@ -498,7 +497,7 @@ func (m *Model) Finite(i int) bool {
 	return true
 }
 
-// Close releases the session and the tensors. All lent slices are invalid afterwards.
+// Close frees the sessions and the tensors. All lent slices are invalid afterwards.
 func (m *Model) Close() error {
 	var errs []error
 	for _, t := range m.tensors {

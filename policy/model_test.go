@@ -63,7 +63,7 @@ func TestStillModelAnswersThePresentPosition(t *testing.T) {
 	}
 }
 
-// The chunk begins with the rows of the committed prefix; the rows after it differ.
+// The chunk begins with the rows of the committed prefix. The rows after the prefix differ.
 func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 	m := openModel(t, stillDir, Options{})
 	for k := range m.Prefix(0) {
@@ -83,7 +83,7 @@ func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 	}
 }
 
-// With a session for each batch size, a batch between two sizes gives the same chunks.
+// If each batch size has its own session, a batch between two sizes still gives the same chunks.
 func TestSessionPerBatchSize(t *testing.T) {
 	sized := openModel(t, demoDir, Options{MaxBatch: 5, perSize: true})
 	one := openModel(t, demoDir, Options{MaxBatch: 5})
@@ -123,7 +123,7 @@ func TestBatchLeavesOtherRowsAlone(t *testing.T) {
 	}
 }
 
-// The same request gives the same chunk in any row.
+// The same request gives the same chunk in each row.
 func TestDemoModelReadsTheRowsOfItsBuffer(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 2, Buffers: 2})
 	for i, seed := range []uint64{1, 2, 3, 1} {
@@ -186,8 +186,8 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	}
 }
 
-// Schedule and deviation are inputs of each sample. In one batch, zeros leave the tail free, ones
-// hold all of it, and a smaller deviation holds it closer.
+// The schedule and the deviation are inputs of each sample. In one batch, "zeros" leaves the tail free, "ones" holds
+// all of it, and a smaller deviation holds it closer.
 func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 	const rows, delay, end = 30, 4, 24
 	controls := []Controls{
@@ -211,7 +211,7 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 		m.SetControls(i, c)
 	}
 	rttest.Do(t, m.Run(len(controls)))
-	tail := func(i int) (sum float64) { // mean distance of the rows that only the schedule holds
+	tail := func(i int) (sum float64) { // mean distance of the rows that only the schedule holds near the prefix
 		for k := (delay + 1) * 6; k < end*6; k++ {
 			sum += math.Abs(float64(m.ChunkRobot(i)[k] - m.Prefix(i)[k]))
 		}
@@ -279,7 +279,7 @@ func TestFiniteSeesNaNAndInfinity(t *testing.T) {
 	}
 }
 
-// No goroutine of the process may allocate during a run, so the test counts the mallocs of all goroutines.
+// No goroutine of the process may allocate during a run, so the test counts the allocations of the whole process.
 func TestRunNoAlloc(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 2, Buffers: 2})
 	request := func() {
@@ -321,8 +321,8 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// pipelined computes requests 0 to n-1 with two buffers: a goroutine fills one while the
-// other runs, and reads a buffer's chunk before it fills the buffer again.
+// pipelined computes requests 0 to n-1 with two buffers. A goroutine fills one buffer while the other runs, and reads a
+// buffer's chunks before it fills the buffer again.
 func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 	t.Helper()
 	filled, ran := make(chan int, 1), make(chan int, 1)
@@ -348,7 +348,7 @@ func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 			fillRow(m, k*m.MaxBatch()+i, uint64(request*m.MaxBatch()+i))
 			m.SetControls(k*m.MaxBatch()+i, Controls{Beta: 10})
 		}
-		if request > 0 { // reads the other buffer, which ran while this one was filled
+		if request > 0 { // read the other buffer, which ran while this one was filled
 			done, ok := <-ran
 			if !ok {
 				t.Fatal(<-failed)
@@ -368,8 +368,7 @@ func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 	return chunks
 }
 
-// With two buffers a goroutine fills one buffer with the next requests while the other runs. Every chunk equals the
-// chunk that its request gets alone.
+// A goroutine fills one of two buffers while the other runs. Every chunk equals the chunk that its request gets alone.
 func TestOneBufferIsFilledWhileTheOtherRuns(t *testing.T) {
 	const requests, batch = 12, 2
 	chunks := pipelined(t, openModel(t, demoDir, Options{MaxBatch: batch, Buffers: 2}), requests)
@@ -393,7 +392,7 @@ func checkAlone(t *testing.T, chunks [][]float32, want int) {
 	}
 }
 
-// Two buffers take twice the memory of one, and all of it is counted.
+// Two buffers take twice the memory of one buffer, and TensorBytes counts all of it.
 func TestTensorBytes(t *testing.T) {
 	// The values are state, noise, prefix, both chunks, beta and sigma_d.
 	const picture, numbers = 120 * 160 * 3, 4 * (6 + 50*6 + 50*6 + 2*50*6 + 2)

@@ -69,8 +69,8 @@ func boxMuller(a, b uint32) (z0, z1 float32) {
 	return float32(radius * cos), float32(radius * sin)
 }
 
-// Coefficients of atanh(s)/s, sin(x)/x and cos(x) in the square of the argument,
-// highest power first, with as many terms as |s| < 0.172 and x < pi/2 need.
+// Coefficients of atanh(s)/s, sin(x)/x and cos(x) as polynomials in the square of the argument, highest power first.
+// There are enough terms for |s| < 0.172 and x < pi/2.
 var (
 	atanhSeries = [...]float64{1. / 23, 1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13, 1. / 11, 1. / 9, 1. / 7, 1. / 5,
 		1. / 3, 1}
@@ -84,9 +84,9 @@ var (
 	}
 )
 
-// logUnit returns the natural logarithm of u for 0 < u < 1, within a few ulp. It is written out,
-// with every product rounded before it is added, because the standard library's is assembly on some
-// machines and compilers fuse multiply-adds on others: noise must not depend on the machine.
+// logUnit returns the natural logarithm of u for 0 < u < 1, within a few ulp. Noise must not depend on the machine, so
+// this function rounds every product before it is added: the standard library's logarithm is assembly on some machines,
+// and compilers fuse multiply-adds on others.
 //
 // log(2^e m) = e log 2 + 2 atanh(s), s = (m-1)/(m+1), |s| < 0.172.
 //
@@ -108,8 +108,9 @@ func logUnit(u float64) float64 {
 	return float64(float64(exp)*math.Ln2) + float64(2*float64(s*sum))
 }
 
-// sinCosTurn returns the sine and cosine of a share of a full turn, 0 <= turn < 1, within a few ulp. It is written out
-// for the same reason as logUnit. Whole quarter turns are subtracted exactly; the Taylor series computes the rest.
+// sinCosTurn returns the sine and cosine of a share of a full turn, 0 <= turn < 1, within a few ulp. It does not use
+// the standard library, for the same reason as logUnit. It subtracts whole quarter turns exactly and computes the rest
+// by Taylor series.
 //
 //rt:noalloc
 func sinCosTurn(turn float64) (sin, cos float64) {

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Known answers of Random123, kat_vectors, philox4x32 with 10 rounds.
+// The known answers are those of Random123, kat_vectors, philox4x32 with 10 rounds.
 func TestPhiloxKnownAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -100,7 +100,7 @@ func TestNoiseDependsOnKeySequenceAndIndexOnly(t *testing.T) {
 	}
 }
 
-// The expected numbers are the first version's own output: they must not change, so that the noise of an old recording
+// The expected numbers are the output of the first version. They must not change, so that the noise of an old recording
 // can be reproduced.
 func TestNoisePin(t *testing.T) {
 	var z [6]float32

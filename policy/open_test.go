@@ -109,7 +109,7 @@ func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 	if grown := residentKB(t) - memory; grown > 16*1024 {
 		t.Errorf("40 models grow the process by %d kB, want less than 16 MB", grown)
 	}
-	if grown := threadCount(t) - threads; grown > 20 { // the Go runtime may start some threads
+	if grown := threadCount(t) - threads; grown > 20 { // the Go runtime may have started some threads
 		t.Errorf("40 models leave %d threads, want none", grown)
 	}
 }

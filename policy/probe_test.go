@@ -12,9 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The used fields of ONNX's protocol buffers.
-//
-// Source: onnx.proto of ONNX 1.17.
+// Those fields of ONNX's messages that the tests use. Source: onnx.proto of ONNX 1.17.
 const (
 	modelGraph  = 7
 	graphNode   = 1
@@ -25,8 +23,8 @@ const (
 	portName    = 1
 )
 
-// probe is an exported policy with its intermediate values as outputs. The names of these tensors
-// change with every export, so they are found by the operations that use them.
+// probe is an exported policy with its intermediate values as outputs. The names of these tensors change with every
+// export, so find finds them by the operations that use them.
 type probe struct {
 	meta  *Meta
 	model []byte
@@ -35,8 +33,8 @@ type probe struct {
 	steps          []probeStep
 }
 
-// probeStep names the tensors of one Euler step, which goes from x along v to next and is pulled by beta times the
-// weight.
+// probeStep has the names of the tensors of one Euler step, which goes from x along v to next. beta times the weight
+// pulls the step towards the prefix.
 type probeStep struct{ x, v, beta, next string }
 
 // graphPart is one node of a graph.
@@ -62,8 +60,8 @@ func field(dst []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }
 
-// fields calls f with every field of a message. raw is the whole field with its tag; value is its value where the value
-// is bytes.
+// fields calls f with every field of a message. raw is the whole field with its tag; value is its content if the field
+// has the type bytes.
 func fields(t *testing.T, message []byte, f func(number protowire.Number, raw, value []byte)) {
 	t.Helper()
 	for len(message) > 0 {
@@ -187,7 +185,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 	for _, out := range infos {
 		for i, d := range out.Dimensions {
 			if d < 0 {
-				out.Dimensions[i] = int64(len(samples)) // only the batch is an open dimension
+				out.Dimensions[i] = int64(len(samples)) // only the batch dimension is open
 			}
 		}
 		values[out.Name] = make([]float32, out.Dimensions.FlattenedSize())
@@ -205,7 +203,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 }
 
 // graph returns the policy's graph with the given outputs in place of its own, so that only the nodes that lead to
-// these outputs run. Appending a protocol buffer message to another merges the two.
+// these outputs run. Two protocol buffer messages merge when one is appended to the other.
 func (p *probe) graph(t *testing.T, outputs []string) (model []byte) {
 	t.Helper()
 	var more []byte

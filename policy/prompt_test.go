@@ -11,8 +11,7 @@ import (
 // text.
 const pi05Dir = "../testdata/pi05"
 
-// A policy with a prompt reproduces LeRobot's golden sets; its chunks differ between two tasks and
-// between two states.
+// A policy with a prompt reproduces LeRobot's golden sets. Its chunks depend on the task and on the state.
 func TestPolicyThatReads(t *testing.T) {
 	m := openModel(t, pi05Dir, Options{MaxBatch: 4})
 	b := m.Bundle()

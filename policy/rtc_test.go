@@ -14,10 +14,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Real-Time Chunking is computed inside the exported graph. The tests below compare two
-// computations of it: formulas in float64, which reproduce all recordings of LeRobot and DRTC and
-// the examples worked by hand, and the intermediate values of the demo policy, which must equal
-// those of the formulas.
+// Real-Time Chunking is computed inside the exported graph. The tests below compare two computations of it: formulas in
+// float64, which reproduce all recordings of LeRobot and DRTC and the examples computed by hand, and the demo policy,
+// whose intermediate values must equal those of the formulas.
 
 // The recordings, each with its source.
 var rtcGoldens = map[string]string{
@@ -63,8 +62,7 @@ func TestRTCGoldensAreTheSharedOnes(t *testing.T) {
 	}
 }
 
-// prefixWeights returns the guidance weights of rows: 1 up to the delay, then falling to 0 at the
-// end.
+// prefixWeights returns the guidance weight of each row: 1 up to the delay, then a decline to 0 at the end.
 func prefixWeights(schedule string, delay, end, rows int) []float64 {
 	w := make([]float64, rows)
 	end = min(end, rows)
@@ -125,7 +123,7 @@ func weightCases(t *testing.T) (all []weightCase) {
 	for i := range all {
 		c := &all[i]
 		c.Schedule, c.Weights = strings.ToLower(c.Schedule), append(c.Weights, c.W...)
-		c.Delay, c.E = c.D+c.Delay, c.E+c.Horizon+c.Overlap // each recording has its own names for these
+		c.Delay, c.E = c.D+c.Delay, c.E+c.Horizon+c.Overlap // the three recordings name these fields differently
 	}
 	if len(all) != 452 {
 		t.Fatalf("%d cases, want all 452", len(all))
@@ -197,7 +195,7 @@ func TestGuidanceWeightGolden(t *testing.T) {
 }
 
 // At the times of its steps the demo policy pulls as hard as the recordings, but never with a weight above its number
-// of steps: a larger weight would overshoot.
+// of steps, because a larger weight would overshoot.
 func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	p := openProbe(t, demoDir)
 	cases := gainCases(t)
@@ -228,8 +226,8 @@ func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	}
 }
 
-// Every Euler step of the demo policy equals the formulas' step from its own network's velocity,
-// for all modes and schedules, with rows held in the modes with a trained prefix.
+// Every Euler step of the demo policy equals the step that the formulas compute from the network's velocity, for all
+// modes and schedules. In the modes with a trained prefix the rows of the prefix are held.
 func TestDemoPolicyStepsAreTheFormulas(t *testing.T) {
 	p := openProbe(t, demoDir)
 	r := rand.New(rand.NewPCG(1, 2))

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
-// The oldest ONNX Runtime with the C API that this program is built for. Newer versions still offer the old C APIs.
+// The oldest ONNX Runtime that has the C API for which this program is built. Newer versions keep the old C APIs.
 const (
 	minRuntimeMajor = 1
 	minRuntimeMinor = 24
@@ -42,8 +42,7 @@ var (
 //	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   likewise; for a device that is not the CPU, first
 //	libonnxruntime.so.1                          by the system's loader
 //
-// The library with a GPU's providers is the larger one, and computes on the CPU as well. The device
-// is one that ParseDevice accepts.
+// The library with the providers for a GPU is larger, and also computes on the CPU. ParseDevice must accept the device.
 //
 // A named library that does not load or is too old is an error, never skipped. All errors wrap
 // ErrNoRuntime.
@@ -122,9 +121,9 @@ func installedLibrary(prefix string) (string, bool) {
 	return libraryIn(filepath.Join(prefix, "lib", "edge-rt"))
 }
 
-// environmentLibrary returns the library of onnxruntime or onnxruntime-gpu in the Python environment
-// into which the program's wheel was installed. Without that wheel beside it, such as below /usr, an
-// onnxruntime is another program's, and may be any version.
+// environmentLibrary returns the library of onnxruntime or onnxruntime-gpu in the Python environment into which the
+// program's wheel was installed. An onnxruntime without that wheel beside it, such as below /usr, belongs to another
+// program and may have any version.
 func environmentLibrary(prefix string) (string, bool) {
 	// Glob fails only for a malformed pattern.
 	wheels, _ := filepath.Glob(filepath.Join(prefix, "lib", "python3.*", "*-packages", "edge_rt-*.dist-info"))
@@ -215,7 +214,7 @@ func searchRoots() []string {
 	return roots
 }
 
-// checkVersion refuses a version older than the C API that this program is built for.
+// checkVersion refuses a version older than the C API for which this program is built.
 func checkVersion(path, version string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && major == minRuntimeMajor &&

@@ -64,13 +64,13 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 	}
 	rttest.Do(t, os.WriteFile(lib, []byte("not a library"), 0o644))
 	t.Chdir(deep)
-	// findRuntime finds the library and refuses it, with its path; it takes no other library instead.
+	// findRuntime refuses the library that it finds, with its path, and takes no other library instead.
 	if _, _, err := findRuntime("", "cpu"); !rttest.Says(err, lib) {
 		t.Errorf("findRuntime below %s = %v, want an error about %s", root, err, lib)
 	}
 }
 
-// For the CPU the library of make install comes first. For a GPU the library of a GPU build comes before it.
+// For the CPU the library of make install comes first. For a GPU, the library of a GPU build comes before it.
 func TestFindRuntimeOfTheInstallation(t *testing.T) {
 	t.Setenv(runtimeEnv, "")
 	exe := rttest.Must(os.Executable())(t)
@@ -118,8 +118,8 @@ func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 	}
 }
 
-// When the program is in or above the working directory, each folder is searched, and named in the
-// error, once.
+// If the program is in the working directory or in one of its parents, findRuntime searches each folder once, and the
+// error names each folder once.
 func TestFoldersAreLookedIntoOnce(t *testing.T) {
 	exe := rttest.Must(os.Executable())(t)
 	t.Chdir(filepath.Dir(exe))

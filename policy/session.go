@@ -25,10 +25,10 @@ func newSession(path string, inputs, outputs []string, o *ort.SessionOptions) (*
 // pass is one run of a session on fixed tensors, which allocates nothing. It is valid until the session or a tensor is
 // closed.
 //
-// The module's DynamicAdvancedSession takes the tensors at each run and then allocates two slices, and an object for
-// each tensor. Its AdvancedSession allocates nothing in a run, but loads the graph again for each set of tensors. So a
-// pass is an AdvancedSession that borrows the graph of the dynamic one. The borrowed fields are private to the module;
-// TestRunAllocatesNothing fails when a new version changes them.
+// The module's DynamicAdvancedSession takes the tensors at each run, and each run allocates two slices and an object
+// for each tensor. Its AdvancedSession allocates nothing in a run, but loads the graph again for each set of tensors.
+// So a pass is an AdvancedSession that borrows the graph of the dynamic one. The borrowed fields are private to the
+// module; TestRunAllocatesNothing fails when a new version changes them.
 type pass struct {
 	fixed   *ort.AdvancedSession
 	options *ort.RunOptions
@@ -67,7 +67,7 @@ func private(object any, field string) unsafe.Pointer {
 	return unsafe.Pointer(f.UnsafeAddr())
 }
 
-// reserve returns zeroed memory outside the Go heap, with every page present, which lasts until release. ONNX Runtime
+// reserve returns zeroed memory outside the Go heap, which lasts until release. All its pages are present. ONNX Runtime
 // keeps its address, and cgo forbids C code to keep an address of Go memory.
 func reserve(bytes int) ([]byte, error) {
 	memory, err := unix.Mmap(-1, 0, max(bytes, 1), unix.PROT_READ|unix.PROT_WRITE,

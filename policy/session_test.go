@@ -11,7 +11,8 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// looping returns a pass of testdata/loop.onnx, which gives x after n turns of a loop, and its n.
+// looping returns a pass of testdata/loop.onnx, with its input n and its output y. The graph returns x after n turns of
+// a loop.
 func looping(t *testing.T) (p pass, n, y []byte) {
 	t.Helper()
 	needRuntime(t)
@@ -43,7 +44,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	rttest.Want(t, math.Float32frombits(binary.NativeEndian.Uint32(y)), 2.5, "the output")
 }
 
-// A run that would take years ends when another goroutine terminates it, and so do all later runs.
+// A run that would take years ends when another goroutine calls Terminate. All later runs end, too.
 func TestTerminateEndsARun(t *testing.T) {
 	p, n, _ := looping(t)
 	binary.NativeEndian.PutUint64(n, math.MaxInt64)
@@ -75,7 +76,7 @@ func TestSetRunReachesTheLibrary(t *testing.T) {
 		t.Errorf("a run that returns its memory = %v", err)
 	}
 	rttest.Do(t, setRun(p.options, shrink, "abacus:0"))
-	rttest.Fails(t, p.run(), "abacus") // the option frees the memory of an unknown device after the run
+	rttest.Fails(t, p.run(), "abacus") // ONNX Runtime frees the memory of this unknown device after the run
 	rttest.Fails(t, setRun(p.options, "", ""))
 }
 

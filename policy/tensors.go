@@ -7,8 +7,8 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// memory is the tensor of one input or output: its name, the number of elements of a row, and the address of its slice,
-// of which exactly one is set.
+// memory is the tensor of one input or output: its name, the number of elements of a row, and the address of its slice.
+// Exactly one of the addresses is set.
 type memory struct {
 	name   string
 	row    int
@@ -57,7 +57,7 @@ func (t *memory) rowBytes() int {
 	return t.row
 }
 
-// lie makes the tensor's slice refer to memory, which holds the given number of rows.
+// lie makes the tensor's slice refer to memory, which has room for the given number of rows.
 func (t *memory) lie(memory []byte, rows int) {
 	p := unsafe.Pointer(unsafe.SliceData(memory))
 	switch n := rows * t.row; {
@@ -116,10 +116,10 @@ func (m *Model) reserve(bytes int) ([]byte, error) {
 type place struct {
 	port
 	memory []byte
-	shared bool // all buffers use the same rows, since only one buffer runs at a time
+	shared bool // all buffers use the same rows, because only one buffer runs at a time
 }
 
-// places returns the places of the policy's own inputs or outputs.
+// places returns the memory of the policy's own inputs or outputs.
 func (m *Model) places(ports []port) (places []place) {
 	for _, p := range ports {
 		places = append(places, place{port: p, memory: m.rows[p.name]})
@@ -127,8 +127,8 @@ func (m *Model) places(ports []port) (places []place) {
 	return places
 }
 
-// run holds the passes of one buffer and batch size: the policy, or the prefix and the steps of a
-// policy in two graphs.
+// run has the passes for one buffer and batch size: one pass of the policy, or the passes of the prefix and the steps
+// of a policy in two graphs.
 type run struct {
 	head  pass
 	steps []pass
@@ -160,8 +160,8 @@ func (m *Model) bind() (err error) {
 	return nil
 }
 
-// bindRun adds the run of rows first to first+batch-1. If the session is of a larger batch size, it
-// also computes the following rows, from the inputs that they had last.
+// bindRun adds the run for rows first to first+batch-1. If the session has a larger batch size, it also computes the
+// rows that follow, from the inputs that they had last.
 func (m *Model) bindRun(first, batch int) error {
 	inputs, outputs := m.places(m.bundle.inputs()), m.places(m.bundle.outputs())
 	given := outputs
@@ -187,7 +187,7 @@ func (m *Model) bindRun(first, batch int) error {
 	return nil
 }
 
-// tie makes, for each input or output in places, a tensor of rows first to first+batch-1.
+// tie returns, for each place, a tensor of rows first to first+batch-1.
 func (m *Model) tie(places []place, first, batch int) (values []ort.Value, err error) {
 	for _, at := range places {
 		from, size := first, at.rowBytes()

@@ -60,7 +60,7 @@ func turn(p *trained.Picture) {
 }
 
 // The check reports nothing for the first observations of 1,000 scenes of the demo that are not part of the statistics,
-// also with half their light or another white balance. It reports each fault in at least 99 of 100 scenes.
+// also with half their light or with another white balance. It reports each fault in at least 99 of 100 scenes.
 func TestNoFalseAlarm(t *testing.T) {
 	s := demoStatistics(t)
 	for _, tt := range []struct {

@@ -95,7 +95,7 @@ func list(path string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if playable(e.Name()) && e.Type()&^os.ModeSymlink == 0 { // a link, as in the Hub's cache
+		if playable(e.Name()) && e.Type()&^os.ModeSymlink == 0 { // the Hub's cache contains links
 			names = append(names, filepath.Join(path, e.Name()))
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Source) Format() camera.Format { return s.format }
 // Lends makes Source a camera.Lender: frames point at the files in memory.
 func (s *Source) Lends() {}
 
-// Grab sleeps until the next frame's instant. A late reader skips files.
+// Grab sleeps until the next frame's instant. A late caller skips frames.
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {

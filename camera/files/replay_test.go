@@ -77,7 +77,7 @@ func TestJPEGStaysAsItIs(t *testing.T) {
 	}
 }
 
-// The Hub's cache has links to its files.
+// The Hub's cache contains links to files.
 func TestPlaysLinks(t *testing.T) {
 	dir, links := t.TempDir(), t.TempDir()
 	gray(t, dir, "a.png", 6, 4, 1)

@@ -27,17 +27,17 @@ const (
 	killAfter   = 500 * time.Millisecond // time from SIGTERM to SIGKILL
 	smallest    = 64 << 10               // least limit on the bytes of a JPEG
 	unknownSize = 8 << 20                // largest first JPEG, when no size is declared
-	maxStray    = 1 << 20                // Grab refuses the output after as many bytes without a JPEG
+	maxStray    = 1 << 20                // Grab returns ErrPictures after this many bytes without a JPEG
 	chunk       = 64 << 10               // bytes of one read: a pipe's default size
-	maxSkipped  = 16                     // largest number of pictures that one Grab replaces by newer ones
+	maxSkipped  = 16                     // largest number of pictures that one Grab skips
 	flood       = 4                      // reading pauses when the output arrives at this multiple of the declared rate
 	lastWords   = 2 << 10                // bytes of the program's standard error that are kept
 
-	look = 100 * time.Millisecond // interval at which Open looks for a cancellation
-	// after this time of raw pictures with bursts that differ, Open ends the check of their size
+	look = 100 * time.Millisecond // interval at which Open calls Canceled
+	// Open ends the check of the raw pictures' size after this time if the bursts differ
 	judge        = time.Second
-	sameBursts   = 8 // after as many bursts, all of the same two or more raw pictures, the size is wrong
-	unevenBursts = 5 // after as many consecutive bursts that end within a raw picture, the size is wrong
+	sameBursts   = 8 // after this many bursts with the same number of raw pictures, at least two, the size is wrong
+	unevenBursts = 5 // after this many consecutive bursts that end within a raw picture, the size is wrong
 )
 
 // Errors of Open, for errors.Is. ErrProgram and ErrPictures need another command or flag; ErrEnded

@@ -2,8 +2,8 @@ package pipe
 
 import "golang.org/x/sys/unix"
 
-// pipeSize is the largest size, in bytes, that an unprivileged program may set. With a large pipe, a raw picture needs
-// few wake-ups.
+// pipeSize is the largest size, in bytes, that an unprivileged program may set. With a large pipe, the program wakes
+// Grab less often for each raw picture.
 const pipeSize = 1 << 20
 
 // enlarge makes a pipe larger; where the kernel refuses, the pipe keeps its size.

@@ -52,7 +52,7 @@ func start(command string) (p *program, err error) {
 	p.cmd.Stdout, p.cmd.Stderr = theirs, &p.words
 	p.cmd.ExtraFiles = []*os.File{guard}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.cmd.WaitDelay = killAfter // a process that has left the group may hold standard error
+	p.cmd.WaitDelay = killAfter // a process that has left the group may keep standard error open
 	if err := child.Start(p.cmd); err != nil {
 		_ = unix.Close(p.out)
 		held.Close()
@@ -72,7 +72,7 @@ func (p *program) stop() {
 	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
 	p.guard.Close()
 	_ = unix.Close(p.out)
-	p.await() // the killed program may hang in a driver
+	p.await() // a killed program may hang in a driver, so the result does not matter
 }
 
 // await waits for the program's end, at most for killAfter, and reports whether the program has ended.

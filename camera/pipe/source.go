@@ -32,14 +32,14 @@ type Source struct {
 	format  camera.Format
 	size    int           // bytes of a raw picture; 0: JPEG
 	largest int           // largest size of one picture in bytes
-	pause   time.Duration // a raw picture has ended when no output comes for this time
+	pause   time.Duration // a pause of this length in the output ends a raw picture
 
 	program *program // running program; nil: no program is running
 	poll    [1]unix.PollFd
-	in      []byte // bytes that were read and belong to no taken picture yet
+	in      []byte // bytes read after the last picture that Grab returned
 	split   splitter
 	stray   int        // bytes dropped since the last picture
-	firstAt rt.Instant // arrival time of the first byte in the field in
+	firstAt rt.Instant // arrival time of the first byte of in
 	heardAt rt.Instant // instant of the newest output, or of the start
 	begunAt rt.Instant // instant of the first picture since the start; 0: no picture yet
 	burst   burst
@@ -54,13 +54,13 @@ type Source struct {
 	closed                    atomic.Bool
 }
 
-// burst follows the pauses in raw output. A program pauses between two of its pictures, so the number of bytes between
-// two pauses shows whether the pictures have the declared size.
+// burst counts the raw pictures between two pauses of the output. A program pauses between two of its pictures, so the
+// number of bytes between two pauses shows whether the pictures have the declared size.
 type burst struct {
 	pictures int  // pictures since the last pause
 	count    int  // bursts that have ended
 	first    int  // pictures in the first burst
-	varied   bool // a later burst had another number of pictures
+	varied   bool // another burst had a different number of pictures
 	single   bool // a burst had exactly one picture
 	uneven   int  // consecutive bursts that ended within a picture
 }
@@ -115,8 +115,8 @@ func (s *Source) limit() {
 	s.largest = s.format.FrameBytes()
 }
 
-// first waits for the first whole picture. For JPEG it takes the size from that picture. For raw output it checks by
-// the pauses whether the declared size is right.
+// first waits for the first whole picture. A JPEG also defines the size. For raw output, first finds out from the
+// pauses whether the declared size is right.
 func (s *Source) first(canceled func() bool) error {
 	f := camera.Frame{Pix: make([]byte, s.largest)}
 	limit := s.clock.Now().Add(firstWait)
@@ -141,7 +141,8 @@ func (s *Source) first(canceled func() bool) error {
 	return fmt.Errorf("%w: stopped before its first picture", ErrEnded)
 }
 
-// checkFirst compares the size of the first JPEG with the declared size, or takes it over where none is declared.
+// checkFirst compares the size of the first JPEG with the declared size. If no size is declared, it stores the size of
+// the JPEG.
 func (s *Source) checkFirst(f *camera.Frame) error {
 	p, err := jpeg.Inspect(f.Pix)
 	switch {
@@ -152,7 +153,7 @@ func (s *Source) checkFirst(f *camera.Frame) error {
 	case s.format.Width == 0:
 		s.format.Width, s.format.Height = p.W, p.H
 		s.limit()
-		s.largest = min(s.largest, unknownSize) // the buffers were allocated for no larger pictures
+		s.largest = min(s.largest, unknownSize) // the buffers have no room for larger pictures
 	case s.format.Width != p.W || s.format.Height != p.H:
 		return fmt.Errorf("%w: they are %dx%d, the flag has %dx%d: change the flag, or the size in the program's "+
 			"options",
@@ -189,7 +190,7 @@ func (s *Source) Counts() camera.Counts {
 }
 
 // Grab fills dst with the newest picture. While the program is not running, each call waits at most for watchdog and
-// returns the reason why it is not.
+// returns the reason.
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {
@@ -230,8 +231,8 @@ func (s *Source) silent() error {
 	return fmt.Errorf("%w for %v, and is started again%s", ErrSilent, silence, s.program.words.last())
 }
 
-// take fills dst with the newest picture that arrives until a limit. It returns camera.ErrStalled if no picture
-// arrives, and another error if the output is useless or ends.
+// take fills dst with the newest picture that arrives before limit. It returns camera.ErrStalled if no picture arrives,
+// and another error if the output is useless or ends.
 //
 //rt:noalloc
 func (s *Source) take(dst *camera.Frame, limit rt.Instant) error {
@@ -259,12 +260,12 @@ func (s *Source) take(dst *camera.Frame, limit rt.Instant) error {
 		case err != nil && taken == 0:
 			return err
 		case err != nil, !ready && taken > 0:
-			return nil // the next call finds the error again
+			return nil // the next call returns the error
 		}
 	}
 }
 
-// read waits for output until limit, or with atOnce not at all, and reads it. ready reports whether there was output.
+// read waits for output until limit and reads it; with atOnce it does not wait. ready reports whether there was output.
 //
 //rt:noalloc
 func (s *Source) read(now, limit rt.Instant, atOnce bool) (ready bool, err error) {
@@ -373,7 +374,7 @@ func (s *Source) deliver(dst *camera.Frame, size int) {
 	s.remove(size)
 }
 
-// remove drops the first n bytes of s.in. The bytes after them arrived with the last read.
+// remove drops the first n bytes of s.in. The remaining bytes arrived with the last read.
 //
 //rt:noalloc
 func (s *Source) remove(n int) {

@@ -65,7 +65,7 @@ func TestTheNewestPictureIsTaken(t *testing.T) {
 	if f := s.Format(); f.Width != 32 || f.Height != 16 {
 		t.Errorf("the format is %v, want the first picture's size", f)
 	}
-	// The pictures arrive while no one reads them.
+	// All four pictures arrive before the second Grab.
 	s.program.stop()
 	s.program = nil
 	rttest.Do(t, unix.Mkfifo(filepath.Join(dir, "go"), 0o600))
@@ -132,7 +132,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 	_, err := Open(Config{Command: "sleep 600", Format: mjpeg}, hasty{rt.KernelClock()})
 	// a silent program
 	rttest.FailsAs(t, err, ErrSilent)
-	part := "printf %050d 0; sleep 600" // only 50 bytes of the 96 of a picture
+	part := "printf %050d 0; sleep 600" // half a picture: 50 of 96 bytes
 	if _, err = Open(Config{Command: part, Format: tiny}, hasty{rt.KernelClock()}); !errors.Is(err, ErrPictures) ||
 		!rttest.Says(err, "50 bytes in") {
 		t.Errorf("a program that writes too little: %v, want %v", err, ErrPictures)
@@ -141,7 +141,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 	rttest.Fails(t, rttest.Err(Open(Config{Command: "sleep 600", Format: mjpeg, Canceled: canceled}, rt.KernelClock())))
 }
 
-// A raw picture begins after a pause of the output, so the next picture after a torn one is whole again.
+// A raw picture begins after a pause of the output, so the picture after a torn one is whole.
 func TestATornRawPictureShiftsNoOther(t *testing.T) {
 	s := open(t, t.TempDir(), `p() { sleep 0.06; printf "%0$1d" $2; }; p 96 1; p 50 2; p 96 3; sleep 600`, tiny)
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
@@ -156,7 +156,7 @@ func TestATornRawPictureShiftsNoOther(t *testing.T) {
 	rttest.Want(t, s.Counts().Broken, 1, "broken")
 }
 
-// Grab reads the output of a program that writes without end at a bounded rate.
+// If a program writes without end, Grab reads its output at a bounded rate.
 func TestAFloodIsNotRead(t *testing.T) {
 	f := camera.Format{
 		Width:  64,

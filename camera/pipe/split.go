@@ -33,8 +33,8 @@ type cut struct {
 	torn    bool // drop has the beginning of a picture that did not end
 }
 
-// next looks for the end of the first picture in b. Before the caller calls next again, it removes the dropped bytes
-// and the picture from b, and may append newer bytes.
+// next looks for the end of the first picture in b. The caller then removes the dropped bytes and the picture from b,
+// may append newer bytes, and calls next again.
 //
 //rt:noalloc
 func (s *splitter) next(b []byte) (c cut) {
@@ -78,5 +78,5 @@ func (s *splitter) next(b []byte) (c cut) {
 	return c
 }
 
-// restart forgets a picture that began.
+// restart forgets a picture whose end has not arrived.
 func (s *splitter) restart() { *s = splitter{} }

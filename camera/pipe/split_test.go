@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// picture returns a JPEG whose APP1 segment contains another one, as a thumbnail does.
+// picture returns a JPEG whose APP1 segment contains another JPEG, as for a thumbnail.
 func picture(t testing.TB, shade byte) []byte {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, 32, 16))

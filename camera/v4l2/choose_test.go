@@ -45,7 +45,7 @@ func TestChoose(t *testing.T) {
 		{"near a large picture", Want{NearW: 3000, NearH: 2000}, Mode{mjpeg, 1280, 720, 30}},
 		{"near one that is wider", Want{NearW: 641, NearH: 10}, Mode{mjpeg, 1280, 720, 30}},
 	} {
-		for _, modes := range [][]Mode{webcam, reversed(webcam)} { // the driver's order does not matter
+		for _, modes := range [][]Mode{webcam, reversed(webcam)} { // the order of the driver's list does not matter
 			rttest.Want(t, rttest.Must(choose(modes, tt.want))(t), tt.mode, "%s: choose(%+v)", tt.name, tt.want)
 		}
 	}

@@ -26,14 +26,14 @@ const (
 type alias struct {
 	name   string
 	auto   uint32
-	on     []int32 // values of the control auto for the setting auto, the preferred value first
+	on     []int32 // values that turn the control auto on, the preferred value first
 	off    int32
-	values []uint32 // controls that set a number, the preferred control first
-	also   uint32   // control that could override the number, and is therefore set to 0; 0: there is none
+	values []uint32 // controls that take the number, the preferred control first
+	also   uint32   // control that could override the number, so resolve sets it to 0; 0: there is none
 }
 
 // aliases are the controls that matter to a policy. With exposure priority, many webcams halve their rate in the dark,
-// so a number as exposure also sets the priority to 0.
+// so a fixed exposure also sets the priority to 0.
 var aliases = []alias{
 	{"exposure", cidExposureAuto, []int32{3, 0, 2}, 1, []uint32{cidExposureAbsolute, cidExposure}, cidExposurePriority},
 	{"white-balance", cidAutoWhiteBalance, []int32{1}, 0, []uint32{cidTemperature}, 0},
@@ -106,7 +106,7 @@ func find(all []Control, id uint32) (Control, bool) {
 
 // takes reports whether v is one of the control's values.
 func (c *Control) takes(v int32) bool {
-	if c.Kind == "button" { // a write of any value presses it
+	if c.Kind == "button" { // writing any value presses the button
 		return true
 	}
 	if v < c.Min || v > c.Max || c.Step > 1 && (int64(v)-int64(c.Min))%int64(c.Step) != 0 {

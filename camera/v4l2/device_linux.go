@@ -72,7 +72,7 @@ func openDevice(path string) (*device, error) {
 
 func (d *device) close() { unix.Close(d.fd) }
 
-// modes lists the camera's modes. Of a range of sizes it lists only the sizes that w names.
+// modes lists the camera's modes. If the driver offers a range of sizes, modes lists only the sizes that w names.
 func (d *device) modes(w Want) (all []Mode) {
 	for i := range uint32(maxFormats) {
 		f := fmtdesc{index: i, kind: bufTypeCapture}
@@ -142,7 +142,7 @@ func (d *device) rates(pixelformat, width, height uint32, w Want) (all []float64
 		}
 		return append(all, min(max(w.fps(), v.max.rate()), v.min.rate()))
 	}
-	if len(all) == 0 { // a driver need not list rates
+	if len(all) == 0 { // a driver may list no rates
 		all = append(all, usualFPS)
 	}
 	return all

@@ -68,7 +68,7 @@ type fmtdesc struct {
 
 type frmsize struct {
 	index, pixelformat, kind uint32
-	// For a discrete size: width, height. For a range of sizes: min, max and step of the width, then of the height.
+	// For one size: width, height. For a range of sizes: min, max and step of the width, then of the height.
 	u [6]uint32
 	_ [2]uint32
 }
@@ -127,7 +127,7 @@ type queryctrl struct {
 
 type querymenu struct {
 	id, index uint32
-	name      [32]byte // name of a menu item; in an integer menu an int64
+	name      [32]byte // name of a menu item; an integer menu has an int64 here
 	_         uint32
 }
 
@@ -136,7 +136,7 @@ type control struct {
 	value int32
 }
 
-// The sizes are part of the ioctl numbers, so a wrong one does not compile.
+// The sizes are part of the ioctl numbers, so a struct of a wrong size must not compile.
 var (
 	_ [104]byte = [unsafe.Sizeof(capability{})]byte{}
 	_ [64]byte  = [unsafe.Sizeof(fmtdesc{})]byte{}
@@ -192,5 +192,5 @@ func ioctl(fd int, number uintptr, p unsafe.Pointer) unix.Errno {
 	}
 }
 
-// text returns the C string in b, which has no zero byte at its end if it fills b.
+// text returns the C string in b, which has no zero byte at its end if it is as long as b.
 func text(b []byte) string { return unix.ByteSliceToString(b) }

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks prints which resources the tests have not released, and returns an exit status.
+// leaks prints the resources that the tests have not released, and returns an exit status.
 func leaks() int {
 	left := 0
 	fds, _ := os.ReadDir("/proc/self/fd")
@@ -59,7 +59,7 @@ func leaks() int {
 		}
 	}
 	for end := time.Now().Add(2 * time.Second); runtime.NumGoroutine() > 1 && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond) // TestMain has no testing.T for rttest
+		time.Sleep(10 * time.Millisecond) // rttest.Eventually needs a testing.T, which TestMain does not have
 	}
 	if n := runtime.NumGoroutine(); n > 1 {
 		buf := make([]byte, 1<<16)
@@ -80,7 +80,7 @@ func machine(t *testing.T) {
 	}
 }
 
-// small has a picture size that vivid can paint at full rate on an emulated processor.
+// small has a picture size that vivid can paint at full rate even on an emulated processor.
 var small = Want{Width: 320, Height: 180, FPS: 25, Pixels: camera.YUYV}
 
 func open(t *testing.T, cfg Config) *Source {
@@ -112,7 +112,7 @@ func grab(t *testing.T, s *Source, f *camera.Frame) {
 	t.Fatal("Grab() stalls for ten watchdogs")
 }
 
-// set changes a control as another program would.
+// set changes a control as another program does.
 func set(t *testing.T, name, value string) {
 	t.Helper()
 	d := rttest.Must(openDevice(vivid))(t)
@@ -249,7 +249,7 @@ func TestMachineControls(t *testing.T) {
 			t.Errorf("%v: Open() = %v, want %v", bad, err, ErrControl)
 		}
 	}
-	s = open(t, Config{Controls: []Setting{{"gain", "auto"}}}) // after the error, another Open can use the camera
+	s = open(t, Config{Controls: []Setting{{"gain", "auto"}}}) // an Open after the error can use the camera
 	if c, _ := find(s.stream.controls(), cidAutogain); c.Value != 1 {
 		t.Errorf("gain=auto leaves the automatic at %d", c.Value)
 	}
@@ -377,7 +377,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 			t.Errorf("the picture lent as %d changed", i)
 		}
 	}
-	for i := range held { // vivid comes back when its last user has closed it
+	for i := range held { // vivid is plugged in again when its last user has closed it
 		for range 40 {
 			if err := s.Grab(&held[i]); err == nil {
 				break
@@ -410,7 +410,7 @@ func TestMachineWatchdog(t *testing.T) {
 	set(t, "percentage-of-dropped-buffers", "100")
 	began := time.Now()
 	var err error
-	for range 3 { // the driver may already have one frame
+	for range 3 { // the driver may already have a frame
 		if err = s.Grab(&f); err != nil {
 			break
 		}

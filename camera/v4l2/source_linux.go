@@ -17,7 +17,7 @@ const (
 	minWatchdog    = time.Second
 	watchdogFrames = 4
 	retryInterval  = 250 * time.Millisecond // interval of the search for an absent camera
-	copies         = camera.LentMax + 1     // pictures that the source lends when it cannot lend the driver's buffers
+	copies         = camera.LentMax + 1     // pictures that the source lends if the driver has too few buffers
 )
 
 // Source is an open camera.
@@ -40,8 +40,8 @@ type Source struct {
 	copies     []mapping  // used when the driver's buffers cannot be lent
 	retryAt    rt.Instant // next search while the camera is absent
 	sequence   uint64
-	last       uint32     // the driver's sequence number of the newest buffer
-	counted    bool       // last is a number of the present stream
+	last       uint32     // the driver's sequence number of the newest frame
+	counted    bool       // last is from the present stream
 	stamp      rt.Instant // the driver's time stamp of the newest picture
 	unsteady   bool       // the driver's time stamps do not always grow, so they are not used
 
@@ -156,8 +156,8 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	}
 }
 
-// newest dequeues all full buffers and queues all again but the newest good one. It returns the index of this buffer,
-// which s.stream.dq describes, or -1 if no buffer is good. With an errno the stream has failed.
+// newest dequeues all full buffers and queues them again, except the newest good one. It returns the index of this
+// buffer, which s.stream.dq describes, or -1 if no buffer is good. An errno means that the stream has failed.
 //
 //rt:noalloc
 func (s *Source) newest() (index int, errno unix.Errno) {
@@ -168,7 +168,7 @@ func (s *Source) newest() (index int, errno unix.Errno) {
 		errno := st.dequeue()
 		if errno == unix.EAGAIN {
 			if index < 0 && st.poll[0].Revents&unix.POLLIN == 0 {
-				return -1, unix.EIO // poll reports an error, and no more frames come
+				return -1, unix.EIO // the device has an error, and no more frames come
 			}
 			break
 		}
@@ -243,7 +243,7 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 			break
 		}
 	}
-	st.queue(index) // the next dequeue returns its error
+	st.queue(index) // if this fails, the next dequeue returns the error
 }
 
 // takenAt returns the instant at which a picture was taken, or now if the driver has no time stamps. After the first

@@ -86,7 +86,7 @@ func design(cutoff, fps float64, order int) (s []section) {
 	if order%2 == 1 {
 		s = append(s, section{b0: 1, b1: 1, a1: -real(pole(math.Pi))})
 	}
-	// The pairs of poles are in order from the real axis outwards; the last pair has the least damping.
+	// The pairs of poles follow the real pole. The last pair has the least damping.
 	for k := order / 2; k >= 1; k-- {
 		p := pole(math.Pi/2 + math.Pi*float64(2*k-1)/float64(2*order))
 		s = append(s, section{1, 2, 1, -2 * real(p), real(p)*real(p) + imag(p)*imag(p)})
@@ -116,7 +116,7 @@ func (f *butterworth) apply(row []float32) {
 	f.primed = true
 }
 
-// preview replaces rows, [n*dof], by the rows that apply would make of them. It changes no state.
+// preview replaces rows, [n*dof], by the rows that apply would return for them. It changes no state.
 //
 //rt:noalloc
 func (f *butterworth) preview(rows []float32) {

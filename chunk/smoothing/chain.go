@@ -21,10 +21,8 @@ type Config struct {
 	Accel      float64 // units per second squared
 }
 
-// Chain is every stage in order: the filter gets each action of the policy, the interpolator makes
-// ticks of it, the limits get each tick. Without any stage an action passes unchanged.
-//
-// Owner: the tick thread.
+// Chain runs all stages in order: the filter gets each action of the policy, the interpolator turns it into ticks, and
+// the limits get each tick. Without any stage an action passes unchanged.
 type Chain struct {
 	filter *butterworth // nil: no filter
 	ticks  *interpolator
@@ -92,8 +90,8 @@ func (l *Chain) Next() []float32 {
 	return row
 }
 
-// Preview replaces rows of actions, [n*dof], by the rows that the filter and the limits would make of them if they were
-// added next. It changes no state.
+// Preview replaces rows of actions, [n*dof], by the rows that the filter and the limits would return if the actions
+// were added next. It changes no state.
 //
 //rt:noalloc
 func (l *Chain) Preview(rows []float32) {
@@ -114,7 +112,7 @@ func (l *Chain) Rest() {
 	}
 }
 
-// Reset clears the stages' state: the arm is at row, [dof].
+// Reset clears the stages' state and starts them at row, [dof], where the arm is.
 //
 //rt:noalloc
 func (l *Chain) Reset(row []float32) {

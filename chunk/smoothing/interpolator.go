@@ -5,8 +5,8 @@ import "fmt"
 // maxMultiplier is the largest number of ticks per action.
 const maxMultiplier = 64
 
-// interpolator makes n ticks of each action, on the line from the last action to this one. The last of these ticks is
-// exactly the action. The first action lasts one tick.
+// interpolator makes n ticks of each action, on the line from the previous action. The last of these ticks is exactly
+// the action. The first action lasts one tick.
 //
 // Source: lerobot utils/action_interpolator.py.
 type interpolator struct {
@@ -52,7 +52,7 @@ func (p *interpolator) next() []float32 {
 	}
 	p.index++
 	if p.index == p.count {
-		copy(p.out, p.to) // from + 1 * (to - from) may differ from to in the last bit
+		copy(p.out, p.to) // the formula below may miss to in the last bit
 		return p.out
 	}
 	part := float32(float64(p.index) / float64(p.count))

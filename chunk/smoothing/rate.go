@@ -47,8 +47,8 @@ func (l *rateLimit) reset(row []float32) {
 //rt:noalloc
 func (l *rateLimit) rest() { clear(l.v) }
 
-// apply limits the row, [dof], in place. The first row passes unless reset was called before. It leaves a value that is
-// not finite unchanged, and the last gate before the bus refuses it.
+// apply limits the row, [dof], in place. The first row passes unchanged unless reset was called before. A value that is
+// not finite passes unchanged too, and the last gate before the bus refuses it.
 //
 //rt:noalloc
 func (l *rateLimit) apply(row []float32) {

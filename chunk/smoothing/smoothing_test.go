@@ -54,8 +54,8 @@ type filterCase struct {
 	X, Y              [][]float64
 }
 
-// The filter makes the same rows as the DRTC program's filter around scipy's sosfilt, also with the gains of 2 and more
-// that newButterworth refuses.
+// The filter returns the same rows as the DRTC program's filter, which uses scipy's sosfilt, also with the gains of 2
+// and more that newButterworth refuses.
 func TestButterworthGolden(t *testing.T) {
 	for _, c := range goldens[filterCase](t, "drtc.json", "filter") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestButterworthRefuses(t *testing.T) {
 	}
 }
 
-// Preview predicts Apply and changes no state; after Reset the next row passes.
+// Preview predicts Apply and changes no state. After Reset the next row passes unchanged.
 func TestButterworthPreviewAndReset(t *testing.T) {
 	f := rttest.Must(newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2))(t)
 	next := func(i int) []float32 { return []float32{float32(i % 5), float32(-3 * i)} }
@@ -128,7 +128,7 @@ func TestButterworthPreviewAndReset(t *testing.T) {
 		f.preview(rows)
 		return rows
 	}
-	for _, start := range []int{0, 4} { // the preview begins before the first row, or after some rows
+	for _, start := range []int{0, 4} { // rows that run before the preview
 		want := preview(start, 4)
 		if again := preview(start, 4); !slices.Equal(want, again) {
 			t.Fatalf("Preview changed the filter: %v, then %v", want, again)
@@ -188,7 +188,7 @@ func TestInterpolatorGolden(t *testing.T) {
 	}
 }
 
-// follow applies limits to a goal for ticks ticks at 60 Hz, checks that they hold, and returns the positions.
+// follow applies limits to a goal for the given ticks at 60 Hz, checks that the limits hold, and returns the positions.
 func follow(t *testing.T, speed, accel float64, ticks int, goal func(tick int) float64) (at []float64) {
 	t.Helper()
 	const rate = 60
@@ -217,7 +217,7 @@ func TestRateLimit(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		speed, accel float64
-		fewest       int // smallest number of ticks to get there
+		fewest       int // smallest number of ticks to reach the goal
 	}{
 		{"neither", 0, 0, 1}, {"velocity", 30, 0, 100}, {"acceleration", 0, 200, 58}, {"both", 30, 200, 100},
 	} {
@@ -283,8 +283,8 @@ func TestStagesNoAlloc(t *testing.T) {
 	})
 }
 
-// Without a stage an action passes unchanged; with all, the filter gets actions, the limits get
-// ticks, and Preview predicts the result.
+// Without any stage an action passes unchanged. With all stages, the filter gets actions, the limits get ticks, and
+// Preview predicts the result.
 func TestChain(t *testing.T) {
 	plain := rttest.Must(NewChain(Config{}, 60, 2))(t)
 	row := []float32{1.5, -2}
@@ -334,7 +334,7 @@ func TestRateLimitBothWays(t *testing.T) {
 			"up, behind": func(tick int) float64 { return 50 - 60*float64(min(tick/30, 1)) },
 		} {
 			at := follow(t, c.speed, c.accel, 60, goal)
-			if name == "down" && at[59] > -25 { // 30 in a second at full velocity
+			if name == "down" && at[59] > -25 { // full velocity would reach -30 in this second
 				t.Errorf("%s, %+v: at %v after a second, want on its way down", name, c, at[59])
 			}
 		}

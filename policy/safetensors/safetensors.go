@@ -29,8 +29,7 @@ type Tensor struct {
 	Data  []byte
 }
 
-// metadataKey is the key of the header's only entry that is not a tensor. Its value is a map of
-// texts for people and programs.
+// metadataKey is the key of the only header entry that is not a tensor. Its value is a map of texts.
 const metadataKey = "__metadata__"
 
 var dtypeSize = map[string]int64{"U8": 1, "BOOL": 1, "I64": 8, "F32": 4, "F64": 8}
@@ -118,9 +117,9 @@ func parseTensor(raw json.RawMessage, body []byte) (t Tensor, span [2]int64, err
 	return Tensor{entry.DType, entry.Shape, body[begin:end]}, entry.Offsets, nil
 }
 
-// Values decodes a tensor whose type is T's: F32, I64 or BOOL.
+// Values decodes a tensor of T's type: F32, I64 or BOOL.
 func Values[T float32 | int64 | bool](t Tensor) []T {
 	values := make([]T, len(t.Data)/binary.Size(*new(T)))
-	_, _ = binary.Decode(t.Data, binary.LittleEndian, values) // it has as many bytes as values needs
+	_, _ = binary.Decode(t.Data, binary.LittleEndian, values) // the tensor has exactly the bytes of values
 	return values
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/policy/tokenizer"
 )
 
-// A byte-level tokenizer, and a task's ids in the form that a policy's graph takes.
+// The example reads a byte-level tokenizer, and writes a task's ids in the form that a policy's graph takes.
 func Example() {
 	dir, err := os.MkdirTemp("", "tokenizer")
 	if err != nil {

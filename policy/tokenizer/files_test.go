@@ -13,7 +13,7 @@ import (
 )
 
 // small returns a minimal tokenizer.json of kind sentencepiece, with the tokens of all bytes, "a", "b", "ab" and
-// U+2581. The tests damage it.
+// U+2581. The tests change it in invalid ways.
 func small() string {
 	var vocab []string
 	for b := range 256 {
@@ -110,7 +110,7 @@ func TestByteLevelIsRefused(t *testing.T) {
 	}
 }
 
-// messageOf and varint write protobuf fields.
+// messageOf and varint return one field of a protocol buffer message.
 func messageOf(num protowire.Number, inner []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), inner)
 }
@@ -138,7 +138,7 @@ func smallModel(pieces ...[]byte) []byte {
 	return slices.Concat(append([][]byte{model}, pieces...)...)
 }
 
-// The ids equal sentencepiece 0.2.3's for the same models.
+// The ids equal those of sentencepiece 0.2.3 for the same models.
 func TestSmallModels(t *testing.T) {
 	a := pieceOf("a", normal, -8)
 	b := pieceOf("b", normal, -9)
@@ -173,7 +173,7 @@ func TestSmallModels(t *testing.T) {
 func TestModelIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		more []byte // bytes after the model, whose fields override earlier ones
+		more []byte // bytes after the model; their fields override the model's
 		want string
 	}{
 		{"no model", messageOf(2, varint(3, 1)), "model type 1, want 2"},

@@ -29,7 +29,7 @@ func saved(t testing.TB, name string, data []byte) string {
 
 func id(n int64) *int64 { return &n }
 
-// The specs of SmolVLA, Pi0 and Pi0.5, with room for the longest string.
+// The specs of SmolVLA, Pi0 and Pi0.5, with room for the longest test string.
 var (
 	smolSpec  = Spec{Kind: bpe, MaxLen: maxLen, PadID: 2, Template: "{task}"}
 	gemmaSpec = Spec{Kind: SentencePiece, MaxLen: maxLen, PadID: 0, BOSID: id(2), Template: "{task}"}
@@ -153,7 +153,7 @@ func promptCases(t testing.TB) []promptCase {
 	return file.Prompts
 }
 
-// withState returns a tokenizer like t with another state.
+// withState returns a copy of a tokenizer with another state.
 func withState(t testing.TB, tok *Tokenizer, state State, dim int) *Tokenizer {
 	t.Helper()
 	other := *tok
@@ -199,7 +199,7 @@ func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int
 	}
 }
 
-// The exporter's own prompts, with its spec and its tokenizer folder, have LeRobot's ids.
+// The ids of the exporter's own prompts, with its spec and its tokenizer folder, equal LeRobot's ids.
 func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 	data := rttest.Must(os.ReadFile("../../testdata/tokenizer/pi05_prompts.json"))(t)
 	var file struct {

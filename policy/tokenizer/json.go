@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// jsonFile is the part of a tokenizer.json that is read. It omits decoder, padding and truncation,
-// because LeRobot sets its own.
+// jsonFile has the parts of a tokenizer.json that this package reads. It omits decoder, padding and truncation, because
+// LeRobot sets its own.
 type jsonFile struct {
 	Normalizer    pipeline  `json:"normalizer"`
 	PreTokenizer  pipeline  `json:"pre_tokenizer"`
@@ -29,8 +29,7 @@ type jsonFile struct {
 	} `json:"model"`
 }
 
-// pipeline is one part of a tokenizer.json, such as the normalizer, as its steps: the steps of a Sequence, or a single
-// step.
+// pipeline is one part of a tokenizer.json, such as the normalizer: the steps of a Sequence, or a single step.
 type pipeline struct{ steps []component }
 
 func (p *pipeline) UnmarshalJSON(data []byte) error {
@@ -63,7 +62,7 @@ func (p pipeline) String() string {
 type component struct {
 	Type string `json:"type"`
 
-	// The parts of a Sequence. The key depends on the kind of parts.
+	// The parts of a Sequence. Their key depends on their kind.
 	Normalizers   []component `json:"normalizers"`
 	PreTokenizers []component `json:"pretokenizers"`
 	Processors    []component `json:"processors"`
@@ -113,7 +112,7 @@ func (a *addedList) UnmarshalJSON(data []byte) error {
 // vocab maps tokens to ids.
 type vocab map[string]int32
 
-// UnmarshalJSON refuses a vocabulary that is too large before it makes a map.
+// UnmarshalJSON refuses a vocabulary that is too large before it allocates a map.
 func (v *vocab) UnmarshalJSON(data []byte) error {
 	if n := bytes.Count(data, []byte(":")); n > maxPieces {
 		return fmt.Errorf("vocabulary of more than %d pieces", maxPieces)
@@ -139,8 +138,7 @@ func checkPiece(piece string, id int32) error {
 	return nil
 }
 
-// mergeList holds the pairs in their order. Older files write a pair as one string with a space in
-// it.
+// mergeList has the pairs in their order. Older files write a pair as one string with a space between its parts.
 type mergeList [][2]string
 
 func (m *mergeList) UnmarshalJSON(data []byte) error {
@@ -215,8 +213,7 @@ func readModel(_ *Tokenizer, f *jsonFile) error {
 	return nil
 }
 
-// readPipeline recognises which of the two pipelines the file has, and reads the tokens of the
-// smallest symbols.
+// readPipeline recognises which of the two pipelines is in the file, and reads the tokens of the smallest symbols.
 func readPipeline(t *Tokenizer, f *jsonFile) error {
 	if t.spec.Kind == SentencePiece {
 		return readCharacters(t, f)
@@ -240,7 +237,7 @@ func readPipeline(t *Tokenizer, f *jsonFile) error {
 	t.bytes = new([256]int32)
 	hidden := rune(256)
 	for b := range t.bytes {
-		// Bytes that are not visible characters of Latin-1 are written as characters from 256 on.
+		// A byte that is not a visible character of Latin-1 is written as a character from 256 on.
 		r := rune(b)
 		if r < '!' || r > '~' && r < 0xA1 || r == 0xAD {
 			r, hidden = hidden, hidden+1

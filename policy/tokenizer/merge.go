@@ -2,16 +2,16 @@ package tokenizer
 
 // symbol is a part of a text: a character at first, a piece of the vocabulary after the merges.
 type symbol struct {
-	id         int32 // -1: no piece of the vocabulary has this text
-	from, to   int32 // range in the text; empty: the symbol was merged into the one before
-	prev, next int32 // the nearest symbols that still exist; -1 at the ends
+	id         int32 // -1: the vocabulary has no such piece
+	from, to   int32 // range in the text; empty: this symbol was merged into the previous one
+	prev, next int32 // the nearest symbols that still exist; -1: none
 	frozen     bool  // the symbol never merges
 }
 
-// candidate is a pair of neighbours that may merge. It is out of date as soon as either of them has
-// merged with another symbol.
+// candidate is a pair of neighbours that may merge. It is out of date as soon as either symbol has merged with another
+// one.
 type candidate struct {
-	rank int32 // a lower rank merges first; among equal ranks, the pair further left
+	rank int32 // a lower rank merges first; if ranks are equal, the pair further left
 	left int32
 	id   int32
 }
@@ -46,8 +46,8 @@ func (m *merges) find(text []byte, a, b *symbol) (merged, bool) {
 	return found, ok
 }
 
-// append merges symbols, which are s.symbols, until no pair can merge, and appends their ids. It
-// takes O(n log n) for a text of length n, since each merge removes a symbol.
+// append merges symbols, which is s.symbols, until no pair can merge, and appends the ids of the rest to dst. It takes
+// O(n log n) for a text of length n, because each merge removes a symbol.
 //
 //rt:noalloc
 func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, fall *[256]int32) []int64 {
@@ -97,7 +97,7 @@ func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, 
 	return dst
 }
 
-// offer adds the pair that begins at left to the queue, if it can merge.
+// offer adds the pair whose left symbol is left to the queue, if the pair can merge.
 //
 //rt:noalloc
 func (m *merges) offer(text []byte, symbols []symbol, left int32, s *scratch) {

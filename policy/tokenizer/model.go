@@ -22,14 +22,14 @@ const (
 	byteType    = 6
 )
 
-// piece is one entry of a model's vocabulary. Its index is its id.
+// piece is one entry of a model's vocabulary. Its id is its index.
 type piece struct {
 	text  string
 	score float32
 	kind  uint64
 }
 
-// modelFile is the part of a tokenizer.model that is read, with the format's defaults.
+// modelFile has the parts of a tokenizer.model that this package reads, with the format's defaults.
 type modelFile struct {
 	pieces []piece
 
@@ -167,7 +167,7 @@ func (f *modelFile) normalizerField(num protowire.Number, v value) error {
 	return nil
 }
 
-// check refuses settings that differ from Gemma's model.
+// check refuses settings that differ from those of Gemma's model.
 func (f *modelFile) check(spec *Spec) error {
 	switch {
 	case spec.Kind != SentencePiece:
@@ -184,7 +184,7 @@ func (f *modelFile) check(spec *Spec) error {
 	return nil
 }
 
-// fill makes the tables of the pieces.
+// fill makes the tokenizer's tables from the pieces.
 func (f *modelFile) fill(t *Tokenizer) error {
 	ranks := f.ranks()
 	t.runes = map[rune]int32{}
@@ -211,7 +211,7 @@ func (f *modelFile) fill(t *Tokenizer) error {
 			}
 		case byteType:
 			bytes[p.text] = id
-		case unknown, control: // no text becomes such a piece
+		case unknown, control: // no text is encoded as such a piece
 		default:
 			return fmt.Errorf("piece %.80q has the type %d: not supported", p.text, p.kind)
 		}

@@ -11,9 +11,9 @@ import (
 // Prompt is the text input of a policy for one task. Many goroutines may use it.
 type Prompt struct {
 	t    *Tokenizer
-	task []int64 // all ids, when the prompt has no state
+	task []int64 // all ids; only for a prompt without the state
 
-	// A prompt with the state is tokenised on each request, in this memory.
+	// The memory in which each request encodes a prompt with the state.
 	mu            sync.Mutex
 	before, after string // the text around the state
 	text          []byte
@@ -28,8 +28,8 @@ var (
 	errLong   = errors.New("tokenizer: this state makes the prompt longer than max_len: want a shorter task")
 )
 
-// Prompt tokenises a task. It refuses a task whose prompt may become longer than max_len with some
-// state; LeRobot would cut its end.
+// Prompt encodes a task. It refuses a task whose prompt could become longer than max_len with some state, because
+// LeRobot would cut off its end.
 func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	if t.spec.State == nil {
 		ids, err := t.encode(task)
@@ -39,7 +39,7 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The task itself may contain " "+stateMark; the last occurrence belongs to the template.
+	// The task may itself contain " "+stateMark. The last occurrence is that of the template.
 	at := strings.LastIndex(text, " "+stateMark)
 	dim := t.spec.State.dim
 	p := &Prompt{t: t, before: text[:at], after: text[at+len(" "+stateMark):]}
@@ -61,7 +61,7 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	return p, nil
 }
 
-// begin, value and end tokenise the three parts of a prompt with the state.
+// begin, value and end encode the three parts of a prompt with the state.
 //
 //rt:noalloc
 func (p *Prompt) begin() { p.text = append(p.text[:0], p.before...) }

@@ -56,7 +56,7 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 	rttest.Fails(t, rttest.Err(tok.Prompt(strings.Repeat("a", maxTaskBytes+1))), "4097 bytes, want at most 4096")
 }
 
-// A prompt that fits only with short states would fail later, while the arm moves.
+// A prompt that fits only with short numbers of the state would fail later, while the arm moves.
 func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "identity"}, 6)
 	p := rttest.Must(tok.Prompt("lift it"))(t)
@@ -68,7 +68,7 @@ func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	}
 	tok.spec.MaxLen--
 	const want = "tokens with the longest state of 6 values, this policy reads at most"
-	rttest.Fails(t, rttest.Err(tok.Prompt("lift it")), want) // this task has one token too many
+	rttest.Fails(t, rttest.Err(tok.Prompt("lift it")), want) // this task is one token too long
 }
 
 func TestTaskThatIsNotText(t *testing.T) {
@@ -121,7 +121,7 @@ func TestFillRefuses(t *testing.T) {
 	rttest.FailsAs(t, p.Fill(make([]int64, 5), make([]bool, 5), []float32{0}), errLong) // a prompt that is too long
 }
 
-// A prompt with the state has the ids of its whole text, also where tokens cross its parts, as with
+// A prompt with the state has the ids of its whole text, even if a token crosses the border of two parts, as with
 // SmolVLM2's pre-tokenizer.
 func TestByteLevelPromptWithAState(t *testing.T) {
 	spec := pi05Spec
@@ -168,9 +168,9 @@ func TestFillByManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// The worst texts are those in which all symbols merge to one; the tasks are as long as allowed. Four times the text
-// may take a little more than four times as long, but not sixteen times. The test compares the ratio of the thread's
-// CPU times, which is meaningful on any machine and under the race detector.
+// The worst texts are those whose symbols all merge into one. The tasks are as long as allowed. Four times the text may
+// take a little more than four times as long, but not sixteen times. The test compares CPU times of the thread, whose
+// ratio is meaningful on any machine and under the race detector.
 func TestLongTasksAreQuick(t *testing.T) {
 	rttest.RealTime(t)
 	runtime.LockOSThread()

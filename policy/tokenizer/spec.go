@@ -23,8 +23,8 @@ const bins = 256
 // Spec is bundle.json's description of the tokenizer.
 type Spec struct {
 	Kind   string `json:"kind"`
-	MaxLen int    `json:"max_len"`          // tokens of the graph's input, padding included
-	PadID  int64  `json:"pad_id"`           // the token that fills the rest, on the right
+	MaxLen int    `json:"max_len"`          // length of the graph's input in tokens, with padding
+	PadID  int64  `json:"pad_id"`           // the token that fills the end of the input
 	BOSID  *int64 `json:"bos_id,omitempty"` // the token before the text; absent: no token
 
 	// Template is the prompt with {task} in it: "{task}\n" adds a newline to a task that does not
@@ -41,11 +41,11 @@ type Spec struct {
 // number of its bin.
 type State struct {
 	Bins int    `json:"bins"` // 256
-	Mode string `json:"mode"` // quantiles, min_max: 2*(s-a)/span-1; mean_std: (s-a)/span; identity
+	Mode string `json:"mode"` // quantiles and min_max: 2*(s-a)/span-1; mean_std: (s-a)/span; identity: s
 
-	A    []float32 `json:"a,omitempty"`    // the lower quantile, minimum or mean of each value
-	B    []float32 `json:"b,omitempty"`    // the upper one or the deviation; for people
-	Span []float32 `json:"span,omitempty"` // the divisor: b-a, or b with its epsilon
+	A    []float32 `json:"a,omitempty"`    // the lower quantile, the minimum or the mean of each value
+	B    []float32 `json:"b,omitempty"`    // the upper quantile, the maximum or the deviation; not used by this program
+	Span []float32 `json:"span,omitempty"` // the divisor: b-a, or b plus its epsilon
 
 	dim int // number of values of the state, set by Check
 }
@@ -123,8 +123,8 @@ func (s *Spec) text(task string) (string, error) {
 	return before + task + behind, nil
 }
 
-// bin returns the number of the bin of value i of the state, from -1 to 255, and false for NaN.
-// Each operation is rounded to float32, like LeRobot's tensors.
+// bin returns the bin of value i of the state, from -1 to 255. ok is false for NaN. Each operation is rounded to
+// float32, as with LeRobot's tensors.
 //
 //rt:noalloc
 func (s *State) bin(i int, value float32) (bin int, ok bool) {
@@ -143,6 +143,6 @@ func (s *State) bin(i int, value float32) (bin int, ok bool) {
 	case x != x:
 		return 0, false
 	}
-	// The formula (x+1)*128 would round a small negative number up into the next bin; the product x*128 is exact.
+	// The product x*128 is exact. The formula (x+1)*128 would round a small negative number up into the next bin.
 	return int(math.Floor(float64(x)*(bins/2))) + bins/2, true
 }

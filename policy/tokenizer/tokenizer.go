@@ -57,7 +57,7 @@ const (
 	maxMerges        = 1 << 20
 	maxPieceBytes    = 1024
 	maxAdded         = 1 << 16 // most added tokens
-	maxTrieBytes     = 1 << 20 // bytes of all added tokens together, where common beginnings count once
+	maxTrieBytes     = 1 << 20 // bytes of all added tokens; common beginnings count once
 	maxPipelineBytes = 1 << 16 // bytes of the normalizer, pre-tokenizer or post-processor
 )
 
@@ -71,11 +71,11 @@ type Tokenizer struct {
 	raw   trie // added tokens that are matched in the text before normalisation
 	added trie // added tokens that are matched in the normalised text
 
-	// byte-level: the token of each byte, or -1; nil: the tokenizer works on characters
+	// byte-level: the token of each byte, or -1; nil: the tokenizer encodes characters
 	bytes  *[256]int32
 	digits bool           // byte-level: each digit is a separate word
-	runes  map[rune]int32 // on characters: the token of each; a missing character is encoded as bytes
-	fall   [256]int32     // on characters: the tokens of single bytes
+	runes  map[rune]int32 // characters: the token of each; a character without one is encoded as bytes
+	fall   [256]int32     // characters: the tokens of single bytes
 	merges merges
 }
 
@@ -109,8 +109,8 @@ func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
 	return parseJSON(data, spec)
 }
 
-// encode returns the ids of a task in its template, with special tokens and without padding. A task of more than
-// max_len tokens is refused, never cut. When the prompt contains the state, a task alone has no ids: use Prompt.
+// encode returns the ids of a task in its template, with special tokens and without padding. encode refuses a task of
+// more than max_len tokens. When the prompt contains the state, a task alone has no ids: use Prompt.
 func (t *Tokenizer) encode(task string) (ids []int64, err error) {
 	if t.spec.State != nil {
 		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a " +
@@ -169,9 +169,8 @@ type scratch struct {
 	queue   []candidate
 }
 
-// room returns scratch for texts of n bytes. There is at most one symbol for each byte, but
-// normalisation turns a space into three bytes. Each merge removes one candidate and adds at most
-// two.
+// room returns scratch for texts of n bytes. There is at most one symbol for each byte of the normalised text, in which
+// a space may become three bytes. Each merge removes one candidate and adds at most two.
 func room(n int) scratch {
 	return scratch{make([]byte, 0, 3*n), make([]symbol, 0, 3*n), make([]candidate, 0, 6*n)}
 }
@@ -191,7 +190,7 @@ func (t *Tokenizer) append(dst []int64, text []byte, s *scratch) []int64 {
 	return dst
 }
 
-// between appends the ids of a text without raw added tokens.
+// between appends the ids of a text that contains no token of t.raw.
 //
 //rt:noalloc
 func (t *Tokenizer) between(dst []int64, text []byte, s *scratch) []int64 {
@@ -239,8 +238,8 @@ func (t *Tokenizer) words(dst []int64, text []byte, s *scratch) []int64 {
 	return dst
 }
 
-// fromBytes makes a symbol of each byte that has a token. The other bytes vanish, as they do in the
-// Python library without an unknown token.
+// fromBytes makes a symbol of each byte that has a token. It drops the other bytes, as the Python library does without
+// an unknown token.
 //
 //rt:noalloc
 func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
@@ -253,9 +252,9 @@ func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
 	return s.symbols
 }
 
-// characters makes a symbol of each piece that is never split, and of each other character. In a
-// tokenizer.json a character without a token becomes its bytes at once, and these may merge. In a
-// tokenizer.model only such characters that are left after the merges become bytes.
+// characters makes a symbol of each piece that is never split, and of each other character. With a tokenizer.json, a
+// character without a token becomes its bytes at once, and the bytes may merge. With a tokenizer.model, it becomes
+// bytes after the merges, if it has not merged.
 //
 //rt:noalloc
 func (t *Tokenizer) characters(text []byte, s *scratch) []symbol {

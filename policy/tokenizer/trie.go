@@ -2,12 +2,12 @@ package tokenizer
 
 import "fmt"
 
-// trie is a set of strings. It finds the string that begins earliest in a text, and the longest of those that begin at
-// the same place.
+// trie is a set of strings. It finds the string that begins first in a text. If several strings begin at the same
+// place, it finds the longest.
 type trie struct {
 	edges map[edge]int32  // number of the next node; node 0 is the root
 	ends  map[int32]int32 // by node: the id of the string that ends there
-	first [256]bool       // for each byte: whether a string begins with it
+	first [256]bool       // for each byte: a string begins with it
 }
 
 type edge struct {
@@ -58,8 +58,8 @@ func (t *trie) longest(text []byte) (n int, id int32) {
 	return n, id
 }
 
-// find returns the place at which the first string of the trie begins in text, its length and its id. Without such a
-// string at is the text's length and n is 0.
+// find returns the place of the first string of the trie in text, its length and its id. If there is no such string, at
+// is the text's length and n is 0.
 //
 //rt:noalloc
 func (t *trie) find(text []byte) (at, n int, id int32) {

@@ -16,8 +16,8 @@ const (
 	space
 )
 
-// newer lists the characters that the Unicode tables of the Python libraries have and those of this
-// Go release do not have. A test compares every character.
+// newer lists the characters that the Unicode tables of the Python libraries contain and those of this Go release do
+// not. A test compares every character.
 var newer = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x1c89, 0x1c8a, 1}, {0xa7cb, 0xa7cd, 1}, {0xa7da, 0xa7dc, 1}},
 	R32: []unicode.Range32{
@@ -32,7 +32,7 @@ var newer = &unicode.RangeTable{
 }
 
 // newerNumbers are the digits among the characters of newer. The pre-tokenizer Digits treats newestDigits as digits,
-// but the pattern of ByteLevel does not yet treat them as numbers.
+// but the pattern of ByteLevel does not treat them as numbers.
 var (
 	newerNumbers = &unicode.RangeTable{R32: []unicode.Range32{
 		{0x10d40, 0x10d49, 1}, {0x116d0, 0x116e3, 1}, {0x11bf0, 0x11bf9, 1}, {0x16130, 0x16139, 1},
@@ -137,7 +137,7 @@ func run(text []byte, k kind) int {
 	return len(text)
 }
 
-// strip is Python's str.strip: its white space has four more control characters than Go's.
+// strip does the same as Python's str.strip, whose white space has four more control characters than Go's.
 func strip(s string) string {
 	return string(bytes.TrimFunc([]byte(s), func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }))
 }
