@@ -50,8 +50,8 @@ func (c *cpus) bindTo(cpu int) error {
 	return c.bind(&one)
 }
 
-// ParseCPUs reads a list as the kernel prints it, such as 0-2,5; an empty text is the empty set. ok is false if the
-// text is no such list.
+// ParseCPUs reads a list as the kernel prints it, such as 0-2,5; an empty text is the empty set. ok is false for any
+// other text.
 func ParseCPUs(text string) (set unix.CPUSet, ok bool) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -93,8 +93,8 @@ func formatCPUs(set unix.CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// pin binds the calling thread to the CPU, or for UnpinnedCPU calls choose. It returns the CPU, or UnpinnedCPU if it
-// has not bound the thread to one.
+// pin binds the calling thread to the CPU; for UnpinnedCPU it calls choose. It returns the CPU, or UnpinnedCPU if the
+// thread is bound to none.
 func (c *cpus) pin(cpu int) (int, error) {
 	if cpu == UnpinnedCPU {
 		return c.choose()
@@ -116,9 +116,9 @@ func (c *cpus) pin(cpu int) (int, error) {
 		formatCPUs(c.online))
 }
 
-// choose binds the calling thread to the last isolated CPU. If there is none, it binds the thread to the last allowed
-// CPU if at least minCPUsToPin are allowed, and otherwise to none. If taskset or CPUAffinity= limits the process to
-// some CPUs, it chooses among these.
+// choose binds the calling thread to the last isolated CPU. Without isolated CPUs it binds the thread to the last
+// allowed CPU, but only if at least minCPUsToPin are allowed. If taskset or CPUAffinity= limits the process to some
+// CPUs, it chooses among these.
 func (c *cpus) choose() (int, error) {
 	limited := false
 	var lone []int // isolated CPUs, the highest first
@@ -143,7 +143,7 @@ func (c *cpus) choose() (int, error) {
 		}
 		return cpu, nil
 	}
-	if limited { // the query has moved the thread
+	if limited { // the attempt in the loop above has moved the thread
 		return UnpinnedCPU, c.bind(&c.allowed)
 	}
 	return UnpinnedCPU, nil

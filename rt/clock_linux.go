@@ -21,7 +21,7 @@ var kernel = calibrate()
 func KernelClock() Clock { return kernel }
 
 // calibrate computes the offset from the narrowest of a few pairs of readings around a reading of the kernel's clock.
-// Its error makes Now late, never early, so that a sleeper never wakes before its deadline.
+// An error of the offset makes Now late, never early, so that a sleeper never wakes before its deadline.
 func calibrate() *kernelClock {
 	const attempts = 8
 	c := &kernelClock{base: time.Now()}
@@ -50,9 +50,8 @@ func clockTime(id int32) Instant {
 //rt:noalloc
 func (c *kernelClock) Now() Instant { return c.offset.Add(time.Since(c.base)) }
 
-// SleepUntil repeats clock_nanosleep when a signal ends it. It is an ordinary Syscall:
-// with RawSyscall the garbage collector would stop the whole process for as long as the
-// sleep.
+// SleepUntil repeats clock_nanosleep when a signal ends it. It uses an ordinary Syscall: during a RawSyscall, a garbage
+// collection would stop the whole process until the sleep ends.
 //
 //rt:noalloc
 func (c *kernelClock) SleepUntil(deadline Instant) {

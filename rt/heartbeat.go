@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The time without a tick that counts as a hang is the same as that of the systemd unit's watchdog, or some periods of
-// a slow loop if these are longer.
+// A loop hangs if it has not ticked for heartbeatMin, the timeout of the systemd unit's watchdog, or for
+// heartbeatPeriods of its periods if these are longer.
 const (
 	heartbeatMin     = 2 * time.Second
 	heartbeatPeriods = 3
@@ -21,8 +21,8 @@ const heartbeatMagic = 0x70756C7365_01
 // errNoHeartbeat means that an opened file is not a Heartbeat.
 var errNoHeartbeat = errors.New("rt: not a heartbeat")
 
-// Heartbeat is a page of memory in which one process counts its ticks and another detects when they stop. Beat needs no
-// system call, and no other thread, which could hang, too.
+// Heartbeat is a page of memory in which one process counts its ticks and another detects when they stop. Beat needs
+// neither a system call nor another thread, which could itself hang.
 type Heartbeat struct {
 	page  *heartbeatPage
 	unmap func()
@@ -92,8 +92,8 @@ func LoopHeartbeat(clock Clock) *Heartbeat {
 	return &Heartbeat{page: new(heartbeatPage)}
 }
 
-// HangDetector finds a process whose ticks have stopped. It adds up its polls instead of reading a clock, so the time
-// in which the machine was suspended does not count.
+// HangDetector finds a process whose ticks have stopped. It counts its polls instead of reading a clock, so the time in
+// which the machine was suspended does not count.
 //
 // Owner: the goroutine that polls.
 type HangDetector struct {
@@ -108,7 +108,7 @@ func NewHangDetector(h *Heartbeat, interval time.Duration) *HangDetector {
 	return &HangDetector{heartbeat: h, interval: interval}
 }
 
-// Poll reports whether no tick has come during as many polls as the timeout has intervals.
+// Poll reports whether no tick has come for the timeout, which it measures in intervals between polls.
 func (d *HangDetector) Poll() bool {
 	beats, timeout := d.heartbeat.page.beats.Load(), d.heartbeat.Timeout()
 	if beats != d.beats || timeout == 0 {

@@ -55,7 +55,7 @@ func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 	}
 }
 
-// After a panic in a tick the heartbeat expects no more ticks of its loop, while the process ends.
+// A loop whose step panics stops its heartbeat, so that the process does not count as hanging while it ends.
 func TestPanicStopsTheHeartbeat(t *testing.T) {
 	p := openHeartbeat(t)
 	var stop atomic.Bool

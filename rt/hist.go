@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Hist has one bucket per nanosecond up to 2^histBits ns, and for each doubling after that half as many buckets. A
-// bucket is at most 1/128 of its values wide.
+// A Hist has one bucket per nanosecond up to 2^histBits ns, and histHalf buckets for each doubling after that. A bucket
+// is at most 1/128 of its values wide.
 const (
 	histBits    = 8
 	histHalf    = 1 << (histBits - 1)
@@ -111,7 +111,7 @@ type Laps struct {
 	clock       Clock
 	began, last Instant
 	parts       []*Hist
-	took        []time.Duration // durations of the parts of this step, or of the step before
+	took        []time.Duration // each part's duration in this step, or in the previous step until its Mark
 	whole       *Hist
 }
 

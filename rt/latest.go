@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// NoKey is the key of a Latest before its first Publish, below every other.
+// NoKey is the key of a Latest before its first Publish. It is below every other key.
 const NoKey = math.MinInt64
 
 // Latest passes the newest value from one producer to one consumer, blocking neither: three slots,

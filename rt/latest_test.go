@@ -55,8 +55,8 @@ func TestLatestAcceptsNegativeKeys(t *testing.T) {
 	}
 }
 
-// Property: under any interleaving the consumer never gets a torn value, never an older value after a newer value, and
-// at the end the newest value. Every published value is taken, replaced or refused.
+// Property: under any interleaving the consumer never gets a torn value, or an older value after a newer one, and at
+// the end it gets the newest. Every published value is taken, replaced or refused.
 func TestLatestUnderConcurrency(t *testing.T) {
 	const n = 30_000
 	l := NewLatest(func(v *[]int64) { *v = make([]int64, 8) })

@@ -43,9 +43,8 @@ type Tick struct {
 	// time for which the machine was suspended since the last tick, or Run, began; not part of Deadline and Woke
 	Suspended time.Duration
 
-	// Overrun is the worst of the overruns that were found to be the loop's own since the last
-	// tick; Own is false when there was no such overrun. It happened some ticks ago, because the
-	// time that the host stole is known a little later.
+	// Overrun is the worst overrun found to be the loop's own since the last tick; Own is false without one. It
+	// happened some ticks ago, because the kernel reports the time that the host stole a little later.
 	Overrun Overrun
 
 	// Stolen is the time that the host took of this machine's CPUs, as read since the last tick. It
@@ -73,12 +72,12 @@ type LoopStats struct {
 }
 
 // earlyWake is how long before the deadline the loop wakes a first time. In a sleep of more than 10 ms the thread
-// always loses its P; in the second, short sleep it keeps it.
+// always loses its P; in the second, short sleep the thread keeps it.
 //
 // After the first wake-up the loop yields, because Go's monitor preempts a goroutine whose P has scheduled no other
 // goroutine for 10 ms, and a locked thread then waits 0.1 to 0.2 ms, possibly in the middle of a tick. The yield takes
-// long while other goroutines compute: an earlyWake of 2 ms was too short. Periods of 8 ms and less have no room for
-// it.
+// long while other goroutines compute: an earlyWake of 2 ms was too short. Periods of 8 ms and less are too short for
+// two sleeps.
 const earlyWake = 4 * time.Millisecond
 
 // A yield ends when an ordinary thread hands the P back. If other programs take the CPUs from that thread, a yield
@@ -106,7 +105,7 @@ type Loop struct {
 	suspension *Suspension
 	heartbeat  *Heartbeat
 	pause      int // ticks without a yield that follow a slow yield
-	passes     int // ticks of pause that are still ahead
+	passes     int // ticks of the current pause that are still ahead
 
 	// Atomic.
 	grant        atomic.Pointer[Grant]
@@ -119,8 +118,8 @@ type Loop struct {
 	suspended    atomic.Int64 // ns
 }
 
-// cpuMeter is a simulated Clock that also simulates the CPU time of the calling
-// thread; rttest.Clock is one, and package rt does not import its tests.
+// cpuMeter is a simulated Clock that also simulates the CPU time of the calling thread. rttest.Clock is one; package rt
+// cannot import rttest.
 type cpuMeter interface{ ThreadCPU() time.Duration }
 
 // stealMeter is a simulated Clock that also simulates a host's steal time; only tests have one.
@@ -163,11 +162,11 @@ func NewLoop(cfg LoopConfig) *Loop {
 // Deadlines are absolute: a tick that ends after the next deadline skips to the first grid point
 // still ahead instead of catching up in a burst.
 //
-// Run locks its goroutine to the OS thread for good: a thread with a real-time class must not join
-// the pool. Before it returns the thread is back in its original class.
+// Run locks its goroutine to the OS thread for good: a thread with a real-time class must not join the pool. Before Run
+// returns, it puts the thread back into its original class.
 //
-// With ModeRequire it returns an error wrapping ErrRealTimeRefused before the first step when the
-// kernel refuses. It has no other error.
+// With ModeRequire, if the kernel refuses, Run returns an error wrapping ErrRealTimeRefused before the first step. It
+// has no other error.
 func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	runtime.LockOSThread()
 	if l.cfg.Mode != ModeOff {

@@ -103,8 +103,8 @@ func (p *Pauses) Max() time.Duration {
 	return 0
 }
 
-// Headroom is the default growth of Go's memory while the collector is held: more than hostile
-// peers can make a session allocate, and below the 64 MiB that they may cost a process.
+// Headroom is the default growth of Go's memory while the collector is held: more than hostile peers can make a session
+// allocate, and less than the 64 MiB that they may cost the whole process.
 const Headroom = 48 << 20 // bytes
 
 // Hold is the garbage collector switched off, up to a memory limit. The zero value has no effect.
@@ -136,8 +136,8 @@ func HoldGC(headroom int64) *Hold {
 	return h
 }
 
-// Allow sets HoldGC's limit n bytes higher than HoldGC did, for memory that the program itself needs now. Another n
-// than the last one stops the world for a moment.
+// Allow sets HoldGC's limit n bytes higher than HoldGC did, for memory that the program itself needs now. A call with a
+// new n stops the world for a moment.
 //
 // Owner: any goroutine.
 func (h *Hold) Allow(n int64) {

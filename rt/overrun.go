@@ -16,7 +16,7 @@ func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
 // its host as CPU time of the thread that sleeps or wakes.
 type Overrun struct {
 	CPU, IOWait time.Duration
-	Stolen      time.Duration // time stolen around the overrun, without time that has excused an earlier one
+	Stolen      time.Duration // time stolen around the overrun, less the time that has excused earlier overruns
 	Own         bool
 }
 
@@ -36,12 +36,12 @@ const (
 	// small by up to a unit.
 	stealUnit = 10 * time.Millisecond
 
-	// overrunsMax is the largest number of overruns that wait. When as many wait, the loop classifies them at once.
+	// overrunsMax is the largest number of waiting overruns. When it is reached, the loop classifies them at once.
 	overrunsMax = 32
 )
 
-// overrunClassifier separates the loop's own overruns from its host's. One pause of the host, from
-// just before the first overrun to stealLag after the last, excuses overruns of its total length.
+// overrunClassifier separates the loop's own overruns from its host's. It takes the time that the host stole from just
+// before the first overrun to stealLag after the last: this time excuses overruns of the same total length.
 //
 // Owner: the loop's thread.
 type overrunClassifier struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// stolen is a clock whose sleep to one deadline ends late, with the time booked as the sleeper's own. A guest sees this
-// when its host takes the CPU away just as the thread wakes up.
+// stolen is a clock whose sleep to one deadline ends late, with the delay booked as the thread's CPU time. A guest sees
+// this when its host takes the CPU away just as the thread wakes up.
 type stolen struct {
 	*rttest.Clock
 	at rt.Instant

@@ -134,8 +134,8 @@ func niceAroundALoop() error {
 	return err
 }
 
-// checkNice checks that every thread has the nice value want, except the loop's when it has a real-time priority: that
-// thread must have another value.
+// checkNice checks that every thread has the nice value want. If the loop has a real-time priority, its thread must
+// have another value.
 func checkNice(want, loop int, realTime bool) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -152,8 +152,8 @@ func checkNice(want, loop int, realTime bool) error {
 	return errors.New("ok")
 }
 
-// lockAndGrow locks memory, lets Go map more of it, and then maps a large part
-// without touching it: MCL_ONFAULT must not make that resident.
+// lockAndGrow locks memory, lets Go map more of it, and then maps a large part without touching it: MCL_ONFAULT must
+// not make that part resident.
 func lockAndGrow() error {
 	const untouched, tolerated = 256 << 10, 64 << 10 // kB
 	if err := LockMemory(); err != nil {

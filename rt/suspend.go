@@ -6,8 +6,8 @@ import "time"
 // milliseconds.
 const suspendMin = 10 * time.Millisecond
 
-// suspendTries is the number of readings after the first. A new Suspension uses the largest of all readings, because
-// a reading is too small if the thread was preempted in it.
+// suspendTries is the number of readings after the first. A new Suspension uses the largest of all readings, because a
+// reading is too small if the thread was preempted during it.
 const suspendTries = 8
 
 // suspendMeter is a Clock that also counts for how long the machine was suspended: KernelClock on Linux, and

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A tick reports once how long the machine slept before it, and its own time does not include that.
+// A tick reports once how long the machine was suspended before it; its Deadline and Woke do not include that time.
 func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 	loop, clock := simulated(0)
 	clock.Suspend(time.Hour) // a suspension before the run is not reported

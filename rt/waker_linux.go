@@ -28,8 +28,8 @@ func NewWaker() (*Waker, error) {
 	return w, nil
 }
 
-// one is the number that a write adds to the eventfd's counter: 1 in either byte order would be
-// 1<<56, which a second write still has room for.
+// one is the number that a write adds to the eventfd's counter: 1 or, on a big-endian machine, 1<<56, which leaves room
+// for more writes.
 var one = [8]byte{1}
 
 // Wake makes the current or the next Wait return true. It never blocks.
@@ -49,7 +49,7 @@ func (w *Waker) Wait(timeout time.Duration) (woken bool) {
 	deadline := kernel.Now().Add(timeout)
 	fd := w.fd.Load()
 	if fd < 0 {
-		return false // poll would take a negative descriptor for "ignore" and sleep
+		return false // poll ignores a negative descriptor, so it would sleep
 	}
 	polled := [1]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}
 	for {

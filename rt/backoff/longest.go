@@ -5,8 +5,8 @@ import "time"
 // maxReasons bounds the number of different errors in a Longest.
 const maxReasons = 16
 
-// Longest finds the error that lasted longest among the errors of successive attempts. The last error alone is only the
-// reason at the end.
+// Longest finds which error lasted longest in a series of attempts. The last error shows only why the last attempt
+// failed.
 type Longest struct {
 	reasons []reason
 	last    error
@@ -17,7 +17,7 @@ type reason struct {
 	lasted time.Duration
 }
 
-// Add adds an attempt's error, with the time since the end of the attempt before.
+// Add adds an attempt's error, with the time since the end of the previous attempt.
 func (l *Longest) Add(err error, since time.Duration) {
 	l.last = err
 	for i := range l.reasons {
