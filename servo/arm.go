@@ -29,8 +29,8 @@ type ArmConfig struct {
 	// this process has opened the arm before: a motor without its marker has restarted, see
 	// Arm.Restarted
 	Reopened bool
-	// when it returns true, OpenArm and Measure end with ErrCanceled within 0.2 s, or as soon as
-	// the motor whose settings are being written has all of them; nil: they are never canceled
+	// OpenArm and Measure end with ErrCanceled within 0.2 s after Canceled returns true, or, if a motor's settings are
+	// being written, after the last of them; nil: they are never canceled
 	Canceled func() bool
 }
 

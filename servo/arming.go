@@ -15,8 +15,8 @@ import (
 // ErrOutOfRange means that arming would move a joint that is outside its range.
 var ErrOutOfRange = errors.New("servo: joint outside its range")
 
-// Limits of the repeated writes to a motor that does not confirm: at least armTries, and more of
-// them until armFor is over, since ten tries take only milliseconds at 1 kHz.
+// Limits of the repeated writes to a motor that does not confirm: at least armTries, and further ones until armFor is
+// over, because ten tries take only 10 ms at 1 kHz.
 const (
 	armTries = 10
 	armFor   = 500 * time.Millisecond
@@ -314,8 +314,8 @@ func (a *Arm) Joints() robot.Joints { return robot.Joints(a.positions.all) }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// sendArming writes words into a register of the motors of the arming, beginning at index first of
-// their ids, and makes next the stage.
+// sendArming writes words into the register r of the motors to arm, starting with the motor at index first of their
+// ids, and makes next the stage.
 func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error {
 	m := &a.arming
 	m.first, m.words = first, words
@@ -330,9 +330,9 @@ func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error 
 	return a.bus.syncWrite(r, m.ids[first:first+len(words)], words)
 }
 
-// confirmed reads back the last sync write, from as many motors as the deadline allows, at least one. done is
-// true when all motors have their values. When all were read and one has another value, the arming goes back
-// to the stage back, or fails after too many tries; why completes the error.
+// confirmed reads back the last sync write, from as many motors as the deadline allows, at least one. done is true when
+// all motors have their values. When all were read and one has another value, the arming returns to the stage named
+// back, or fails after too many tries; why completes the error.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
 	n := len(m.unconfirmed)

@@ -13,12 +13,12 @@ const (
 	replyDelayMax = 2 * time.Millisecond    // upper limit of the measured reply delay
 	lossWait      = 2000 * time.Microsecond // wait beyond the computed end for a reply that may be lost
 	lossMax       = 2400 * time.Microsecond // most that a lost reply may cost, its retry included
-	slotWait      = 300 * time.Microsecond  // wait for a reply when the last servo's reply has come
+	slotWait      = 300 * time.Microsecond  // wait for the other replies after the last servo's reply
 	ackTimeout    = 20 * time.Millisecond   // longest wait off the tick: EEPROM writes stall servos for milliseconds
 	quietTime     = 100 * time.Millisecond  // silence after which no late reply is expected any more
 	quietMax      = 500 * time.Millisecond  // longest wait for a silent line after a failed transaction
-	// number of exchanges after an unclean one that begin with a drain: late replies may come even
-	// after the first drain
+	// number of exchanges that begin with a drain after an unclean exchange, because late replies may come even after
+	// the first drain
 	drainCount  = 2
 	maxAttempts = 4   // attempts of an acknowledged transaction
 	maxRead     = 200 // largest number of bytes of one reply

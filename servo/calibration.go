@@ -361,9 +361,9 @@ func CalibrationPath(r robot.Robot, id string) string {
 	return folders[0] + "/" + id + ".json"
 }
 
-// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are written into the first. In
-// the first folder a variable that is set but empty counts as unset. LeRobot takes such a variable for the working
-// directory, which is probably a mistake; if LeRobot's folder differs, it is the second folder.
+// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are written into the first,
+// for which a variable that is set but empty counts as unset. LeRobot takes such a variable for the working directory,
+// probably by mistake; if that gives another folder, it is the second.
 func calibrationRoots() []string {
 	roots := []string{calibrationRoot(func(name string) (string, bool) {
 		value := os.Getenv(name)

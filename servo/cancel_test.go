@@ -67,7 +67,7 @@ func TestOpeningHaltsSoon(t *testing.T) {
 	}
 }
 
-// When the acknowledgement of the write that opens a motor's EEPROM lock is lost, the lock is closed again.
+// When the acknowledgement of the write that unlocks a motor's EEPROM is lost, the driver locks the EEPROM again.
 func TestAnUnheardUnlockingIsUndone(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
 	l.tamper = func(r []byte) []byte {

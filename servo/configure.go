@@ -251,9 +251,9 @@ func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 	return changes, nil
 }
 
-// SameAgain reads a register again and fails when its value is not the value before. Before a caller
-// changes one bit of a register, the other bits must be certain: one damaged reply in 256 passes its
-// checksum, and with other bits of Phase a motor runs away.
+// SameAgain reads a register again and fails when its value is not the value before. Before a caller changes one bit of
+// a register, the other bits must be certain: one damaged reply in 256 passes its checksum, and wrong bits in Phase
+// make a motor run away.
 func SameAgain(b *Bus, id ID, row table.Row, before int) error {
 	again, _, err := b.ReadRegister(id, row)
 	if err == nil && again != before {

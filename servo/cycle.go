@@ -28,7 +28,7 @@ type Stats struct {
 	Cycle        *rt.Hist // durations of Read
 }
 
-// Add adds the counts of another arm to s, and replaces s.Cycle by that of t.
+// Add adds the counts of another arm to s, and replaces s.Cycle by t.Cycle.
 //
 //rt:noalloc
 func (s *Stats) Add(t Stats) {
@@ -126,10 +126,10 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 // with the newest settled position, within the travel that the joint can have made since: one
 // damaged reply in 256 passes its checksum, and a loose contact damages many.
 //
-// The travel is travelShare of the joint's velocity limit, at least travelLeast, times the time between the
-// two readings, plus travelNoise. A longer time counts as travelPeriods ticks: after a silence a joint may be
-// anywhere, so a distant position needs two readings. A settled position is a jump when its distance from the
-// settled position before is more than the travel in jumpShare times the time between the two.
+// The travel is travelShare of the joint's velocity limit, at least travelLeast, times the time between the two
+// readings, plus travelNoise. A longer time counts as travelPeriods ticks: after a silence a joint may be anywhere, so
+// a distant position needs two readings. A settled position is a jump when its distance from the previous settled
+// position is more than the travel in jumpShare times the time between the two.
 const (
 	travelShare   = 2.0                    // a servo that catches up runs at its own full speed, and a hand may push it
 	travelLeast   = 360.0                  // degrees per second: the fastest of these servos turn that fast under load
@@ -137,7 +137,7 @@ const (
 	travelPeriods = 2                      // ticks: one reply may be lost
 	travelUnknown = 100 * time.Millisecond // longest time between two readings that counts when no period is set
 	jumpShare     = 2                      // factor by which some servos turn faster without a load
-	sightReads    = 5                      // reads of OpenArm until two agree
+	sightReads    = 5                      // largest number of reads in which OpenArm waits for two that agree
 )
 
 // sight decides whether the newest reading of one joint is plausible, from its earlier readings.
@@ -233,9 +233,9 @@ func (a *Arm) takePositions(stale robot.Joints, now rt.Instant) (doubted robot.J
 	return doubted
 }
 
-// takeTurns corrects the turn of joints that have just been checked and have not restarted. When the reading's true
-// turn is not the assumed one, the joint has moved: the next reading must then agree with the reading in its true
-// turn. A position that needs no settled reading (see takePositions) is stored at once.
+// takeTurns corrects the turn of joints that have just been checked and have not restarted. If the reading is in
+// another turn than assumed, the joint has moved: the next reading must then agree with this reading in its true turn.
+// A position that needs no settled reading (see takePositions) is stored at once.
 //
 //rt:noalloc
 func (a *Arm) takeTurns(joints robot.Joints, dst []float32) {
@@ -339,11 +339,10 @@ func (a *Arm) Goals(dst []float32) {
 	a.fillBase(dst, a.goals.raw)
 }
 
-// Write sends goals, in the robot's units, to the joints whose bit is set. No servo acknowledges
-// it. A goal outside a joint's range is limited to the edge of the range, or to the joint's
-// position when the position is outside too. The goals in the places of a base's wheels are the
-// base's velocities. When a goal is NaN or infinite, Write sends nothing. The caller sets no bit
-// for a limp joint: a goal switches the torque of some servos on.
+// Write sends goals, in the robot's units, to the joints whose bit is set. No servo acknowledges them. A goal outside a
+// joint's range is limited to the edge of the range, or to the joint's position when the joint itself is outside. The
+// goals in the places of a base's wheels are the base's velocities. When a goal is NaN or infinite, Write sends
+// nothing. The caller sets no bit for a limp joint: a goal switches the torque of some servos on.
 //
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints robot.Joints) {

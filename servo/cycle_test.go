@@ -143,7 +143,7 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 // When a reply is lost once, the tick still gets its value: the driver repeats the request to the motor within the
 // tick.
 func TestLostReplyIsAskedForAgain(t *testing.T) {
-	for _, id := range []byte{1, 3, 6} { // the turn of the last motor ends later than the others'
+	for _, id := range []byte{1, 3, 6} { // a lost reply of the last motor is noticed later than the others
 		a, l := openLine(t)
 		dst := make([]float32, 6)
 		l.tick(a, dst)

@@ -88,7 +88,7 @@ func TestDriveModeWithoutEffect(t *testing.T) {
 	}
 }
 
-// Goal: a run notes a range with which edge-rt calibrate would not end, since it may be meant.
+// Goal: OpenArm notes a range that edge-rt calibrate would not accept, since the range may be on purpose.
 func TestNarrowRangeIsNoted(t *testing.T) {
 	t.Parallel()
 	cfg := withDriveMode(t, "so101", 0, 0)

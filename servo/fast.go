@@ -13,12 +13,12 @@ const (
 	fastTornMax = 3                      // torn replies in a row that end fast reads: a silent motor tears them all
 	fastWait    = time.Second            // time of only complete plain reads, after which a fast read is tried
 	fastWaitMax = time.Minute            // largest fastWait after doublings
-	fastSlack   = 100 * time.Microsecond // least wait for a reply that comes a little later than its tuning
+	fastSlack   = 100 * time.Microsecond // least wait for a reply that comes a little later than tuning expects
 )
 
-// fastMode decides between the fast sync read, whose single reply ends at the first silent motor,
-// and the plain sync read. A late reply looks torn, like the reply with a silent motor. So Read
-// tries the fast read again when all plain reads were complete for the time wait.
+// fastMode decides between the fast sync read, whose single reply ends at the first silent motor, and the plain sync
+// read. A late reply looks as torn as a reply that a silent motor cuts off. So Read tries the fast read again when all
+// plain reads were complete for the time wait.
 type fastMode struct {
 	known bool       // the motors' firmware has the fast sync read
 	torn  int        // merged replies in a row that were not complete

@@ -14,8 +14,8 @@ const (
 	// together, as with a loose magnet, add up
 	encoderClear = time.Second
 	boundReads   = 2 // readings in a row beyond a bound that count; one may be from a damaged reply whose checksum fits
-	// degrees, or tenths of a volt, by which a value must be inside the bound until the reaction
-	// ends: an arm that holds cools, and its supply recovers
+	// degrees, or tenths of a volt, by which a value must be inside the bound before the reaction ends: an arm that
+	// holds cools, and its supply recovers
 	boundRelief = 3
 )
 

@@ -39,8 +39,8 @@ func remains(protocol table.Protocol) (all [][]byte) {
 	return all
 }
 
-// The beginning of a late reply has come before. Its end comes just before the answer to one of the
-// requests: the fence or the read of the register.
+// The beginning of a late reply has come earlier. Its end comes just before the answer to one of the requests: the
+// fence or the read of the register.
 func TestALateReplyInPieces(t *testing.T) {
 	row := table.Row{Register: table.HomingOffset, Addr: 31, Size: 2}
 	for _, protocol := range []table.Protocol{table.Feetech, table.Dynamixel1, table.Dynamixel2} {

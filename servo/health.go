@@ -12,7 +12,7 @@ import (
 
 const (
 	healthEvery = 50 * time.Millisecond // period between two windows
-	healthRoom  = 2 * time.Millisecond  // least time before the deadline; with less, a window waits
+	healthRoom  = 2 * time.Millisecond  // least spare time before the deadline for the read of a window
 	healthLoss  = time.Millisecond      // wait for a window's reply beyond its computed end
 	healthLate  = 10 * healthEvery      // longest wait of a window while a motor is silent
 )
@@ -165,7 +165,7 @@ func (h *health) monitor(stale robot.Joints, deadline rt.Instant) {
 	late := (stale != 0 || h.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough for replies
 	spare := healthLoss + healthRoom
 	if now.Sub(h.due) >= healthEvery {
-		spare = 0 // the window is overdue, so ticks never have more time; the deadline limits the cost of a lost reply
+		spare = 0 // the window is overdue, so no tick has more time; the deadline limits the cost of a lost reply
 	}
 	fits := h.fits(w, spare, deadline)
 	if late || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {
@@ -254,7 +254,7 @@ func (h *health) recordWindow(w *window) {
 	h.publishExtremes()
 }
 
-// Prioritize requests the load of these joints' motors. Each is read once, before the other windows.
+// Prioritize requests the load of these joints' motors. Each load is read once, before the other windows.
 //
 //rt:noalloc
 func (a *Arm) Prioritize(joints robot.Joints) { a.health.prioritized |= joints }

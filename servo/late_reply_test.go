@@ -47,8 +47,8 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 	}
 }
 
-// starved is a line whose host is suspended from from until until. Afterwards the host gets the
-// bytes that have arrived meanwhile in small pieces.
+// starved is a line whose host is suspended between the instants from and until. Afterwards the host gets the bytes
+// that have arrived meanwhile in small pieces.
 type starved struct {
 	*line
 	from, until rt.Instant

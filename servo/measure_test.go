@@ -11,7 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// lossy makes a line lose the share drop of the replies of ids, and damage the share spoil; nil: of all ids.
+// lossy makes the line lose the share drop of the replies of ids, and damage the share spoil of them; without ids, of
+// all servos.
 func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	dice := rand.New(rand.NewPCG(16, 17))
 	l.tamper = func(r []byte) []byte {
@@ -28,8 +29,8 @@ func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	}
 }
 
-// Goal: losses on a cable are not taken for a slow adapter. The measured time equals the time on a
-// clean line, and so does the tuned delay, to its last step.
+// Goal: losses on a cable are not taken for a slow adapter. The measured time equals the time on a clean line, and so
+// does the tuned delay, within its last step.
 func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never

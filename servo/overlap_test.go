@@ -56,7 +56,7 @@ func TestOverlapCostsOneBus(t *testing.T) {
 				clock.SleepUntil(clock.Now().Add(2 * time.Millisecond))
 			}
 		}
-		const share = 4 // the duration at the first quarter, because longer ones contain delays by this machine's load
+		const share = 4 // the first quartile counts, because longer durations contain delays by the load
 		slices.Sort(took[0])
 		slices.Sort(took[1])
 		single, double := took[0][len(took[0])/share], took[1][len(took[1])/share]

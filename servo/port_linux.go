@@ -87,9 +87,9 @@ func lock(fd int, path string) error {
 	return nil
 }
 
-// release unlocks and closes a port that lock has locked. Closing alone is not enough: from its fork to its
-// exec, which takes long on a busy machine, a child process shares the open file and its lock, and a pty whose
-// other side is open would stay exclusive without TIOCNXCL.
+// release unlocks and closes a port that lock has locked. Closing alone is not enough. From its fork to its exec, which
+// takes long on a busy machine, a child process shares the open file and its lock. And without TIOCNXCL, a pty whose
+// other side is open would stay exclusive.
 func release(fd int) error {
 	_ = unix.IoctlSetInt(fd, unix.TIOCNXCL, 0)
 	_ = unix.Flock(fd, unix.LOCK_UN)

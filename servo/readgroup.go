@@ -103,9 +103,9 @@ func (g *readGroup) param(i int) []byte { return g.data[i*g.params : (i+1)*g.par
 //rt:noalloc
 func (g *readGroup) missing() uint32 { return g.all&^g.answered | g.refused }
 
-// When all replies have arrived by the end of the sleep, the next sleep gets shorter. When the read
-// must poll, the next sleep gets longer, at most by the time that the sleep was too short. The step
-// halves from tuneFirst down to tuneLast.
+// When all replies have arrived by the end of the sleep, the next sleep gets one step shorter. When the read must poll,
+// the next sleep gets a step longer, but not by more than the sleep was too short. The step halves from tuneFirst down
+// to tuneLast.
 const (
 	tuneFirst = 256 * time.Microsecond
 	tuneLast  = time.Microsecond
@@ -113,7 +113,7 @@ const (
 	// number of reads at which the tuning resumes on the tick, where replies come a little earlier
 	// or later than in MeasureCycles
 	tuneTick = 5 * tuneEach
-	tuneHits = 16 // complete reads in a row after which the step doubles, as the adapter is faster
+	tuneHits = 16 // complete reads in a row after which the step doubles, because the adapter has become faster
 	tuneMost = 6  // doublings, at most
 )
 

@@ -114,9 +114,9 @@ func (a *Arm) restoreSpeeds() error {
 
 func (a *Arm) setSpeed(s speed) error { return a.write(a.units[s.unit], s.row, s.value) }
 
-// fullSpeed returns the value of a servo's speed register at which the servo has its full speed;
-// unit is the counts per second of one step. For an STS 0 may mean a stop, so it gets its value
-// after power-up. For other servos 0 means no limit.
+// fullSpeed returns the value of a servo's speed register at which the servo has its full speed; unit is the counts per
+// second of one step. For other servos than an STS 0 means no limit. For an STS 0 may mean a stop, so fullSpeed returns
+// the register's value after power-up.
 func (a *Arm) fullSpeed(unit float64) int {
 	const most = 3400 // counts per second, of an STS
 	if a.bus.protocol != table.Feetech {
@@ -138,9 +138,9 @@ func (a *Arm) EndRescue() error {
 	return nil
 }
 
-// findLimits corrects registers in RAM with which a killed run or other software has left a servo
-// slow or weak. A limp servo gets its values after power-up at once. A servo under torque, which
-// may be moving, gets them when it is armed.
+// findLimits corrects registers in RAM with which a killed run or other software has left a servo slow or weak, to the
+// values after power-up. It corrects a limp servo at once, and a servo under torque, which may be moving, when it is
+// armed.
 func (a *Arm) findLimits(i int, stiff bool) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]
@@ -185,10 +185,10 @@ var limits = [...]table.Register{
 	table.GoalCurrent,
 }
 
-// unlimited returns the value that a register of limits should have: its present value got, or its
-// value after power-up when got hinders the joint.
+// unlimited returns the value that a register of limits should have: its present value got, or the value after power-up
+// if got hinders the joint.
 func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
-	const slower, slowStart = 0.5, 2.0 // shares of the joint's velocity limit: a speed; an acceleration per second
+	const slower, slowStart = 0.5, 2.0 // shares of the velocity limit: a speed, and an acceleration per second
 	need := a.fastest(u.joint)         // counts per second
 	switch row.Register {
 	case table.GoalVelocity, table.ProfileVelocity:

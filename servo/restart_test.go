@@ -81,8 +81,8 @@ func TestLostMarker(t *testing.T) {
 	}
 }
 
-// narrowElbow returns an arm whose third motor has a calibrated range of 1500 to 2500, when eeprom
-// is true also in its EEPROM. at is the motor's position; 0: the fake servo's own.
+// narrowElbow returns an arm whose third motor has a calibrated range of 1500 to 2500; if eeprom is true, the motor's
+// EEPROM has this range, too. at is the motor's position; 0: the fake servo's own.
 func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	t.Helper()
 	l := sixMotors()

@@ -240,7 +240,7 @@ func TestEchoOnSimulator(t *testing.T) {
 // The reply to a fast sync read ends at the first silent motor. A plain sync read loses only that motor's position.
 func TestSilentMotorBehindFastReads(t *testing.T) {
 	t.Parallel()
-	for _, id := range []uint8{1, 2} { // the first silences all
+	for _, id := range []uint8{1, 2} { // without the first motor's part, the whole fast reply is missing
 		r := robotOf(t, "koch")
 		bus := simOf(t, r, servosim.Config{})
 		arm := mustOpen(t, config(bus, r))

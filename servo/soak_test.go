@@ -45,7 +45,7 @@ type oracle struct {
 const (
 	soakJoints = 6
 	soakValues = 4092            // a multiple of soakJoints
-	soakOld    = 3 * time.Second // a machine may suspend a thread as long; a value is repeated after 3.4 s
+	soakOld    = 3 * time.Second // a machine may suspend a thread for so long; a value is repeated after 3.4 s
 	soakQuiet  = 2 * time.Second // time for opening the arm
 	soakOpens  = 10
 )
@@ -154,7 +154,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 
 const (
 	soakPeriod = 5 * time.Millisecond
-	soakBehind = 2 * time.Second // after a delay of the host up to this, every missed cycle still runs, without waiting
+	soakBehind = 2 * time.Second // a delay of the host up to which every missed cycle still runs, without waiting
 )
 
 // cycleAll reads and writes the arm at 200 Hz for length, and compares every accepted value with

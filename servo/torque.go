@@ -38,8 +38,8 @@ func (a *Arm) TorqueOff() error {
 	return nil
 }
 
-// letGo makes limp a leader's motor that has booted with torque or was left under torque, because a
-// person moves a leader.
+// letGo makes a leader's motor limp if it has booted with torque or was left under torque, because a person moves a
+// leader.
 func (a *Arm) letGo(u unit) error {
 	if err := a.write(u, a.rows.torque, 0); err != nil {
 		return err

@@ -53,8 +53,8 @@ func FuzzInTurn(f *testing.F) {
 	})
 }
 
-// Goal: Rescue refuses a joint that may be beyond its encoder's seam, on the other side of its
-// range, and the error recommends to move the joint by hand. It permits other joints.
+// Goal: Rescue refuses a joint that may be beyond its encoder's seam, on the other side of its range, and the error
+// recommends moving the joint by hand. It permits other joints.
 func TestRescueOverTheSeam(t *testing.T) {
 	for _, tt := range []struct {
 		low, high, at int

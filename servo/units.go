@@ -16,7 +16,7 @@ import (
 type scale struct {
 	mode     robot.NormMode
 	min, max float64 // range_min and range_max, raw
-	flip     bool    // the position is reversed here by drive_mode; a Dynamixel itself does that
+	flip     bool    // the driver reverses the position by drive_mode; a Dynamixel does that itself
 	span     float64 // degrees of steps raw steps
 	steps    float64
 }
@@ -114,8 +114,8 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 		"again (edge-rt calibrate)", holder, got, c.DriveMode)
 }
 
-// noteCalibration notes doubtful values of a calibration that may be on purpose: each range with which edge-rt
-// calibrate would not end, and each drive_mode without effect. Like LeRobot, the driver does not reverse a position in
+// noteCalibration notes doubtful values of a calibration that may be on purpose: each range that edge-rt calibrate
+// would not accept, and each drive_mode without effect. Like LeRobot, the driver does not reverse a position in
 // degrees.
 func (a *Arm) noteCalibration(calibration Calibration) {
 	for i, m := range a.robot.Motors {

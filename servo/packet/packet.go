@@ -9,7 +9,7 @@
 // Sources: Feetech STS protocol manual; ROBOTIS e-manual, protocols 1.0 and 2.0.
 package packet
 
-// Broadcast is the id of all servos: every servo obeys a request to it, and answers it only when it is a ping.
+// Broadcast is the id of all servos: every servo obeys a request to it, but answers only a ping.
 const Broadcast = 0xFE
 
 // Instruction is the command of a request.
@@ -30,8 +30,8 @@ const (
 // maxIDInReply is the highest id that Cut accepts in a reply; protocol 2.0 reserves this id.
 const maxIDInReply = 0xFD
 
-// Reply is one intact status frame. Params is a part of the input of Cut, in which Cut of Dynamixel
-// 2.0 has removed the stuffing.
+// Reply is one intact status frame. Params is a part of the input of Cut; Dynamixel2.Cut has removed the stuffing from
+// it.
 type Reply struct {
 	ID     byte
 	Err    byte // error byte as on the line: bits, or a code and the alert bit

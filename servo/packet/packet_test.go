@@ -193,8 +193,7 @@ func overlaps(in []byte, noise int) bool {
 	return false
 }
 
-// Property: a good reply after any torn or damaged bytes is found, unless the noise ends in a frame
-// that shares bytes with it.
+// Property: a good reply after any torn or damaged bytes is found, unless a frame in the noise shares bytes with it.
 func FuzzCutFindsReplyBehindNoise(f *testing.F) {
 	f.Add([]byte{0xFF, 0xFF, 1, 4, 0})
 	f.Add([]byte{0xFF, 0xFF, 0xFD, 0, 1, 8})

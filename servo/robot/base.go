@@ -7,9 +7,9 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Base is a mobile base on three omniwheels, like LeKiwi's: its motors turn at a velocity, and in the wheels'
-// places a state or an action has the velocities of the base. Its axes are x, forward, in metres per second;
-// y, to the left, in metres per second; and theta, counter-clockwise, in degrees per second.
+// Base is a mobile base on three omniwheels, like LeKiwi's. Its motors run in velocity mode, and in a state or an
+// action the places of the wheels hold the velocities of the base. Its axes are x, forward, in metres per second; y, to
+// the left, in metres per second; and theta, counter-clockwise, in degrees per second.
 //
 // Source: LeRobot robots/lekiwi/lekiwi.py, _body_to_wheel_raw and _wheel_raw_to_body.
 type Base struct {
@@ -61,7 +61,7 @@ func (b *Base) Kinematics(counts int) (k Kinematics) {
 }
 
 // Wheels returns the goal velocities of the left, back and right wheel, in counts per second, for finite velocities of
-// the base. limited is true when a wheel would have been faster than MaxRaw, and all wheels are slower.
+// the base. limited is true if a wheel would exceed MaxRaw; all wheels are then slower.
 //
 //rt:noalloc
 func (k *Kinematics) Wheels(body [Axes]float64) (raw [Axes]int, limited bool) {
@@ -72,7 +72,7 @@ func (k *Kinematics) Wheels(body [Axes]float64) (raw [Axes]int, limited bool) {
 	return raw, share < 1
 }
 
-// Share returns the factor, at most 1, on the velocities of a base with which no wheel is faster than MaxRaw.
+// Share returns the factor, at most 1, by which the base's velocities must shrink so that no wheel exceeds MaxRaw.
 //
 //rt:noalloc
 func (k *Kinematics) Share(body [Axes]float64) float64 {

@@ -30,7 +30,7 @@ type robotFile struct {
 	Factory     *bool             `yaml:"factory_calibrated"`
 	Baud        int               `yaml:"baud"`
 	Settings    yaml.MapSlice     `yaml:"settings"`
-	Norm        string            `yaml:"norm"` // for the joints in degrees: use_degrees of LeRobot's options
+	Norm        string            `yaml:"norm"` // for all joints in degrees, as LeRobot's option use_degrees
 	Motors      []motorFile       `yaml:"motors"`
 	Base        *baseFile         `yaml:"base"`
 	Leader      string            `yaml:"leader"` // default of --leader-robot
@@ -268,8 +268,8 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 	return out, nil
 }
 
-// barred are the registers that no description may set, since a wrong value makes a motor unreachable, run
-// away, or move at once. Phase is among them because some of its bits differ between servos.
+// barred are the registers that no description may set, since a wrong value makes a motor unreachable, or makes it run
+// away or move at once. Phase is among them because some of its bits differ between servos.
 var barred = []table.Register{
 	table.MotorID, table.BaudRate, table.ResponseStatusLevel, table.Phase, table.SecondaryID, table.ProtocolType,
 	table.HomingOffset,

@@ -55,7 +55,7 @@ func (p Part) Prefix() string {
 	return p.Name + "_"
 }
 
-// Joints returns the part's joints among the robot's.
+// Joints returns the part's joints as a set of the robot's joints.
 func (p Part) Joints() Joints { return (1<<len(p.Robot.Motors) - 1) << p.First }
 
 // ID returns the id of the part's calibration for the robot's id: for the robot black and the part
@@ -70,8 +70,8 @@ func (p Part) ID(id string) string {
 // partName matches the name of a part, with which its joints' names and PART=PORT begin.
 var partName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// compose makes a robot of the file's parts, or of the parts of r when the file has none, because
-// it is like another robot of parts. Values of the file apply to all parts.
+// compose makes a robot of the file's parts. A file without parts, which is like another robot of parts, gets the parts
+// of that robot, r. Values of the file apply to all parts.
 func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	if own := f.armKeys(); own != "" {
 		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)

@@ -66,7 +66,7 @@ type Motor struct {
 	// lowest and highest position inside the calibrated range, in the joint's unit; both 0: no limits
 	Limits    [2]float64
 	FullTurn  bool    // the joint has no end stops: its calibration is the whole turn, without a motion
-	MinTravel float64 // smallest calibrated range in degrees; 0: the smallest one of any joint
+	MinTravel float64 // smallest plausible range of a calibration, in degrees; 0: as LeastTravel sets it
 	DriveMode int     // drive_mode of a new calibration
 	Homing    int     // homing_offset of a factory calibration
 	// rest position of a leader's gripper, at which little torque holds it for a person to pull;
@@ -100,7 +100,7 @@ const (
 	Stop Reaction = "stop" // the run ends as set by --on-exit
 )
 
-// Return is the behaviour after an arm has come back.
+// Return is the behaviour of an arm after its adapter was unplugged or its servos have restarted.
 type Return string
 
 const (
@@ -323,8 +323,8 @@ func (m Motor) Degrees(counts int) float64 {
 	return float64(counts) * m.Model.Span / float64(m.Model.MaxRaw())
 }
 
-// LeastTravel returns the least plausible range of a joint in degrees: with less it was not moved from end to end. A
-// gripper or a trigger moves less than other joints.
+// LeastTravel returns the least plausible range of a joint in degrees: a joint with a smaller one was not moved from
+// end to end. A gripper or a trigger moves less than other joints.
 func (m Motor) LeastTravel() float64 {
 	switch {
 	case m.MinTravel > 0:
