@@ -89,7 +89,7 @@ func open(cfg Config) (*session, error) {
 	return s, s.openBus(cfg.Robot.Baud, cfg.Robot.Protocol())
 }
 
-// openBus opens the port. Only the first call of a session waits long where the line stays silent.
+// openBus opens the port. After its first call in a session, it does not wait long for a silent line.
 func (s *session) openBus(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()

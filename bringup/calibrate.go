@@ -129,9 +129,8 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	return true, k.save(c)
 }
 
-// question returns as text the question to the operator whether to write c, the calibration in a file, into the motors.
-// If the motors have the calibration of another arm, other is that arm's file, in the same folder; otherwise it is
-// empty.
+// question returns as text the question whether to write c, the calibration in a file, into the motors. If the motors
+// have the calibration of another arm, other is that arm's file, in the same folder; otherwise it is empty.
 func (k *calibrator) question(file string, c servo.Calibration) (text, other string) {
 	text = "There is a calibration at " + file
 	all, names := []servo.Calibration{c}, []string{file}
@@ -324,9 +323,8 @@ func (s *session) moving() (all []robot.Motor) {
 	return all
 }
 
-// setDiffering writes settings to a limp motor, but only those that differ from the motor's, because EEPROM wears. It
-// also clears a bit of the Phase register of a Feetech motor with which the motor's position would count beyond one
-// turn.
+// setDiffering writes settings to a limp motor, but only those that differ from the motor's, because EEPROM wears. On a
+// Feetech motor it also clears the bit of Phase that makes positions count beyond one turn.
 func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 	if m.Model.Protocol == table.Feetech && m.Model.Has(table.Phase) {
 		phase, err := s.read(m, table.Phase)
@@ -359,7 +357,7 @@ func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 	return nil
 }
 
-// finish records the joints' ranges, changes the offset of each joint whose range is over its encoder's seam, and
+// finish records the joints' ranges, changes the offset of each joint whose range crosses its encoder's seam, and
 // writes the calibration.
 func (k *calibrator) finish(ctx context.Context) error {
 	if err := k.record(ctx); err != nil {
@@ -412,8 +410,9 @@ func (k *calibrator) save(c servo.Calibration) error {
 	return nil
 }
 
-// calibrated returns a motor's settings for its calibration. A Dynamixel that counts turns may have a range that leaves
-// one turn. Such a range is only in the file, and the motor gets no limits: one limit without the other would be wrong.
+// calibrated returns a motor's settings for its calibration. A Dynamixel that counts turns may have a range that
+// exceeds one turn. Such a range is only in the file, and the motor gets no limits: one limit without the other would
+// be wrong.
 func calibrated(m robot.Motor, c servo.MotorCalibration) []robot.Setting {
 	low, high := c.RangeMin, c.RangeMax
 	if low < 0 || high > m.Model.MaxRaw() {

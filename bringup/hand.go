@@ -19,10 +19,10 @@ import (
 // Times and speeds of the simulated hand.
 const (
 	handFirst = 5 * time.Second // time in the middle pose after the start
-	// time that the hand holds the middle pose after a program has switched torque off, unless it writes homing offsets
-	// before
+	// time that the hand holds the middle pose after a program has switched torque off, unless the program writes
+	// homing offsets
 	handWaits   = 15 * time.Second
-	handBegins  = time.Second            // the same time after a program has written homing offsets
+	handBegins  = time.Second            // time that the hand holds it after a program has written homing offsets
 	handRests   = 3 * time.Second        // time in the middle pose between two rounds
 	handDwells  = 300 * time.Millisecond // time at a stop
 	handReturns = 360.0                  // degrees a second, back to the middle pose

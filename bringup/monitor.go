@@ -263,8 +263,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	return reading, nil
 }
 
-// oddValues names the values that no working motor measures. Other values are possible, because a register may contain
-// anything.
+// oddValues names the values that no working motor measures, because a register may contain any value.
 func oddValues(m *table.Model, values map[table.Register]int) string {
 	var odd []string
 	for _, q := range [...]struct {

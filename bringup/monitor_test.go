@@ -16,7 +16,7 @@ import (
 )
 
 // Goal: monitor shows the position that a run uses, and names a motor that counts in the other direction than its
-// calibration. Where motion under power may go the wrong way, it recommends to move the joint by hand.
+// calibration. Where motion under power may go the wrong way, it recommends moving the joint by hand.
 func TestMonitorNamesThePlace(t *testing.T) {
 	koch, single := named(t, "koch"), named(t, "so101")
 	for _, tt := range []struct {

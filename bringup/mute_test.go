@@ -104,7 +104,7 @@ func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	koch := named(t, "koch")
 	_, cfg, _ := simArm(t, koch, servosim.Config{})
 	mute(t, cfg, 0)
-	cfg.Robot = named(t, "widowx") // xm430 where a koch has xl430
+	cfg.Robot = named(t, "widowx") // it has xm430 motors where a koch has xl430
 	whole(t, cfg)
 	rttest.Fails(t, moves(t, cfg, "waist", 5))
 	port := rttest.Must(servo.OpenPort(cfg.Bus, koch.Baud))(t)

@@ -16,9 +16,9 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// progress is the state of a calibration. It is in a file next to the calibration's, from the writing of the middle
-// pose into the motors until the calibration is complete. So a calibration that was interrupted, killed or unplugged
-// can continue.
+// progress is the state of a calibration. A file next to the calibration's holds it from the moment when the offsets of
+// the middle pose are written into the motors until the calibration is complete. So a calibration that was interrupted,
+// killed or unplugged can continue.
 type progress struct {
 	Robot  string                `json:"robot"`
 	Step   string                `json:"step"`             // moving, writing

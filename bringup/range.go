@@ -13,7 +13,7 @@ import (
 
 // Limits of a calibrated range and of its readings.
 const (
-	// least distance in counts between a range and its encoder's seam, for gear play and for a stop that gives
+	// least distance in counts between a range and its encoder's seam, for gear play and for a stop that yields
 	seamMargin = 64
 	// share of a range: with less on one side of the middle pose, a joint was moved to the other side only
 	sideShare = 0.1
@@ -158,8 +158,8 @@ func (w *jointRange) believe(to int, now rt.Instant) {
 	w.accept(to, now)
 }
 
-// finding is the reason why a range is implausible. Without sure the range may still be right: perhaps the joint was
-// not at its middle in the middle pose.
+// finding is the reason why a range is implausible. If sure is false, the range may still be right: perhaps the joint
+// was not at its middle in the middle pose.
 type finding struct {
 	text   string // empty: the range is plausible
 	advice string
@@ -216,8 +216,8 @@ func travel(m robot.Motor, counts int) string {
 
 // homing returns the offset with which a shaft reads half a turn; at is the shaft's reading without an offset. reads is
 // the reading with the returned offset: half a turn, or one count beside it where the register's range ends. Both
-// results are modulo one turn, because a servo measures nothing more after its next power-up. A reversed Dynamixel may
-// read from -4095 to 0 then, and a reading as after a power-up must not change by a turn: LeRobot adds no turns.
+// results are modulo one turn, because a servo knows no more after its next power-up. A reversed Dynamixel then reads
+// from -4095 to 0, and homing moves no such reading into another turn, because LeRobot adds no turns.
 func homing(m robot.Motor, at int) (offset, reads int) {
 	model := m.Model
 	turn, half := turnOf(model), model.MaxRaw()/2

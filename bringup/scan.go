@@ -32,7 +32,7 @@ const (
 	// a Dynamixel delays its answer to a ping to all motors by this time for each lower id
 	broadcastTurn = 3 * time.Millisecond
 	scanTries     = 2
-	strangeSpeeds = 2 // the scan ends after as many baud rates with bytes but no servo's answer
+	strangeSpeeds = 2 // the scan ends after this many baud rates at which bytes come but no servo answers
 )
 
 // found is one servo that answered.

@@ -67,7 +67,7 @@ func (all usbDevices) choose(dir, byID, byPath string) stableName {
 	case !known: // not a USB device: its place is its name
 		return stableName{cmp.Or(byPath, byID), ""}
 	case serial == "" && !has(dir, "idVendor") && byPath == "":
-		return stableName{byID, ""} // the tree of USB devices contains only the name
+		return stableName{byID, ""} // the device's folder describes nothing: only the name is known
 	case serial == "":
 		return stableName{byPath, "it has no serial number"}
 	}

@@ -38,8 +38,8 @@ const (
 	throttledBits   = underVoltageNow | throttledNow | underVoltageWas | throttledWas
 )
 
-// throttled returns the bits in the file get_throttled. here reports whether this board has the file, and bad is the
-// reason why it has no plausible bits; empty: it has.
+// throttled returns the bits in the file get_throttled. here reports whether this board has the file. bad is the reason
+// why the bits are not plausible; empty: they are.
 func (d *doctor) throttled() (bits uint64, here bool, bad string) {
 	for _, file := range d.glob("sys/devices/platform/soc*/soc*:firmware/get_throttled") {
 		here = true
@@ -126,7 +126,7 @@ func (d *doctor) heat() Finding {
 
 func disk(folder string, own bool) Finding {
 	var st unix.Statfs_t
-	for unix.Statfs(folder, &st) != nil { // the folder is made by the first run
+	for unix.Statfs(folder, &st) != nil { // before the first run, which makes the folder, its parent is examined
 		parent := filepath.Dir(folder)
 		if parent == folder {
 			return Finding{Check: "disk", Level: Unknown, Found: folder + " cannot be examined"}

@@ -33,7 +33,7 @@ const (
 	OK      Level = "ok"
 	Unknown Level = "unknown" // this system does not show the value
 	Advice  Level = "advice"  // a run works, and a better value would help it
-	Problem Level = "problem" // a run fails, or its timing does
+	Problem Level = "problem" // a run fails, or misses its deadlines
 )
 
 // Finding is one line of the report.
@@ -120,7 +120,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// examine examines all that needs no measurement.
+// examine makes the checks that need no measurement.
 func (d *doctor) examine() []Finding { return slices.Concat(d.machine(), d.ports(), d.board()) }
 
 // mended examines the machine again after the command of a finding has succeeded, and reports whether the finding is

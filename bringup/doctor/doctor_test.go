@@ -242,7 +242,7 @@ func TestFix(t *testing.T) {
 		{"y\n", "touch $MARK; false", true, false}, {"y\n", "sudo touch $MARK", true, true},
 	} {
 		if strings.HasPrefix(tt.command, "sudo") && os.Geteuid() != 0 {
-			continue // only root can run it in a test: fix leaves out sudo then
+			continue // for root, fix leaves out sudo; another user would need a password
 		}
 		mark := filepath.Join(t.TempDir(), "mark")
 		t.Setenv("MARK", mark)

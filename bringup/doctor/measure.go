@@ -28,7 +28,7 @@ const (
 	queryLimit  = time.Second // a later reply counts as lost
 	cameraFor   = 2 * time.Second
 	rateShare   = 0.9 // share of its nominal rate that a camera must reach
-	farMS       = 150 // round trip, p99, from which a schedule needs a larger reserve
+	farMS       = 150 // ms; a link whose round trip has a larger p99 counts as slow
 	defaultRate = 60.0
 
 	maxInferenceMS = 600_000 // ms, longest inference that a server may report
@@ -57,7 +57,7 @@ func (d *doctor) measure(ctx context.Context) (all []Finding) {
 		if swapped != nil || ctx.Err() != nil {
 			break
 		}
-		// otherwise the check of the ports reports the bus
+		// the check of the ports reports an absent bus
 		if _, err := os.Stat(d.Places[i].Bus); err == nil || d.Places[i].Bus == device.Sim {
 			all = append(all, d.measureBus(i))
 		}

@@ -31,8 +31,8 @@ const (
 	torqueTimeout = 10 * time.Second      // longest time spent on an arm that is silent or unplugged
 )
 
-// Run is the watchdog process. It returns when the process at the other end of stdin has stopped it, or has ended or
-// hung and the torque is off. text reports the events. Run ignores a terminal's signals.
+// Run is the watchdog process. It returns when the process at the other end of stdin stops it, or, after switching the
+// torque off, when that process has ended or hung. text reports the events. Run ignores a terminal's signals.
 func Run(stdin io.Reader, bus string, r robot.Robot) (text string, err error) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
 	orphaned := make(chan bool, 1)
@@ -101,7 +101,7 @@ func killHung() <-chan string {
 	return why
 }
 
-// processStatus returns a text for why a process makes no ticks, and whether a debugger traces it. Source:
+// processStatus returns, as text, why a process makes no ticks, and whether a debugger traces it. Source:
 // proc_pid_status(5).
 func processStatus(pid int) (status string, traced bool) {
 	status = "it hangs"
