@@ -171,7 +171,6 @@ func survey(cfg *Config, runs []*run) (set settings, err error) {
 		if err := first.fits(own, r.name, runs[0].name, alike); err != nil {
 			return set, err
 		}
-		set.Units = cmp.Or(set.Units, own.Units)
 		if set.Robot == set.own {
 			set.Robot = own.Robot
 		}

@@ -241,7 +241,7 @@ func TestRuns(t *testing.T) {
 		[]int{1, 2, 1, 45, 15})
 	same(t, "states", d.firsts(stateName), append(counted(0, 30, 1), counted(15, 15, 1)...))
 
-	other := &scene{seconds: 1, task: "x", instance: "two", rate: 60}
+	other := &scene{seconds: 1, task: "x", instance: "two", rate: 60, units: "degrees"}
 	cfg.Out, cfg.Records = cfg.Out+"2", []string{first, second, other.write(t, filepath.Join(dir, "c.mcap"))}
 	refused(t, cfg, "fps of", "c.mcap is 60", "b.mcap has 30")
 	cfg.FPS = 30
@@ -436,9 +436,9 @@ func TestAppend(t *testing.T) {
 	if r := exporting(t, cfg); r.Added != 0 || r.Episodes != 2 {
 		t.Errorf("again: %+v", r)
 	}
-	c := &scene{seconds: 1, task: "z", cameras: []string{"top"}, instance: "three", w: 32, h: 32}
+	c := &scene{seconds: 1, task: "z", cameras: []string{"top"}, instance: "three", units: "degrees"}
 	cfg.Records = []string{c.write(t, filepath.Join(t.TempDir(), "c.mcap"))}
-	refused(t, cfg, "one dataset has one")
+	refused(t, cfg, `"degrees", and `, `has none: one dataset has one; if`, `write "units": "degrees", into the first`)
 	os.Remove(filepath.Join(cfg.Out, journalPath))
 	refused(t, cfg, "lerobot-edit-dataset")
 }
@@ -571,9 +571,7 @@ func TestColumns(t *testing.T) {
 	exporting(t, cfg)
 	wantColumns(8, 9)
 	cfg.Columns = nil
-	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
-		t.Errorf("--append with other columns: %v, want a refusal", err)
-	}
+	refused(t, cfg, "feature edge_rt.")
 }
 
 // Pictures that the encoder of AV1 would refuse are refused before the work begins. The error names the codec that

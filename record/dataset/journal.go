@@ -23,7 +23,7 @@ const journalPath = "meta/edge_rt_journal.jsonl"
 type settings struct {
 	Robot    string             `json:"robot"`
 	own      string             // edge-rt's name of the robot, Robot in older journals and records; empty: unknown
-	Units    string             `json:"units,omitempty"` // of the joints; empty in older journals and records
+	Units    string             `json:"units,omitempty"` // of the joints; empty in older journals
 	FPS      int                `json:"fps"`
 	VCodec   string             `json:"vcodec"`
 	CRF      int                `json:"crf"`
@@ -148,8 +148,9 @@ func (j *journal) fits(s settings, name, other, instead string) error {
 	keys := slices.Sorted(maps.Keys(all))
 	slices.SortStableFunc(keys, func(x, y string) int { return rank(x) - rank(y) })
 	for _, key := range keys {
-		if key == "units" && (a[key] == nil || b[key] == nil) {
-			continue
+		if key == "units" && a[key] == nil && j.path != "" {
+			instead = fmt.Sprintf(`if the dataset's joints have the same, write "units": %s, into the first line of %s`,
+				brief(b[key]), j.path)
 		}
 		if !reflect.DeepEqual(a[key], b[key]) {
 			return refuse("%s of %s is %s, and %s has %s: one dataset has one; %s", key, name, brief(b[key]), other,
