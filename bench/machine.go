@@ -23,7 +23,7 @@ type Machine struct {
 	RTRuntime   string `json:"sched_rt_runtime_us"` // us, share of a period that real-time threads may use
 	RTPeriod    string `json:"sched_rt_period_us"`  // us, that period
 	FairServer  string `json:"fair_server_ns"`      // ns, share of a second that the kernel keeps for other threads
-	DMALatency  string `json:"cpu_dma_latency_us"`  // us, requested by other programs, before cyclictest requests 0
+	DMALatency  string `json:"cpu_dma_latency_us"`  // us, the longest wake-up that other programs accept
 	Temperature string `json:"temperature_c"`       // °C, before the first slice
 	Load        string `json:"loadavg"`             // load averages before the first slice
 	Go          string `json:"go"`                  // Go's version

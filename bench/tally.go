@@ -185,7 +185,7 @@ func (t *Tally) MarshalJSON() ([]byte, error) {
 	return append(text, '}'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; the microseconds may be fractions, and the largest
+// UnmarshalJSON reads the output of MarshalJSON; the microseconds may be fractions, and the largest
 // becomes Max.
 func (t *Tally) UnmarshalJSON(b []byte) error {
 	var bins map[string]uint64

@@ -1,15 +1,14 @@
 // Package bus measures the servo driver: how long a cycle of sync write and sync read takes, compared with the time of
 // its bytes on the wire, how much CPU time it costs, and how much longer a cycle with a lost reply takes.
 //
-// Most of a cycle is spent on the wire, in the port and in the scheduler. So a C program
-// (echo/echo.c) writes the same bytes to the same port and counts the bytes of the replies, in
-// slices that alternate with the driver's. The result is the ratio of the two lengths.
+// Most of a cycle is spent on the wire, in the port and in the scheduler. So a C program (echo/echo.c) writes the same
+// bytes to the same port and counts the bytes of the replies, in slices that alternate with the driver's. The result
+// is the ratio of the durations of their cycles.
 //
-// For a robot of several parts the driver reads all buses in one tick. Its slices alternate with
-// slices of the driver on the first bus alone, and of the C program on all buses.
+// For a robot of several parts the driver reads all buses in one tick. Its slices alternate with slices of the driver
+// on the first bus alone, and of the C program on all buses.
 //
-// Without a port the bus is the process edge-rt sim-bus, and a second simulated bus drops some
-// replies.
+// Without a port the bus is the process edge-rt sim-bus, and a second simulated bus drops some replies.
 package bus
 
 import (

@@ -66,8 +66,8 @@ const (
 	keptBytes  = 1024
 	warmUp     = 20
 	measured   = 100
-	// Attempts to open and to release an arm. On a busy machine its replies may come later than the
-	// driver waits for them.
+	// tries is the number of attempts to open and to release an arm. On a busy machine a reply may
+	// come after the driver has stopped waiting for it.
 	tries     = 5
 	busMargin = 3 * time.Millisecond // time between the driver's deadline and the period's end, as in the edge
 )

@@ -29,7 +29,7 @@ type Report struct {
 	BytesOut int           `json:"bytes_out"` // bytes, of a cycle
 	BytesIn  int           `json:"bytes_in"`  // bytes, of a cycle
 	WireUS   float64       `json:"wire_us"`   // us, time of all bytes of the slowest bus, without a gap
-	FloorUS  float64       `json:"floor_us"`  // us, with the servos' answering times
+	FloorUS  float64       `json:"floor_us"`  // us, wire_us and the gaps before the servos' replies
 
 	Driver Subject `json:"driver"` // this project's driver
 	Echo   Subject `json:"echo"`   // the C program that moves the same bytes
@@ -38,7 +38,7 @@ type Report struct {
 	RatioP50 float64  `json:"ratio_p50"`     // ratio, driver to echo, of all cycles
 	RatioP99 float64  `json:"ratio_p99"`     // ratio, driver to echo, of all cycles
 	RatioCPU float64  `json:"ratio_cpu_p50"` // ratio, of the threads' CPU time
-	Pairs    Pairs    `json:"pairs"`         // slices of both, one after the other
+	Pairs    Pairs    `json:"pairs"`         // pairs of slices, the driver's and the C program's
 	// heap objects of the whole process during the driver's cycles
 	Allocs    uint64  `json:"allocs"`
 	Overruns  uint64  `json:"overruns_own"`                // overruns of the driver's loop
@@ -50,7 +50,8 @@ type Report struct {
 }
 
 // Pairs are pairs of slices, the driver's and then the echo's, and the medians of their ratios. A
-// pair is calm when neither the host nor other programs (stage.Host) took the cores during both.
+// pair is calm when during its slices neither the host nor other programs took the cores
+// (stage.Host).
 type Pairs struct {
 	All     int     `json:"all"`            // number of pairs
 	Calm    int     `json:"calm"`           // number of those during which the machine was calm
@@ -138,7 +139,7 @@ func median(pairs []pair, of func(pair) float64) float64 {
 // Subject is one program's clean cycles.
 type Subject struct {
 	Cycles  int             `json:"cycles"`       // clean cycles
-	Other   int             `json:"other_cycles"` // cycles with a reply missing, or another exchange in them
+	Other   int             `json:"other_cycles"` // cycles that lack a reply, or that contain another exchange
 	Took    bench.Quantiles `json:"cycle_us"`     // us, a clean cycle
 	CPU     bench.Quantiles `json:"cpu_us"`       // us, CPU time of the thread
 	CPUMean float64         `json:"cpu_us_mean"`  // us, mean of the same
@@ -154,7 +155,7 @@ type Losses struct {
 	Cycles      int             `json:"cycles"`      // cycles of the run
 	Lost        int             `json:"lost_cycles"` // cycles with a lost reply
 	WithoutLoss bench.Quantiles `json:"clean_us"`    // us, cycles without a lost reply
-	// us, time of a cycle with a lost reply beyond the median of the others
+	// us, how much longer a cycle with a lost reply takes than the median of the others
 	Cost     bench.Quantiles `json:"cost_us"`
 	Overruns uint64          `json:"overruns_own"`     // overruns of the loop
 	Tally    *bench.Tally    `json:"histogram_us"`     // [us] cycles with a lost reply by whole microseconds

@@ -37,11 +37,11 @@ type Camera struct {
 	Errors     uint64       `json:"errors"`              // errors, as in edge-rt's frames
 	Pictures   uint64       `json:"pictures"`            // pictures put into messages
 	Bytes      float64      `json:"bytes"`               // bytes, mean size of a message
-	Latency    bench.Spread `json:"capture_to_wire_ms"`  // ms, from the taking of a picture to its place in a message
+	Latency    bench.Spread `json:"capture_to_wire_ms"`  // ms, from the capture of a picture until it is in a message
 	CaptureCPU float64      `json:"capture_cpu_percent"` // %, of one core, to capture
 	DevelopCPU float64      `json:"develop_cpu_percent"` // %, of one core, to encode
 	DevelopMS  float64      `json:"develop_ms"`          // ms, CPU time for each picture
-	Allocs     float64      `json:"allocs"`              // objects, of the whole process for each picture
+	Allocs     float64      `json:"allocs"`              // objects, allocated by the whole process for each picture
 }
 
 // Ticks describes the loop's ticks.

@@ -81,8 +81,8 @@ var options = map[string]struct {
 // quality returns the quality of the contender's pictures: usual, unless an option sets it.
 func (c *Contender) quality(usual int) int { return *cmp.Or(c.Quality, &usual) }
 
-// Flags returns edge-rt's flags for the contender, and more after them. quality is the quality of
-// its pictures unless an option sets another.
+// Flags returns edge-rt's flags for the contender, followed by the flags more. quality is the
+// quality of its pictures unless an option sets another.
 func (c *Contender) Flags(quality int, more ...string) []string {
 	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(quality))}, more)
 }

@@ -313,7 +313,7 @@ func TestWindowsOf(t *testing.T) {
 	}
 }
 
-// Bars end at the end of their axis, also with the wide interval of few episodes.
+// A bar ends at the end of its axis, even if few episodes give it a wide interval.
 func TestBars(t *testing.T) {
 	rows := []Entry{
 		{Schedule: "a", Metrics: map[string]Interval{"success": {

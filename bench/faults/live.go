@@ -180,8 +180,8 @@ func (p *livePlayer) serve(plain bool) error {
 }
 
 // outages returns the times at which the plan's restarts stop the server. The episode of length d
-// begins liveStart after the trial. Restarts that overlap count as one. A restart is left out if it
-// ends before the server has started again.
+// begins liveStart after the trial's beginning. Restarts that overlap count as one. A restart is
+// left out if it ends before the server has started again.
 func outages(plan *netfault.Plan, d time.Duration) iter.Seq[stage.Outage] {
 	return func(yield func(stage.Outage) bool) {
 		began := time.Now().Add(liveStart)

@@ -19,7 +19,8 @@ import (
 // exchange is an observation of a record that left the robot, and the fate of its answer.
 type exchange struct {
 	sent rt.Instant
-	// time on the network, both ways; if the answer has no times, that of the exchange before it
+	// time on the network, both ways; if the answer has no times, the time of the exchange before
+	// it
 	network time.Duration
 	busy    time.Duration // time in the server: waiting and inference
 	lost    bool          // no answer came, and no newer observation had replaced it

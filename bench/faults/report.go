@@ -14,7 +14,8 @@ type Report struct {
 	World    string  `json:"world"`    // --world
 	Episodes int     `json:"episodes"` // episodes of each contender in each scenario
 	Seconds  float64 `json:"seconds"`  // s, length of an episode
-	// seed of the first world; virtual: each seed from both sides, else one for each episode
+	// seed of the first world; in virtual time each seed is played from both sides, else each
+	// episode has its own seed
 	FirstSeed uint64  `json:"first_seed"`
 	NetworkMs float64 `json:"network_ms"`   // ms, each way
 	ComputeMs float64 `json:"compute_ms"`   // ms, of the policy
@@ -38,13 +39,13 @@ type Cell struct {
 // values less those of the best contender, and less those of the first.
 type Entry struct {
 	Schedule string `json:"schedule"` // the contender
-	// [metric] unit of the metric, mean, 95 % interval, and number of episodes with a value.
-	// success (%), reached (targets per minute), leg_seconds (s), starved_ticks (per minute),
-	// recovery_ms (ms), seam_degrees (degrees, 95th percentile), mode_switches (per minute), age_ms
-	// (ms, 95th percentile), inferences (per second), requests (per second), actions_per_request,
-	// idle_ms (ms, mean length of a time without actions), kilobytes (kB/s), again_ticks (ticks from the
-	// end of the latency estimate to the next request after a lost one, at most), again_due_ticks
-	// (the same without those on which an older answer had filled the schedule)
+	// [metric] unit of the metric, mean, 95 % interval, and number of episodes with a value. success
+	// (%), reached (targets per minute), leg_seconds (s), starved_ticks (per minute), recovery_ms (ms),
+	// seam_degrees (degrees, 95th percentile), mode_switches (per minute), age_ms (ms, 95th percentile),
+	// inferences (per second), requests (per second), actions_per_request, idle_ms (ms, mean length of a
+	// time without actions), kilobytes (kB/s), again_ticks (largest number of ticks from the end of the
+	// latency estimate to the next request after a lost one), again_due_ticks (the same without the
+	// ticks on which an older answer had filled the schedule)
 	Metrics          map[string]Interval `json:"metrics"`
 	SuccessLessBest  Interval            `json:"success_less_best"`  // %, paired difference to the best contender
 	SuccessLessFirst Interval            `json:"success_less_first"` // %, paired difference to the first contender

@@ -32,15 +32,15 @@ type Run struct {
 	Device  string  `json:"device"`           // device of the policy
 	Absent  string  `json:"absent,omitempty"` // why nothing was measured
 	OpenS   float64 `json:"open_s"`           // s, until the first request: load, golden sets, warm-up
-	RSSMB   float64 `json:"rss_mb"`           // MiB, resident memory at that time
+	RSSMB   float64 `json:"rss_mb"`           // MiB, resident memory after open_s
 	Batches []Batch `json:"batches"`
 
-	// ms, F, where a batch of B rows takes F + B R: by least squares over the medians
+	// ms, F in F + B R, the time of a batch of B rows, fitted to the medians by least squares
 	FixedMS float64 `json:"fixed_ms"`
 	RowMS   float64 `json:"row_ms"` // ms, R in the formula of fixed_ms
 
 	Request     *bench.Spread `json:"request_ms,omitempty"` // ms, one robot's request, from pictures in memory to chunk
-	Allocs      uint64        `json:"allocs"`               // heap objects of the whole program meanwhile
+	Allocs      uint64        `json:"allocs"`               // heap objects that the whole program allocated meanwhile
 	Collections uint64        `json:"collections"`          // garbage collections meanwhile
 }
 
@@ -50,7 +50,7 @@ type Batch struct {
 	P50        float64 `json:"p50_ms"`        // ms, a run with its copies
 	P99        float64 `json:"p99_ms"`        // ms, 99th percentile
 	Overlapped float64 `json:"overlapped_ms"` // ms, median while the next batch's rows are filled
-	ChunksPerS float64 `json:"chunks_per_s"`  // 1/s, chunks with the better of both medians
+	ChunksPerS float64 `json:"chunks_per_s"`  // 1/s, chunks at the better of both medians
 	Runs       uint64  `json:"runs"`          // runs measured
 }
 

@@ -22,7 +22,7 @@ import (
 // Settings of cyclictest.
 const (
 	subjectPriority = 80      // SCHED_FIFO priority, that of rt.Loop
-	histogramUS     = 100_000 // us; cyclictest only counts longer latenesses, which are taken for the longest one
+	histogramUS     = 100_000 // us; a longer lateness is not in the histogram, and counts as cyclictest's maximum
 )
 
 // notInstalled is the reason why a machine without cyclictest has no reference.
@@ -129,7 +129,7 @@ func (r *cyclictestRun) finish() (*Run, error) {
 	return run, nil
 }
 
-// parseCyclictestJSON reads `cyclictest -h N --json=FILE`, all threads together.
+// parseCyclictestJSON reads `cyclictest -h N --json=FILE`, and adds up all threads.
 func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	var file struct {
 		Threads map[string]struct {

@@ -50,7 +50,8 @@ func TestBlocksAreTheTally(t *testing.T) {
 }
 
 // In 40 measurements the 95 % interval of the median and of p99 contains the true ratio about as often
-// as it should; a slice's ratio hardly depends on its disturbance, since the two are drawn together.
+// as it should. A disturbance hardly changes the ratio, because slices of the edge and of cyclictest
+// from the same seconds are drawn together.
 func TestIntervalsHoldTheRatio(t *testing.T) {
 	const trials, truth = 40, 1.5
 	held := map[string]int{}

@@ -45,7 +45,7 @@ type Figure struct {
 	Subject       string  `json:"subject"`           // its subject
 	Ticks         uint64  `json:"ticks"`             // its ticks
 	P99           float64 `json:"p99_us"`            // us, its lateness
-	CyclictestP99 float64 `json:"cyclictest_p99_us"` // us, cyclictest's in the same seconds
+	CyclictestP99 float64 `json:"cyclictest_p99_us"` // us, p99 of cyclictest in the same seconds
 	Ratio         Ratio   `json:"ratio"`             // ratio, of the two
 }
 
@@ -67,10 +67,11 @@ type Result struct {
 	Slices  int     `json:"slices"`      // slices that the result adds up
 	Steal   float64 `json:"steal_share"` // share, of all CPUs' time, taken by the host
 	Total
-	// cyclictest's results, the base of the ratio: of the same seconds for beside, of its own slices for apart
+	// cyclictest's results, by which the ratio divides: of the same seconds for beside, of its own slices for
+	// apart
 	Reference *Total `json:"cyclictest,omitempty"`
 	Ratio     *Ratio `json:"ratio,omitempty"` // ratio, to cyclictest
-	// the slices that the host left alone; absent if these are all or zero
+	// the slices that the host did not disturb; absent if these are all slices or none
 	Undisturbed *Calm   `json:"undisturbed,omitempty"`
 	Disturbed   int     `json:"disturbed_slices"`        // slices in which the host took more than 2 % of the CPUs
 	Starved     uint64  `json:"starved_ticks,omitempty"` // ticks on which the edge had no action
@@ -85,7 +86,7 @@ type Result struct {
 type Total struct {
 	Count
 	Pooled bool `json:"pooled"` // always true: the quantiles are of all ticks
-	// ticks, of 10,000 those that started more than 1 ms late
+	// ticks, how many of 10,000 started more than 1 ms late
 	FarLate *float64 `json:"over_1ms_per_10000,omitempty"`
 }
 
@@ -164,7 +165,7 @@ func newResult(k kind, mine, alone []Slice) Result {
 }
 
 // compare divides the lateness in mine by cyclictest's lateness in the same seconds. For a subject
-// apart from cyclictest, it divides by that in alone.
+// apart from cyclictest, it divides by cyclictest's lateness in alone.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	of := referencesOf(k, mine, alone)
 	if len(of) == 0 {

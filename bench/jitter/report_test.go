@@ -160,7 +160,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
-	// Two subjects beside have a cyclictest each.
+	// For each of the two subjects beside cyclictest, the chart also has cyclictest's histogram.
 	if charts != 5 || paths != 5+2 {
 		t.Errorf("%d charts with %d histograms, want 5 with 7", charts, paths)
 	}

@@ -46,7 +46,7 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 	}
 	tid, err := c.child.waitTick(ctx, tickLimit)
 	if err == nil && j.pinned() < 0 {
-		err = shareCPUs(os.Getpid(), tid) // cyclictest pins itself; the subjects do not
+		err = shareCPUs(os.Getpid(), tid) // cyclictest binds its thread to a CPU, and the subjects do not
 	}
 	if err == nil {
 		sleep(ctx, length)
@@ -85,7 +85,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	case k.subject == leRobotLoop:
 		limit = 0 // it has no real-time thread, and measures from its start on
 	case j.reference.Missing != "":
-		limit = min(limit, length) // the kernel may refuse real time, and the load waits meanwhile
+		limit = min(limit, length) // if the kernel refuses real time, the wait takes all of limit without a load
 	}
 	tid, tickErr := c.waitTick(ctx, limit)
 	switch {

@@ -180,8 +180,8 @@ func tjbench(ctx context.Context, tool, file string, cfg Config, ref reference) 
 }
 
 // speedOf reads the figure, in megapixels a second, from the line of results: pixel format, row
-// order, chroma, quality, width, height, and then the speeds. With -yuv the first and the last are
-// only the colour conversion.
+// order, chroma, quality, width, height, and then the speeds. With -yuv the first and the last
+// speed are those of the colour conversion alone.
 func speedOf(out string, ref reference) (float64, error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)

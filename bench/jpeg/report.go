@@ -28,7 +28,7 @@ type Result struct {
 	BestMS    float64 `json:"best_ms"`                   // ms, the best turn
 	Tjbench   float64 `json:"tjbench_ms,omitempty"`      // ms, tjbench's median
 	BestTheir float64 `json:"tjbench_best_ms,omitempty"` // ms, tjbench's best turn
-	Ratio     float64 `json:"ratio,omitempty"`           // ratio, to tjbench's in adjacent turns: median
+	Ratio     float64 `json:"ratio,omitempty"`           // ratio, of ms to tjbench's time in adjacent turns: median
 	BestRatio float64 `json:"best_ratio,omitempty"`      // ratio, of the best turns
 	Allocs    float64 `json:"allocs"`                    // objects, for each picture, the most in a turn
 
@@ -79,8 +79,8 @@ func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
 		res.MS, res.BestMS = report.Median(res.ours), slices.Min(res.ours)
-		// In a turn the runtime itself may allocate a few objects, which do not count for a
-		// picture.
+		// The runtime itself may allocate a few objects in a turn. They are fewer than the turn's
+		// pictures, and rounding down leaves them out.
 		res.Allocs = float64(int(res.Allocs))
 		if len(res.theirs) > 0 {
 			res.Tjbench = report.Median(res.theirs)

@@ -79,7 +79,7 @@ func garbage(r *run) error {
 	return nil
 }
 
-// secondRobot runs another robot with the same id, as a cloned SD card does.
+// secondRobot runs another robot with the same id, as from a cloned SD card.
 func secondRobot(r *run) error {
 	dir := filepath.Join(r.dir, "second")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -126,7 +126,7 @@ func rest(r *run) error {
 	return r.from(r.edge.Ctl("success"))
 }
 
-// correct lets a person take over, who then does not move the arm.
+// correct begins a take-over by a person, who then does not move the arm.
 func correct(r *run) error {
 	r.onRevert(func() { _ = r.edge.Ctl("resume") })
 	return r.from(r.edge.Ctl("correct"))
@@ -138,7 +138,7 @@ func (r *run) from(err error) error {
 	return err
 }
 
-// pictures makes a folder of pictures the camera.
+// pictures writes the folder of pictures that the camera shows.
 func pictures(r *run) error {
 	dir := filepath.Join(r.dir, "pictures")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -151,7 +151,7 @@ func pictures(r *run) error {
 	return os.WriteFile(filepath.Join(dir, "1.jpg"), b, 0o600)
 }
 
-// strayBytes makes a picture with stray bytes, as a Logitech C270 sends them, the camera's only picture.
+// strayBytes writes the picture that the camera shows. It has stray bytes like those of a Logitech C270.
 func strayBytes(r *run) error {
 	bad, err := spoiltPicture()
 	if err != nil {

@@ -51,8 +51,8 @@ func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 
 func hangTick(r *run) error { return traceTick(r, keepStopped) }
 
-// keepStopped keeps a thread stopped until over is closed. If the thread was killed, it also waits
-// for its end, as a tracer must.
+// keepStopped keeps a thread stopped until over is closed. It also waits for the end of a thread
+// that was killed, as a tracer must.
 func keepStopped(tid int, over <-chan struct{}) {
 	var status unix.WaitStatus
 	for {

@@ -49,13 +49,13 @@ type fault struct {
 	// Fields for a robot of several parts.
 	Arm   bool // the fault hits arms only
 	Whole bool // the fault hits every motor of a bus
-	// from this time after its beginning until its end, no joint of a part that the fault hits can
-	// be driven
+	// from this time after the fault's beginning until its end, no joint of a part that the fault
+	// hits can be driven
 	Away    time.Duration
 	Pause   time.Duration // from this time on the robot waits for an operator, since a motor has restarted
 	Starves bool          // no chunk arrives during the fault
 	Base    bool          // the fault is only for a robot with a base
-	Idle    time.Duration // from this time after its beginning until its end, the base has no permission
+	Idle    time.Duration // from this time after the fault's beginning until its end, the base may not drive
 
 	set int // bit set of the parts that the fault hits; 0: the whole robot
 }
@@ -349,7 +349,8 @@ var people = []fault{
 		"--fallback", "repeat_last", "--max-action-age", "1.5s"),
 }
 
-// ofBase is a fault after which a base loses its permission at the time idle.
+// ofBase is a fault in which a base loses its permission to drive. idle is the time from the
+// fault's beginning until then.
 func ofBase(name, title string, idle time.Duration, cable netfault.Cable, args ...string) fault {
 	return fault{
 		Name:  name,

@@ -58,7 +58,7 @@ func (h *history) open(motors []robot.Motor) {
 	}
 }
 
-// traceTo makes every event be written to w.
+// traceTo makes h write every event to w.
 func (h *history) traceTo(w *bufio.Writer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,7 +179,7 @@ func (h *history) moves(since, until rt.Instant) bool {
 	return busy >= 3
 }
 
-// phase is a span of time with one action of the arm.
+// phase is a span of time in which the arm does the same thing.
 type phase struct {
 	what   string
 	length time.Duration

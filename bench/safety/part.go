@@ -54,8 +54,8 @@ func (p *part) has(id uint8) bool {
 	return slices.ContainsFunc(p.motors, func(m robot.Motor) bool { return m.ID == id })
 }
 
-// joints returns the part's motors that correspond to the motors ids of an arm. In place of these,
-// a base has wheels. nil means all motors.
+// joints returns the part's motors that correspond to the motors ids of an arm. For a base these
+// are its wheels. nil means all motors.
 func (p *part) joints(ids []uint8) (own []uint8) {
 	if ids == nil {
 		for _, m := range p.motors {
@@ -74,8 +74,9 @@ func (p *part) joints(ids []uint8) (own []uint8) {
 // both is the name of all parts together. In a title, partSeparator precedes the name of the parts.
 const both, partSeparator = "both", ", on "
 
-// on returns the fault on each part alone, and on all of them. A fault that does not hit single
-// parts, or a robot of one part, gives the fault once; a fault of a base without a base gives none.
+// on returns the fault on each part alone, and on all of them. It returns the fault once if the
+// fault does not hit single parts, or if the robot has one part. It returns nothing for a fault of
+// a base if the robot has no base.
 func (f fault) on(parts []part) (all []fault) {
 	shared := parts[len(parts)-1].wheels
 	if f.Base && !shared {
@@ -161,8 +162,8 @@ const (
 	starveAfter = (sineRows + 1) * period
 )
 
-// idleFrom returns the latest instant at which the fault takes the base's permission; 0 if the base
-// keeps it.
+// idleFrom returns the latest instant at which the base loses its permission to drive because of
+// the fault; 0 if the base keeps it.
 func (r *run) idleFrom() rt.Instant {
 	base := slices.IndexFunc(r.parts, func(p part) bool { return p.wheels })
 	switch f := r.fault; {

@@ -48,9 +48,9 @@ type Result struct {
 	Violations map[string]int `json:"violations"`
 	Kept       []string       `json:"kept"`   // the first violations
 	Note       string         `json:"note"`   // remark on the trial
-	Failed     bool           `json:"failed"` // it could not be played; note has the reason
+	Failed     bool           `json:"failed"` // the fault could not be played; note has the reason
 
-	Began, Over rt.Instant `json:"-"`       // the fault, on the machine's clock, which is the record's, too
+	Began, Over rt.Instant `json:"-"`       // beginning and end of the fault, on the machine's clock, as in the record
 	Seconds     float64    `json:"seconds"` // s, length of the trial
 }
 
@@ -83,10 +83,10 @@ func (r *Result) progress() string {
 	return text
 }
 
-// defaultRobot is the robot of "The table".
+// defaultRobot is the robot of the section "The table" in docs/lab/safety.md.
 const defaultRobot = "so101"
 
-// keptMost is for how many violations of a run the text is kept.
+// keptMost is the largest number of violations whose text a result keeps.
 const keptMost = 12
 
 // judged adds the referee's findings to the result; the instants in their texts are relative to from.

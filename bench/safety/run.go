@@ -415,7 +415,7 @@ func (r *run) sleep(d time.Duration) {
 }
 
 // observe passes the end of the edge, the goal of the grippers and a base's lost permission to the
-// referees, and lets them check which bounds of time have passed.
+// referees, and lets them check their time limits.
 func (r *run) observe() {
 	if r.ended == 0 && r.edge.Ended() {
 		r.ended = r.edge.EndedAt
@@ -440,7 +440,8 @@ func (r *run) gripGoal(raw int) {
 	}
 }
 
-// setIdle notifies the referees once that a base has lost its permission, or that it may have it again.
+// setIdle notifies the referees that a base has lost its permission to drive, or that it may have the
+// permission again. A repeated call has no effect.
 func (r *run) setIdle(on bool) {
 	if on == r.idle {
 		return

@@ -18,7 +18,7 @@ import (
 const (
 	backLimit = 10 * time.Second // time for an arm to move again, once an operator has agreed
 	pauseMax  = 2 * time.Second  // longest time between two faults
-	scaleMin  = 0.2              // a fault lasts at least and at most these multiples of its own duration
+	scaleMin  = 0.2              // a fault lasts from scaleMin to scaleMax times its own duration
 	scaleMax  = 1.3
 	soakKept  = 400 // most results that are kept
 )

@@ -35,8 +35,8 @@ type Crowd struct {
 	Rounds     int     `json:"rounds"`       // turns of each
 	ChunksPerS float64 `json:"chunks_per_s"` // 1/s, chunks of the server: median of the rounds
 	BarePerS   float64 `json:"bare_per_s"`   // 1/s, chunks of ONNX Runtime alone with the same batches
-	Ratio      float64 `json:"ratio"`        // ratio, of the two: median of the rounds
-	Busy       float64 `json:"busy"`         // ratio, share of the server's turns with an inference
+	Ratio      float64 `json:"ratio"`        // ratio, of chunks_per_s to bare_per_s: median of the rounds
+	Busy       float64 `json:"busy"`         // ratio, share of the turns in which the device computed
 	MeanBatch  float64 `json:"mean_batch"`   // requests, mean number in an inference
 	// ms, decoding and answering: the server's time without waits and inference
 	Own       bench.Spread `json:"own_ms"`

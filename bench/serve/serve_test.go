@@ -29,8 +29,8 @@ func TestFleetAsksForTheLoad(t *testing.T) {
 	}
 }
 
-// auditLog reads each line once, and half a line when it is complete. It leaves out the lines of
-// the first reading, which are of the warm-up.
+// auditLog reads each line once, and an incomplete line only when its rest is written. It leaves
+// out the lines of the first reading, which belong to the warm-up.
 func TestAuditLogGrows(t *testing.T) {
 	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
 	grow := func(text string) taken {

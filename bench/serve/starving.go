@@ -18,8 +18,8 @@ var schedulers = []string{"runway", "round_robin"}
 // Bounds of the shares of the server's time that robots demand.
 const loadLeast, loadMost = 0.05, 4.0
 
-// With Config.Starving the time of a chunk is measured for one part in starvingShare of the whole
-// time, but at most for starvingLook.
+// With Config.Starving the time of a chunk is measured for 1/starvingShare of the whole time, but
+// at most for starvingLook.
 const starvingShare, starvingLook = 8, 6 * time.Second
 
 // dry is a robot whose actions run out. Its times are multiples of an inference, as in the

@@ -56,9 +56,9 @@ type Provoked struct {
 	Seconds     float64 `json:"seconds"`     // s, its length
 	Requests    int     `json:"requests"`    // requests with a chunk
 	Collections int     `json:"collections"` // garbage collections
-	// part of collections: started between two requests; the others started by themselves
+	// collections that the server started between two requests; the others started by themselves
 	ByHand     int     `json:"by_hand"`
-	PauseMaxMs float64 `json:"pause_max_ms"` // ms, longest stop of everything else by a collection
+	PauseMaxMs float64 `json:"pause_max_ms"` // ms, longest stop of all other work by a collection
 }
 
 // Broken returns the defects of the server in words, or "" if it has none.
@@ -89,8 +89,8 @@ func (s *Steady) Broken() string {
 	return strings.Join(broken, "; ")
 }
 
-// slack returns how many objects the counters may show although no path allocated: they lag by a
-// span of each size for each processor, and the cost of a reading varies.
+// slack returns how many objects the counters may show although no path allocated: the counters lag
+// by a span of each size for each processor, and the cost of a reading varies.
 func (s *Steady) slack() int { return 2 * s.ScrapeCost }
 
 // steady keeps a server busy for a time.
@@ -100,7 +100,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 		return r, err
 	}
 	_, port, _ := strings.Cut(strings.TrimPrefix(health, "tcp/"), ":")
-	// The server writes lines, but no disk gets them.
+	// The audit is the null device: the server writes its lines, and needs no disk.
 	crowd, err := s.crowd(ctx, "steady", n, "runway", os.DevNull, "--health-port", port)
 	if err != nil {
 		return r, err

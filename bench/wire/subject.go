@@ -34,7 +34,7 @@ var pingScript string
 type pair struct {
 	subject, path string
 	ping, pong    *peer
-	overhead      uint64 // allocations of the far end for a report of its allocations
+	overhead      uint64 // number of allocations of the far end that one report of its allocations costs
 }
 
 func (p *pair) ends() []*peer { return []*peer{p.pong, p.ping} }
