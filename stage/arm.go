@@ -21,15 +21,15 @@ const ArmFPS = 60
 const (
 	armGripper = 6    // the gripper's id
 	armCounts  = 4095 // the encoder's last count
-	armArc     = 360. // degrees of armCounts counts, as in LeRobot
+	armArc     = 360. // angle of armCounts counts in degrees, as in LeRobot
 )
 
 // The calibration of an Arm, in counts: narrower than the encoders' range, so that a goal can be out
 // of range.
 var jointRange, gripperRange = [2]int{800, 3300}, [2]int{1000, 3000}
 
-// armLoads are the loads on the six joints of a small arm whose upper arm is level, from its base to
-// its gripper. A released arm falls.
+// armLoads are the loads on the six joints, from the base to the gripper, of a small arm whose upper
+// arm is level. Such an arm falls when it is released.
 var armLoads = []motor.Load{
 	{Backlash: 8},
 	{Backlash: 8, Gravity: 0.9, Level: 2048, StopMin: 1000, StopMax: 3100},

@@ -105,7 +105,7 @@ func (c *Child) Await(pattern string, limit time.Duration) (Line, error) {
 }
 
 // Wait waits until the child has ended, and kills it after the limit. If the child failed, the
-// error has the child's last words and its exit code.
+// error has the child's exit code and its LastWords.
 func (c *Child) Wait(limit time.Duration) error {
 	select {
 	case <-c.exited:
@@ -136,7 +136,7 @@ func (c *Child) LastWords() string {
 	if i := strings.LastIndex("\n"+text, "\n"+prefix); i >= 0 {
 		text = text[i+len(prefix):]
 	} else if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:] // the last line of a foreign program
+		text = text[i+1:] // a program of others: its last line
 	}
 	first, _, more := strings.Cut(text, "\n")
 	if more {

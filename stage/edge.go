@@ -10,14 +10,14 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// SimArm returns edge-rt's flags for a simulated arm with its camera and for the server at the
-// endpoint, and more after them.
+// SimArm returns edge-rt's flags for a simulated arm with a camera and for the server at the
+// endpoint, followed by the flags more.
 func SimArm(endpoint string, more ...string) []string {
 	return append([]string{"--bus", "sim", "--camera", "top=sim", "--connect", endpoint}, more...)
 }
 
 // SimRobot returns edge-rt's flags for a simulated robot, with a bus and a camera from above for each
-// arm, and for the server at the endpoint, and more after them.
+// arm, and for the server at the endpoint, followed by the flags more.
 func SimRobot(r robot.Robot, endpoint string, more ...string) []string {
 	args := []string{"--robot", r.Flag(), "--bus", "sim", "--connect", endpoint}
 	for _, p := range r.Parts() {
@@ -26,7 +26,8 @@ func SimRobot(r robot.Robot, endpoint string, more ...string) []string {
 	return append(args, more...)
 }
 
-// DemoManifest returns the manifest of the demo's policy for a robot, in the folder of the demo's bundles.
+// DemoManifest returns the path of the manifest that serves the demo's policy for a robot. folder has the
+// demo's bundles.
 func DemoManifest(folder, robotName string) string {
 	if robotName == "so101" {
 		robotName = "server"

@@ -45,7 +45,8 @@ type FakeRobot struct {
 	strange atomic.Uint64 // messages that cannot be read, or chunks that do not fit
 }
 
-// OpenOf returns the open of a session for the robot id, which fits the policy.
+// OpenOf returns the message that opens a session for the robot id, with the joints and cameras of
+// the policy.
 func OpenOf(meta *policy.Meta, id string) wire.SessionOpen {
 	open := wire.SessionOpen{
 		ClientUUID:    id,
@@ -111,7 +112,7 @@ func OpenFakeRobot(ctx context.Context, link wire.Session, open wire.SessionOpen
 		if keys, err = link.Tokens(ctx, wire.ServerAliveAny, queryLimit); err != nil {
 			return nil, err
 		}
-		if len(keys) == 0 && time.Now().After(end) { // a server listens before it is warm
+		if len(keys) == 0 && time.Now().After(end) { // a server listens before it has warmed up and shows its token
 			return nil, fmt.Errorf("no server shows its token within %v", queryLimit)
 		}
 	}

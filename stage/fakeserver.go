@@ -21,8 +21,8 @@ type FakeConfig struct {
 }
 
 // FakeServer is a server without a policy: over a real transport, it answers every observation with a chunk that keeps
-// the arm where it is, or as the function of SetAnswer does. Its messages have only the keys that the protocol demands,
-// as those of an old server.
+// the arm where it is, or calls the function that SetAnswer has set. Its messages have only the keys that the protocol
+// demands, as those of an old server.
 type FakeServer struct {
 	FakeConfig
 	Endpoint, Prefix string

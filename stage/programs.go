@@ -65,7 +65,7 @@ func scrubbed(environ []string) []string {
 	return kept
 }
 
-// StartSimBus starts bin's edge-rt sim-bus, and returns once link leads to its port.
+// StartSimBus starts bin's edge-rt sim-bus, and returns once the symbolic link points to its port.
 func StartSimBus(bin, link string, args ...string) (*Child, error) {
 	sim, err := Start(Command(Program(bin, "edge-rt"), append([]string{"sim-bus", "--link", link}, args...)...))
 	if err != nil {

@@ -56,7 +56,7 @@ func (r *Robot) Ended() bool {
 	}
 }
 
-// Close ends the edge if it still runs, also if a signal has stopped it.
+// Close kills the edge if it still runs, even if a signal has stopped it.
 func (r *Robot) Close() {
 	if r.Running() {
 		_ = r.Signal(syscall.SIGCONT)

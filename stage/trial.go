@@ -22,8 +22,8 @@ type Outage struct {
 // ErrAway is the error of a trial whose server did not come back after an outage.
 var ErrAway = errors.New("the server did not come back")
 
-// Trial is a run of edge-rt on its simulated arm with its camera at a server, under faults that are
-// data. Its zero fields have no effect.
+// Trial is a run of edge-rt with a simulated arm, a camera and a server, under faults that are
+// data. Fields that are zero have no effect.
 type Trial struct {
 	Bin, Dir string // folder of the programs; folder of the trial's files and the edge's state
 	Server   *Server
@@ -31,7 +31,7 @@ type Trial struct {
 	Grace    time.Duration // time after Duration within which the edge must end
 	Flags    []string      // further flags of edge-rt
 
-	Records    string // folder of the records of everything
+	Records    string // folder of the records, which have everything (--record all); empty: no records
 	Script     []byte // script of --wire-faults
 	ScriptSeed uint64
 	Outages    iter.Seq[Outage] // outages of the server, one after the other

@@ -13,7 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// stub returns a trial whose edge-rt is a shell script and whose server sleeps.
+// stub returns a trial whose edge-rt is a shell script and whose server is a process that only
+// sleeps.
 func stub(t *testing.T, edge string, d time.Duration) (trial *Trial, started func() int) {
 	t.Helper()
 	dir := t.TempDir()
