@@ -16,9 +16,9 @@ var (
 	_ servosim.Sinker = (*Live)(nil)
 )
 
-// The teacher moves the world's arm through everything except the servo driver: frames on a
-// terminal, a paced wire, servos and a camera, in simulated time. Its 60 ticks a second need not
-// fall on the world's grid. The teacher must do as well as without a bus.
+// In simulated time the teacher moves the world's arm through frames on a terminal, a paced wire,
+// servos and a camera. Only the servo driver is missing. Its 60 ticks a second need not fall on the
+// world's grid. The teacher must do as well as without a bus.
 func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	world := NewWorld(3, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// catchUpTicksMax is the most past ticks that one call of Live simulates. Score.SkippedTicks counts
-// earlier ticks, which are left out.
+// catchUpTicksMax is the largest number of past ticks that one call of Live simulates.
+// Score.SkippedTicks counts earlier ticks, which are left out.
 const catchUpTicksMax = 600 * ticksPerSecond
 
 // Live is a World on a clock. It is a servosim.Plant and offers camera.Sources. It has no thread:

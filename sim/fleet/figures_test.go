@@ -119,7 +119,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// passer is a policy that plans around the post, and changes the side after every turns requests.
+// passer is a policy that plans around the post. After a number of requests, turns, it changes the
+// side.
 type passer struct {
 	still
 	turns int64

@@ -48,7 +48,7 @@ const (
 	Period = time.Second / FPS
 )
 
-// ErrConfig is the error of Run and Open for impossible numbers.
+// ErrConfig is the error of Open for a Config with impossible values.
 var ErrConfig = errors.New("fleet: bad config")
 
 // Config describes a run. A field that is zero has its default, if its comment names one.

@@ -15,7 +15,7 @@ type request struct {
 	answer   Answer
 	sent     time.Duration // when the message left the robot
 	arrived  time.Duration // when it reached the server, which may still have been busy
-	served   time.Duration // when the server began with it
+	served   time.Duration // when the server began to process it
 	answered time.Duration // when the answer left the server
 	at       time.Duration // when the message will have arrived at its present destination
 }

@@ -12,7 +12,7 @@ type Line[T any] struct {
 	count   int           // messages since the last one lost to Effect.Nth
 }
 
-// Next counts a message and returns its effect: f, and lost for every nth message when f.Nth is
+// Next counts a message and returns its effect: f, with Lost set for every nth message if f.Nth is
 // set. The caller calls it once for each message, before Pass.
 func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {

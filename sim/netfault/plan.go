@@ -136,8 +136,8 @@ func (p *Plan) ServerDown(at time.Duration) bool {
 	return false
 }
 
-// NextOutage returns the next time in which the server is down: from at or later until until. ok is
-// false when the server stays up. When restarts overlap, ServerDown(until) is true, and
+// NextOutage returns the next span of time, from the instant at on, in which the server is down. ok
+// is false when the server stays up. When restarts overlap, ServerDown(until) is true, and
 // NextOutage(until) returns the next part of the outage.
 func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool) {
 	for i := range p.faults {

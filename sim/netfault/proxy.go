@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Cable is the state of the cable that a Proxy is. Both directions may be cut at once.
+// Cable is the state of a Proxy, which acts as a cable. Both directions may be cut at once.
 type Cable uint32
 
 const (
-	CutUp     Cable = 1 << iota // the dialler's bytes do not pass until the cable is whole again; they come then
+	CutUp     Cable = 1 << iota // the dialler's bytes wait until the cable is whole again
 	CutDown                     // the target's bytes do not pass
 	Unplugged                   // all connections end, and the proxy ends new ones at once
 	Whole     Cable = 0
@@ -74,7 +74,7 @@ func (p *Proxy) Set(c Cable) {
 // Refuse makes the proxy end new connections at once, or accept them again.
 func (p *Proxy) Refuse(on bool) { p.conns.Refuse(on) }
 
-// Cut ends all connections at once, without a Close to either side.
+// Cut resets all connections at once.
 func (p *Proxy) Cut() {
 	p.conns.Each(func(c net.Conn) {
 		if tcp, ok := c.(*net.TCPConn); ok {

@@ -141,8 +141,8 @@ func (r *Referee) releasedByDriver(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkTorque judges a write that switches the torque on: to Torque_Enable, or of a goal, which
-// switches the torque of some servos on.
+// checkTorque judges a write that switches the torque on: a write to Torque_Enable, or the write of
+// a goal, which switches on the torque of some servos.
 func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
 	switch {
 	case r.over:
@@ -344,7 +344,8 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkRelief judges whether the driver follows the policy's goal when it relieves an overloaded joint.
+// checkRelief judges whether the driver follows the policy's goal when that goal relieves an overloaded
+// joint.
 func (r *Referee) checkRelief(j *joint) {
 	if !j.over || j.reliefRefused || !j.hasPolicyGoal || j.load == 0 || r.over || r.paused ||
 		j.load*(j.policyGoal-j.grip) >= -int(j.step) {

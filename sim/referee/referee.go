@@ -67,7 +67,7 @@ const (
 	alarmTicks = 4
 	noise      = 2   // counts of an encoder's noise
 	rounding   = 1   // counts that rounding may add
-	missedMost = 2   // most goals in a row that a servo may have missed without a sign
+	missedMost = 2   // largest number of successive goals that a servo may miss without a sign
 	burst      = 6   // travel, in ticks, that may come at once after the host was late
 	keptMost   = 256 // most violations that are kept; all are counted
 )

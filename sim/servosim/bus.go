@@ -146,8 +146,8 @@ func ArmWeights(counts int) []Weight {
 
 // The reasons why Open fails.
 var (
-	// Config.Link cannot be created, is a file other than a symbolic link, or belongs to a running
-	// bus.
+	// ErrLink means that Config.Link cannot be created, is a file other than a symbolic link, or
+	// belongs to a running bus.
 	ErrLink = errors.New("servosim: no link")
 	ErrBaud = errors.New("servosim: no such speed")
 )

@@ -174,7 +174,7 @@ func TestTorqueOffOrAGoalMayEndAnOverload(t *testing.T) {
 	}
 }
 
-// An overload by a script has no load whose end could end it, so it stays until torque is switched
+// A script's overload has no load that could end, so the overload stays until torque is switched
 // off.
 func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 	s := one(t, "sts3215", Config{})

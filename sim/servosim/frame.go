@@ -17,9 +17,9 @@ const (
 )
 
 // cut finds the first intact request in buf. used is the number of bytes it consumes, including garbage before the
-// request. ok is false when it consumed only garbage, or nothing since the frame is not complete yet. bad is true when
-// it stopped at a frame for the servo r.id with a wrong checksum, of which it consumed the first byte. The parameters
-// of r are a part of buf.
+// request. ok is false when cut consumed only garbage, or nothing because the frame is not complete yet. bad is true
+// when cut stopped at a frame for the servo r.id with a wrong checksum; cut then consumed that frame's first byte. The
+// parameters of r are a part of buf.
 //
 //rt:noalloc
 func cut(buf []byte) (r frame, used int, ok, bad bool) {

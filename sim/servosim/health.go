@@ -19,7 +19,7 @@ type health struct {
 	rail                             float64 // measured supply, with the load of all servos
 	demand                           float64 // duty of the control loop before its limit
 	capped                           bool    // torque is limited after an overload
-	tripped                          bool    // Overload has capped the torque, without a load
+	tripped                          bool    // a call of overload has capped the torque, without a load
 	low                              bool    // a script demands that the supply counts as outside its limits
 	overSince, surgeSince, idleSince rt.Instant
 }

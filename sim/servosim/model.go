@@ -87,7 +87,7 @@ type model struct {
 	factory  []setting
 	amp      float64 // X: amperes of one unit of current; 0: the register contains a load
 	motor    motor.Motor
-	gainDuty float64 // product of counts and P gain at a duty of 1
+	gainDuty float64 // error in counts times P gain at which the duty is 1
 }
 
 // dc returns a motor; the units are motor.Motor's.

@@ -237,7 +237,7 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 		{"with its drive mode reversed", "xl430-w250", free,
 			[]write{{xMode, xModeVelocity}, {xDriveMode, 1}, {xTorque, 1}, {xGoalVelocity, 100}}, velocity,
 			100, 10, -1},
-		// A share of 1000, not of 885.
+		// The PWM register counts in 1/885 of the full duty, and the load register in 1/1000.
 		{"an X's PWM mode", "xl430-w250", free,
 			[]write{{xMode, xModePWM}, {xTorque, 1}, {xGoalPWM, -400}}, load, -450, 5, -1},
 		{"an X's current mode", "xm430-w350", free,
@@ -390,8 +390,8 @@ func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
 	}
 }
 
-// An encoder deviates by a count at times, in the same way for the same seed. The noise changes
-// neither the present velocity nor the moving flag.
+// With noise an encoder deviates by a count at times. The same seed gives the same deviations. The
+// noise changes neither the present velocity nor the moving flag.
 func TestEncoderNoise(t *testing.T) {
 	for _, model := range []string{"sts3215", "xl330-m288", "ax-12a"} {
 		trace := func(cfg Config) (offs []int) {

@@ -35,7 +35,7 @@ type Fault struct {
 	Kind        string        `yaml:"kind"`        // one of kindNames
 	IDs         []uint8       `yaml:"ids"`         // default: all servos
 	Probability *float64      `yaml:"probability"` // share of the replies that get the fault; default 1
-	Count       int           `yaml:"count"`       // most replies with the fault; default: no limit
+	Count       int           `yaml:"count"`       // largest number of replies with the fault; default: no limit
 	From        time.Duration `yaml:"from"`
 	Until       time.Duration `yaml:"until"`   // default: for ever
 	By          time.Duration `yaml:"by"`      // late, stall: duration; default 5 ms

@@ -131,9 +131,9 @@ func (b *Bus) deliver(bytes []byte) {
 	}
 }
 
-// delayReply holds a reply back until the instant at, while replies of other servos may pass. It
-// still comes before any later reply of its servo, because the bytes of one servo do not overtake
-// each other.
+// delayReply holds a reply back until the instant at, while replies of other servos may overtake
+// it. It still comes before any later reply of its servo, because the bytes of one servo do not
+// overtake each other.
 //
 //rt:noalloc
 func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
