@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Modes of a coder: what it does with each field that a message names.
+// Modes of a coder. They determine the use of each field that a message names.
 const (
 	encoding   = iota // appends them to out, without zero values
 	decoding          // takes them from in

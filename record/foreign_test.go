@@ -230,7 +230,8 @@ func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 // Times of day, before it was set and after.
 const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
 
-// foreign returns a file of another program: a picture after the first metadata of a run (nil: none), before the rest.
+// foreign returns a file as another program writes it: the metadata of the first of runs (nil: no metadata), a
+// picture, and the metadata of the other runs.
 func foreign(t *testing.T, topic string, image *Image, wall int64, runs ...map[string]string) *bytes.Reader {
 	var b bytes.Buffer
 	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))(t)

@@ -382,7 +382,7 @@ func TestRingNeverWritesSteadily(t *testing.T) {
 	}
 }
 
-// If a disk accepts no data, nothing else happens. When it accepts data again, the recorder continues in a new file,
+// A disk that accepts no data has no other effect. When it accepts data again, the recorder continues in a new file,
 // with all messages that are not in the first file.
 func TestDiskThatFails(t *testing.T) {
 	var said []Report
@@ -670,7 +670,8 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	}
 }
 
-// Messages that memory drops while the disk fails a save are lost, those from before the save are not.
+// Messages that memory drops while a save fails count as lost. Messages that it dropped before the
+// save do not.
 func TestLostWhileASaveIsRetried(t *testing.T) {
 	for _, breaks := range []int64{50, 90} {
 		r, clock := recorderAt(t, Config{Mode: Ring})
@@ -693,13 +694,13 @@ func TestLostWhileASaveIsRetried(t *testing.T) {
 		}
 		write(r, clock.Now(), true)
 		steps, _, _, _ := contents(t, r.cfg.Dir)
-		if lost := int(r.Stats().Lost); lost == 0 || lost+len(steps) != 180 { // the memory had 30 from before
+		if lost := int(r.Stats().Lost); lost == 0 || lost+len(steps) != 180 { // memory had 30 from before the save
 			t.Errorf("break at %d: %d lost and %d written, want 180 together", breaks, lost, len(steps))
 		}
 	}
 }
 
-// Messages of a run whose disk takes only the heads of files are lost, each once.
+// When the disk takes only the heads of files, each message of the run counts as lost once.
 func TestLostOnADiskThatTakesHeads(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All})
 	r.messages.span = 3 * time.Second
@@ -739,7 +740,7 @@ func TestTheLastChunkStays(t *testing.T) {
 }
 
 // The recorder does not make a new file on a full disk at each try, since these files would stay for ever. When a disk
-// takes only a file's head, it tries ever more rarely.
+// takes only a file's head, the recorder tries more and more rarely.
 func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 	for _, place := range []string{"/dev/full", "gone"} {
 		var said error

@@ -351,8 +351,8 @@ func (w *writer) close(now rt.Instant) error {
 // fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. The messages that
 // are not on the disk will be in the next file, if they are still in memory then. So fail cuts the file after the last
 // chunk that is on the disk: a chunk whose write has failed may be whole, and no message may be in two files. It also
-// removes a file without a chunk, and tries again later and later, up to retryAtMost. At the end of the run no file
-// follows, and a chunk that may be whole stays.
+// removes a file without a chunk, and doubles the wait before each next try, up to retryAtMost. At the end of the run
+// no file follows, and a chunk that may be whole stays.
 func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	w.r.counts.written.Add(-w.messages.open)
 	w.r.counts.pictures.Add(-w.pictures.open)

@@ -44,8 +44,8 @@ func (e *entry) end(fps int) rt.Instant {
 	return e.begin() + rt.Instant(float64(e.Frames)*1e9/float64(fps))
 }
 
-// has reports whether a run's files still hold the whole of an episode. Files may have been deleted since the episode's
-// export; the recorder itself deletes the oldest files.
+// has reports whether a run's files still hold a whole episode. Files may have been deleted since the episode's export;
+// the recorder itself deletes the oldest files.
 func (r *run) has(e *entry, gap time.Duration) bool {
 	slack := rt.Instant(gap) + rt.Instant(2*r.period)
 	at := func(t tick, want rt.Instant) int { return cmp.Compare(t.at, want) }
@@ -170,9 +170,9 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	return completed, nil
 }
 
-// keep fills the folder with the episodes there of the existing dataset, whose journal is old. When
-// an episode was removed, the numbers of later episodes change, so keep rewrites their data files.
-// It links all other files.
+// keep brings the episodes in there from the existing dataset into the folder. old is the existing
+// dataset's journal. When an episode was removed, the numbers of later episodes change, so keep
+// rewrites their data files. It links all other files.
 func (x *export) keep(old *journal, there []entry) error {
 	if info, err := os.Stat(x.out); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 // squares.
 const (
 	meanTolerance     = 1e-3
-	stdTolerance      = 1e-2 // relative to the deviation itself; or
-	varianceTolerance = 1e-5 // tolerance of the variance, relative to the square of the largest value
+	stdTolerance      = 1e-2 // relative to the deviation itself; varianceTolerance may apply instead
+	varianceTolerance = 1e-5 // tolerance of the variance, relative to the square of the feature's largest value
 	quantileTolerance = 2e-2
 )
 
@@ -102,8 +102,8 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 	}
 }
 
-// differs returns the function that reports wrong statistics of a feature. It reports them as a finding, for
-// bookkeeping features as a note.
+// differs returns the function that reports wrong statistics of a feature. That function reports a finding,
+// or a note for bookkeeping features.
 func (c *checker) differs(name string) func(format string, args ...any) {
 	if !slices.Contains(bookkeeping, name) {
 		return c.find

@@ -259,7 +259,7 @@ func tables() (files [][]byte) {
 }
 
 // Parsing a damaged table ends, with an error or a table. The library's LZ4 decoder does not end
-// when a damaged footer byte assigns it Snappy's pages.
+// when a damaged byte in the footer sends Snappy's pages to it.
 func TestDamagedTables(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	parse := func(data []byte) error {

@@ -30,7 +30,7 @@ type Config struct {
 	Task    string   // replaces the records' task; "": each record's own task
 	VCodec  string   // a key of codecs
 	CRF     int      // constant rate factor; 0: the codec's default
-	Plain   bool     // without the features that LeRobot's own recordings do not have
+	Plain   bool     // leaves out the features that LeRobot's own recordings lack
 	Columns []string // keys of optional: further features
 
 	MaxGap time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
@@ -63,16 +63,16 @@ type Report struct {
 	Added            int      `json:"episodes_added"`
 	AddedFrames      int      `json:"frames_added"`
 	Resumed          int      `json:"episodes_resumed"` // from an interrupted export
-	There            int      `json:"episodes_there"`   // that the dataset or the interrupted export held already
-	Held             int      `json:"frames_held"`      // whose tick is missing in the record
+	There            int      `json:"episodes_there"`   // episodes that the dataset or the interrupted export had already
+	Held             int      `json:"frames_held"`      // frames whose tick is missing in the record
 	Intervention     int      `json:"frames_intervention"`
 	WorstPictureMS   float64  `json:"picture_age_ms_max"`
 	WorstPictureTold string   `json:"picture_age_max_episode,omitempty"`
 	Bytes            int64    `json:"bytes"`
 	Left             Left     `json:"left_out"`
-	Recording        int      `json:"runs_recording"`    // still in progress during the export
-	Replaced         int      `json:"episodes_replaced"` // whose record has changed since the last export
-	Removed          int      `json:"episodes_removed"`  // discarded by the operator since the last export
+	Recording        int      `json:"runs_recording"`    // runs that were in progress during the export
+	Replaced         int      `json:"episodes_replaced"` // episodes whose record has changed since the last export
+	Removed          int      `json:"episodes_removed"`  // episodes discarded by the operator since the last export
 	Torn             []Torn   `json:"pictures_torn,omitempty"`
 	Pushed           string   `json:"pushed,omitempty"` // address of --push-to-hub
 	Kept             string   `json:"kept,omitempty"`   // the new place of a person's file that is not in the dataset

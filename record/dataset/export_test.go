@@ -498,8 +498,8 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "ffmpeg made no whole", "No space left on device")
 }
 
-// A data set has LeRobot's robot_type, which a record has beside the robot's own name, unless it is older. Of the same
-// robot, both kinds of records fit into one data set, and new records fit into an older data set.
+// A data set has LeRobot's robot_type. Newer records have it beside the robot's own name. Newer and older records of
+// one robot fit into one data set, and newer records fit into an older data set.
 func TestRobotType(t *testing.T) {
 	write := func(robot, robotType string) string {
 		s := &scene{seconds: 1, task: "x", robot: robot, robotType: robotType, instance: robot + robotType}
@@ -533,7 +533,7 @@ func TestRobotType(t *testing.T) {
 	}
 }
 
-// Further columns name the session and the policy of each action, and the episode in its run; The check accepts these
+// Further columns name the session and the policy of each action, and the episode in its run. The check accepts these
 // columns, and so does --append, also when it moves episodes to other places.
 func TestColumns(t *testing.T) {
 	s := &scene{first: 3, seconds: 6, taken: [2]int{40, 60}}

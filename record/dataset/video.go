@@ -25,8 +25,8 @@ type codec struct {
 	preset  any    // in info.json; LeRobot's editing tools encode with it again
 	options []string
 	crf     int
-	least   int // shortest permitted side of a picture; 0: any
-	fastest int // most frames a second; 0: any number
+	least   int // shortest permitted side of a picture; 0: any length
+	fastest int // largest number of frames a second; 0: any number
 }
 
 // codecs are the codecs that LeRobot's tools read, cut and merge, by their names in ffprobe's output and in info.json.
@@ -66,8 +66,8 @@ func (c *codec) takes(r *run, name string) error {
 const (
 	tailBytes      = 2000            // bytes of its stderr that an error contains
 	probeTime      = time.Minute     // limit for ffmpeg -encoders; for probing a video, ten times as long
-	encodeTime     = 2 * time.Minute // limit for encoding a video, to which is added
-	encodePerFrame = time.Second     // in addition for each picture
+	encodeTime     = 2 * time.Minute // limit for encoding a video, in addition to encodePerFrame for each picture
+	encodePerFrame = time.Second     // time for each picture of a video
 	maxProbe       = 1 << 30         // bytes of ffprobe's output
 )
 
@@ -216,7 +216,7 @@ type video struct {
 	Codec       string
 	PixelFormat string
 	W, H        int
-	FPS         float64 // average; LeRobot selects frames by it
+	FPS         float64 // average rate, by which LeRobot selects frames
 	Frames      int
 	Uneven      int // frames whose time is off by more than a tenth of a period
 }

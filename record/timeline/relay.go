@@ -28,7 +28,7 @@ import (
 const (
 	relayLines   = LiveWidth
 	relayStatus  = time.Second
-	relayPicture = 200 * time.Millisecond // between two pictures of a camera; longer with more than relayCameras
+	relayPicture = 200 * time.Millisecond // time between two pictures of a camera; longer with more cameras
 	relayCameras = 5
 	relayTimeout = 3 * time.Second
 	relayRetry   = time.Second // pause after a failure

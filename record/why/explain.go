@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// overrunGap is the maximum distance of overruns that one finding covers.
+	// overrunGap is the maximum time between two overruns of one finding.
 	overrunGap = second
 
 	// stealLag is the maximum time from an overrun to the tick that reports the host's steal.
@@ -31,8 +31,8 @@ const (
 	repliesTicks = 5
 	repliesLeast = 8
 
-	// strangeLeast is the minimum of strange answers for a warning, and jumpsGap the maximum
-	// distance of jumps that one finding covers.
+	// strangeLeast is the minimum of strange answers for a warning, and jumpsGap the maximum time
+	// between two jumps of one finding.
 	strangeLeast = 3
 	jumpsGap     = second
 )
@@ -104,7 +104,7 @@ func (x *explainer) holds(stutters times) (all []Finding) {
 			add(f)
 		}
 	}
-	return slices.DeleteFunc(all, func(f Finding) bool { // the beginning of a restart or an unplugging
+	return slices.DeleteFunc(all, func(f Finding) bool { // leaves out silences that begin a restart or an unplugging
 		return (f.Cause == MotorSilent || f.Cause == BusSilent) &&
 			held.overlap(f.From, f.To+3*second, Restarted, Unplugged)
 	})

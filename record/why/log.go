@@ -20,7 +20,7 @@ const (
 	// day of requests.
 	maxKept = 1 << 20
 
-	// spanGap is the maximum distance of ticks within one stutter.
+	// spanGap is the maximum time between two ticks of one stutter.
 	spanGap = 500 * millisecond
 )
 
@@ -421,7 +421,7 @@ const (
 	gripLimit = 100.
 	gripUnit  = "range_0_100"
 
-	// rowGap is the maximum distance of consecutive actions.
+	// rowGap is the maximum time between consecutive actions.
 	rowGap = 300 * millisecond
 )
 

@@ -51,7 +51,7 @@ type Report struct {
 
 // File is one record, or the records of one run.
 type File struct {
-	// the record; of a run with several the first, and the number of the others
+	// the record; of a run with several records the first, and the number of the others
 	Name    string    `json:"name"`
 	Robot   string    `json:"robot"`         // name of the robot
 	Model   string    `json:"model"`         // its model
@@ -82,7 +82,7 @@ type Dated struct {
 	To          time.Time `json:"to"`             // end
 	Ticks       int       `json:"ticks"`          // ticks with the problem; 0: not counted in ticks
 	What        string    `json:"what,omitempty"` // detail, such as the joint
-	Part        string    `json:"part,omitempty"` // parts of a robot of several whose motors are the cause
+	Part        string    `json:"part,omitempty"` // the parts whose motors are the cause, for a robot of several parts
 	Evidence    []Line    `json:"evidence"`       // messages that prove the cause
 	Also        []Cause   `json:"also"`           // causes that explain a part, or were present as well
 }
