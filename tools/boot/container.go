@@ -32,7 +32,8 @@ func (c *container) remove() {
 	command(context.Background(), "umount", "-l", c.state)
 }
 
-// start starts the system, and returns once the arm's port is in it, for which the arm's service waits.
+// start starts the system, and returns once the system has the arm's port, for which the arm's service
+// waits.
 func (c *container) start(ctx context.Context) error {
 	cmd := exec.Command("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network",
 		"--machine=edge-rt-boot", "--directory="+c.root, "--bind="+c.state+":/var/lib/edge-rt",

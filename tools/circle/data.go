@@ -28,8 +28,8 @@ type exported struct {
 
 const exportLimit = 10 * time.Minute
 
-// export makes dataset 1 of the demonstrations, or dataset 2 of a copy of it and the
-// corrections.
+// export makes dataset 1 from the demonstrations. Dataset 2 is a copy of dataset 1, to which export
+// adds the corrections.
 func (r *round) export(ctx context.Context, n int) error {
 	records := r.demonstrations()
 	want := r.Found.Demonstrated.Episodes

@@ -95,8 +95,8 @@ func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 	return nil
 }
 
-// teach leads in each episode until the world has judged its legs, and reports the result, until
-// there are n good episodes. It returns edge-rt's last status.
+// In each episode teach leads until the world has judged the legs, and reports the result. It stops
+// after n good episodes, and returns edge-rt's last status.
 func (r *round) teach(ctx context.Context, t *table, teleop *stage.Child, n int) (last status, err error) {
 	limit := time.Now().Add(r.plan.teach)
 	for last.Episodes.Success < n {

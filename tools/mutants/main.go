@@ -146,7 +146,8 @@ var sights = []mutant{
 		"one reading of a goal register counts"},
 }
 
-// suite is a package, its mutants, and a pattern for the tests of which one must fail for each mutant.
+// suite is a package with its mutants. tests is a pattern of names: for each mutant, one of these
+// tests must fail.
 type suite struct {
 	dir, tests string
 	mutants    []mutant

@@ -41,8 +41,8 @@ const (
 	lerobotLimit = 8
 )
 
-// cameras are no inputs of the policy, and their pictures are larger than its input. Each plays a
-// folder of JPEG pictures, as a webcam delivers them.
+// cameras are the recorded cameras. They are not inputs of the policy, and their pictures are
+// larger than the policy's. Each plays a folder of JPEG pictures, as a webcam delivers them.
 var cameras = []string{"left", "right"}
 
 type options struct {

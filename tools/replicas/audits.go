@@ -13,7 +13,7 @@ type inferred struct {
 	Client  string    `json:"client_uuid"`
 	Seq     uint64    `json:"seq_id"`
 	Outcome string    `json:"outcome"`
-	Newer   int       `json:"superseded_seqs"` // number of observations that this one replaced
+	Newer   int       `json:"superseded_seqs"` // number of older observations that this one replaced
 
 	server *server
 }

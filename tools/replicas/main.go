@@ -105,7 +105,7 @@ type row struct {
 	starved    uint64        // ticks without an action, except those on which the bus was silent
 	inferred   int           // observations that went through an inference
 	twice      int           // observations that went through more than one inference
-	superseded int           // observations that a newer one with an inference replaced
+	superseded int           // observations that the server replaced with a newer one, which was inferred
 	missing    int           // observations neither inferred nor replaced
 	problems   []string
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Three edges and a server that is killed once, run as users run them: they hold and recover by
-// themselves, each in its own second session. Effects of a busy host, overruns and few targets, are
-// not checked here but by make soak.
+// themselves, each in its own second session. The test ignores overruns and few targets, which a
+// busy host may cause; make soak checks them.
 func TestAServerThatIsKilled(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

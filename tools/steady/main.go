@@ -113,7 +113,7 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	defer screen.Close()
-	if err := scrape(port); err != nil { // a scrape allocates, so only before and after the window
+	if err := scrape(port); err != nil { // a scrape allocates, so it comes only before and after the window
 		return err
 	}
 	duration := warmUp + time.Duration(int(o.Ticks)*(100+percent)/100)*time.Second/fps

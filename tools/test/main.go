@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// run is the program: args are go test's.
+// run is the program. args are the arguments of go test.
 func run(args []string) error {
 	flags, packages := split(args)
 	later, _, err := goTest(slices.Concat(flags, []string{"-p", many}), packages, nil)
@@ -104,7 +104,7 @@ type tests map[string][]string
 
 func (t tests) count() int { return len(t.names()) }
 
-// packages returns the packages by the first of the patterns that names them, then by name.
+// packages returns the packages, sorted by the first pattern that matches them, and then by name.
 func (t tests) packages(patterns ...string) []string {
 	named := func(name string) int {
 		return slices.IndexFunc(patterns, func(p string) bool {

@@ -18,7 +18,7 @@ import (
 const (
 	widest = 120 // columns of a line of code
 	tab    = 4   // columns of a tabulator
-	wide   = 3   // values of an assignment that are counted
+	wide   = 3   // least number of values of an assignment that is counted
 )
 
 // Figures are the sizes of a tree or of a package.
