@@ -18,7 +18,7 @@ import (
 )
 
 // scene returns three pictures: a valid JPEG, the same with the four stray bytes that a Logitech C270 sends before the
-// end marker, and the same without some of its data, which its markers do not reveal.
+// end marker, and the same without some of its data. Its markers do not reveal the loss.
 func scene(t *testing.T) (good, stray, half []byte) {
 	t.Helper()
 	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
@@ -142,7 +142,7 @@ func TestACameraThatIsBadFromTheStart(t *testing.T) {
 }
 
 // If a live camera repeats one picture, the run reports the camera's name, the picture ages, and the summary counts the
-// repetitions. With live=yes, files are a live camera.
+// repetitions. With live=yes, picture files count as a live camera.
 func TestACameraThatRepeatsAPictureIsNamed(t *testing.T) {
 	t.Parallel()
 	good, _, _ := scene(t)

@@ -29,7 +29,7 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 	}
 }
 
-// A run refuses a rate that the bus cannot keep at its start, with an error that names the rate.
+// At its start a run refuses a rate that the bus cannot keep, with an error that names the rate.
 func TestARateThatTheBusCannotKeep(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -114,7 +114,7 @@ func checkChanged(t *testing.T, r *process, dir string) {
 	}
 }
 
-// Another model ends the run as at its start, if the model has other sizes or joints or --expect-model excludes it.
+// A model that has other sizes or joints, or that --expect-model excludes, ends the run, as at the run's start.
 func TestAnotherModelIsCheckedAsAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// Goal: the real server, whose collector is off, stands each attack of hostile nodes. It takes at most 64 MiB above its
-// idle size, and a robot that requests chunks during the attack gets them.
+// Goal: the real server, whose collector is off, withstands each attack of hostile nodes. It takes at most 64 MiB above
+// its idle size, and a robot that requests chunks during the attack gets them.
 func TestMemoryUnderAttack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")

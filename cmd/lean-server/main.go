@@ -316,7 +316,7 @@ func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Te
 	}
 	switch {
 	case errors.Is(printed, syscall.EPIPE):
-		printed = nil // lean-server | head: not an error, as it has served to the end
+		printed = nil // lean-server | head is not an error: the server has served until its end
 	case printed != nil:
 		printed = fmt.Errorf("standard output: %w", printed)
 	}

@@ -221,7 +221,8 @@ func (r *soakRobot) ask() {
 	}
 }
 
-// live is a robot's life: it requests chunks, and now and then closes, dies, or sends nonsense.
+// live is a robot's life: it requests chunks, and now and then closes its session, dies, or sends
+// nonsense.
 func (r *soakRobot) live() {
 	lost := 0
 	for r.over.Err() == nil {
