@@ -23,7 +23,7 @@ const (
 )
 
 // Final are the codes after which a restart cannot help: a person has to act first. The units'
-// RestartPreventExitStatus= and the README list the same.
+// RestartPreventExitStatus= and docs/systemd.md list the same codes.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
 // Held are the exit codes with which a program that works correctly ends by its own decision. Only

@@ -420,7 +420,7 @@ func (p *Program) Report(err error) exit.Code {
 	return exit.Of(err)
 }
 
-// The bytes at the beginning and at the end of a long error that Line keeps.
+// Line keeps this many bytes at the beginning and at the end of a long error.
 const (
 	lineHead = 1500
 	lineTail = 500

@@ -20,8 +20,8 @@ const readableByAll = 0o004
 
 // Replace writes a file so that a reader sees either the old or the new file, never a part, also after a power failure.
 // If path is a link, Replace writes the file that the link leads to. An existing file keeps its permissions and its
-// owner. If this user may not keep the owner, a file that everybody may read becomes this user's, and any other file is
-// an error.
+// owner. If this user may not set the owner, a file that everybody may read gets this user as its owner. For any other
+// file Replace returns an error.
 func Replace(path string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -178,8 +178,8 @@ func (e SyntaxError) Error() string {
 
 func (e SyntaxError) Unwrap() error { return e.err }
 
-// clean makes a SyntaxError of the module's error, and an error of a panic: the module panics on some tags, such as a
-// sequence's on another value.
+// clean turns the module's error into a SyntaxError, and a panic into an error: the module panics on some tags, such
+// as the tag of a sequence before another value.
 func clean(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("no YAML: %v", p)
