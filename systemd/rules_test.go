@@ -18,8 +18,8 @@ const rulesFile = "99-edge-rt.rules"
 // term is one comparison or assignment of a udev rule.
 var term = regexp.MustCompile(`^[A-Z_]+(\{[^}]+\})?(==|!=|=|\+=|:=)"[^"]*"$`)
 
-// udevadm verify came with systemd 254. Without it the test checks the syntax itself: terms, commas, and jumps that
-// arrive.
+// udevadm verify came with systemd 254. Without it the test checks the syntax itself: terms, commas, and that each
+// jump has its label.
 func TestRulesAreWellFormed(t *testing.T) {
 	text := rttest.Must(os.ReadFile(rulesFile))(t)
 	labels, jumps := map[string]bool{}, map[string]int{}
@@ -110,8 +110,8 @@ func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 	}
 }
 
-// make install puts everything where systemd looks, with the paths of PREFIX; ONNX Runtime
-// too, where the checkout has it.
+// make install puts all files where systemd looks for them, under PREFIX, and installs ONNX Runtime
+// if the checkout has it.
 func TestInstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds both programs")

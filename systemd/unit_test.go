@@ -77,7 +77,7 @@ func inSource(t *testing.T, path, pattern string) string {
 	return string(m[1])
 }
 
-// The programs' table of exit codes, the units and the README agree.
+// The programs' table of exit codes, the units and docs/systemd.md agree.
 func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
 	var final []string
 	for _, code := range exit.Final {
@@ -217,7 +217,7 @@ func TestDurationsFitTogether(t *testing.T) {
 
 const edgePath = "systemd/" + edgeUnit
 
-// The test runs the unit's shell line with every exit code: it sleeps only after code 4.
+// The unit's shell line sleeps only after exit code 4.
 func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
 	posts := readUnit(t, edgeUnit)["ExecStopPost"]
 	line, ok := strings.CutPrefix(posts[len(posts)-1], "/bin/sh -c '")

@@ -93,7 +93,7 @@ func Open() (*Notifier, error) {
 // Managed reports whether systemd started this process itself, as a service whose unit cleans up
 // after it. A socket is not enough: podman gives its containers one too.
 //
-// Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248; before that, 247 for instance, it
+// Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248. An older systemd, such as 247,
 // sets $INVOCATION_ID and is the parent, process 1.
 func Managed() bool { return managed(os.Getenv, os.Getpid(), os.Getppid()) }
 
@@ -120,8 +120,8 @@ func interval(usec, pid string, self int) (time.Duration, error) {
 	return time.Duration(period) * time.Microsecond / feedsPerPeriod, nil
 }
 
-// Update sends the changes in s. The watchdog is fed when it is due and Progress has changed, so
-// work that hangs gets the process killed.
+// Update sends the changes in s. It feeds the watchdog when the watchdog is due and Progress has
+// changed. So the manager kills a process whose work hangs.
 //
 //rt:noalloc
 func (n *Notifier) Update(now rt.Instant, s State) {

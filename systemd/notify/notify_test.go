@@ -223,8 +223,8 @@ func TestUpdateNoAlloc(t *testing.T) {
 	rttest.NoAllocs(t, "%v allocations per message to nobody, want 0", 100, func() { n.Status("to nobody") })
 }
 
-// A program that a service's process starts has the service's environment, but no manager; nor has
-// a program in a container, to which podman gives a socket.
+// A program that a service's process starts has the service's environment, but no manager. A
+// program in a container has no manager either, although podman gives it a socket.
 func TestManaged(t *testing.T) {
 	const self = 4711
 	for _, tt := range []struct {
