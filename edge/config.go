@@ -99,7 +99,7 @@ type Config struct {
 	Record      record.Mode      // recorded part of the run; empty: off
 	RecordDir   string           // folder of the record's files; empty: folder "records" of the robot's identity
 	RecordSize  int64            // bytes that the record's files may take together
-	Episodes    episode.Plan     // Check has accepted it, and Record holds the mode that Check returned
+	Episodes    episode.Plan     // a plan that Check has accepted; Record holds the mode that Check returned
 	Duration    time.Duration
 	Seed        uint64 // seed of the simulated world
 	RT          rt.Mode

@@ -33,8 +33,8 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 	return dir
 }
 
-// The link opens a session with another model right after it has requested an episode. A tick between the two asks
-// nothing of that session; the next tick begins the episode and asks.
+// The link requests an episode and then at once opens a session with another model. A tick that has not begun the
+// episode yet sends no request in that session; the next tick begins the episode and sends one.
 func TestASessionWaitsForItsEpisode(t *testing.T) {
 	r := newRig(t)
 	r.operator.resets.Add(1)
@@ -316,8 +316,8 @@ func TestARowOfEmptyTicksIsReported(t *testing.T) {
 	}
 }
 
-// Goal: the network's time is the round trip less the time that the server reports, which contains no
-// instant of the server's clock.
+// Goal: the network's time is the round trip less the time that the server reports. That time is a duration, so the
+// server's clock does not matter.
 func TestTheNetworksShareOfARoundTrip(t *testing.T) {
 	r := newRig(t)
 	key := r.request()

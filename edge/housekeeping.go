@@ -85,7 +85,7 @@ const (
 )
 
 func (w *tickWatch) look(e *Edge, now rt.Instant, ticks uint64) {
-	gap := min(now.Sub(w.last), 2*drive.Housekeeping) // a process that was stopped could notice no ticks
+	gap := min(now.Sub(w.last), 2*drive.Housekeeping) // while the process was stopped, it could not count ticks
 	if w.last = now; ticks != w.ticks || ticks == 0 {
 		w.ticks = ticks
 		w.missing = 0

@@ -51,7 +51,7 @@ func TestModeAfterEveryRequest(t *testing.T) {
 	}
 }
 
-// Goal: in each mode and phase of the arm at most one source writes, and it is permitted there.
+// Goal: in each mode and phase of the arm at most one source writes, and it is a source that is permitted there.
 func TestSources(t *testing.T) {
 	for m := range numModes {
 		for p := range follow.Done + 1 {

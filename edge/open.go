@@ -33,7 +33,7 @@ import (
 // errOffline is the cause with which the context of connecting ends after --max-offline.
 var errOffline = errors.New("gave up after --max-offline")
 
-// Open opens the arm, a session and the cameras. It retries until max_offline.
+// Open opens the arm, a session and the cameras. It retries for --max-offline.
 func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err

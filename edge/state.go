@@ -106,7 +106,7 @@ var transitions = [numStates][numCauses]state{
 //rt:noalloc
 func (s state) after(c cause) state { return transitions[s][c] }
 
-// updateState applies this tick's causes to the state of the run. A run whose state is dead leaves.
+// updateState applies this tick's causes to the state of the run. A run whose state is dead ends.
 //
 //rt:noalloc
 func (c *control) updateState(now rt.Instant) {
@@ -132,7 +132,7 @@ func (c *control) updateState(now rt.Instant) {
 		c.change(now, causeRefused)
 	}
 	alive := rt.Instant(c.in.AliveAt.Load())
-	if alive > c.run.alive { // the server answered: lacks begin anew
+	if alive > c.run.alive { // the server has answered: the lacks are counted anew
 		c.run.alive = alive
 		c.run.lacks.Reset(now)
 	}

@@ -35,7 +35,7 @@ type takeover struct {
 	led    robot.Joints // joints of the parts that a person takes over, or has taken over
 	order  uint32       // number of take-overs so far
 	pushes uint32       // pushes of the leader that the tick has handled
-	since  rt.Instant   // older poses are ignored: the machine was suspended
+	since  rt.Instant   // older poses are ignored, since they are from before the machine was suspended
 	silent bool         // correcting, and the leader does not answer
 	held   robot.Joints // joints of the leader that do not lead at present
 	action []float32    // [dof] the leader's pose; a joint that does not lead keeps its goal

@@ -378,8 +378,8 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	r.end(exit.Clean)
 }
 
-// Goal: two simultaneous take-overs count as one, and after a pause during the correction an end
-// during the alignment is clean.
+// Goal: two simultaneous take-overs count as one. After a pause in the correction and a new take-over, an end during
+// the alignment is clean.
 func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 	rttest.RealTime(t)
 	r := newRealRun(t, func(c *Config) { c.OnExit = "park" })

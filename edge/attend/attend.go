@@ -44,7 +44,7 @@ type Config struct {
 	Arm        device.Place // the follower
 	Task       string       // task of the recorded motion
 	Duration   time.Duration
-	Episodes   episode.Plan // Check has accepted it, and Record holds the mode that Check returned
+	Episodes   episode.Plan // a plan that Check has accepted; Record holds the mode that Check returned
 	Seed       uint64       // seed of the simulated world
 	Cameras    []capture.Config
 	Encoding   capture.Encoding
@@ -201,7 +201,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 	}
 	if err := s.open(ctx); err != nil {
 		if errors.Is(err, servo.ErrCanceled) || errors.Is(err, context.Canceled) {
-			err = nil // when an opening is canceled, only a leader's triggers were under torque
+			err = nil // a canceled opening has put only a leader's triggers under torque, and is no error
 		}
 		end := Summary{
 			Status: drive.Status{InState: map[string]float64{}},

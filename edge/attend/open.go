@@ -103,8 +103,8 @@ func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConf
 	return cfg, err
 }
 
-// calibrate adds an arm's calibration to its configuration. It adds none if the flags name none, because openArm then
-// identifies it from the motors' registers. A simulated arm has a calibration without a file.
+// calibrate adds an arm's calibration to its configuration. If the flags name none, it adds none, and openArm
+// identifies the calibration from the motors' registers. A simulated arm has a calibration without a file.
 func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {
 	if a.Bus == device.Sim && a.Calibration == "" {
 		cfg.Calibration = device.SimCalibration(a.Robot)

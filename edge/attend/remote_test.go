@@ -39,7 +39,7 @@ func offer(t *testing.T, cfg LeadConfig) (end func()) {
 }
 
 // The follower follows a leader of another process and holds within the limit when that process ends. When the leader
-// returns, it moves slowly to the leader's pose.
+// returns, the follower moves slowly to the leader's pose.
 func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -378,8 +378,8 @@ func TestAReplayAtHalfTheSpeed(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a replay like a run: the arm parks and is released, which is no failure. With hold it
-// stays under torque.
+// Ctrl-C ends a replay as it ends a run: the arm parks and is released, and the end is clean. With --on-exit hold the
+// arm stays under torque.
 func TestAReplayIsInterrupted(t *testing.T) {
 	t.Parallel()
 	for how, stiff := range map[string]bool{"park": false, "hold": true} {

@@ -224,11 +224,11 @@ func (s *session) key(key string) {
 		}
 	}
 	if s.steering != nil {
-		key = strings.ToLower(key) // S, F, D and R are of episodes
+		key = strings.ToLower(key) // S, F, D and R, with Shift, are the keys for episodes
 	}
 	word := operator.OfKey(key)
 	switch word {
-	case "", operator.Pause, operator.Correct: // a leader's pause has no key
+	case "", operator.Pause, operator.Correct: // these runs have no key for a pause or a correction
 		return
 	case episode.Start:
 		word = s.episodes.Next()

@@ -59,7 +59,7 @@ func fastest(goals []float32) (most float32) {
 func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	// 80 units per second, below the joint's limit of 250: faster than the approach that follows lost replies
+	// 80 units per second: below the joint's limit of 250, and faster than the approach after lost replies
 	const perTick = 4
 	for _, speed := range []float64{1, 0.5} {
 		t.Run(fmt.Sprint(speed), func(t *testing.T) {

@@ -261,7 +261,7 @@ func TestTeleopRefusals(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends the start while silent motors are queried, and the run is no failure.
+// Ctrl-C ends the start while silent motors are queried, and the end is clean.
 func TestInterruptedBeforeTheArmsAreThere(t *testing.T) {
 	t.Parallel()
 	cfg, lead, _, _, _ := pair(t, "so101")

@@ -476,7 +476,7 @@ func TestFirstPictureNoAlloc(t *testing.T) {
 				runtime.ReadMemStats(&before)
 				rttest.Must(v.Picture(&m))(t)
 				runtime.ReadMemStats(&after)
-				// the runtime's own threads may allocate some
+				// the runtime's own threads may allocate a little
 				if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
 					t.Errorf("%v, %s, quality %d: the first picture allocates %d bytes", f.format, name, quality, n)
 				}

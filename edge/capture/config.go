@@ -243,8 +243,8 @@ func (c *Config) setOption(key, value string) (reason string) {
 	return ""
 }
 
-// numbers returns the submatches of a pattern, which consist of digits, as numbers. A larger number
-// becomes the largest int.
+// numbers returns the submatches of a pattern, which consist of digits, as numbers. A number that is too large for an
+// int becomes the largest int.
 func numbers(match []string) (n []int) {
 	for _, text := range match[min(1, len(match)):] {
 		v, _ := strconv.Atoi(text)

@@ -121,8 +121,8 @@ func checkProgram(c *Config, command string) error {
 	return nil
 }
 
-// openProgram starts a program and waits for its first picture. Its error may pass if the program
-// has given no picture: the program may find its camera later.
+// openProgram starts a program and waits for its first picture. If the program gives no picture, a later attempt may
+// succeed: the program may find its camera later.
 func openProgram(c *Config, p Options, command string) (camera.Source, string, error) {
 	s, err := pipe.Open(pipe.Config{
 		Command: command,

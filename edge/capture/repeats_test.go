@@ -43,8 +43,8 @@ func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures
 	return complains
 }
 
-// Goal: a live camera that repeats pictures with new times hangs. Its newest new picture ages, and after a second this
-// is an error, until new pictures arrive.
+// Goal: a live camera that repeats pictures with new times counts as hanging. Its newest new picture ages, and after a
+// second the camera reports an error, until new pictures arrive.
 func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 	good, stray, _, garbled := testPictures(t)
 	gray := func(v byte) []byte { return slices.Repeat([]byte{v}, sceneW*sceneH) }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Goal: the log of a slow simulated bus names the actual one of two causes.
+// Goal: of two possible causes, the log of a slow simulated bus names the true one.
 func TestSlowSimulatedBus(t *testing.T) {
 	lossy := errors.New("motor 2 loses replies")
 	for _, tt := range []struct {

@@ -158,8 +158,8 @@ func (r *Run) Release() {
 	r.Leave(Operator)
 }
 
-// GiveUp ends the run with an error as --on-exit selects, but the arm is held only if exit.Held has
-// the error's code. The run keeps the first error.
+// GiveUp ends the run with an error as --on-exit selects, but the arm is held only if exit.Held contains the error's
+// code. The run keeps the first error.
 func (r *Run) GiveUp(err error) {
 	r.failed.CompareAndSwap(nil, &err)
 	r.leave.Store(true)
@@ -327,8 +327,8 @@ func (r *Run) Check() {
 }
 
 // LetGo switches the arm's torque off. It holds the arm instead if --on-exit is hold, nobody has called Release, and
-// exit.Held has the code of the run's error. That error is ticked, the result of Loop, or, if ticked is nil, the result
-// of Failed.
+// exit.Held contains the code of the run's error. That error is ticked, the result of Loop, or, if ticked is nil, the
+// result of Failed.
 func (r *Run) LetGo(ticked error) {
 	if ticked == nil {
 		ticked = r.Failed()

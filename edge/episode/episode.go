@@ -149,8 +149,8 @@ func (e *Episodes) Do(ctx context.Context, word, text string) error {
 	return nil
 }
 
-// roll ends the episode in progress and begins the next one. If the arm cannot begin the next one,
-// the episode in progress continues, since sentry records without a gap.
+// roll ends the episode in progress and begins the next one. If the arm cannot begin the next one, the episode in
+// progress continues, since the strategy sentry records without a gap.
 func (e *Episodes) roll(ctx context.Context, task string) error {
 	if err := e.prepare(ctx, task); err != nil {
 		err = fmt.Errorf("%w; %s goes on", err, e.name())
@@ -161,8 +161,8 @@ func (e *Episodes) roll(ctx context.Context, task string) error {
 	return nil
 }
 
-// checkMark returns the reason why neither the episode in progress nor the newest one can get this
-// outcome now.
+// checkMark returns the reason why this outcome can now be given neither to the episode in progress nor to the newest
+// one.
 func (e *Episodes) checkMark(phase, outcome string) error {
 	e.mu.Lock()
 	number, last := e.status.Number, e.status.Last

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// A step of arming may use the bus until period/armRest before the next tick. A tick of arming writes no goals.
+// A step of arming may use the bus until period/armRest before the next tick, because such a tick writes no goals.
 const armRest = 8
 
 // StartArming makes ArmStep arm an unarmed arm in the following ticks.
@@ -68,9 +68,9 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 // rescueLimit bounds the duration of a rescue: it is the time of a whole turn at the speed of a rescue.
 const rescueLimit = 40 * time.Second
 
-// jointsToArm returns the joints to arm: the joints without torque, or all joints if rearmAll is set, but no limp joint
-// and none with an encoder fault. ready is false while one of these joints is silent or not verified, or while an
-// operator must resume the run.
+// jointsToArm returns the joints to arm: the joints without torque, or all joints if rearmAll is set, except limp
+// joints and joints with an encoder fault. ready is false while one of these joints is silent or not verified, or while
+// an operator must resume the run.
 //
 //rt:noalloc
 func (f *Follower) jointsToArm() (joints robot.Joints, ready bool) {

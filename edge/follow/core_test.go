@@ -78,7 +78,7 @@ func TestStagesRestAndReset(t *testing.T) {
 	}
 }
 
-// Without an action the core passes on the schedule's verdict.
+// If the schedule's actions are all too old, the core returns no action and reports this.
 func TestTooOldActions(t *testing.T) {
 	c, p := newCore(t, smoothing.Config{})
 	if a := c.Next(0); a.Row == nil || a.Policy == nil || a.Age != time.Millisecond || a.TooOld {

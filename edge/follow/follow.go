@@ -98,7 +98,7 @@ type Config struct {
 	Safety robot.Safety
 	Gate   Gate // NewGate
 	Exit   Exit
-	EaseIn time.Duration // time for which an unknown policy drives the arm slowly; 0: no limit
+	EaseIn time.Duration // time for which an unknown policy drives the arm slowly; 0: not slowly
 	Rescue bool          // the run moves an arm outside its range into the range, instead of refusing it
 	Events *event.Queue  // may be nil
 	Clock  rt.Clock      // nil: the kernel's clock

@@ -302,7 +302,7 @@ func (p *Parts) moves(f *Follower) bool {
 	return f.Phase == Armed && !p.holding && !f.rescuing()
 }
 
-// Rescuing reports whether the tick must call RescueStep. Then it may call Drive, too, only if the parts are apart.
+// Rescuing reports whether the tick must call RescueStep. Then it may call Drive only if the parts are apart.
 //
 //rt:noalloc
 func (p *Parts) Rescuing() bool {
@@ -439,7 +439,7 @@ func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {
 }
 
 // Silent reports whether so many joints of a part are silent that it may not move. If the parts are apart, it reports
-// whether this holds for every part.
+// whether this is so in every part.
 //
 //rt:noalloc
 func (p *Parts) Silent() bool {

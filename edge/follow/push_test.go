@@ -61,7 +61,7 @@ func TestUnload(t *testing.T) {
 	}
 	r := armed(t, nil)
 	r.bus.follows = false
-	r.ticks(t, 8, 5, 20) // closes on an object at 50
+	r.ticks(t, 8, 5, 20) // the gripper closes on an object at 50
 	r.bus.says.Overload = 2
 	r.ticks(t, 5, 5, 20)
 	pressed := r.Goal[1]

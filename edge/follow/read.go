@@ -57,8 +57,8 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 // jumpEvery is the shortest time between two reports of jumps.
 const jumpEvery = time.Second
 
-// tellJumps reports joints under torque whose position has jumped. It leaves out joints with an encoder fault, which
-// are not driven, silent joints, and motors that may have restarted, which are compared first.
+// tellJumps reports joints under torque whose position has jumped. It leaves out silent joints, joints with an encoder
+// fault, which are not driven, and motors that may have restarted, whose registers are compared first.
 //
 //rt:noalloc
 func (f *Follower) tellJumps(now rt.Instant, from []float32) {
@@ -122,8 +122,8 @@ func (f *Follower) updateSilence(now rt.Instant) {
 func (f *Follower) driving() bool { return f.Phase == Armed || f.Phase == Parking }
 
 // settle makes the place of a joint its goal if its motor holds another goal than ours, as soon as the place is known.
-// An overloaded joint keeps its goal. So does a joint whose motor has kept its goal: the goal is known, but its place
-// may be read wrong.
+// An overloaded joint keeps its goal. So does a joint whose motor has kept its goal, because the goal is known, but the
+// place may be misread.
 //
 //rt:noalloc
 func (f *Follower) settle(now rt.Instant) {

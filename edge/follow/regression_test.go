@@ -87,7 +87,7 @@ func TestRearmDropsTheGrip(t *testing.T) {
 	}
 	r.bus.follows = false
 	r.bus.says.Overload = 2
-	r.ticks(t, 20, 5, 20) // closes on an object at 50
+	r.ticks(t, 20, 5, 20) // the gripper closes on an object at 50
 	r.bus.armed = 0
 	r.bus.says.Encoder = 0
 	r.ticks(t, 3, 5, 20)

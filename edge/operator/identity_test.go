@@ -112,7 +112,7 @@ func TestDirs(t *testing.T) {
 	}
 }
 
-// Goal: the error without a state folder advises to set the folder. It does not advise --id, which would not help.
+// Goal: the error without a state folder advises setting the folder. It does not advise --id, which would not help.
 func TestStateWithoutAFolder(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", "")
 	t.Setenv("XDG_STATE_HOME", "")

@@ -60,7 +60,7 @@ func metrics(run *Run, w http.ResponseWriter, r *http.Request) { run.Metrics.Ser
 
 func (p *Page) status(run *Run, w http.ResponseWriter, _ *http.Request) { p.sendJSON(w, run.Status()) }
 
-// timeline answers with the changes since the column and the change in the query, if the query names this run.
+// timeline answers with the changes since the column and change that the query names, if the query also names this run.
 // Otherwise it answers with all of this run, as for a browser that was open before a restart.
 func (p *Page) timeline(run *Run, w http.ResponseWriter, r *http.Request) {
 	if run.Timeline == nil {

@@ -12,8 +12,8 @@ import (
 
 // limitedListener accepts few connections at the same time, and lets the page read few new connections per second; the
 // other connections wait. If an address has its full share of connections, further connections from it are closed at
-// once. So no client can lock an operator out: one that opens and closes many connections waits in its own slots, and
-// the other clients do not wait.
+// once. So no client can lock an operator out: a client that opens and closes many connections waits in its own slots,
+// and the other clients do not wait.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}

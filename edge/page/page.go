@@ -56,7 +56,7 @@ const (
 	maxTaskBytes = wire.MaxTextBytes
 
 	collectInterval = time.Second // interval between two checks of the heap
-	collectBytes    = 16 << 20    // garbage that starts a collection, well before the fuse of rt.HoldGC
+	collectBytes    = 16 << 20    // garbage that starts a collection, well below the limit of rt.HoldGC
 	tickTimeout     = time.Second // longest wait for the end of a tick: the period of the slowest rate
 	tickPoll        = time.Millisecond
 )
@@ -389,7 +389,8 @@ func Collect(done <-chan struct{}, ticks func() (n uint64, runs bool), collectio
 		heap := rt.ReadHeap()
 		_, runs := ticks()
 		switch {
-		// Go's collector is not off yet, or another collection has run, such as the collection of the fuse
+		// Go's collector is not off yet, or another collection has run, such as a collection that the memory limit
+		// forced
 		case !runs || heap.Cycles != last.Cycles:
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:

@@ -187,8 +187,8 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// A browser on this machine can set a task, but not from another site's page, and another machine cannot. No task is
-// cut.
+// A browser on this machine can set a task, but not from another site's page. A browser on another machine cannot set
+// one. A long task is refused, not cut.
 func TestSetTask(t *testing.T) {
 	s := newStage(t)
 	put := func(origin string, body io.Reader) (int, string) {
@@ -391,8 +391,8 @@ func asking(path string) []byte {
 	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 }
 
-// With the collector off, many thousands of requests do not accumulate garbage: the page starts
-// collections before the fuse.
+// With the collector off, many thousands of requests do not accumulate garbage: the page starts collections before the
+// memory limit does.
 func TestMemoryStaysBounded(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 2, true})

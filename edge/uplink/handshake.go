@@ -234,7 +234,7 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 		return nil, Contract{}, passing
 	case !all:
 		return nil, Contract{},
-			//nolint:errorlint // a refusal is final for errors.As, and this wait is not
+			//nolint:errorlint // with %w, errors.As would find the refusal, which is final, in this wait, which is not
 			&temporaryError{fmt.Errorf("not every server of %s has answered, and the others refuse: %s", prefix,
 				refused), unheardWait, event.WaitOther}
 	}

@@ -428,8 +428,8 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 	rttest.Eventually(t, "the close", func() bool { return s.closed() == 1 })
 }
 
-// Goal: an edge without a request since the last chunk (paused, or without a valid state), or with its first request
-// only just after a long rest, does not take its session for lost.
+// Goal: an edge does not take its session for lost if it has sent no request since the last chunk (paused, or without a
+// valid state), or if it has only just sent its first request after a long rest.
 func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l := New(Config{Limits: Limits{RequestTimeout: time.Second}, Clock: rttest.NewClock(rt.Instant(time.Hour))})
 	l.serverToken.Store(tokenAlive)

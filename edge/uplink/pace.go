@@ -27,8 +27,8 @@ func paceOf(c *wire.Capabilities) Pace {
 	return p
 }
 
-// Or returns p, the time that the answers of this run show, or the announced time while p is not known. So a single
-// slow inference from before this run does not make the server slow.
+// Or returns p, the time that the answers of this run show, or the announced time while p is not known. So a server
+// does not count as slow because of a single slow inference from before this run.
 //
 //rt:noalloc
 func (p Pace) Or(announced Pace) Pace {

@@ -13,9 +13,9 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// A slow server is not a dead server. The server's ack and status announce its time for a chunk;
-// for a server that does not announce it, the edge measures it on the answers. The limits of the
-// run follow from this time unless a flag fixed them.
+// A slow server is not a dead server. The server's ack and status announce its time for a chunk. If the server does not
+// announce it, the edge measures it from the answers. The limits of the run follow from this time unless a flag fixed
+// them.
 
 // The limits without a flag, for a policy that is fast enough for them.
 const (
@@ -53,7 +53,7 @@ type Patience struct {
 	maxAge, degraded, request, offline time.Duration // values of the flags, or their defaults
 	given                              Given
 	compat                             bool
-	// with compat: the schedule abandons late requests; the schedule is rtc
+	// with compat: engine: the schedule abandons late requests; rtc: the schedule is rtc
 	engine, rtc bool
 	chunk       time.Duration // duration of a chunk's actions; 0: not known yet
 	repeat      time.Duration // time after which a newer observation replaces a waiting observation; 0: never

@@ -125,7 +125,7 @@ type Session struct {
 	Publisher wire.Publisher      // takes the session's observations
 	Steps     int                 // observations in one message, the newest included
 	Trained   *trained.Statistics // statistics of the policy's training; nil: not known
-	Old       bool                // the server speaks the schema without our keys: its ack has no t
+	Old       bool                // the server speaks the schema without our keys: its ack has no key t
 }
 
 // policy identifies the policy of a session: by the digest of its weights if the server sends it,
@@ -183,7 +183,7 @@ func (i *Inbox) Lose() {
 }
 
 // end publishes that no session is open any more. It returns the session that was open, nil if there was none; the
-// caller closes it. Owner: the link's thread, or the goroutine that closes the link after it.
+// caller closes it. Owner: the link's thread, or, after it has ended, the goroutine that closes the link.
 func (i *Inbox) end() (open *Session) {
 	now := *i.Sessions()
 	if open = now.Open; open != nil {

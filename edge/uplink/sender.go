@@ -250,7 +250,7 @@ func (s *Sender) fill(snap *Snapshot, open *Session, oldest rt.Instant) {
 	o.HasRunway = false
 	o.HasFrameAge = false
 	if open.Old {
-		// A peer of the draft requires prefixes of equal length, made of the model's own rows.
+		// A server of LeRobot's draft requires prefixes of equal length, made of the model's own rows.
 		rows := min(a.Rows, a.ModelRows)
 		o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, rows), s.matrix(a.Model, rows)
 		o.InferenceDelaySteps = min(a.Delay, rows)
