@@ -21,9 +21,9 @@ import (
 // fpsTolerance is the largest difference, in Hz, at which two rates still count as equal.
 const fpsTolerance = 1e-6
 
-// conditioningOff is the manifest's conditioning.mode of a server whose chunks never continue the
-// previous one. Such a server must not announce RTC: a client of LeRobot's draft would replace its
-// queue by chunks that were computed without regard to that queue.
+// conditioningOff is the manifest's conditioning.mode of a server whose chunks never continue the previous one. Such a
+// server must not announce RTC: a client of LeRobot's draft would replace its queue by chunks that do not continue the
+// queue.
 const conditioningOff = "off"
 
 // refusedReason is the reason why a session was not opened.
@@ -225,8 +225,8 @@ func (a *admission) schema() string {
 	return ""
 }
 
-// identity checks the client's name and returns why it is refused. LeRobot's server has no such check, and admits even
-// a client whose name keeps its observations from arriving.
+// identity checks the client's name and returns the reason to refuse it. LeRobot's server has no such check: it even
+// admits a client whose observations cannot arrive because of its name.
 func (a *admission) identity() string {
 	if err := wire.CheckUUID(a.open.ClientUUID); err != nil {
 		return err.Error()
@@ -431,8 +431,8 @@ func sessionNeed(m *policy.Meta, asked int) int64 {
 }
 
 // observationBytes returns the size of one of a robot's observations, computed from its open. It counts three bytes for
-// each pixel of a raw picture, and one for each pixel of a JPEG, which only a picture of noise exceeds. A camera of
-// unknown size counts as the policy's largest camera.
+// each pixel of a raw picture, and one for each pixel of a JPEG: only a JPEG of noise is larger. A camera of unknown
+// size counts as the policy's largest camera.
 func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOpen) int {
 	largest := 0
 	for _, c := range caps.CameraShapes {
@@ -536,7 +536,7 @@ const (
 	pictureAllowance = 4
 )
 
-// observationMax returns the largest observation that memory is planned for, in bytes.
+// observationMax returns the size, in bytes, of the largest observation for which memory is planned.
 func observationMax(m *policy.Meta) int {
 	n := observationSlack
 	for _, c := range m.Cameras {
@@ -545,9 +545,9 @@ func observationMax(m *policy.Meta) int {
 	return min(n, wire.MaxMessageBytes)
 }
 
-// observationLimit returns the largest observation that is accepted, in bytes. Where a camera's pictures may have any
-// size, the limit is at least wire.MaxCarriedBytes, the largest message that a link carries, because observations wait
-// in the memory that the link has for messages.
+// observationLimit returns the size, in bytes, of the largest observation that is accepted. Where a camera's pictures
+// may have any size, the limit is at least wire.MaxCarriedBytes, the largest message that a link carries, because
+// observations wait in the memory that the link has for messages.
 func observationLimit(m *policy.Meta) int {
 	n := observationMax(m)
 	if slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return !c.ExactSize }) {

@@ -148,7 +148,7 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 	}
 }
 
-// Units and sizes that only one side gives are no reason to refuse an open.
+// An open is accepted even if only one side names units and sizes.
 func TestAdmissionAcceptsWhatOneSideLeavesOut(t *testing.T) {
 	a := happy()
 	a.caps.ActionUnits = []string{"degrees", "degrees"}
@@ -261,9 +261,8 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	}
 }
 
-// An open whose raw pictures fit into no message is refused with their total size. The total
-// includes the policy's cameras, for all steps that the robot sends, and other cameras for which
-// the open gives a size.
+// An open whose raw pictures fit into no message is refused with their total size. The total includes the policy's
+// cameras for all steps that the robot sends, and other cameras whose size is in the open.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	wide := wire.CameraShape{Name: frontCamera, H: 1080, W: 1920, C: 3}
 	side := wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}

@@ -104,7 +104,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 	ask(3, good)
 	good.State[0] = b.model.Overflow
 	ask(4, good)
-	ask(5, fakeObs(t)) // a stock client sends no n
+	ask(5, fakeObs(t)) // a client of the draft sends no n
 	b.end()
 	lines := readAudit(t, filepath.Join(dir, "audit.jsonl"))
 	type row struct {
@@ -137,7 +137,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 			got.Service < got.Inference {
 			t.Errorf("line %d = %+v, want %+v", i, got, w)
 		}
-		// a wide margin, because the clock of this test runs fast
+		// a wide margin, because this test's clock runs fast
 		if age := time.Since(got.TS); age.Abs() > time.Minute {
 			t.Errorf("line %d is %v old", i, age)
 		}

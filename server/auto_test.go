@@ -40,8 +40,9 @@ func (b *bench) fill(name string) (n int, last wire.SessionAck) {
 	return n, last
 }
 
-// With max_sessions: auto a robot is admitted as long as all robots are fed. The status reports how many robots are
-// fed. A refusal has the reason and the load, and is temporary. A closed session makes room for another robot.
+// With max_sessions: auto a robot is admitted if all robots, including the new one, are fed. The status reports how
+// many robots are fed. A refusal has the reason and the load, and is temporary. A closed session makes room for another
+// robot.
 func TestAutoLetsInWhoIsFed(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	before := b.shown()
@@ -64,14 +65,14 @@ func TestAutoLetsInWhoIsFed(t *testing.T) {
 	}
 }
 
-// A robot that requests chunks more often than expected leaves room for fewer.
+// A robot that requests chunks more often than expected leaves room for fewer robots.
 func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
 	usual := newAuto(t, 5*time.Millisecond).shown().MaxSessions
 	b := newAuto(t, 5*time.Millisecond)
 	b.openFrom(link(0, "h"), fakeOpen("busy"))
 	s := b.server.sessions.find("busy")
 	b.clock.Advance(time.Second)
-	s.received.Store(60) // a request every step instead of every third step
+	s.received.Store(60) // one request in every step, not in every third
 	for range 20 {
 		b.server.opener.measure()
 	}
@@ -80,8 +81,8 @@ func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
 	}
 }
 
-// A temporary slowness of the host does not exclude robots for ever, even when no request shows the slowness's end:
-// there may be no robots, or only robots that send no requests.
+// A temporary slowness of the host does not exclude robots for ever, even when no request shows that it is over: there
+// may be no robots, or only robots that send no requests.
 func TestASlowSpellPasses(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	usual := b.shown().MaxSessions
@@ -120,9 +121,8 @@ func TestASlowSpellPasses(t *testing.T) {
 	}
 }
 
-// An impossible control rate, for which the duration of a chunk would be infinite, zero or
-// negative, is treated as a missing rate. It does not make room for more robots, and it neither
-// ends the server at the open nor later.
+// An impossible control rate, for which the duration of a chunk would be infinite, zero or negative, is treated as a
+// missing rate. It makes room for no additional robots, and never ends the server.
 func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	rates := []float64{1e-10, 1.5e-9, 1.7e-10, 1e-300, math.SmallestNonzeroFloat64, -30, 1e300, math.Inf(1),
 		math.Inf(-1), math.NaN()}

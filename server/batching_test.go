@@ -34,8 +34,8 @@ func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)
 	return b, robots
 }
 
-// holding returns a function for beforeRuns that holds each run, as hold does, until the test lets
-// it continue. The run then returns err.
+// holding returns a function for beforeRuns. It holds each run, as hold does, until the test lets it continue; the run
+// then returns err.
 func holding(b *bench, err error) func(run int) error {
 	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
 	return func(run int) error {
@@ -45,9 +45,9 @@ func holding(b *bench, err error) func(run int) error {
 	}
 }
 
-// heldBatch returns a server of batches and its five robots. It holds the run for the last robot
-// while the observations of the other four fill the next batch. The first joint of robot i is at
-// i+1. send may send robot i's observation itself; it then returns true.
+// heldBatch returns a server of batches and its five robots. It holds the run for the last robot while the observations
+// of the other four fill the next batch. The first joint of robot i is at i+1. send may send robot i's observation
+// instead of heldBatch; it then returns true.
 func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int, r *robot) bool) (*bench, []*robot) {
 	t.Helper()
 	b, robots := batching(t, maxBatch, []string{"a", "b", "c", "d", "e"}, change)
@@ -68,8 +68,8 @@ func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int,
 	return b, robots
 }
 
-// wantOwnBut expects that each of heldBatch's robots gets the chunk of its own request, except robot bad, which gets an
-// event with words.
+// wantOwnBut expects the chunk of its own request for each of heldBatch's robots, except robot bad, which gets an event
+// with words.
 func wantOwnBut(robots []*robot, bad int, words string) {
 	for i, r := range robots {
 		r.b.t.Helper()
@@ -144,7 +144,7 @@ func TestABadObservationFailsAlone(t *testing.T) {
 	}
 }
 
-// Goal: a run that fails for one of its rows costs only that robot its chunk.
+// Goal: if a run fails because of one of its rows, only the robot of that row gets no chunk.
 func TestAFailedBatchRunsOneByOne(t *testing.T) {
 	for guilty := range 4 {
 		b, robots := heldBatch(t, 4, func(b *bench) {
@@ -180,8 +180,7 @@ func TestAPanicInARepeatedBatch(t *testing.T) {
 	b.wantError("bad graph")
 }
 
-// Goal: a batch waits for its window to fill, but not longer than until all robots that could join
-// have done so.
+// Goal: a batch waits for its window to end, or until all robots that could join have joined.
 func TestBatchWindow(t *testing.T) {
 	var ran []int
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
@@ -192,7 +191,7 @@ func TestBatchWindow(t *testing.T) {
 	blank := b.model.Filled.Load()
 	robots[0].sendState(1, 1)
 	rttest.Eventually(t, "the first row", func() bool { return b.model.Filled.Load() == blank+1 })
-	robots[1].sendState(1, 2) // both robots' requests have arrived, so the batch begins although no time passes
+	robots[1].sendState(1, 2) // the batch begins without waiting, because the requests of both robots have arrived
 	robots[0].wantOwn(1, 1)
 	robots[1].wantOwn(1, 2)
 	robots[0].sendState(2, 3)
@@ -205,7 +204,7 @@ func TestBatchWindow(t *testing.T) {
 	}
 }
 
-// Goal: where a larger batch saves nothing, no robot waits for others.
+// Goal: if a larger batch saves nothing, no robot waits for others.
 func TestNoWindowWhereBatchesDoNotPay(t *testing.T) {
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
 		b.server.worker.window = time.Hour
@@ -254,8 +253,8 @@ func TestBatchPathNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: with any mix of robots, bad observations and failing rows, no robot gets the chunk of
-// another or two answers to one request. The race detector watches.
+// Goal: with any mix of robots, bad observations and failing rows, no robot gets another robot's chunk or two answers
+// to one request. The race detector watches.
 func TestNobodyGetsTheChunkOfAnother(t *testing.T) {
 	for _, maxBatch := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint(maxBatch), func(t *testing.T) { nobodyGetsTheChunkOfAnother(t, maxBatch) })
@@ -274,7 +273,7 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for seq := uint64(1); seq <= requests; seq++ {
-				b.clock.Advance(eventInterval) // so that each robot may get an event
+				b.clock.Advance(eventInterval) // so that an event to each robot is allowed
 				joint := float32(1000*i) + float32(seq)
 				bad := random.IntN(10)
 				switch bad {
@@ -315,7 +314,7 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	o.InferenceDelaySteps = 2
 	o.Spans = []wire.Span{{Source: 1, Start: 1, End: 4}}
 	robots[0].send(obsHeader(1, 2), o)
-	for range 3 { // long enough for a worker that does not wait to begin the request
+	for range 3 { // a worker that does not wait for the chunk would begin the request meanwhile
 		rttest.Eventually(t, "the worker looks", func() bool { return len(b.server.worker.work) == 0 })
 		b.server.worker.work.Wake()
 	}

@@ -124,8 +124,8 @@ func (b *bench) end() {
 	rttest.PanicOn(b.stop())
 }
 
-// hold makes each inference signal its start on entered and then wait for leave, and switches the warm-up off. Tests
-// call it in serve's change.
+// hold makes each inference signal its start on entered and then wait for leave. It also switches the warm-up off.
+// Tests call it in serve's change.
 func (b *bench) hold() {
 	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
 	b.beforeRuns(func(int) error {
@@ -335,7 +335,7 @@ func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
 	return rttest.OrPanic(b.session.Token(key))
 }
 
-// live is a robot's life in one epoch: the session it opened and its token.
+// live is a robot's life in one epoch: the session that it has opened, and its token.
 type live struct {
 	b     *bench
 	uuid  string

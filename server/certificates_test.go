@@ -20,8 +20,7 @@ type shownNetwork struct {
 
 func (n *shownNetwork) Certificates(time.Time) []endpoint.Finding { return n.found }
 
-// Each finding is logged once, when it begins. A finding makes the server not ready when no robot can connect because
-// of it; other findings do not.
+// Each finding is logged once, when it begins. The server is not ready if no robot can connect because of a finding.
 func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

@@ -34,7 +34,8 @@ const (
 	checkLimit      = 5 * time.Second
 )
 
-// progressEvery is how long a check may print nothing. Then it prints a line that the work continues.
+// progressEvery is the longest time for which a check prints nothing. After it, the check prints a line that the work
+// continues.
 const progressEvery = 5 * time.Second
 
 // Report describes the service of a manifest.
@@ -77,8 +78,7 @@ type Report struct {
 	InferenceMs float64           `json:"inference_ms"`      // ms, median inference
 	// timed inferences: 20, of a slow policy as many as end within 5 s, at least 3
 	Inferences int `json:"inferences"`
-	// the answers to one observation, given twice, are equal to the byte; absent: a bundle, whose
-	// golden sets were reproduced
+	// two answers to one observation are equal to the byte; absent: a bundle, whose golden sets were reproduced
 	Deterministic *bool `json:"deterministic,omitempty"`
 	// bytes, of all inputs, outputs and tensors between two graphs, in the host's memory
 	TensorBytes int64 `json:"tensor_bytes"`
@@ -91,9 +91,9 @@ type Report struct {
 type RolloutCheck struct {
 	Bundle      string  `json:"bundle"`       // folder of the bundle
 	SHA256      string  `json:"sha256"`       // digest of the bundle
-	Share       float64 `json:"share"`        // share, of the robots that it is for
+	Share       float64 `json:"share"`        // share, robots that get the new model
 	InferenceMs float64 `json:"inference_ms"` // ms, median inference
-	TensorBytes int64   `json:"tensor_bytes"` // bytes, as of the first model
+	TensorBytes int64   `json:"tensor_bytes"` // bytes, like those of the first model
 	ResidentMB  float64 `json:"resident_mb"`  // MiB, resident memory of the process with both models
 }
 
@@ -296,8 +296,8 @@ func medianMs(m Model, clock rt.Clock, show func(text string)) (median float64, 
 	return ms(h.Quantile(0.5)), n, nil
 }
 
-// answersTwice gives one observation to the policy twice, each time as the first of a session. It reports whether the
-// bytes of both answers are equal; nil for a bundle, which has golden sets instead.
+// answersTwice gives one observation to the policy twice, each time as the first of a session, and reports whether the
+// bytes of both answers are equal. It returns nil for a bundle, which has golden sets instead.
 func answersTwice(p *loaded, task string) (same *bool, err error) {
 	if p.bundle != nil {
 		return nil, nil

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// A server that ends waits for the run that is under way before it terminates that run: at least finishTimeout,
-	// and for a slow policy at most finishMost. finishMost is less than TimeoutStopSec of the systemd unit.
+	// A server that ends waits for the run that is under way before it terminates that run: at least finishTimeout, and
+	// for a slow policy at most finishMost. finishMost is less than TimeoutStopSec in the systemd unit.
 	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
 	// A run that takes longer than stuckAfter and than stuckTimes the longest expected run is
 	// reported by /healthz as stuck. A run of a large policy on a CPU takes seconds, and several
@@ -44,8 +44,8 @@ const (
 // driver never returns ends with the old process.
 var ErrDevice = errors.New("server: the device failed")
 
-// errDiverged refuses a policy whose values are not finite. It is for policies in other programs, which have no golden
-// sets to check.
+// errDiverged refuses a policy whose values are not finite. Only policies in other programs need it, because they have
+// no golden sets.
 var errDiverged = fmt.Errorf("%w: the policy answers with values that are not finite: are there NaN in its weights or "+
 	"statistics, as of a training that diverged?", policy.ErrBundle)
 
@@ -115,9 +115,9 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 
 // judge decides whether a failed run of the given rows of b is the fault of its requests or of the device, and in the
 // second case gives the device up. Before any robot is informed, it repeats the run with blank inputs, which are known
-// to be valid, and overwrites the rows. It returns the error for the robots. That is err, except where another program
-// computes the model and fails blank inputs, too: then the program is restarted instead of the device given up, and the
-// error wraps policy.ErrAway.
+// to be valid, and overwrites the rows. It returns the error for the robots. That is err, with one exception: if
+// another program computes the model, and fails with blank inputs, too, judge restarts the program instead of giving up
+// the device, and the error wraps policy.ErrAway.
 //
 // Owner: worker, while nothing runs.
 //
@@ -278,7 +278,7 @@ func (e *engine) terminate() {
 
 // runNow runs the first rows of b and waits for the end. No other run may be under way.
 func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
-	e.busySince.Store(int64(e.clock.Now())) // so that the time limit of this run begins now
+	e.busySince.Store(int64(e.clock.Now())) // the time limit of this run begins now
 	ended := e.device.Do(b.index, rows)
 	e.past.Add(batch.Run{
 		Begun:    ended.Begun,
@@ -294,7 +294,7 @@ func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
 // each larger size, so that their durations are known.
 func (e *engine) warmUp(n int) error {
 	for row := range e.model.Buffers() * e.model.MaxBatch() {
-		e.tensors.blank(row, false, 0) // a row that no request fills may run in a batch with filled rows
+		e.tensors.blank(row, false, 0) // a batch may include rows that no request has filled yet
 	}
 	warm := func(size int) error {
 		ended := e.device.Do(0, size)
@@ -327,8 +327,8 @@ func (e *engine) warmUp(n int) error {
 	return nil
 }
 
-// finishLimit returns how long finish waits for the run in hand: until one and a half times the longest expected run
-// has passed since the run's start, but at least finishTimeout and at most finishMost.
+// finishLimit returns how long finish waits for the present run: until one and a half times the longest expected
+// duration has passed since the run's start, but at least finishTimeout and at most finishMost.
 func (e *engine) finishLimit() time.Duration {
 	since := rt.Instant(e.busySince.Load())
 	if since == 0 || e.failed.Load() != nil {

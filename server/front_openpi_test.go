@@ -131,7 +131,7 @@ func TestOpenPIClientsAreRobots(t *testing.T) {
 	joint := entry{"observation/joint_position", "<f4", []int{1}, floats(10)}
 	gripper := entry{"observation/gripper_position", "<f4", []int{1}, floats(20)}
 	scalar := append(packed(hwc, joint), msgp.AppendFloat64(msgp.AppendString(nil, gripper.key), 20)...)
-	scalar[0]++ // the map now has one entry more
+	scalar[0]++ // increases the map's number of entries by one
 	for i, message := range [][]byte{packed(statePart, hwc), packed(chw, double), packed(unit, joint, gripper),
 		scalar} {
 		answer, text := c.ask(message)

@@ -67,7 +67,7 @@ func TestSessionGolden(t *testing.T) {
 	s := newSession("robot", pool, 1<<20)
 	s.episode.Store(0)
 	seq := uint64(0)
-	superseded, since := uint64(0), uint64(0) // superseded in all, and since the last take_superseded
+	superseded, since := uint64(0), uint64(0) // superseded since the start, and since the last take_superseded
 	deposit := func() {
 		seq++
 		s.seen(0)

@@ -59,8 +59,8 @@ func (h *health) live(q status.Query) *Live {
 
 func (h *health) watch(s *Server) { h.server.Store(s) }
 
-// loads shows text, the progress of loading the policy, on the pages. h may be nil: then there are
-// no pages.
+// loads shows text, the progress of loading the policy, on the pages. It does nothing if h is nil, because then there
+// are no pages.
 func (h *health) loads(text string) {
 	if h != nil {
 		text = loadingText + ": " + text
@@ -73,7 +73,7 @@ func (h *health) healthy() (ok bool, why string) {
 	if s == nil || !s.phase.warmed.Load() {
 		return true, "starting"
 	}
-	if ok, why = s.healthy(); ok && len(s.certificates.texts()) > 0 { // the faults stay after a restart
+	if ok, why = s.healthy(); ok && len(s.certificates.texts()) > 0 { // a restart would not resolve these findings
 		why = "ok, but " + strings.Join(s.certificates.texts(), "; ")
 	}
 	return ok, why
@@ -109,8 +109,8 @@ type notifier struct {
 	unhealthy string     // the reason at the last update, which has been logged
 }
 
-// startNotifier reports the condition of s to the service manager until ctx is done, and then that the server stops.
-// end makes it do so earlier, and waits for that last report.
+// startNotifier reports the condition of s to the service manager until ctx is done or end is called, and then reports
+// that the server stops. end waits for that last report.
 func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end func()) {
 	n := &notifier{Notifier: to, server: s}
 	ctx, cancel := context.WithCancel(ctx)
@@ -158,10 +158,9 @@ func (n *notifier) update(now rt.Instant) {
 	n.Update(now, n.state)
 }
 
-// progress reports whether the worker makes progress. It does when it has begun or ended a request
-// since the last update, or when its present request has not exceeded the time limit of this
-// policy's runs, or when it is idle and has taken the signal that each update leaves in work. A
-// worker that is stuck in a request, or has ended, makes no progress.
+// progress reports whether the worker makes progress: it has begun or ended a request since the last update, or its
+// present request is within the time limit of this policy's runs, or it is idle and has taken the signal that each
+// update leaves in work. A worker that is stuck in a request, or has ended, makes no progress.
 //
 //rt:noalloc
 func (n *notifier) progress(now rt.Instant) bool {

@@ -138,7 +138,8 @@ func TestAFailingDeviceEndsTheServer(t *testing.T) {
 	rttest.Want(t, b.server.stats.probes[probeFailed].Load(), failuresMax-1, "failed runs of the server's own")
 }
 
-// Goal: the same holds for all robots of a batch, and for the requests that are under way.
+// Goal: when every run of the device fails, all robots of a batch, and those whose requests wait, are sent to other
+// servers.
 func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
 	b, robots := heldBatch(t, 2, func(b *bench) { b.beforeRuns(holding(b, policy.ErrRun)) }, nil)
 	close(b.leave)
@@ -281,7 +282,7 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	if !w.probeIdle(w.engine.worked.Add(probeInterval)) || probes() != 1 {
 		t.Errorf("after %v it has inferred %d times, want once", probeInterval, probes())
 	}
-	w.engine.sizes.Learn(1, time.Second) // now a run of the server's own would make robots wait for a second
+	w.engine.sizes.Learn(1, time.Second) // a run of the server's own would now delay robots by a second
 	if w.engine.worked = w.clock.Now(); w.probeIdle(w.engine.worked.Add(probeShare*time.Second-1)) || probes() != 1 {
 		t.Errorf("a slow policy infers for itself more than a hundredth of the time")
 	}
@@ -303,8 +304,8 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	wantEnd(t, b, r, failureRun, 3, "own runs fail")
 }
 
-// Goal: when the requests of a batch run again one by one, or the server makes a slow run of its own, this does not
-// count as a hang as long as each run ends in time.
+// Goal: each run has its own time limit. So it does not count as a hang when the requests of a batch run again one by
+// one, or when the server makes a slow run of its own.
 func TestEachRunHasItsOwnTime(t *testing.T) {
 	var longest time.Duration
 	b, robots := heldBatch(t, 4, func(b *bench) {
@@ -444,8 +445,8 @@ func TestASlowPolicyIsNotAHang(t *testing.T) {
 	}
 }
 
-// Goal: a process that was stopped for a while does not give up its device: the run under way gets
-// the time between two checks to end.
+// Goal: a process that was stopped for a while does not give up its device: the present run may end until the next
+// check.
 func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	b := newBench(t, config())
 	e := b.server.worker.engine

@@ -61,12 +61,12 @@ type housekeeper struct {
 	certificates *certificates
 	engine       *engine
 	opener       *opener
-	counted      queue.Signal // the number of sessions has changed; nil: in a roll-out's second server
+	counted      queue.Signal // signals that the number of sessions has changed; nil: in a roll-out's second server
 	work         *sync.Mutex  // held during each piece of work: servers of one process share quotas and limits
 	queries      *queries
 	events       *events
 	heap         *collector
-	grown        queue.Signal // the mailboxes take more memory than before
+	grown        queue.Signal // signals that the mailboxes take more memory than before
 	moved        atomic.Int64 // rt.Instant at which housekeeping last began to wait for work; 0: it does not run
 	ticks        uint64
 }
@@ -189,7 +189,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 		}
 	}
 	for _, session := range lost {
-		why := session.lost(now, patience) // asked again, because the robot may have sent meanwhile
+		why := session.lost(now, patience) // checked again, because the robot may have sent meanwhile
 		switch {
 		case why == "":
 		case present[session.uuid]:
@@ -239,7 +239,7 @@ func (c *collector) check() {
 	c.raiseLimit() // lowers the limit, too, when sessions have ended
 	heap := rt.ReadHeap()
 	switch {
-	// there was a collection: by the worker, at the heap's limit or by the transport
+	// a collection by the worker, by the transport or at the heap's limit
 	case heap.Cycles != c.last.Cycles:
 		c.last = heap
 	case idle && heap.Allocs-c.last.Allocs > idleGCObjects,

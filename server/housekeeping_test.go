@@ -45,7 +45,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 	const asked = 5
 	var r *robot
 	var requests int
-	var before uint64 // number of collections at the start of the first inference
+	var before uint64 // number of collections when the first inference began
 	collected := func() uint64 { return rt.ReadHeap().Forced - before }
 	o, over := fakeObs(t), make(chan struct{})
 	b := serve(t, config(), func(b *bench) {
@@ -86,7 +86,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 	}
 }
 
-// Goal: the memory of a robot's mailbox raises the heap's limit, and so is no reason to collect garbage.
+// Goal: the memory of a robot's mailbox raises the heap's limit. So it causes no garbage collection.
 func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	b := newBench(t, config())
 	s := b.server
@@ -94,7 +94,7 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	defer s.housekeeper.heap.hold.Release()
 	limit := debug.SetMemoryLimit(-1)
 	session := newSession("arm", s.pool, 1<<20)
-	for seq := range uint64(3) { // the test returns none of these buffers
+	for seq := range uint64(3) { // the test keeps these buffers
 		session.mailbox.Put(&wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1,
 			queue.Schedule{Deadline: queue.NoDeadline})
 		session.mailbox.Take()

@@ -41,7 +41,7 @@ type Live struct {
 	Totals   *LiveTotals  `json:"totals,omitempty"` // counters since the start
 	Times    LiveTimes    `json:"times_ms"`
 	Device   LiveDevice   `json:"device"`
-	Program  *LiveProgram `json:"program,omitempty"` // that computes the policy; absent where the server does
+	Program  *LiveProgram `json:"program,omitempty"` // program that computes the policy; absent: the server does
 	Fronts   []LiveFront  `json:"fronts,omitempty"`  // those that listen
 	Rollout  *LiveRollout `json:"rollout,omitempty"` // absent without a roll-out
 }
@@ -51,16 +51,16 @@ type LiveRollout struct {
 	State    string   `json:"state"`               // loading, serving, leaving, failed, or off
 	Why      string   `json:"why,omitempty"`       // why the new model is not served, or the reason of the wait
 	Edit     string   `json:"edit,omitempty"`      // why the manifest's newest content is not used
-	Restart  []string `json:"restart,omitempty"`   // keys edited beside the block, which need a restart
+	Restart  []string `json:"restart,omitempty"`   // edited keys outside the block, which need a restart
 	Bundle   string   `json:"bundle"`              // folder of the new bundle
 	SHA256   string   `json:"sha256,omitempty"`    // digest of the new bundle; absent: it is not loaded
 	ServerID string   `json:"server_id,omitempty"` // of the new model
-	Share    float64  `json:"share"`               // share, of all robots, that gets the new model
+	Share    float64  `json:"share"`               // share, robots that get the new model
 	Robots   []string `json:"robots"`              // robots that get the new model whatever the share is
 	Keep     []string `json:"keep"`                // robots that never get it
 	Old      int      `json:"old"`                 // open sessions with the first model
 	New      int      `json:"new"`                 // open sessions with the new model
-	Moving   int      `json:"moving"`              // robots whose run has yet to allow the other model
+	Moving   int      `json:"moving"`              // robots that get the other model when their run allows it
 }
 
 // LiveFront is a front for clients of a foreign protocol, with its counts since the start.
@@ -124,7 +124,7 @@ type LiveSession struct {
 	Received   uint64          `json:"received"`       // observations that were not late
 	Answered   uint64          `json:"answered"`       // chunks
 	Superseded uint64          `json:"superseded"`     // observations that a newer one replaced before their turn
-	Late       uint64          `json:"late"`           // observations that were passed over for other robots'
+	Late       uint64          `json:"late"`           // observations passed over for other robots
 	Failed     uint64          `json:"failed"`         // observations that had their turn and got no chunk
 	Stale      uint64          `json:"stale_pictures"` // pictures older than the robot allows
 }
@@ -150,7 +150,7 @@ type LiveTimes struct {
 	Decode    Quantiles `json:"decode"`     // ms, message and pictures into the model's input
 	Inference Quantiles `json:"inference"`  // ms, ONNX Runtime
 	Service   Quantiles `json:"service"`    // ms, from an observation's arrival to its chunk's hand-over
-	Runway    Quantiles `json:"runway"`     // ms, left of the robot's actions at an observation's arrival
+	Runway    Quantiles `json:"runway"`     // ms, time until the robot's actions end, at an observation's arrival
 }
 
 // LiveDevice is the recent work of the device.

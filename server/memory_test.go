@@ -105,7 +105,7 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 }
 
 // A robot whose observations are larger than its open announced gets memory that is not reserved for other robots, and
-// an event when none is left. Robots that keep to their announcement always get a buffer, and unneeded buffers are
+// an event if no memory is left. Robots that keep to their announcement always get a buffer, and unneeded buffers are
 // freed.
 func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	cfg := roomy()

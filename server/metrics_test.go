@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// As in Prometheus, each bucket counts all durations up to its bound, the bound included. The buckets agree with a
-// plain count.
+// As in Prometheus, each bucket counts all durations up to and including its bound. The buckets agree with a plain
+// count.
 func TestDurationsAreCumulative(t *testing.T) {
 	d := newDurations()
 	var all []time.Duration

@@ -29,7 +29,7 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 	buf := make([]byte, 4096)
 	return func() (lines []string) {
 		for {
-			l.SetReadDeadline(time.Now().Add(time.Millisecond)) // all sent messages have arrived already
+			l.SetReadDeadline(time.Now().Add(time.Millisecond)) // all messages that were sent have already arrived
 			n, err := l.Read(buf)
 			if err != nil {
 				return lines
@@ -58,8 +58,8 @@ func idle() *Server {
 	}
 }
 
-// The test does the worker's work step by step. Whether the worker makes progress between two updates decides whether
-// the notifier feeds the watchdog.
+// The test does the worker's work step by step. The notifier feeds the watchdog only if the worker makes progress
+// between two updates.
 func TestNotifierSendsWhatIsNew(t *testing.T) {
 	said := manager(t, "30000000") // a period of 30 s, of which a third passes between two messages
 	s := idle()

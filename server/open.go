@@ -95,8 +95,7 @@ func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r 
 			a.active, whyNot)}, nil
 }
 
-// robots returns the robots that have a session, without the robot named but, whose session would
-// be replaced.
+// robots returns the robots that have a session, except the robot named but, whose session would be replaced.
 func (o *opener) robots(but string) (list []capacity.Robot) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.everywhere() {
@@ -358,7 +357,7 @@ func (o *opener) register(session *session) {
 	}
 	o.stats.opened.Add(1)
 	o.counted.Wake()
-	if o.phase.draining.Load() { // draining began meanwhile, and this robot has got no event
+	if o.phase.draining.Load() { // draining has begun meanwhile, and this robot has got no event
 		o.events.writer.inform(session, wire.EventDraining, drainingText)
 	}
 }
@@ -495,9 +494,8 @@ func (o *opener) withdrawRoom() error {
 	return token.Undeclare()
 }
 
-// close ends the session that c names; a stale session id is ignored, and so is a close of a robot
-// without a session. A close without an id is refused unless it comes from the link or certificate
-// that opened the session.
+// close ends the session that c names. It ignores a stale session id, and a robot without a session. A close without an
+// id is refused unless it comes from the link or certificate that opened the session.
 func (o *opener) close(c *wire.SessionClose, from wire.Origin) error {
 	session := o.sessions.find(c.ClientUUID)
 	switch {

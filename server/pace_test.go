@@ -76,8 +76,8 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	}
 }
 
-// Goal: the time of the first inference, which may take a minute on a GPU, is not announced to robots as the duration
-// of an inference.
+// Goal: the first inference may take a minute on a GPU. Its time is not announced to robots as the duration of an
+// inference.
 func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 	for _, tt := range []struct {
 		took []time.Duration
@@ -160,8 +160,8 @@ func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 	rttest.Want(t, b.server.stats.superseded.Load(), 1, "observations superseded")
 }
 
-// Goal: a client of the draft, which replaces its queue by each chunk where the ack has supports_rtc, gets an ack
-// without it from a server that does not condition chunks.
+// Goal: a server that does not condition chunks sends an ack without supports_rtc, because a client of the draft with
+// supports_rtc replaces its queue by each chunk.
 func TestConditioningOffIsAnnounced(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Mode = "off"

@@ -133,14 +133,14 @@ func TestLateEvent(t *testing.T) {
 		r.wantChunk(5)
 		r.ask(5) // a duplicate
 		r.ask(3) // a newer observation has overtaken it
-		r.ask(4) // too soon after the last event for another one
+		r.ask(4) // no event, because the last one was sent a moment before
 		rttest.Want(t, late()-before, 3, "late")
 	}
 	if got := arm.wantEvent(wire.EventLate, errLate.Error()); got.event.Seq != 3 || got.header.SeqID != 3 ||
 		got.event.ServerID != b.server.id {
 		t.Errorf("the late event is %+v, want that of request 3", got)
 	}
-	for _, r := range []*robot{arm, stock} { // neither got another event before this one
+	for _, r := range []*robot{arm, stock} { // no robot gets another event before this chunk
 		r.ask(6)
 		r.wantChunk(6)
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A robot that repeated its request may do so once more while the answer is on the way. So for
-// 1/echoShare of the inference's duration, at most echoMost, the server does not answer the same
-// request again.
+// A robot that repeats its request when it gets no answer may do so once more while the answer is on the way. So for
+// 1/echoShare of the inference's duration, at most echoMost, the server drops such a repeat.
 const (
 	echoShare = 10
 	echoMost  = 200 * time.Millisecond
@@ -41,7 +40,7 @@ type publisher struct {
 	stats    *stats
 	pool     *queue.Pool   // pool of the mailboxes
 	audit    *audit.Writer // nil: no request is recorded
-	engine   *engine       // the engine, whose rows hold the chunks
+	engine   *engine       // the engine, whose rows have the chunks
 	leaving  chan struct{} // closed when the server shuts down
 
 	chunk      wire.ActionChunk
@@ -67,7 +66,7 @@ func (p *publisher) answer(b *buffer, e batch.Ended) {
 func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 	f := &t.filled
 	t.Decode, t.Inference = t.ready.Sub(t.begun), e.At.Sub(e.Begun)
-	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // time of waiting for its turn and for the device
+	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // wait for its turn and for the device
 	t.Batch, t.Row = e.Size, t.row-t.buffer.first
 	t.Controls, t.Task = f.Controls, f.task.text
 	t.Stale, t.Cameras = uint32(f.stale), p.engine.tensors.contract.Cameras
@@ -106,7 +105,7 @@ func (p *publisher) close(t *slot, err error) {
 		reply = p.publish(t, p.engine.tensors)
 	case p.engine.failed.Load() != nil || t.Outcome != audit.BadObservation && p.stopped():
 		p.stats.outcomes[t.Outcome].Add(1)
-		t.Why = eventText(err) // because Serve informs all robots that the server shuts down
+		t.Why = eventText(err) // Serve informs all robots that the server shuts down
 	default:
 		p.stats.outcomes[t.Outcome].Add(1)
 		p.refuse(t, err)
@@ -180,9 +179,9 @@ func (p *publisher) publish(t *slot, out *tensors) (payload []byte) {
 	return p.payload
 }
 
-// refuse sends the robot an event with the reason why there is no chunk, and logs the reason. When the robot got such
-// an event a moment before, refuse only counts it. The event's code is unavailable while the policy's program is away.
-// Otherwise it is bad_observation, even after a failure of the model, because a repeat would fail as well.
+// refuse sends the robot an event with the reason why there is no chunk, and logs the reason. If the robot got such an
+// event a moment before, refuse only counts the new one. The event's code is unavailable while the policy's program is
+// away. Otherwise it is bad_observation, even after a failure of the model, because a repeat would fail as well.
 //
 //go:noinline
 func (p *publisher) refuse(t *slot, err error) {
@@ -218,8 +217,8 @@ func (p *publisher) informQuota(s *session, k quota.Kind) {
 	p.events.inform(s, wire.EventQuota, s.meter.Says(k))
 }
 
-// passOver informs a robot, once for each observation, that other robots are served first. The
-// reason is that the robot's actions end before its chunk could come.
+// passOver informs a robot that other robots are served first, because its actions would end before its chunk could
+// arrive. It does so once for each observation.
 //
 //rt:noalloc
 func (p *publisher) passOver(s *session) {

@@ -23,7 +23,7 @@ func TestQuotaOfARobot(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		rate, share float64
-		most        int // chunks for the hostile robot: those of its second in advance, and of four seconds
+		most        int // most chunks for the hostile robot: the quota of one second in advance and of four seconds
 		kind        quota.Kind
 		says        string
 	}{
@@ -55,7 +55,7 @@ func TestQuotaOfARobot(t *testing.T) {
 					due = b.clock.Now().Add(pause)
 					good.ask(asked)
 					b.serveOne()
-					// the hostile robot may have had its turn first
+					// the hostile robot may have its turn first
 					for len(good.inbox) == 0 && b.clock.Now() < due {
 						b.serveOne()
 					}
@@ -79,7 +79,7 @@ func TestQuotaOfARobot(t *testing.T) {
 			if (held > 0) != (tt.says != "") || !strings.Contains(text, tt.says) || events > 5 {
 				t.Errorf("held %d times, %d events, the last %q; want %q once a second", held, events, text, tt.says)
 			}
-			for range 2 { // uses up the quota that has become free
+			for range 2 { // these requests use up the quota again
 				asked++
 				hostile.ask(asked)
 				serveOne(b.server.worker)

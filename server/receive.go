@@ -29,7 +29,7 @@ type receiver struct {
 	events         *events
 	observationMax int          // largest observation in bytes
 	work           queue.Signal // wakes the worker
-	grown          queue.Signal // to housekeeping: the mailboxes take more memory than before
+	grown          queue.Signal // signals to housekeeping that the mailboxes take more memory than before
 }
 
 // onObservation copies an observation into its mailbox and wakes the worker.
@@ -65,8 +65,7 @@ func (r *receiver) onObservation(sample wire.Sample) {
 //rt:noalloc
 func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Instant) {
 	if session.epoch != 0 && h.SessionEpoch != session.epoch {
-		// the observation is of an earlier process or another robot, so this robot would drop an
-		// event
+		// the observation is from an earlier process or another robot, and this robot would ignore an event about it
 		r.stats.late.Add(1)
 		return
 	}
@@ -92,7 +91,7 @@ func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Inst
 		r.events.queue(session.uuid, h, wire.EventBadObservation, r.noRoom(session, len(body)))
 		return
 	}
-	session.received.Add(1) // before its outcome is counted, see Session.streams
+	session.received.Add(1) // counted before its outcome, see session.streams
 	if put == queue.Replaced || put == queue.Answered {
 		r.stats.superseded.Add(1)
 		session.shown.superseded.Add(1)
@@ -114,7 +113,7 @@ func (r *receiver) noRoom(s *session, n int) error {
 func (r *receiver) onToken(key string, alive bool) {
 	now := r.clock.Now()
 	if _, _, err := wire.ParseReplicaKey(r.prefix, key); err == nil {
-		return // a server's token, whose id may equal a robot's name
+		return // a server's token; its id may equal a robot's name
 	}
 	if uuid, epoch, err := wire.ParseEpochAlive(r.prefix, key); err == nil {
 		if session := r.sessions.find(uuid); session != nil {

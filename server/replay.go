@@ -80,11 +80,10 @@ func (r *Replayed) otherText() string {
 // OK reports whether every captured request got its answer again.
 func (r *Replayed) OK() bool { return r.Exact+r.Within == r.Requests && r.Unreadable == 0 }
 
-// Replay answers the requests captured in dir again, oldest first and each alone, without a
-// network, and compares the answers. On the same processor and ONNX Runtime, the answers are equal
-// to the byte, because noise is a function of the request. For an answer from a batch this holds
-// only where the bundle guarantees it. For other cases, tolerance is the largest difference of a
-// value that counts as equal, in the units of chunk_model; With 0 only exact answers are accepted.
+// Replay answers the requests captured in dir again, oldest first and each alone, without a network, and compares the
+// answers. On the same processor and ONNX Runtime, the answers are equal to the byte, because noise is a function of
+// the request. For an answer from a batch this holds only where the bundle guarantees it. Otherwise tolerance is the
+// largest accepted difference of a value, in the units of chunk_model. With 0 only exact answers are accepted.
 func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
@@ -137,7 +136,7 @@ func (p *replaying) replay(model *loaded, requests []audit.Capture) (r Replayed,
 		return r, err
 	}
 	defer func() { err = errors.Join(err, p.tensors.close()) }()
-	histories := map[sessionKey]*policy.History{} // chunks that have been answered again
+	histories := map[sessionKey]*policy.History{} // chunks of the requests that were answered again
 	p.tasks, r.Tolerance = readTasks{}, p.tolerance
 	for i := range requests {
 		c := &requests[i]
@@ -168,7 +167,7 @@ type sessionKey struct {
 	epoch uint32
 }
 
-// readTasks holds the tasks that captures name, so that each is read only once.
+// readTasks has the tasks that captures name, so that each is tokenised only once.
 type readTasks map[string]*task
 
 func (m readTasks) read(reader *taskReader, text string) (*task, error) {
@@ -222,7 +221,7 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 		return false, "the captured reply: " + err.Error()
 	}
 	t.chunk(&is, 0, &c.Header, &f)
-	// These values depend on the moment of the answer, not on the request.
+	// These values do not depend on the request, but on the moment of the answer.
 	is.QueueWaitMs = was.QueueWaitMs
 	is.InferenceMs = was.InferenceMs
 	is.SupersededSeqs = was.SupersededSeqs
@@ -244,7 +243,7 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why string) {
 	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data),
 		maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)
-	numbers := *is // numbers takes over was's matrices, since all other values must be equal
+	numbers := *is // compare all other values with equal matrices
 	numbers.ChunkModel, numbers.ChunkRobot = was.ChunkModel, was.ChunkRobot
 	if p.tolerance > 0 && float64(inModel) <= p.tolerance && float64(inRobot) <= p.tolerance*p.scale() &&
 		is.ChunkModel.Rows == was.ChunkModel.Rows && is.ChunkModel.Cols == was.ChunkModel.Cols &&

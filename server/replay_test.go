@@ -86,8 +86,8 @@ func TestReplayWithinATolerance(t *testing.T) {
 	}
 }
 
-// All captures get exactly their answers again. This includes a capture whose chunk the link refused, because the chunk
-// had been computed.
+// Each capture gets exactly its answer again. This includes a capture whose chunk the link refused, because the server
+// had computed it.
 func TestReplayIsExact(t *testing.T) {
 	found := capture(t)
 	found[0].Outcome = audit.Unsent.String()

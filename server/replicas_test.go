@@ -112,8 +112,8 @@ func TestTheEndOfASessionIsTold(t *testing.T) {
 	}
 }
 
-// Messages and tokens that any client may send do not exclude a robot: a header with the last epoch
-// or the last number, a token of a later epoch, a name that resembles its own.
+// Messages and tokens that any client may send do not exclude a robot: a header with the last epoch or the last number,
+// a token of a later epoch, and a name that resembles the robot's.
 func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm-1", 1)
@@ -144,7 +144,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	rttest.Eventually(t, "no token of the server", func() bool {
 		return b.network.CountTokens(wire.ReplicaAliveKey(b.server.prefix, b.server.id)) == 0
 	})
-	time.Sleep(drainTime / 3) // a robot may take this long to send a query
+	time.Sleep(drainTime / 3) // time that a robot may take to send a query
 	var s wire.Status
 	if err := wire.ParseStatus(&s, b.status()); err != nil || !s.Draining {
 		t.Errorf("it says %+v, %v, want that it drains", s, err)
@@ -179,7 +179,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		first, second wire.SessionOpen
-		stays, told   bool // stays: the session of the second server remains
+		stays, told   bool // stays: the session at the second server remains
 	}{
 		{"two clients that name no instance", fakeOpen("arm"), fakeOpen("arm"), false, false},
 		{"two processes of one name", process("arm", "one", "", 3), process("arm", "two", "", 3), false, true},
@@ -206,7 +206,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			rttest.Eventually(t, "one session", func() bool {
 				return sessions() == 1 && a.network.CountTokens(wire.HeldWildcard(a.server.prefix)) == 1
 			})
-			time.Sleep(50 * time.Millisecond) // time in which the other server must not give up its session, too
+			time.Sleep(50 * time.Millisecond) // the other server must not give up its session in this time
 			rttest.Want(t, sessions(), 1, "sessions left")
 			if tt.stays && b.server.sessions.find("arm") == nil {
 				t.Error("the older epoch was kept")

@@ -189,7 +189,7 @@ func loadBundle(cfg *manifest.Config, progress func(policy.Test)) (*loaded, erro
 // cacheDir returns the folder for data that can be built again: the manifest's, else the service
 // manager's, else the user's.
 func cacheDir(named string) string {
-	user, _ := os.UserCacheDir() // empty after an error, and then the temporary folder is used
+	user, _ := os.UserCacheDir() // empty after an error; then the temporary folder is used
 	if user != "" {
 		user = filepath.Join(user, "lean-server")
 	}
@@ -206,7 +206,7 @@ func logPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 		"why", p.Why())
 }
 
-// An inference of the self-test that takes slowTest or longer gets a line about the progress.
+// The progress of the self-test is reported only if an inference takes slowTest or longer.
 const slowTest = time.Second
 
 // slowTests returns a callback that reports the progress of a slow self-test.
@@ -503,7 +503,7 @@ func bind(cfg *manifest.Config, log *slog.Logger) (fronts []front.Front, err err
 // closeAll closes fronts. For fronts that have served, this has no effect, because they are closed already.
 func closeAll(fronts []front.Front) {
 	for _, f := range fronts {
-		_ = f.Close() // without this front the process continues, or it ends anyway
+		_ = f.Close() // an error does not matter: either another front serves on, or the process ends
 	}
 }
 
@@ -531,7 +531,7 @@ func openHealth(cfg *manifest.Config, log *slog.Logger) (*health, error) {
 	return pages, err
 }
 
-// listenHosts returns the names of this machine in the manifest's endpoints, which browsers may use, too.
+// listenHosts returns those names of this machine that are in the manifest's endpoints. Browsers may use them, too.
 func listenHosts(cfg *manifest.Config) (names []string) {
 	for _, e := range cfg.Listen() {
 		_, address, _ := strings.Cut(e, "/")

@@ -64,7 +64,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 			})
 			want := shrunk(full, k*w, k*h, k)
 			limit := map[int]float64{1: 0, 2: 2, 4: 1, 8: 1}[k]
-			// the decoder would have to reduce the colours less in width than in height
+			// 4:2:2 has twice as many rows as columns of colour, and the decoder would have to reduce the rows more
 			if chroma == jpeg.Chroma422 {
 				limit = map[int]float64{1: 0, 2: 3.5, 4: 5, 8: 10}[k]
 			}
@@ -205,10 +205,10 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 	}
 }
 
-// A robot may name any size at open. For pictures whose aspect ratio is not the policy's, it gets a
-// warning with the crop that has the policy's. Only pictures that cannot be scaled are refused. A
-// raw picture is scaled from its place in the message, without a copy. Where the policy demands
-// exact sizes, only a JPEG that the decoder itself can reduce may be larger.
+// A robot may name any size at open. If the aspect ratio of its pictures is not the policy's, it gets a warning with
+// the crop that would have the right ratio. Only pictures that cannot be scaled are refused. A raw picture is scaled
+// from its place in the message, without a copy. Where the policy demands exact sizes, only a JPEG that the decoder
+// itself can reduce may be larger.
 func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	usual := policy.Camera{Name: "top", W: 160, H: 120}
 	exact := policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}

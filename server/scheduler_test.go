@@ -16,7 +16,7 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	b := serve(t, cfg, (*bench).hold)
 	robots := map[string]*robot{}
 	send := func(id string, runwayMs float64) {
-		// with an epoch the server takes it for a robot that knows events
+		// because of the epoch, the server treats it as a robot that reads events
 		if ack := b.open(process(id, "", "", 1)); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
@@ -33,7 +33,7 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	b.clock.Advance(20 * time.Millisecond) // the first inference takes this long
 	for _, id := range []string{"first", "c-short", "b-gone", "a-long"} {
 		b.leave <- struct{}{}
-		if id == "b-gone" { // it was passed over, and is served when the other robots can wait
+		if id == "b-gone" { // this robot was passed over, and is served when the other robots can wait
 			if got := robots[id].wantEvent(wire.EventLate, ""); got.event.Seq != 1 ||
 				got.event.ServerID != b.server.id {
 				t.Errorf("b-gone got %+v, want event late of this server", got)

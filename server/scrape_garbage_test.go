@@ -18,7 +18,7 @@ import (
 // has time between two requests. With client_golang's registry, a scrape left 450 kB in 2,400 objects for 5 sessions.
 // (The test does not run under the race detector, with which a sync.Pool drops objects at random.)
 func TestGarbageOfAScrape(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // each of Go's processors has its own compressors
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // each of Go's processors has a separate pool of compressors
 	// The collector is off, as while a server serves. A collection would empty the pool of
 	// compressors.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -31,7 +31,7 @@ func TestGarbageOfAScrape(t *testing.T) {
 			h.ServeHTTP(discarded{http.Header{}}, r)
 			const scrapes = 50
 			bytes, objects := uint64(math.MaxUint64), uint64(0)
-			for range 3 { // a goroutine that has moved to another processor finds an empty pool
+			for range 3 { // if the goroutine moves to another processor, it finds an empty pool
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				for range scrapes {

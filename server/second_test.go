@@ -141,7 +141,7 @@ func TestTwoModels(t *testing.T) {
 		r.clock.Advance(time.Second)
 		return r.server.rollout.Report().State == rollout.Off
 	})
-	open := int64(len(r.server.sessions.all())) // the other robots have shown no token meanwhile
+	open := int64(len(r.server.sessions.all())) // sessions of the other robots, which have shown no token
 	if got := r.server.memory.Of(memory.Sessions); got != open*sessionMemory(r.server.opener.meta) || !r.closed ||
 		r.server.second.Load() != nil || r.server.sessions.count() != int(open) ||
 		len(r.query(wire.StatusKey(fakePrefix), nil)) != 1 {

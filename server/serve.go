@@ -64,7 +64,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	}
 	stopRollout()
 	s.announceEnd()
-	failed := undeclare(tokens) // the tokens are withdrawn first, so that no further robot comes
+	failed := undeclare(tokens) // the tokens first, so that no further robot comes
 	stay := time.Duration(0)
 	if len(s.sessions.all()) > 0 && s.network.Connected() {
 		stay = drainTime
@@ -89,7 +89,7 @@ func (s *Server) withdraw(failed error) {
 	s.queries.answerWaiting()
 	failed = errors.Join(failed, s.opener.withdrawRoom())
 	for _, session := range s.sessions.all() {
-		if s.first != nil { // so that robots of the other server can use the memory and the places
+		if s.first != nil { // robots of the other server can then use the memory and the places
 			s.opener.drop(session, "its model is unloaded")
 			continue
 		}
@@ -108,7 +108,7 @@ func (s *Server) holdGC() *rt.Hold {
 	}
 	hold := s.housekeeper.heap.holdGC()
 	heap := s.housekeeper.heap.last
-	s.pauses = rt.NewPauses() // before baseline, whose value announces it
+	s.pauses = rt.NewPauses() // before baseline, because a set baseline means that pauses is set
 	s.baseline.Store(&heap)
 	s.certificates.check(s.network, time.Now(), s.log)
 	return hold
@@ -165,8 +165,8 @@ func (s *Server) announceEnd() {
 	}
 }
 
-// endError returns the worker's error err, or nil when err is not an error of the server: after ctx
-// is done, on a working device, an inference that cannot be terminated is only logged.
+// endError returns err, the error of the worker, or nil if it is no error of the server: if ctx is done and the device
+// works, an inference that cannot be terminated is only logged.
 func (s *Server) endError(ctx context.Context, err error) error {
 	if !errors.Is(err, errStillInferring) {
 		return err

@@ -82,7 +82,7 @@ type Deps struct {
 
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // rights of the robots at the network's listener; nil: the listener does not check them
-	Links     *Links           // of Network; nil: its links are not counted
+	Links     *Links           // links of Network; nil: they are not counted
 	Fronts    []front.Front    // fronts for foreign clients
 
 	LogMissing LogMissing
@@ -101,7 +101,7 @@ type Server struct {
 	caps      wire.Capabilities
 	placement policy.Placement
 	runtime   string    // version of the program that computes
-	transport transport // the network, if it counts what its links lose; else nil
+	transport transport // the network, if it counts what its links lose; otherwise nil
 	network   wire.Session
 	fronts    front.Fronts // fronts for foreign clients
 	clock     rt.Clock
@@ -130,8 +130,8 @@ type Server struct {
 	phase        phase
 	certificates certificates // checked by housekeeping
 
-	pauses     *rt.Pauses                  // of garbage collections, since holdGC; nil before
-	baseline   atomic.Pointer[rt.HeapStat] // the heap at the moment when the worker was ready
+	pauses     *rt.Pauses                  // pauses of garbage collections since holdGC; nil before
+	baseline   atomic.Pointer[rt.HeapStat] // the heap when the worker became ready
 	modelInUse bool                        // after Serve: an inference still runs, although it was terminated
 }
 
@@ -217,7 +217,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		s.work, s.sessions = f.work, f.sessions.second()
 		s.memory = f.memory
 		s.pool = f.pool
-		s.stats = f.stats // only s.others keeps the bound made above, as long as this server exists
+		s.stats = f.stats // only s.others uses the bound made above, as long as this server exists
 	}
 	if cfg.Conditioning.Mode == conditioningOff {
 		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0

@@ -67,7 +67,7 @@ func TestObservationBecomesChunk(t *testing.T) {
 	r := b.robot("arm")
 	o := fakeObs(t)
 	o.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 2, 3, 4, 5, 6}}
-	// from an old client, and of another length than the other prefix
+	// an old client sends this prefix, too, with another length
 	o.PrefixModel = wire.Matrix{Rows: 2, Cols: 2, Data: []float32{9, 9, 9, 9}}
 	o.InferenceDelaySteps = 2
 	o.HasT = true
@@ -108,8 +108,7 @@ func TestObservationBecomesChunk(t *testing.T) {
 	}
 }
 
-// The same request id gets the same noise, on any server and in any session; another request gets
-// other noise.
+// The same request id gets the same noise on any server and in any session. Another request gets other noise.
 func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
@@ -381,7 +380,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	b.leave <- struct{}{}
 	rttest.Want(t, a.wantChunk(1).chunk.SupersededSeqs, 3, "first reply to a: superseded")
 	<-b.entered
-	b.leave <- struct{}{} // it is z's turn, although a waits, too
+	b.leave <- struct{}{} // it is the turn of z, although a waits, too
 	z.wantChunk(1)
 	<-b.entered
 	b.leave <- struct{}{}

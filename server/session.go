@@ -34,7 +34,7 @@ type session struct {
 	obs      wire.Declaration // subscription to its observations, while the session is open
 	held     wire.Declaration // token that announces the session to the other servers
 	place    quota.Place
-	meter    *quota.Meter // of the robot's id; nil: it has no quotas
+	meter    *quota.Meter // meter of the robot's id; nil: it has no quotas
 	fps      float64      // control steps per second, from the open; 0: not given
 	asked    int          // bytes of one observation, from the sizes in the open
 	memory   int64        // bytes promised to the session, including its own
@@ -43,7 +43,7 @@ type session struct {
 	host     string       // host of that process, for people
 	from     wire.Origin  // link or certificate that opened it
 	tags     string       // the robot's tags, as audit.Tags encodes them
-	nonce    int64        // repeated in its chunks; 0: no nonce, because the robot does not read the key
+	nonce    int64        // each of its chunks repeats the nonce; 0: no nonce, because the robot does not read the key
 
 	mailbox   queue.Mailbox
 	announced atomic.Pointer[task] // task of the newest reset that had one; nil: no reset had one
@@ -229,8 +229,7 @@ func (p *presence) tokenDropped(now rt.Instant) {
 	p.droppedAt.CompareAndSwap(0, int64(max(now, 1)))
 }
 
-// alive reports whether the robot's token has not vanished, or the robot has sent or shown a token
-// since.
+// alive returns false from the moment at which the robot's token vanishes until the robot sends or shows a token again.
 func (p *presence) alive() bool { return p.droppedAt.Load() == 0 }
 
 // owned reports whether the process that opened the session may still run.
@@ -275,7 +274,7 @@ type registry struct {
 	fed      *atomic.Int32 // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
 	promised atomic.Int64  // bytes promised to all sessions. Written by housekeeping
 
-	beside atomic.Pointer[registry] // of another server of this process, which shares the limits; nil: there is none
+	beside atomic.Pointer[registry] // registry of a second server, which shares the limits; nil: there is none
 
 	mu   sync.Mutex // held while list is replaced
 	list atomic.Pointer[[]*session]

@@ -28,8 +28,8 @@ type stats struct {
 	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
 	late       atomic.Uint64                    // observations refused: not newer than the newest received
 	noRoom     atomic.Uint64                    // observations refused: the pool is used up
-	// Observations that were passed over for other robots', because their robot's actions would end
-	// before any chunk could come.
+	// Observations that waited while other robots were served first, because their robot's actions would end before any
+	// chunk could arrive.
 	passedOver atomic.Uint64
 	// inferences after which a robot has to wait for its quota
 	held      [quota.NumKinds]atomic.Uint64
@@ -210,13 +210,13 @@ type shown struct {
 	failed     atomic.Uint64 // observations that had their turn and got no chunk
 }
 
-// spanUse is whether the spans of an observation, which name rows of earlier chunks, were used.
+// spanUse reports whether the spans of an observation, which name rows of earlier chunks, were used.
 type spanUse uint8
 
 const (
 	spansNone spanUse = iota
 	spansFound
-	spansMissing // the rows of a span are no longer kept: the chunk is not conditioned
+	spansMissing // a span names rows that are no longer kept: the chunk is not conditioned
 	numSpanUses
 )
 

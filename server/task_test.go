@@ -34,7 +34,7 @@ func newReader(t *testing.T, cfg manifest.Config) *bench {
 	return b
 }
 
-// read returns the task with which the policy computed its last chunk.
+// read returns the task from which the policy computed its last chunk.
 func (b *bench) read() string {
 	n := 0
 	for n < taskLen && b.model.TokenMask(0)[n] {
@@ -47,8 +47,8 @@ func (b *bench) read() string {
 	return string(text)
 }
 
-// The policy reads the task of the observation, else the task of its session. A reset may announce the task of later
-// observations.
+// The policy reads the task of the observation. Without one, it reads the task of its session. A reset may announce the
+// task of later observations.
 func TestTaskOfAnObservation(t *testing.T) {
 	cfg := config()
 	cfg.DefaultTask = "wait"

@@ -29,7 +29,7 @@ type Model interface {
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32
 	Finite(i int) bool
-	Terminate() error // by any goroutine: makes the run in hand and later runs end with an error
+	Terminate() error // makes the present run and all later runs end with an error; any goroutine may call it
 }
 
 // requester is a Model that another program computes, which needs the session, episode, task and seed of the request in
@@ -155,8 +155,8 @@ func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, 
 	if err := wire.ParseObservation(&t.obs, body); err != nil {
 		return f, err
 	}
-	// Only the prefix in robot units conditions a chunk. Old clients also send the prefix in model units, whose length
-	// may differ when their loop ran a step between the two.
+	// Only the prefix in robot units conditions a chunk. Old clients also send the prefix in model units. Its length
+	// may differ, if the client's loop ran a step between the two.
 	t.obs.PrefixModel.Rows = 0
 	t.obs.PrefixModel.Cols = 0
 	t.obs.PrefixModel.Data = t.obs.PrefixModel.Data[:0]
@@ -199,13 +199,13 @@ func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, 
 	return f, nil
 }
 
-// errNotFinite marks a chunk that no robot may execute.
+// errNotFinite is the error of a chunk that no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
-// prefix fills the model's prefix with the actions that the robot runs until the chunk arrives, and
-// returns their number as rows. It takes them from the observation itself, else from the earlier
-// chunks whose rows the observation's spans name; use reports whether it used spans. If one action
-// is missing, it uses no action at all, because the others would be shifted in time.
+// prefix fills the model's prefix with the actions that the robot runs until the chunk arrives, and returns their
+// number as rows. It takes them from the observation itself or, if it has none, from the rows of earlier chunks that
+// the observation's spans name; use reports whether it used spans. If one action is missing, it uses no action at all,
+// because the others would be shifted in time.
 //
 //rt:noalloc
 func (t *tensors) prefix(row int, s *session) (rows int, use spanUse) {

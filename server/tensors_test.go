@@ -118,7 +118,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		stale = f.stale
 		s.pool.Return(r)
 	}
-	for range 3 * len(bodies) { // until all three buffers have grown
+	for range 3 * len(bodies) { // all three buffers must grow before the count
 		frame()
 	}
 	rttest.NoAllocs(t, "a frame allocates %v times from received bytes to tensor, want 0", 8*len(bodies), frame)

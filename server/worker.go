@@ -33,8 +33,8 @@ type worker struct {
 	engine     *engine
 	filler     *filler
 	publisher  *publisher
-	work       queue.Signal  // an observation waits, rows have been filled, or a collection is due
-	collectNow queue.Signal  // to housekeeping: a collection would disturb least now
+	work       queue.Signal  // signals that an observation waits, rows are filled, or a collection is due
+	collectNow queue.Signal  // signals to housekeeping that a collection would disturb least now
 	warmed     chan struct{} // closed after the warm-up
 	done       chan struct{} // closed at the end; then err is valid
 	err        error
@@ -48,8 +48,8 @@ type worker struct {
 	list      []*session      // robots at the last choice
 	waiting   []queue.Waiting // the robots of list with a waiting observation
 	open      *buffer         // the buffer whose rows are being filled; nil: there is none
-	running   *buffer         // on the device; nil: it is idle
-	queued    *buffer         // runs right after running; nil: no buffer does
+	running   *buffer         // buffer on the device; nil: the device is idle
+	queued    *buffer         // buffer that runs right after running; nil: there is none
 	began     bool            // a run has just begun, so nothing else is urgent
 	ends      rt.Instant      // expected end of the present run
 	fillTook  time.Duration   // expected time to fill the rows of a batch
@@ -82,7 +82,7 @@ func (w *worker) start(warmup int) {
 	}()
 }
 
-// errStillInferring marks the end of a worker whose device still uses the model.
+// errStillInferring is the error of a worker that has ended while its device still uses the model.
 var errStillInferring = errors.New("server: the inference in hand took longer")
 
 // finish stops the worker. It waits for the present run, and terminates a run that takes too long.
@@ -91,7 +91,7 @@ func (w *worker) finish() error {
 	close(w.publisher.leaving)
 	limit := w.engine.finishLimit()
 	err := w.await(limit)
-	// a run that hangs was terminated before
+	// a run that exceeded its time limit was terminated before
 	if !errors.Is(err, errStillInferring) || w.engine.failed.Load() != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (w *worker) begin(now rt.Instant) bool {
 		return false
 	}
 	given := b.used
-	for b.used > 0 && b.slots[b.used-1].err != nil { // bad rows before good rows run, too; their chunks are ignored
+	for b.used > 0 && b.slots[b.used-1].err != nil { // bad rows before a good row run, too
 		b.used--
 	}
 	w.open = nil
@@ -498,7 +498,7 @@ func (w *worker) choose(now rt.Instant) bool {
 			w.publisher.passOver(w.list[passed.Robot])
 		}
 	}
-	alone := w.running == nil && b.used == 0 && rows == 1 // other threads would not be faster for a single row
+	alone := w.running == nil && b.used == 0 && rows == 1 // for a single row, other threads would not be faster
 	for _, chosen := range w.waiting[:min(rows, len(w.waiting))] {
 		s := w.list[chosen.Robot]
 		r := s.mailbox.Take()
@@ -554,6 +554,6 @@ func (w *worker) next() *buffer {
 	return nil
 }
 
-// fillSlack is how much earlier than necessary the filling of the next run's rows begins, because a
-// timer may be late by this time.
+// fillSlack is how much earlier than necessary the worker begins to fill the next run's rows, because a timer may be
+// late by this time.
 const fillSlack = time.Millisecond

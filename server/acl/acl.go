@@ -39,7 +39,7 @@ func (s *Service) Rights(names []string) *access.Rights {
 	}
 	r.Allow = s.public()
 	if len(ids) > 0 {
-		// any robot's id may be in the payload, which Payload checks
+		// the payload may name any robot; Payload checks it
 		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix))
 	}
 	for _, id := range ids {
@@ -72,7 +72,7 @@ func (s *Service) robot(id string) (k keys) {
 	k[access.Query] = []string{own("/session"), own("/reset")}
 	k[access.LivelinessToken] = tokens
 	k[access.LivelinessQuery] = tokens
-	// id may be a robot that uses a leader arm on another machine, or it may be the leader arm itself
+	// id may be a robot that uses a leader arm on another machine, or the leader arm itself
 	k[access.Put] = append(k[access.Put], wire.LeaderUseKey("*", id), wire.LeaderPoseKey(id))
 	k[access.DeclareSubscriber] = append(k[access.DeclareSubscriber], wire.LeaderPoseKey("*"),
 		wire.LeaderUseKey(id, "*"))
@@ -81,8 +81,8 @@ func (s *Service) robot(id string) (k keys) {
 	return k
 }
 
-// checkSession returns an error for a query at the common session key that names a robot outside ids. Only this
-// server's listener can check the query's payload, because a router checks keys only.
+// checkSession returns an error for a query at the common session key whose payload names a robot outside ids. Only
+// this server's listener can check that, because a router checks keys only.
 func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	if key != wire.SessionKey(s.Prefix) {
 		return nil

@@ -20,8 +20,7 @@ type Fleet struct {
 	Routers []string // names with all rights: the other routers of a mesh, an operator's tools
 }
 
-// rule and its kin are entries of access_control in an official router's
-// configuration.
+// rule, subject and policy are entries of access_control in an official router's configuration.
 //
 // Source: DEFAULT_CONFIG.json5 of eclipse-zenoh/zenoh, 1.9.0.
 type rule struct {
@@ -152,8 +151,8 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-// rulesOf returns the rules for the rights k. They allow messages on the keys in k, and declarations on the keys in k
-// and in all, because a server declares its keys for all robots.
+// rulesOf returns the rules for the rights k. They allow messages on the keys in k. They also allow declarations on the
+// keys in all, because a server declares its keys for all robots.
 func rulesOf(id string, k, all keys) (rules []rule) {
 	add := func(flow string, messages, exprs []string) {
 		if len(messages) > 0 && len(exprs) > 0 {

@@ -40,7 +40,7 @@ func rules(t *testing.T, f Fleet) (book rulebook, text string) {
 	return book, b.String()
 }
 
-// lets applies the rules as an official router does.
+// lets reports whether the rules allow a message, as an official router decides it.
 func (b *rulebook) lets(name, flow, message, key string) bool {
 	for _, p := range b.Policies {
 		for _, s := range b.Subjects {
@@ -124,8 +124,8 @@ func TestARouterKeepsTheSameRule(t *testing.T) {
 	}
 }
 
-// The rules are complete: no rule or subject has a repeated id, and no policy names a missing one.
-// A router would refuse such a configuration.
+// The rules are complete: the ids of rules and subjects are unique, and every policy names existing ones. Otherwise a
+// router would refuse the configuration.
 func TestRulesAreWhole(t *testing.T) {
 	book, text := rules(t, Fleet{Robots: []string{"routers", "servers", "robots"}, Servers: []string{`odd "name"`},
 		Routers: []string{"a", "b"}})

@@ -84,7 +84,7 @@ type Record struct {
 type Writer struct {
 	// Constant after Open.
 	lines    io.Writer      // nil: no lines are written
-	file     *os.File       // the file that lines writes to, for Close; nil: lines is no file
+	file     *os.File       // the file of lines, for Close; nil: lines is not a file
 	captures *ring          // nil: no captures are kept
 	traces   *otlp.Exporter // nil: no traces are sent
 	clock    rt.Clock
@@ -94,8 +94,7 @@ type Writer struct {
 	requests *rt.Ring[request]
 	memory   *memory.Bound // bounds the memory of captures
 	adding   sync.Mutex    // held while a worker copies a record: a roll-out has two workers
-	// text bytes of the largest capture so far, to which the ring's buffer must grow; guarded by
-	// adding
+	// bytes of the largest capture so far, which the ring's buffer must hold; guarded by adding
 	largest int
 
 	Counts Counts
@@ -107,7 +106,7 @@ type Writer struct {
 	failing failing
 	torn    bool // the last write ended within a line, so the next begins with a newline
 
-	stalled bool // the goroutine hung and still runs. Owner: the caller of stop and Close
+	stalled bool // the goroutine hangs and was given up. Owner: the caller of stop and Close
 }
 
 // failing reports, for lines and for captures, that the last writes failed and that this was logged. Lines and captures
@@ -191,7 +190,7 @@ func deleted(file *os.File) bool {
 func endsTorn(name string) bool {
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return false // also for a pipe: opening it would block
+		return false // opening a pipe would block
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -214,8 +213,8 @@ func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	}
 }
 
-// Bind makes m bound the memory of captures that wait for the disk. They may use only memory that m
-// does not need for robots. Captures that do not fit are dropped and counted.
+// Bind makes m the bound on the memory of captures that wait for the disk. They may use only memory that m does not
+// need for robots. Captures that do not fit are dropped and counted.
 func (w *Writer) Bind(m *memory.Bound) {
 	if w != nil {
 		w.memory = m
@@ -253,8 +252,7 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 	w.wake.Wake()
 }
 
-// errStalled marks the end of a writer that gave up lines or captures because the disk accepted no
-// data for too long.
+// errStalled reports that the writer gave up lines or captures, because the disk accepted no data for too long.
 var errStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() +
 	": the last lines or captures are lost (standard output is not read, or the disk hangs)")
 
@@ -351,7 +349,7 @@ func (w *Writer) flush() {
 	}
 	var n int
 	var err error
-	if w.file != nil && deleted(w.file) { // deleted as by logrotate without copytruncate
+	if w.file != nil && deleted(w.file) { // by logrotate without copytruncate, for example
 		old := w.file
 		if err = w.openFile(old.Name()); err == nil {
 			old.Close()
@@ -360,7 +358,7 @@ func (w *Writer) flush() {
 	if err == nil {
 		n, err = w.lines.Write(w.text)
 	}
-	if n > 0 { // otherwise the file still ends as it did before
+	if n > 0 { // if nothing was written, the end of the file is unchanged
 		w.torn = w.text[n-1] != '\n'
 	}
 	w.counted("audit lines", err, w.count, &w.failing.lines, &w.Counts.Lines, &w.Counts.LinesDropped)

@@ -81,8 +81,7 @@ func TestAuditLine(t *testing.T) {
 	}
 }
 
-// Property: for every text, appendQuoted writes one line of JSON that reads as the text with
-// invalid UTF-8 replaced.
+// Property: for every text, appendQuoted writes one line of JSON. It decodes to the text, with invalid UTF-8 replaced.
 func FuzzAppendQuoted(f *testing.F) {
 	for _, s := range []string{"", "plain", "\x00\x1f\x7f\"\\/", "\xff\xc0", "ü\u2028€"} {
 		f.Add(s)
@@ -143,7 +142,7 @@ func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	stop := w.Start(Origin{ModelSHA256: "5ha"})
 	record := sampleRecord()
 	w.Add(record, nil, nil)
-	<-disk.entered // now the writer hangs with one line, whose slot is free again
+	<-disk.entered // the writer now hangs in a write; the slot of that line is free again
 	for range linesWaiting + 10 {
 		w.Add(record, nil, nil)
 	}
@@ -268,8 +267,8 @@ func TestWriterNoAlloc(t *testing.T) {
 	rttest.NoAllocs(t, "a request's audit line and capture allocate %v times, want 0", 200, cycle)
 }
 
-// Goal: half a line at the end of the file does not damage the next line. An earlier run, or a disk
-// that was full for a moment, may have left it. Other users may not read the file.
+// Goal: half a line at the end of the file does not damage the next line. It may be there because of an earlier run, or
+// because the disk was full for a moment. Other users may not read the file.
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "audit.jsonl")

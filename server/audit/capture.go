@@ -44,8 +44,8 @@ type request struct {
 	attachment, observation, reply []byte
 }
 
-// fits makes the buffers of a slot large enough for the sizes observation and reply, and reports whether the bound on
-// memory allows it. It allocates only for a request that is larger than all earlier requests in that slot.
+// fits enlarges the buffers of a slot to the sizes observation and reply, and reports whether the bound on memory
+// allows it. It allocates only for a request that is larger than all earlier requests in that slot.
 //
 //go:noinline
 func (w *Writer) fits(r *request, observation, reply int) bool {
@@ -66,7 +66,7 @@ func (w *Writer) fits(r *request, observation, reply int) bool {
 	return true
 }
 
-// fill copies a record into a slot whose buffers fits has enlarged.
+// fill copies a record into a slot. fits has enlarged its buffers before.
 //
 //rt:noalloc
 func (r *request) fill(record *Record, observation, reply []byte) {
@@ -267,7 +267,7 @@ func appendTensor(dst []byte, key string, at int, data []byte) (out []byte, end 
 // Capture is a captured request and its answer, read again.
 type Capture struct {
 	File        string
-	Count       uint64 // requests captured in this folder before it
+	Count       uint64 // number of earlier requests captured in this folder
 	Header      wire.Header
 	Observation []byte
 	Reply       []byte // empty when Outcome is neither ok nor unsent

@@ -122,7 +122,7 @@ func TestCaptureRing(t *testing.T) {
 		c := rttest.Must(openRing(dir, max))(t)
 		for i := range requests {
 			s := sampleRequest()
-			// each request is shorter than the one before, so its file must be cut
+			// each request is shorter than the previous one, so its file must be truncated
 			s.observation = make([]byte, 10*(requests-i))
 			rttest.Do(t, c.write(s, time.Now()))
 		}
@@ -146,7 +146,7 @@ func TestCapturesAreOneServers(t *testing.T) {
 	dir := t.TempDir()
 	first := rttest.Must(openRing(dir, 2))(t)
 	rttest.Fails(t, rttest.Err(openRing(dir, 2)), "another lean-server") // second openRing
-	// holds the descriptor like a child process between fork and exec
+	// the copy keeps the lock as a child process does between fork and exec
 	rttest.Must(syscall.Dup(int(first.dir.Fd())))(t)
 	rttest.Do(t, first.close())
 	again := rttest.Must(openRing(dir, 2))(t)

@@ -26,7 +26,7 @@ type Ended struct {
 	Buffer, Size int
 	Begun, At    rt.Instant
 	Err          error
-	Panicked     bool // Err is the value of a panic, and the policy's state is undefined
+	Panicked     bool // Err is the value of a panic, after which the policy's state is undefined
 }
 
 // NewDevice returns a device without a thread, which Start starts. run is called to compute the first size rows of a
@@ -41,8 +41,7 @@ func NewDevice(run func(buffer, size int) error, clock rt.Clock) *Device {
 	}
 }
 
-// Start starts the thread. Close ends the thread after the last run that was begun; Begin must not be called after
-// Close.
+// Start starts the thread. Close ends the thread after the last run. Do not call Begin after Close.
 func (d *Device) Start() {
 	go func() {
 		defer close(d.done)

@@ -1,8 +1,8 @@
-// Package batch keeps a policy's device busy. sizes.go has the sizes of batches and how long each
-// takes, device.go the one thread that runs batches, and threads.go the threads that prepare the
-// next batch meanwhile. In package server these threads decode pictures.
+// Package batch keeps a policy's device busy. sizes.go has the sizes of batches and their durations, device.go has the
+// one thread that runs batches, and threads.go has the threads that prepare the next batch meanwhile. In package server
+// these threads decode pictures.
 //
-// The package knows no robots, sessions and pictures.
+// The package is independent of robots, sessions and pictures.
 package batch
 
 import (
@@ -18,9 +18,9 @@ const gain = 0.05
 // delayed changes the average little.
 const learning = 8
 
-// A size that was not worthwhile is tried once more after runs of other sizes that took, together,
-// again times its duration. The cause of its slowness may be over by then. These trials cost at
-// most 1/again of the device's time.
+// A size that was not worthwhile is tried once more when the runs of other sizes since its last run have taken,
+// together, its own duration times the constant again. The cause of its slowness may be over by then. These trials cost
+// at most 1/again of the device's time.
 const again = 200
 
 // Sizes holds the sizes of batches that run, and their durations. A batch of another size is padded to the next of
@@ -89,10 +89,9 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 	s.took[at].Store(int64(took))
 }
 
-// Choose returns how many of n requests, of which there is at least one, share the next run. It
-// chooses the size of batch with the least time per request and, among sizes that are about equal,
-// the smallest, whose chunks are ready first. A size counts as worthwhile while its duration is
-// unknown or due for another trial.
+// Choose returns how many of n requests share the next run; n is at least 1. It chooses the size of batch with the
+// least time per request. Among sizes that are about equal it chooses the smallest, whose chunks are ready first. A
+// size whose duration is unknown, or that is due for another trial, counts as worthwhile.
 //
 //rt:noalloc
 func (s *Sizes) Choose(n int) (rows int) {
@@ -112,8 +111,8 @@ func (s *Sizes) Choose(n int) (rows int) {
 	return rows
 }
 
-// Wait returns the longest time that a request waits for its turn when others is the number of other requests that
-// arrive at the same moment; 0: unknown.
+// Wait returns the longest time for which a request waits for its turn if the given number of other requests arrive at
+// the same moment; 0: unknown.
 //
 //rt:noalloc
 func (s *Sizes) Wait(others int) (wait time.Duration) {

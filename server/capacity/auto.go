@@ -27,9 +27,9 @@ const (
 // Auto decides, for max_sessions: auto, how many robots a server admits: as many as it can feed at
 // the present duration of its inferences (gate).
 //
-// A temporary slowness of the machine must not exclude robots for ever. So the first robot is
-// always admitted, because an inference that never runs is never measured; and after a while
-// without requests the times of the warm-up are used where they are shorter.
+// A temporary slowness of the machine must not exclude robots for ever. So the first robot is always admitted, because
+// an inference that never runs is never measured. After a while without requests, the times of the warm-up are used if
+// they are shorter.
 //
 // Owner: housekeeping.
 type Auto struct {
@@ -43,7 +43,7 @@ type Auto struct {
 	// the last verdict on a robot with at most the policy's rate, and the last verdict on a faster robot, whose refusal
 	// does not concern usual robots
 	usual, faster verdict
-	asking        time.Duration // time of simulations so far, minus 1/askingShare of the time that has passed since
+	asking        time.Duration // time spent on simulations, minus 1/askingShare of the time that has passed
 	asked         rt.Instant    // time of the last update of asking
 	answered      uint64        // requests at the last measure
 	change        uint64        // state of the sessions at the last measure
@@ -51,9 +51,9 @@ type Auto struct {
 	idle          int           // measures since the last request
 }
 
-// verdict is the decision whether to admit a robot in addition to the sessions that were open at the time.
+// verdict is the decision whether one more robot is admitted beside the open sessions.
 type verdict struct {
-	change uint64 // state of the sessions that it considered
+	change uint64 // state of the sessions for which it was made
 	at     rt.Instant
 	whyNot string
 }
@@ -80,15 +80,14 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	if every > 0 {
 		r.FPS = min(max(fps, 1/every.Seconds()), fpsMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
-		r.RoundTrip = min(r.RoundTrip, every/2) // with a longer round trip it could not send requests so often
+		r.RoundTrip = min(r.RoundTrip, every/2) // with a longer round trip the robot could not send requests so often
 	}
 	return r
 }
 
-// Refuse returns the reason why some robots would run out of actions if robot were admitted; ""
-// when all would be fed. change identifies the set of open sessions, and each set has another
-// number. Without a recent verdict on this set, Refuse calls others, which returns the robots with
-// a session.
+// Refuse returns the reason why some robots would run out of actions if robot were admitted; "" when all would be fed.
+// change is a number that differs for each set of open sessions. Without a recent verdict on this set, Refuse calls
+// others, which returns the robots with a session.
 func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {

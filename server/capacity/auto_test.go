@@ -54,8 +54,8 @@ func (s *trial) fill() {
 	}
 }
 
-// Auto admits as many robots as Begin returned, and Measure then returns the same number. The refusal names the
-// duration of an inference.
+// Auto admits as many robots as Begin returned, and Measure then returns the same number. A refusal names the duration
+// of an inference.
 func TestAsManyAsAreFed(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.fill()
@@ -104,7 +104,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 	}
 }
 
-// A temporary slowness whose end no request shows is forgotten after idleMeasures, and not earlier.
+// A temporary slowness is forgotten after idleMeasures, and not earlier, even if no request shows that it is over.
 func TestASlowSpellIsForgotten(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	usual := s.fed
@@ -118,7 +118,7 @@ func TestASlowSpellIsForgotten(t *testing.T) {
 	rttest.Want(t, s.fed, usual, "room long after it")
 }
 
-// Measure asks for the robots only while something changes.
+// Measure calls robots only while something changes.
 func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.fill()
@@ -143,7 +143,7 @@ func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 	s.plays = 10 * time.Millisecond
 	const minute = time.Minute
 	begin, refused := s.clock.Now(), 0
-	// the client opened a session and closed it
+	// each round, the client has opened a session and closed it
 	for change := uint64(0); s.clock.Now().Sub(begin) < minute; change++ {
 		if why := s.refuse(0, change); why != "" {
 			refused++

@@ -74,7 +74,7 @@ func (g *gate) whyNot(robots []Robot) (whyNot string) {
 		most = max(most, r.Execute)
 	}
 	text := why(row, delayMax(g.o.Meta, most))
-	if row.StarvedMs > 0 { // why's text would be about a minute, but a gate simulates less
+	if row.StarvedMs > 0 { // the text of why names a minute, but a gate simulates less
 		text = fmt.Sprintf("of %d robots some would run out of actions", row.Robots)
 	}
 	fastest := g.o.fastest()

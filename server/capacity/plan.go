@@ -67,10 +67,10 @@ type Report struct {
 	Sizes     []Size  `json:"sizes"`
 	Tries     []Row   `json:"tries"`
 	Sessions  int     `json:"max_sessions"` // most robots that are fed; 0: not even one
-	MaxBatch  int     `json:"max_batch"`    // most robots that shared an inference then
+	MaxBatch  int     `json:"max_batch"`    // most robots that shared an inference with that number
 	Why       string  `json:"why"`          // why one robot more is not fed
 	Limit     float64 `json:"played_s"`     // s, virtual time of each try
-	// folder of a roll-out's new bundle: of each size the slower model counts; absent: there is no roll-out
+	// folder of a roll-out's new bundle (the sizes have the times of the slower model); absent: no roll-out
 	Rollout string `json:"rollout,omitempty"`
 }
 
@@ -224,7 +224,7 @@ func Measure(m Model) ([]Size, error) {
 	return list, nil
 }
 
-// sizes returns the durations in o.Took as a batch.Sizes, as a server would have learned them.
+// sizes returns a batch.Sizes with the durations in o.Took, as in a server that has measured them.
 func (o *Options) sizes() *batch.Sizes {
 	var rows []int
 	for _, s := range o.Took {

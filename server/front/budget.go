@@ -34,7 +34,7 @@ func NewBudget(limit int64, places int) *Budget {
 	return &Budget{limit: limit, share: limit / 2 / int64(places)}
 }
 
-// Used returns the bytes in use; a nil Budget has none.
+// Used returns the bytes in use; 0 for a nil Budget.
 func (b *Budget) Used() int64 {
 	if b == nil {
 		return 0
@@ -51,7 +51,7 @@ func (b *Budget) Most() int64 {
 	return b.most
 }
 
-// Limit returns the budget in bytes; a nil Budget has none.
+// Limit returns the budget in bytes; 0 for a nil Budget.
 func (b *Budget) Limit() int64 {
 	if b == nil {
 		return 0

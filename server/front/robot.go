@@ -206,10 +206,9 @@ func (r *Robot) deposit(s wire.Sample) {
 	}
 }
 
-// Infer sends an observation and returns its chunk, whose data is valid until the next call. It
-// sets o.T to the request's number. Once ctx's connection has got a chunk, it need not give its
-// place to a new connection; see Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the
-// server has ended the session, Infer opens it again.
+// Infer sends an observation and returns its chunk, whose data is valid until the next call. It sets o.T to the
+// request's number. From its first chunk on, ctx's connection need not give its place to a new connection; see
+// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the server has ended the session, Infer opens it again.
 func (r *Robot) Infer(ctx context.Context, o *wire.Observation) (*wire.ActionChunk, error) {
 	r.gateway.Counts.Received[r.kind].Add(1)
 	chunk, err := r.infer(ctx, o)
@@ -270,7 +269,7 @@ func (r *Robot) next() wire.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-r.answers: // an answer to an earlier request, which came too late
+	case <-r.answers: // a late answer to an earlier request
 	default:
 	}
 	r.header.SchemaVersion, r.header.MsgType = wire.SchemaVersion, wire.MsgObservation

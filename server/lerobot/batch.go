@@ -68,7 +68,7 @@ func (w *worker) Batch(rows []*remote.Row) error {
 	return nil
 }
 
-// refused notes the error of a batch.
+// refused stores the error of a batch.
 func (w *worker) refused(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

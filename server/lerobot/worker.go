@@ -188,7 +188,7 @@ func (w *worker) loadError(ctx context.Context, p *process, err error) error {
 	return fmt.Errorf("while the policy loaded, %s", p.why)
 }
 
-// mapRows has the worker map the rows.
+// mapRows makes the worker map the rows.
 func (w *worker) mapRows(p *process) error {
 	if err := p.control.SetDeadline(time.Now().Add(batchFirst)); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (w *worker) mapRows(p *process) error {
 	return err
 }
 
-// Allocate makes the rows, and has the worker serve them.
+// Allocate makes the rows and makes the worker map them.
 func (w *worker) Allocate(rows int) (list []*remote.Row, err error) {
 	if w.shared, err = newShared(w.file, w.meta, rows); err != nil {
 		return nil, err
@@ -260,7 +260,7 @@ func (w *worker) supervise() {
 	}
 }
 
-// lost notes the end of a worker.
+// lost records the end of a worker.
 func (w *worker) lost(p *process) {
 	w.failures.Add(1)
 	w.memory.Store(0)

@@ -38,7 +38,7 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	lines = make(map[string]int)
 	if len(file.Docs) > 1 {
 		line := 1
-		// tests for the line --- before a document, which is optional after ...
+		// a document begins with the line ---, if it has that line
 		if second := file.Docs[1]; second.Start != nil {
 			line = second.Start.Position.Line
 		} else if second.Body != nil && second.Body.GetToken() != nil {
@@ -65,7 +65,7 @@ func yamlError(err error) error {
 	var y yaml.Error
 	line := 1
 	if !errors.As(err, &y) {
-		// errors of userfile begin like this,
+		// errors of userfile have this form,
 		if _, failed := fmt.Sscanf(err.Error(), "line %d", &line); failed != nil {
 			_, _ = fmt.Sscanf(err.Error(), "[%d:", &line) // or like this
 		}
@@ -155,7 +155,7 @@ var wanted = map[reflect.Kind]struct {
 
 func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
 	if node.Type() == ast.NullType {
-		return nil // an explicit null is the default
+		return nil // an explicit null means the default
 	}
 	if _, text := node.(*ast.StringNode); text && t == reflect.TypeFor[RolloutModel]() {
 		return nil

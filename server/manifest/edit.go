@@ -62,10 +62,11 @@ func EditRollout(file string, change func(*Rollout)) (Config, error) {
 // lockTries and lockPause bound the wait for the edits of other processes.
 const lockTries, lockPause = 500, 10 * time.Millisecond
 
-// lock locks a file until child.Unlock. Each edit replaces the file, so that the lock may be that of a replaced file.
+// lock locks a file until child.Unlock. Because each edit replaces the file, lock checks that the locked file is still
+// the present one.
 func lock(file string) (*os.File, error) {
 	for range lockTries {
-		f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait for a pipe's writer
+		f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait for the writer of a pipe
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +74,7 @@ func lock(file string) (*os.File, error) {
 		opened, err1 := f.Stat()
 		now, err2 := os.Stat(file)
 		if !errors.Is(held, syscall.EWOULDBLOCK) && err1 == nil && err2 == nil && os.SameFile(opened, now) {
-			return f, nil // also in a file system without locks
+			return f, nil // a file system may not support locks
 		}
 		_ = child.Unlock(f)
 		time.Sleep(lockPause)
@@ -92,7 +93,7 @@ func withBlock(text string, line int, block string) string {
 		return text + block
 	}
 	end := line
-	for i := line; i < len(lines); i++ { // finds the indented lines, without empty lines at their end
+	for i := line; i < len(lines); i++ { // the block ends at the last indented line that is not empty
 		if strings.TrimLeft(lines[i], " \t") != lines[i] && strings.TrimSpace(lines[i]) != "" {
 			end = i + 1
 		} else if strings.TrimSpace(lines[i]) != "" {

@@ -52,12 +52,12 @@ type Config struct {
 	RatePerRobot     float64  `yaml:"rate_per_robot"`    // inferences a second of one robot id, 0.1..1000; default 0: no limit
 	SharePerRobot    float64  `yaml:"share_per_robot"`   // of the device's time for one robot id, 0.01..1; default 0: no limit
 	Memory           string   `yaml:"memory"`            // limit of the memory that robots can take, such as 512MiB, the default
-	WarmupInferences int      `yaml:"warmup_inferences"` // before the server announces itself; default 2
+	WarmupInferences int      `yaml:"warmup_inferences"` // inferences before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
 	Clients          []string `yaml:"clients"`           // the robot ids that may open a session; empty: all
 	Routers          []string `yaml:"routers"`           // certificate names with all rights: routers, other servers, an operator's tools
 	Scheduler        string   `yaml:"scheduler"`         // one of queue.Schedulers, default runway
-	MaxBatch         int      `yaml:"max_batch"`         // robots per inference at most, 1..16; default 0: one on the CPU, several on a GPU
+	MaxBatch         int      `yaml:"max_batch"`         // most robots per inference, 1..16; default 0: one on the CPU, several on a GPU
 	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill, 0..1000; default 0: a waiting robot is served at once
 	DecodeThreads    int      `yaml:"decode_threads"`    // threads that decode pictures beside the inference, 1..16; default 0: as many as cores are left
 	Threads          int      `yaml:"threads"`           // threads of one inference, 1..256; default 1
@@ -124,9 +124,9 @@ type Front struct {
 // a key, openpi's and LeRobot's published keys are tried.
 type OpenPIFront struct {
 	Listen    string      `yaml:"listen"`     // HOST:PORT for its clients, such as 127.0.0.1:8000; default: off
-	APIKey    Secret      `yaml:"api_key"`    // that its clients have to show; default: none
+	APIKey    Secret      `yaml:"api_key"`    // key that its clients have to show; default: none
 	Cameras   []CameraKey `yaml:"cameras"`    // the keys of pictures
-	StateKeys []string    `yaml:"state_keys"` // of the arrays that together are the state
+	StateKeys []string    `yaml:"state_keys"` // keys of the arrays that together are the state
 	PromptKey string      `yaml:"prompt_key"` // of the task
 }
 
@@ -233,7 +233,7 @@ func (c *Config) resolve(folder string) {
 		"zenoh.tls.listen_private_key":  &tls.ListenPrivateKey,
 	} {
 		if key == "model.python" && !strings.Contains(*p, "/") {
-			continue // a command without a slash, which the shell finds in $PATH
+			continue // the shell finds a command without a slash in $PATH
 		}
 		if *p = userfile.Expand(*p); *p != "" && !filepath.IsAbs(*p) && c.flags[key] == "" {
 			*p = filepath.Join(folder, *p)

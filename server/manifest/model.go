@@ -30,7 +30,7 @@ var runtimes = []string{RuntimeONNX, RuntimeLeRobot, RuntimeOpenPI, RuntimeGR00T
 type ModelConfig struct {
 	Runtime     string `yaml:"runtime"`      // one of Runtimes; default onnx: RepoOrPath is a bundle
 	RepoOrPath  string `yaml:"repo_or_path"` // bundle or checkpoint; relative to the manifest's folder
-	PolicyType  string `yaml:"policy_type"`  // LeRobot's name of the policy's type, of the runtime lerobot-async
+	PolicyType  string `yaml:"policy_type"`  // for the runtime lerobot-async: LeRobot's name of the policy's type
 	ID          string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
 	Revision    string `yaml:"revision"`     // second segment of the key prefix; default main
 	Dtype       string `yaml:"dtype"`        // required data type of the bundle: float32, float16 or bfloat16; default: any
@@ -41,14 +41,14 @@ type ModelConfig struct {
 	Python      string `yaml:"python"`       // for the runtime lerobot: the interpreter with LeRobot
 	DatasetInfo string `yaml:"dataset_info"` // meta/info.json of the training's data set: joint names and rate
 	URL         string `yaml:"url"`          // address of a server that runs already
-	APIKey      Secret `yaml:"api_key"`      // that the server at URL demands; default: none
+	APIKey      Secret `yaml:"api_key"`      // key that the server at URL demands; default: none
 	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
-	Compile     bool   `yaml:"compile"`      // torch.compile, of the runtime lerobot; default false
+	Compile     bool   `yaml:"compile"`      // for the runtime lerobot: use torch.compile; default false
 	MemoryLimit string `yaml:"memory_limit"` // main memory that the worker may occupy, such as 8GiB; default: twice the loaded policy's plus 4GiB
 }
 
-// Named returns model.repo_or_path as the manifest has it, without the manifest's folder. A policy
-// server of another program needs it so, because it has files of its own.
+// Named returns model.repo_or_path as the manifest has it, without the manifest's folder. The server of another program
+// gets it in this form, because its files are elsewhere.
 func (c *Config) Named() string { return cmp.Or(c.named, c.Model.RepoOrPath) }
 
 // Inputs describes the inputs and outputs of a policy whose runtime does not describe them.
@@ -137,8 +137,8 @@ func (c *Config) checkRuntime() error {
 	return c.checkUnread()
 }
 
-// Exclude sets the exclusive mode, with one session at a time, when policy reports that the policy keeps state of one
-// robot. It returns an error where the manifest asks for more sessions.
+// Exclude sets the exclusive mode, with one session at a time, if the policy keeps state of one robot (policy is true).
+// It returns an error if the manifest asks for more sessions.
 func (c *Config) Exclude(policy bool) error {
 	switch {
 	case !policy:

@@ -68,7 +68,7 @@ func (c *Config) override(overrides []Override) error {
 	for _, o := range overrides {
 		_, err := decodeStrict([]byte(o.document(types[o.Key])), c)
 		if err != nil {
-			_, text, _ := strings.Cut(err.Error(), ": ") // the text without the number of the line
+			_, text, _ := strings.Cut(err.Error(), ": ") // the text without the line number
 			return fmt.Errorf("--%s is %q: %s", o.Key, o.Value, text)
 		}
 		c.Given(o.Key, "--"+o.Key)
@@ -99,7 +99,7 @@ func yamlValue(text string, t reflect.Type) string {
 		quoted, _ = json.Marshal(strings.Split(text, ","))
 		return string(quoted)
 	case strings.ContainsAny(text, "{}\n#&*!|>%@`'\",:") && t.Kind() != reflect.Slice:
-		return string(quoted) // not a number, which the later check reports
+		return string(quoted) // not a number: a later check reports it
 	}
 	return cmp.Or(text, `""`)
 }

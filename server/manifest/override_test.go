@@ -17,8 +17,8 @@ func write(t *testing.T, text string) string {
 	return file
 }
 
-// Goal: every key of the manifest can be set on the command line, with the checks of the file, and
-// leaves the other keys as they are.
+// Goal: every key of the manifest can be set on the command line. Its value is checked like one in the file, and the
+// other keys do not change.
 func TestOverrides(t *testing.T) {
 	args := []string{"serve", "--model.device=cuda:1", "--max-sessions", "auto", "--listen", "tcp/0.0.0.0:1",
 		"--clients", "a,b", "--debug.capture_dir", "kept", "--model.revision", "2", "--conditioning.sigma_d", "0.5",

@@ -116,7 +116,7 @@ func TestEditsAtOnceAllCount(t *testing.T) {
 	rttest.Want(t, len(rttest.Must(Load(file))(t).Rollout.Robots), 3, "robots")
 }
 
-// A pipe without a writer is an empty file.
+// EditRollout treats a pipe without a writer as an empty file.
 func TestEditOfAPipe(t *testing.T) {
 	file := t.TempDir() + "/pipe"
 	rttest.Do(t, syscall.Mkfifo(file, 0o600))

@@ -6,14 +6,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Routers' names are refused where no link has a certificate.
+// The key routers is refused if no link has a certificate.
 func TestRoutersNeedCertificates(t *testing.T) {
 	c := Default()
 	c.Routers = []string{"router-1"}
 	rttest.FailsAs(t, c.CheckTransport(), ErrInvalid, "enable_mtls") // Routers is set and enable_mtls is not
 }
 
-// When two keys have the same port, the error names both. Without it, the system's error would blame another program.
+// If two keys have the same port, the error names both keys. The system's error would blame another program.
 func TestFrontsOnAPortOfAnotherKey(t *testing.T) {
 	for _, tt := range []struct{ lerobot, openpi, says string }{
 		{"127.0.0.1:8000", "0.0.0.0:8000", "fronts.openpi.listen is 0.0.0.0:8000, and fronts.lerobot.listen"},

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// These bound the tokens that are kept of other servers. Tokens beyond them are dropped and counted.
+// These bound the kept tokens of other servers. Further tokens are dropped and counted.
 const (
 	maxServers = 256
 	maxHeld    = 1 << 16
@@ -28,7 +28,7 @@ type Others struct {
 	// Constant.
 	prefix  string
 	self    string        // id of this server
-	memory  *memory.Bound // bound that the tokens are counted in
+	memory  *memory.Bound // bound in which the tokens are counted
 	changed queue.Signal  // signals that another server holds another robot
 
 	Forgotten atomic.Uint64 // tokens that were dropped because they exceed the bounds
@@ -98,7 +98,7 @@ func (o *Others) set(id, leaf string, up bool) {
 		s.room = up
 	} else {
 		s.alive = up
-		if up { // tokens of the robots that this server holds may have arrived earlier
+		if up { // tokens for robots of this server may have arrived before its own alive token
 			o.changed.Wake()
 		}
 	}
@@ -117,7 +117,7 @@ func (o *Others) sizeOf(names ...string) int64 {
 	return int64(n)
 }
 
-// keep counts n more bytes, or fewer where n is negative, and reports whether the bound allows them.
+// keep counts n more bytes (fewer if n is negative), and reports whether the bound allows them.
 func (o *Others) keep(n int64) bool {
 	switch {
 	case n < 0:

@@ -79,7 +79,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 			uuid := fmt.Sprint("arm-", i)
 			ids := f.answering(uuid)
 			if uuid == held.UUID && tt.holder != "" {
-				ids = append(ids, tt.holder) // it holds the session, so no other server may answer
+				ids = append(ids, tt.holder) // the server that holds the session is the only one that may answer
 			}
 			alive := ids[:0]
 			for _, id := range ids {
@@ -110,7 +110,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 	}
 }
 
-// When two servers hold the same robot, exactly one gives it up: the server that the robot left.
+// When two servers hold the same robot, exactly one gives it up: the one that the robot has left.
 func TestOneGivesUp(t *testing.T) {
 	a, b := New(prefix, "a", memory.New(1<<30)), New(prefix, "b", memory.New(1<<30))
 	for _, tt := range []struct {

@@ -32,11 +32,10 @@ var machines = []struct {
 	}},
 }
 
-// stands simulates robots for a minute of virtual time. eachSecond is how many milliseconds per
-// second the arms of all robots have no actions, in total; longest is the longest wait of an
-// observation at the server. A robot's runway is out of date on its arrival, by stale times the
-// one-way time of the robot's link. The server expects an inference to take as long as the last
-// ones did.
+// stands simulates robots for a minute of virtual time. eachSecond is how many milliseconds per second the arms of all
+// robots have no actions, in total; longest is the longest wait of an observation at the server. When a robot's runway
+// arrives, it is out of date by stale times the one-way time of the robot's link. The server expects an inference to
+// take as long as the last ones did.
 func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64,
 	seed uint64) (eachSecond float64, longest time.Duration) {
 	type robot struct {
@@ -98,16 +97,16 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 		r.dry = there.Add(r.lasts)
 		r.asks = r.dry.Add(-r.ahead)
 	}
-	for _, r := range robots { // adds the robots that have no actions at the end
+	for _, r := range robots { // robots that have no actions at the end
 		stood += max(0, end.Sub(r.dry))
 	}
 	return stood.Seconds() * 1e3 / 60, longest
 }
 
-// Goal: at every load and on every machine, arms are without actions for no longer under runway
-// than under round_robin. This holds for an exact runway and for one that is out of date by its way
-// to the server. Near saturation the time under runway is at most a tenth, and no observation waits
-// for ever. The table of docs/lab/serving.md is this test's log.
+// Goal: at every load and on every machine, arms are without actions for no longer under runway than under round_robin.
+// This holds for an exact runway, and for a runway that is out of date by the time of its way to the server. Near
+// saturation the time under runway is at most a tenth, and no observation waits for ever. The table of
+// docs/lab/serving.md is this test's log.
 func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 	const seeds = 8
 	for _, stale := range []time.Duration{-1, 1} {

@@ -42,7 +42,7 @@ type Put uint8
 const (
 	Waits    Put = iota // it waits for its turn
 	Replaced            // it waits, and the observation that waited before is dropped
-	Late                // refused: it is not newer than the newest received
+	Late                // refused: it is not newer than the newest one received
 	NoRoom              // refused: there is no memory for it
 	Answered            // refused: it repeats a request that was answered just before
 )
@@ -151,9 +151,9 @@ func (m *Mailbox) Take() *Request {
 	return r
 }
 
-// DropAnswered drops the waiting observation if it asks for the same steps of the same episode as answered, the
-// request answered last. Before the instant until, Put drops such a repeat, too. A robot repeats a request when its
-// answer takes long. If the answer gets lost, the robot repeats the request once more, after until.
+// DropAnswered drops the waiting observation if it asks for the same steps of the same episode as answered, the request
+// answered last. Before the instant until, Put drops such a repeat, too. A robot repeats a request if the answer takes
+// long. If the answer is lost, the robot repeats the request once more, after until.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {

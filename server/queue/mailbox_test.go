@@ -73,7 +73,7 @@ func count(b bool) int {
 	return 0
 }
 
-// An observation that arrives after a newer one was served is not served.
+// An observation that arrives after a newer one has been served is dropped.
 func TestMailboxRefusesWhatIsOlderThanTheServed(t *testing.T) {
 	m := newBox()
 	m.put(0, 5, nil)
@@ -146,7 +146,7 @@ func TestMailboxNoAlloc(t *testing.T) {
 	rttest.NoAllocs(t, "deposit and take allocate %v times, want 0", 100, cycle)
 }
 
-// A newer observation keeps the place in the queue of the observation that it replaces.
+// A newer observation takes over the place in the queue of the one that it replaces.
 func TestMailboxKeepsThePlace(t *testing.T) {
 	m := newBox()
 	h := wire.Header{SeqID: 1}
@@ -164,8 +164,8 @@ func TestMailboxKeepsThePlace(t *testing.T) {
 	}
 }
 
-// Goal: a repeated request that the robot sent while the answer was on the way is not answered again. A request that it
-// repeats because the answer got lost is answered.
+// Goal: the server does not answer a repeated request again that the robot sent while the answer was on the way. It
+// answers a request that the robot repeats because the answer was lost.
 func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 	put := func(b *box, seq uint64, episode uint32, n int64, at rt.Instant) Put {
 		h := wire.Header{
@@ -203,7 +203,7 @@ func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 		b.pool.Return(answered)
 	}
 	b := newBox()
-	b.put(1, 1, nil) // the client does not send n
+	b.put(1, 1, nil) // this client sends no n
 	answered := b.Take()
 	b.put(1, 2, nil)
 	if b.DropAnswered(answered, 200) {

@@ -76,7 +76,7 @@ func (p *Pool) lend(n int, asked bool) *Request {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// a free buffer of up to twice the size is accepted, too
+	// a free buffer of up to twice the size is large enough and not wasteful
 	for c := class; c < min(class+perDoubling, classes); c++ {
 		if r := p.free[c].take(); r != nil {
 			return r
@@ -124,7 +124,7 @@ func (l *freeList) take() *Request {
 	return r
 }
 
-// Return takes a buffer back.
+// Return puts a lent buffer back.
 //
 //rt:noalloc
 func (p *Pool) Return(r *Request) {

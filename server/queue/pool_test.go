@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 )
 
-// classOf returns the smallest class that holds a size. Above the smallest buffers, the buffers of this class are at
-// most a quarter larger than the size.
+// classOf returns the smallest class whose buffers hold a size. These buffers are at most a quarter larger than the
+// size, apart from the smallest class.
 func TestPoolClasses(t *testing.T) {
 	for n := 1; n <= 1<<largestBits; n += 1 + n/97 {
 		class := classOf(n)

@@ -23,7 +23,7 @@ type Request struct {
 	Header wire.Header
 	Body   []byte
 	At     rt.Instant
-	Since  rt.Instant // when its robot began to wait: a newer observation of the robot keeps the place
+	Since  rt.Instant // when the robot began to wait, possibly with an earlier observation
 	Schedule
 
 	passed bool     // the robot was informed that other robots are served first

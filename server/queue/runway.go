@@ -29,7 +29,7 @@ type rank uint8
 
 const (
 	rankOverdue rank = iota // the robot has waited for starvationBound
-	rankGap                 // the robot is late, but the others can wait for it
+	rankGap                 // the robot is late, but all others can wait
 	rankInTime
 	rankLate
 )

@@ -62,7 +62,7 @@ func (r *RoundRobin) Order(waiting []Waiting, n int, _, _ rt.Instant, _ time.Dur
 	if len(waiting) == 0 {
 		return
 	}
-	served := 0 // number of robots up to the last one served
+	served := 0 // number of robots up to and including the last one served
 	for served < len(waiting) && waiting[served].ID <= r.last {
 		served++
 	}

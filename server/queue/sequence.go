@@ -4,8 +4,8 @@ package queue
 // seconds may get lost between the two.
 const maxStep = 4096
 
-// fewLost is the largest usual distance in seq. A larger distance may come from a foreign header;
-// then the robot's next number follows the robot's own last number.
+// fewLost is the largest usual distance in seq. A larger distance may come from a foreign header; then the next
+// observation continues from the robot's own last number.
 const fewLost = 16
 
 // sequence decides which observations of a robot are new. Any client that may publish on the robot's key can send one

@@ -76,7 +76,7 @@ func TestALinkHasTheTurnsOfOne(t *testing.T) {
 				many := crowd(func(int) *Group { return &Group{Host: host} })
 				want := rows * 5 / 6 * 9 / 10 // nearly five of six robots
 				if n > 1 {
-					want = 1200 * 3 // the link may have one of the four rows
+					want = 1200 * 3 // of four rows, the link may have one
 				}
 				if alone > rows/4 || one < want || many < want {
 					t.Errorf("of %d turns honest robots had %d without groups, %d beside a link, %d beside a host; "+
@@ -105,7 +105,7 @@ func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 		}
 	}
 	other := Waiting{ID: "c", Since: 9, Deadline: rt.Instant(900 * time.Millisecond)}
-	f.Order(waiting(slow, fast, other), 1, 10, 20, 10) // serves b; then it is c's turn
+	f.Order(waiting(slow, fast, other), 1, 10, 20, 10) // b is served, so that the next turn is c's
 	w := waiting(slow, fast, other)
 	if f.Order(w, 3, 10, 20, 10); w[0].ID != "c" || w[1].ID != "b" || w[2].ID != "a" {
 		t.Errorf("order %s %s %s, want c b a", w[0].ID, w[1].ID, w[2].ID)
@@ -142,7 +142,8 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	rttest.Want(t, last(), "9", "the last")
 }
 
-// A link with many robots gets the turns of one robot beside a host with nine robots: of ten turns, the host has nine.
+// A link with many robots gets the turns of one robot, even beside a host with nine robots: the host gets nine of ten
+// turns.
 func TestALinkIsOneAmongHosts(t *testing.T) {
 	var l line
 	link, host := &Group{Alone: 1}, &Group{Alone: 8}
@@ -162,7 +163,7 @@ func TestALinkIsOneAmongHosts(t *testing.T) {
 	}
 }
 
-// When all robots of a link but one have left, the last is treated like any other robot.
+// When all but one of a link's robots have left, the last one is treated like any other robot.
 func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
 	g := new(Group)
 	g.Join()

@@ -2,10 +2,9 @@
 // robots of one link, and all robots of a crowded host, share turns (queue.Group). It also bounds
 // the inferences of each robot, by their rate and by their share of the device's time (Meter).
 //
-// A link is a robot's process or, where it has one, its certificate. A link of a router or a peer,
-// which carries several robots, does not identify them, and neither does a host name, since half of
-// all robots are called raspberrypi. The sessions of such robots are not counted, and neither is
-// the host of a robot on this machine.
+// A link is a robot's process or, where it has one, its certificate. A link of a router or a peer carries several
+// robots and does not identify them. Neither does a host name, because half of all robots are called raspberrypi. The
+// sessions of such robots are not counted, and neither is the host of a robot on this machine.
 package quota
 
 import (
@@ -56,7 +55,7 @@ func (b *Counter) Beside() *Counter {
 // Part ends the common counting that Beside began.
 func (b *Counter) Part() { b.beside = nil }
 
-// Place is the link and the host that a robot's session is counted for.
+// Place is the link and the host for which a robot's session is counted.
 type Place struct {
 	counter    *Counter
 	group      *queue.Group // nil: the session is not counted
@@ -136,8 +135,8 @@ func (p Place) Enter() Place {
 	return p
 }
 
-// open returns the group with this key, and makes it if there is none. A new group is complete, because a scheduler may
-// read it at once.
+// open returns the group with this key. If there is none, it makes a complete one, because a scheduler may read it at
+// once.
 func (b *Counter) open(key string, alone int, host *queue.Group) *queue.Group {
 	g := b.groups[key]
 	if g == nil {

@@ -74,12 +74,12 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// What a robot used of its quotas is remembered after its session for as long as it still has an effect.
+// The meter of a robot is kept after its session, as long as it still has an effect.
 func TestMeters(t *testing.T) {
 	b := NewCounter(Limits{Robot: RobotLimits{Rate: 2}})
 	m := b.Meter("arm")
 	now := rt.Instant(time.Minute)
-	for range 3 { // one second in advance is a quota of two inferences
+	for range 3 { // the robot may use two inferences in advance, the quota of one second
 		m.Used(now, time.Millisecond)
 	}
 	if k, until := m.Held(now); k != Rate || until != now.Add(500*time.Millisecond) {

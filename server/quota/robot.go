@@ -11,7 +11,7 @@ import (
 // burst is the time whose quota a robot may use at once after a pause.
 const burst = time.Second
 
-// metersMost bounds the number of meters. Beyond it, the meters of robots without a session are dropped.
+// metersMost bounds the number of meters. Above it, the meters of robots without a session are dropped.
 const metersMost = 4096
 
 // RobotLimits are the quotas of one robot id; 0: no limit.
@@ -34,8 +34,8 @@ func (k Kind) String() string { return [...]string{"rate", "share"}[k] }
 
 // Meter measures what all sessions of one robot id use of the robot's quotas. A nil Meter has no limits.
 //
-// Owner: the worker calls Used; any goroutine may call the other methods. When a robot has just moved to the other
-// model, the workers of both may lose the count of one inference.
+// Owner: the worker calls Used; any goroutine may call the other methods. While a robot moves to the other model, two
+// workers may call Used at the same time, and one inference may not be counted.
 type Meter struct {
 	limits   RobotLimits
 	ahead    [NumKinds]atomic.Int64 // instant until which the robot has used up its quota
@@ -56,8 +56,8 @@ func (b *Counter) Meter(uuid string) *Meter {
 	return m
 }
 
-// Release ends a session's use of its robot's meter. What the robot used is remembered until it has no effect any more,
-// so that a new session does not begin with unused quotas.
+// Release ends a session's use of its robot's meter. The meter is kept until it has no effect any more, so that a new
+// session does not begin with unused quotas.
 func (b *Counter) Release(m *Meter, now rt.Instant) {
 	if m == nil {
 		return
@@ -70,8 +70,8 @@ func (b *Counter) Release(m *Meter, now rt.Instant) {
 	}
 }
 
-// Used counts an inference for this robot that took the time took. held is true when a quota is now
-// used up; k is that quota.
+// Used counts an inference for this robot with the duration took. held is true if a quota is now used up; k is that
+// quota.
 //
 //rt:noalloc
 func (m *Meter) Used(now rt.Instant, took time.Duration) (k Kind, held bool) {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// An inference may take answerTime or, if that is more, answerTimes the longest inference of its connection, before
-	// the first one answerTimes the time of the blank inputs, but at most Protocol.First: that time may include a
-	// compilation.
+	// The time limit of an inference is answerTimes the longest inference of its connection, but at least answerTime.
+	// Before the first inference, the time of the blank inputs counts instead, but then the limit is at most
+	// Protocol.First, because that time may include a compilation.
 	answerTime  = 10 * time.Second
 	answerTimes = 10
 	// The wait between two attempts to connect doubles from retryFirst to retryMost.
@@ -44,7 +44,7 @@ func (e *Away) Unwrap() []error { return []error{policy.ErrRun, policy.ErrAway, 
 type Link interface {
 	comparable
 	// Ended returns a channel that is closed when the server ends the connection between two requests; Why then returns
-	// the reason. A nil channel means that only the next request finds that the connection has ended.
+	// the reason. If the channel is nil, only the next request detects that the connection has ended.
 	Ended() <-chan struct{}
 	Why() error
 	Close() error
@@ -61,8 +61,8 @@ type Protocol[L Link] struct {
 	Dial  func(context.Context) (L, error)
 	// Ask computes a row's ChunkRobot.
 	Ask func(context.Context, L, *Row) error
-	// IsAnswer reports whether an error of Ask is about the content of an answer, which leaves the connection
-	// intact. After other errors the connection is of no use.
+	// IsAnswer reports whether an error of Ask is about the content of an answer. The connection can be used after such
+	// an error, but not after another one.
 	IsAnswer func(error) bool
 }
 
@@ -75,7 +75,7 @@ type Connection[L Link] struct {
 	Protocol[L]
 	ctx  context.Context
 	stop context.CancelFunc
-	lost chan struct{} // capacity 1: wakes the goroutine of keep
+	lost chan struct{} // capacity 1: wakes keep
 	kept sync.WaitGroup
 
 	mu      sync.Mutex
@@ -100,9 +100,7 @@ func Open[L Link](ctx context.Context, p Protocol[L]) (*Connection[L], error) {
 	return c, nil
 }
 
-// connect returns a connection whose server has answered blank inputs.
-//
-// Owner: Open, then the goroutine of keep.
+// connect returns a connection whose server has answered blank inputs. Owner: Open, then keep.
 func (c *Connection[L]) connect(ctx context.Context) (none L, err error) {
 	c.update(func(now *Condition) { now.State = "connecting" })
 	l, err := c.Dial(ctx)
@@ -197,8 +195,8 @@ func (c *Connection[L]) reconnect() {
 	}
 }
 
-// drop closes l because of err and wakes the goroutine of keep, which connects again. It does nothing when another
-// goroutine has dropped l already.
+// drop closes l because of err, and wakes keep, which connects again. It does nothing if another goroutine has already
+// dropped l.
 func (c *Connection[L]) drop(l L, err error) {
 	var none L
 	dropped := false

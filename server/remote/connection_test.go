@@ -18,8 +18,8 @@ func (*link) Ended() <-chan struct{} { return nil }
 func (*link) Why() error             { return nil }
 func (*link) Close() error           { return nil }
 
-// A policy is served although each of its chunks takes longer than answerTime, because the blank inputs took as long.
-// Their time does not extend the first inference beyond Protocol.First.
+// A policy is served even if each of its chunks takes longer than answerTime, because the blank inputs took as long.
+// But their time does not raise the limit of the first inference above Protocol.First.
 func TestASlowPolicyIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 2 * answerTime

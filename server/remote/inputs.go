@@ -31,7 +31,7 @@ func Describe(cfg *manifest.Config, kind, source string) (m policy.Meta, err err
 		BundleVersion: policy.BundleVersion,
 		PolicyType:    kind,
 		SourceRepo:    source,
-		RTC:           "none", // no protocol carries the actions that run during the inference
+		RTC:           "none", // no protocol sends the actions that run during the inference
 		FPS:           in.FPS,
 		ChunkSize:     in.ChunkSize,
 		NActionSteps:  in.ChunkSize,

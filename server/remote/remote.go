@@ -89,7 +89,7 @@ type Policy struct {
 	policy.Meta
 	Runtime Runtime
 
-	SHA256    string // 64 hex digits, a checksum of all that is known about the policy
+	SHA256    string // 64 hex digits: a checksum of all that is known about the policy
 	Where     string // folder of the checkpoint, or URL of the server
 	Version   string // version of the program, such as "lerobot 0.6.1"
 	Program   string // file or address of the program
@@ -107,7 +107,7 @@ type Model struct {
 	maxBatch, buffers int
 	rows              []*Row // rows of all buffers
 	seen              sessions
-	blank             []float32 // empty: there are no tokens and no noise
+	blank             []float32 // empty slice for tokens and noise, which this model does not have
 }
 
 // Serve returns a Model that has the given number of buffers with maxBatch rows each. maxBatch 0
@@ -253,13 +253,10 @@ func (m *Model) TensorBytes() (n int64) {
 // Close ends the runtime.
 func (m *Model) Close() error { return m.Runtime.Close() }
 
-// sessionsMax bounds the number of sessions whose episodes are remembered. A session that was
-// forgotten is reset once more.
+// sessionsMax bounds the number of remembered sessions. The first request of a forgotten session has Reset set again.
 const sessionsMax = 20_000
 
-// sessions remembers, for each session, the episode of its last answered request.
-//
-// Owner: the thread that calls RunBuffer.
+// sessions has, for each session, the episode of its last answered request. Owner: the thread that calls RunBuffer.
 type sessions struct{ episodes map[string]int64 }
 
 func (s *sessions) reset(r *policy.Request) bool {

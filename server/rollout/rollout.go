@@ -1,12 +1,11 @@
 // Package rollout gives a second model of a service to a part of its robots, as the manifest's
 // block rollout demands, and withdraws it.
 //
-// A Keeper reads the manifest again and again while the server serves. It loads the new model while
-// the first is served (Config.Open). When the roll-out is withdrawn, it unloads the new model after
-// no robot has used it for a while. It decides which robots the new model is for; the servers of
-// both models read its Report when a session opens, and inform the robots that the other model is
-// for (wire.EventModel). A robot changes to the other model when its run allows that, so both
-// models are served until no robot uses the withdrawn model.
+// While the server serves, a Keeper checks the manifest for changes. It loads the new model while the first is served
+// (Config.Open). When the roll-out is withdrawn, it unloads the new model after no robot has used it for a while. It
+// decides which robots the new model is for; the servers of both models read its Report when a session opens, and
+// inform the robots that the other model is for (wire.EventModel). A robot changes to the other model when its run
+// allows that, so both models are served until no robot uses the withdrawn model.
 package rollout
 
 import (
@@ -100,10 +99,10 @@ type Keeper struct {
 	base   manifest.Config       // Manifest without the settings that lean-server's own flags set
 	read   manifest.Config       // the last good content
 	model  manifest.RolloutModel // model of second, or the model that was refused
-	edits  int                   // number of times that new content of the manifest was read
+	edits  int                   // number of times that the manifest was read with new content
 	tried  int                   // value of edits when model was loaded
 	seen   os.FileInfo           // the file whose content was read last
-	empty  rt.Instant            // when second lost its last robot; 0: it has robots, or it need not end
+	empty  rt.Instant            // when second lost its last robot; 0: it has robots, or it may stay
 }
 
 // Counts counts what a keeper refused.
@@ -208,7 +207,7 @@ func (k *Keeper) reread() {
 	plan, restart := read.Rollout, k.base.Changed(&read)
 	first, _ := filepath.Abs(read.Model.RepoOrPath)
 	if now := k.Report().Plan; !plan.Active() && k.serves(manifest.RolloutModel{RepoOrPath: first}) {
-		plan = now // the manifest now has the new model as its only model: both are served until the restart
+		plan = now // the new model is now the manifest's only model; both models are served until the restart
 	}
 	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
 	k.Log.Info("roll-out: the manifest was read again", "model", plan.Model.RepoOrPath, "share", plan.Share,
@@ -307,7 +306,7 @@ func (k *Keeper) fail(err error) {
 	k.enter(Failed, strings.ReplaceAll(err.Error(), "\n", ": "))
 }
 
-// forget notes that the new model is unloaded.
+// forget records that the new model is unloaded.
 func (k *Keeper) forget() {
 	k.second, k.empty = nil, 0
 	k.change(func(r *Report) { r.SHA256, r.ServerID = "", "" })

@@ -26,14 +26,14 @@ func (f *fake) Robots() int           { return f.robots }
 func (f *fake) Done() <-chan struct{} { return f.done }
 func (f *fake) Stop() error           { f.stopped = true; return nil }
 
-// After each edit of the manifest, and after each change of the second server, the roll-out has the right state.
+// The roll-out has the right state after each edit of the manifest, and after each change of the second server.
 func TestSteps(t *testing.T) {
 	clock := rttest.NewClock(1)
 	t.Chdir(t.TempDir())
 	const file = "server.yaml"
 	size := 0
 	write := func(text string) {
-		size++ // the size changes, because an edit soon after the last one may not change the file's time
+		size++ // after two edits in a short time, only the size shows that the file has changed
 		rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+text+strings.Repeat("\n", size)), 0o600))
 	}
 	write("rollout: {model: new, share: 0.5}\n")

@@ -39,10 +39,9 @@ const (
 	maxHeaderBytes  = 4 << 10                // bytes of a request's header; net/http adds as much again
 	requestInterval = 100 * time.Millisecond // mean time between two requests by people
 	burst           = 32                     // requests by people in a burst
-	scrapeInterval  = 20 * time.Millisecond  // between two requests of metrics; a request that comes earlier waits
+	scrapeInterval  = 20 * time.Millisecond  // shortest time between two requests of /metrics; an earlier one waits
 
-	// connections at a time; a further one takes the place of an old one, so that old ones block no
-	// probe
+	// most connections at a time; a new one then takes the place of an old one, so that old ones do not block a probe
 	connectionsMax = 64
 	logInterval    = time.Minute
 

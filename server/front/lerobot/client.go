@@ -201,11 +201,10 @@ func (c *client) observe(next lerobot.Next) error {
 	return nil
 }
 
-// enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the
-// observations that the released server would drop: those with an answered step, and those whose
-// state is near that of the last answered observation. It always keeps an observation with must_go.
-// It also keeps the first observation after one that was refused unread: the refused one may have
-// had must_go, and the client would wait for its answer.
+// enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the observations that the
+// released server would drop: those with an answered step, and those whose state is near that of the last answered
+// observation. It always keeps an observation with must_go. It also keeps the first observation after one that was
+// refused unread: the client may wait for an answer to the refused one, if that had must_go.
 func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()

@@ -119,14 +119,14 @@ func (f *Front) disconnected(address string) {
 		return
 	}
 	delete(f.clients, address)
-	if was := f.ended[address]; was != nil { // its timer would not find it
+	if was := f.ended[address]; was != nil { // its timer would no longer find it
 		go was.end()
 	}
 	f.ended[address] = c
 	time.AfterFunc(returnTime, func() {
 		f.mu.Lock()
 		gone := f.ended[address] == c
-		if gone { // else another client had the address meanwhile
+		if gone { // otherwise another client has had the address meanwhile
 			delete(f.ended, address)
 		}
 		f.mu.Unlock()
@@ -146,12 +146,12 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 		return c
 	}
 	c := newClient(f, address)
-	if ctx.Err() != nil { // the connection has ended: nothing would remove its client
+	if ctx.Err() != nil { // the connection has ended, so nothing would remove its client
 		return c
 	}
 	old, alike := f.returning(address)
 	switch {
-	case first: // the client's program was started again
+	case first: // the client's program was restarted
 		if alike {
 			old = old[:1]
 		}
@@ -168,9 +168,9 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 	return c
 }
 
-// returning returns as old the addresses of the clients on address's host whose connections have
-// ended. A call does not identify which of them made it. So a client may continue at address only
-// when alike is true: all of them have the same view and differ only in their names.
+// returning returns as old the addresses of the clients on address's host whose connections have ended. A call does not
+// identify its client. So a client may continue at address only if alike is true: all these clients have the same view
+// and differ only in their names.
 func (f *Front) returning(address string) (old []string, alike bool) {
 	host, _, _ := net.SplitHostPort(address)
 	var first *view

@@ -108,7 +108,7 @@ func (c *released) send(data []byte) error {
 		return err
 	}
 	err = lerobot.Pieces(data, func(m *lerobot.Message) error { return stream.SendMsg(m) })
-	if err != nil && !errors.Is(err, io.EOF) { // with EOF, the answer has the reason
+	if err != nil && !errors.Is(err, io.EOF) { // after EOF, the answer contains the reason
 		return err
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -445,8 +445,8 @@ func TestACallWithoutAnEnd(t *testing.T) {
 	rttest.Must(c.call(lerobot.PathReady, nil))(t)
 }
 
-// After a restart of the server, the released client asks for actions without a session again and again. Such a client
-// waits for each refusal, and takes no place from new clients meanwhile.
+// After a restart of the server, the released client asks for actions without a session again and again. Each refusal
+// comes after a wait, during which such a client takes no place from new clients.
 func TestClientsOfAnEndedServer(t *testing.T) {
 	s := start(t)
 	began := time.Now()
@@ -467,10 +467,9 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 	}
 }
 
-// Clients that send observations and never ask for actions hold a bounded amount of memory
-// together, and a client that asks loses nothing. Only the budget of the fronts bounds their
-// pictures: the policy does not use their camera, so the bound on the memory of robots does not
-// count it.
+// Clients that send observations and never ask for actions together use a bounded amount of memory. A client that asks
+// gets its answers. Only the budget of the fronts bounds their pictures: the policy does not use their camera, so the
+// bound on the memory of robots does not count it.
 func TestHostileSessionsShareABudget(t *testing.T) {
 	const hostile = 20
 	s := startFor(t, hostile+1)

@@ -52,9 +52,9 @@ var errKeys = errors.New("the observation does not fit the served policy")
 type reader struct {
 	keys    *keys
 	meta    *policy.Meta
-	cameras []string // the policy's, as wire names them
+	cameras []string // the policy's cameras, by their names on the wire
 	obs     wire.Observation
-	buffers [][]byte // memory for pictures that had to be changed
+	buffers [][]byte // memory for pictures that must be changed
 	held    *front.Held
 }
 

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	messageMost = 32 << 20 // of an observation: eight pictures of 640x480 as float32
+	messageMost = 32 << 20 // bytes of an observation: eight pictures of 640x480 as float32
 	// messageTime bounds the time from a message's first byte to its last. keptMost bounds the memory that stays with a
 	// client between two messages.
 	messageTime = 30 * time.Second
@@ -202,8 +202,8 @@ func (c *client) serve(ctx context.Context) (err error) {
 	}
 }
 
-// ended returns the error to report for a connection that ended with err. It returns nil when the
-// client closed or lost the connection, and an error when a message was too large or too slow.
+// ended returns the error to report for a connection that ended with err: nil if the client closed or lost the
+// connection, an error if a message was too large or too slow.
 func (c *client) ended(err error) error {
 	if errors.Is(err, errLate) {
 		c.front.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
@@ -217,8 +217,8 @@ func (c *client) ended(err error) error {
 	return nil
 }
 
-// read passes messages on to incoming, one at a time. While the policy computes, read already waits for the next
-// message, so that pings are answered, but it receives that message only after the previous one was answered.
+// read passes messages on to incoming, one at a time. It waits for the next message while the policy computes, so that
+// pings are answered. But it receives that message only when the previous one has been answered.
 func (c *client) read(ctx context.Context) {
 	for {
 		kind, r, err := c.conn.Reader(ctx)
@@ -257,7 +257,7 @@ func (c *client) fill(r io.Reader) error {
 	c.buf = c.buf[:0]
 	for {
 		if len(c.buf) == cap(c.buf) {
-			// +1 byte shows whether the message has ended
+			// one byte more shows whether the message has ended
 			size := max(messageLeast, min(2*cap(c.buf), messageMost+1))
 			if err := c.held.Take(size - cap(c.buf)); err != nil {
 				c.drop()

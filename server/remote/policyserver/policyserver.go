@@ -196,11 +196,11 @@ func (s *server) dial(ctx context.Context) (*link, error) {
 	}
 	switch {
 	case err == nil:
-		// Steps that another client would not use, for the server may give its answers to any client.
+		// The server may give its answers to any client, so the steps of each client begin at another number.
 		return &link{ClientConn: conn, step: rand.Int64N(1 << 48)}, nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	// gRPC's text for a peer that speaks another protocol, and for a server that ends meanwhile
+	// gRPC's error text for a peer that speaks another protocol, and for a server that ends while we connect
 	case strings.Contains(err.Error(), "reading server preface") && !strings.Contains(err.Error(), "reset by peer"):
 		err = fmt.Errorf("it does not speak gRPC: is it LeRobot's policy_server? %s", status.Convert(err).Message())
 	}
@@ -225,7 +225,7 @@ func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
 	err = lerobot.Pieces(s.observation(row, l.step).Encode(), func(m *lerobot.Message) error {
 		return stream.SendMsg(m)
 	})
-	if err == nil || errors.Is(err, io.EOF) { // the server ended the stream, and its answer has the reason
+	if err == nil || errors.Is(err, io.EOF) { // the server ended the stream, and the answer has the reason
 		err = errors.Join(stream.CloseSend(), stream.RecvMsg(new(lerobot.Message)))
 	}
 	if err != nil {

@@ -42,8 +42,8 @@ type fake struct {
 	policy atomic.Pointer[lerobot.Policy]
 	obs    chan *lerobot.Observation
 	cols   atomic.Int64 // columns of an answer; 0: as described; -1: no answer
-	slow   atomic.Bool  // while set, no answer comes before the call ends
-	nan    atomic.Bool  // while set, the answers are not finite
+	slow   atomic.Bool  // while it is set, no answer comes before the call ends
+	nan    atomic.Bool  // while it is set, the answers are not finite
 }
 
 func (f *fake) answer(ctx context.Context, path string, next lerobot.Next) ([]byte, error) {
@@ -244,13 +244,13 @@ func TestAPolicyThatTheServerRefuses(t *testing.T) {
 	}
 }
 
-// A server that ends while lean-server connects is away. It is not taken for a program of another protocol.
+// A server that ends while lean-server connects counts as away, not as a program with another protocol.
 func TestAServerThatEnds(t *testing.T) {
 	listener := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	go func() {
 		if conn, err := listener.Accept(); err == nil {
-			_ = conn.(*net.TCPConn).SetLinger(0) // Close resets the connection, as the kernel does for a killed server
+			_ = conn.(*net.TCPConn).SetLinger(0) // Close then resets the connection, as for a killed server
 			_ = conn.Close()
 		}
 	}()
@@ -260,7 +260,7 @@ func TestAServerThatEnds(t *testing.T) {
 	}
 }
 
-// An answer to another client, whose steps begin at 0 or 1, is not taken for an answer to this one.
+// The client does not take an answer to another client, whose steps begin at 0 or 1, for its own.
 func TestAnswersToAnotherClient(t *testing.T) {
 	address, _ := serve(t, "127.0.0.1:0", func(_ context.Context, path string, _ lerobot.Next) ([]byte, error) {
 		if path != lerobot.PathActions {

@@ -57,7 +57,7 @@ func (g *groot) ask(ctx context.Context, message []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if string(reply) == "ERROR" { // the form of an error of GR00T's servers before N1.5
+	if string(reply) == "ERROR" { // GR00T's servers before N1.5 report errors in this form
 		return nil, reported("ERROR")
 	}
 	return ndarray.Parse(reply)
@@ -74,7 +74,7 @@ type modality struct {
 	steps int
 }
 
-// modalityOf reads one modality. ok is false when the server does not describe it.
+// modalityOf reads one modality. ok is false if the server does not describe it.
 func modalityOf(meta ndarray.Map, name string) (m modality, ok bool) {
 	config, _ := meta[name].(ndarray.Map)
 	if inner, wrapped := config["as_json"].(ndarray.Map); wrapped {

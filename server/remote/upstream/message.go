@@ -27,8 +27,8 @@ var errText = errors.New("the server reports an error")
 // textMost bounds the characters of a server's text in an error.
 const textMost = 400
 
-// reported returns an error with a server's text. Of a traceback it contains only the last line,
-// which is the reason.
+// reported returns an error with a server's text. If the text is a traceback, the error has only its last line, which
+// is the reason.
 func reported(text string) error {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	text = plain.Text(lines[len(lines)-1])
@@ -97,8 +97,8 @@ func newMessages(kind string, spec *Spec, meta *policy.Meta) *messages {
 	return m
 }
 
-// add adds a field to the observation. In a nested observation it puts the field into the map whose
-// name precedes the dot in key. In a flat observation GR00T's key of the language has no prefix.
+// add adds a field to the observation. In a nested observation it puts the field into the map whose name precedes the
+// dot in key. In a flat observation, GR00T's key of the task has no prefix.
 func (m *messages) add(key string, f field) {
 	outer, inner, dotted := strings.Cut(key, ".")
 	if !m.spec.Nested {
@@ -221,7 +221,7 @@ func (m *messages) answer(chunk []float32, v any) error {
 // part returns the array of one part, [horizon][size]. In GR00T's answers, the shape begins with a batch of one.
 func (m *messages) part(all ndarray.Map, part *Part) (*ndarray.Array, error) {
 	v := all.At(part.Key)
-	if v == nil { // the keys of a nested answer of GR00T do not name the modality
+	if v == nil { // in a nested answer of GR00T, the keys do not begin with the modality
 		v = all[strings.TrimPrefix(part.Key, "action.")]
 	}
 	a, ok := v.(*ndarray.Array)

@@ -24,7 +24,7 @@ const messageMost = 16 << 20
 // handshakeTime bounds the time for connecting and for the first message.
 const handshakeTime = 10 * time.Second
 
-// reasonTime is how long ask waits until the reader has found why the server closed the connection.
+// reasonTime is how long ask waits for the reader to find why the server closed the connection.
 const reasonTime = 200 * time.Millisecond
 
 // link is a connection to a server. After an error for which isAnswer is false, the connection must be closed.
@@ -70,7 +70,7 @@ func dialOpenPI(ctx context.Context, address, key string) (link, error) {
 			return nil, fmt.Errorf("it answers with HTTP status %s, want a WebSocket", response.Status)
 		}
 		if op := (*net.OpError)(nil); errors.As(err, &op) {
-			return nil, op // without the names that the outer layers add
+			return nil, op // leaves out the names that the outer layers add
 		}
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (o *openpi) next(ctx context.Context) (any, error) {
 			return nil, errEnded
 		case m.err != nil:
 			return nil, endOf(m.err)
-		case m.kind == websocket.MessageText: // the server closes the connection after this message
+		case m.kind == websocket.MessageText: // after this message, the server closes the connection
 			return nil, reported(string(m.data))
 		}
 		return ndarray.Parse(m.data)
@@ -152,12 +152,12 @@ func (o *openpi) ask(ctx context.Context, message []byte) (any, error) {
 		case m.err != nil:
 			return nil, endOf(m.err)
 		}
-		// the message would be taken for the answer to this request
+		// otherwise the message would count as the answer to this request
 		return nil, fmt.Errorf("%w: the server sent a message without a request", errEnded)
 	default:
 	}
 	if err := o.conn.Write(ctx, websocket.MessageBinary, message); err != nil {
-		select { // waits for the reason when the server has closed the connection
+		select { // if the server has closed the connection, its reason may arrive in a moment
 		case m, ok := <-o.incoming:
 			if ok && m.err != nil {
 				err = m.err
@@ -179,7 +179,7 @@ func (o *openpi) Close() error {
 	return nil
 }
 
-// shown returns an address for messages, without its password.
+// shown returns an address for messages, without the password in it.
 func shown(address string) string {
 	if parsed, err := url.Parse(address); err == nil {
 		return parsed.Redacted()

@@ -45,7 +45,7 @@ func TestResizeAsOpenpiClient(t *testing.T) {
 	}
 }
 
-func TestResizeOfALine(t *testing.T) { // Pillow would scale a line to a picture without height
+func TestResizeOfALine(t *testing.T) { // Pillow would scale this line to a picture of height 0
 	r := newResizer(1, 100, 10, 10)
 	dst := make([]byte, 10*10*channels)
 	r.resize(dst, noise(1, 100))

@@ -180,7 +180,7 @@ func TestPresetsWithTheirServers(t *testing.T) {
 				step, joint := i/tt.dim, i%tt.dim
 				want := float64(joint+1) + float64(step)/100
 				if step == 15 && joint < channels {
-					want = float64(10 * (1 + joint)) // a value from the middle of the picture
+					want = float64(10 * (1 + joint)) // a value in the middle of the picture
 				}
 				if math.Abs(float64(v)-want) > 1e-5 {
 					t.Fatalf("row %d, joint %d is %v, want %v", step, joint, v, want)
