@@ -175,9 +175,6 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 	if cfg.Stated("threads") {
 		s.Threads = cfg.Threads
 	}
-	if abs, err := filepath.Abs(m.RepoOrPath); err == nil {
-		s.Policy = abs
-	}
 	if real, err := filepath.EvalSymlinks(s.Policy); err == nil {
 		s.Policy = real // the real folder, because lerobot-train moves the link checkpoints/last
 	}

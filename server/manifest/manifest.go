@@ -239,10 +239,10 @@ func (c *Config) resolve(folder string) {
 			*p = filepath.Join(folder, *p)
 		}
 	}
-	// Commands that run in another folder compare it.
-	if r := &c.Rollout.Model; r.RepoOrPath != "" {
-		if abs, err := filepath.Abs(r.RepoOrPath); err == nil {
-			r.RepoOrPath = abs
+	// Commands and workers that run in another folder use them.
+	for _, p := range []*string{&c.Model.RepoOrPath, &c.Rollout.Model.RepoOrPath} {
+		if abs, err := filepath.Abs(*p); err == nil && *p != "" {
+			*p = abs
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -205,8 +204,7 @@ func (k *Keeper) reread() {
 	k.edits++
 	k.read = read
 	plan, restart := read.Rollout, k.base.Changed(&read)
-	first, _ := filepath.Abs(read.Model.RepoOrPath)
-	if now := k.Report().Plan; !plan.Active() && k.serves(manifest.RolloutModel{RepoOrPath: first}) {
+	if now := k.Report().Plan; !plan.Active() && k.serves(manifest.RolloutModel{RepoOrPath: read.Model.RepoOrPath}) {
 		plan = now // the new model is now the manifest's only model; both models are served until the restart
 	}
 	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
@@ -283,18 +281,36 @@ func (k *Keeper) leave(next bool) {
 	}
 }
 
-// load opens the new model.
+// load opens the new model. ONNX Runtime cannot break a load off; a withdrawal meanwhile shows at once.
 func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
 	k.model, k.tried = m, k.edits
 	k.enter(Loading, "")
-	second, err := k.Open(ctx, &k.read)
-	if err == nil {
-		k.second = second
-		k.change(func(r *Report) { r.SHA256, r.ServerID = second.SHA256(), second.ServerID() })
-		k.reread() // the roll-out may have been withdrawn meanwhile
-		k.step(ctx)
-	} else if ctx.Err() == nil { // else the server shuts down
-		k.fail(err)
+	var second Second
+	opened, read := make(chan error), k.read
+	go func() {
+		var err error
+		second, err = k.Open(ctx, &read)
+		opened <- err
+	}()
+	for {
+		select {
+		case err := <-opened:
+			if err == nil {
+				k.second = second
+				k.change(func(r *Report) { r.SHA256, r.ServerID = second.SHA256(), second.ServerID() })
+				k.reread() // the roll-out may have been withdrawn meanwhile
+				k.step(ctx)
+			} else if ctx.Err() == nil { // else the server shuts down
+				k.fail(err)
+			}
+			return
+		case <-time.After(Poll):
+		}
+		if k.reread(); k.Report().Plan.Active() && k.Report().Plan.Model == m {
+			k.enter(Loading, "")
+		} else {
+			k.enter(Leaving, "withdrawn during its load, which ends first; no robot gets the new model")
+		}
 	}
 }
 

@@ -39,8 +39,9 @@ func TestSteps(t *testing.T) {
 	write("rollout: {model: new, share: 0.5}\n")
 	var second *fake
 	var broken error
+	var k *Keeper
 	loads := 0
-	k := New(Config{
+	k = New(Config{
 		Manifest: rttest.Must(manifest.Load(file))(t),
 		Open: func(_ context.Context, read *manifest.Config) (Second, error) {
 			if loads++; broken != nil {
@@ -48,6 +49,10 @@ func TestSteps(t *testing.T) {
 			}
 			if read.Rollout.Share == 0.75 {
 				write("rollout: {model: next}\n")
+				for i := 0; i < 1000 && k.Report().State != Leaving; i++ {
+					time.Sleep(10 * time.Millisecond)
+				}
+				rttest.Want(t, k.Report().State, Leaving, "state after a withdrawal during the load")
 			}
 			second = &fake{done: make(chan struct{})}
 			return second, nil
