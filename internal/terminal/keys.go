@@ -130,8 +130,8 @@ func parse(b []byte, last bool, key func(string)) (rest []byte) {
 			key("esc")
 			b = b[1:]
 		case b[1] == '[' || b[1] == 'O':
-			end := 2 // a sequence ends with its first byte from 0x40 on
-			for end < len(b) && b[end] < 0x40 {
+			end := 2 // a sequence ends with its first byte from 0x40 on; F1 of a Linux console is ESC [ [ A
+			for end < len(b) && (b[end] < 0x40 || end == 2 && b[end] == '[') {
 				end++
 			}
 			if end == len(b) {

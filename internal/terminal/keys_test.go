@@ -21,7 +21,8 @@ func TestParseKeys(t *testing.T) {
 		{"\x1b\x1b", "esc esc"},
 		{"\x1b\x1b[C", "esc right"}, // Esc during a held arrow, but also Alt-right of some terminals
 		{"\r\t \x7f", "enter tab space backspace"},
-		{"\x1b[1;5C\x1b[3~x", "x"}, // Ctrl-right, Delete
+		{"\x1b[1;5C\x1b[3~x", "x"},        // Ctrl-right, Delete
+		{"\x1b[[Aq\x1b[[Es\x1bOP", "q s"}, // F1 and F5 of a Linux console, F1 of xterm
 		{"\x1bxq", "q"},
 		{"\xc3\xa9\x00", ""},
 		{"\x1b[", ""},
