@@ -47,14 +47,23 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	p.text = make([]byte, 0, size)
 	p.ids = make([]int64, 0, 3*size+1)
 	p.scratch = room(size)
-	longest := 0
-	for bin := bins - 1; bin >= -1 && longest <= t.spec.MaxLen; bin-- {
+	tokens := func(before string, bin int) int {
+		p.before = before
 		p.begin()
 		for range dim {
 			p.value(bin)
 		}
-		longest = max(longest, len(p.end()))
+		return len(p.end())
 	}
+	// The state does not change the tokens of a long task's beginning. Fill would return errLong if it did.
+	end := p.before[max(0, len(p.before)-128):]
+	longest, more := tokens(p.before, bins-1), 0
+	first := tokens(end, bins-1)
+	for bin := bins - 2; bin >= -1 && longest+more <= t.spec.MaxLen; bin-- {
+		more = max(more, tokens(end, bin)-first)
+	}
+	longest += more
+	p.before = text[:at]
 	if longest > t.spec.MaxLen {
 		return nil, tooLong(longest, t.spec.MaxLen, fmt.Sprintf(" with the longest state of %d values", dim))
 	}

@@ -200,11 +200,14 @@ func TestLongTasksAreQuick(t *testing.T) {
 		}
 	}
 	tok, text := withState(t, loadPi05(t), State{Mode: "identity"}, 6), strings.Repeat("a ", maxTaskBytes/2)
-	start := rt.ThreadCPU()
-	tok.whole(text)
-	middle := rt.ThreadCPU()
-	rttest.Fails(t, rttest.Err(tok.Prompt(text)), "tokens")
-	if once, refusal := middle-start, rt.ThreadCPU()-middle; refusal > 50*once {
-		t.Errorf("tokenised in %v, refused as too long in %v, want at most 50 times as long", once, refusal)
+	for tok.spec.MaxLen = 200; tok.spec.MaxLen <= maxLen; tok.spec.MaxLen += maxLen - 200 { // too long, and not
+		start := rt.ThreadCPU()
+		tok.whole(text)
+		middle := rt.ThreadCPU()
+		_, err := tok.Prompt(text)
+		if once, took := middle-start, rt.ThreadCPU()-middle; took > 50*once || (err == nil) != (tok.spec.MaxLen > 200) {
+			t.Errorf("tokenised in %v, read with max_len %d in %v, want at most 50 times as long; %v", once, tok.spec.MaxLen,
+				took, err)
+		}
 	}
 }
