@@ -213,16 +213,18 @@ func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
 	return nil
 }
 
-// modelInterval is how often a robot is informed that the roll-out has the other model for it.
+// modelInterval is the longest time between two events that inform a robot of the roll-out's other model for it.
 const modelInterval = time.Minute
 
-// informOfModel informs a robot that the roll-out has the other model for it.
+// informOfModel informs a robot that the roll-out has the other model for it. It repeats the event, at first after a
+// second: a router may lose it, and a robot without it begins its next episode with the old model.
 func (o *opener) informOfModel(s *session, now rt.Instant) {
 	switch {
 	case o.rollout.Report().New(s.uuid) == o.second:
-		s.movedTold = 0
-	case s.extended && (s.movedTold == 0 || now.Sub(s.movedTold) >= modelInterval):
-		s.movedTold = now
+		s.movedFirst = 0
+	case s.extended && (s.movedFirst == 0 ||
+		now.Sub(s.movedTold) >= min(modelInterval, max(housekeepingInterval, s.movedTold.Sub(s.movedFirst)))):
+		s.movedFirst, s.movedTold = cmp.Or(s.movedFirst, now), now
 		o.events.writer.inform(s, wire.EventModel, "this service has another model for this robot: a run with "+
 			"--model-change episode takes it between two episodes, another run keeps its model to its end")
 	}

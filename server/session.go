@@ -70,8 +70,8 @@ type session struct {
 
 	// Owner: housekeeping.
 	warnings rateLimit
-	// time of the newest event about another model; 0: there was no such event
-	movedTold                   rt.Instant
+	// times of the first and the newest event about another model; 0: there was no such event
+	movedFirst, movedTold       rt.Instant
 	staleLogged, squeezedLogged cameraSet
 }
 

@@ -140,8 +140,8 @@ func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
 	if open != nil && (r.event.Code == wire.EventUnknownSession || r.event.Code == wire.EventDraining) {
 		r.evicted.Store(open.Epoch)
 	}
-	if open != nil && r.event.Code == wire.EventModel {
-		r.moved.Store(open.Epoch)
+	if open != nil && r.event.Code == wire.EventModel && r.moved.Swap(open.Epoch) == open.Epoch {
+		return // a server repeats this event
 	}
 	if r.onEvent != nil {
 		r.onEvent(r.event)
