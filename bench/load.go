@@ -66,8 +66,8 @@ func (l *Load) Resume() {
 	}
 }
 
-// Stop ends the load. If the load had ended before, it returns an error, since the measurement then
-// did not have the load that it names.
+// Stop ends the load. If the load had ended before, it returns an error, because the measurement
+// then ran without its load.
 func (l *Load) Stop() error {
 	if l == nil {
 		return nil

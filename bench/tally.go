@@ -49,8 +49,8 @@ func (t *Tally) AddUS(us float64, n uint64) {
 	t.max = max(t.max, us)
 }
 
-// RaiseMax raises the longest lateness to us microseconds, for a caller that knows it more exactly
-// than by its bin.
+// RaiseMax raises the longest lateness to us microseconds, for a caller that knows the longest
+// lateness more exactly than its bin.
 func (t *Tally) RaiseMax(us float64) { t.max = max(t.max, us) }
 
 // Merge adds all of other.
@@ -160,7 +160,8 @@ func (t *Tally) Quantiles() Quantiles {
 	return q
 }
 
-// UpTo limits q to longest, the exact longest lateness, since the upper bound of its bucket may be above it.
+// UpTo limits q to longest, the exact longest lateness, because a quantile may be the upper bound of a
+// bucket that ends above it.
 func (q Quantiles) UpTo(longest float64) Quantiles {
 	return Quantiles{
 		P50:   min(q.P50, longest),

@@ -13,9 +13,9 @@ import (
 var awakeSource []byte
 
 // awake is a process with a thread of the lowest class for each core. It keeps every core busy, so
-// that no core falls asleep and the host gives none of them to other machines. Where the kernel
-// schedules by groups, the process makes a group of the lowest weight. In a container it may use up
-// the CPU quota. A nil awake means that there is no such process.
+// that no core sleeps and the host gives no core to another machine. Where the kernel schedules by
+// groups, the process makes a group of the lowest weight. In a container the process may use up the
+// CPU quota. A nil awake means that there is no such process.
 type awake struct{ child *stage.Child }
 
 func stayAwake(folder string) (*awake, error) {

@@ -183,8 +183,8 @@ func TestCalmLasts(t *testing.T) {
 	}
 }
 
-// The load that keeps the cores awake uses the time of all cores that other programs leave, and
-// measures how much that was.
+// The load that keeps the cores awake uses all core time that other programs leave, and measures
+// this time.
 func TestCoresStayAwake(t *testing.T) {
 	rttest.RealTime(t)
 	if _, err := exec.LookPath("cc"); err != nil {

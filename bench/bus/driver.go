@@ -126,7 +126,7 @@ func drive(ctx context.Context, places []place, fps float64, length, window time
 			present: make([]float32, n),
 			goal:    make([]float32, n),
 		})
-		if len(arm.Unconfigured()) == 0 { // some firmware switches torque on when it gets a goal
+		if len(arm.Unconfigured()) == 0 { // released at the end, because some motors switch torque on at a goal
 			defer func() { err = errors.Join(err, release(arm)) }()
 		}
 	}
@@ -267,7 +267,7 @@ func cycles(ctx context.Context, arms []driven, fps float64, length, window time
 			s.allocs = heap[0].Value.Uint64() - s.allocs
 			stop.Store(true)
 		}
-		if n > warmUp && len(s.samples)%s.window == 0 { // at the end of the loop, because it allocates
+		if n > warmUp && len(s.samples)%s.window == 0 { // last in the loop, because this reading allocates
 			before := machine
 			machine = a.host()
 			s.calm = append(s.calm, machine.CalmSince(before))
@@ -304,8 +304,8 @@ func newKept(arms []driven) *kept {
 }
 
 // add keeps the frames of the last cycle if the cycle is clean and had fewer bytes than the kept
-// one. lost means that the cycle lost a reply. extra reports that it had more or fewer frames than
-// a clean cycle, and in is the number of bytes that arrived.
+// one. lost means that the cycle lost a reply. extra reports that the cycle had more or fewer
+// frames than a clean cycle, and in is the number of bytes that arrived.
 func (k *kept) add(arms []driven, lost bool) (extra bool, in int) {
 	for i := range arms {
 		extra = extra || arms[i].frames != arms[i].clean

@@ -19,7 +19,7 @@ type Report struct {
 	Version  string        `json:"version"`        // version of bench
 	Robot    string        `json:"robot"`          // name of the robot
 	Motors   int           `json:"motors"`         // its motors
-	Buses    int           `json:"buses"`          // its buses, read in one tick
+	Buses    int           `json:"buses"`          // buses of the robot, read in one tick
 	Baud     int           `json:"baud"`           // bit/s, rate of the bus
 	FPS      float64       `json:"fps"`            // Hz, cycles per second
 	Port     string        `json:"port,omitempty"` // serial port; absent: the simulator's
@@ -49,8 +49,8 @@ type Report struct {
 	traffic []traffic
 }
 
-// Pairs are pairs of slices, the driver's and then the echo's, and the medians of their ratios. A
-// pair is calm when during its slices neither the host nor other programs took the cores
+// Pairs are pairs of slices, one of the driver and then one of the echo, with the medians of their
+// ratios. A pair is calm when during its slices neither the host nor other programs took the cores
 // (stage.Host).
 type Pairs struct {
 	All     int     `json:"all"`            // number of pairs
@@ -80,8 +80,8 @@ type pair struct {
 	calm         bool
 }
 
-// addPair compares the slices of a turn: d of the driver, e of the echo, and one of the driver on
-// the first bus alone, which is nil if the robot has one bus. calm reports whether the machine was
+// addPair compares the slices of a turn: d is the driver's, and e the echo's. one is the driver's
+// slice on the first bus alone, nil if the robot has one bus. calm reports whether the machine was
 // calm during e.
 func (r *Report) addPair(d, one *driverSlice, e []sample, calm bool) {
 	var driver, single, echo Subject

@@ -238,7 +238,7 @@ func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) error {
 	return nil
 }
 
-// encode puts the newest picture into a message, if it is new.
+// encode puts the newest picture into a message, unless an earlier message has this picture.
 func (p *pipeline) encode(clock rt.Clock) (fresh bool) {
 	before := rt.ThreadCPU()
 	_, key, _ := p.camera.Newest.Front()

@@ -19,7 +19,7 @@ import (
 type Contender struct {
 	Name     string // the name as it was given
 	Schedule chunk.Config
-	Plain    bool // true: it runs on the bundle without a sampler
+	Plain    bool // true: the contender runs on the bundle without a sampler
 	Quality  *int // JPEG quality of its pictures; 0: raw pictures; nil: Config.Quality
 
 	flags []string // edge-rt's flags for the same schedule
@@ -27,7 +27,7 @@ type Contender struct {
 
 // ParseContender reads a schedule and its options, such as drtc+spans+max_last_10. It refuses an
 // option that has no meaning for the schedule or contradicts an earlier option. Otherwise the
-// report would show its name beside figures that it did not change.
+// report would show the option beside figures that the option did not change.
 func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
 	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}, flags: []string{"--schedule", parts[0]}}
@@ -35,7 +35,7 @@ func ParseContender(text string) (Contender, error) {
 		return c, exit.Errorf(exit.Usage, "--schedule %s: no schedule %q, want one of %s", text, parts[0],
 			strings.Join(chunk.Schedules, ", "))
 	}
-	given := map[string]string{} // by setting: the option that changes it
+	given := map[string]string{} // for each setting, the option that changes it
 	for _, option := range parts[1:] {
 		sets, err := c.set(option)
 		if err == nil && given[sets] != "" {
@@ -81,15 +81,15 @@ var options = map[string]struct {
 // quality returns the quality of the contender's pictures: usual, unless an option sets it.
 func (c *Contender) quality(usual int) int { return *cmp.Or(c.Quality, &usual) }
 
-// Flags returns edge-rt's flags for the contender, followed by the flags more. quality is the
-// quality of its pictures unless an option sets another.
+// Flags returns edge-rt's flags for the contender, followed by the flags more. quality is the JPEG
+// quality of its pictures, unless an option sets another one.
 func (c *Contender) Flags(quality int, more ...string) []string {
 	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(quality))}, more)
 }
 
 // values are the options that have a value, such as g=0.7. Each has a flag of edge-rt.
 var values = map[string]struct {
-	flag, says string // flag of edge-rt; "": each run gets a flag of its own
+	flag, says string // flag of edge-rt; "": Flags adds the flag
 	set        func(c *Contender, text string) error
 }{
 	"g": {"--chunk-size-threshold", "async: share of a chunk that is left when the next is asked for, 0 to 1",

@@ -11,7 +11,7 @@ import (
 )
 
 // csvColumns are the per-tick columns of the DRTC program, after the three that identify the run.
-// Its instants are seconds since the episode began.
+// Instants are seconds since the episode began.
 //
 // Source: drtc utils/metrics at d20888c.
 var csvColumns = []string{

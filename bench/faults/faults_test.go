@@ -367,8 +367,8 @@ func TestCSVGolden(t *testing.T) {
 	rttest.Want(t, strings.Join(csvColumns[3:], ","), head, "columns")
 }
 
-// Each column has the value of its name, in the DRTC program's units; the values of an answer are
-// empty on a tick without one.
+// Each column has the value of its name, in the DRTC program's units. On a tick without an answer,
+// the answer's values are empty.
 func TestCSVColumns(t *testing.T) {
 	ms := time.Millisecond
 	tick := fleet.Tick{

@@ -177,7 +177,7 @@ func TestWorldsArePlayed(t *testing.T) {
 	}
 }
 
-// Goal: a time without actions is counted once, with all of its ticks.
+// Goal: a span of ticks without actions counts as one idle time, with the number of its ticks.
 func TestIdles(t *testing.T) {
 	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 180, Delay: 5, Schedule: chunk.Config{
 		Schedule: "sync",

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// liveStart is about the time from an edge's start to its first observation. The script's times
-	// count from that observation, as in the edge's own plan.
+	// liveStart is the approximate time from an edge's start to its first observation. The times in
+	// the script count from that observation, as in the edge itself.
 	liveStart = 500 * time.Millisecond
 
 	// liveGrace is how long an edge may still run after its episode.
@@ -110,7 +110,8 @@ func (p *livePlayer) close() {
 	}
 }
 
-// play runs an episode. If the edge finds no motors, it runs the episode again, up to liveTries times in all.
+// play runs an episode. If the edge finds no motors, play runs the episode again, up to liveTries times in
+// all.
 func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	for try := 1; ; try++ {
 		o, err = p.once(j)
@@ -122,7 +123,7 @@ func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	}
 }
 
-// once runs an episode once. An edge that Ctrl-C ended well before its time is an error.
+// once runs an episode once. If Ctrl-C ended the edge well before its time, once returns an error.
 func (p *livePlayer) once(j job) (o fleet.Outcome, err error) {
 	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
 	if err := p.serve(contender.Plain); err != nil {
@@ -162,7 +163,8 @@ func (p *livePlayer) once(j job) (o fleet.Outcome, err error) {
 	return o, readRecord(records, &o)
 }
 
-// serve starts the server with the contender's policy, the plain one if plain is true, unless that server runs already.
+// serve starts a server with the contender's policy, or with the plain policy if plain is true. It does nothing if that
+// server already runs.
 func (p *livePlayer) serve(plain bool) error {
 	if p.server.Child != nil && p.server.Running() && p.plain == plain {
 		return nil

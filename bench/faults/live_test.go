@@ -25,8 +25,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// An edge that finds no motors, as on a very busy host, is started again a few times; an edge that
-// fails otherwise is not.
+// An edge that finds no motors, as on a very busy host, is started again a few times. An edge that
+// fails for another reason is not started again.
 func TestLivePlaysAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
@@ -189,7 +189,7 @@ func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
 }
 
 // Ages and seams computed from the record equal those of virtual time: an arm that pauses for a
-// tick begins again from its standstill.
+// tick starts again from rest.
 func TestReadRecord(t *testing.T) {
 	o := fleet.Outcome{Actions: 6}
 	dir := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0}, ranTick{1, 4, 1, 1, 0}, ranTick{1, 5, 1, 2, 0},

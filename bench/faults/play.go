@@ -78,9 +78,9 @@ func newComparison(cfg *Config) *comparison {
 	return c
 }
 
-// run starts the workers and waits for them. Then the number of episodes is the number that every
-// cell has played, also after an interrupt. An interrupt before every cell has played two episodes
-// is an error.
+// run starts the workers and waits for them. It then sets the number of episodes to the number that
+// every cell has played, because an interrupt may have stopped the workers earlier. An interrupt
+// before every cell has played two episodes is an error.
 func (c *comparison) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for worker := range c.cfg.Workers {

@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
-// exchange is an observation of a record that left the robot, and the fate of its answer.
+// exchange is a recorded observation that left the robot, with the fate of its answer.
 type exchange struct {
 	sent rt.Instant
 	// time on the network, both ways; if the answer has no times, the time of the exchange before
@@ -30,7 +30,7 @@ type exchange struct {
 type exchanges struct {
 	all     []exchange
 	index   map[[2]uint64]int // index in all, by the epoch and the number of a request
-	chunks  []record.Chunk    // a record may have a chunk before its observation
+	chunks  []record.Chunk    // chunks of the record, kept because a chunk may precede its observation
 	away    []rt.Instant      // beginnings of the times without a session
 	last    rt.Instant        // instant of the last tick
 	wasAway bool
@@ -88,7 +88,7 @@ func (e *exchanges) answer(m *record.Chunk) {
 		return // for example an answer that a newer one overtook
 	}
 	came := m.Arrived
-	if came == 0 { // an older record has only the tick that merged it
+	if came == 0 { // an older record has only the instant of the merge
 		came = m.At
 	}
 	busy := time.Duration(m.QueueWait + m.Inference)

@@ -69,7 +69,8 @@ func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name strin
 	return names[0]
 }
 
-// A record's times of network and server become the shortest of all and, for each span of time, the excess over them.
+// The network's and the server's times in a record become a usual time, which is the shortest, and a trace of the
+// excess over it.
 func TestLoadRecord(t *testing.T) {
 	slow := func(m *record.Chunk) {
 		switch m.Seq {
@@ -111,8 +112,8 @@ func TestLoadRecord(t *testing.T) {
 	}
 }
 
-// An observation that the server had passed over for a newer one is not lost; an older record lacks
-// the arrival of an answer, so the merge counts as its arrival.
+// An observation that the server had passed over for a newer one is not lost. An older record lacks
+// the arrival of an answer, so the merge counts as the arrival.
 func TestLoadOlderRecord(t *testing.T) {
 	var cfg Config
 	cfg.Duration = time.Second
@@ -129,7 +130,8 @@ func TestLoadOlderRecord(t *testing.T) {
 	}
 }
 
-// Times that cannot be true are not used: such an answer counts with the times of the answer before it.
+// Times that cannot be true are not used: an answer with such times gets the times of the answer before
+// it.
 func TestLoadForeignRecord(t *testing.T) {
 	cfg := Config{Duration: time.Minute}
 	rttest.Do(t, cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {

@@ -61,7 +61,8 @@ func student(degrees int) float64 {
 		(3*math.Pow(z, 7)+19*math.Pow(z, 5)+17*z*z*z-15*z)/(384*v*v*v)
 }
 
-// difference returns the mean difference of two contenders' values of the same episodes, with its interval.
+// difference returns the mean of the differences between two contenders' values in the same episodes, with
+// its interval.
 func difference(a, b []float64) Interval {
 	d := make([]float64, len(a))
 	for i := range a {

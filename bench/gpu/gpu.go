@@ -93,8 +93,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return r, r.check()
 }
 
-// gpuFirst returns 1 for an accelerator and 0 for a CPU, so that the largest value finds a device
-// that needs the library with all providers.
+// gpuFirst returns 1 for an accelerator and 0 for a CPU. Measure opens the library that the device
+// with the largest value needs.
 func gpuFirst(device string) int {
 	if d, _ := policy.ParseDevice(device); d.Accelerator() {
 		return 1

@@ -54,7 +54,8 @@ func TestReport(t *testing.T) {
 			t.Errorf("batch of %d: %+v", n, b)
 		}
 	}
-	// The runtime allocates a few objects when it starts threads; a run must not.
+	// The runtime allocates a few objects when it starts threads. A run of the policy must allocate
+	// none.
 	if runs := ours.Batches[0].Runs; ours.Allocs > runs/4 || ours.Collections > 0 {
 		t.Errorf("%d objects allocated and %d collections in %d runs and more, want hardly any and none", ours.Allocs,
 			ours.Collections, runs)

@@ -19,7 +19,8 @@ import (
 // is for loading.
 const otherTimeout = 15 * time.Minute
 
-// measureOther runs a program beside ours to its end and reads its figures.
+// measureOther runs another program on the same bundle to its end, and reads the figures that it
+// prints.
 func measureOther(ctx context.Context, cfg Config, b *policy.Bundle, device string, o bench.Other) (Run, error) {
 	run := newRun(b, o.Name, device)
 	var batches []string

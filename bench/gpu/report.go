@@ -28,7 +28,7 @@ type Run struct {
 	SHA256  string  `json:"sha256"`           // digest of the bundle
 	Policy  string  `json:"policy"`           // type of the policy
 	DType   string  `json:"dtype"`            // type of its numbers
-	Subject string  `json:"subject"`          // ours, or the name of the program beside it
+	Subject string  `json:"subject"`          // ours, or the name of the other program
 	Device  string  `json:"device"`           // device of the policy
 	Absent  string  `json:"absent,omitempty"` // why nothing was measured
 	OpenS   float64 `json:"open_s"`           // s, until the first request: load, golden sets, warm-up
@@ -47,7 +47,7 @@ type Run struct {
 // Batch is one size of batch.
 type Batch struct {
 	Batch      int     `json:"batch"`         // rows
-	P50        float64 `json:"p50_ms"`        // ms, a run with its copies
+	P50        float64 `json:"p50_ms"`        // ms, a run, with the copies of its inputs and outputs
 	P99        float64 `json:"p99_ms"`        // ms, 99th percentile
 	Overlapped float64 `json:"overlapped_ms"` // ms, median while the next batch's rows are filled
 	ChunksPerS float64 `json:"chunks_per_s"`  // 1/s, chunks at the better of both medians

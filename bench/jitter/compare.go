@@ -31,7 +31,7 @@ type Comparison struct {
 	Bench   string       `json:"bench"`   // jitter-compare
 	Old     string       `json:"old"`     // file of the older report
 	New     string       `json:"new"`     // file of the newer report
-	Differs []Difference `json:"differs"` // facts in which they differ, besides the figures
+	Differs []Difference `json:"differs"` // facts in which the reports differ, besides the figures
 	Changes []Change     `json:"changes"`
 	Beyond  int          `json:"beyond"` // changes beyond the spread
 }
@@ -241,8 +241,8 @@ func (p *pair) quantities() []quantity {
 	return all
 }
 
-// changes judges each quantile. A quantile has changed if the middle share of its drawn factors, as
-// a range, does not contain 1.
+// changes judges each quantile. A quantile has changed if 1 is outside the range of the middle
+// share of its drawn factors.
 func (p *pair) changes(q *quantity, share float64) (all []Change) {
 	factors := q.new.over(q.old, q.least)
 	for i := range p.levels {

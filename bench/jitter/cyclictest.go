@@ -38,7 +38,7 @@ type Reference struct {
 	writesJSON bool // cyclictest can do so since 2.1
 }
 
-// FindCyclictest searches for cyclictest and tries whether the kernel lets it run. If not,
+// FindCyclictest searches for cyclictest and tests whether the kernel permits it to run. If not,
 // Reference.Missing has the reason.
 func FindCyclictest(ctx context.Context) Reference {
 	path, err := exec.LookPath("cyclictest")
@@ -69,13 +69,13 @@ func versionIn(help string) string {
 // cyclictestRun is one run under way.
 type cyclictestRun struct {
 	child  *process
-	json   string // the file that it writes; "" if it prints text
+	json   string // the file that cyclictest writes; "" if cyclictest prints text
 	before time.Time
 }
 
-// start starts cyclictest with the subject's period, on cpu unless that is negative. offset is the
-// phase as in --secaligned; a negative offset means no phase. cyclictest may keep the CPUs awake
-// only if tuned is set.
+// start starts cyclictest with the subject's period, bound to cpu unless cpu is negative. offset is
+// the phase as in --secaligned; a negative offset means no phase. cyclictest may keep the CPUs
+// awake only if tuned is set.
 func (r Reference) start(dir string, period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
 	args := []string{"-q", "-m", "-t", "1", "-p", strconv.Itoa(subjectPriority),
 		"-i", strconv.FormatInt(intervalOf(period).Microseconds(), 10), "-h", strconv.Itoa(histogramUS)}

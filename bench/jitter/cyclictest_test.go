@@ -86,7 +86,7 @@ func TestCyclictestAbsent(t *testing.T) {
 	}
 }
 
-// When cyclictest lacks permission, the report quotes its own message.
+// When cyclictest lacks permission, the report quotes cyclictest's message.
 func TestCyclictestRefused(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change " +

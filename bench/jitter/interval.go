@@ -13,8 +13,8 @@ import (
 const (
 	resamples  = 2000
 	confidence = 0.95
-	minSlices  = 5  // with fewer slices of a subject, its spread is not estimated
-	fewBeyond  = 10 // with fewer ticks beyond a quantile, its interval would be too narrow
+	minSlices  = 5  // least number of slices for which a subject's spread is estimated
+	fewBeyond  = 10 // fewer ticks beyond a quantile make its interval too narrow
 )
 
 // levels are the quantiles of a ratio.

@@ -73,8 +73,8 @@ func TestIntervalsHoldTheRatio(t *testing.T) {
 	}
 }
 
-// A report has p99.9 and p99.99 if there are so many ticks that at least one lies beyond, and intervals
-// if there are at least five slices.
+// A report has p99.9 and p99.99 only if at least one tick lies beyond them, and intervals only if there
+// are at least five slices.
 func TestTailsWantTicks(t *testing.T) {
 	for _, tt := range []struct {
 		slices, ticks int
@@ -140,7 +140,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A file that is no report, or has no ticks to compare, is refused with its name.
+// Compare refuses a file that is not a report or has no ticks to compare, and names the file.
 func TestCompareRefuses(t *testing.T) {
 	good := writeReport(t, manySlices(5, 200, 1, 1), nil)
 	file := func(text string) string {

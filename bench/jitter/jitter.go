@@ -90,7 +90,7 @@ type Slice struct {
 	Form       string  `json:"form"`                 // apart, or beside cyclictest
 	Began      float64 `json:"began_s"`              // s, since the first slice
 	StealShare float64 `json:"steal_share"`          // share, of all CPUs' time, taken by the host
-	Run        *Run    `json:"run"`                  // its result; the keys of results from ticks to threads, too
+	Run        *Run    `json:"run"`                  // the subject's result; it also has the keys of results from ticks to threads
 	Reference  *Run    `json:"cyclictest,omitempty"` // cyclictest in the same seconds
 }
 
@@ -190,7 +190,7 @@ func (j *jitter) open(ctx context.Context) (err error) {
 }
 
 // maxFailed is how many slices may fail after the first round before Measure gives up, so that one
-// failure within an hour does not cost the slices measured by then.
+// failure within an hour does not cost the slices that were measured before.
 const maxFailed = 5
 
 func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Duration) error {

@@ -24,8 +24,8 @@ const (
 )
 
 const (
-	lerobotLimit  = 30 * time.Second // time for Python to begin, on a busy machine
-	maxShebang    = 4 << 10          // bytes of a script's first line
+	lerobotLimit  = 30 * time.Second // longest time for Python to begin on a busy machine
+	maxShebang    = 4 << 10          // largest size in bytes of a script's first line
 	lerobotAbsent = "no LeRobot on PATH: --lerobot PYTHON, of an environment that has it, runs its loop in turn with " +
 		"ours"
 )
@@ -37,7 +37,7 @@ var lerobotScript []byte
 type LeRobot struct {
 	Python  string `json:"python,omitempty"`  // program that runs it
 	Version string `json:"version,omitempty"` // its version
-	Missing string `json:"missing,omitempty"` // why its loop is not measured
+	Missing string `json:"missing,omitempty"` // why LeRobot's loop is not measured
 }
 
 // findLeRobot tries the Python that --lerobot names. With auto it tries the Python of LeRobot's own

@@ -115,8 +115,8 @@ func (c *loopCounts) add(deadline, woke rt.Instant) {
 	c.deadline, c.woke = deadline, woke
 }
 
-// microseconds counts times by whole microseconds. Like cyclictest, it keeps only the number of the times beyond its
-// bins; a quantile among these times is the longest time.
+// microseconds counts times by whole microseconds. Like cyclictest, it only counts the times beyond its bins. A
+// quantile among these times is given as the longest time.
 type microseconds struct {
 	bins    [histogramUS]uint32
 	n, over uint64

@@ -11,7 +11,7 @@ import (
 // Parameters for finding the phase of a thread.
 const (
 	watchedSleeps   = 7
-	watchPeriods    = 64 // upper limit: a watching thread that is late sees few sleeps
+	watchPeriods    = 64 // largest number of watched periods; a thread that watches late misses sleeps
 	watchesInPeriod = 64
 	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20 us
 )
@@ -20,8 +20,8 @@ var errNoPhase = errors.New("the tick thread never slept for half a period, so c
 	"out of phase")
 
 // idleInstant returns an instant in the middle of the longest sleep of a thread that runs once a
-// period: a thread that wakes at that instant, or whole periods later, disturbs it least. sleeps
-// returns how often the thread has gone to sleep.
+// period. A second thread that wakes at that instant, or whole periods later, disturbs the first
+// one least. sleeps returns how often the first thread has gone to sleep.
 func idleInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, error)) (rt.Instant, error) {
 	began := clock.Now()
 	last, err := sleeps()
@@ -69,8 +69,8 @@ func modulo(d, period time.Duration) time.Duration {
 }
 
 // latestStart is the latest time within a second at which cyclictest may be started, so that it
-// begins at the next second. If it begins one second later, its phase is still right when there is
-// a whole number of ticks per second.
+// begins at the next second. If cyclictest begins one second later, its phase is still right if a
+// second has a whole number of ticks.
 const latestStart = 700 * time.Millisecond
 
 // nextSecond waits until cyclictest may be started, and returns the full second at which cyclictest begins.

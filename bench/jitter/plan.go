@@ -30,8 +30,8 @@ const minSlice = 500 * time.Millisecond
 type kind struct{ subject, form string }
 
 // allKinds lists every kind, in the order of the report. LeRobot's loop never runs beside
-// cyclictest: its period is longer than ours by its own lateness, so the two would not keep their
-// phase.
+// cyclictest: its own lateness makes its period longer than cyclictest's, so their phase would
+// drift.
 var allKinds = []kind{
 	{Cyclictest, apart}, {Loop, apart}, {Edge, apart}, {leRobotLoop, apart}, {Loop, Beside}, {Edge, Beside},
 }

@@ -21,7 +21,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 	return &process{Child: c}, err
 }
 
-const tickLimit = 15 * time.Second // time within which its tick thread must appear
+const tickLimit = 15 * time.Second // longest time until a program's tick thread appears
 
 // minCPUsToPin is the number of CPUs from which on rt pins a tick to the last CPU.
 const minCPUsToPin = 4

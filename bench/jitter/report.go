@@ -49,7 +49,7 @@ type Figure struct {
 	Ratio         Ratio   `json:"ratio"`             // ratio, of the two
 }
 
-// Ratio is a subject's lateness in units of cyclictest's. It has no ratio of the longest
+// Ratio is a subject's lateness as a multiple of cyclictest's. It has no ratio of the longest
 // latenesses, which would mean nothing on a virtual machine.
 type Ratio struct {
 	P50   float64 `json:"p50"`

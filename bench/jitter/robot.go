@@ -52,8 +52,8 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	if require {
 		mode = "require"
 	}
-	// With --on-exit hold, edge-rt holds the arm at its end: a simulated arm need not be released, and under full load
-	// its motors may confirm a release too late.
+	// With --on-exit hold, edge-rt holds the arm at the end of its run. A simulated arm need not be released, and
+	// under full load its motors may confirm a release too late.
 	arms, err := robot.ByName(r.cfg.Robot)
 	if err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 	return run, errors.Join(err, finishErr)
 }
 
-// subject runs a subject, with cyclictest beside it where the form demands it.
+// subject runs a subject, and cyclictest beside it if the form is Beside.
 func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	if k.form == Beside {
 		length += alignLead
@@ -83,7 +83,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	limit := tickLimit
 	switch {
 	case k.subject == leRobotLoop:
-		limit = 0 // it has no real-time thread, and measures from its start on
+		limit = 0 // LeRobot has no real-time thread, and measures from its start on
 	case j.reference.Missing != "":
 		limit = min(limit, length) // if the kernel refuses real time, the wait takes all of limit without a load
 	}
@@ -106,7 +106,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if waitErr := c.Wait(length + stage.ServerLimit); waitErr != nil && tickErr != nil {
 		return nil, nil, notStarted{waitErr}
 	} else if waitErr != nil {
-		return nil, nil, waitErr // this is also the reason when cyclictest beside it failed
+		return nil, nil, waitErr // if cyclictest failed, too, this error is the cause
 	}
 	if err == nil {
 		run, err = program.result(c)
@@ -137,5 +137,5 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 	return run, errors.Join(err, finishErr)
 }
 
-// pinned returns the CPU to which the subjects pin themselves; -1: they do not.
+// pinned returns the CPU to which the subjects pin themselves, or -1 if they do not pin themselves.
 func (j *jitter) pinned() int { return pinnedBy(j.cfg.CPU, runtime.NumCPU()) }

@@ -86,7 +86,7 @@ func (r *Report) ratios() report.Table {
 	return t
 }
 
-// within returns a ratio and its interval as text, as far as they are known.
+// within formats a ratio and its interval, as far as they are known.
 func within(ratio float64, ends Interval) string {
 	switch {
 	case ratio == 0:

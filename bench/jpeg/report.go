@@ -16,7 +16,7 @@ type Report struct {
 	Size    string        `json:"size"`             // WxH of the picture
 	Quality int           `json:"quality"`          // quality of the JPEG
 	Rounds  int           `json:"rounds"`           // rounds of all subjects
-	Shared  string        `json:"shared,omitempty"` // why they ran without real-time priority
+	Shared  string        `json:"shared,omitempty"` // why the subjects ran without real-time priority
 	Machine bench.Machine `json:"machine"`
 	Results []Result      `json:"results"`
 }

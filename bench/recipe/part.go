@@ -105,7 +105,7 @@ func (p Part) watch(ctx context.Context, r *Result) {
 		threads := bench.ThreadsOf(os.Getpid())
 		if _, ticking := bench.TickThread(threads, tickPriority); ticking {
 			if p.GC == "on" {
-				debug.SetGCPercent(gcPercent) // the edge had switched it off
+				debug.SetGCPercent(gcPercent) // the edge had switched the collector off
 			}
 			if fresh := p.schedule(threads, done); fresh == nil && r.Children == "" {
 				r.Threads, r.Children = bench.ClassesOf(threads), childClass(ctx)

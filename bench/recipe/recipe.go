@@ -47,7 +47,7 @@ type Config struct {
 
 const (
 	startTries = 3                // attempts to start a slice
-	endLimit   = 20 * time.Second // time for a part to open, and time for it to end
+	endLimit   = 20 * time.Second // longest time for a part to open, and longest time for its end
 	armLink    = "arm"            // name of the arm's port in the temporary folder
 )
 

@@ -28,7 +28,7 @@ type fault struct {
 	Name  string // name for --only
 	Title string // name in the table
 	Safe  safeState
-	For   time.Duration // the fault's duration; then it is undone
+	For   time.Duration // the fault's duration; after it the fault is undone
 	Soak  bool          // the fault may also occur in a soak
 
 	Ctl    string                  // command of edge-rt ctl; with pause the fault begins once the edge has answered
@@ -39,7 +39,7 @@ type fault struct {
 	Do     func(*run) error        // other actions; run.onRevert undoes them
 
 	Lean    bool                            // lean-server with the demo policy is the server
-	Args    []string                        // edge-rt's flags; DIR is the run's folder, RECORDS that of its records
+	Args    []string                        // edge-rt's flags, in which DIR is the run's folder and RECORDS the folder of its records
 	Safety  string                          // a line of the robot's safety block
 	Bus     func(*servosim.Config, []uint8) // changes a bus; the fault concerns the servos with these ids
 	Before  func(*run) error                // called before the edge starts
@@ -95,8 +95,8 @@ func onBus(name, title string, safe safeState, length time.Duration, script ...s
 	}
 }
 
-// booting returns the fault blip-all with motors that boot in another way. change makes them do so,
-// and how describes it.
+// booting returns the fault blip-all for motors that boot in another way. change sets this way, and
+// how describes it.
 func booting(name, how string, change func(*servosim.Config, []uint8)) fault {
 	f := onBus(name, "the same, with motors "+how, safeHeld, 2*s, allOff).away(300*ms, restarted)
 	f.Soak, f.Bus = false, change

@@ -38,7 +38,7 @@ type history struct {
 type motorHistory struct {
 	wheel  bool
 	driven []rt.Instant // instants at which a goal changed, or came while torque was off
-	goal   int          // the newest goal that was sent, even if it was not received
+	goal   int          // the newest goal that was sent, even if the motor did not receive it
 	torque bool
 }
 

@@ -106,7 +106,7 @@ func (f fault) on(parts []part) (all []fault) {
 	return all
 }
 
-// kind returns the fault's name without its parts.
+// kind returns the fault's name without the names of the parts.
 func (f *fault) kind() string { name, _, _ := strings.Cut(f.Name, "@"); return name }
 
 // hits reports whether the fault hits part i.
@@ -155,8 +155,8 @@ func (f *fault) silences() bool {
 	})
 }
 
-// staleAfter is the length of a silence of two motors that stops their part. starveAfter is the
-// longest time for which an edge has actions after the last answered observation.
+// A part stops after two of its motors were silent for staleAfter. starveAfter is the longest time
+// for which an edge has actions after the last answered observation.
 const (
 	staleAfter  = 100 * time.Millisecond
 	starveAfter = (sineRows + 1) * period
@@ -185,8 +185,8 @@ func (r *run) idleFrom() rt.Instant {
 // restTime is the shortest span of time in which an arm's rest or motion is judged.
 const restTime = 300 * time.Millisecond
 
-// judgeOthers checks the parts that the fault does not hit: whether they hold and move when
-// docs/control.md demands it.
+// judgeOthers checks that the parts that the fault does not hit hold and move as docs/control.md
+// demands.
 func (r *run) judgeOthers() {
 	f := r.fault
 	together := r.robot.Safety.Parts != robot.Apart

@@ -25,8 +25,8 @@ const (
 	fps    = stage.ArmFPS
 	period = time.Second / fps
 
-	armLimit   = 20 * time.Second // time from an edge's start to an arm under torque
-	exitLimit  = 8 * time.Second  // time from SIGTERM to the edge's end, in which it parks the arm
+	armLimit   = 20 * time.Second // longest time from an edge's start until its arm is under torque
+	exitLimit  = 8 * time.Second  // longest time from SIGTERM to the edge's end, in which it parks the arm
 	warmUp     = 2 * time.Second  // time of motion before the fault
 	afterwards = 2 * time.Second  // time of checks after the fault
 	resumeTime = 2500 * time.Millisecond
@@ -250,7 +250,7 @@ func (r *run) start() error {
 	return r.startEdge(r.proxy.Endpoint(), r.fault.Lean, args...)
 }
 
-// startEdge starts edge-rt; with lean it has the cameras that the demo's policy needs.
+// startEdge starts edge-rt. If lean is true, edge-rt has the cameras that the demo's policy needs.
 func (r *run) startEdge(endpoint string, lean bool, args ...string) (err error) {
 	name, err := r.robotFile()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // Bounds of a soak.
 const (
-	backLimit = 10 * time.Second // time for an arm to move again, once an operator has agreed
+	backLimit = 10 * time.Second // longest time until an arm moves again after an operator's permission
 	pauseMax  = 2 * time.Second  // longest time between two faults
 	scaleMin  = 0.2              // a fault lasts from scaleMin to scaleMax times its own duration
 	scaleMax  = 1.3

@@ -26,7 +26,7 @@ type Report struct {
 	Many       Many          `json:"many"` // many sessions; also answered, lost, jain and round_trip_ms, as in crowds
 	Schedulers []Scheduler   `json:"schedulers"`
 	Beside     []Beside      `json:"beside"`
-	Steady     Steady        `json:"steady"` // --steady; without it all of these are 0
+	Steady     Steady        `json:"steady"` // result of --steady; all zeros without this flag
 }
 
 // Crowd is a number of robots that send requests as fast as they are answered.

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// answerLimit is the time after which a chunk counts as lost. With a slow policy it is longer,
-	// answerTurns inferences for each robot.
+	// answerLimit is the time after which a chunk counts as lost. With a slow policy this time is
+	// longer: answerTurns inferences for each robot.
 	answerLimit = 10 * time.Second
 	answerTurns = 3
 	// longestInference bounds the inference time that a server reports.

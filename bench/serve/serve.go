@@ -193,8 +193,8 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 	return server, server.Start(ctx)
 }
 
-// saturate lets n robots send requests as fast as they are answered, and ONNX Runtime alone run the
-// same batches, in turn.
+// In turn, saturate lets n robots send requests as fast as they are answered, and lets ONNX Runtime
+// alone run the same batches.
 func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Crowd, err error) {
 	s.cfg.Progress("%d robots that ask as fast as they are answered\n", n)
 	lines := filepath.Join(s.dir, fmt.Sprintf("audit-%d.jsonl", n))

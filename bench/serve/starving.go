@@ -167,7 +167,7 @@ func occupy(n int) (stop func(), err error) {
 	return stop, nil
 }
 
-// play lets the robot use up its actions and request the next chunk in time, for a slice.
+// play lets the robot use up its actions for a slice, and request each next chunk before they end.
 func (d *dry) play(ctx context.Context, begin time.Time, slice time.Duration) {
 	asks := begin.Add(d.offset)
 	ends := asks.Add(d.ahead) // instant at which its actions end

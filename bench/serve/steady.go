@@ -35,11 +35,11 @@ const (
 // allocations of its paths and the cost of its collector.
 type Steady struct {
 	Robots   int     `json:"robots"`   // number of robots
-	Seconds  float64 `json:"seconds"`  // s, during which they kept the server busy
+	Seconds  float64 `json:"seconds"`  // s, time for which the robots kept the server busy
 	Requests int     `json:"requests"` // requests with a chunk
 	Lost     int     `json:"lost"`     // requests without a chunk
 	Shared   int     `json:"shared"`   // inferences of more than one request
-	// heap objects that the server allocated, without those of the readings of its counters
+	// heap objects that the server allocated, except those for readings of its counters
 	Allocations int     `json:"allocations"`
 	ScrapeCost  int     `json:"scrape_allocations"` // heap objects of each of the two readings of the counters
 	Collections int     `json:"collections"`        // garbage collections

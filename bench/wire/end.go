@@ -70,7 +70,7 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 
 // The bounds of one command. A test compares minBytes and maxBytes with the range of --size.
 const (
-	minBytes = 8 // a single byte ends a flood
+	minBytes = 8 // a message of a single byte ends a flood
 	maxBytes = 8 << 20
 	maxCount = 1 << 20
 )

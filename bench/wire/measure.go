@@ -39,10 +39,10 @@ const (
 	maxSizes  = 16
 
 	tripBytes  = 8 << 20  // bytes sent as round trips in one turn of a subject
-	maxTrips   = 400      // most round trips in one turn
+	maxTrips   = 400      // largest number of round trips in one turn
 	floodBytes = 32 << 20 // bytes of a flood in one turn
 	maxFlood   = 20_000   // most messages in one turn
-	minTurn    = 20       // fewest trips or messages in one turn
+	minTurn    = 20       // least number of round trips or messages in one turn
 )
 
 func (c *Config) check() error {
@@ -61,7 +61,7 @@ type Turn struct {
 	Flood   bool    `json:"flood"`             // one way, as fast as possible; false: round trips
 	Count   int     `json:"count"`             // messages of a flood, or round trips
 	Lost    int     `json:"lost,omitempty"`    // lost messages
-	Seconds float64 `json:"seconds"`           // s, time of all of them
+	Seconds float64 `json:"seconds"`           // s, time of all messages or round trips
 	P50     float64 `json:"p50_us,omitempty"`  // us, median of a round trip
 	CPU     float64 `json:"cpu_us"`            // us, CPU time of both ends for each round trip or message
 	Mallocs *uint64 `json:"mallocs,omitempty"` // objects, allocated by both ends
