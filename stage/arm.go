@@ -112,8 +112,8 @@ func OpenArm(dir string, p robot.Part, watch func(*servosim.Event), change func(
 }
 
 // wheelAcceleration returns the largest acceleration of a wheel, in counts per second, per second, when
-// all axes of the base accelerate as fast as they may. The base's wheels are 120 degrees apart, and its
-// x axis points between two of them.
+// all axes of the base accelerate at their limits. The base's wheels are 120 degrees apart, and its x
+// axis points between two of them.
 func wheelAcceleration(b *robot.Base) float64 {
 	x := b.Acceleration[0]
 	y := b.Acceleration[1]

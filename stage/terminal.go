@@ -29,8 +29,8 @@ func OpenTerminal() (person, program *os.File, err error) {
 	return person, program, nil
 }
 
-// Terminal opens a pseudo-terminal whose output is discarded. A program that has it as stderr shows
-// its status line, as for a person.
+// Terminal opens a pseudo-terminal whose output is discarded. A program with this terminal as its
+// standard error shows its status line, as it does for a person.
 func Terminal() (*os.File, error) {
 	person, program, err := OpenTerminal()
 	if err != nil {

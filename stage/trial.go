@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Outage is a time without the server, for the duration For. It begins the time At after the beginning of a trial.
+// Outage is a span of time without the server. It begins the time At after the beginning of a trial, and lasts for
+// the time For.
 type Outage struct {
 	At, For time.Duration
 	Drain   bool // the server gets SIGTERM; false: SIGKILL
