@@ -17,8 +17,8 @@ var (
 )
 
 // In simulated time the teacher moves the world's arm through frames on a terminal, a paced wire,
-// servos and a camera. Only the servo driver is missing. Its 60 ticks a second need not fall on the
-// world's grid. The teacher must do as well as without a bus.
+// servos and a camera. Only the servo driver is missing. The teacher's 60 ticks a second need not
+// fall on the world's grid. The teacher must do as well as without a bus.
 func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	world := NewWorld(3, 1)
@@ -94,8 +94,8 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 	}
 }
 
-// Events on the bus have effects in the world: an obstacle stops a joint, which presses and trips its protection; the
-// gripper drops its object when its present position becomes its goal; an arm without power sinks.
+// Events on the bus have effects in the world. At an obstacle a joint stops and presses until its protection trips.
+// The gripper drops its object when its goal becomes its present position. An arm without power sinks.
 func TestFaultsInTheWorld(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())

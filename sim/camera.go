@@ -66,7 +66,7 @@ func (v *liveView) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.
+// Close ends a Grab that sleeps: at the instant of its frame, Grab returns camera.ErrClosed.
 func (v *liveView) Close() error {
 	v.closed.Store(true)
 	return nil

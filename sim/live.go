@@ -15,13 +15,13 @@ const catchUpTicksMax = 600 * ticksPerSecond
 // Live is a World on a clock. It is a servosim.Plant and offers camera.Sources. It has no thread:
 // each call first advances the world to the instant of the call.
 //
-// The world is judged on its own 60 Hz grid. Between two grid points each joint moves
-// towards its goal at the servo's speed limit, so the phase of the edge's tick does not
-// matter, and a goal written exactly on the grid gives exactly World.Step. A joint
-// without torque holds its place, unless Sink makes it sink.
+// The world is judged on its own 60 Hz grid. Between two grid points each joint moves towards its
+// goal at the servo's speed limit, so the phase of the edge's tick does not matter, and a goal
+// written exactly on the grid gives exactly World.Step. A joint without torque holds its place,
+// unless Sink makes it sink.
 //
-// Owner: any thread. The lock is never held while sleeping, painting or writing. An
-// instant before the newest one counts as the newest.
+// Owner: any thread. The lock is never held while sleeping, painting or writing. A call for an
+// instant before the newest instant counts as a call for the newest.
 type Live struct {
 	clock rt.Clock
 	start rt.Instant
@@ -93,7 +93,8 @@ func (l *Live) Goal(now rt.Instant, joint, raw int) {
 	l.mu.Unlock()
 }
 
-// Torque makes a joint follow its goal when on is true; otherwise the joint stops, or sinks as Sink has set.
+// Torque makes a joint follow its goal when on is true; otherwise the joint stops, or sinks if Sink has set
+// a motion.
 //
 //rt:noalloc
 func (l *Live) Torque(now rt.Instant, joint int, on bool) {

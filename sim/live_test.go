@@ -275,8 +275,8 @@ func TestLiveIsSharedByThreads(t *testing.T) {
 	wg.Wait()
 }
 
-// A joint with weight that loses its torque, at any phase of the grid, sinks to its rest at its
-// speed. A joint without weight stays.
+// A joint with weight that loses its torque sinks to its rest position at its own speed, whatever
+// the phase of the grid. A joint without weight stays.
 func TestAJointWithoutTorqueSinks(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())

@@ -63,8 +63,9 @@ type Rules struct {
 	Lag       int     // ticks until the servos begin to follow a goal, 0 to maxLag
 }
 
-// Narrow is the harder world. Of the 35 mm that the teacher keeps from the post, 21 mm count as the
-// post. The servos are twice as fast, so they follow a jump, and they are two ticks late.
+// Narrow is the harder world. The teacher keeps 35 mm from the post, and 21 mm of these count as
+// the post. The servos are twice as fast, so that they follow a jump of the goal, but two ticks
+// late.
 var Narrow = Rules{Clearance: 0.021, Speed: 2, Lag: 2}
 
 // World is the arm, the post and the present target.
@@ -100,7 +101,8 @@ func NewWorld(seed uint64, direction int) *World {
 func (w *World) reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
 
 // ResetUnder makes w a new world from seed and direction under rules. The rules change only how the arm moves and how
-// the world judges, not the places. It panics on a lag outside 0 to maxLag and on a clearance or speed below 0.
+// the world judges, not the places of target and post. ResetUnder panics on a lag outside 0 to maxLag and on a
+// clearance or speed below 0.
 //
 //rt:noalloc
 func (w *World) ResetUnder(rules Rules, seed uint64, direction int) {

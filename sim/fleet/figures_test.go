@@ -119,8 +119,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// passer is a policy that plans around the post. After a number of requests, turns, it changes the
-// side.
+// passer is a policy that plans around the post. It changes the side each time it has answered
+// turns requests.
 type passer struct {
 	still
 	turns int64
@@ -159,7 +159,8 @@ func (p *passer) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: p.ways[int64(o.Seq)/p.turns%2][:]}, nil
 }
 
-// A new plan counts as a mode switch when it passes the post on another side than the plan before.
+// A new plan counts as a mode switch when it passes the post on another side than the previous
+// plan.
 func TestModeSwitches(t *testing.T) {
 	for _, turns := range []int{1, 3, 1000} {
 		o, _ := watch(t, Config{Policy: newPasser(t, int64(turns)), Delay: 5, Ticks: 110})

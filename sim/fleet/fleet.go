@@ -51,7 +51,7 @@ const (
 // ErrConfig is the error of Open for a Config with impossible values.
 var ErrConfig = errors.New("fleet: bad config")
 
-// Config describes a run. A field that is zero has its default, if its comment names one.
+// Config describes a run. A field that is zero gets the default that its comment names.
 type Config struct {
 	Policy Policy
 
@@ -65,8 +65,8 @@ type Config struct {
 	MaxAge   int // ticks; default defaultMaxAge
 
 	Stages smoothing.Config // smoothing after the schedule, with one tick per action; default: none
-	// limits the goals after the stages; default: no gate, since the world's servos have their own
-	// limits
+	// the gate limits goals after the stages; default: no gate, because the world's servos have
+	// their own limits
 	Gate *follow.Gate
 
 	// Without faults an answer takes twice Network and once Compute. When both are 0, it takes
@@ -83,7 +83,7 @@ type Config struct {
 	Quality int       // JPEG quality of the pictures, 1 to 100; 0: raw
 	Counts  bool      // state and goals have the resolution of 4096-step encoders
 
-	Trace func(*Tick) // called on every tick; its argument is lent
+	Trace func(*Tick) // called on every tick; the Tick is valid only during the call
 }
 
 func (c *Config) check() error {

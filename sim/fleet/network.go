@@ -11,13 +11,13 @@ import (
 type request struct {
 	key      int64
 	obs      Observation
-	bytes    int // size of the message in its present form
+	bytes    int // size of the message: of the observation, or later of the answer
 	answer   Answer
 	sent     time.Duration // when the message left the robot
-	arrived  time.Duration // when it reached the server, which may still have been busy
+	arrived  time.Duration // when the message reached the server, which may have been busy
 	served   time.Duration // when the server began to process it
 	answered time.Duration // when the answer left the server
-	at       time.Duration // when the message will have arrived at its present destination
+	at       time.Duration // when the message arrives at the next receiver
 }
 
 // network simulates the network in both directions and the server, which has one worker and a

@@ -55,8 +55,8 @@ type Outcome struct {
 	Recoveries []time.Duration // times from the first lost message to the next merge
 	// for each lost request: ticks until the next request, minus the lost request's estimate
 	Again []int
-	// The same without the ticks on which no request was due, because an older answer had left
-	// enough actions.
+	// The same numbers without the ticks on which no request was due, because an older answer had
+	// left enough actions.
 	AgainDue []int
 
 	ages [agesMax + 1]int

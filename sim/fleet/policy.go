@@ -8,7 +8,7 @@ import (
 
 // Observation is the content of a request.
 type Observation struct {
-	Seed      uint64 // seed of the noise; it also numbers the request
+	Seed      uint64 // seed of the noise, and number of the request
 	Direction int
 	Seq       uint64
 	State     [sim.DOF]float32

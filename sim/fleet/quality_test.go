@@ -25,8 +25,8 @@ func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
 	return results
 }
 
-// JPEG pictures of the default quality do not make the demo policy worse. At quality 60 it becomes
-// only slightly worse.
+// JPEG pictures of the default quality do not make the demo policy worse. At quality 60 the policy
+// becomes only slightly worse.
 func TestPicturesAsJPEG(t *testing.T) {
 	results := comparePictures(t, 2, 600)
 	for _, q := range qualities {

@@ -220,7 +220,7 @@ func (r *Robot) act(now rt.Instant) {
 }
 
 func (r *Robot) merge(now time.Duration, f *request) {
-	held := copy(r.next[:], r.core.Schedule.Peek()) > 0 // without a next action there is no jump
+	held := copy(r.next[:], r.core.Schedule.Peek()) > 0 // without a next action a merge causes no jump
 	m := r.core.Schedule.OnChunk(rt.Instant(now), &chunk.Chunk{
 		Key:   f.key,
 		Rows:  len(f.answer.Robot) / sim.DOF,

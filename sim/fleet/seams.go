@@ -23,9 +23,9 @@ type seams struct {
 	way   int        // side on which the newest plan of this leg passes the post; 0: no plan yet
 }
 
-// step takes an executed goal. seam reports whether it is the first goal of another chunk. jump is
-// its distance from the straight line through the last two goals, continued by one tick. It is the
-// larger of pan's and elbow's distance, in degrees.
+// step takes an executed goal. seam reports whether this is the first goal of another chunk. jump
+// is the goal's distance in degrees from the straight line through the last two goals, continued by
+// one tick: the larger of the distances of pan and elbow.
 func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
 	now := [2]float64{goal[pan], goal[elbow]}
 	seam = s.ran >= 2 && seq != s.seq
@@ -47,7 +47,7 @@ func (s *seams) hold(goal [sim.DOF]float64) {
 }
 
 // turn returns 1 for a mode switch: the new plan passes the post on another side than the leg's
-// plan before. Otherwise it returns 0.
+// previous plan. Otherwise it returns 0.
 func (s *seams) turn(rows []float32, post sim.Point) int {
 	way := wayOf(rows, post)
 	switched := way != 0 && s.way != 0 && way != s.way
@@ -68,8 +68,8 @@ type Replay struct {
 	goal  [sim.DOF]float64
 }
 
-// Add adds an action that ran at the time at, when its observation had the given age. seq is the
-// number of its request.
+// Add adds an action that ran at the time at. Its observation then had the given age. seq is the
+// number of the action's request.
 func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
 	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm was at rest between the two actions
 		f.seams.hold(f.goal)

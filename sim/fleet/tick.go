@@ -25,7 +25,7 @@ type Tick struct {
 
 	// Only for a received answer.
 	Measured                             time.Duration // time from capture to merge
-	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn is the observation's arrival, before its wait
+	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn is the observation's arrival at the server
 	Overlap                              int
 	MeanL2, MaxL2                        float64
 

@@ -47,8 +47,8 @@ func (h *Heat) Advance(m *Motor, amps float64, now rt.Instant) {
 	h.at = now
 }
 
-// Add simulates another source of heat: it raises the temperature by degrees at once, and the
-// source keeps it up. 0 removes the source.
+// Add simulates another source of heat: it raises the temperature by degrees at once, and keeps it
+// raised. 0 removes the source.
 //
 //rt:noalloc
 func (h *Heat) Add(degrees float64) {

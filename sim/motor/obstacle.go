@@ -71,8 +71,8 @@ func (o *Obstacle) Press(firm bool, now rt.Instant) (falls bool) {
 	return Lasts(&o.slack, o.Gripped && !firm, dropAfter, now)
 }
 
-// Lasts reports whether a condition has held for the time d. holds is the condition now. Lasts
-// keeps the time since which the condition holds in *since, 0 when it does not hold.
+// Lasts reports whether a condition has held for the time d. holds is the condition now. *since is
+// the instant since which the condition holds, 0 when it does not hold; Lasts updates it.
 //
 //rt:noalloc
 func Lasts(since *rt.Instant, holds bool, d time.Duration, now rt.Instant) bool {

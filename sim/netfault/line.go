@@ -13,7 +13,7 @@ type Line[T any] struct {
 }
 
 // Next counts a message and returns its effect: f, with Lost set for every nth message if f.Nth is
-// set. The caller calls it once for each message, before Pass.
+// set. The caller calls Next once for each message, before Pass.
 func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {
 		return f

@@ -36,8 +36,8 @@ type Proxy struct {
 }
 
 const (
-	pieceBytes  = 4 << 10 // most bytes of a piece, which is delayed or slowed down as a whole
-	pieces      = 16      // pieces under way at most, per direction
+	pieceBytes  = 4 << 10 // largest size of a piece in bytes; a piece is delayed or slowed down as a whole
+	pieces      = 16      // largest number of pieces under way in each direction
 	cutLook     = 5 * time.Millisecond
 	dialTimeout = 3 * time.Second
 )

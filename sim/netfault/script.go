@@ -30,7 +30,7 @@ const (
 	DropChunk            Kind = "drop_chunk"
 	DuplicateObservation Kind = "duplicate_observation"
 	DuplicateChunk       Kind = "duplicate_chunk"
-	ReorderObservation   Kind = "reorder_observation" // the message is held until the next one has passed
+	ReorderObservation   Kind = "reorder_observation" // the message is held until the next message has passed
 	ReorderChunk         Kind = "reorder_chunk"
 	Spike                Kind = "spike"     // the server stops for Delay, at At and after every Every
 	Latency              Kind = "latency"   // every answer is delayed by Delay
@@ -59,8 +59,8 @@ const (
 	maxPoints = 4096
 )
 
-// Fault is one entry of a script. It is active from At for the time For, and again after every
-// Every. Without For it never ends, and without Every it is active once.
+// Fault is one entry of a script. The fault is active from At for the time For, and again each time
+// Every has passed. Without For it never ends, and without Every it is active once.
 type Fault struct {
 	Kind           Kind
 	At, For, Every time.Duration
@@ -84,8 +84,8 @@ type Script struct {
 	Name   string
 	Faults []Fault
 
-	// Compute has the additional time of an inference by the instant at which it begins. A script from
-	// a file has no Compute.
+	// Compute has the additional time of each inference, by the instant at which the inference begins.
+	// A script from a file has no Compute.
 	Compute []Point
 }
 

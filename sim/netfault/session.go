@@ -109,7 +109,7 @@ func (s *Session) flush(w *direction) {
 	w.inFlight = slices.Delete(w.inFlight, 0, n)
 }
 
-// send adds a message to those on their way, as the effect requires. Called with mu held.
+// send adds a message to the messages on their way, with the effect. Called with mu held.
 func (s *Session) send(w *direction, effect Effect, at, earliest time.Duration, m *message) {
 	effect = w.line.Next(effect)
 	w.scratch, _ = w.line.Pass(effect, m, w.scratch[:0])

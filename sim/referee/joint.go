@@ -12,8 +12,8 @@ import (
 // joint is the state of one servo, as far as the rules need it. Guarded by Referee.mu.
 type joint struct {
 	Joint
-	pace  float64 // largest change of its goal, in counts per second
-	step  float64 // largest change of its goal in a tick, in counts
+	pace  float64 // largest change of the servo's goal, in counts per second
+	step  float64 // largest change of the servo's goal in a tick, in counts
 	state servosim.Snapshot
 
 	// The goal in effect after the newest write.
@@ -26,7 +26,7 @@ type joint struct {
 	backAt   rt.Instant // when its last silence ended
 	missed   int        // ticks of a short silence, in which the servo may not have received its goals
 
-	fellAt         rt.Instant // time when it restarted or lost its torque by itself; 0: neither happened
+	fellAt         rt.Instant // time when the servo restarted or lost its torque by itself; 0: neither happened
 	before         servosim.Snapshot
 	limp           bool
 	encoderFault   bool // the alarm reports a fault of the encoder
@@ -34,12 +34,12 @@ type joint struct {
 	over           bool // the overload bit is set
 	overAt         rt.Instant
 	grip           int // the goal when the overload began
-	load           int // direction in which that goal pushes, -1 or 1; 0: it does not push
+	load           int // direction in which the goal at the overload pushes, -1 or 1; 0: it does not push
 	hasPolicyGoal  bool
 	policyGoal     int
 	policyGoalAt   rt.Instant
 	onward         bool // the wheel turned without permission, which is reported once
-	reliefRefused  bool // it did not follow the relieving goal, which is reported once
+	reliefRefused  bool // the driver did not follow the relieving goal, which is reported once
 }
 
 func (r *Referee) stateChanged(j *joint, e *servosim.Event) {
@@ -274,7 +274,7 @@ func (r *Referee) checkStopped(j *joint) {
 	if !j.Wheel || j.onward || r.idleAt == 0 || !j.state.Torque || !j.state.Answers || j.state.Spin == 0 {
 		return
 	}
-	late := r.now.Sub(max(r.idleAt, j.backAt)) // a wheel that does not answer receives no goal
+	late := r.now.Sub(max(r.idleAt, j.backAt)) // a wheel gets no goal while it does not answer
 	if late <= r.ticks(stopTicks) {
 		return
 	}
@@ -297,9 +297,9 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	}
 }
 
-// spendBudget adds to the joint's budget the travel that is allowed for the time since the last
-// step, subtracts the size of this step, and returns the budget. A budget below 0 means that the
-// step came too early.
+// spendBudget adds the travel that is allowed since the last step to the joint's budget, subtracts
+// the size of this step, and returns the budget. A budget below 0 means that the step came too
+// early.
 func (j *joint) spendBudget(at rt.Instant, size float64) float64 {
 	j.budget = min(j.budget+j.pace*at.Sub(j.aimAt).Seconds(), burst*j.step)
 	j.aimAt = at
@@ -317,7 +317,8 @@ func (r *Referee) measure(j *joint, travel int) {
 // outside returns by how many counts a position is outside the joint's range; 0 when it is inside.
 func (j *joint) outside(raw int) int { return max(0, j.Min-raw, raw-j.Max) }
 
-// trackOverload follows the servo's overload bit, and judges the goals that it gets while the bit is set.
+// trackOverload follows the servo's overload bit, and judges the goals that the servo gets while the bit
+// is set.
 func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	over := e.After.Alarm&alarmOverload != 0 && e.After.Torque
 	switch {

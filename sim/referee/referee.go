@@ -29,7 +29,7 @@ const (
 	// limit. A wheel's acceleration is within its limit.
 	stepRule
 	torqueRule   // no torque before the first chunk or while paused
-	restartRule  // no torque on a servo that restarted or lost its torque by itself, without an operator
+	restartRule  // no torque, without an operator, on a servo that restarted or lost its torque by itself
 	endRule      // all torque off within 300 ms of every end, and no write after it
 	encoderRule  // a servo whose encoder reports a fault gets no goals
 	limpRule     // a joint that was made limp stays limp until a person requests torque
@@ -56,10 +56,10 @@ func (r Rule) String() string { return keys[r] }
 // The limits of the rules.
 const (
 	stale      = 100 * time.Millisecond // silence after which a servo's next goal must be its present position
-	leadFor    = 500 * time.Millisecond // time at full speed by which a goal may be ahead of a lagging servo
+	leadFor    = 500 * time.Millisecond // a goal may be ahead of a lagging servo by its travel in this time
 	offWithin  = 300 * time.Millisecond // time from an end until all torque must be off
-	chunkGrace = 200 * time.Millisecond // time by which the report of a chunk may be later than the bus's events
-	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
+	chunkGrace = 200 * time.Millisecond // a chunk may be reported later than the bus's events by this time
+	reliefIn   = 500 * time.Millisecond // longest time until the driver follows a relieving goal
 	stopTicks  = 2                      // ticks after which a wheel without permission must have the goal 0
 	knowTicks  = 2                      // ticks after which a driver can detect a servo's restart
 	// Ticks after which the driver must have reacted to an alarm: three reads, and the present
@@ -68,8 +68,8 @@ const (
 	noise      = 2   // counts of an encoder's noise
 	rounding   = 1   // counts that rounding may add
 	missedMost = 2   // largest number of successive goals that a servo may miss without a sign
-	burst      = 6   // travel, in ticks, that may come at once after the host was late
-	keptMost   = 256 // most violations that are kept; all are counted
+	burst      = 6   // travel, in ticks, that a servo may get at once after the host was late
+	keptMost   = 256 // largest number of kept violations; all are counted
 )
 
 // The registers of a Feetech STS that the rules concern.
@@ -328,7 +328,7 @@ type Verdict struct {
 	Kept       []Violation   // the first violations, keptMost at most
 	Goals      int           // number of judged goals
 	Longest    Figure        // the longest step of a goal
-	OffAfter   time.Duration // time from the end until the last servo's torque went off; negative: it is still on
+	OffAfter   time.Duration // time from the end until the last servo's torque went off; negative: it has not gone off
 }
 
 // Verdict returns the result of the run so far.

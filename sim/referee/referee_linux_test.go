@@ -443,7 +443,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// squeeze blocks the grip and makes its servo report an overload while its goal is 100 counts ahead.
+// squeeze blocks the gripper and makes its servo report an overload while the servo's goal is 100
+// counts ahead.
 func (m *match) squeeze(bits uint8) {
 	m.arm()
 	m.shaft.block()

@@ -38,7 +38,7 @@ func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, err
 func (c *Camera) Format() camera.Format { return c.format }
 
 // Grab sleeps until the next frame's instant and paints the world of that instant. It returns
-// camera.ErrGone when no world is shown any more; the next Grab tries to connect again.
+// camera.ErrGone when no program shows a world any more. The next Grab tries to connect again.
 func (c *Camera) Grab(dst *camera.Frame) error {
 	k, _ := c.grid.Sleep(c.clock, c.next)
 	viewer, err := c.connection()

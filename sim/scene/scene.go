@@ -23,8 +23,8 @@ const (
 	version     = 1
 	words       = 2 + sim.DOF + 4 + 4
 	viewBytes   = 8 * words
-	answerLimit = time.Second // time limit of an answer, which takes less than a millisecond
-	writeLimit  = time.Second // time limit for a client to read the answer
+	answerLimit = time.Second // time limit of an answer; a normal answer takes less than a millisecond
+	writeLimit  = time.Second // longest time in which a client must have read the answer
 )
 
 // errSocket means that Listen cannot open a socket at a path.
@@ -78,7 +78,7 @@ func show(c net.Conn, world *sim.Live) {
 	}
 }
 
-// answer is a view in the form in which it is sent.
+// answer is a view in the form that is sent.
 type answer struct {
 	Version, At                               int64
 	Q                                         [sim.DOF]float64

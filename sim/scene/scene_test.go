@@ -72,7 +72,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	frame := camera.Frame{Pix: make([]byte, format.FrameBytes())}
 	rttest.Do(t, c.Grab(&frame))
 	l.Close()
-	c.viewer.Close() // the kernel closes a connection in this way when its process has ended
+	c.viewer.Close() // the kernel closes a connection in the same way when the process has ended
 	for range 2 {
 		rttest.FailsAs(t, c.Grab(&frame), camera.ErrGone)
 	}

@@ -152,7 +152,7 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 }
 
 // A servo with BootGoalZero moves to 0 when torque is switched on after a boot, unless its present
-// position was written as the goal before. When it boots with torque, it holds its position.
+// position was written as the goal before. A servo that boots with torque holds its position.
 func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	s := one(t, "sts3215", Config{BootGoalZero: true})
 	start := s.place()

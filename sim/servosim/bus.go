@@ -89,7 +89,7 @@ type Config struct {
 	Weightless bool         // true: no default Weights
 	Noise      int          // largest deviation of an encoder, in counts in either direction
 	Clock      rt.Clock     // default rt.KernelClock
-	Link       string       // path of a symbolic link to the terminal, which no other running bus uses; empty: no link
+	Link       string       // path of a symbolic link to the terminal, for this running bus alone; empty: no link
 	Faults     Script
 
 	// The bus calls Watch with each event of a servo, see Event. Default: no call.
@@ -107,7 +107,7 @@ type Config struct {
 	NoFast bool
 
 	// Behaviour that the datasheets leave open.
-	GoalLeavesTorque bool // Feetech: a goal written with torque off leaves it off; by default it switches torque on
+	GoalLeavesTorque bool // Feetech: a goal leaves torque off if torque was off; by default the goal switches torque on
 	// Feetech: a goal that removes the load ends an overload at once. By default an overload ends
 	// after a second without load, or when torque is switched off.
 	OverloadYields bool
@@ -128,7 +128,7 @@ type Config struct {
 const (
 	idMax        = 252
 	servosMax    = 253
-	wheelInertia = 0.05 // kg m2: a wheel's share of the mass of a base of some kilograms
+	wheelInertia = 0.05 // kg m2: a wheel's share of the inertia of a base of some kilograms
 	turnaround   = 50 * time.Microsecond
 	turnaroundX  = 25 * time.Microsecond
 )

@@ -42,8 +42,7 @@ func (c *client) send(request []byte) {
 	}
 }
 
-// receive reads want bytes. It returns fewer bytes when it has waited for a byte for the time
-// patience.
+// receive reads want bytes. It returns fewer bytes if no byte comes for the time patience.
 func (c *client) receive(want int, patience time.Duration) []byte {
 	n := 0
 	for n < want {
@@ -65,8 +64,8 @@ func (c *client) receive(want int, patience time.Duration) []byte {
 // patience is the longest wait of a test for bytes that must come. No test waits for silence, see ask.
 const patience = 5 * time.Second
 
-// ask sends a request, in hex, and fails unless exactly the reply want comes, also in hex. Then it
-// sends a ping to servo 6; the answer to the ping shows that no further bytes came before.
+// ask sends a request and fails unless exactly the reply want comes. Both are in hex. ask also
+// sends a ping to servo 6, whose answer shows that no further bytes came before it.
 func (c *client) ask(request, want string) {
 	c.t.Helper()
 	c.send(unhex(c.t, request))

@@ -67,7 +67,7 @@ func (s *servo) setDriven(now rt.Instant, on bool) {
 	s.cfg.Plant.Torque(now, s.joint, on)
 }
 
-// applyWeight makes a joint sink that has lost its torque. A joint that never had torque does not
+// applyWeight lets a joint sink that has lost its torque. A joint that never had torque does not
 // sink.
 //
 //rt:noalloc
@@ -107,8 +107,8 @@ func (s *servo) driveAgain(now rt.Instant) {
 	}
 }
 
-// block puts an obstacle in the shaft's way, at the position that a client reads as at. With here
-// the obstacle is at the shaft's own position instead, and the shaft cannot leave it.
+// block puts an obstacle in the shaft's way, at the position that a client reads as at. If here is
+// true, the obstacle is at the shaft's own position, and the shaft cannot leave this position.
 //
 //rt:noalloc
 func (s *servo) block(at int, here, holds bool, now rt.Instant) {

@@ -190,7 +190,7 @@ func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 	}
 }
 
-// The servos of the other series trip, each in the way of its series.
+// The servos of the other series trip their protections, too, each in its own way.
 func TestOtherBlockedJoints(t *testing.T) {
 	for name, bit := range map[string]uint8{"xl430-w250": faultOverload, "ax-12a": axOverload} {
 		s := one(t, name, Config{})
@@ -344,7 +344,7 @@ func TestNothingSinksOnAWeightlessArm(t *testing.T) {
 }
 
 // A servo outside its EEPROM range limits its goal to the range and moves there as fast as it can,
-// while the goal register reads as written. Therefore it moves when torque is switched on, even
+// while the goal register reads as written. So the servo moves when torque is switched on, even
 // after its present position was written as the goal.
 func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	s := one(t, "sts3215", Config{})

@@ -31,11 +31,11 @@ type rail struct {
 }
 
 const (
-	resetVolts   = 4.0  // voltage below which the processor of a 7.4 V servo stops
-	resetShare   = 0.54 // the same voltage of any servo, as a share of its nominal supply
-	unobserved   = 0.1  // seconds between two readings; after a longer time the effort is unknown
+	resetVolts   = 4.0  // supply below which the processor of a 7.4 V servo stops
+	resetShare   = 0.54 // supply below which the processor of any servo stops, as a share of its nominal supply
+	unobserved   = 0.1  // longest time between two readings, in seconds, for which the effort is known
 	overloadDuty = 0.8
-	overloadTime = 2 * time.Second // for a servo that has no registers for this time
+	overloadTime = 2 * time.Second // time until an overload trips a servo that has no register for this time
 	overloadGone = time.Second     // time without a load after which a Feetech ends an overload
 	idleDuty     = 0.05            // duty up to which the motor counts as without load
 )
@@ -116,7 +116,8 @@ func (s *servo) protect(now rt.Instant) {
 
 // protectFeetech sets the error bits of a Feetech servo. It clears a bit when its cause has gone.
 // An overload stays, with a fifth of the torque, until the load was absent for overloadGone or
-// torque is switched. The sources disagree about this, see Config.OverloadYields.
+// torque is switched off. The sources disagree about the end of an overload, see
+// Config.OverloadYields.
 //
 //rt:noalloc
 func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {

@@ -153,9 +153,9 @@ func (p *pty) read(dst []byte, timeout time.Duration) int {
 	}
 }
 
-// clientsChanged counts the clients that have the terminal open. When the last client has closed the terminal, it does
-// the kernel's work at the last close of a real tty, which the bus's own descriptor prevents: it drops unread replies,
-// and ends exclusive use, under which only root could open the terminal again.
+// clientsChanged counts the clients that have the terminal open. When the last client has closed the terminal,
+// clientsChanged drops unread replies and ends exclusive use, under which only root could open the terminal again. At
+// the last close of a real tty the kernel does this. Here the bus's own descriptor prevents it.
 //
 //rt:noalloc
 func (p *pty) clientsChanged() {

@@ -113,9 +113,9 @@ func (s *servo) isMoving(off int, now rt.Instant) bool {
 	return (off > 1 || off < -1) && (turns || now.Sub(s.goalAt) < goalGrace)
 }
 
-// noise returns the deviation of the encoder at an instant, in counts. It changes every
+// noise returns the deviation of the encoder at an instant, in counts. The noise changes every
 // millisecond, and is the same for the same seed, servo and instant. The firmware's own loop and
-// its present velocity do not include it.
+// its present velocity are free of noise.
 //
 //rt:noalloc
 func (s *servo) noise(now rt.Instant) int {

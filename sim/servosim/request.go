@@ -11,7 +11,7 @@ const (
 	instSyncWrite    = 0x83
 	instFactoryReset = 0x06 // Dynamixel
 	instReboot       = 0x08
-	instPlace        = 0x0B // Feetech: sets the offset so that the position reads as the parameter
+	instPlace        = 0x0B // Feetech: sets the offset so that the position reads as the value of the parameter
 	instClear        = 0x10 // Dynamixel
 	instFastSyncRead = 0x8A // Dynamixel
 	instBulkRead     = 0x92 // Dynamixel

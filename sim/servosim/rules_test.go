@@ -452,7 +452,7 @@ func TestAFittedMotorGoesToItsGoal(t *testing.T) {
 	}
 }
 
-// With a P gain of 16 an arm sags by tens of counts, because it is soft by design.
+// With a P gain of 16 an arm sags by tens of counts, because such a low gain makes it soft.
 func TestAFittedMotorSagsUnderALoad(t *testing.T) {
 	load := []motor.Load{{Gravity: 0.9, Level: 2048}}
 	soft := one(t, "sts3215", Config{Fitted: true, Loads: load})

@@ -46,7 +46,7 @@ type Fault struct {
 	Torque      float64       `yaml:"torque"`  // push: N m, on a fitted bus
 	Offset      int           `yaml:"offset"`  // encoder, misread: counts, added to the true position
 	Drift       float64       `yaml:"drift"`   // encoder: counts per second, added
-	Stuck       bool          `yaml:"stuck"`   // encoder: its reading stays as it was at first
+	Stuck       bool          `yaml:"stuck"`   // encoder: its reading stays as it was at the beginning of the fault
 	Silent      bool          `yaml:"silent"`  // encoder: no error bit reports the fault
 	At          *int          `yaml:"at"`      // block: position that the shaft cannot pass; default: its present one
 	Holds       bool          `yaml:"holds"`   // block: an object, which falls when the shaft does not press on it any more
@@ -232,8 +232,8 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 	return t
 }
 
-// draw decides by chance which fault a reply gets. It counts the reply against the fault's number
-// of replies.
+// draw decides by chance which fault a reply gets. It lowers the number of replies that may still
+// get this fault.
 //
 //rt:noalloc
 func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {

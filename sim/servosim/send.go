@@ -9,7 +9,7 @@ import (
 
 const (
 	noiseMax   = 64 // bytes of one burst
-	delayedMax = 16 // most replies that are late at the same time
+	delayedMax = 16 // largest number of replies that are late at the same time
 )
 
 // outbox holds the bytes that the adapter has not delivered yet.
@@ -264,8 +264,8 @@ func (b *Bus) renumber(reply []byte, id uint8) {
 func garble(reply []byte) { reply[len(reply)-2] ^= 0x55 }
 
 // readFast lets the listed servos answer in one packet: each appends its error byte, id, data and
-// the CRC of all bytes before. The packet ends at the first servo that does not answer. It is not
-// stuffed.
+// the CRC of all bytes before. The packet ends at the first servo that does not answer. The packet
+// is not stuffed.
 //
 //rt:noalloc
 func (b *Bus) readFast(r request, end rt.Instant) {

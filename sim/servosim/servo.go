@@ -28,7 +28,7 @@ type servo struct {
 	stagedSize int
 
 	forced      uint8 // error bits that a test has set; only the status packet shows them
-	alarm       uint8 // error bits of the servo itself; X: they stay set
+	alarm       uint8 // error bits of the servo itself; an X servo keeps them until a reboot
 	mute        bool  // the servo neither receives nor sends, as if it were unplugged
 	silentUntil rt.Instant
 	unpowered   bool       // the supply is too low to run
@@ -66,7 +66,7 @@ type pin struct {
 }
 
 const (
-	velocityWindow = time.Millisecond // measurements closer together than this keep the last velocity
+	velocityWindow = time.Millisecond // after a shorter time since the last measurement the last velocity is kept
 	// longest time between two measurements from which a velocity is computed
 	velocityStale = 50 * time.Millisecond
 	speedMax      = 3400 // counts per second, of an STS
@@ -328,8 +328,8 @@ func (s *servo) bootDone(now rt.Instant) {
 	s.emitChange(now)
 }
 
-// supply sets the voltage without load. A voltage that is too low stops the servo; when it returns,
-// the servo boots with a cleared RAM.
+// supply sets the voltage without load. A voltage that is too low stops the servo. When the voltage
+// returns, the servo boots with a cleared RAM.
 //
 //rt:noalloc
 func (s *servo) supply(volts float64, now rt.Instant) {

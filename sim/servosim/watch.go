@@ -6,8 +6,8 @@ import (
 )
 
 // Event is a write that a servo received, or a change that it made by itself. Config.Watch is
-// called with each event, in order, on the wire's goroutine with the bus's lock held: it must
-// neither block nor call the bus, and must not keep the event.
+// called with each event, in order, on the wire's goroutine with the bus's lock held: the function
+// must neither block nor call the bus, and must not keep the event.
 type Event struct {
 	At          rt.Instant
 	ID          uint8

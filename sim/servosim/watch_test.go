@@ -96,8 +96,8 @@ func TestAChangeIsTold(t *testing.T) {
 	}
 }
 
-// A reboot is reported when it begins, and again when the servo is ready; torque is on then if the
-// servo boots with torque.
+// A reboot is reported when it begins, and again when the servo is ready. At the second report
+// torque is on if the servo boots with torque.
 func TestABootIsTold(t *testing.T) {
 	s, events := watched(t, Config{BootTorque: []uint8{1}, BootTime: 5 * time.Millisecond})
 	now := s.Now()

@@ -106,7 +106,8 @@ func (b *Bus) cut(buf []byte) (f frame, used int, ok, bad bool) {
 	return cut(buf)
 }
 
-// execute lets the servos obey one request. Its last byte left the wire at the instant end.
+// execute lets the servos obey one request. The request's last byte left the wire at the instant
+// end.
 //
 //rt:noalloc
 func (b *Bus) execute(f frame, end rt.Instant) {

@@ -4,8 +4,8 @@ import "github.com/edge-rt/edge-rt/rt"
 
 // write stores data from addr on, applies it, and returns the code for the status packet. A Feetech
 // servo refuses nothing: it skips read-only bytes and limits the others to their range. A Dynamixel
-// refuses the whole write. Below t.eeprom a write survives a power cycle, with Feetech only if the
-// lock was open.
+// refuses the whole write. A write below t.eeprom survives a power cycle; on a Feetech servo it
+// does so only if the lock was open.
 //
 //rt:noalloc
 func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
@@ -181,7 +181,7 @@ func (s *servo) positions() bool {
 	return true
 }
 
-// spins reports whether the servo is a Feetech in velocity mode, which turns at its goal velocity.
+// spins reports whether the servo turns at a goal velocity: it is a Feetech in velocity mode.
 //
 //rt:noalloc
 func (s *servo) spins() bool { return s.t.series.feetech() && s.mem[s.t.at.mode] == modeVelocity }
