@@ -13,7 +13,7 @@ import (
 
 // Modes of a coder. They determine the use of each field that a message names.
 const (
-	encoding   = iota // appends them to out, without zero values
+	encoding   = iota // appends the fields to out, without zero values
 	decoding          // takes them from in
 	describing        // appends their descriptors to out
 )
@@ -136,7 +136,7 @@ func (c *coder) int(name string, v *int64) { number(c, name, typeInt64, "", v) }
 //rt:noalloc
 func (c *coder) instant(name string, v *rt.Instant) { number(c, name, typeInt64, "", v) }
 
-// begin codes the instant of a message, its first field.
+// begin codes the instant of a message, which is the message's first field.
 //
 //rt:noalloc
 func (c *coder) begin(v *rt.Instant) {

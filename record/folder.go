@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Profile is the profile in the header of our files, by which the recorder recognizes them.
+// Profile is the profile in the header of our files. The recorder recognizes our files by it.
 const Profile = "edge-rt"
 
 // Extension is the suffix of the files' names.
@@ -27,7 +27,7 @@ const Extension = ".mcap"
 
 const (
 	timeLayout = "20060102T150405.000Z"
-	lastYear   = 9998 // last year with room for later names
+	lastYear   = 9998 // last year in a name: later names must still fit
 	probeBytes = 4096
 	spareShare = 32
 	// after writing this share of Size, the recorder lists the folder again, because other
@@ -39,7 +39,7 @@ const (
 	reserveShare = 20
 	reserveMax   = 1 << 30
 
-	// Only the owner and its group may read the files, as with the service's state, since the files show the robot's
+	// Only the owner and its group may read the files, as with the service's state: the files show the robot's
 	// surroundings.
 	folderMode = 0o750
 	fileMode   = 0o640
@@ -67,7 +67,8 @@ func diskOf(dir string) (free, size int64) {
 	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize
 }
 
-// room returns how many bytes all our files together may have. They have total bytes now.
+// room returns the largest number of bytes that all our files together may have. total is their
+// present number of bytes.
 func (d folder) room(total int64) int64 {
 	free, size := d.disk(d.dir)
 	if size == 0 {
@@ -223,8 +224,9 @@ func Ended(f *os.File) bool {
 	return err == nil && bytes.Equal(end, mcap.Magic)
 }
 
-// create makes a file for a run that begins at t, and locks it. Files are deleted in the order of their names. A new
-// name is therefore later than all existing names, even after the clock was set back; the exact time is in the file.
+// create makes a file for a run that begins at t, and locks the file. Files are deleted in the order of their names,
+// so a new name must be later than all existing names, even after the clock was set back. The exact time is in the
+// file.
 func (d folder) create(id string, t time.Time) (*os.File, error) {
 	if err := os.MkdirAll(d.dir, folderMode); err != nil {
 		return nil, err
@@ -266,8 +268,8 @@ func (d folder) sync() error {
 	return nil
 }
 
-// Probe makes a folder and returns the reason why files cannot be written into it, or nil if they
-// can.
+// Probe makes a folder. It returns the reason if files cannot be written into the folder, and
+// otherwise nil.
 func Probe(dir string) error {
 	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return err

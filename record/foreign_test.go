@@ -154,8 +154,8 @@ func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run 
 	}
 }
 
-// When the time of day is set while pictures wait in memory, each picture keeps its instant, and in
-// its file it has the same time of day as all other messages.
+// When the time of day is set while pictures wait in memory, each picture keeps its instant. In the
+// file, the picture's time of day has the same base as those of all other messages.
 func TestClockStepsMoveNoPicture(t *testing.T) {
 	for _, by := range []time.Duration{-10 * time.Second, 10 * time.Second, -24 * time.Hour} {
 		r, clock, run := setBack(t, by)
@@ -201,9 +201,9 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 	}
 }
 
-// A picture of an older record that was encoded before the time of day was set, and written after
-// it, gets the instant at which it was taken. So does a picture before the run's metadata, where other programs may
-// write it. A file without the metadata, or of two runs, is refused.
+// In an older record a picture may have been encoded before the time of day was set, and written afterwards. Read
+// returns the instant at which such a picture was taken. It does the same for a picture that another program has
+// written before the run's metadata. It refuses a file without metadata, or with the metadata of two runs.
 func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	set, other := map[string]string{"clock_offset_ns": fmt.Sprint(after)}, map[string]string{"clock_offset_ns": "1"}
 	for refusal, all := range map[string][][]map[string]string{
@@ -227,7 +227,7 @@ func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	}
 }
 
-// Times of day, before it was set and after.
+// The time of day before it was set, and the time of day after.
 const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
 
 // foreign returns a file as another program writes it: the metadata of the first of runs (nil: no metadata), a

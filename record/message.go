@@ -10,7 +10,7 @@ import (
 const (
 	MaxJoints  = 32
 	MaxCameras = 8
-	MaxTask    = 4096 // bytes of a task, as many as an observation carries
+	MaxTask    = 4096 // largest number of bytes of a task, as many as an observation carries
 
 	maxText = 240 // bytes of any other text; a longer text is cut and ends in an ellipsis
 )
@@ -31,7 +31,7 @@ func (r *Row) Set(values []float32) { r.N = copy(r.V[:], values) }
 // Values returns the numbers, lent.
 func (r *Row) Values() []float32 { return r.V[:r.N] }
 
-// Text is a short text with its own memory.
+// Text is a short text that holds its own bytes.
 type Text struct {
 	n uint8
 	b [maxText]byte
@@ -58,7 +58,7 @@ func (t *Text) Is(text string) bool {
 	return string(t.b[:t.n]) == string(other.b[:other.n])
 }
 
-// Task is a task with its own memory.
+// Task is a task that holds its own bytes.
 type Task struct {
 	n   uint16
 	b   [MaxTask]byte
@@ -133,7 +133,7 @@ func (s *Session) visit(c *coder) {
 type Tick struct {
 	At       rt.Instant // the tick's wake-up
 	Lateness int64      // ns after its deadline
-	Skipped  uint64     // periods without a tick before it
+	Skipped  uint64     // periods without a tick before this tick
 	State    Row        // measured
 	Goal     Row        // goal that was written on this tick; without a write, the previous goal
 	Action   Row        // the policy's action for this step; empty: no action began on this tick
@@ -230,7 +230,7 @@ type Request struct {
 	Seq     uint64
 	Epoch   uint32
 	Episode uint32
-	Start   bool  // it is the first request of the episode
+	Start   bool  // this is the first request of the episode
 	Step    int64 // step of row 0 of the answer
 	Delay   int32 // rows that are expected to have run when the answer arrives
 	Rows    int32 // rows of the prefix that conditions the answer
@@ -312,11 +312,11 @@ type Chunk struct {
 	RTT       int64 // ns from the state's measurement to the merge
 	QueueWait int64 // ns in the server's queue, as the server reports
 	Inference int64 // ns, as the server reports
-	// observations of this robot that the server replaced before any work on them, since its
+	// observations of this robot that the server replaced, before any work on them, since the
 	// previous answer
 	Superseded uint64
 	Observed   rt.Instant // instant of the request's observation
-	Jump       int64      // largest distance to an action that it replaced, in 10^-6 robot units
+	Jump       int64      // largest distance between a row and the action that it replaced, in 10^-6 robot units
 	Session    *Session
 	Arrived    rt.Instant // instant at which the message was read; 0: not on record
 }
@@ -348,7 +348,7 @@ const (
 	Failure  = "failure"
 	Timeout  = "timeout"  // its time ran out before an operator gave an outcome
 	Discard  = "discard"  // the operator wants a dataset without this episode
-	Rerecord = "rerecord" // a dataset leaves it out; the next episode takes its place
+	Rerecord = "rerecord" // a dataset leaves this episode out; the next episode takes its place
 )
 
 // Episode is the beginning or the end of an episode; the ticks between them are its frames. A second end with the same
@@ -435,8 +435,8 @@ type Image struct {
 	Camera string
 }
 
-// visit names the fields. Read sets At from the message's LogTime instead (read.go): the time of
-// day may have been set after the picture was encoded and before its file was begun.
+// visit names the fields. Read sets At from the message's LogTime instead (read.go): between the
+// encoding of the picture and the beginning of its file, the time of day may have been set.
 //
 //rt:noalloc
 func (m *Image) visit(c *coder) {

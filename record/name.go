@@ -13,7 +13,7 @@ import (
 const maxCamera = 64
 
 // CheckCamera returns an error for a camera's name that is empty, too long or not printable, or that has a character of
-// a path or a list. Topics of a record, folders of a dataset and lines on a terminal contain the name, and the record
+// a path or a list. The name becomes part of topics, of folders of a dataset and of lines on a terminal, and a record
 // may come from any source.
 func CheckCamera(name string) error {
 	switch {

@@ -45,7 +45,7 @@ const (
 )
 
 var (
-	errTorn  = errors.New("it is cut or damaged")             // the file ends here, or is invalid from here on
+	errTorn  = errors.New("it is cut or damaged")             // the readable part of the file ends here
 	errBegun = errors.New("a run has just begun to write it") // the run has not yet written a message
 )
 
@@ -69,8 +69,9 @@ func (e readError) Error() string { return "it cannot be read to its end: " + e.
 
 func (e readError) Unwrap() error { return e.err }
 
-// Visitor receives the messages of a file in the order in which they were written. Their instants may be out of order
-// by up to a second. Messages whose func is nil are skipped. An argument is lent until the func returns.
+// Visitor receives the messages of a file in the order in which they were written. The instants of the messages may
+// be out of order by up to a second. Messages whose func is nil are skipped. An argument is lent until the func
+// returns.
 type Visitor struct {
 	Tick    func(*Tick) error
 	Request func(*Request) error
@@ -199,7 +200,7 @@ func (i *Info) metadata(record []byte) error {
 	return nil
 }
 
-// take keeps the run's metadata, after making it safe for a terminal.
+// take keeps the run's metadata, and first makes it safe for a terminal.
 func (i *Info) take(run map[string]string) error {
 	wall, err := strconv.ParseInt(run["clock_offset_ns"], 10, 64)
 	switch {
@@ -359,7 +360,7 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 			if _, err := io.Copy(io.Discard, body); err != nil {
 				return 0, err
 			}
-			a.record = body // the body of the skipped attachment, which is at its end
+			a.record = body // the skipped attachment ends here: its body is empty now
 		}
 	}
 }

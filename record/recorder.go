@@ -41,7 +41,7 @@ const (
 	maxMemory = 24 << 20 // maximum memory of a recorder
 
 	lanes        = 6
-	tickSlots    = 512 // 8 s at 60 Hz, 0.5 s at 1 kHz
+	tickSlots    = 512 // messages: 8 s at 60 Hz, 0.5 s at 1 kHz
 	otherSlots   = 64  // messages: requests, chunks and rarer kinds
 	messageBytes = 7 << 20
 	pictureBytes = 8 << 20
@@ -115,7 +115,7 @@ type Recorder struct {
 	line     logLine
 
 	asked   atomic.Pointer[string] // reason of a requested save; nil: no request
-	urgent  atomic.Bool            // the requested save may not wait for its pace
+	urgent  atomic.Bool            // the requested save may not wait for the pace of saves
 	keepOwn atomic.Bool            // the recorder must not delete files of this run
 	counts  counts
 	run     atomic.Pointer[map[string]string]
@@ -138,8 +138,8 @@ type Lane[T any] struct {
 
 func newLane[T any](slots int) *Lane[T] { return &Lane[T]{ring: rt.NewRing[T](slots)} }
 
-// Put lends the next message for filling; it still has its old content. It returns nil when the ring is full; the
-// message is then lost and counted.
+// Put lends the next message for filling; the message still has its old content. When the ring is full, Put
+// returns nil, and the message is lost and counted.
 //
 // Owner: one thread, which also calls Commit.
 //
@@ -300,8 +300,9 @@ func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome
 // new messages instead, and counts and reports them. Any thread may call it.
 func (r *Recorder) Keep() { r.keepOwn.Store(true) }
 
-// Save makes the writing thread write the memory's content to disk. atOnce skips the pause after an earlier save. why
-// is the reason in the file, and *why must not change. Any thread may call it, also on a nil Recorder.
+// Save makes the writing thread write the memory's content to disk. With atOnce the save does not wait for the pause
+// after an earlier save. why is the reason that the file gets, and *why must not change. Any thread may call it, also
+// on a nil Recorder.
 //
 //rt:noalloc
 func (r *Recorder) Save(why *string, atOnce bool) {
@@ -386,7 +387,7 @@ func (r *Recorder) keep(channel uint16, at rt.Instant) {
 	}
 }
 
-// Image keeps a picture, a JPEG; camera is its index in Config.Cameras.
+// Image keeps a picture, which is a JPEG. camera is the index of its camera in Config.Cameras.
 //
 //rt:noalloc
 func (r *Recorder) Image(camera int, at rt.Instant, data Bytes) {

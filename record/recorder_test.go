@@ -100,7 +100,7 @@ func send[T any](l *Lane[T], m T) {
 	l.Commit()
 }
 
-// tick puts one tick into its lane and collects it.
+// tick puts one tick into the lane of ticks, and lets the recorder collect it.
 func tick(r *Recorder, at rt.Instant, step int64) {
 	fillTick(r.Ticks.Put(), at, step)
 	r.Ticks.Commit()
@@ -431,8 +431,8 @@ func TestDiskThatFails(t *testing.T) {
 	}
 }
 
-// A save that the disk breaks off, in a chunk or at its end, is tried again at once, and no message is in two files. At
-// the run's end, the file keeps what the disk has taken.
+// A save that the disk breaks off, in a chunk or at its end, is tried again at once, and no message gets into two
+// files. At the run's end, the file keeps what the disk has taken.
 func TestASaveThatFails(t *testing.T) {
 	for _, breaks := range []int64{75, 108} {
 		r, clock := recorderAt(t, Config{Mode: Ring})
@@ -661,7 +661,7 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	}
 	c.keep()
 	for range 3 {
-		w.put(1, 1, make([]byte, 500)) // each takes the place of its predecessor
+		w.put(1, 1, make([]byte, 500)) // each message takes the place of its predecessor
 	}
 	for range 2 { // before and after a failed write
 		w.read(c, room)
@@ -715,7 +715,7 @@ func TestLostOnADiskThatTakesHeads(t *testing.T) {
 	rttest.Want(t, r.Stats().Lost, 200, "lost messages of 200")
 }
 
-// At the end of the run a whole chunk stays, whether or not the disk has taken its indexes.
+// At the end of the run a whole chunk stays, even if the disk has not taken its indexes.
 func TestTheLastChunkStays(t *testing.T) {
 	noise, unindexed := make([]byte, fileBuffer), 0
 	rttest.Must(rand.NewChaCha8([32]byte{}).Read(noise[copy(noise, "picture "):]))(t)

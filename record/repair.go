@@ -17,12 +17,12 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// Repair completes torn files of earlier runs, and removes the remains of an earlier repair. A file that it cannot
-// repair stays as it is, such as a file that the disk cannot read to its end, whose copy would be incomplete. It stops
-// early when the run ends; the run does not wait for it.
+// Repair completes torn files of earlier runs, and removes the remains of an earlier repair. A file that Repair cannot
+// repair stays as it is; for example, the copy of a file that the disk cannot read to its end would be incomplete.
+// When the run ends, Repair stops early, and the run does not wait for it.
 //
-// Owner: one thread, which may block on the disk. Write may run meanwhile: a large file takes longer to
-// repair than pictures stay in memory.
+// Owner: one thread, which may block on the disk. Write may run meanwhile: a large file takes longer to repair than
+// pictures stay in memory.
 func (r *Recorder) Repair(stop *atomic.Bool) {
 	w := &r.writer
 	entries, _, err := w.folder.list()

@@ -13,16 +13,16 @@ import (
 )
 
 // A run whose files must stay protects them from the other recorders of the folder: it holds the lock of a reservation
-// file in the folder, whose content is the name of the run's first file. When the run ends for any reason, the lock is
-// free, and other recorders may delete the run's files.
+// file in the folder. This file contains the name of the run's first file. When the run ends for any reason, the lock
+// is free, and other recorders may delete the run's files.
 const (
 	reservationName  = ".reserved-"
-	unlockedName     = ".reserving-" // the name until the lock is taken
-	reservationBytes = 512           // enough for a file name and a newline
+	unlockedName     = ".reserving-" // name of the file before it is locked
+	reservationBytes = 512           // largest size in bytes: a file name and a newline
 )
 
 // reserve protects the files of a run from other recorders until release. Other recorders take an unlocked reservation
-// for the reservation of a dead process, so reserve locks the file before it gives it its final name.
+// for the reservation of a dead process, so reserve locks the file before the file gets its final name.
 func (d folder) reserve(first string) (*os.File, error) {
 	made, err := os.CreateTemp(d.dir, unlockedName+"*")
 	if err != nil {

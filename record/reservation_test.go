@@ -181,7 +181,8 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 	write(r, r.cfg.Clock.Now(), true)
 }
 
-// A reservation is valid only while its process runs, and no recorder removes a reservation while it is being made.
+// A reservation is valid only while its process runs, and no recorder removes a reservation that another process is
+// making.
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
 	rttest.Do(t, os.Mkdir(d.dir, 0o700))

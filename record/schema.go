@@ -62,8 +62,8 @@ var levels = []string{"UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"}
 const timestampFile = "google/protobuf/timestamp.proto"
 
 // descriptorSet returns the FileDescriptorSet of a channel's schema, with all files that it
-// imports, as readers of protobuf in MCAP require. The code builds it field by field: the library's
-// descriptors would bring the whole protobuf runtime into the robot.
+// imports, as readers of protobuf in MCAP require. The code builds the set field by field: the
+// library's descriptors would bring the whole protobuf runtime into the robot.
 func descriptorSet(channel uint16) []byte {
 	entry := channels[min(channel, channelCamera)-1]
 	pkg, name, _ := strings.Cut(entry.schema, ".")

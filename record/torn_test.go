@@ -34,7 +34,7 @@ func times(t *testing.T, few int) int {
 	return few
 }
 
-const perChunk = 50 // ticks in a chunk of writeChunks
+const perChunk = 50 // number of ticks in a chunk of writeChunks
 
 // writeChunks writes a file with this number of chunks, and returns its name and its content.
 func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
@@ -326,7 +326,7 @@ func writeUntilKilled(dir string) {
 		}
 		r.Collect()
 		clock.SleepUntil(clock.Now().Add(2 * chunkTime))
-		if err := r.writer.step(clock.Now(), false); err != nil { // its first message ends the previous chunk
+		if err := r.writer.step(clock.Now(), false); err != nil { // this step's first message ends the previous chunk
 			panic(err)
 		}
 		fmt.Println("chunk", chunk)

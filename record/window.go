@@ -24,7 +24,7 @@ type window struct {
 const (
 	entryHeader = 16 // u32 length, u16 channel, u16 unused, i64 instant
 	entryAlign  = 8
-	skipRest    = 1<<32 - 1 // in place of a length: the next entry is at the start of buf
+	skipRest    = 1<<32 - 1 // length of an entry that has no message: the next entry is at the start of buf
 )
 
 // entrySize returns the size of a message's entry in bytes.
@@ -93,7 +93,7 @@ type cursor struct {
 	batch uint64 // number of the first entry of the last read
 	kept  uint64 // number of the first entry that is not on the disk
 	open  uint64 // entries of the file that are not on the disk
-	lost  uint64 // entries from kept on that were dropped
+	lost  uint64 // entries from kept on that the window dropped
 }
 
 // read copies as many whole entries as fit into room, and returns their length in bytes, 0 at the end. It skips an

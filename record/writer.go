@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	chunkBytes = 512 << 10      // a chunk ends with the message that makes it larger
+	chunkBytes = 512 << 10      // size in bytes at which a chunk ends; its last message may exceed it
 	chunkRoom  = 2 * chunkBytes // largest size of a chunk in bytes: half a MiB, and a picture of half a MiB at its end
 	chunkTime  = time.Second    // a chunk also ends at this age: a power cut loses no more than one chunk
-	fileBytes  = 256 << 20      // bytes of a file in mode All
-	fileShare  = 4              // a file also has at most this share of the folder's size
+	fileBytes  = 256 << 20      // largest size of a file in mode All, in bytes
+	fileShare  = 4              // a file has at most this fraction of the folder's size: 1/fileShare
 	zstdWindow = 256 << 10      // bytes of history that the compression uses
 	fileBuffer = 64 << 10
 	writePoll  = 50 * time.Millisecond
 
-	afterSave   = 5 * time.Second  // a save ends this time after its last incident
-	longestSave = 30 * time.Second // and at most this time after its first incident
+	afterSave   = 5 * time.Second  // time from the last incident of a save until the save ends
+	longestSave = 30 * time.Second // longest time from the first incident of a save until the save ends
 	saveEvery   = time.Minute      // shortest time between saves, except at a person's request and at the end
-	rarestSave  = 8 * time.Minute  // a save soon after the previous save doubles the time to the next save, up to this
+	rarestSave  = 8 * time.Minute  // longest time between saves; it doubles at each save that comes too soon
 	retryEvery  = 2 * time.Second  // time until the next try after a failed write
-	retryAtMost = 8 * time.Second  // longest such time; memory holds the pictures of pictureSpan
+	retryAtMost = 8 * time.Second  // longest time until the next try; memory holds the pictures of pictureSpan
 )
 
 // Messages from between two saves are still in memory at the second save.
@@ -316,7 +316,7 @@ func (w *writer) clear() (err error) {
 // own reports whether this run has begun the file.
 func (w *writer) own(name string) bool { return w.first != "" && ofRun(w.first, name) }
 
-// reserve protects the run's files from the folder's other recorders, if Keep was called. If it fails to reserve them,
+// reserve protects the run's files from the folder's other recorders, if Keep was called. If the reservation fails,
 // the recorder continues to record and tries again later.
 func (w *writer) reserve(now rt.Instant) {
 	if w.reserved != nil || w.first == "" || !w.r.keepOwn.Load() || now < w.reserveAt {

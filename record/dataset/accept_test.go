@@ -146,7 +146,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 	}
 }
 
-// The check finds data that the loader would read wrong, and data that it would refuse.
+// The check finds data that the loader would misread, and data that the loader would refuse.
 func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 	whole := checkable(t)
 	for _, c := range map[string]struct {

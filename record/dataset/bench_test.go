@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkExport exports ten seconds of a run at 30 Hz with two cameras. It reports the exported
-// frames per second, and the MB per minute of the run, in the record and in the dataset.
+// frames per second, and the size of the record and of the dataset in MB per minute of the run.
 func BenchmarkExport(b *testing.B) {
 	needFFmpeg(b)
 	for _, codec := range []string{"h264", "av1"} {

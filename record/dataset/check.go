@@ -17,7 +17,7 @@ import (
 
 const (
 	maxFindings = 50   // most findings in a Verdict
-	tolerance   = 1e-4 // s, for time stamps: LeRobot's tolerance_s
+	tolerance   = 1e-4 // s, for time stamps, as LeRobot's tolerance_s
 )
 
 // Verdict is the result of a check.
@@ -83,8 +83,8 @@ type checker struct {
 	without  map[string]bool       // features whose statistics cannot be compared
 }
 
-// Check reads a dataset as LeRobot's loader does and compares its data with its metadata; if videos is set, it also
-// probes each video. An error means that no comparison was possible.
+// Check reads a dataset as LeRobot's loader does, and compares its data with its metadata. If videos is set, Check
+// also probes each video. An error means that no comparison was possible.
 func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	info, err := readInfo(dir)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
-// Tolerances of the statistics in the metadata, relative to the feature's largest value. LeRobot's
-// own statistics have the rounding of float32 sums; its deviations have the rounding of the
+// Tolerances of the statistics in the metadata, relative to the feature's largest value. LeRobot
+// computes them with the rounding of float32 sums, and its deviations also with the rounding of the
 // squares.
 const (
 	meanTolerance     = 1e-3
@@ -25,7 +25,7 @@ type measured []form
 
 type form struct {
 	featureStats
-	far [5]between // for each quantile, the values around it
+	far [5]between // for each quantile, the values on both sides
 }
 
 // between are the values on both sides of a quantile. An exact quantile lies between them, and so does a quantile from
@@ -72,7 +72,7 @@ func neighbours(values []float64, size int) (far [5]between) {
 	return far
 }
 
-// checkStats compares an episode's statistics with its numbers.
+// checkStats compares an episode's statistics with the episode's numbers.
 func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 	e := &c.episodes[n]
 	for name, col := range columns {
@@ -156,8 +156,8 @@ func (c *checker) compare(where, name string, all measured, written map[string][
 	}
 }
 
-// comparePictures checks that a camera's statistics are plausible. They come from pictures before compression, and so
-// the check cannot recompute them.
+// comparePictures checks that a camera's statistics are plausible. The statistics come from pictures before
+// compression, so the check cannot recompute them.
 func (c *checker) comparePictures(where, name string, of func(stat string) []float64) {
 	low := of("min")
 	high := of("max")

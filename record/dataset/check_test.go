@@ -218,7 +218,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// A table of all kinds and depths reads back as it was written.
+// A table with all kinds of values and all depths of lists reads back as it was written.
 func TestTable(t *testing.T) {
 	var file bytes.Buffer
 	cols := []column{{"b", parquet.Boolean, 0}, {"i", parquet.Int64, 0}, {"f", parquet.Float, 1},

@@ -27,9 +27,9 @@ const Version = "v3.0"
 // Bounds of datasets, written or read.
 const (
 	maxFPS      = 1000
-	maxSide     = 8192 // height or width of a picture
+	maxSide     = 8192 // largest height or width of a picture
 	maxEpisodes = 1_000_000
-	maxText     = 64 << 20 // bytes of a JSON file, or of a journal
+	maxText     = 64 << 20 // largest size of a JSON file or a journal in bytes
 )
 
 // DTypes of features, as in info.json.
@@ -65,7 +65,7 @@ const (
 	pictureAgeName = "edge_rt.picture_age_ms"
 
 	// Features of Config.Columns.
-	sessionName   = "edge_rt.session"      // id of the session of the request; empty where seqName is -1
+	sessionName   = "edge_rt.session"      // id of the session of the request; empty if seqName is -1
 	runEpisode    = "edge_rt.episode"      // number of the episode in its run; 0: the record has no episodes
 	modelHashName = "edge_rt.model_sha256" // digest of that session's policy
 )

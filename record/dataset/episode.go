@@ -40,7 +40,7 @@ type frame struct {
 	at       rt.Instant
 	tick     int   // tick that gives the state
 	action   int   // tick that gives the action; -1: no action began, and the goal of the frame's tick is the action
-	pictures []int // for each camera, the number of its picture in the run
+	pictures []int // for each camera, the number in the run of the picture that the frame shows
 	age      time.Duration
 	held     bool
 }
@@ -160,7 +160,7 @@ func (r *run) steps(i int) int {
 	return max(1, int(math.Round(float64(r.ticks[i].deadline-r.ticks[i-1].deadline)/r.period)))
 }
 
-// frames returns the frames of ticks without a long gap. A missing tick becomes a held frame: it
+// frames returns the frames of ticks without a long gap. A missing tick becomes a held frame, which
 // repeats the last state and the last goal.
 func (r *run) frames(begin, end int) (frames []frame) {
 	every := r.every()
@@ -195,8 +195,8 @@ func (r *run) frames(begin, end int) (frames []frame) {
 	return frames
 }
 
-// show finds the pictures of each frame: the newest picture of each camera that is not younger than the frame. cut
-// reports whether frames without a picture were left out.
+// show finds the pictures that each frame shows: from each camera the newest picture that is not younger than
+// the frame. cut reports whether show left out frames without a picture.
 func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bool) {
 	if len(r.cams) == 0 {
 		return parts, false
@@ -233,7 +233,8 @@ func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bo
 	return out, cut
 }
 
-// ring returns a hint for an error if the record is that of a ring, which holds few pictures, and otherwise "".
+// ring returns a hint for an error if the record was made by --record ring, which keeps few pictures. Otherwise
+// it returns "".
 func (r *run) ring() string {
 	if r.info["record"] == string(record.Ring) {
 		return " (--record ring has ten pictures a second, of the last ten seconds: record with --record all)"
@@ -309,8 +310,8 @@ func (e *episode) values(i int, place *place) map[string]any {
 }
 
 // sent returns the goals that the arm received for the action that began on tick i. For most joints
-// that is the action. For joints that the gate held back, it is the goal at the end of the action:
-// a policy that learned the action itself would expect a motion that the arm never made.
+// this goal is the action. For joints that the gate held back, it is the last goal during the
+// action: a policy that learned the action itself would expect a motion that the arm never made.
 func (r *run) sent(i int) []float32 {
 	action := r.ticks[i].action
 	last := i

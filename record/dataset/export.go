@@ -81,8 +81,8 @@ type Report struct {
 // partialOf returns the folder in which Export builds a dataset, beside its final place.
 func partialOf(out string) string { return filepath.Clean(out) + ".partial" }
 
-// Export makes a dataset from records, or adds episodes to one. If it refuses the records or the dataset, the error is
-// an InputError.
+// Export makes a dataset from records, or adds episodes to one. If Export refuses the records or the dataset, the
+// error is an InputError.
 func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(Progress) {}
@@ -259,7 +259,8 @@ func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
 	return x.begin(set, old, there)
 }
 
-// readOld reads the journal of the dataset that --append adds to. It returns an error if the dataset would lose data.
+// readOld reads the journal of the dataset that --append adds to. It returns an error if the dataset would lose data
+// by --append.
 func (x *export) readOld(set settings) (*journal, error) {
 	name := x.cfg.Out
 	old, err := readJournal(x.out)
@@ -318,8 +319,8 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 // begin starts the folder, empty or with the episodes in there, which the old dataset keeps.
 func (x *export) begin(set settings, old *journal, there []entry) error {
 	mine := own{videosOf(set.Features), maxEpisodes} // old has the same videos
-	// Clears the remains of an export that broke off before its first episode. Its settings do not
-	// bind this export.
+	// Clears the remains of an export that broke off before its first episode. The settings of that
+	// export do not bind this one.
 	kept, err := mine.clear(x.dir, x.out)
 	if err != nil {
 		return err
@@ -401,8 +402,8 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	return fmt.Errorf("%s changed while it was read: %d of %d episodes have their pictures", r.name, f.done, len(fresh))
 }
 
-// complete adds an episode whose videos are finished: its table, its statistics and its line in the
-// journal.
+// complete adds an episode whose videos are finished: it writes the table, the statistics and the
+// line in the journal.
 func (x *export) complete(e *episode, stats map[string]featureStats) error {
 	n := len(x.journal.entries)
 	p := &place{

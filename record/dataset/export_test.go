@@ -59,8 +59,8 @@ func absent(t *testing.T, path string) {
 	rttest.FailsAs(t, rttest.Err(os.Lstat(path)), fs.ErrNotExist)
 }
 
-// An operator's marks make the episodes. Their frames are the ticks from the first action on; frame
-// n has the time n/fps.
+// An operator's marks make the episodes. An episode's frames are the ticks from its first action
+// on, and frame n has the time n/fps.
 func TestEpisodesAreTheOperators(t *testing.T) {
 	s := &scene{seconds: 5, first: 3}
 	s.episodes = []record.Episode{
@@ -158,8 +158,8 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	refused(t, cfg, "60 ticks per second", "--fps 25")
 }
 
-// When the gate keeps a joint from its action, as at a change of control, a frame has the joint's goal on the last of
-// the action's ticks.
+// When the gate keeps a joint from an action, as at a change of control, the frame has the joint's goal on the last
+// tick of that action.
 func TestTheActionIsWhatWasSent(t *testing.T) {
 	for _, clipped := range []uint32{1, 0} { // the gate limited the joint in speed, or held it
 		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
@@ -206,7 +206,8 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// A person's actions are marked as LeRobot's strategy dagger marks them, and have no request.
+// A person's actions are marked in the same way as by LeRobot's strategy dagger, and have no
+// request.
 func TestInterventions(t *testing.T) {
 	s := &scene{seconds: 1, task: "x", taken: [2]int{10, 20}}
 	cfg := s.config(t)
@@ -273,7 +274,7 @@ func TestRuns(t *testing.T) {
 	refused(t, cfg, "e.mcap")
 }
 
-// A copy of a file, as in a backup beside it, adds nothing: no episode is there twice.
+// A copy of a file, such as a backup, adds nothing: no episode is there twice.
 func TestACopyOfARecord(t *testing.T) {
 	s := &scene{seconds: 3}
 	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success), begin(s, 2, 1, "x"),
@@ -327,7 +328,8 @@ func TestPictures(t *testing.T) {
 	refused(t, cfg, `"front"`, "top")
 }
 
-// A late tick, and the held frames for the missing ticks after it, show no older picture than the frame before.
+// A late tick, and the held frames for the missing ticks after it, show no older picture than the previous
+// frame.
 func TestPicturesOfALateTick(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{
@@ -351,7 +353,8 @@ func TestPicturesOfALateTick(t *testing.T) {
 	}
 }
 
-// The export leaves out an episode that has frames without a picture, or cuts these frames out of it.
+// The export leaves out an episode that has frames without a picture, or cuts these frames out of the
+// episode.
 func TestMissingPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// --append works on a dataset with read-only folders, and leaves no folder beside it that would
-// block the next export.
+// --append works on a dataset with read-only folders, and leaves no folder beside the dataset that
+// would block the next export.
 func TestAppendToReadOnlyFolders(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))

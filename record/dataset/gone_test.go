@@ -135,8 +135,8 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 	refused(t, cfg, "no episode is left", "20 pictures of camera wrist have another size")
 }
 
-// The export refuses a link in the folder of an interrupted export at a path that it would write.
-// The link's target stays as it is.
+// At a path that the export would write, the folder of an interrupted export may have a link. The
+// export refuses this link, and leaves the link's target as it is.
 func TestAPartialWithLinks(t *testing.T) {
 	needFFmpeg(t)
 	for _, rel := range []string{
@@ -190,8 +190,8 @@ func TestNoRecordButAFile(t *testing.T) {
 }
 
 // A record that a power cut has left empty, or that has just begun, does not prevent the export of
-// the other records in its folder. If the command line names such a record, the export refuses it;
-// it also refuses a foreign file.
+// the other records in its folder. If the command line names such a record or a foreign file, the
+// export refuses it.
 func TestARecordWithoutATick(t *testing.T) {
 	dir := t.TempDir()
 	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
@@ -221,7 +221,7 @@ func TestARecordWithoutATick(t *testing.T) {
 }
 
 // The export takes the readable part of a record with a damaged chunk. The summary reports the
-// damage, and does not count the record as one without an end.
+// damage, and does not count this record among the records without an end.
 func TestADamagedRecordIsNamed(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}

@@ -32,7 +32,7 @@ type settings struct {
 
 // entry is one episode: every further line of the journal.
 type entry struct {
-	Key          string                  `json:"key"` // of the episode in its record
+	Key          string                  `json:"key"` // identity of the episode in its record
 	Record       string                  `json:"record"`
 	Number       uint32                  `json:"number,omitempty"`
 	Outcome      string                  `json:"outcome,omitempty"`
@@ -160,8 +160,8 @@ func (j *journal) fits(s settings, name, other, instead string) error {
 	return nil
 }
 
-// rank sorts causes before their effects: a difference in rate or codec appears in each video's
-// feature too, and a record without cameras lacks the age of pictures.
+// rank sorts causes before their effects: a difference in rate or codec also appears in each
+// video's feature, and a record without cameras has no age of pictures.
 func rank(key string) int {
 	if i := slices.Index([]string{"robot", "fps", "vcodec", "crf"}, key); i >= 0 {
 		return i - 5
@@ -184,8 +184,8 @@ func normal(s settings) (out map[string]any) {
 	return out
 }
 
-// brief formats a setting for an error. Of a feature it formats only the fields in which two datasets with the same
-// rate and codec can differ.
+// brief formats a setting for an error. For a feature it formats only the fields that can differ between two
+// datasets with the same rate and codec.
 func brief(v any) string {
 	if v == nil {
 		return "none"

@@ -149,8 +149,8 @@ func umask() fs.FileMode {
 	return fs.FileMode(old)
 }
 
-// --append refuses a dataset whose meta/ a person or a tool has edited, and a dataset with a file
-// at the path of a future episode or a folder in place of a file.
+// --append refuses a dataset whose meta/ a person or a tool has edited, and a dataset that has a
+// file at the path of a future episode, or a folder in place of a file.
 func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(t *testing.T, dir string)
@@ -223,7 +223,7 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// A folder, a file or a link named OUT.partial that is not the work of an export stays as it is.
+// A folder, a file or a link named OUT.partial stays as it is, unless it is the work of an export.
 func TestThePartialOfSomebodyElseStays(t *testing.T) {
 	set := testConfig(t, plainRun("zero", 1).write(t, filepath.Join(t.TempDir(), "z.mcap")))
 	exporting(t, set)
@@ -249,7 +249,8 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 		refused(t, cfg, "set.partial is ")
 		rttest.Want(t, tree(t, partialOf(cfg.Out)), before, "%s: it was\n%s, and is", what, before)
 	}
-	// An export continues in the folder of an earlier export, and does not remove a person's file in it.
+	// An export continues in the folder of an earlier export, and does not remove a person's file in
+	// that folder.
 	cfg := plainRun("one", 1).config(t)
 	put(t, filepath.Join(partialOf(cfg.Out), marker, "new"), "half a file")
 	put(t, filepath.Join(partialOf(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
@@ -488,8 +489,8 @@ func TestTasksAreWhole(t *testing.T) {
 		cfg.Out, cfg.Task = cfg.Out+"2", task
 		refused(t, cfg, "task")
 	}
-	// An older edge-rt kept 240 bytes of a task. The run's own task completes it; otherwise the
-	// report counts the episode.
+	// An older edge-rt kept 240 bytes of a task. The run's own task completes the cut task if it
+	// fits; otherwise the report counts the episode.
 	cut := strings.Repeat("x", 239) + "ü"
 	for run, want := range map[string]int{cut + " and more": 0, "another": 1} {
 		old := &scene{seconds: 2, task: run}
@@ -505,8 +506,8 @@ func TestTasksAreWhole(t *testing.T) {
 	}
 }
 
-// tearing writes a scene with torn pictures: their data ends early, with an end marker after it, as
-// cameras produce them.
+// tearing writes a scene with torn pictures, as cameras produce them: the data of a torn picture
+// end early and are followed by an end marker.
 func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int) bool) string {
 	t.Helper()
 	whole := s.write(t, filepath.Join(t.TempDir(), "whole.mcap"))
@@ -534,8 +535,8 @@ func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int
 	return path
 }
 
-// No frame shows a picture that does not decode, wherever in the record the picture is. The report counts it with its
-// camera and its time.
+// No frame shows a picture that does not decode, wherever in the record the picture is. The report counts such
+// pictures, with their cameras and times.
 func TestTornPictures(t *testing.T) {
 	needFFmpeg(t)
 	for what, c := range map[string]struct {
@@ -613,7 +614,7 @@ func TestTornPictures(t *testing.T) {
 	refused(t, cfg, "no picture of camera top that is whole")
 }
 
-// The exporter takes a folder's name neither for a pattern nor for a protocol.
+// The exporter does not treat a folder's name as a pattern or as a protocol.
 func TestNamesOfFoldersMeanThemselves(t *testing.T) {
 	needFFmpeg(t)
 	for _, name := range []string{"-a[b*", "pick:cubes %d"} {

@@ -22,7 +22,7 @@ const marker = ".edge-rt-partial"
 // folder is a dataset that an export is building.
 type folder struct {
 	dir       string
-	file, sub fs.FileMode // permissions of its files, and of the folders in it
+	file, sub fs.FileMode // permissions of the dataset's files, and of the folders in the dataset
 }
 
 // folderFor returns a folder whose files only readers of the records may read. The process's umask
@@ -51,7 +51,7 @@ func (f *folder) makeFor(rel string) (path string, err error) {
 	return path, os.MkdirAll(filepath.Dir(path), f.sub)
 }
 
-// open makes a new file. It replaces an existing file, which may be a link to another dataset's
+// open makes a new file in place of an existing file, which may be a link to another dataset's
 // file.
 func (f *folder) open(path string) (*os.File, error) {
 	if err := removeAny(path); err != nil {
@@ -200,7 +200,7 @@ type own struct {
 	episodes int
 }
 
-// of returns the own files of a dataset with the journal j.
+// of describes the files that exports have made in the dataset with the journal j.
 func of(j *journal) own {
 	return own{videosOf(j.settings.Features), len(j.entries)}
 }
@@ -281,8 +281,8 @@ func (f *folder) adopt(from string, o own) error {
 	})
 }
 
-// link makes a second path for a file or a symbolic link; it copies a file where the file system
-// has no links.
+// link makes a second path for a file or a symbolic link. Where the file system has no links, it
+// copies the file.
 func link(from, to string) error {
 	info, err := os.Lstat(from)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// errNoHub means that the Python interpreter has no huggingface_hub. Its text has the commands that
-// push the dataset by hand.
+// errNoHub means that the Python interpreter has no huggingface_hub. The text of the error has the
+// commands that push the dataset by hand.
 var errNoHub = errors.New("huggingface_hub is not installed")
 
 // repoName is the form of a repository's name on the Hub, USER/NAME.

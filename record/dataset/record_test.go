@@ -39,7 +39,7 @@ type scene struct {
 	mode             string
 	slip             int    // tick from which on actions begin one tick later; 0: no slip
 	taken            [2]int // ticks with a person's actions from a leader arm
-	held             [2]int // ticks on which the gate keeps the first joint away from its action
+	held             [2]int // ticks on which the gate keeps the first joint from reaching its action
 	clipped          uint32 // joints that these ticks mark as clipped in speed
 	phase            int    // added to the numbers in the pictures
 }
@@ -148,7 +148,7 @@ func (s *scene) tick(i int) *record.Tick {
 	return m
 }
 
-// shown returns the number of the picture that a tick shows, and its instant.
+// shown returns the number and the instant of the picture that a tick shows.
 func (s *scene) shown(tick int) (number int, at rt.Instant) {
 	taken := func(n int) rt.Instant { return s.at(float64(n)/s.cameraFPS) + s.shutter }
 	for taken(number+1) <= s.tick(tick).At {
@@ -170,7 +170,7 @@ func end(s *scene, number int, second float64, outcome string) record.Episode {
 	return record.Episode{At: s.at(second), Number: uint32(number), Ended: true, Outcome: outcome}
 }
 
-// testPicture encodes its number in the picture: as a grey level, and as the position of a bar.
+// testPicture encodes a number in the picture, as a grey level and as the position of a bar.
 func testPicture(t testing.TB, number, w, h int) []byte {
 	t.Helper()
 	rgb := make([]byte, 3*w*h)

@@ -41,7 +41,7 @@ func given(name string) (os.FileInfo, error) {
 // run is one run of edge-rt: all record files of one process.
 type run struct {
 	name    string // path of its first file
-	key     string // the process, as journals name it
+	key     string // identity of the process, as in journals
 	files   []string
 	info    map[string]string
 	torn    int // files without an end
@@ -70,7 +70,7 @@ type tick struct {
 	state    []float32
 	goal     []float32
 	action   []float32 // nil: no action began on this tick
-	cut      uint32    // bit set of joints that the gate clipped, held or froze: their goal is not the action
+	cut      uint32    // bit set of joints that the gate clipped, held or froze, so that their goal is not the action
 	source   rt.Instant
 	seq      uint64
 	epoch    uint32
@@ -100,8 +100,8 @@ type head struct {
 	first rt.Instant // instant of its first tick; never: the file has no tick
 }
 
-// begun reports whether a file holds any part of a run. A run that is cut off in its first moments leaves a file
-// without a tick and without an end, and so does a run that has just started.
+// begun reports whether a file holds any part of a run. A file without a tick and without an end does not: it
+// comes from a run that was cut off in its first moments, or that has just started.
 func (h *head) begun() bool { return !h.info.Torn || h.ended || h.first != never }
 
 // find lists the record files that the arguments name; an argument is a file or a folder. listed
@@ -222,7 +222,7 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 }
 
 // readable returns the runs of the files. empty is the number of files that hold no part of a run. If no file holds a
-// run, it returns an error.
+// run, readable returns an error.
 func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
 		return nil, 0, refuse("no records: name files, or folders of them")

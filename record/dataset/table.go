@@ -134,8 +134,8 @@ func (c *cells) row(i int) []float64 { return c.numbers[c.starts[i]:c.starts[i+1
 // text returns the texts of row i.
 func (c *cells) text(i int) []string { return c.texts[c.starts[i]:c.starts[i+1]] }
 
-// readTable reads the columns of a file whose names wanted accepts, all columns if wanted is nil. It returns their
-// numbers and texts by name. metadata is the file's key-value metadata.
+// readTable reads the columns of a file whose names wanted accepts, or all columns if wanted is nil. columns has
+// the numbers and texts of each column by its name. metadata is the file's key-value metadata.
 func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string,
 	err error) {
 	f, err := os.Open(path)

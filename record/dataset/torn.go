@@ -59,8 +59,8 @@ const (
 )
 
 // checkPictures decodes each picture that a frame of the episodes may show. It removes pictures that do not decode, and
-// pictures whose size differs from the camera's video; a frame then shows the previous picture if this picture is young
-// enough.
+// pictures whose size differs from the camera's video. In place of a removed picture a frame shows the previous
+// picture, if that picture is young enough.
 func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Duration) error {
 	if len(r.cams) == 0 {
 		return nil

@@ -18,7 +18,7 @@ type size struct{ w, h int }
 // damaged picture, or the first pictures after the camera was opened, may have another size.
 const sizedBy = 31
 
-// sizeOf returns the size of a picture; an error means that it does not decode.
+// sizeOf returns the size of a picture; an error means that the picture does not decode.
 func sizeOf(check *jpeg.Decoder, data []byte) (size, error) {
 	if err := check.Check(data); err != nil {
 		return size{}, err
@@ -198,7 +198,8 @@ func (f *transcoder) frame(l *stream, m *record.Image, frames int) error {
 	return nil
 }
 
-// end finishes the camera's episode. The last camera to finish it also completes the episode.
+// end finishes the camera's episode. The last camera to finish an episode also completes the
+// episode.
 func (f *transcoder) end(l *stream) error {
 	if err := l.video.finish(f.ctx); err != nil {
 		return err

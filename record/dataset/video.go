@@ -22,7 +22,7 @@ import (
 // codec configures the compression of videos.
 type codec struct {
 	encoder string // name of ffmpeg's encoder
-	preset  any    // in info.json; LeRobot's editing tools encode with it again
+	preset  any    // for info.json: LeRobot's editing tools encode the video again with this preset
 	options []string
 	crf     int
 	least   int // shortest permitted side of a picture; 0: any length
@@ -64,10 +64,10 @@ func (c *codec) takes(r *run, name string) error {
 
 // Bounds of a child process.
 const (
-	tailBytes      = 2000            // bytes of its stderr that an error contains
-	probeTime      = time.Minute     // limit for ffmpeg -encoders; for probing a video, ten times as long
-	encodeTime     = 2 * time.Minute // limit for encoding a video, in addition to encodePerFrame for each picture
-	encodePerFrame = time.Second     // time for each picture of a video
+	tailBytes      = 2000            // number of bytes of its stderr that an error contains
+	probeTime      = time.Minute     // time limit for ffmpeg -encoders; probing a video may take ten times as long
+	encodeTime     = 2 * time.Minute // time limit for encoding a video, plus encodePerFrame for each picture
+	encodePerFrame = time.Second     // additional time limit for each picture of a video
 	maxProbe       = 1 << 30         // bytes of ffprobe's output
 )
 
@@ -180,7 +180,8 @@ func (e *encoder) fail(err error) error {
 	return fmt.Errorf("%s, at picture %d of %s: %w%s", ffmpeg, e.given, e.path, err, e.stderr.words())
 }
 
-// finish waits for the video and checks that it has every frame at its time.
+// finish waits for the end of the video, and checks that the video has every frame at the right
+// time.
 func (e *encoder) finish(ctx context.Context) error {
 	defer e.cancel()
 	if err := e.in.Close(); err != nil {

@@ -83,8 +83,8 @@ const (
 	channelCamera
 )
 
-// Relay publishes a run to viewers by Foxglove's protocol until ctx is done. It sends requests to the run's page, as a
-// browser does, so it causes no more work for the run than a browser.
+// Relay publishes a run to viewers by Foxglove's protocol until ctx is done. Relay sends requests to the run's page as
+// a browser does, and causes no more work for the run than a browser.
 func Relay(ctx context.Context, cfg RelayConfig) error {
 	page, err := url.Parse(cfg.Page)
 	if err != nil || page.Scheme != "http" || page.Host == "" {

@@ -58,7 +58,7 @@ func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []fo
 		return nil, err
 	}
 	r.in = in
-	r.cmd.Stderr = os.Stderr // the viewer uses it, too, and may run longer than this program
+	r.cmd.Stderr = os.Stderr // the viewer writes to it, too, and may run longer than this program
 	r.cmd.Cancel, r.cmd.WaitDelay = in.Close, rerunEnd
 	if err := r.cmd.Start(); err != nil {
 		return nil, exit.Errorf(exit.Usage, "--python: %w; want an interpreter with Rerun's SDK", err)

@@ -21,9 +21,9 @@ import (
 
 // Bounds of the data kept and sent.
 const (
-	maxMarks = 256         // marks of a run in progress that are kept, the newest
-	sameMark = time.Second // a repetition within this time increments the previous mark
-	lookBack = 8           // previous marks that may be incremented
+	maxMarks = 256         // largest number of kept marks of a run in progress; the newest are kept
+	sameMark = time.Second // a repetition within this time is counted in the previous mark
+	lookBack = 8           // number of previous marks that may count a repetition
 )
 
 // Flags of a column.
@@ -60,7 +60,7 @@ type Timeline struct {
 
 // column holds the extremes of the ticks of one width of time. NaN means no value.
 type column struct {
-	// when the slot has another number than the wanted column, its content is out of date
+	// if this number is not the wanted column's, the content of the slot is out of date
 	number                 int64
 	runway, age, rtt, late float32
 	starved                uint32 // ticks on which an action was due and no action ran
@@ -68,12 +68,12 @@ type column struct {
 	measured               bool
 	state, goal            [record.MaxJoints]float32
 	stateLow, stateHigh    [record.MaxJoints]float32
-	_                      [0]func() // makes column not comparable, because NaN does not equal NaN
+	_                      [0]func() // makes column not comparable: two columns with NaN would never be equal
 }
 
 // mark is an incident, single or repeated.
 type mark struct {
-	id, change uint64 // id is the mark's number, and change the value of Timeline.changes at its last change
+	id, change uint64 // id is the mark's number; change is the value of Timeline.changes when the mark changed last
 	at, until  rt.Instant
 	count      uint32
 	kind       string

@@ -28,7 +28,7 @@ const (
 	maxViewMarks   = 4000
 	maxThumbnails  = 48
 	thumbnailWidth = 160      // maximum width and height
-	maxPixels      = 16 << 20 // pixels of the largest picture that is shrunk
+	maxPixels      = 16 << 20 // largest number of pixels of a picture that is shrunk
 	maxInfo        = 64       // most settings of the run
 	maxInfoText    = 400      // most bytes of a setting
 )

@@ -16,7 +16,8 @@ const (
 	// maxAuditLine is longer than any line of lean-server.
 	maxAuditLine = 64 << 10
 
-	// maxAuditLines bounds the lines of a file that are kept. It is enough for a day of requests.
+	// maxAuditLines is the largest number of kept lines of a file. It is enough for a day of
+	// requests.
 	maxAuditLines = 1 << 20
 )
 
@@ -99,7 +100,7 @@ func readAudit(r io.Reader, l *Log) (*Audit, error) {
 }
 
 // of returns the line about a request; nil if there is no such line. known reports whether the file
-// has any line of the request's session, so that it should have a line about the request.
+// has any line of the request's session. If so, a line about the request should be there.
 func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	if a == nil || q.Session == nil {
 		return nil, false

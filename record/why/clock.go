@@ -7,7 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// clock is the value of --at: a time of day, optionally with its date, and its precision.
+// clock is the value of --at: a time of day, optionally with a date, and the precision in which the
+// user gave it.
 type clock struct {
 	t     time.Time
 	dated bool

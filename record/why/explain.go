@@ -424,8 +424,8 @@ func (x *explainer) jumpFindings() (all []Finding) {
 	return all
 }
 
-// jumped returns the jumps in the positions of the given joints, shortly before their actions
-// jumped. One wrong position makes the policy give other actions for all joints.
+// jumped returns the jumps in the positions of the given joints shortly before their actions
+// jumped. One wrong position changes the policy's actions for all joints.
 func (x *explainer) jumped(at rt.Instant, joints int64) []happened {
 	return slices.DeleteFunc(x.log.between(at-jumpsGap, at, event.JointJumped), func(e happened) bool {
 		return e.a&joints == 0

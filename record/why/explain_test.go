@@ -906,8 +906,8 @@ func TestEveryCauseIsFound(t *testing.T) {
 	}
 }
 
-// A run that waits for its first chunk holds, for the reason that its ticks give. A run whose arm
-// cannot be armed ends for that reason.
+// A run that waits for its first chunk is a hold, and the ticks give its cause. For a run whose arm
+// cannot be armed, the ticks give the cause of its end.
 func TestBeforeTheFirstAction(t *testing.T) {
 	for _, tt := range []struct {
 		tell func(*story)
@@ -971,7 +971,7 @@ func TestAuditFilesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// An event code of a later edge-rt is not mistaken for the code with the same low bits. Findings
+// An event code of a later edge-rt is not taken for a known code with the same low bits. Findings
 // are in order even if they are far apart.
 func TestAStrangersEvents(t *testing.T) {
 	s := newStory()

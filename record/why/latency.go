@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Stage has the durations of one part of the way from a picture to the motors. It covers the observations on record
-// whose chunks were merged and moved the arm.
+// Stage has the durations of one part of the way from a picture to the motors. The durations are those of the
+// recorded observations whose chunks were merged and moved the arm.
 type Stage struct {
 	// exposure, capture, encode, send, network, queue, decode, inference, send back, merge, bus; at the
 	// end glass to motor, the whole way

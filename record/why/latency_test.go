@@ -11,9 +11,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// ride is an observation on its way with known stages: a picture of 20 ms, 2 ms of encoding and
-// sending, 40 ms to the chunk's arrival, 5 ms to its merge, and its first action, whose goals are
-// written 3 ms after its tick.
+// ride is an observation whose stages are known: the picture is 20 ms old, encoding and sending
+// take 2 ms, the chunk arrives 40 ms later and is merged after 5 ms, and the goals of the first
+// action are written 3 ms after their tick.
 func (s *story) ride(audit *strings.Builder, change func(*record.Sent, *record.Chunk)) {
 	s.request(func(q *record.Request) { q.Step = s.step + 1 })
 	sent := record.Sent{
@@ -54,7 +54,7 @@ func TestLatency(t *testing.T) {
 	s.ride(lines, func(_ *record.Sent, c *record.Chunk) {
 		c.Arrived, c.At = c.Arrived+100*millisecond, c.At+100*millisecond
 	})
-	s.ask(500) // this request is never answered, so it has no way to the motors
+	s.ask(500) // this request is never answered, so it has no stages
 	a := rttest.Must(readAudit(strings.NewReader(lines.String()), s.Log))(t)
 	const tick = 1000 / 60.
 	for name, tt := range map[string]struct {
@@ -87,8 +87,8 @@ func TestLatency(t *testing.T) {
 		"network              10      15.00     115.00\n")
 }
 
-// An older record lacks the instants of encoding and arrival, and times of a foreign record may be
-// anything: such stages have no value.
+// An older record lacks the instants of encoding and arrival, and a foreign record may have any
+// times. Stages without valid times have no value.
 func TestLatencyOfOtherRecords(t *testing.T) {
 	s, lines := newStory(), &strings.Builder{}
 	s.ticks(1)

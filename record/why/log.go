@@ -132,7 +132,7 @@ type Log struct {
 	jumps                  []jump
 	requests               []*request
 	bySeq                  map[uint64]*request
-	// by request: instant at which the goals of its chunk were first written
+	// for each request, the instant at which goals of its chunk were first written
 	ran      map[uint64]rt.Instant
 	strange  []record.Chunk // answers to no request of this run
 	events   []happened
@@ -415,7 +415,7 @@ const (
 	idleAfter = second
 
 	// jumpLimit is the maximum distance of an action from the extrapolation of the two actions before it, in degrees:
-	// twice the travel of a joint of these arms in a tick at 60 Hz. gripLimit is this distance for a gripper, in
+	// twice the travel of a joint of these arms in a tick at 60 Hz. gripLimit is the maximum for a gripper, in
 	// percent: a gripper may close in one tick.
 	jumpLimit = 8.
 	gripLimit = 100.

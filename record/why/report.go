@@ -61,7 +61,7 @@ type File struct {
 	Starved int       `json:"starved_ticks"` // ticks without an action though one was due
 	Ended   string    `json:"ended"`         // how the run ended; empty: not on this record
 	Torn    bool      `json:"torn"`          // the record has no end
-	Damaged bool      `json:"damaged"`       // the record has its end, and a part before it cannot be read
+	Damaged bool      `json:"damaged"`       // the record has its end, but a part before the end cannot be read
 	Writing bool      `json:"writing"`       // a run still writes the record
 	Full    bool      `json:"full"`          // the record has more messages than are examined
 }

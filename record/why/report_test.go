@@ -279,8 +279,8 @@ func TestAForeignFileIsSkipped(t *testing.T) {
 	}
 }
 
-// A torn file is explained up to its break, and the report names the break. While a file is still being written, its
-// break is not reported as the end of the run.
+// A torn file is explained up to its break, and the report names the break. If a run still writes the file, the
+// report does not take the break for the end of the run.
 func TestTornFiles(t *testing.T) {
 	dir := t.TempDir()
 	name := write(t, dir, "arm", begin)
@@ -303,7 +303,7 @@ func TestTornFiles(t *testing.T) {
 		rttest.Do(t, os.WriteFile(name, whole[:cut], 0o600))
 		r := rttest.Must(Run(Config{Path: name, Local: zone}))(t)
 		torn = r.Files[0].Torn
-		broken = cut - 12 // offset of the first of the 13 bytes at the end of the data
+		broken = cut - 12 // offset of the first of the 13 bytes of the record DataEnd
 	}
 	rttest.Do(t, os.WriteFile(name, append(whole[:broken], mcap.Magic...), 0o600))
 	if r, text := run(t, Config{Path: name}); !r.Files[0].Damaged || slices.Contains(causesOf(r), Killed) ||

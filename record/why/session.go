@@ -175,7 +175,8 @@ func (q *request) sending() time.Duration {
 }
 
 // slow explains a slow round trip by the part that exceeds its usual duration in this record the most. If no part
-// exceeds it by much, as when most of the record is slow, slow names the longest part.
+// exceeds its usual duration by much, for example because most of the record is slow, slow names the longest
+// part.
 func (x *explainer) slow(q *request) *reason {
 	c := q.arrived()
 	r := &reason{}

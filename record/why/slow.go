@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// A slow policy explains a wait for a chunk of at most two parts: slowTimes times the policy's usual time for a
-	// chunk, including the wait for its turn, and the duration of a chunk's actions.
+	// A slow policy explains a wait for a chunk only up to a limit. The limit is slowTimes the policy's usual time
+	// for a chunk, including the wait for its turn, and the duration of a chunk's actions.
 	slowTimes = 3
-	// oldTimeout is the --request-timeout of records that do not name it.
+	// oldTimeout is the --request-timeout for records that lack this setting.
 	oldTimeout = 5 * time.Second
 	// hopelessText is part of the last event of a run that ended because no action could ever run.
 	hopelessText = "no action could ever run"
@@ -38,8 +38,8 @@ func (l *Log) usually() computing {
 	return computing{median(inference), median(queue)}
 }
 
-// tooSlow reports whether the policy takes longer for a chunk than its actions last, or than their
-// maximum age allows.
+// tooSlow reports whether the policy takes longer for a chunk than the chunk's actions last, or
+// than the maximum age of actions allows.
 func (x *explainer) tooSlow() bool {
 	took, age := x.usually.inference, x.log.limit("max_action_age")
 	return took > 0 && (x.horizon > 0 && took >= x.horizon || age > 0 && 2*took >= age)
@@ -84,7 +84,7 @@ func (l *Log) answers() (at []rt.Instant) {
 	return at
 }
 
-// addUsual adds the policy's usual time and the limit that it exceeds.
+// addUsual adds to r the policy's usual time and the limit that this time exceeds.
 func (x *explainer) addUsual(r *reason, at rt.Instant) {
 	r.add(at, "the policy usually takes %s for a chunk, after %s of waiting for its turn; the actions of one last %s",
 		seconds(x.usually.inference), seconds(x.usually.queue), seconds(x.horizon))
@@ -95,7 +95,7 @@ func (x *explainer) addUsual(r *reason, at rt.Instant) {
 }
 
 // givenUp reports whether the robot gave up a session while an answer was on its way: the policy
-// takes longer than --request-timeout, or its answer came afterwards.
+// takes longer than --request-timeout, or the answer came afterwards.
 func (x *explainer) givenUp(lostAt rt.Instant) bool {
 	limit := cmp.Or(x.log.limit("request_timeout"), oldTimeout)
 	return x.usually.inference+x.usually.queue >= limit || x.overdue.overlap(lostAt+1, lostAt-1)

@@ -168,7 +168,7 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 		r.cause = RepliesSpoilt
 		r.add(s.from, "%d runs of bytes on the line that were no frame", n)
 	case late != nil:
-		// a process that does not run misses replies, or reads the reply to its previous request
+		// a process that does not run misses replies, or reads the reply to an earlier request
 		r.cause = late.cause
 		r.evidence = append(r.evidence, late.evidence...)
 	}
@@ -290,7 +290,7 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 	return nil
 }
 
-// machine explains a stutter by missing ticks, if they are a large part of the missing time.
+// machine explains a stutter by missing ticks, if they make up a large part of it.
 func (x *explainer) machine(since, to rt.Instant) *reason {
 	gone, worst := x.log.gone(since, to)
 	if worst == nil || gone < machineShare || 3*gone < to-since {
@@ -398,8 +398,8 @@ func (x *explainer) request(s *span, missing, last *request) *reason {
 	return x.fate(missing, s.from, s.to)
 }
 
-// blame explains a stutter by the last merged chunk, if it arrived so late that few of its actions
-// were left.
+// blame explains a stutter by the last merged chunk, if this chunk arrived so late that few of its
+// actions were left.
 func (x *explainer) blame(last *request) *reason {
 	if c := last.joined(); 2*c.Dropped < c.Rows {
 		return nil
