@@ -136,8 +136,8 @@ func TestAManagerThatIsGoneLeavesAUsableNotifier(t *testing.T) {
 	}
 }
 
-// A manager that dies later, or does not read, must neither block nor end this process; datagrams
-// for which it had no room are sent again.
+// A manager that dies later, or does not read, must neither block nor end this process. A datagram
+// for which the manager's socket had no room is sent again.
 func TestUpdateRepeatsWhatWasNotSent(t *testing.T) {
 	l := manager(t, filepath.Join(t.TempDir(), "notify"))
 	n := open(t)
