@@ -14,7 +14,7 @@ const (
 	lossWait      = 2000 * time.Microsecond // wait beyond the computed end for a reply that may be lost
 	lossMax       = 2400 * time.Microsecond // most that a lost reply may cost, its retry included
 	slotWait      = 300 * time.Microsecond  // wait for the other replies after the last servo's reply
-	ackTimeout    = 20 * time.Millisecond   // longest wait off the tick: EEPROM writes stall servos for milliseconds
+	ackTimeout    = 20 * time.Millisecond   // longest wait for a reply outside the tick, as to an EEPROM write
 	quietTime     = 100 * time.Millisecond  // silence after which no late reply is expected any more
 	quietMax      = 500 * time.Millisecond  // longest wait for a silent line after a failed transaction
 	// number of exchanges that begin with a drain after an unclean exchange, because late replies may come even after

@@ -14,7 +14,7 @@ import (
 
 const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick
 
-// never is the due time of the next health window in tests that read none.
+// never is the due time of the next health window in tests that read no health window.
 const never = rt.Instant(1<<63 - 1)
 
 func (l *line) deadline() rt.Instant { return l.clock.Now().Add(farAway) }

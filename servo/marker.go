@@ -116,9 +116,9 @@ func (a *Arm) sendMarkers() error {
 
 const markerTries = 10
 
-// checkMarker reads back one marker per call, and reports whether all pending markers were read in
-// this round. ArmStep then writes the missing markers again. After markerTries rounds checkMarker
-// gives up a missing marker: a restart of its motor is detected less reliably.
+// checkMarker reads back one marker per call, and reports whether all pending markers were read in this round. ArmStep
+// then writes the missing markers again. After markerTries rounds checkMarker gives up on a missing marker; a restart
+// of that motor is then detected less reliably.
 func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	m := &a.markers
 	k, i := m.pending[m.next], m.units[m.next]

@@ -100,7 +100,7 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 	}
 }
 
-// A cycle without any answer counts as a loss of no motor, because the host was late.
+// A cycle without any answer does not count as a loss of any motor, because the host was late.
 func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
 	a, l := openLine(t)
 	n := 0

@@ -66,7 +66,7 @@ func TestLibraryPortCanBeOpenedTwice(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(OpenPort(path, 1_000_000)), ErrPortBusy)
 }
 
-// When an adapter hangs and accepts no bytes, the library's Write blocks, and with it torque off and Ctrl-C.
+// When an adapter hangs and accepts no bytes, the library's Write blocks, which also blocks torque off and Ctrl-C.
 func TestLibraryWriteBlocks(t *testing.T) {
 	master, path := openPty(t)
 	defer unix.Close(master)

@@ -7,9 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: the arm detects a falling supply within two seconds at any rate that leaves time for the
-// position reads. Before, no tick above 130 Hz had the time for a health window, and heat, supply
-// and restarts went unnoticed.
+// Goal: the arm detects a falling supply within two seconds at any rate that leaves time for the position reads. In
+// earlier versions no tick above 130 Hz had the time for a health window, and heat, supply and restarts went unnoticed.
 func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 	for _, hz := range []int{60, 120, 150, 200, 330} {
 		a, l := openLine(t)

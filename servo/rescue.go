@@ -115,8 +115,8 @@ func (a *Arm) restoreSpeeds() error {
 func (a *Arm) setSpeed(s speed) error { return a.write(a.units[s.unit], s.row, s.value) }
 
 // fullSpeed returns the value of a servo's speed register at which the servo has its full speed; unit is the counts per
-// second of one step. For other servos than an STS 0 means no limit. For an STS 0 may mean a stop, so fullSpeed returns
-// the register's value after power-up.
+// second of one step. For servos other than an STS, 0 means no limit. For an STS, 0 may mean a stop, so fullSpeed
+// returns the register's value after power-up.
 func (a *Arm) fullSpeed(unit float64) int {
 	const most = 3400 // counts per second, of an STS
 	if a.bus.protocol != table.Feetech {
@@ -138,8 +138,8 @@ func (a *Arm) EndRescue() error {
 	return nil
 }
 
-// findLimits corrects registers in RAM with which a killed run or other software has left a servo slow or weak, to the
-// values after power-up. It corrects a limp servo at once, and a servo under torque, which may be moving, when it is
+// findLimits sets registers in RAM with which a killed run or other software has left a servo slow or weak back to
+// their power-up values: those of a limp servo at once, those of a servo under torque, which may be moving, when it is
 // armed.
 func (a *Arm) findLimits(i int, stiff bool) error {
 	u := a.units[i]

@@ -35,8 +35,8 @@ faults:
   - {kind: reorder, probability: 0.003}
 `
 
-// oracle is a plant that reports each value only once in a long time and records when: joint j reads j, j+6,
-// j+12, ... so that the test recognizes a value of another joint, or of another cycle.
+// oracle is a plant that repeats a value only after a long time and records when it reported the value: joint j reads
+// j, j+6, j+12, ... so that the test recognizes a value of another joint, or of another cycle.
 type oracle struct {
 	said [soakJoints][1 << 12]atomic.Int64 // by joint and value: time of its last report
 	next [soakJoints]int                   // owned by the bus's goroutine

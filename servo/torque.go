@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// how often the torque-off frame is sent to all motors while a motor has not confirmed it
+	// largest number of torque-off frames to all motors while a motor has not confirmed
 	offRounds      = 3
 	offAttempts    = 2                    // attempts of each write to a single motor after that
 	confirmTimeout = 5 * time.Millisecond // limit of one confirmation: six silent motors take 0.2 s

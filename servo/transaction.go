@@ -173,7 +173,7 @@ func (b *Bus) waitFirstQuiet() {
 // port.
 //
 // A fence is a read of fenceMin to fenceMax bytes of the EEPROM, lengths that no other request has. Each fence takes
-// the next length. A program begins at an arbitrary one, which is mostly not that of the program before it.
+// the next length. Each program begins with an arbitrary length, usually another one than the program before it.
 //
 // Two cases cannot be recognized in any protocol: a complete frame inside the data of a reply
 // whose beginning is lost, and the reply to a killed program's fence of the same length.

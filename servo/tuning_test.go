@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Goal: on the tick, replies come earlier or later than in MeasureCycles, and the sleep of reads adapts: at
-// least half of the reads are complete when the sleep ends, and no sleep is much too long.
+// Goal: in the tick, replies may come earlier or later than in MeasureCycles, and the sleep of reads adapts: at least
+// half of the reads are complete when the sleep ends, and no sleep is much too long.
 func TestReadsAreTunedToTheTick(t *testing.T) {
 	const learned, clean = 20 * time.Microsecond, 620*time.Microsecond + 6*replyGap
 	for _, behind := range []time.Duration{198 * time.Microsecond, 120 * time.Microsecond, 78 * time.Microsecond,
@@ -28,7 +28,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 			}
 			return l.clock.Now().Sub(start)
 		}
-		for range 30 { // too few reads with only the last step
+		for range 30 { // too few reads for a tuning that takes only the last, smallest steps
 			read()
 		}
 		l.forget()
