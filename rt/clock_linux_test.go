@@ -45,8 +45,8 @@ func TestKernelClockSleepsToAbsoluteDeadlines(t *testing.T) {
 	clock.SleepUntil(start) // the instant has passed, so SleepUntil returns
 }
 
-// interrupt sends signals to the thread until stop is set. SIGURG is Go's own preemption signal: the runtime handles it
-// also when it has not sent it.
+// interrupt sends signals to the thread until stop is set. SIGURG is Go's own preemption signal: the runtime also
+// handles a SIGURG that it has not sent.
 func interrupt(tid int, stop *atomic.Bool) (sent int) {
 	for !stop.Load() {
 		if unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) == nil {

@@ -73,7 +73,7 @@ func TestLoopKeepsTheGridThroughOverruns(t *testing.T) {
 func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	for _, tt := range []struct {
 		name                 string
-		cpu, bus, gone, late time.Duration // computed, waited for the bus, taken by the host, woken late
+		cpu, bus, gone, late time.Duration // times: computed, waited for the bus, taken by the host, woken late
 		paused               time.Duration // time that the host took in a wait, booked as CPU time
 		wantOwn, wantHost    uint64
 	}{

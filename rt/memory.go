@@ -31,9 +31,8 @@ var heapMeter = struct {
 	{Name: "/gc/heap/allocs:bytes"},
 }}
 
-// ReadHeap returns the counters without stopping the world or allocating. Allocs lags by
-// up to a span of each size (8 kB) per processor: 500 objects of 16 bytes may not show.
-// CountHeap has them.
+// ReadHeap returns the counters without stopping the world or allocating. Allocs lags by up to a span of each size (8
+// kB) per processor: 500 objects of 16 bytes may not show. CountHeap is exact.
 //
 // Owner: any goroutine but the tick's; it takes a lock.
 func ReadHeap() HeapStat {

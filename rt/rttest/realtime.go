@@ -13,8 +13,8 @@ const RealTimeAttr = "real-time"
 const RealTimeEnv = "EDGERT_REAL_TIME"
 
 // RealTime marks a test whose result depends on durations by the machine's own clock. Other tests that take its
-// processors away fail such a test although the code is correct. So tools/test first runs the other tests, and skips
-// this one by EDGERT_REAL_TIME=later. If it fails afterwards, tools/test runs it once more, alone.
+// processors away fail such a test although the code is correct. So tools/test runs this test after the others, during
+// which EDGERT_REAL_TIME=later makes it skip. If it then fails, tools/test runs it once more, alone.
 func RealTime(t testing.TB) {
 	t.Helper()
 	t.Attr(RealTimeAttr, "true")
