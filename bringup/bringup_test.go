@@ -22,8 +22,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// TestMain runs many tests at once: one after the other they would wait 250 s for simulated motors, and need only 9 s
-// of processor time.
+// TestMain runs many tests at once: one after the other, the tests would take 250 s, mostly waiting for simulated
+// motors, and need only 9 s of processor time.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	flag.Set("test.parallel", "8")

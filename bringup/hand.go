@@ -22,7 +22,7 @@ const (
 	// time that the hand holds the middle pose after a program has switched torque off, unless the program writes
 	// homing offsets
 	handWaits   = 15 * time.Second
-	handBegins  = time.Second            // time that the hand holds it after a program has written homing offsets
+	handBegins  = time.Second            // time that the hand holds the pose after a program has written homing offsets
 	handRests   = 3 * time.Second        // time in the middle pose between two rounds
 	handDwells  = 300 * time.Millisecond // time at a stop
 	handReturns = 360.0                  // degrees a second, back to the middle pose
@@ -112,7 +112,7 @@ func (h *hand) assemble(m robot.Motor, seed uint64) handJoint {
 	return j
 }
 
-// vary returns a number between -most and most.
+// vary returns a random number between -most and most.
 func (h *hand) vary(most float64) float64 { return (2*h.dice.Float64() - 1) * most }
 
 // round plans a round: each joint moves to both of its stops and back.

@@ -106,7 +106,7 @@ func TestHandOverTheSeam(t *testing.T) {
 			}
 			over++
 			h.Torque(now, j, true)
-			h.Goal(now, j, int(joint.high)-4096) // this goal would fit a servo that counts no turns
+			h.Goal(now, j, int(joint.high)-4096) // the same place one turn lower: goals count modulo a turn
 			now = now.Add(5 * time.Second)
 			if at := h.Present(now, j); at != int(joint.high) {
 				t.Errorf("seed %d joint %d gets to %d, want %v", seed, j, at, joint.high)

@@ -263,7 +263,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	return reading, nil
 }
 
-// oddValues names the values that no working motor measures, because a register may contain any value.
+// oddValues names implausible values: a register may contain values that no working motor measures.
 func oddValues(m *table.Model, values map[table.Register]int) string {
 	var odd []string
 	for _, q := range [...]struct {

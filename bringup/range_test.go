@@ -174,8 +174,8 @@ func TestRangeIsPlausible(t *testing.T) {
 	}
 }
 
-// For any reading of a motor the offset fits the register, makes the position half a turn, and is correct after the
-// next power-up. Then only the position in the turn is known.
+// For any reading of a motor the offset fits the register, makes the position half a turn, and is still correct after
+// the next power-up, when the servo knows its position only within one turn.
 func TestHomingIsModuloOneTurn(t *testing.T) {
 	for _, arm := range []string{"so101", "koch", "koch_leader"} {
 		m := joint(t, arm, "elbow_flex")
@@ -195,7 +195,7 @@ func TestHomingIsModuloOneTurn(t *testing.T) {
 	}
 }
 
-// A range over the seam gets another offset, with which it is one range on the same shaft.
+// A range over the seam gets another offset, with which it is contiguous and the shaft's positions stay the same.
 func TestClearOfSeam(t *testing.T) {
 	for _, arm := range []string{"so101", "koch"} {
 		m := joint(t, arm, "elbow_flex")

@@ -108,7 +108,7 @@ func (k *calibrator) sayFindings(bad string, sure bool) {
 }
 
 // findings returns a text that names every joint with an implausible range. sure reports that at least one of these
-// ranges cannot be correct. A range that is too large begins anew.
+// ranges cannot be correct. findings starts a range that is too large anew.
 func (k *calibrator) findings() (text string, sure bool) {
 	var parts, advice []string
 	for _, w := range k.ranges {

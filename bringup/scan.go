@@ -352,7 +352,8 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 	return ordered(all), nil
 }
 
-// ordered sorts servos by id and marks those of which another one has the id, too: a servo answers at one speed only.
+// ordered sorts servos by id and marks servos that share an id: one servo answers at one speed only, so two answers
+// come from two servos.
 func ordered(all []found) []found {
 	slices.SortStableFunc(all, func(a, b found) int { return int(a.id) - int(b.id) })
 	for i := range max(len(all)-1, 0) {

@@ -158,7 +158,7 @@ func (cfg SimBusConfig) bus(r robot.Robot, i uint64, faults string) (servosim.Co
 			return bus, exit.Errorf(exit.Config, "--faults: %w", err)
 		}
 	}
-	if !cfg.Hand || cfg.Seed != 0 { // without a seed every arm in a hand is assembled by the manual
+	if !cfg.Hand || cfg.Seed != 0 { // with seed 0, newHand assembles every arm by the manual
 		cfg.Seed += i
 	}
 	if len(r.Motors) > 0 {

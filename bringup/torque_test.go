@@ -147,8 +147,8 @@ func TestTorqueOffRefusals(t *testing.T) {
 	}
 }
 
-// After a clean end of a run with --on-exit hold, the arm stays under torque. After a kill it does not, because a
-// killed edge may have done anything.
+// When a run with --on-exit hold ends cleanly or is refused at its start, the arm stays under torque. After a kill or a
+// fault it does not, because a killed edge may have done anything.
 func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	tests := []struct {
 		name, onExit, result, code, status string

@@ -95,7 +95,8 @@ func (d *doctor) holder(node string) Finding {
 	return f
 }
 
-// answers matches the command line of an edge-rt that answers edge-rt ctl. A run may have all its flags in variables.
+// answers matches the command line of an edge-rt that answers edge-rt ctl. It also matches one without arguments,
+// because a run may have all its flags in environment variables.
 var answers = regexp.MustCompile("^[^\x00]*\x00($|-|run\x00|teleop\x00|replay\x00)")
 
 // held returns the finding for a port that another program has opened.

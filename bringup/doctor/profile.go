@@ -34,7 +34,7 @@ type Profile struct {
 	Network     string  `json:"network"`         // --profile: wired, wifi or wan
 	FPS         float64 `json:"fps"`             // Hz, ticks per second that bus and policy allow
 	BufferMS    float64 `json:"buffer_ms"`       // ms, how long the reserve of actions lasts
-	SMin        int     `json:"s_min,omitempty"` // actions run before the next request; absent: no chunk lasts that long
+	SMin        int     `json:"s_min,omitempty"` // actions run before the next request; absent: chunks are too short
 	JPEGQuality int     `json:"jpeg_quality"`    // of pictures
 }
 

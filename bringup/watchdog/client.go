@@ -28,8 +28,8 @@ type Watchdog struct {
 
 // Start runs a watchdog process for the arm at a port. It returns nil for a simulated arm, and after a warning if the
 // process cannot start. The process has its own session, so a terminal's signals do not reach it. Ctrl-Z would stop the
-// process that drives the arm, so Start makes Ctrl-Z print a warning that ends with the text instead, or nothing if
-// that text is empty.
+// process that drives the arm, so Start makes Ctrl-Z only print a warning, which ends with the text instead. If instead
+// is empty, Ctrl-Z prints nothing.
 func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	if bus == "" || bus == device.Sim {
 		return nil
