@@ -171,8 +171,8 @@ func (e *Edge) measureBuses(ctx context.Context) error {
 	return nil
 }
 
-// openLeader opens the leaders of --leader: arms at this machine, whose torque it takes, arms on
-// other machines, or keys. Without --leader it does nothing.
+// openLeader opens the leaders of --leader: arms at this machine, whose torque it switches off, arms on other machines,
+// or keys. Without --leader it does nothing.
 func (e *Edge) openLeader(ctx context.Context) error {
 	place := e.cfg.Leader
 	switch place.Bus {

@@ -95,8 +95,8 @@ func openBusy(t *testing.T, cfg servo.ArmConfig) *servo.Arm {
 	return arm
 }
 
-// A machine that boots delays replies for some seconds. The bus is measured again until they have
-// passed, and a machine that stays busy is named as the cause.
+// A machine that boots delays replies for some seconds. The bus is measured again after that time, and a machine that
+// stays busy is named as the cause.
 func TestABusyMachineIsNotASlowBus(t *testing.T) {
 	rttest.RealTime(t)
 	r := rttest.Must(robot.ByName("so101"))(t)
@@ -127,7 +127,7 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 	}
 }
 
-// A leader's bus is measured again, too, until a machine that boots answers in time.
+// A leader's bus is measured again, too, until a machine that boots no longer delays the replies.
 func TestABusyMachineIsNotASlowLeader(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -26,7 +26,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	why := "no server answers"
 	for _, tt := range []struct {
 		name string
-		// what begins each lack: the first from the beginning, the second shortly before the run gives up
+		// functions that cause the lacks: the first from the start on, the second shortly before the run gives up
 		lacks []func(*rig)
 		lack  event.Lack
 		says  []string

@@ -165,7 +165,7 @@ func (e *Edge) lasted(k event.Lack) string {
 	return text
 }
 
-// sessionError returns the reason for having had no session, even if one is open now.
+// sessionError returns the reason why there was no session, even if one is open now.
 func (e *Edge) sessionError() string {
 	if why := e.control.in.NoSession.Load(); why != nil {
 		return *why

@@ -97,8 +97,7 @@ func (s *replay) load(number uint32) error {
 	return nil
 }
 
-// open opens the arm, and refuses a calibration unlike the record's, and a bus that does not keep
-// the record's rate.
+// open opens the arm. It refuses a calibration unlike the record's, and a bus that cannot keep the record's rate.
 func (s *replay) open(ctx context.Context) error {
 	cfgs := make([]servo.ArmConfig, len(s.places))
 	is := servo.Calibration{}

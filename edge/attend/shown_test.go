@@ -21,8 +21,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// takeOver writes the record of a change of control: the action jumps, and the gate lets the goals
-// follow it by perTick.
+// takeOver writes the record of a change of control: the action jumps, and the gate lets the goals follow it by perTick
+// in each tick.
 func takeOver(t *testing.T, perTick float32) string {
 	goal := float32(0)
 	return written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {

@@ -159,7 +159,7 @@ func patternTooSmall(c *Config, w, h int) error {
 		pattern.MinHeight, w, h)
 }
 
-// openSynthetic opens a simulation or the pattern, in the given, the policy's or the usual size.
+// openSynthetic opens a simulation or the pattern, in the given size, else the policy's, else the usual one.
 func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	f := camera.Format{
 		Width:  c.Width,
@@ -223,7 +223,7 @@ func openDevice(c *Config, p Options) (camera.Source, string, error) {
 	return s, text, nil
 }
 
-// openError gives an error its exit code: an absent camera may appear later.
+// openError adds the exit code to an error of opening a camera. An absent camera may appear later.
 func openError(name string, err error) error {
 	code := exit.Absent
 	if errors.Is(err, v4l2.ErrMode) || errors.Is(err, v4l2.ErrControl) || errors.Is(err, v4l2.ErrNoVideo) {

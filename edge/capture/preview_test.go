@@ -56,8 +56,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	rttest.NoAllocs(t, "%v allocations for each picture", 100, func() { p.Request(now); p.Refresh(now) })
 }
 
-// Goal: the error of a picture that cannot be shown gives the reason, and ends with the next
-// picture that can be shown.
+// Goal: while a picture cannot be shown, the error gives the reason. The next picture that can be shown ends the error.
 func TestPreviewSaysWhyNot(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	torn := append(bytes.Clone(whole[:len(whole)-100]), 0xff, 0xd9)
@@ -92,8 +91,8 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 }
 
-// Goal: a raw picture that must first be decoded or scaled is made for the preview only when no observation has left
-// for a while. Until then the sender has other work.
+// Goal: only when no observation has left for a while does the sender decode or scale a raw picture for the preview.
+// Until then it has other work.
 func TestPreviewDelaysCostlyPictures(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	jpegs := film(camera.MJPEG, 64, 48, whole)

@@ -20,8 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Limits of the warm-up: the first frames of many cameras are dark until the automatics have
-// settled.
+// Limits of the warm-up: the first frames of many cameras are dark until their automatic exposure has settled.
 const (
 	snapshotFrames = 10
 	snapshotLimit  = 5 * time.Second

@@ -202,7 +202,7 @@ func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	return arm, OpenError(err)
 }
 
-// OpenError gives an error of opening an arm, or its port, its exit code, except for servo.ErrCanceled.
+// OpenError adds the exit code to an error of opening an arm or its port. It leaves servo.ErrCanceled as it is.
 func OpenError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, servo.ErrCanceled):
@@ -215,7 +215,7 @@ func OpenError(err error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// Absent gives an error without an exit code the code exit.Absent.
+// Absent adds the code exit.Absent to an error that has no exit code.
 func Absent(err error) error {
 	if exit.Of(err) != exit.Failure {
 		return err

@@ -59,8 +59,8 @@ func (r *Run) Totals(bus servo.Stats, cameras []*capture.Camera) Totals {
 // Bus returns the summary of the robot's buses.
 func (r *Run) Bus(sum servo.Stats) BusSummary { return SummaryOf(r.Sum(sum)) }
 
-// Sum returns sum, the counters of the robot's buses. For a robot of several parts it replaces the
-// cycles by cycles that read all parts.
+// Sum returns sum, the counters of the robot's buses. For a robot of several parts, the result counts cycles that read
+// all parts.
 func (r *Run) Sum(sum servo.Stats) servo.Stats {
 	if cycle := r.cfg.Arm.Cycle(); cycle != nil {
 		sum.Cycle, sum.Cycles = cycle, sum.Cycles/uint64(r.cfg.Arm.Len())

@@ -38,8 +38,8 @@ const (
 	maxGap    = time.Second // maximum time that counts between two ticks; the state in a longer gap is unknown
 )
 
-// Lacks measures the duration of each lack since the last chunk. A run that gives up after a minute may have lacked
-// something else for most of that time than on its last tick. Owner: one thread.
+// Lacks measures the duration of each lack since the last chunk. A run that gives up after a minute may have lacked one
+// thing for most of that time and another on its last tick. Owner: one thread.
 type Lacks struct {
 	at     rt.Instant // instant of the newest tick; 0: no tick since Reset
 	lasted [numLacks]time.Duration

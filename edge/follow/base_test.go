@@ -114,7 +114,7 @@ func moving(t *testing.T, change func(*Config)) *baseRig {
 	return r
 }
 
-// Goal: wherever a joint of the arm holds, a base has the goal 0 within two ticks.
+// Goal: whenever a joint of the arm holds, the base gets the goal 0 within two ticks.
 func TestABaseStopsWhereAJointHolds(t *testing.T) {
 	for _, tt := range []struct {
 		name string

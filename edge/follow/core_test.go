@@ -58,7 +58,7 @@ func TestAskOncePerAction(t *testing.T) {
 	}
 }
 
-// A rate limit brakes while the arm is held, and begins at the goal after a reset.
+// A rate limit slows to a stop while the arm is held, and begins at the goal after a reset.
 func TestStagesRestAndReset(t *testing.T) {
 	c, p := newCore(t, smoothing.Config{Velocity: 100, Accel: 1000})
 	c.Reset([]float32{0})

@@ -12,8 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables into docs/lab/modes.md anew")
 
-// reachable returns the sets of conditions that a joint with the conditions from can get by any events except the event
-// without.
+// reachable returns the sets of conditions that a joint can reach from the set from. The event without does not occur.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
 	seen := map[Condition]bool{from: true}
 	for queue := []Condition{from}; len(queue) > 0; queue = queue[1:] {
@@ -61,8 +60,8 @@ func check(t *testing.T, c Condition) {
 	}
 }
 
-// Goal: after a restart a joint gets a goal only with an operator's consent, after a silence only after a comparison. A
-// limp joint never gets torque again.
+// Goal: after a restart a joint gets a goal only with an operator's consent; after a silence, only after its motor was
+// compared with its expected values. A limp joint never gets torque again.
 func TestNoWayAround(t *testing.T) {
 	for c := range reachable(Torque|Answering|Verified, numEvents) {
 		for next := range reachable(c.after(motorRestarted), operatorResumed) {

@@ -21,7 +21,7 @@ type push struct {
 }
 
 const (
-	pushLeast  = 1.0 // robot units: a larger difference between goal and place shows the direction
+	pushLeast  = 1.0 // robot units: a larger difference between goal and place shows the direction of the push
 	reliefPast = 3.0 // robot units by which a goal may pass an overloaded joint, which may be wedged
 )
 

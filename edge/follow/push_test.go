@@ -36,7 +36,7 @@ func TestOverloadAtItsGoalFollowsItsLoad(t *testing.T) {
 	}
 }
 
-// Goal: an overloaded joint without load follows near its place; when it meets an obstacle it does
+// Goal: an overloaded joint whose motor has no load follows goals near its place; when it meets an obstacle, it does
 // not push further.
 func TestAnOverloadWithoutALoadMoves(t *testing.T) {
 	r := armed(t, nil)
@@ -86,7 +86,7 @@ func TestUnload(t *testing.T) {
 	rttest.Want(t, ask(r, 3), 0, "unloaded of an arm that is silent")
 }
 
-// Goal: the error of a refused request names the joint, and a request without an answer of the tick is an error.
+// Goal: the error of a refused request names the joint, and a request that the tick does not answer is an error.
 func TestUnloadIsRefused(t *testing.T) {
 	arm := rttest.Must(robot.ByName("so101"))(t)
 	r := armed(t, func(c *Config) { c.Clock = rttest.NewClock(rt.Instant(time.Second)) })

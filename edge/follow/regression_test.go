@@ -32,7 +32,7 @@ func TestStallLimpGetsNoGoal(t *testing.T) {
 	}
 }
 
-// Goal: a joint outside its range that goes limp does not prevent the arm from being driven.
+// Goal: the arm can still be driven after a joint outside its range has gone limp.
 func TestRescueWithALimpJoint(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1

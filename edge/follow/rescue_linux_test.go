@@ -87,7 +87,7 @@ func TestGoalOfALimpJoint(t *testing.T) {
 	}
 }
 
-// Goal: a break of the supply while the arm parks, or is armed, breaks no rule.
+// Goal: no command breaks a rule when the supply is interrupted while the arm parks or is armed.
 func TestPowerBlipWhileParking(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)

@@ -351,7 +351,7 @@ func TestHandThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// Goal: the leader is limp after the end of its thread, for every reason of the end.
+// Goal: the leader is limp after its thread has ended, whatever the reason.
 func TestRunLetsGo(t *testing.T) {
 	for _, name := range []string{"asked", "panic"} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ const (
 	settles     = 100 * time.Millisecond // an impossible place is accepted after it was read for this time
 	// a reading of this age is too old: a hand may have moved the joint anywhere since
 	forgets  = time.Second
-	endSlack = 64 // counts outside its range up to which a joint leads: calibrations are not exact
+	endSlack = 64 // counts: a joint still leads this far outside its range, because calibrations are not exact
 )
 
 // Cause is the reason why a joint of a leader does not lead.

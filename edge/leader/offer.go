@@ -188,8 +188,8 @@ func (o *Offer) deposit(s wire.Sample) {
 	}
 }
 
-// roundTrip returns the round trip of the stamp that the echo e returns. ok is false if this instance has not made the
-// stamp, or if the stamp is too old.
+// roundTrip returns the round-trip time of the stamp that the echo e brings back. ok is false if this instance has not
+// made the stamp, or if the stamp is too old.
 //
 //rt:noalloc
 func roundTrip(e *wire.Echo, instance uint64, now rt.Instant) (d time.Duration, ok bool) {

@@ -38,7 +38,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Goal: a task is unchanged in a log, in a line of edge-rt ctl and in a message.
+// Goal: CheckTask accepts exactly the tasks that stay unchanged in a log, in a line of edge-rt ctl and in a message.
 func TestCheckTask(t *testing.T) {
 	for _, good := range []string{"pick up the cube", "hebe den Würfel auf", "把方块捡起来", `say "go"`,
 		strings.Repeat("x", wire.MaxTextBytes)} {

@@ -21,7 +21,7 @@ import (
 
 const (
 	// settleTime is the time for which a finding holds back the first observation: the first pictures of many cameras
-	// are dark until their automatics have settled.
+	// are dark until their automatic exposure has settled.
 	settleTime   = time.Second
 	examineEvery = 100 * time.Millisecond
 )

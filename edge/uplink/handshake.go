@@ -234,7 +234,7 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 		return nil, Contract{}, passing
 	case !all:
 		return nil, Contract{},
-			//nolint:errorlint // with %w, errors.As would find the refusal, which is final, in this wait, which is not
+			//nolint:errorlint // with %w, the exit code of the refusal would make this wait final
 			&temporaryError{fmt.Errorf("not every server of %s has answered, and the others refuse: %s", prefix,
 				refused), unheardWait, event.WaitOther}
 	}

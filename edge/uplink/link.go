@@ -84,7 +84,7 @@ type Config struct {
 	Schedule           chunk.Config // discipline, without the sizes and the rate
 
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
-	JPEGQuality     int // 0: raw pictures, for cameras without a quality of their own
+	JPEGQuality     int // for cameras without a quality of their own; 0: raw pictures
 
 	Connect                 []string  // endpoints of the server or router, for messages
 	Limits                            // limits of the run
@@ -124,8 +124,8 @@ type Link struct {
 	lastError         string // error that connect logged last; the same error is not logged again
 	duplicateReported bool
 	toldUnconditioned bool
-	toldPace          time.Duration // time of a chunk at the last log of the limits
-	toldAge           time.Duration // permitted age of actions, as logged last
+	toldPace          time.Duration // time for a chunk when the limits were last logged
+	toldAge           time.Duration // permitted age of actions when the limits were last logged
 	probedAt          rt.Instant    // instant of the last status query by probe
 	heardAt           rt.Instant    // instant of the last status reply while an answer was due
 }
@@ -143,8 +143,8 @@ func New(cfg Config) *Link {
 	return l
 }
 
-// Open opens the first session over net. It repeats the handshake until success, a final refusal or
-// ctx's end, and returns what the server and the run agreed on.
+// Open opens the first session over net and returns the contract of the server and the run. It repeats the handshake
+// until success, a final refusal or ctx's end.
 func (l *Link) Open(ctx context.Context, net wire.Session) (Contract, error) {
 	l.net = net
 	err := l.connect(ctx)

@@ -27,7 +27,7 @@ const (
 const (
 	// paceWindow is the number of answers that are remembered.
 	paceWindow = 8
-	// paceKnown is the number of newest answers of which the fastest gives the policy's time for a chunk.
+	// paceKnown is a number of newest answers; the fastest of them gives the policy's time for a chunk.
 	paceKnown = 3
 	// paceTimes bounds the announced 99th percentile of inferences to this multiple of the slowest
 	// answer in a full window: the server may announce a single slow inference from before the run.
@@ -41,9 +41,8 @@ const (
 	// ageSlack is the ratio by which an inference may exceed the fastest inference before its actions are too old, if
 	// no flag fixed their age.
 	ageSlack = 1.5
-	// hopelessTimes is the multiple of the permitted age of actions from which an announced time makes the edge refuse
-	// the session. The announced time comes from the server's self-test, which measures once, on a machine that may be
-	// busy.
+	// The edge refuses a session if the announced time is more than hopelessTimes the permitted age of actions. The
+	// announced time comes from the server's self-test, which measures once, on a machine that may be busy.
 	hopelessTimes = 1.5
 )
 

@@ -12,7 +12,7 @@ import (
 // maxServers bounds the number of servers that a robot remembers.
 const maxServers = 256
 
-// loadStep is the difference of two servers' loads from which the load decides. Robots that choose
+// loadStep is the step to which the loads of two servers are rounded down before they are compared. Robots that choose
 // at the same time see the same loads, and should not all choose one server.
 const loadStep = 0.1
 
