@@ -13,6 +13,7 @@ func TestNumbersThatAreNone(t *testing.T) {
 	for _, tt := range []struct{ with, flag, values, says string }{ // values are separated by blanks
 		{"", "--cpu", "-2 4096", "--cpu is"},
 		{"--fps 60 ", "--filter-cutoff", "0.001 31", "cutoff"},
+		{"", "--record", "run.jsonl", "a folder: --record-dir"},
 		{"", "--estimator", "max_last_0 max_last_-1 max_last_1001 max_last_x", "round trip"},
 	} {
 		for value := range strings.FieldsSeq(tt.values) {

@@ -378,13 +378,20 @@ func commandName(node *kong.Node) string {
 // unknownFlag matches kong's error for a flag that the command does not have.
 var unknownFlag = regexp.MustCompile(`unknown flag --([a-z0-9-]+)`)
 
-// explain returns the text of an error. For an unknown flag it adds the commands that have the flag.
+// enumFlag matches the error for a value that is none of the flag's words.
+var enumFlag = regexp.MustCompile(`^--([a-z-]+)(?: must be|: .* want) one of `)
+
+// explain returns the text of an error. For an unknown flag it adds the commands that have the flag, and for a word
+// that may be a path the flag for a folder.
 func explain(err error, app *kong.Application) string {
 	text := Line(err)
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {
 		if with := commandsWith(app, m[1]); len(with) > 0 {
 			return m[0] + " here, which is for " + strings.Join(with, ", ")
 		}
+	}
+	if m := enumFlag.FindStringSubmatch(text); m != nil && len(commandsWith(app, m[1]+"-dir")) > 0 {
+		text += " (a folder: --" + m[1] + "-dir)"
 	}
 	return text
 }

@@ -322,7 +322,7 @@ func TestValuesInTheFile(t *testing.T) {
 		{"seed: [1, 2]", "", "key seed: got the list [1 2], want one value"},
 		{"bus: {a: b}", "", "key bus: got a map, want one value"},
 		{"max_rate: fast", "", `key max-rate: expected a valid 64 bit int but got "fast"`},
-		{"pace: gallop", "", `key pace: got "gallop", want one of walk, trot`},
+		{"pace: gallop", "", `key pace: got "gallop", want one of walk, trot (a folder: --pace-dir)`},
 		{"label: [a]", "", "key label: got the list [a], want a map"},
 		{"joint: [[a]]", "", "key joint: got the list [[a]], want one value or a list of them"},
 		{"seed: many", "--seed 3", ""},
@@ -334,6 +334,7 @@ func TestValuesInTheFile(t *testing.T) {
 			Config  ConfigFile
 			MaxRate *int
 			Pace    string `enum:"walk,trot" default:"walk"`
+			PaceDir string
 			Label   map[string]string
 			Joint   []string
 			grammar

@@ -205,9 +205,10 @@ func TestLongTasksAreQuick(t *testing.T) {
 		tok.whole(text)
 		middle := rt.ThreadCPU()
 		_, err := tok.Prompt(text)
-		if once, took := middle-start, rt.ThreadCPU()-middle; took > 50*once || (err == nil) != (tok.spec.MaxLen > 200) {
-			t.Errorf("tokenised in %v, read with max_len %d in %v, want at most 50 times as long; %v", once, tok.spec.MaxLen,
-				took, err)
+		once, took := middle-start, rt.ThreadCPU()-middle
+		if took > 50*once || (err == nil) != (tok.spec.MaxLen > 200) {
+			t.Errorf("tokenised in %v, read with max_len %d in %v, want at most 50 times as long; %v", once,
+				tok.spec.MaxLen, took, err)
 		}
 	}
 }
