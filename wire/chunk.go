@@ -6,8 +6,7 @@ import "github.com/tinylib/msgp/msgp"
 // matrices is action step n+1+i, where n is the step at which the observation
 // was taken.
 type ActionChunk struct {
-	// Echoes of the request's header. The header of the answer carries them too and takes
-	// precedence.
+	// The values of the request's header, repeated. The header of the answer repeats them, too, and takes precedence.
 	SeqIDEcho        uint64
 	ClientMonoNsEcho int64
 	EpisodeIDEcho    uint32
@@ -16,7 +15,7 @@ type ActionChunk struct {
 	ChunkRobot     Matrix  // [H, A'] in the robot's units
 	QueueWaitMs    float64 // time from arrival to the start of work
 	InferenceMs    float64 // duration of all work on the request, except encoding the answer
-	SupersededSeqs uint64  // observations since the last answer that a newer one replaced before any work on them
+	SupersededSeqs uint64  // observations that a newer one replaced before any work on them, since the last answer
 	ServerLoad     float64 // sessions / max_sessions
 
 	// Optional keys.

@@ -9,8 +9,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// appendInt writes v in the shortest form, with the choices of Python's msgpack: Python writes a
-// positive 300 as uint16, whereas msgp would write int16.
+// appendInt writes v in the shortest form and chooses the same types as Python's msgpack. Python writes a positive 300
+// as uint16, whereas msgp would write int16.
 //
 //rt:noalloc
 func appendInt(dst []byte, v int64) []byte {
@@ -44,7 +44,7 @@ func appendBoolKey(dst []byte, key string, value bool) []byte {
 	return msgp.AppendBool(msgp.AppendString(dst, key), value)
 }
 
-// reader reads MessagePack from an untrusted peer. It keeps the first error. Afterwards every method returns a zero
+// reader reads MessagePack from an untrusted peer. It keeps the first error. After an error every method returns a zero
 // value, and every count of elements is 0, so a caller needs to check err only once. Slices that it returns are part of
 // the source.
 type reader struct {
@@ -121,7 +121,7 @@ func (r *reader) null() bool {
 	return true
 }
 
-// int reads an integer between lo and hi, in any MessagePack form. Where lo is at most 0, it reads nil as 0.
+// int reads an integer between lo and hi, in any MessagePack form. If lo is at most 0, it reads nil as 0.
 //
 //rt:noalloc
 func (r *reader) int(field string, lo, hi int64) int64 {
@@ -172,7 +172,7 @@ func (r *reader) optionalFloat(field string) (has bool, v float64) {
 //rt:noalloc
 func (r *reader) uint32(field string) uint32 { return uint32(r.int(field, 0, math.MaxUint32)) }
 
-// float reads a finite number. It accepts integers, because Python sends `fps: 30` as it was typed.
+// float reads a finite number. It accepts integers, because a Python program may send `fps: 30` as an integer.
 //
 //rt:noalloc
 func (r *reader) float(field string) float64 {
@@ -318,8 +318,8 @@ func (r *reader) skip(depth int) {
 	}
 }
 
-// elements returns the claimed number n of elements as an int. It refuses a number above the number of remaining bytes,
-// since each element has at least one byte.
+// elements returns n, the number of elements that the message announces, as an int. It refuses a number above the
+// number of remaining bytes, because each element has at least one byte.
 //
 //rt:noalloc
 func (r *reader) elements(n uint32, rest []byte, err error) int {
@@ -349,7 +349,7 @@ func (r *reader) strings(dst []string, field string, limit int) []string {
 // string reads a text. It allocates: no hot path calls it.
 func (r *reader) string(field string, limit int) string { return string(r.text(field, limit)) }
 
-// These functions format errors, which allocates. So they are separate from the functions that may not allocate.
+// These functions format errors, which allocates, so they are not part of the functions that may not allocate.
 
 //go:noinline
 func (r *reader) wrong(field, want string) {
@@ -380,7 +380,7 @@ func (r *reader) shape(field, got, want string) {
 	r.fail(fmt.Errorf("wire: %s: got %s, want %s: %w", field, got, want, ErrShape))
 }
 
-// fail keeps the first error and drops the remaining bytes, so that all loops end.
+// fail keeps the first error. It drops the remaining bytes, so that all loops end.
 func (r *reader) fail(err error) {
 	if r.err == nil {
 		r.err = err

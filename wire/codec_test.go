@@ -46,7 +46,7 @@ func tensorOf(dtype string, shape []int64, data []byte) []byte {
 	return msgp.AppendBytes(msgp.AppendString(b, "data"), data)
 }
 
-// TestLimits checks each bound from both sides: the last accepted and the first refused value.
+// TestLimits checks both sides of each limit: the last accepted and the first refused value.
 func TestLimits(t *testing.T) {
 	observation := func(src []byte) error { return ParseObservation(new(Observation), src) }
 	chunk := func(src []byte) error { return ParseActionChunk(new(ActionChunk), src) }
@@ -119,8 +119,8 @@ func TestLimits(t *testing.T) {
 	rttest.FailsAs(t, observation(many(MaxMapKeys+1)), ErrTooLarge)
 }
 
-// TestHostileBytes: a message that claims more bytes than it has, a value of a wrong type and a wrong size are each
-// refused with the matching error.
+// TestHostileBytes: three kinds of messages are refused with the matching error: a message that announces more bytes
+// than it has, a value of a wrong type, and a wrong size.
 func TestHostileBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -168,8 +168,8 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// TestTensorProductDoesNotWrap: a shape of 2^107 bytes is refused. In 64 bits that product wraps to
-// 0, the size of the tensor's empty data.
+// TestTensorProductDoesNotWrap: a shape of 2^107 bytes is refused. In 64 bits the product would wrap to 0, which is the
+// size of the tensor's empty data.
 func TestTensorProductDoesNotWrap(t *testing.T) {
 	src := tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)
 	rttest.FailsAs(t, rttest.Err(ParseTensor(new(Tensor), src)), ErrShape)

@@ -34,7 +34,7 @@ func conformanceRows(t *testing.T) (rows [][]string) {
 	return rows
 }
 
-// For every rule the page names existing tests, and states that edge-rt keeps the rule or why it does not.
+// For every rule the page names existing tests. It also states that edge-rt keeps the rule, or why it does not.
 func TestConformanceNamesTestsThatExist(t *testing.T) {
 	named := regexp.MustCompile("^`([a-z/-]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`$")
 	for _, row := range conformanceRows(t) {

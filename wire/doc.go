@@ -12,10 +12,9 @@
 // keys after the schema's own, which an older peer ignores; without them the bytes are exactly the
 // draft's.
 //
-// Append functions write into the caller's slice. Parse functions trust no input: lengths are
-// checked against the bytes present, sizes against the limits below, and no allocation has a size
-// that a peer claims. Pictures are borrowed from the source; numbers are copied into slices that
-// the next Parse reuses.
+// Append functions write into the caller's slice. Parse functions trust no input: lengths are checked against the bytes
+// present, sizes against the limits below, and no peer can determine the size of an allocation. Pictures are borrowed
+// from the source; numbers are copied into slices that the next Parse reuses.
 //
 // docs/wire.md is the normative text; a test compares its tables with the constants here.
 // Subpackages implement Session, the transport.
@@ -29,9 +28,8 @@ const (
 	MinSchemaVersion = 1
 )
 
-// ExtensionLevel is the level of the optional keys of this package. A peer that knows them
-// announces it under the key `t` of its SessionAck and Status. Old peers have no such key, which is
-// read as 0.
+// ExtensionLevel is the level of the optional keys of this package. A peer that reads them announces the level under
+// the key `t` of its SessionAck and Status. Old peers have no such key, which is read as 0.
 const ExtensionLevel = 1
 
 // Limits of a Parse. A message beyond any of them is refused with ErrTooLarge; the caller counts
@@ -54,7 +52,7 @@ const (
 	MaxSteps           = 16       // observations that a robot sends together, including the newest
 	MaxMapKeys         = 256      // keys of one message map, known or not
 	MaxDepth           = 16       // nesting below an unknown key
-	MaxSkipped         = 8192     // values below all unknown keys of a message, since skipping each takes time
+	MaxSkipped         = 8192     // values below all unknown keys of a message, because skipping each value takes time
 )
 
 // Errors of a message. The text names the field, its value and the expected value.

@@ -27,7 +27,7 @@ type Event struct {
 	Code         EventCode
 	Text         string
 	Seq          uint64 // seq_id of the observation that the event is about; 0: it is about no observation
-	RetryAfterMs int    // 0: the robot may retry at once, or never, depending on the code
+	RetryAfterMs int    // 0: the code decides whether the robot may retry at once or never
 
 	// Optional keys, by which a robot distinguishes its own server from others.
 	ServerID string // the sender

@@ -7,7 +7,7 @@ import "github.com/tinylib/msgp/msgp"
 type Feature struct {
 	Name  string   // the key, such as observation.state
 	Type  string   // STATE, VISUAL, LANGUAGE or ACTION
-	Shape []int    // at most MaxDims; of a picture [C, H, W]
+	Shape []int    // at most MaxDims; for a picture [C, H, W]
 	DType string   // numpy's name of the values' type
 	Names []string // names of a vector's values, or of the axes of another shape
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// field is one key of a message about sessions: its name, the place of its value and its limits. A message about
-// sessions is written and read by its list of fields. Observations and chunks have hand-written codecs instead, because
-// these may not allocate.
+// field is one key of a message about sessions: its name, the place of its value and its limits. Each message about
+// sessions has a list of fields, by which it is written and read. Observations and chunks have hand-written codecs
+// instead, which may not allocate.
 type field struct {
 	key      string
 	value    any  // a pointer into the message, or op
-	limit    int  // most bytes of a text or of each text of a list, or the largest integer
+	limit    int  // most bytes of a text or of each text in a list, or the largest integer
 	optional bool // sent only when it is set
 }
 

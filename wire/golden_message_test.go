@@ -10,8 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// message is any body of schema 1. The functions that judge vectors compare its fields with
-// Python's.
+// message is any body of schema 1. The judges of vectors compare its fields with Python's.
 type message interface {
 	parse(src []byte) error
 	append() []byte
@@ -107,11 +106,10 @@ func judgeTolerant(raw json.RawMessage) error {
 	return sameFields(m.fields(), v.Decoded)
 }
 
-// asBytes matches a text that Python left as bytes.
+// asBytes matches a text that Python did not decode.
 var asBytes = regexp.MustCompile(`\{\s*"bytes_hex":\s*"([0-9a-f]*)"\s*\}`)
 
-// sameFields compares by value: 30 and 30.0 are equal, and a text that Python left as bytes is
-// compared by its bytes.
+// sameFields compares by value: 30 equals 30.0, and a text that Python did not decode is compared by its bytes.
 func sameFields(got map[string]any, want json.RawMessage) error {
 	want = asBytes.ReplaceAllFunc(want, func(found []byte) []byte {
 		return rttest.OrPanic(json.Marshal(string(unhex(string(asBytes.FindSubmatch(found)[1])))))
@@ -119,7 +117,7 @@ func sameFields(got map[string]any, want json.RawMessage) error {
 	var g, w map[string]any
 	rttest.PanicOn(json.Unmarshal(rttest.OrPanic(json.Marshal(got)), &g))
 	rttest.PanicOn(json.Unmarshal(want, &w))
-	delete(w, "jpeg_quality") // a sender's setting that is never sent
+	delete(w, "jpeg_quality") // a setting of the sender, which is not sent
 	if !reflect.DeepEqual(g, w) {
 		return fmt.Errorf("fields %v, want %v", g, w)
 	}

@@ -54,7 +54,7 @@ func judgeFloats(src []byte, values []any) error {
 	want := []float32{}
 	for _, v := range values {
 		f, ok := v.(float64)
-		if !ok { // "nan" or "inf", which must never reach a motor
+		if !ok { // v is "nan" or "inf", which must never reach a motor
 			if !errors.Is(r.err, ErrNotFinite) {
 				return fmt.Errorf("floats = %v, want ErrNotFinite", r.err)
 			}
@@ -169,7 +169,7 @@ func judgeImageReject(text string) error {
 	return fmt.Errorf("appendImage of %v did not panic", s)
 }
 
-// judgeImageEdge builds the image object that the vector's name describes, since the file contains only the outcome.
+// judgeImageEdge builds the image object that the vector's name describes, because the file contains only the outcome.
 func judgeImageEdge(name, wantErr string) error {
 	data := func(dst []byte, b ...byte) []byte { return msgp.AppendBytes(msgp.AppendString(dst, "data"), b) }
 	shape := func(dst []byte, dims ...int64) []byte {
@@ -195,8 +195,7 @@ func judgeImageEdge(name, wantErr string) error {
 	}
 	m, err := parseImage(object)
 	if strings.Contains(wantErr, "JPEG decoding failed") {
-		// Whether the bytes are a JPEG is the concern of package jpeg. Here they must arrive unchanged and with the
-		// codec JPEG.
+		// Package jpeg decides whether the bytes are a JPEG. Here they must arrive unchanged and with the codec JPEG.
 		if err != nil || m.Codec != JPEG || !bytes.Equal(m.Data, []byte{1, 2, 3}) {
 			return fmt.Errorf("image = %v % x, %v, want jpeg 01 02 03", m.Codec, m.Data, err)
 		}

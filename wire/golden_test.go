@@ -17,8 +17,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
-// sections gives each section of the frozen file its judge. A section without a judge here belongs
-// to the package that owner names.
+// sections gives each section of the frozen file its judge. A section without a judge here belongs to the package in
+// owner.
 var sections = map[string]struct {
 	judge func(json.RawMessage) error
 	owner string
@@ -42,9 +42,8 @@ var sections = map[string]struct {
 	"behaviour_traces":      {owner: "traces"}, // TestTracesHaveAnOwner
 }
 
-// TestGoldens passes every vector to its section's judge, which reports our difference from Python.
-// A difference must be listed in deviations.json, and each listed deviation must still exist: a
-// stale entry fails too.
+// TestGoldens passes every vector to its section's judge, which reports our difference from Python. A difference must
+// be listed in deviations.json, and each listed deviation must still exist.
 func TestGoldens(t *testing.T) {
 	for section, raw := range wiretest.Vectors(t) {
 		if section == "_about" {
@@ -80,8 +79,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestForeignSectionsAreTested: a section that another package owns is named in
-// that package's tests, and every deviation from it names a vector that exists.
+// TestForeignSectionsAreTested: the tests of the package that owns a section name that section. Every deviation from
+// the section names a vector that exists.
 func TestForeignSectionsAreTested(t *testing.T) {
 	all := wiretest.Vectors(t)
 	for section, s := range sections {
@@ -122,8 +121,8 @@ func TestDeviationsAreComplete(t *testing.T) {
 	}
 }
 
-// TestTracesHaveAnOwner: a trace of the running branch records the behaviour of a program, so a package must own each
-// trace.
+// TestTracesHaveAnOwner: each trace of the running branch has a package that owns it, because a trace records the
+// behaviour of a program.
 func TestTracesHaveAnOwner(t *testing.T) {
 	owners := map[string]string{
 		"_about": "", "startup": "wire", "session_semantics": "wire", "zenoh_config": "wire/zenoh",
@@ -246,8 +245,8 @@ func judgeHeaderDecodeError(raw json.RawMessage) error {
 	return nil
 }
 
-// judgeHeaderEncodeError: Python fails at run time on a number that does not fit its field. Here the number must not
-// fit the field's Go type either, so that such a program does not compile.
+// judgeHeaderEncodeError: Python fails at run time on a number that does not fit its field. Here such a number must not
+// fit the field's Go type either: a program with it would not compile.
 func judgeHeaderEncodeError(raw json.RawMessage) error {
 	var v struct{ Kw map[string]json.Number }
 	rttest.PanicOn(json.Unmarshal(raw, &v))

@@ -46,8 +46,8 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// TestPythonWritesTheSameBytes: Python reads every random message that we write, and writes the
-// same bytes. So we encode every integer, text, float and map in the form that Python's encoder chooses.
+// TestPythonWritesTheSameBytes: Python reads every random message that we write, and writes the same bytes. This shows
+// that we encode every integer, text, float and map in the form that Python's encoder chooses.
 func TestPythonWritesTheSameBytes(t *testing.T) {
 	interpreter := python(t)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// KeyRoot begins every key. The leading @ makes the first chunk verbatim, so
-// that a subscriber of ** does not see robot traffic by accident.
+// KeyRoot begins every key. Because of the @, no wildcard matches the first chunk, so that a subscriber of ** does not
+// get the robots' traffic by accident.
 const KeyRoot = "@lerobot"
 
 // ServerAliveAny matches the liveliness token of every server of every service.
@@ -72,8 +72,8 @@ func slugByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
 }
 
-// CheckUUID accepts a robot's name only when its slug is the name itself: a server that registered
-// `a b` would wait for ever for observations that arrive as `a-b`.
+// CheckUUID accepts a robot's name only if its slug is the name itself. A server that registered `a b` would wait for
+// ever for its observations, because they arrive under `a-b`.
 func CheckUUID(uuid string) error {
 	if len(uuid) > MaxUUIDBytes {
 		return fmt.Errorf("wire: client_uuid: got %d bytes, want at most %d: %w", len(uuid), MaxUUIDBytes, ErrTooLarge)
@@ -88,8 +88,8 @@ func CheckUUID(uuid string) error {
 	return nil
 }
 
-// TaskFault returns the reason why a text cannot be a task: a log, a line of edge-rt ctl or a message could not carry
-// it unchanged. It returns "" for a possible task, and for the empty text.
+// TaskFault returns the reason why a text cannot be a task, because a log, a line of edge-rt ctl or a message could not
+// carry it unchanged. It returns "" for a possible task, and for the empty text.
 func TaskFault(text string) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -129,11 +129,11 @@ func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefi
 // Its samples have TelemetryQoS.
 func TelemetryKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/telemetry") }
 
-// TelemetryQoS makes the transport drop a telemetry sample that it has not sent when the next one comes.
+// TelemetryQoS makes the transport drop a telemetry sample if it has not sent it when the next one comes.
 var TelemetryQoS = QoS{Priority: Data}
 
 // EpochAliveKey is the robot's second liveliness token. Each session epoch has its own token, so that a server does not
-// take the end of an old epoch's token for the end of a robot that has returned.
+// believe that a robot is gone when the token of an earlier epoch ends.
 func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/"+strconv.FormatUint(uint64(epoch), 10)+"/alive")
 }
@@ -143,7 +143,7 @@ func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
 func RobotSessionKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/session") }
 
 // HeldKey is the key of the token by which a server declares that it holds a robot's session. mark is the HeldMark of
-// the process that opened this session in the given epoch.
+// the process that opened the session in the given epoch.
 func HeldKey(prefix, uuid, server, mark string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/held/"+server+"/"+mark+"/"+strconv.FormatUint(uint64(epoch), 10))
 }
@@ -180,8 +180,8 @@ func RobotSessionWildcard(prefix string) string { return prefix + "/*/session" }
 func ClientAliveWildcard(prefix string) string  { return prefix + "/*/alive" }
 func EpochAliveWildcard(prefix string) string   { return prefix + "/*/*/alive" }
 
-// ClientUUID returns the robot's chunk of an obs, action, reset or alive key, the second last. The
-// string is part of key.
+// ClientUUID returns the robot's part of an obs, action, reset or alive key: the last chunk but one. The string is part
+// of key.
 //
 //rt:noalloc
 func ClientUUID(key string) (string, error) {

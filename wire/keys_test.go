@@ -87,5 +87,5 @@ func TestHeaderCheckAndReply(t *testing.T) {
 		t.Errorf("Check of its own type = %v", err)
 	}
 	r.SchemaVersion = 2
-	rttest.FailsAs(t, r.Check(MsgActionChunk), ErrMalformed) // the header is of schema 2
+	rttest.FailsAs(t, r.Check(MsgActionChunk), ErrMalformed) // this header has schema 2
 }

@@ -33,17 +33,17 @@ func LeaderUseKey(name, robot string) string { return LeaderKey(name) + "/use/" 
 // processes.
 func LeaderAliveKey(name, instance string) string { return LeaderKey(name) + "/alive/" + instance }
 
-// Echo returns a stamp to the process that sent it. A process that receives its own newest stamp can compute the round
-// trip, and the message is no older than that stamp.
+// Echo returns a stamp to the process that sent it. From its own newest stamp the process computes the round trip. The
+// message is no older than the stamp.
 type Echo struct {
-	Instance uint64 // Instance of the process that sent the stamp; 0: no stamp has arrived
+	Instance uint64 // Instance of the process that sent the stamp; 0: no stamp yet
 	Stamp    uint64 // opaque
 	HeldUS   uint32 // us from the stamp's arrival to this message
 }
 
 // LeaderPose is the newest pose of a leader arm on another machine.
 type LeaderPose struct {
-	Answers  bool   // the arm answers; otherwise the pose is an old one
+	Answers  bool   // whether the arm answers; if not, the pose is old
 	Stiff    bool   // the torque of the leader arm may be on
 	Instance uint64 // random for each process, not 0
 	Seq      uint64 // grows with each message

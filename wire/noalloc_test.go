@@ -23,7 +23,7 @@ func policyMessages() (*Observation, *ActionChunk) {
 }
 
 // TestHotPathNoAlloc: after the first message, writing, reading and checking an observation or a chunk allocates
-// nothing, also when the messages of two robots are parsed by turns into one Observation.
+// nothing, also when the messages of two robots are parsed in turn into one Observation.
 func TestHotPathNoAlloc(t *testing.T) {
 	for name, path := range hotPaths() {
 		rttest.Want(t, testing.AllocsPerRun(200, path), 0, "allocations of %s", name)

@@ -44,8 +44,7 @@ type Span struct {
 	Start, End int32
 }
 
-// Observation is a robot's inputs at one instant, together with the actions that it will run until
-// the answer comes.
+// Observation is a robot's inputs at one instant, together with the actions that it will run until the answer arrives.
 type Observation struct {
 	State               []float32 // [state_dim]
 	Images              []Image
@@ -55,13 +54,13 @@ type Observation struct {
 	PrefixRobot         Matrix // the same rows as the arm will execute them
 	EpisodeStart        bool
 
-	// Optional keys. Each is sent only when its Has is set.
+	// Optional keys. Each key with a Has field is sent only if that field is set.
 	HasT          bool
 	T             int64 // request key: grows with each request of a session epoch
 	HasN          bool
 	N             int64 // last executed action step; row 0 of the answer is step N+1
 	HasOverlapEnd bool
-	OverlapEnd    int // the first row of the prefix that no longer conditions the chunk
+	OverlapEnd    int // first row of the prefix that does not condition the chunk
 	HasRunway     bool
 	RunwayMs      float64 // time until the robot runs out of actions
 	HasFrameAge   bool
@@ -69,17 +68,16 @@ type Observation struct {
 	StaleCameras  []string // names of the pictures that are older than the robot's bound; sent when not empty
 	Spans         []Span   // sent when not empty
 
-	// The control steps before this one, for a policy with a history, the oldest first. Both are
-	// sent when not empty. PastImages holds the pictures camera after camera, one picture of each
-	// step. A picture without Data equals that of the next step; the picture of the step after the
-	// last one is in Images.
+	// The earlier control steps, oldest first, for a policy with a history. Both are sent when not empty. PastImages
+	// has one picture per step, camera after camera. A picture without Data equals that of the next step; the last of
+	// these steps is followed by the step of Images.
 	PastStates Matrix // [steps-1, state_dim]
 	PastImages []Image
 
 	names *interned
 }
 
-// interned keeps a few texts that the last messages had, so that parsing the same texts again does not allocate.
+// interned keeps a few texts of the last messages, so that parsing the same texts again does not allocate.
 type interned struct {
 	texts [2 * MaxImages]string
 	next  int
@@ -157,7 +155,7 @@ func AppendObservation(dst []byte, o *Observation) []byte {
 	return o.appendOptional(dst)
 }
 
-// count returns how many optional keys are sent.
+// count returns the number of optional keys that are sent.
 //
 //rt:noalloc
 func count(travels ...bool) (n uint32) {
@@ -326,7 +324,7 @@ func (o *Observation) field(r *reader, key []byte) {
 	}
 }
 
-// images reads the pictures. Of two pictures with the same name it keeps the last, as a Python dict does.
+// images reads the pictures. If two pictures have the same name, it keeps the last one, as a Python dict does.
 //
 //rt:noalloc
 func (o *Observation) images(r *reader) {
@@ -345,8 +343,8 @@ func (o *Observation) images(r *reader) {
 	}
 }
 
-// pastImages reads the pictures of earlier steps. Of two runs of the same camera it keeps the last, as a Python dict
-// does.
+// pastImages reads the pictures of earlier steps. If two runs are of the same camera, it keeps the last one, as a
+// Python dict does.
 //
 //rt:noalloc
 func (o *Observation) pastImages(r *reader) {

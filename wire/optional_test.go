@@ -102,8 +102,7 @@ func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M,
 	t.Helper()
 	var got M
 	rttest.Do(t, read(&got, write(nil, &m)))
-	// A list that is nil is read as an empty list, so the test compares the encoded bytes and only the fields that have
-	// a value.
+	// A nil list is read as an empty list, so the test compares the encoded bytes, and the fields that have a value.
 	if !bytes.Equal(write(nil, &got), write(nil, &m)) {
 		t.Errorf("got %+v, want %+v", got, m)
 	}
@@ -130,9 +129,8 @@ func TestZeroIsNotAbsent(t *testing.T) {
 	}
 }
 
-// TestOptionalKeysStandBehindTheSchema: except for the number of keys, a body with optional keys is
-// the body without them, followed by the optional keys. So an old peer that reads in order reads the keys of the schema
-// first.
+// TestOptionalKeysStandBehindTheSchema: a body with optional keys is the body without them, except for the number of
+// keys, followed by the optional keys. So an old peer that reads in order reads the keys of the schema first.
 func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
 	full, bare := demoObservation(), demoObservation()
 	bare.HasT = false
@@ -167,8 +165,7 @@ func TestParseStartsAfresh(t *testing.T) {
 	}
 }
 
-// TestPastImagesReadAsADict: of two runs of one camera the last is kept, and a step without a
-// picture of its own has no data.
+// TestPastImagesReadAsADict: of two runs of one camera the last is kept. A step that repeats a picture has no data.
 func TestPastImagesReadAsADict(t *testing.T) {
 	picture := func(b byte) []byte {
 		return msgp.AppendBytes(msgp.AppendString([]byte{0x81}, "data"), []byte{b})

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// NoServer is a server_id that no server has. When a robot names it in its open, only an old server, which ignores this
-// key, answers; all newer servers stay silent.
+// NoServer is a server_id that no server has. If a robot names it in its open, only an old server answers, because it
+// ignores this key.
 const NoServer = "-"
 
 // rolloutSuffix ends the id of a server that takes only robots that name it.

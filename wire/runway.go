@@ -10,7 +10,7 @@ type Asked struct {
 
 // ReadAsked reads `runway_ms` and `n` from the encoded body of an observation and skips all other keys, so that a
 // server can order its robots before it decodes pictures. It refuses a body with more than MaxSkipped values below the
-// skipped keys. For any other body that ParseObservation accepts, both functions read the same values.
+// skipped keys. Otherwise, if ParseObservation accepts the body, both functions read the same values.
 //
 //rt:noalloc
 func ReadAsked(body []byte) (a Asked, err error) {

@@ -62,8 +62,8 @@ func TestReadAsked(t *testing.T) {
 	})
 }
 
-// A body with megabytes of values below unknown keys takes only the time to skip MaxSkipped values. Skipping all of
-// them would delay every robot by a third of a second.
+// Reading a body with megabytes of values below unknown keys takes no longer than to skip MaxSkipped values. Skipping
+// all of them would delay every robot by a third of a second.
 func TestUnknownKeysAreCheap(t *testing.T) {
 	const times = 50
 	body := nested(4_700_000)
@@ -72,7 +72,7 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	for i := range times {
 		begin := time.Now()
 		_, err := ReadAsked(body)
-		if d := time.Since(begin); i == 0 || d < fastest { // the fastest of many, so that a busy machine has no effect
+		if d := time.Since(begin); i == 0 || d < fastest { // the shortest time does not depend on a busy machine
 			fastest = d
 		}
 		rttest.FailsAs(t, err, ErrTooLarge)
@@ -82,8 +82,8 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	}
 }
 
-// Property: from every body that ParseObservation accepts, ReadAsked reads the same values, unless the body has more
-// values than ReadAsked may skip.
+// Property: from every body that ParseObservation accepts, ReadAsked reads the same values, unless it must skip too
+// many values.
 func FuzzReadAsked(f *testing.F) {
 	seed(f)
 	f.Add(nested(MaxSkipped))

@@ -11,7 +11,7 @@ const (
 	OpClose = "close"
 )
 
-// Tag is one free-form label of a robot. Tags are only shown and logged: no decision depends on them.
+// Tag is one free-form label of a robot. Tags are only shown and logged; no decision depends on them.
 type Tag struct{ Key, Value string }
 
 // SessionOpen asks for a session.
@@ -30,14 +30,14 @@ type SessionOpen struct {
 
 	// Optional keys.
 	ServerID     string // the only server that may answer; empty: any
-	SessionEpoch uint32 // the epoch in the presence token; 0 is not sent
+	SessionEpoch uint32 // the epoch in the robot's liveliness token; 0 is not sent
 	CameraShapes []CameraShape
 	ActionUnits  []string // one for each action name
-	StateUnits   []string // one for each value of the state
+	StateUnits   []string // units of the state's values, one for each
 	Instance     string   // random for each process, so that a server detects a second process with the same uuid
 	Host         string   // for people: the machine of the robot's process
 	Steps        int      // most observations that the robot can send together; 0: one
-	RawImages    []string // cameras whose pictures are sent raw; empty: no camera, or a robot without this key
+	RawImages    []string // cameras whose pictures are sent raw; empty: no camera, or an old robot
 	ModelSHA256  string   // digest of the only policy that the robot accepts, or its first digits; empty: any
 }
 
@@ -109,7 +109,7 @@ func ParseSessionClose(c *SessionClose, src []byte) error {
 }
 
 // ParseOp returns the operation of a session query, OpOpen or OpClose. A query without an operation is an open. Any
-// other operation is refused, whereas the draft takes it for an open.
+// other operation is refused, whereas the draft treats it as an open.
 func ParseOp(src []byte) (string, error) {
 	op := OpOpen
 	var r reader

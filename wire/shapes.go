@@ -18,9 +18,9 @@ type Shapes struct {
 	StateDim  int
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
-	Cameras   []CameraShape // required pictures; H and W 0: any size
-	// number of steps before the newest. An observation has either all of these steps or no
-	// history. 0: a history is not checked
+	Cameras   []CameraShape // required pictures; if H and W are 0, they may have any size
+	// Past is the number of steps before the newest. An observation has either all of these steps or no history. If
+	// Past is 0, a history is not checked.
 	Past int
 }
 
@@ -164,8 +164,8 @@ func errAtMost(field string, got, want int) error {
 	return fmt.Errorf("wire: rows of %s: got %d, want at most %d: %w", field, got, want, ErrShape)
 }
 
-// StepName names a picture in the text of an error: by its camera and, if the picture is not of the newest step, by
-// the number of steps before the newest.
+// StepName names a picture in the text of an error: by its camera and, for an earlier step, by the number of steps
+// before the newest.
 func StepName(camera string, before int) string {
 	if before == 0 {
 		return camera

@@ -89,7 +89,7 @@ func TestCheckUnitsAndCameraShapes(t *testing.T) {
 	}
 }
 
-// TestTemporary: a refusal is temporary when its reason is capacity or draining, or when it names a time to retry. Any
+// TestTemporary: a refusal is temporary if its reason is capacity or draining, or if it names a time to retry. Any
 // other refusal is final.
 func TestTemporary(t *testing.T) {
 	for _, tt := range []struct {

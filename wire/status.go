@@ -11,13 +11,13 @@ type Capabilities struct {
 	ModelRepo           string
 	ModelRevision       string
 	PolicyType          string
-	ActionNames         []string // in the order of the columns; old servers may send an empty list
+	ActionNames         []string // in the order of the columns; an old server may send an empty list
 	ExpectedCameras     []string
 	StateDim            int // 0: not checked
 	ChunkSize           int // the horizon H
 	TrainedFPS          float64
 	SupportsRTC         bool
-	RTCExecutionHorizon int    // rows of a prefix that are used: prefix_end
+	RTCExecutionHorizon int    // number of rows of a prefix that condition the chunk: prefix_end
 	ServingMode         string // shared or exclusive
 	WarmedUp            bool
 
@@ -30,13 +30,13 @@ type Capabilities struct {
 	Steps        int // observations, one control step apart, that the policy takes together; 0: one
 
 	// Optional keys for the time that a chunk takes; 0: not known, or an old server.
-	InferenceMsMin float64 // the quickest inference, including its decoding
-	InferenceMsP99 float64 // 99 of 100 take no longer
+	InferenceMsMin float64 // the shortest inference, with its decoding
+	InferenceMsP99 float64 // 99 of 100 inferences take no longer
 	QueueWaitMs    float64 // the longest wait of a request when all sessions send a request at the same moment
 }
 
-// Extended reports whether the server knows the optional keys. To an old server a robot sends both prefixes, of equal
-// length, and no key that it may refuse.
+// Extended reports whether the server reads the optional keys. A robot sends an old server both prefixes, of equal
+// length, and no key that the server may refuse.
 func (c *Capabilities) Extended() bool { return c.T > 0 }
 
 func (c *Capabilities) required() []field {
@@ -84,9 +84,9 @@ type SessionAck struct {
 	// Optional keys.
 	ServerID     string
 	Draining     bool
-	RetryAfterMs int    // in a temporary refusal: the wait before another attempt; 0 is not sent
-	Nonce        int64  // the session's nonce, repeated in its chunks; 0 is not sent
-	MaxSessions  int    // set by a server that measures how many sessions it can serve; 0 is not sent
+	RetryAfterMs int    // in a temporary refusal: the time to wait before another attempt; 0 is not sent
+	Nonce        int64  // the session's nonce, which its chunks repeat; 0 is not sent
+	MaxSessions  int    // from a server that measures how many sessions it can serve; 0 is not sent
 	HeldBy       string // in a refusal because another process owns the id: that process's host, or HostUnknown
 	Simulation   bool   // the policy is for a simulated arm only
 	Statistics   string // the statistics of the training's observations, as JSON of package trained; empty: not known
@@ -95,8 +95,8 @@ type SessionAck struct {
 // HostUnknown is the host of a robot that does not name its host.
 const HostUnknown = "?"
 
-// Temporary reports whether a refusal is temporary, because the server has no room or another process owns the id.
-// Another replica or a later attempt may then accept the robot. Any other refusal concerns the contract and is final.
+// Temporary reports whether a refusal is temporary, because the server has no room or another process owns the id. Then
+// another replica, or a later attempt, may succeed. Any other refusal concerns the contract and is final.
 func (a *SessionAck) Temporary() bool {
 	return !a.Accepted && (a.Draining || a.RetryAfterMs > 0 || strings.HasPrefix(a.Error, "server full: "))
 }
@@ -142,7 +142,7 @@ type Status struct {
 	// Optional keys.
 	ServerID   string
 	ServerLoad float64 // sessions / max_sessions; 0 is not sent
-	Draining   bool    // finishes its sessions and accepts no more
+	Draining   bool    // the server finishes its sessions and accepts no more
 	Device     string  // the device that runs the policy, such as cuda:0
 	Inputs     []Feature
 	Outputs    []Feature

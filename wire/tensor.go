@@ -8,8 +8,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// dtype is the element type of a tensor, an index of dtypes. A policy's numbers are float32; a message may send them as
-// float64, too. Objects, text, dates, complex numbers and big-endian data are refused.
+// dtype is the element type of a tensor, an index of dtypes. A policy's numbers are float32, but a message may have
+// them as float64. Objects, text, dates, complex numbers and big-endian data are refused.
 type dtype uint8
 
 const (

@@ -57,7 +57,7 @@ type Query interface {
 	Finish()
 }
 
-// Reply is one answer to a query; its slices belong to the caller.
+// Reply is one answer to a query. Its slices belong to the caller of Get.
 type Reply struct {
 	Key     string // may be empty in an error
 	Payload []byte
@@ -71,12 +71,12 @@ type Declaration interface{ Undeclare() error }
 // Publisher sends samples on one key.
 type Publisher interface {
 	Declaration
-	// Put copies payload and attachment before it returns and allocates nothing
-	// in steady state. With a dropping QoS it never waits.
+	// Put copies payload and attachment before it returns, and allocates nothing in steady state. If the QoS drops
+	// samples, it never waits.
 	Put(payload, attachment []byte) error
-	// PutLatest is Put with a slot for one sample in place of the queue. Until the first byte of
-	// that sample is sent, the next PutLatest replaces it, so that the newest sample is sent.
-	// replaced reports whether an unsent sample was replaced.
+	// PutLatest does the same as Put, with a slot for one sample in place of the queue. The next PutLatest replaces
+	// that sample until its first byte is sent, so that the newest sample is sent. replaced reports whether an unsent
+	// sample was replaced.
 	PutLatest(payload, attachment []byte) (replaced bool, err error)
 }
 

@@ -1,8 +1,8 @@
 // Package foxglove serves live messages to viewers by Foxglove's WebSocket protocol: Foxglove,
 // Lichtblick, and programs with Foxglove's client libraries.
 //
-// A viewer only reads. The server ignores messages, calls and parameters from it. Each viewer has a short queue; a
-// message that finds it full is dropped and counted, so a slow viewer delays nothing.
+// A viewer only reads. The server ignores messages, calls and parameters from it. Each viewer has a short queue. When
+// the queue is full, a message is dropped and counted, so a slow viewer delays nothing.
 //
 // Source: the specification in github.com/foxglove/ws-protocol.
 package foxglove
@@ -111,9 +111,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave(v)
-	// websocket.Accept by itself admits a page whose origin is r.Host. This server has no pages, so
-	// such a page would be another site's, after DNS rebinding. No page has the host that is set
-	// here.
+	// websocket.Accept by itself admits a page whose origin is r.Host. This server has no pages, so such a page would
+	// come from another site, by DNS rebinding. No page has the host that is set here.
 	r.Host = "a viewer's page"
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: protocols, OriginPatterns: origins})
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if kind != websocket.MessageText {
-			continue // a viewer may publish on channels of its own; the server ignores that
+			continue // a viewer may publish on its own channels, which the server ignores
 		}
 		if err := s.request(v, text); err != "" {
 			conn.Close(websocket.StatusPolicyViolation, err)

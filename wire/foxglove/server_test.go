@@ -82,7 +82,7 @@ func TestASlowViewerLosesMessages(t *testing.T) {
 	subscribe(t, s, fast, "2")
 	fast.SetReadLimit(1 << 20)
 	picture := make([]byte, 256<<10)
-	for i := range 200 { // 50 MB, more than sockets and queue hold
+	for i := range 200 { // 50 MB, more than the sockets and the queue hold
 		s.Publish(0, time.Now(), picture)
 		if _, b, err := fast.Read(t.Context()); err != nil || len(b) != 13+len(picture) {
 			t.Fatalf("message %d: %d bytes, %v", i, len(b), err)

@@ -77,7 +77,7 @@ func TestPieces(t *testing.T) {
 			}
 			return func(into []byte) (Message, error) { return receive(&call, into) }
 		}
-		const head = 10 // bytes of a message beside its data
+		const head = 10 // bytes of a message in addition to its data
 		if got := rttest.Must(Gather(next(sent...), size+head))(t); !bytes.Equal(got, whole) {
 			t.Errorf("%d of %d bytes arrived", len(got), size)
 		}
@@ -161,7 +161,7 @@ func TestAFeatureOfManyAxes(t *testing.T) {
 
 // A pickle that uses one large array in many actions is refused before the reader copies the array for each action.
 func TestOneArrayForAllActions(t *testing.T) {
-	whole := func(v pickle.Value) []byte { // the pickle without protocol and STOP
+	whole := func(v pickle.Value) []byte { // the pickle without its protocol and its STOP
 		b := pickle.Append(nil, v)
 		return b[2 : len(b)-1]
 	}

@@ -30,7 +30,7 @@ type Policy struct {
 type Feature struct {
 	Name  string
 	Kind  string   // float32, image or video
-	Shape []int    // of a picture: height, width, channels
+	Shape []int    // for a picture: height, width, channels
 	Names []string // names of the state's values
 }
 
@@ -186,8 +186,8 @@ func (o *Observation) Number(name string) (f float64, ok bool) {
 	return 0, false
 }
 
-// valuesMost bounds the values of an action. A pickle may use one large array in many actions, which takes memory only
-// when the elements are copied for each action.
+// valuesMost bounds the values of an action. A pickle may use one large array in many actions. That takes no memory
+// until the elements are copied for each action.
 const valuesMost = 1024
 
 // few returns the elements of an array. ok is false when the array has more than most elements, or elements that are
@@ -199,8 +199,8 @@ func few(a *pickle.Array, most int) (_ []float32, ok bool) {
 	return a.Floats(nil)
 }
 
-// ParseActions reads a list of TimedAction. first is the step of the first action; rows holds the actions' values. The
-// rows must have equal length, and the actions must be of successive steps.
+// ParseActions reads a list of TimedAction. first is the step of the first action, and rows has the actions' values.
+// The rows must have equal length, and the actions must have successive steps.
 func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	v, err := pickle.Decode(src)
 	if err != nil {

@@ -21,13 +21,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// piece is the most bytes of a message's data; more data travels in several messages.
+// piece is the most bytes of data in a message. A longer observation has several messages.
 const piece = 2 << 20
 
 // State marks a piece as the beginning, the middle or the end of an observation.
 type State uint64
 
-// The states. An observation of one piece is an End alone.
+// The states. An observation of one piece has only the state End.
 const (
 	begin  State = 1
 	middle State = 2
@@ -37,7 +37,7 @@ const (
 // Message is any message of the service. Empty has no field; PolicySetup and Actions have the data in field 1;
 // Observation has the state in field 1 and the data in field 2.
 type Message struct {
-	State State // of an Observation; 0: another message
+	State State // state of an Observation; 0: another message
 	Data  []byte
 }
 
@@ -116,16 +116,15 @@ const (
 	PathActions      = "/" + service + "/GetActions"
 )
 
-// Next reads the next message of a call into the given buffer, of which the message's Data is a
-// part. It returns io.EOF after the last message, and ErrTooLarge for a message that does not fit
-// into the buffer.
+// Next reads the next message of a call into the given buffer; the message's Data is a part of this buffer. It returns
+// io.EOF after the last message, and ErrTooLarge for a message that does not fit into the buffer.
 type Next func(into []byte) (Message, error)
 
-// Call answers a call of a robot client with the data of a message. An error of package status keeps its code.
+// Call returns the data of the answer to a call of a robot client. An error of package status keeps its code.
 type Call func(ctx context.Context, path string, next Next) (out []byte, err error)
 
-// NewServer returns a server of unencrypted gRPC calls. Package grpc is not used, because its server receives up to 4
-// MiB of each call before answer can choose the memory for the message.
+// NewServer returns a server of unencrypted gRPC calls. It does not use package grpc, whose server receives up to 4 MiB
+// of each call before answer can choose the memory for the message.
 func NewServer(answer Call) *http.Server {
 	s := &http.Server{Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)
@@ -134,7 +133,7 @@ func NewServer(answer Call) *http.Server {
 		h := w.Header()
 		h.Set("Content-Type", "application/grpc")
 		if err == nil {
-			_, _ = w.Write(framed(out)) // an error ends the client's connection
+			_, _ = w.Write(framed(out)) // after an error the client's connection ends
 		}
 		s, ok := status.FromError(err)
 		if !ok {
@@ -146,8 +145,8 @@ func NewServer(answer Call) *http.Server {
 	return s
 }
 
-// prefixBytes is the size of the prefix of a message in a call: whether the message is compressed, and
-// its size.
+// prefixBytes is the size of the prefix of each message in a call. The prefix reports whether the message is
+// compressed, and its size.
 const prefixBytes = 5
 
 func receive(r io.Reader, into []byte) (m Message, err error) {

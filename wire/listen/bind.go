@@ -14,8 +14,8 @@ import (
 // privileged is the first port that every user may listen on.
 const privileged = 1024
 
-// TCP listens on host:port. With an IPv4 address it listens on IPv4 only; Go's network "tcp" would make 0.0.0.0 listen
-// on IPv6, too. With an empty host or [::] it listens on both.
+// TCP listens on host:port. With an IPv4 address it listens on IPv4 only, whereas Go's network "tcp" would make 0.0.0.0
+// listen on IPv6, too. With an empty host or [::] it listens on both.
 func TCP(address string) (net.Listener, error) {
 	config := net.ListenConfig{KeepAlive: -1} // the connections' server sets its own limits
 	return config.Listen(context.Background(), network(address), address)

@@ -20,8 +20,8 @@ type limited struct {
 }
 
 // Limit returns l with at most most connections at a time. When all places are taken, a new connection replaces one for
-// which Keep was not called: the oldest of the host with the most such connections. So a host that opens many
-// connections replaces its own. When Keep was called for all connections, the new connection is closed. Limit calls
+// which Keep was not called: the oldest one of the host with the most such connections. So a host that opens many
+// connections loses its own. When Keep was called for all connections, the new connection is closed. Limit calls
 // closed, in Accept's goroutine, with the address of each connection that it closes.
 func Limit(l net.Listener, most int, closed func(from net.Addr)) net.Listener {
 	return &limited{Listener: l, most: most, closed: closed}
@@ -66,13 +66,13 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// enter gives c a place if it can. It returns the connection that is left without a place, which may be c, or nil when
-// every connection has a place.
+// enter gives c a place if it can. It returns the connection that gets or keeps no place, which may be c. It returns
+// nil if every connection has a place.
 func (l *limited) enter(c *connection) (loser *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) >= l.most {
-		idle := map[string]int{} // how many connections of each host may lose their place
+		idle := map[string]int{} // number of connections of each host that may lose their place
 		for _, o := range l.open {
 			if !o.kept {
 				idle[o.host]++

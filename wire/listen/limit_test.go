@@ -18,8 +18,8 @@ func limit(t *testing.T, most int) (l net.Listener, closed chan string) {
 	return l, closed
 }
 
-// A connection beyond the limit takes the place of the oldest connection that is not kept. Without such a connection
-// it is closed; the end of another connection makes room.
+// A connection beyond the limit takes the place of the oldest connection that is not kept. If all are kept, the new
+// connection is closed. The end of a connection makes room for another.
 func TestLimit(t *testing.T) {
 	l, closed := limit(t, 2)
 	dial := func() (client, served net.Conn) {
@@ -52,7 +52,7 @@ func TestLimit(t *testing.T) {
 	rttest.Want(t, (<-accepted).RemoteAddr().String(), five.LocalAddr().String(), "accepted")
 }
 
-// A host that opens many connections takes its own places, not those of another host.
+// A host that opens many connections takes the places of its own connections, not those of another host.
 func TestLimitOfHosts(t *testing.T) {
 	l, closed := limit(t, 3)
 	for i, host := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.3", "127.0.0.3"} {

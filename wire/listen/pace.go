@@ -15,8 +15,8 @@ const (
 )
 
 // Host returns a key of the machine at an address, under which its connections are counted. The key is the IPv4 address
-// without the port, or the 64-bit network of an IPv6 address, since a machine may use any address in its network. It is
-// empty for a unix socket.
+// without the port, or the 64-bit network of an IPv6 address, because a machine may use any address in its network. It
+// is empty for a unix socket.
 func Host(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -35,13 +35,13 @@ type paced struct {
 	net.Listener
 	pace
 	closed func(why error)
-	logged time.Time // when closed last got a reason for a log
+	logged time.Time // time of the last why that was not nil
 }
 
-// Pace returns l with at most one connection of each host per paceInterval, since the handshake of
-// each connection takes CPU time from other work. After a pause a host may open burst connections
-// at once. Pace closes further connections and calls closed, in Accept's goroutine, for each of
-// them. At most once per logInterval why is a reason for a log; otherwise it is nil.
+// Pace returns l with at most one connection of each host per paceInterval, because the handshake of a connection takes
+// CPU time. After a pause a host may open burst connections at once. Pace closes further connections and calls closed,
+// in Accept's goroutine, for each of them. why is the reason for a log, but nil if closed got a reason less than
+// logInterval ago.
 func Pace(l net.Listener, burst int, closed func(why error)) net.Listener {
 	return &paced{Listener: l, pace: newPace(burst), closed: closed}
 }
@@ -67,15 +67,15 @@ func (p *paced) Accept() (net.Conn, error) {
 
 // pace bounds the rate of the connections of each host.
 type pace struct {
-	window time.Duration        // paceInterval times the number of connections that may come at once
-	due    map[string]time.Time // by host: when its next connection is due if it opens them every paceInterval
+	window time.Duration        // paceInterval times the largest number of connections at once
+	due    map[string]time.Time // by host: when its next connection would come if it opened one every paceInterval
 }
 
 func newPace(burst int) pace {
 	return pace{time.Duration(burst) * paceInterval, map[string]time.Time{}}
 }
 
-// admit reports whether a connection of a host that arrives at the instant now may stay, and counts it.
+// admit reports whether a host's connection that arrives at the instant now may stay. If so, admit counts it.
 func (p *pace) admit(host string, now time.Time) bool {
 	if len(p.due) >= maxPaced && p.due[host].IsZero() {
 		maps.DeleteFunc(p.due, func(_ string, due time.Time) bool { return now.Sub(due) >= p.window })

@@ -96,8 +96,8 @@ func (c *client) Close() error {
 	return nil
 }
 
-// sender is a client's publisher. A sample that no subscriber receives is an error, because the server then has no
-// session of this client.
+// sender is a client's publisher. It returns an error for a sample that no subscriber receives, because the server then
+// has no session for this client.
 type sender struct {
 	bus *Bus
 	key string

@@ -34,8 +34,8 @@ func Join(network wire.Session) *Bus {
 // Server returns the session of the server: it reaches the network and all clients.
 func (b *Bus) Server() wire.Session { return &server{b.network, b} }
 
-// Client returns the session of one client, which reaches the server only. from is the origin of its
-// queries, by which the server counts its sessions.
+// Client returns the session of one client, which reaches the server only. The server counts the client's sessions by
+// from, the origin of its queries.
 func (b *Bus) Client(from wire.Origin) wire.Session { return &client{bus: b, from: from} }
 
 type kind uint8
@@ -50,7 +50,7 @@ const (
 // declaration is one declaration of one side.
 type declaration struct {
 	bus    *Bus
-	server bool // declared by the server; false: by a client
+	server bool // the server has declared it; false: a client has
 	kind   kind
 	key    string
 	sample func(wire.Sample)
@@ -58,7 +58,7 @@ type declaration struct {
 	token  func(string, bool)
 
 	mu   sync.Mutex // held during the callback
-	gone bool       // guarded by mu: no further callback
+	gone bool       // no further callback; guarded by mu
 }
 
 func (b *Bus) all() []*declaration { return *b.declared.Load() }
@@ -72,8 +72,8 @@ func (b *Bus) declare(d *declaration) *declaration {
 	return d
 }
 
-// Undeclare removes d and waits for a callback that is running. Watchers are informed that a token vanishes when its
-// last declaration is removed.
+// Undeclare removes d and waits for a callback that is running. Watchers are informed that a token vanishes only when
+// its last declaration is removed.
 func (d *declaration) Undeclare() error {
 	b := d.bus
 	b.mu.Lock()
@@ -210,8 +210,8 @@ func (s *server) Tokens(ctx context.Context, expr string, timeout time.Duration)
 	return append(keys, s.bus.tokens(expr, false)...), err
 }
 
-// publisher sends the server's samples to the clients that subscribe to the key. Without such a client it sends them to
-// the network, since a robot is on one side only.
+// publisher sends the server's samples to the clients that subscribe to the key. If there is no such client, it sends
+// them to the network, because a robot is on one side only.
 type publisher struct {
 	wire.Publisher
 	bus *Bus

@@ -14,7 +14,7 @@ type nobody struct{ wire.Publisher }
 
 func (alone) Publisher(string, wire.QoS) (wire.Publisher, error) { return nobody{}, nil }
 
-// The tests of package server/front use the bus with a whole network. This test checks only that the delivery of a
+// The tests of package server/front use the bus with a whole network. The test here checks only that the delivery of a
 // chunk allocates nothing.
 func TestDeliverNoAlloc(t *testing.T) {
 	b := Join(alone{})

@@ -38,7 +38,7 @@ func Await(ctx context.Context, asked []*Query, timeout time.Duration) (replies 
 		case <-q.done:
 			replies = append(replies, q.replies...)
 		case <-limit.Done():
-			return replies, ctx.Err() // the error is nil after the time-out
+			return replies, ctx.Err() // ctx.Err() is nil after the time-out
 		}
 	}
 	return replies, nil

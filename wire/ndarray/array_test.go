@@ -168,8 +168,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// Property: on any bytes Parse returns. Each array that it returns has as many bytes as its shape and dtype require,
-// and is the same after it was written and read in either style.
+// Property: on any bytes Parse returns. Each array that it returns has as many bytes as its shape and dtype require.
+// Written and read in either style, the array is the same.
 func FuzzParse(f *testing.F) {
 	for _, g := range goldens(f) {
 		f.Add(fromHex(f, g.OpenPI))

@@ -88,7 +88,7 @@ func npyPrefix(dtype string, shape []int) []byte {
 	}
 	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", dtype, tuple)
 	const fixed = len(npyMagic) + 2 + 2 // magic, version, length
-	// NumPy adds spaces, so that the first dimension can grow to 21 digits. The 1 below is for the line feed.
+	// NumPy adds spaces, so that the first dimension can grow to 21 digits. Below, 1 is the line feed.
 	if len(shape) > 0 {
 		const growth = 21
 		dict += strings.Repeat(" ", growth-len(sides[0]))

@@ -106,7 +106,7 @@ func (r *reader) value(depth int) (v any, err error) {
 	return v, err
 }
 
-// take counts n announced items, and refuses them when the message has more than maxItems items.
+// take counts n announced items. It refuses them if the message then has more than maxItems items.
 func (r *reader) take(n uint32) error {
 	if r.items += int(n); r.items > maxItems {
 		return fmt.Errorf("more than %d items", maxItems)

@@ -13,7 +13,7 @@ import (
 // Transport is the name of this transport in the programs' output.
 const Transport = "zenoh (zenoh-go on libzenohc)"
 
-// Check accepts every configuration, since the C library itself checks endpoints and options when a session opens.
+// Check accepts every configuration. The C library itself checks endpoints and options when a session opens.
 func Check(zenoh.Config) error { return nil }
 
 // Open joins the network.

@@ -30,7 +30,7 @@ const (
 	batchMost    = 256
 	batchEvery   = time.Second
 	postTimeout  = 3 * time.Second
-	flushTimeout = time.Second // bound on the last sending, in Close
+	flushTimeout = time.Second // longest time of the last sending, in Close
 	maxValues    = 8
 )
 
@@ -47,7 +47,7 @@ const (
 // Request has the ids of a request's trace.
 type Request struct {
 	Trace         [16]byte
-	Robot, Server [8]byte // ids of the robot's span and of the server's, whose parent is the robot's
+	Robot, Server [8]byte // ids of the robot's span and of the server's span, whose parent is the robot's span
 }
 
 // Of returns the trace ids of the request with number seq of a session.
@@ -66,7 +66,7 @@ func Part(span [8]byte, part byte) [8]byte {
 	return span
 }
 
-// Value is an attribute of a span: its text, or its number where the text is empty.
+// Value is an attribute of a span: its text, or its number if the text is empty.
 type Value struct {
 	Key, Text string
 	Number    int64
@@ -85,7 +85,7 @@ type Span struct {
 
 // Exporter sends spans. A nil Exporter drops them. Any goroutine may call its methods.
 type Exporter struct {
-	// Spans. Dropped counts those that found the queue full or that the collector did not accept.
+	// Numbers of spans. Dropped counts spans for which the queue was full, or that the collector did not accept.
 	Sent, Dropped atomic.Uint64
 
 	url      string

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Both programs compute the same ids; different requests have different ones.
+// Both programs compute the same ids. Different requests have different ids.
 func TestIDs(t *testing.T) {
 	a := Of("5e551011", 7)
 	if a != Of("5e551011", 7) || a.Robot == a.Server || Part(a.Server, 1) == Part(a.Server, 2) ||

@@ -11,7 +11,7 @@ import (
 type Array struct {
 	Type  string // f2, f4, f8, bf16, i1, i2, i4, i8, u1, u2, u4, u8 or b1
 	Shape []int
-	Data  []byte // exactly as long as Type and Shape need
+	Data  []byte // its length is what Type and Shape require
 }
 
 // sizes holds the numeric types and their bytes.
@@ -74,7 +74,7 @@ func newDtype(args []Value) (Value, error) {
 	return &dtype{code: code}, nil
 }
 
-// build takes the byte order from a state (3, order, None, None, None, -1, -1, flags), and refuses any order but
+// build sets the byte order from a state (3, order, None, None, None, -1, -1, flags). It refuses any order but
 // little-endian.
 func (d *dtype) build(state Value) error {
 	t, ok := state.(*Tuple)
@@ -124,7 +124,7 @@ func (d *decoder) content(a *Array, state Value) error {
 	return d.set(a, dtype, t.Items[1], t.Items[4], fortran)
 }
 
-// set checks shape and data against each other.
+// set checks that the data fits the shape, and stores both in a.
 func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) error {
 	axes, err := dims(shape)
 	if err != nil {
@@ -200,8 +200,8 @@ func dims(v Value) ([]int, error) {
 	return axes, nil
 }
 
-// bufferedArray computes _frombuffer(data, dtype, shape, order). Since NumPy 2.3 the call may have order K and, as a
-// further argument, an order of the axes: shape is then the shape of the data before its axes are transposed.
+// bufferedArray computes _frombuffer(data, dtype, shape, order). Since NumPy 2.3 the order may be K. A further argument
+// then has the order of the axes, and shape is the shape before the axes are transposed.
 func (d *decoder) bufferedArray(args []Value) (Value, error) {
 	if len(args) != 4 && len(args) != 5 {
 		return nil, malformed("_frombuffer of %d arguments, want 4 or 5", len(args))

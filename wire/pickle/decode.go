@@ -56,7 +56,7 @@ const (
 	opByteArray8 opcode = 0x96
 )
 
-// refused gives the names of opcodes that this reader does not support, for the text of an error.
+// refused has the names of opcodes that this reader does not support, for the text of an error.
 var refused = map[opcode]string{
 	'0': "POP", '1': "POP_MARK", '2': "DUP", 'F': "FLOAT", 'I': "INT", 'L': "LONG", 'P': "PERSID", 'S': "STRING",
 	'T': "BINSTRING", 'U': "SHORT_BINSTRING", 'V': "UNICODE", 'd': "DICT", 'g': "GET", 'i': "INST", 'l': "LIST",
@@ -72,7 +72,7 @@ type budget struct {
 }
 
 // spend takes n bytes for a copy from the budget. All copies together may be as large as the message, which is enough
-// to copy each array once. A hostile pickle could make the decoder copy the same array many times.
+// to copy each array once. Without this bound, a hostile pickle could make the decoder copy one array many times.
 func (b *budget) spend(n int) error {
 	if b.copied -= n; b.copied < 0 {
 		return tooLarge("bytes too many of copied arrays", -b.copied, 0)
@@ -85,7 +85,7 @@ type decoder struct {
 	*budget
 	src   []byte
 	at    int
-	torch bool // the pickle is in torch's archive, which has persistent ids
+	torch bool // the pickle is in a torch archive, which has persistent ids
 	stack []Value
 	marks []int
 	memo  []Value

@@ -115,7 +115,7 @@ type Actions struct {
 	Data      []float32 // rows of Cols values
 }
 
-// machine and storageHead are the parts of torch's archive before and after the storage's size.
+// machine, storageHead and storageTail are the parts of torch's archive around the storage's key and size.
 const (
 	machine = "\x80\x02}(X\x10\x00\x00\x00protocol_versionM\xe9\x03X\r\x00\x00\x00little_endian\x88" +
 		"X\n\x00\x00\x00type_sizes}(X\x05\x00\x00\x00shortK\x02X\x03\x00\x00\x00intK\x04X\x04\x00\x00\x00longK\x04uu."
@@ -123,8 +123,8 @@ const (
 	storageTail = "NtQ.\x80\x02]X\x01\x00\x00\x000a."
 )
 
-// AppendActions appends the pickle of a list of TimedAction with float32 tensors. All tensors are views of the same
-// storage, which the pickle contains once.
+// AppendActions appends the pickle of a list of TimedAction with float32 tensors. All tensors are views of one storage,
+// which the pickle contains once.
 func AppendActions(dst []byte, a *Actions) []byte {
 	dst = append(dst, byte(opProto), 4, byte(opEmptyList), byte(opMark))
 	for i := range len(a.Data) / max(a.Cols, 1) {

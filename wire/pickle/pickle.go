@@ -1,12 +1,11 @@
 // Package pickle reads and writes the few pickles that LeRobot's released policy server and
 // robot client exchange.
 //
-// A pickle is a program, and Python's reader runs it: it imports and calls any function that the
-// sender names. This reader runs nothing. It has a closed table of opcodes (decode.go) and a closed
-// table of names (table.go), whose meanings are written out here as data: LeRobot's dataclasses,
-// numeric NumPy arrays and scalars, torch's CPU tensors. Any other opcode or name ends the reading
-// with an error that names it. The memory that a pickle takes is bounded by its own length and by
-// Limits.
+// A pickle is a program, and Python's reader runs it: it imports and calls any function that the sender names. This
+// reader runs nothing. It has a closed table of opcodes (decode.go) and a closed table of names (table.go): LeRobot's
+// dataclasses, numeric NumPy arrays and scalars, torch's CPU tensors. It builds their values itself. Any other opcode
+// or name ends the reading with an error that names it. The memory that a pickle takes is bounded by its own length and
+// by Limits.
 //
 // A Value is one of nil, bool, int64, float64, string, []byte, *List, *Tuple, *Dict, *Object and
 // *Array. Bytes and the data of arrays are parts of the source.
@@ -66,8 +65,8 @@ func (d *Dict) Set(key string, v Value) {
 	d.Values = append(d.Values, v)
 }
 
-// Object is an instance of a class of the table, with its attributes, or a member of an enumeration
-// with its value in Args.
+// Object is an instance of a class of the table, with its attributes, or a member of an enumeration, with its value in
+// Args.
 type Object struct {
 	Class string // name of the class without its module
 	State *Dict  // nil: it has no attributes

@@ -219,7 +219,7 @@ func TestHostile(t *testing.T) {
 func TestBombs(t *testing.T) {
 	repeat := func(s string, n int) string { return string(bytes.Repeat([]byte(s), n)) }
 	laughs := proto + "]\x94"
-	for i := range 30 { // each list contains the previous list ten times: 10^30 items, in 30 lists
+	for i := range 30 { // each list contains the previous list ten times, so 30 lists have 10^30 items
 		laughs += "](" + repeat("h"+string(rune(i)), 10) + "e\x94"
 	}
 	shared := proto + "C\xff" + repeat("x", 255) + "\x94(" + repeat("h\x00", 100_000) + "t\x85."
@@ -231,7 +231,7 @@ func TestBombs(t *testing.T) {
 		{"deep lists", proto + repeat("]", 100) + repeat("a", 99) + ".", ErrTooLarge},
 		{"deep marks", proto + repeat("(", 100_000), ErrTooLarge},
 		{"many opcodes", proto + repeat("N", 1<<20), ErrTooLarge},
-		{"laughs", laughs, ErrMalformed}, // many values on the stack at the end
+		{"laughs", laughs, ErrMalformed}, // many values are left on the stack
 		{"references", shared, ErrMalformed},
 		{"a list in itself", proto + "]\x94h\x00a.", nil},
 	} {
@@ -320,7 +320,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// An error shows no more of a hostile value than its type: the text goes to the log and back to the sender.
+// An error shows only the type of a hostile value, because the text goes to the log and back to the sender.
 func TestErrorsAreShort(t *testing.T) {
 	shape := &Tuple{Items: []Value{make([]byte, 1<<20)}}
 	if _, err := dims(shape); err == nil || len(err.Error()) > 200 {

@@ -25,7 +25,7 @@ type global struct {
 	kind kind
 }
 
-// helpers is LeRobot's module of the messages, from 0.4.0 to 0.6.1 and in main. oldHelpers was it before.
+// helpers is LeRobot's module with the messages, from 0.4.0 to 0.6.1 and in main; oldHelpers is its earlier name.
 const (
 	helpers    = "lerobot.async_inference.helpers"
 	oldHelpers = "lerobot.scripts.server.helpers"
@@ -80,7 +80,7 @@ func (d *decoder) lookup(module, name string) (Value, error) {
 	return g, nil
 }
 
-// instance returns the value that the opcode NEWOBJ makes from a class: an object without attributes.
+// instance returns the value that the opcode NEWOBJ makes of a class: an object without attributes.
 func (g global) instance(args []Value) (Value, error) {
 	if g.kind != class || len(args) != 0 {
 		return nil, malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
@@ -88,7 +88,7 @@ func (g global) instance(args []Value) (Value, error) {
 	return &Object{Class: g.name}, nil
 }
 
-// reduce returns the value that the opcode REDUCE makes from a name and its arguments.
+// reduce returns the value that the opcode REDUCE makes of a name and its arguments.
 func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	switch g.kind {
 	case enum:
@@ -117,7 +117,7 @@ func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	return nil, malformed("REDUCE of %s", g.name)
 }
 
-// build does the work of the opcode BUILD: it sets the state of the value into.
+// build does the work of the opcode BUILD: it sets the state of into.
 func (d *decoder) build(into, state Value) error {
 	switch v := into.(type) {
 	case *Object:

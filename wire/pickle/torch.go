@@ -110,8 +110,8 @@ func (d *decoder) tensor(args []Value) (Value, error) {
 	return a, err
 }
 
-// view returns the elements of a view of the storage in C order. Where they lie together in this order, they are a part
-// of the storage, else a copy, which may not be larger than the storage.
+// view returns the elements of a view of the storage in C order. If they are contiguous in this order, the result is a
+// part of the storage, otherwise a copy, which may not be larger than the storage.
 func (d *decoder) view(s *storage, offset int, shape, stride []int) ([]byte, error) {
 	if len(stride) != len(shape) {
 		return nil, malformed("a tensor has %d axes and %d strides", len(shape), len(stride))

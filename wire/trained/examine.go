@@ -9,26 +9,24 @@ import (
 // The limits of the comparison. TestNoFalseAlarm measures how many false alarms and missed faults
 // they cause.
 const (
-	// stateMargin is the share of a joint's trained range by which the joint may start outside this
-	// range, like the limits that the exporter writes. stateLeast is the least margin, in the
-	// robot's units (degrees, percent), since a joint that never moved in the training does not
-	// return to exactly the same place.
+	// stateMargin is the share of a joint's trained range by which the joint may start outside this range, like the
+	// limits that the exporter writes. stateLeast is the least margin, in the robot's units (degrees, percent), because
+	// a joint that never moved in the training does not return to exactly the same place.
 	stateMargin = 0.1
 	stateLeast  = 2
 
-	// A picture is too dark when its brightness is below darkShare of the trained brightness, and too bright when its
-	// distance from white is below the same share of the trained distance. It must also be darker or brighter, by
-	// lightShare, than all frames of the training.
+	// A picture is too dark if its brightness is below darkShare of the trained brightness, and too bright if its
+	// distance from white is below darkShare of the trained distance. It must also be darker or brighter than all
+	// frames of the training, by lightShare.
 	darkShare  = 0.3
 	lightShare = 0.7
 	lightLeast = 0.05 // difference of brightness that is always permitted
 
-	// A picture differs from a reference by the mean square of its cells' deviations, after the
-	// best gain of each channel. Deviations are counted in the training's standard deviations, each
-	// at least cellLeast. The difference is about 1 for a usual frame of the training, in any
-	// light. A picture has a fault when its own difference is more than unlike, and another form of
-	// it (red and blue exchanged, upside down, another camera's picture) differs less: by less than
-	// alike, and by less than the share better of the picture's own difference.
+	// A picture differs from a reference by the mean square of its cells' deviations, after the best gain of each
+	// channel. The unit of a deviation is the training's standard deviation of the cell, at least cellLeast. So the
+	// difference is about 1 for a usual frame of the training, in any light. A picture has a fault when its own
+	// difference is more than unlike, and another form of it (red and blue exchanged, upside down, another camera's
+	// picture) differs less: by less than alike, and by less than the share better of the picture's own difference.
 	cellLeast = 0.01
 	usualMin  = 0.05
 	gainMost  = 4.0
@@ -36,8 +34,8 @@ const (
 	alike     = 1.5
 	better    = 0.5
 
-	// Without a grid, red and blue count as exchanged when the difference of their means has the other sign than in the
-	// training and both differences exceed colourLeast.
+	// Without a grid, red and blue count as exchanged if the difference of their means has the other sign than in the
+	// training, and if both differences exceed colourLeast.
 	colourLeast = 0.06
 )
 
@@ -98,7 +96,7 @@ func (s *Statistics) examineState(joints []string, state []float32) (findings []
 type view struct {
 	camera *Camera
 	grid   []float64 // grid of the picture, in the form of Camera.Grid
-	told   bool      // another finding explains this picture's difference
+	told   bool      // another finding already explains this picture's difference
 }
 
 // reduce returns the mean of each cell.

@@ -1,9 +1,9 @@
 // Package wiretest gives tests the frozen vectors of the draft's Python code (testdata/golden/draft_goldens.json) and
 // the list of the vectors from which we deviate on purpose (deviations.json).
 //
-// The file's sections belong to the packages that implement them. A package walks through its
-// sections with Section, and Deviations lists the vectors that it must answer differently from
-// Python; package wire's tests check that every section has an owner.
+// The file's sections belong to the packages that implement them. Section decodes a section for the package that owns
+// it. Deviations lists the vectors that this package must answer differently from Python. Package wire's tests check
+// that every section has an owner.
 package wiretest
 
 import (

@@ -22,7 +22,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// victimMain runs a listener as a separate process, so that the test can measure the memory of the listener alone. The
+// victimMain runs a listener as a separate process, so that the test measures the memory of the listener alone. The
 // listener serves a queryable and a subscriber until its standard input ends.
 func victimMain(at string) {
 	s, err := Open(context.Background(), Config{Listen: []string{at}, TLS: endpoint.Security{
@@ -32,7 +32,7 @@ func victimMain(at string) {
 		os.Exit(1)
 	}
 	s.Subscribe("@victim/**", func(wire.Sample) {})
-	var held []wire.Query // never finished: the worst case of an application
+	var held []wire.Query // queries that are never finished: the worst case of an application
 	s.Queryable(zenohtest.HeldKey, func(q wire.Query) { held = append(held, q) })
 	echo, _ := s.Publisher("@victim/echo", wire.ActionQoS)
 	s.Subscribe(zenohtest.PingKey, func(in wire.Sample) { echo.Put(in.Payload, nil) })
@@ -43,8 +43,8 @@ func victimMain(at string) {
 	s.Close()
 }
 
-// Goal: under many hostile links of any behaviour, a listener takes at most 64 MiB above its idle
-// size, and a good client that arrives meanwhile gets its round trip.
+// Goal: under many hostile links of any behaviour, a listener takes at most 64 MiB above its idle size. A good client
+// that dials meanwhile gets its round trip.
 func TestMemoryUnderAttack(t *testing.T) {
 	if at := os.Getenv("EDGERT_VICTIM"); at != "" {
 		victimMain(at)
@@ -55,8 +55,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 	}
 }
 
-// Goal: the same bound holds over TLS. There each link also needs TLS's handshake and buffers, and
-// leaves garbage that the budget does not count. The forced collection must bound this garbage.
+// Goal: the same bound holds over TLS. TLS also takes memory for the handshake and buffers of each link, and leaves
+// garbage that the budget does not count. The forced collection must bound this garbage.
 func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
@@ -155,7 +155,7 @@ func TestSilentLinksGiveWay(t *testing.T) {
 	if _, err := attack(t, at, newZID()); !errors.As(err, &closed) || closed.Reason != codec.CloseMaxSessions {
 		t.Errorf("a link beyond those that have spoken = %v, want MaxSessions", err)
 	}
-	// A node from another address, which has no link yet, is let in at once.
+	// A node from another address, which has no link yet, is admitted at once.
 	other, err := attackFrom(t, "127.0.0.2", at, newZID())
 	if err != nil {
 		t.Fatalf("a link of an address that has none = %v, want that one of the other's gives way", err)

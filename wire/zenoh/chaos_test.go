@@ -39,8 +39,8 @@ const (
 	foulEvery = 700 * time.Millisecond
 )
 
-// once records the numbers of samples and counts the samples that arrive again or after a newer one. Each number is
-// sent once, so it must not arrive twice.
+// once records the numbers of samples. It counts samples that arrive twice or after a newer one: each number is sent
+// once, so it must not arrive twice.
 type once struct {
 	mu    sync.Mutex
 	last  map[uint64]uint64 // publisher -> its newest number
@@ -192,7 +192,7 @@ func TestChaos(t *testing.T) {
 			kill = time.Now().Add(killEvery)
 		}
 		if kills == 2 && !early.warm {
-			for _, r := range robots { // a link that is down takes no memory
+			for _, r := range robots { // measure with all links up, because a link that is down takes no memory
 				heal(r.way)
 			}
 			whole(t, robots, "before the early measurement")
@@ -227,8 +227,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// hub starts an official router as a separate process, or a listener of ours where the official router is not
-// installed. restart ends it, the official router by a kill, and starts it again on the same port.
+// hub starts an official router as a separate process, or a listener of ours if the official router is not installed.
+// restart ends it, the official router by a kill, and starts it again on the same port.
 func hub(t *testing.T) (at string, restart func()) {
 	python := zenohtest.Python{Path: os.Getenv("EDGERT_PYTHON")}
 	if _, err := python.Check(); err != nil {
@@ -289,7 +289,7 @@ func (o *once) received() map[uint64]uint64 {
 	return maps.Clone(o.last)
 }
 
-// weight holds the resources that the process uses. A leak would increase one of them.
+// weight is the amount of resources that the process uses. A leak would increase one of them.
 type weight struct {
 	goroutines, files int
 	rss               int64

@@ -19,7 +19,7 @@ type Config struct {
 	Connect []string // endpoints of one network; the session keeps a link to one of them
 	Listen  []string // endpoints to listen on; port 0 means a free port
 
-	TLS endpoint.Security // for tls/ endpoints that have no options of their own
+	TLS endpoint.Security // for those tls/ endpoints that have no options of their own
 
 	Lease     time.Duration // peers end a link on which we send nothing for this time; default 2 s
 	KeepAlive time.Duration // longest time between two messages that we send; default a quarter of Lease
@@ -30,14 +30,14 @@ type Config struct {
 	MaxMessage  int // most bytes of one message, sent or received; default 16 MiB
 	MaxSessions int // accepted links; default 256
 
-	// Memory bounds the buffers of all links together, in bytes: messages that are being received
-	// or that wait to be sent. A busy link takes about 300 KiB. When this memory is exhausted, the
-	// links that use the most of it are ended. Default: one largest message and 4 MiB.
+	// Memory bounds the buffers of all links together, in bytes: messages that are being received or that wait to be
+	// sent. A busy link takes about 300 KiB. When this memory is exhausted, the links that use the most of it are
+	// ended. Default: the size of one largest message and 4 MiB.
 	Memory int
 
-	// Rights returns the rights of an accepted link whose TLS certificate has these names: the DNS
-	// names of its subjectAltName, else its common name. Nil rights, or no function, allow
-	// everything. Default: no function.
+	// Rights returns the rights of an accepted link whose TLS certificate has these names: the DNS names of its
+	// subjectAltName or, without these, its common name. Nil rights, or no function, allow everything. Default: no
+	// function.
 	Rights func(names []string) *access.Rights
 
 	// Log gets one line for each link that begins or ends. It must not block. Default: no log.
@@ -68,7 +68,7 @@ const (
 
 	maxEndpoints = 64 // endpoints in each list
 
-	memoryBeside = 4 << 20 // bytes of Config.Memory's default in addition to one largest message
+	memoryBeside = 4 << 20 // Config.Memory's default is one largest message and this number of bytes
 
 	DefaultMemory = defaultMaxMessage + memoryBeside
 )
@@ -154,8 +154,8 @@ func (c *Config) parse(list []string, check func(endpoint.Endpoint) error) (all 
 	return all, nil
 }
 
-// Certificates lists the faults, present or soon to come, of the certificates that a session of
-// this configuration would show and require. Check reports unusable files.
+// Certificates lists the present and coming faults of the certificates that a session of this configuration would show
+// and require. Check reports unusable files.
 func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	for _, text := range c.Listen {
 		if e, err := endpoint.Parse(text, c.TLS); err == nil {
@@ -171,8 +171,8 @@ func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	return addFindings(found, dialling(connect, now))
 }
 
-// dialling returns the findings for the endpoints to dial, without the mark Refused: an established
-// link stays up, so these faults alone refuse no robot.
+// dialling returns the findings for the endpoints to dial, without the mark Refused. These faults alone refuse no
+// robot, because an established link stays up.
 func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Finding) {
 	for _, e := range connect {
 		for _, f := range e.Dialling(now) {

@@ -24,9 +24,9 @@ type object struct {
 	closed   bool // guarded by Session.deliver
 }
 
-// entry holds the subscribers, queryables or tokens on one key: the session's own objects, and the
-// number of tokens of other nodes. The session announces the key to the upstream once, even if it
-// has several objects on the key. Guarded by Session.mu.
+// entry holds the subscribers, queryables or tokens on one key: the session's own objects, and the number of the other
+// nodes' tokens. The session announces the key to the upstream once, even if it has several objects on the key. Guarded
+// by Session.mu.
 type entry struct {
 	kind   codec.DeclareKind
 	key    string

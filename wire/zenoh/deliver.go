@@ -20,7 +20,7 @@ type event struct {
 	msg []byte
 }
 
-// deliveries is a queue of events. Goroutines that hold locks add events, and the session's own goroutine acts on them
+// deliveries is a queue of events. Goroutines that hold locks add events, and the session's own goroutine handles them
 // in order.
 type deliveries struct {
 	s  *Session
@@ -32,7 +32,7 @@ type deliveries struct {
 	bytes   int // size of its keys and messages
 	ended   bool
 
-	batch []event // the events that run acts on while the queue fills again. Owner: run
+	batch []event // the events that run handles while the queue fills again. Owner: run
 }
 
 func (e *deliveries) init(s *Session) {
@@ -64,7 +64,7 @@ func (e *deliveries) close() {
 	e.changed.Signal()
 }
 
-// run acts on events until close.
+// run handles events until close.
 func (e *deliveries) run() {
 	for e.take() {
 		for i := range e.batch {

@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// attemptLimit bounds an attempt at one of several endpoints, since the next endpoint may answer sooner.
+// attemptLimit bounds an attempt if there are several endpoints, because the next endpoint may answer sooner.
 const attemptLimit = 5 * time.Second
 
 // dialer keeps a link from the session to exactly one of its endpoints. Over a second link to the same network the
@@ -25,9 +25,9 @@ type dialer struct {
 
 	// Owner: run.
 	next  int       // index of the endpoint to try first
-	away  time.Time // start of the last time without a link
+	away  time.Time // time at which the last period without a link began
 	lines repeats   // repeated lines of the log
-	told  bool      // the log already has a line about the present time without a link
+	told  bool      // the log already has a line about the present period without a link
 
 	mu   sync.Mutex
 	last []error // error of the last attempt at each endpoint, guarded by mu
@@ -152,7 +152,7 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 }
 
 // Reached reports whether Open failed although it reached a node: the node refused the link, or we refused the node.
-// The error's text gives the reason, and a search for other nodes is of no use.
+// The error's text gives the reason. A search for other nodes is of no use.
 func Reached(err error) bool {
 	var trust *endpoint.AuthError
 	var plain *endpoint.PlainError

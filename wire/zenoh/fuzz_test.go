@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// FuzzSession makes an upstream send network messages of any bytes to a session over a real link.
-// Property: the session does not panic, and keeps no state of the link after its end.
+// FuzzSession lets an upstream send network messages of any bytes to a session over a real link. Property: the session
+// does not panic, and keeps no state of the link when the link has ended.
 func FuzzSession(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
@@ -40,8 +40,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// spoken makes a router with a good handshake send msgs in pieces, and returns when its link has
-// ended.
+// spoken lets a router with a good handshake send msgs in pieces, and returns when the router's link has ended.
 func spoken(s *Session, msgs []byte, piece int) {
 	a, b := net.Pipe()
 	go func() {

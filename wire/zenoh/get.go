@@ -14,7 +14,7 @@ import (
 // Bounds of the replies that one Get collects.
 const (
 	maxReplies    = 4096
-	maxReplyBytes = DefaultMemory // room for one largest message, and smaller ones
+	maxReplyBytes = DefaultMemory // enough for one largest message and smaller ones
 )
 
 // outQuery is a query of this session, and collects its replies.
@@ -29,13 +29,13 @@ type outQuery struct {
 	bytes   int
 }
 
-// pending is a request to the upstream whose answers are awaited. Guarded by Session.mu.
+// pending is a request to the upstream that waits for answers. Guarded by Session.mu.
 type pending struct {
 	done chan struct{} // closed with the last answer; constant
 	over bool
 }
 
-// finish ends the answers. Called with Session.mu held.
+// finish records the last answer. Called with Session.mu held.
 func (p *pending) finish() {
 	if !p.over {
 		p.over = true
@@ -43,8 +43,8 @@ func (p *pending) finish() {
 	}
 }
 
-// add keeps a reply, with a copy of the bytes that m lends. It drops and counts replies above the bound and replies
-// whose key does not match the query. A deletion is not a reply. Called with s.mu held.
+// add keeps a reply, with a copy of the bytes that m lends. It drops and counts a reply above the bound, or one whose
+// key does not match the query. A deletion is not a reply. Called with s.mu held.
 func (q *outQuery) add(key string, m *codec.Response) {
 	switch payload := m.Data.Payload; {
 	case m.Data.Delete:
@@ -56,7 +56,7 @@ func (q *outQuery) add(key string, m *codec.Response) {
 	}
 }
 
-// response takes a reply from the upstream.
+// response handles a reply from the upstream.
 func (s *Session) response(key string, m *codec.Response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,8 +65,8 @@ func (s *Session) response(key string, m *codec.Response) {
 	}
 }
 
-// Get queries every matching queryable of other sessions and returns all replies, also several replies on one key. When
-// ctx ends first, Get returns the replies so far with the error of ctx.
+// Get queries every matching queryable of other sessions and returns all replies, even several on one key. When ctx
+// ends first, Get returns the replies so far with the error of ctx.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

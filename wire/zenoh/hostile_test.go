@@ -23,7 +23,7 @@ type attacker struct {
 	t    *testing.T
 	link *link.Link
 	conn net.Conn
-	said chan codec.Message // the victim's answers; only declarations and samples have valid slices
+	said chan codec.Message // the victim's messages; only declarations and samples have valid slices
 	end  chan error
 }
 
@@ -76,7 +76,7 @@ func (a *attacker) receive(m *codec.Message) error {
 	return nil
 }
 
-// await returns the victim's next message for which the function is returns true.
+// await returns the victim's next message for which is returns true.
 func (a *attacker) await(is func(codec.Message) bool) codec.Message {
 	a.t.Helper()
 	for {
@@ -93,7 +93,7 @@ func (a *attacker) await(is func(codec.Message) bool) codec.Message {
 	}
 }
 
-// stall keeps the link open without reading until the test ends.
+// stall keeps the link open until the test ends, without reading from it.
 func (a *attacker) stall() {
 	hold := make(chan struct{})
 	a.t.Cleanup(func() { close(hold) })
@@ -129,7 +129,7 @@ func serves(t *testing.T, victim *Session, at string) {
 	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
 }
 
-// Goal: a listener refuses each key that crashes the official router. It keeps the link, and all other links.
+// Goal: a listener refuses each key that crashes the official router. It keeps the sender's link and all other links.
 func TestHostileKeys(t *testing.T) {
 	victim, at := listener(t, Config{})
 	a := mustAttack(t, at)
@@ -225,7 +225,7 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 }
 
 // Goal: the memory for long keys without a common prefix, and the memory for routes, are bounded for all links
-// together. When they are exhausted, the links that declared the most are ended, never a link that declares little.
+// together. When it is exhausted, the links that declared the most are ended, never a link that declares little.
 func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	for n := range 3 {
@@ -257,8 +257,8 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: when the links of one host each declare little but together too much, links of this host are ended. A link of
-// another host stays, although it declares more than any of them.
+// Goal: when the links of one host each declare little, but together too much, links of this host are ended. A link of
+// another host stays, even if it declares more than any of them.
 func TestManyLinksThatDeclareLittle(t *testing.T) {
 	victim, at := listener(t, Config{})
 	good := rttest.Must(attackFrom(t, "127.0.0.2", at, newZID()))(t)
@@ -343,7 +343,7 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
 	var first net.Conn
-	for range 100 + 50 { // up to a hundred connections may be in their handshake
+	for range 100 + 50 { // a hundred connections at most may be in their handshake
 		conn := rttest.Must(net.Dial("tcp", strings.TrimPrefix(at, "tcp/")))(t)
 		defer conn.Close()
 		if first == nil {
@@ -364,7 +364,7 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	}
 }
 
-// Goal: when an address opens connections at a high rate, few of them get a handshake, and connections from other
+// Goal: when an address opens connections at a high rate, only few of them get a handshake. Connections from other
 // addresses still get theirs.
 func TestConnectionsAtAHighRate(t *testing.T) {
 	victim, at := listener(t, Config{MaxSessions: 4})
@@ -404,7 +404,7 @@ func TestAdmission(t *testing.T) {
 }
 
 // Goal: for each declared chunk, a push on a key of only wildcards takes time proportional to the key's length, not to
-// its square, so that other links do not wait.
+// its square. So other links need not wait.
 func TestWildChunksAreCheap(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
@@ -419,8 +419,7 @@ func TestWildChunksAreCheap(t *testing.T) {
 			strings.Repeat("a$*", 300), i))})
 	}
 	a.settle(2)
-	// the push would take 30 s or more if each pair of chunks took time proportional to the product
-	// of their lengths
+	// the push would take 30 s or more if each pair of chunks took the product of their lengths
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("20 keys took %v", took)
 	}

@@ -75,8 +75,8 @@ func (p *publisher) Put(payload, attachment []byte) error {
 	return err
 }
 
-// PutLatest queues a sample in the publisher's own slot on every link with a subscriber for it. There it replaces a
-// sample that the writer has not begun to send.
+// PutLatest queues a sample in the publisher's own slot, on every link with a subscriber for it. It replaces the slot's
+// earlier sample if the writer has not begun to send that.
 //
 //rt:noalloc
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
@@ -123,7 +123,7 @@ func (p *publisher) prepare(payload, attachment []byte) error {
 	return nil
 }
 
-// aim finds the links with a subscriber for the publisher's samples. A link that was a target before keeps its slot.
+// aim finds the links with a subscriber for the publisher's samples. A link that is already a target keeps its slot.
 // Called with p.mu held.
 func (p *publisher) aim() error {
 	s := p.s
@@ -149,7 +149,7 @@ func (p *publisher) aim() error {
 		}
 		p.targets = append(p.targets, t)
 	}
-	clear(p.links) // so that no reference to an ended link remains
+	clear(p.links) // leaves no reference to an ended link
 	return nil
 }
 

@@ -41,7 +41,7 @@ type inQuery struct {
 	left    int         // parts that are not finished; guarded by Session.mu
 }
 
-// query is a wire.Query: one queryable's part in an inQuery.
+// query is a wire.Query: the part of one queryable in an inQuery.
 type query struct {
 	*inQuery
 	queryable *object
@@ -62,7 +62,7 @@ func (s *Session) request(up upstream, from wire.Origin, key string, m *codec.Re
 	s.mu.Lock()
 	own := s.own(codec.DeclareQueryable, key)
 	_, twice := s.inQueries[m.ID]
-	many := s.router == nil && len(s.inQueries) >= maxInQueries // a router has a limit for each link
+	many := s.router == nil && len(s.inQueries) >= maxInQueries // a router already limits the queries of each link
 	if len(own) > 0 && (twice || many || s.inBytes+q.cost > maxInBytes) {
 		s.counters.Queries.Add(1)
 		own = nil
@@ -131,8 +131,8 @@ func (q *query) respond(key string, payload []byte, failed bool) error {
 		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number},
 		Data:      codec.Data{Payload: payload},
 	}.Message()
-	// A reply from within the callback must not wait for the querier's link, since this would delay
-	// all other callbacks.
+	// A reply from within the callback must not wait for the querier's link, because all other callbacks would wait,
+	// too.
 	return q.up.Send(m, link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.calling.Load()})
 }
 

@@ -12,7 +12,7 @@ const maxRoutes = 4096
 // route caches the subscribers of one incoming key. Guarded by Session.deliver.
 type route struct {
 	key         string
-	epoch       uint64 // the epoch of the subscribers at the time of the match
+	epoch       uint64 // the session's epoch when the subscribers were matched
 	subscribers []*object
 }
 

@@ -29,7 +29,7 @@ func cut(s *Session) {
 	}
 }
 
-// Goal: without a link a session's calls fail at once. When the listener is back on the same port, the session's
+// Goal: a session without a link fails its calls at once. When the listener is back on the same port, the session's
 // declarations are there again.
 func TestListenerReturns(t *testing.T) {
 	server, at := listener(t, Config{})
@@ -48,7 +48,7 @@ func TestListenerReturns(t *testing.T) {
 	})
 }
 
-// Goal: the other side is informed of a subscriber's end, and the end of the last watcher frees the tokens that the
+// Goal: the other side learns that a subscriber has ended. The end of the last watcher frees the tokens that the
 // session kept for it.
 func TestUndeclareLeavesNothing(t *testing.T) {
 	server, at := listener(t, Config{})
@@ -68,7 +68,7 @@ func TestUndeclareLeavesNothing(t *testing.T) {
 		"tokens held for no robot")
 }
 
-// Goal: a Get ends when the link from which it awaits replies ends, long before its timeout.
+// Goal: when the link ends on which a Get waits for replies, the Get ends long before its timeout.
 func TestLostLinkEndsGet(t *testing.T) {
 	server, at := listener(t, Config{})
 	rttest.Must(server.Queryable("@g", func(q wire.Query) { q.Reply("@g", []byte("one")) }))(t)
@@ -95,7 +95,7 @@ func TestLostLinkEndsGet(t *testing.T) {
 	}
 }
 
-// Goal: when a queryable never finishes a query, the querier's Get and the query's table entry still end after the
+// Goal: if a queryable never finishes a query, the querier's Get and the entry of the query still end, after the
 // timeout and the grace.
 func TestUnfinishedQueryIsEnded(t *testing.T) {
 	server, at := listener(t, Config{})
@@ -114,7 +114,7 @@ func TestUnfinishedQueryIsEnded(t *testing.T) {
 	q.Finish()
 }
 
-// Goal: of many edges at one server, each with its own action topic, every edge gets exactly its own samples. Samples
+// Goal: if many edges use one server, each with its own action topic, every edge gets exactly its own samples. Samples
 // without a subscriber are not sent.
 func TestManyEdges(t *testing.T) {
 	const n = 20
@@ -171,8 +171,8 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	rttest.Eventually(t, "all goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// Goal: while there is no listener, the log gets few lines at any number of attempts. At the end it
-// gets one line with the length of this time.
+// Goal: while there is no listener, the log gets few lines, however many attempts fail. At the end it gets one line
+// with the length of this time.
 func TestFewLinesOfAnAbsence(t *testing.T) {
 	rttest.RealTime(t)
 	server, at := listener(t, Config{})

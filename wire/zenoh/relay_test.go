@@ -20,8 +20,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// settled waits until the listener has processed every earlier declaration of the clients. Each client lists tokens,
-// and the listener processes this request after the declarations.
+// settled waits until the listener has processed every earlier declaration of the clients. Each client lists tokens:
+// the listener processes that request after the declarations.
 func settled(t testing.TB, clients ...*Session) {
 	t.Helper()
 	for _, c := range clients {
@@ -34,8 +34,8 @@ func mustPublisher(t testing.TB, s *Session, key string, qos wire.QoS) wire.Publ
 	return rttest.Must(s.Publisher(key, qos))(t)
 }
 
-// Goal: for samples between two clients neither the listener nor the clients allocate, whether a sample fits into one
-// batch or needs fragments.
+// Goal: neither the listener nor its clients allocate for a sample between two clients, whether it fits into one batch
+// or needs fragments.
 func TestRelayAllocatesNothing(t *testing.T) {
 	_, at := listener(t, Config{})
 	from, to := mustOpen(t, patient(at)), mustOpen(t, patient(at))
@@ -62,8 +62,8 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: subscribers that do not read delay no other subscriber. The others still get every sample
-// of the same publisher, whether it drops or blocks, and of another publisher.
+// Goal: a subscriber that does not read delays no other subscriber. The others still get every sample of the same
+// publisher, whether it drops or blocks, and of another publisher.
 func TestStuckLinksBlockNobody(t *testing.T) {
 	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {
@@ -120,8 +120,8 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 	}
 }
 
-// Goal: two listeners that dial each other keep one link. Three listeners in a ring relay the traffic of their clients.
-// No sample arrives twice or circulates.
+// Goal: two listeners that dial each other keep one link. Three listeners in a ring relay the traffic of their clients,
+// and no sample arrives twice or circulates.
 func TestNothingGoesRound(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d listeners in a ring", n), func(t *testing.T) {
@@ -228,7 +228,7 @@ func received(got *samples, key string) bool {
 }
 
 // Goal: the numbers that a client declares for keys are valid on its link only. When the client sends a message with
-// such a number, the others receive the message with the whole key.
+// such a number, the receivers get the message with the whole key.
 func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	_, at := listener(t, Config{})
 	other := mustOpen(t, patient(at))
@@ -391,8 +391,8 @@ func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int
 	return replies
 }
 
-// Goal: among the complete queryables of several clients, target "best" selects one and "all"
-// selects all; after the end of the best, "best" selects another. Official queriers use these targets.
+// Goal: the target "best" selects one of the complete queryables of several clients, and "all" selects all of them.
+// When the best one has ended, "best" selects another. Official queriers use these targets.
 func TestTargetsAcrossClients(t *testing.T) {
 	hub, at := listener(t, Config{})
 	linked := func() int { return hub.router.Held().Links }
@@ -430,8 +430,7 @@ func TestTargetsAcrossClients(t *testing.T) {
 	}
 }
 
-// Goal: when a client's link ends in the middle of a query, the listener no longer waits for the client's part of the
-// replies.
+// Goal: when a client's link ends during a query, the listener no longer waits for the replies of that client.
 func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	rttest.RealTime(t)
 	_, at := listener(t, Config{})
@@ -487,7 +486,7 @@ func TestRelayPassesEverything(t *testing.T) {
 	}
 }
 
-// Goal: samples carry the QoS that the publisher was declared with, and the default priority is data.
+// Goal: samples have the QoS with which the publisher was declared. The default priority is data.
 func TestQoSOfPublishers(t *testing.T) {
 	server, at := listener(t, Config{})
 	next := subscribeAt(t, at, "@qos")

@@ -13,8 +13,8 @@ const (
 	maxTexts    = 16
 )
 
-// repeats bounds the log lines about an endpoint that does not answer for long. A new text is logged at once, a
-// repeated text after growing intervals.
+// repeats limits the log lines about an endpoint that does not answer for a long time. A new text is logged at once, a
+// repeated text at growing intervals.
 type repeats map[string]*repeat
 
 type repeat struct {
@@ -32,7 +32,7 @@ func (r repeats) due(at string, err error, now time.Time) bool {
 		return c
 	}, err.Error())
 	if r[text] == nil && len(r) >= maxTexts {
-		text = "" // the text is not kept, because a peer may invent any number of texts
+		text = "" // the text itself is not kept, because a peer may send any number of texts
 	}
 	if r[text] == nil {
 		r[text] = &repeat{wait: backoff.Backoff{First: repeatFirst, Max: repeatLast}}

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: a repeated text is logged after growing intervals, even if its digits differ. A new text, or the text of
-// another endpoint, is logged at once; but the number of distinct texts is bounded.
+// Goal: a repeated text is logged at growing intervals, even if its digits differ. A new text, or the text of another
+// endpoint, is logged at once, but the number of distinct texts is bounded.
 func TestRepeats(t *testing.T) {
 	r := repeats{}
 	began := time.Now()

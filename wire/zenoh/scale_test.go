@@ -15,8 +15,8 @@ import (
 // many is the number of objects of each kind that the tests of scale declare.
 const many = 10_000
 
-// Goal: our listener announces ten thousand subscribers, queryables and tokens of one client to another client. Each
-// can be found, and all vanish with their client. The official router takes more than 20 s for such a client.
+// Goal: our listener announces ten thousand subscribers, queryables and tokens of one client to another client. Lookups
+// find each of them, and all vanish with their client. The official router takes more than 20 s for such a client.
 func TestTenThousandDeclarations(t *testing.T) {
 	hub, at := listener(t, Config{})
 	cfg := patient(at)
@@ -73,8 +73,8 @@ func TestTenThousandDeclarations(t *testing.T) {
 	t.Logf("forgotten in %v", time.Since(began))
 }
 
-// hubWith starts a listener with three clients. One has n subscribers, queryables and tokens; the returned two exchange
-// samples.
+// hubWith starts a listener with three clients. One client has n subscribers, queryables and tokens; the two returned
+// clients exchange samples.
 func hubWith(b *testing.B, n int) (from, to *Session) {
 	hub := rttest.Must(Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}}))(b)
 	b.Cleanup(func() { hub.Close() })
@@ -93,8 +93,7 @@ func hubWith(b *testing.B, n int) (from, to *Session) {
 	return dial(), dial()
 }
 
-// BenchmarkRelay sends a sample from one client to another through our listener, to which n subscribers on other keys
-// are declared.
+// BenchmarkRelay sends a sample from one client to another through our listener, which has n subscribers on other keys.
 func BenchmarkRelay(b *testing.B) {
 	for _, n := range []int{0, many} {
 		for _, size := range []int{64, 4096, 100_000} {

@@ -51,9 +51,9 @@ func trip(t *testing.T, a, b *Session, n int) func() {
 	}
 }
 
-// Goal: over every transport, sending and receiving a message of any size allocates nothing. The
-// only exception is the standard library: crypto/tls allocates 24 bytes for each read from the
-// socket, and reads at most twice for each record of 16 KiB.
+// Goal: over every transport, sending and receiving a message of any size allocates nothing. The only exception is
+// crypto/tls, which allocates 24 bytes for each read from the socket, and reads at most twice for each record of 16
+// KiB.
 func TestEverySizeAllocatesNothing(t *testing.T) {
 	rttest.RealTime(t) // real time determines how far queues and buffers fill
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -99,7 +99,7 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 }
 
 // stream publishes a sample of n bytes at intervals of pace until stop, except while quiet is set. With latest the
-// samples vary in size and replace each other. It counts the samples that arrive.
+// samples vary in size and replace each other. stream counts the samples that arrive.
 type stream struct {
 	put      func(payload, attachment []byte) (replaced bool, err error)
 	n        int
@@ -136,7 +136,7 @@ func (st *stream) run(stop, quiet *atomic.Bool) {
 		}
 		st.sent++
 		size := st.n
-		if st.latest { // sizes vary like those of pictures, some of which need no fragments
+		if st.latest { // some of these sizes need no fragments, as with pictures
 			size = st.n/2 + int(st.sent*7919)%(st.n/2)
 		}
 		replaced, err := st.put(payload[:size], payload[:wire.HeaderSize])
@@ -149,7 +149,7 @@ func (st *stream) run(stop, quiet *atomic.Bool) {
 	}
 }
 
-// soakTime returns how long TestSoakAllocatesNothing measures: EDGERT_SOAK, such as 1m, else a time that suits a test.
+// soakTime returns how long TestSoakAllocatesNothing measures: the time in EDGERT_SOAK, such as 1m, or a short time.
 func soakTime(t *testing.T) time.Duration {
 	if text := os.Getenv("EDGERT_SOAK"); text != "" {
 		d, err := time.ParseDuration(text)
@@ -169,7 +169,7 @@ func soakTime(t *testing.T) time.Duration {
 func TestSoakAllocatesNothing(t *testing.T) {
 	rttest.RealTime(t) // real time determines how far queues and buffers fill
 	// The garbage collector is off, as on an armed edge. A collection would empty the runtime's own caches, and filling
-	// them again allocates.
+	// these again allocates.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	server, at := listener(t, Config{KeepAlive: 2 * time.Millisecond})
 	edge := mustOpen(t, Config{Connect: []string{at}, KeepAlive: 2 * time.Millisecond})
@@ -186,7 +186,7 @@ func TestSoakAllocatesNothing(t *testing.T) {
 	for _, st := range streams {
 		all.Go(func() { st.run(&stop, &quiet) })
 	}
-	time.Sleep(2 * time.Second) // meanwhile buffers grow to their final size
+	time.Sleep(2 * time.Second) // buffers grow to their final size in this time
 	before, began := counted(), time.Now()
 	time.Sleep(soakTime(t)) // the streams run during this time
 	quiet.Store(true)

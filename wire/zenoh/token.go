@@ -37,7 +37,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 			return
 		}
 		if s.watchers[m.Interest] == nil {
-			return // it answers an interest that was withdrawn meanwhile
+			return // the interest was withdrawn meanwhile
 		}
 	}
 	t := &s.tokens
@@ -45,7 +45,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 		if old.key == key {
 			return
 		}
-		s.dropToken(m.ID) // after this, the new key is checked like any other key
+		s.dropToken(m.ID) // the code below checks the new key like any other key
 	}
 	// A router in this process has already applied its own limits to each link.
 	if s.router == nil && (len(t.byID) >= maxTokens || t.bytes+t.cost(key) > maxTokenBytes || s.events.full()) {
@@ -60,7 +60,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 	}
 }
 
-// tokenUndeclared removes a token by its number or, when the upstream never declared this number to us, by its key.
+// tokenUndeclared removes a token by its number or, if the upstream never declared this number to us, by its key.
 // Called with mu held.
 func (s *Session) tokenUndeclared(id uint32, key string) {
 	if e := s.tokens.byID[id]; e != nil && (key == "" || key == e.key) {
@@ -159,8 +159,8 @@ func (w *watcher) Undeclare() error {
 	return nil
 }
 
-// dropUnwatched removes the upstream's tokens that match key, except those that another watcher still covers. The
-// upstream would no longer report their end. Called with mu held.
+// dropUnwatched removes those tokens of the upstream that match key, except tokens that another watcher still covers,
+// because the upstream would no longer report their end. Called with mu held.
 func (s *Session) dropUnwatched(key string) {
 	for id, e := range s.tokens.byID {
 		if keyexpr.Intersects(e.key, key) && !s.watched(e.key) {

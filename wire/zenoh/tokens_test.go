@@ -9,8 +9,8 @@ import (
 )
 
 // Goal: a listener answers a client's interests as official publishers, queriers and liveliness subscribers require. It
-// sends the existing declarations with the interest's number, the message that ends them, later changes without the
-// number, and nothing twice.
+// sends the existing declarations with the interest's number, then the message that ends them, and later changes
+// without the number. It sends nothing twice.
 func TestInterestsAreAnswered(t *testing.T) {
 	victim, at := listener(t, Config{})
 	sub := func(key string) wire.Declaration {

@@ -161,7 +161,7 @@ func TestUnixSocketComesBack(t *testing.T) {
 }
 
 // freeEndpoint returns an endpoint without a listener. Its port is below the ports that the kernel gives to dialling
-// sockets, since such a port may be in use before the test listens on it.
+// sockets, because another socket could take such a port before the test listens on it.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
 	for range 100 {

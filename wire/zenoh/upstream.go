@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
-// upstream is the node that a session is a client of: the node at the other end of a dialled link, or the router in its
-// own process.
+// upstream is the node of which a session is a client: the node at the other end of a dialled link, or the router in
+// its own process.
 type upstream interface {
 	// Send sends a message other than a sample.
 	Send(m *codec.Message, how link.Delivery) error
@@ -77,7 +77,7 @@ func (d *dialled) run() error {
 	return err
 }
 
-// Send queues a message. When the queue of declarations is full, because the remote has not read megabytes of them, it
+// Send queues a message. If the queue of declarations is full, because the remote has not read megabytes of them, it
 // closes the link.
 func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	err := d.Link.Send(codec.AppendMessage(nil, m), how)
@@ -87,12 +87,11 @@ func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	return err
 }
 
-// Receivers appends the link itself for every key, so an upstream gets every sample. The access
-// control of a router may hide its subscribers from us. Without this rule they would get no
-// samples.
+// Receivers appends the link itself for every key, so an upstream gets every sample. A router's access control may hide
+// its subscribers from us, and they must get the samples nevertheless.
 func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
 
-// handle acts on one message. Owner: the link's reader.
+// handle handles one message. Owner: the link's reader.
 func (d *dialled) handle(m *codec.Message) error {
 	if m.Kind != codec.KindPush {
 		d.s.handle(d, wire.Origin{}, &d.numbers, m)
@@ -118,7 +117,7 @@ func (i inbox) Handle(m *codec.Message, from wire.Origin) {
 func (i inbox) Full() bool { return i.s.events.full() }
 func (i inbox) Rerouted()  { i.s.epoch.Add(1) }
 
-// received acts on a message from the router.
+// received handles a message from the router.
 func (s *Session) received(msg []byte) {
 	var m codec.Message
 	c := codec.NewCursor(msg)
@@ -127,8 +126,8 @@ func (s *Session) received(msg []byte) {
 	}
 }
 
-// handle processes a message of an upstream; n holds the numbers that the upstream gave to keys. A
-// query's sender is who.
+// handle handles a message of an upstream. n has the numbers that the upstream gave to keys, and who is the sender of a
+// query.
 func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:

@@ -53,7 +53,7 @@ type Session struct {
 
 	counters link.Counters // atomic
 
-	tasks sync.WaitGroup // every goroutine of the session, without those of its router
+	tasks sync.WaitGroup // all goroutines of the session, except those of its router
 
 	// epoch changes whenever a subscriber or a link begins or ends. A cached list of receivers is valid for one epoch.
 	epoch atomic.Uint64

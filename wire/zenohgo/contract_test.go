@@ -58,7 +58,7 @@ func before(t *testing.T, at string) *netfault.Proxy {
 func TestContract(t *testing.T) {
 	for _, n := range []struct {
 		name        string
-		left, right bool // the session is of package zenoh, not of the library
+		left, right bool // the session is one of package zenoh, not one of the library
 	}{
 		{"the library's listener and its client", false, false},
 		{"our listener and the library's client", true, false},

@@ -37,7 +37,7 @@ type Session struct {
 	// Overflows is the number of callbacks that were dropped because earlier callbacks took too long.
 	Overflows atomic.Uint64
 
-	// mu is held for reading during every call of the library, and for writing by Close.
+	// mu is held for reading during every call of the library, and held for writing by Close.
 	mu      sync.RWMutex
 	closed  bool
 	session zenohc.Session
@@ -46,7 +46,7 @@ type Session struct {
 var _ wire.Session = (*Session)(nil)
 
 // Open starts a session of the library with the parts of cfg that the library supports: endpoints to connect to and to
-// listen on, TLS, lease and pauses. It accepts every endpoint that the library was built for.
+// listen on, TLS, lease and pauses. It accepts every endpoint that the library supports.
 func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) {
 	conf, err := configOf(cfg)
 	if err != nil {

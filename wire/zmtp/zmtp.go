@@ -44,7 +44,7 @@ const (
 // Bounds of the other frames that a peer may send.
 const (
 	commandMost   = 4 << 10
-	envelopeMost  = 1 << 10 // empty frames and commands before a reply
+	envelopeMost  = 1 << 10 // empty frames and commands that may come before a reply
 	handshakeTime = 5 * time.Second
 )
 
@@ -181,8 +181,8 @@ func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
 	return reply, reason(ctx, err)
 }
 
-// reason returns the error of ctx when the deadline of ctx, which is also the connection's, caused
-// err; otherwise it returns err. The connection's deadline may pass a moment before ctx ends.
+// reason returns the error of ctx if err is due to the deadline of ctx, which is also that of the connection; otherwise
+// it returns err. The connection's deadline may pass a moment before ctx ends.
 func reason(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -196,7 +196,8 @@ func reason(ctx context.Context, err error) error {
 }
 
 // reply reads the reply to a request. Without a request (asked is false) it reads the frames that have arrived since
-// the last reply, and refuses a message: the pattern has no ids, so it would pass for the next request's reply.
+// the last reply, and refuses a message. The pattern has no ids, so the message would count as the reply to the next
+// request.
 func (c *Conn) reply(asked bool) ([]byte, error) {
 	for range envelopeMost {
 		if !asked && !c.waiting() {
@@ -225,7 +226,7 @@ func (c *Conn) reply(asked bool) ([]byte, error) {
 func (c *Conn) waiting() bool {
 	n := 0
 	if raw, err := c.Conn.(syscall.Conn).SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { // it fails on a closed connection, as the next write
+		_ = raw.Control(func(fd uintptr) { // an error: the connection is closed, and the next write fails
 			n, _, _ = syscall.Recvfrom(int(fd), c.frame[:1], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		})
 	}
@@ -235,14 +236,14 @@ func (c *Conn) waiting() bool {
 // command answers a PING command, and returns an error for an ERROR command.
 func (c *Conn) command(body []byte) error {
 	switch name, rest := cutCommand(body); name {
-	case "PING": // its body is a time to live of two bytes and a context, which the PONG repeats
+	case "PING": // the body is a time to live of two bytes, and a context, which the PONG repeats
 		pong := append([]byte("\x04PONG"), rest[min(2, len(rest)):min(2+16, len(rest))]...)
 		_, err := c.Write(append([]byte{flagCommand, byte(len(pong))}, pong...))
 		return err
 	case "ERROR":
 		return fmt.Errorf("%w: the peer reports %.200q", ErrProtocol, rest)
 	}
-	return nil // RFC 23 wants other commands to be ignored
+	return nil // RFC 23 requires that other commands are ignored
 }
 
 // next reads a frame. It allocates memory only as bytes arrive, so that an announced length alone allocates nothing.
@@ -278,7 +279,7 @@ func (c *Conn) next() (flags byte, body []byte, err error) {
 	return flags, buf.Bytes(), cut(err, int(n), int(size), "a frame")
 }
 
-// cut returns an error that names the place in the stream at which the peer ended the connection.
+// cut returns an error that names the place in the stream where the peer ended the connection.
 func cut(err error, n, of int, part string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the peer ended the connection after %d of %d bytes of %s", n, of, part)

@@ -16,7 +16,7 @@ import (
 
 const replyMost = 1 << 20
 
-// scripted serves one connection: it sends the given bytes, those after the greeting when a request has come, and then
+// scripted serves one connection. It sends the greeting, waits for a request, sends the other given bytes, and then
 // reads until the connection ends.
 func scripted(t testing.TB, bytes []byte) (address string) {
 	t.Helper()

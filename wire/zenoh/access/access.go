@@ -2,8 +2,8 @@
 // of the official router's access control: a message is allowed when one of the key expressions for
 // its kind includes the message's own.
 //
-// The listener (package router) checks links that showed a certificate; the application maps a
-// certificate's names to rights.
+// The listener (package router) checks links that showed a certificate. The application maps the names in a certificate
+// to rights.
 package access
 
 import (
@@ -44,12 +44,11 @@ type Rights struct {
 	Name  string                // the certificate's name
 	Allow [NumMessages][]string // key expressions, by kind of message
 
-	// Payload returns an error for a query that may not pass because of its payload, although its
-	// key is allowed. The payload is lent until Payload returns. With a nil Payload every query
-	// passes whose key is allowed.
+	// Payload returns an error for a query that may not pass because of its payload, although its key is allowed. The
+	// payload is lent until Payload returns. If Payload is nil, every query with an allowed key passes.
 	Payload func(key string, payload []byte) error
 
-	Denied *Counters // counts the denied messages of all links together; nil: no count
+	Denied *Counters // counts the denied messages of all links together; nil: they are not counted
 }
 
 // Counters count denied messages by kind.
@@ -115,5 +114,5 @@ func (r *Rights) Why(m Message, key string) error {
 	return fmt.Errorf("%sits certificate names %s, which may not %s %s, but %s", denied, r.Name, m.does(), key, may)
 }
 
-// IsDenied reports whether an error reply means that a listener has denied the query.
+// IsDenied reports whether an error reply is a listener's denial of the query.
 func IsDenied(reply []byte) bool { return strings.HasPrefix(string(reply), denied) }

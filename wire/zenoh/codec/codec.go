@@ -1,12 +1,11 @@
 // Package codec is the Zenoh 1.x wire format (protocol version 0x09): bytes to messages and back,
 // without sessions, sockets or time.
 //
-// A TCP stream carries batches: a little-endian uint16 length and as many bytes. A batch holds
-// transport messages back to back (Init and Open during the handshake, then Frame, Fragment,
-// KeepAlive, Close). A Frame opens a run of network messages (Push, Request, Response, Declare,
-// Interest), and a Push or a Request ends in a body (Put, Del, Query). Every message is one header byte, its fields,
-// and a list of optional extensions. A flag in each extension allows or forbids a reader without support for it to
-// continue.
+// A TCP stream carries batches: a little-endian uint16 length and as many bytes. A batch holds transport messages, one
+// after the other (Init and Open during the handshake, then Frame, Fragment, KeepAlive, Close). Network messages follow
+// a Frame (Push, Request, Response, Declare, Interest), and a Push or a Request ends in a body (Put, Del, Query). Every
+// message is one header byte, its fields, and a list of optional extensions. A flag in each extension decides whether a
+// reader that does not support it may continue.
 //
 // Parsing borrows: all slices of a parsed message point into the batch. Every length is checked against the present
 // bytes before a slice is made, and the size of an allocation never comes from the sender.
@@ -41,7 +40,7 @@ const (
 	ErrShort     Error = 1 + iota // the message ends in the middle of a field
 	ErrRange                      // a number is larger than its field allows
 	ErrText                       // a string is not UTF-8
-	ErrExtension                  // an unknown extension that must be understood
+	ErrExtension                  // an extension that the reader must support, and does not
 	ErrHeader                     // an unknown message or body id
 	ErrVersion                    // not protocol version 9
 	ErrZID                        // an all-zero node id
@@ -67,7 +66,7 @@ const (
 )
 
 // Cursor reads a batch from front to back, in place. After the first malformed field, all reads return zero values and
-// Err returns the cause, so a parser needs to check Err only once, at its end.
+// Err returns the cause, so a parser needs to check Err only at its end.
 type Cursor struct {
 	b   []byte
 	err Error
@@ -91,7 +90,7 @@ func (c *Cursor) fail(e Error) {
 	c.b = nil
 }
 
-// check copies an error to c from part, a cursor on a part of c's bytes.
+// check copies the error of part, a cursor on a part of c's bytes, to c.
 func (c *Cursor) check(part *Cursor) {
 	if part.err != 0 {
 		c.fail(part.err)
@@ -106,7 +105,7 @@ func (c *Cursor) Peek() (b byte, ok bool) {
 	return c.b[0], true
 }
 
-// Rest consumes and lends everything left.
+// Rest consumes and lends all remaining bytes.
 func (c *Cursor) Rest() []byte {
 	b := c.b
 	c.b = nil

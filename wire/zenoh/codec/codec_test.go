@@ -130,7 +130,7 @@ func TestVectorsBothWays(t *testing.T) {
 	}
 }
 
-// These messages are legal, although our encoder would write them differently.
+// These messages are valid, although our encoder would write them differently.
 func TestAcceptedButWrittenOtherwise(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"T5 explicit default sizes (G)", "c1 09 32 11 22 33 44 0a ff ff 01", "81 09 32 11 22 33 44 01"},
@@ -204,8 +204,8 @@ func FuzzBatch(f *testing.F) {
 	for _, v := range vectors {
 		f.Add(unhex(f, v.hex))
 	}
-	// Property: a message that parses is encoded to bytes that parse to the same message, and that
-	// are at most a small constant longer than the input.
+	// Property: a message that parses is encoded to bytes that parse to the same message. They are at most a small
+	// constant longer than the input.
 	f.Fuzz(func(t *testing.T, in []byte) {
 		once, err := recode(in)
 		if err != nil {

@@ -5,8 +5,7 @@ import "unicode/utf8"
 // DeclareKind is the kind of object that a Declare declares or undeclares.
 type DeclareKind uint8
 
-// The kinds of declarations. An odd number withdraws a declaration of the kind with the even number
-// before it.
+// The kinds of declarations. An odd number withdraws a declaration of the kind with the next lower number.
 const (
 	DeclareExpr         DeclareKind = 0x00
 	UndeclareExpr       DeclareKind = 0x01
@@ -22,13 +21,13 @@ const (
 // Declare announces one object, or its end.
 type Declare struct {
 	Envelope
-	Answers  bool   // the declaration is one of those that Interest asked for and that already existed
-	Interest uint32 // the number of the Interest that the declaration answers
+	Answers  bool   // the declared object existed when Interest asked for it
+	Interest uint32 // number of the Interest that the declaration answers
 	Kind     DeclareKind
 	ID       uint32 // chosen by the sender, per kind; 0 is a valid id
-	Expr     Expr   // optional in the kinds that withdraw
-	Complete bool   // of a queryable: it has all data on its key
-	Distance uint16 // of a queryable: hops to it
+	Expr     Expr   // optional in a withdrawal
+	Complete bool   // for a queryable: it has all data on its key
+	Distance uint16 // for a queryable: number of hops to it
 }
 
 const (
@@ -164,7 +163,7 @@ const (
 
 // The subjects of an Interest.
 const (
-	aboutExprs       = 0x01 // interest in keys: the answers may use numbers for keys
+	aboutExprs       = 0x01 // the answers may use numbers for keys
 	AboutSubscribers = 0x02
 	AboutQueryables  = 0x04
 	AboutTokens      = 0x08
@@ -179,7 +178,7 @@ type Interest struct {
 	Envelope
 	ID         uint32
 	Mode       Mode
-	About      uint8 // the requested kinds, without the bits that describe Expr
+	About      uint8 // the requested kinds, without the bits about Expr
 	Restricted bool  // the interest is restricted to objects that intersect Expr
 	Expr       Expr
 }

@@ -2,8 +2,8 @@ package codec
 
 import "slices"
 
-// Extension headers as encoded: id (bits 0-3), mandatory (0x10) and encoding (0x20 number, 0x40
-// bytes). The same id with another encoding is another extension.
+// Extension headers as encoded: id (bits 0-3), mandatory (0x10) and encoding (0x20 number, 0x40 bytes). The same id
+// with another encoding is a different extension.
 const (
 	extUnit = 0x00
 	extNum  = 0x20
@@ -58,15 +58,14 @@ func (x *extensions) next() bool {
 	return x.c.err == 0
 }
 
-// skip skips an extension that this reader does not support. It fails when the sender marked the extension as
-// mandatory.
+// skip skips an extension that this reader does not support. It fails if the sender marked the extension as mandatory.
 func (x *extensions) skip() {
 	if x.id&extMust != 0 {
 		x.c.fail(ErrExtension)
 	}
 }
 
-// skipAll skips a list of extensions in a message for which this reader supports no extension.
+// skipAll skips all extensions of a message for which this reader supports none.
 func (c *Cursor) skipAll(header byte) {
 	for x := c.extensions(header); x.next(); {
 		x.skip()

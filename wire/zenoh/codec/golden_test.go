@@ -112,7 +112,7 @@ func liveVectors(t *testing.T) []liveVector {
 	return file.Vectors
 }
 
-// exceptions lists the recorded batches that our encoder does not write byte for byte: each kind with its reason, the
+// exceptions lists the recorded batches that our encoder does not write byte for byte. Each kind has its reason, the
 // number of its batches, and a function that turns a batch into our encoding. We write every other batch with the same
 // bytes.
 var exceptions = []struct {
@@ -182,8 +182,8 @@ func vleLen(b []byte) int {
 	return n
 }
 
-// keepExtensions returns the batch with only those extensions whose ids are in known. The
-// extensions start at batch[end]. It reads their list without the code under test.
+// keepExtensions returns the batch with only those extensions whose ids are in known. The extensions start at
+// batch[end]. It reads them without the code under test.
 func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped bool) {
 	kept = append(kept, batch[:end]...)
 	kept[0] &^= flagZ

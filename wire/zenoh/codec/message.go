@@ -3,8 +3,8 @@ package codec
 // Kind is a network message's id.
 type Kind uint8
 
-// The network messages. Their ids are KindInterest or higher. Transport messages have lower ids, so the first lower id
-// marks the end of a Frame.
+// The network messages. Their ids are KindInterest or higher. Transport messages have lower ids, so a lower id ends the
+// messages of a Frame.
 const (
 	KindInterest Kind = 0x19
 	KindFinal    Kind = 0x1a
@@ -19,7 +19,7 @@ const (
 // keeps one Message and parses into it again and again.
 type Message struct {
 	Kind     Kind
-	Reliable bool // sent on the reliable lane; this is in the frame's header, not in the message's bytes
+	Reliable bool // sent on the reliable lane; the frame's header has this, not the message's bytes
 	Push     Push
 	Request  Request
 	Response Response
@@ -56,8 +56,8 @@ const (
 // IsNetwork reports whether a header byte begins a network message.
 func IsNetwork(header byte) bool { return Kind(ID(header)) >= KindInterest }
 
-// ParseMessage reads one network message into m. Of m's contents only Kind and the field that it names are new; the
-// others are stale. Slices are parts of the cursor's bytes.
+// ParseMessage reads one network message into m. In m only Kind and the field that it names are new; the other fields
+// are stale. Slices are parts of the cursor's bytes.
 //
 //rt:noalloc
 func ParseMessage(c *Cursor, m *Message) error {
@@ -131,8 +131,8 @@ func AppendPush(dst []byte, m *Push) []byte {
 	return appendData(l.dst, &m.Data)
 }
 
-// Size returns an upper bound of the number of bytes that AppendPush writes. It exceeds this number by at most
-// pushOverhead.
+// Size returns an upper bound of the number of bytes that AppendPush writes. The bound is at most pushOverhead bytes
+// too large.
 func (m *Push) Size() int {
 	return pushOverhead + len(m.Expr.Suffix) + len(m.Data.Payload) + len(m.Data.Attachment) +
 		len(m.Data.Encoding.Schema)
@@ -213,9 +213,9 @@ func appendRequest(dst []byte, m *Request) []byte {
 type Response struct {
 	Envelope
 	ID            uint32
-	Expr          Expr // empty in errors that a router makes
+	Expr          Expr // empty in an error that a router makes
 	Responder     Entity
-	Err           bool   // Data is an error's encoding and payload
+	Err           bool   // Data is the encoding and payload of an error
 	Consolidation uint64 // 0: absent
 	Data          Data
 }

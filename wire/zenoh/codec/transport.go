@@ -45,7 +45,7 @@ type Resolution uint8
 // DefaultResolution has 32 bits for sequence numbers and for request ids.
 const DefaultResolution Resolution = 0x0a
 
-// Min returns the smaller value of each field. An acceptor answers an Init with this Resolution.
+// Min returns the smaller value of each field. An acceptor answers an Init with this result.
 func (r Resolution) Min(o Resolution) Resolution {
 	return min(r&3, o&3) | min(r&0xc, o&0xc)
 }
@@ -65,7 +65,7 @@ type Init struct {
 	Role       Role
 	ZID        []byte // 1 to 16 bytes, little-endian
 	Resolution Resolution
-	Batch      uint16 // bytes, the two of the length prefix included
+	Batch      uint16 // bytes, including the two of the length prefix
 	Cookie     []byte // only with Ack
 	QoS        bool   // one lane per priority
 	Patch      uint64 // 1: fragments carry first and drop marks
@@ -85,7 +85,7 @@ const (
 	flagCloseBoth = 0x20
 )
 
-// ParseInit reads an Init, header included.
+// ParseInit reads an Init, including its header.
 func ParseInit(c *Cursor) (Init, error) {
 	h := c.byte()
 	m := Init{Ack: h&flagA != 0, Resolution: DefaultResolution, Batch: DefaultBatch}
@@ -158,12 +158,12 @@ func trimZID(zid []byte) []byte {
 // Open ends a handshake (Ack is false; it carries the acceptor's cookie) or confirms its end.
 type Open struct {
 	Ack     bool
-	LeaseMS uint64 // the receiver takes the sender for dead when it is silent for this time
+	LeaseMS uint64 // after this time of silence, the receiver treats the sender as dead
 	SN      uint32 // first sequence number of the sender's lanes
 	Cookie  []byte // only without Ack
 }
 
-// ParseOpen reads an Open, header included.
+// ParseOpen reads an Open, including its header.
 func ParseOpen(c *Cursor) (Open, error) {
 	h := c.byte()
 	m := Open{Ack: h&flagA != 0, LeaseMS: c.bounded(maxU32)}
@@ -178,7 +178,7 @@ func ParseOpen(c *Cursor) (Open, error) {
 	return m, c.Err()
 }
 
-// AppendOpen appends m. It writes the lease in seconds when it is a whole number of seconds, else in milliseconds.
+// AppendOpen appends m. It writes the lease in seconds if it is a whole number of seconds, otherwise in milliseconds.
 func AppendOpen(dst []byte, m *Open) []byte {
 	head := len(dst)
 	dst = append(dst, IDOpen)
@@ -219,7 +219,7 @@ func (r Reason) String() string {
 	return "unknown reason"
 }
 
-// ParseClose reads a Close, header included.
+// ParseClose reads a Close, including its header.
 func ParseClose(c *Cursor) (Reason, error) {
 	h := c.byte()
 	r := Reason(c.byte())

@@ -44,8 +44,8 @@ func appendEncoding(dst []byte, e Encoding) []byte {
 	return appendSlice(appendVLE(dst, uint64(e.ID)<<1|1), e.Schema)
 }
 
-// Entity identifies a publisher, querier or queryable: its node and its number at that node. It is
-// absent when ZID is empty.
+// Entity identifies a publisher, querier or queryable by its node and its number at that node. It is absent when ZID is
+// empty.
 type Entity struct {
 	ZID []byte
 	ID  uint32
@@ -84,9 +84,8 @@ func (l *list) addSource(s Source) {
 	l.end(body)
 }
 
-// Expr is a key expression on the wire: the number of a declared prefix (0: no prefix) and the text
-// after it, plainly concatenated. Sender selects the table of numbers: the table of the node that sent this message, or
-// the receiver's.
+// Expr is a key expression on the wire: the number of a declared prefix (0: no prefix) and the text that follows the
+// prefix. Sender selects the table of numbers: the table of the node that sent this message, or the receiver's.
 type Expr struct {
 	Scope  uint16
 	Suffix []byte
@@ -136,7 +135,7 @@ const (
 // Priority is 0 (control, most urgent) to 7 (background).
 func (q QoS) Priority() uint8 { return uint8(q) & 7 }
 
-// Data returns q with the priority Data where q has the priority of declarations.
+// Data returns q with the priority Data if q has the priority of declarations.
 func (q QoS) Data() QoS {
 	if q.Priority() == 0 {
 		q |= DefaultQoS

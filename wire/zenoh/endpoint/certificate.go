@@ -14,8 +14,8 @@ import (
 
 // Certificate describes the first certificate of a PEM file.
 type Certificate struct {
-	CommonName string   // the name that an official router's access control uses
-	Names      []string // the names that our listener uses, see CertificateNames
+	CommonName string   // name by which an official router's access control identifies it
+	Names      []string // names by which our listener identifies it, see CertificateNames
 	Until      time.Time
 }
 
@@ -52,10 +52,10 @@ func readLeaf(path string) (*x509.Certificate, error) {
 // endsSoon is the time before a certificate's end at which warnings begin.
 const endsSoon = 30 * 24 * time.Hour
 
-// Finding is one fault, present or soon to come, of a certificate of ours.
+// Finding is one present or coming fault of a certificate of ours.
 type Finding struct {
-	Text    string // constant as long as the fault stays the same
-	Refused bool   // links are refused because of it, by the other side or by us
+	Text    string // constant as long as the fault does not change
+	Refused bool   // the other side, or we, refuse links because of it
 }
 
 // judge returns a finding for a certificate that has ended, ends soon or is not valid yet.
@@ -90,7 +90,7 @@ func openKey(file string) []Finding {
 		"owner: chmod o-r %[1]s, and replace the key if others use this machine", file)}}
 }
 
-// days returns the time left as text that changes seldom, because each text is logged once.
+// days returns the time left as a text that seldom changes, because each text is logged once.
 func days(left time.Duration) string {
 	switch n := int(left.Hours() / 24); {
 	case n >= 2:
@@ -101,9 +101,9 @@ func days(left time.Duration) string {
 	return "less than two hours"
 }
 
-// Ending lists, as sentences, the certificates whose validity has ended, ends soon, or has not
-// begun, and the private keys that every user of this machine can read. It omits files that cannot
-// be read, since Dial and Listen report them.
+// Ending lists, as sentences, the certificates whose validity has ended, ends soon, or has not begun, and the private
+// keys that every user of this machine can read. It omits files that cannot be read, because Dial and Listen report
+// them.
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
 // Ends calls add with the end of the validity of each certificate file that is set and can be read: "ca" is the root
@@ -132,7 +132,7 @@ func (s *Security) ending(now time.Time) (warnings []string) {
 // DialFindings returns the findings for the root CA, and for the certificate and the key with which we dial.
 func (s *Security) DialFindings() []Finding { return s.dialling(time.Now()) }
 
-// dialling is DialFindings at the instant now.
+// dialling does the work of DialFindings at the instant now.
 func (s *Security) dialling(now time.Time) []Finding {
 	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now),
 		s.fileFindings(s.ConnectCertificate, "servers refuse it", now), openKey(s.ConnectKey))
@@ -170,9 +170,9 @@ func (e Endpoint) Dialling(now time.Time) (found []Finding) {
 	return found
 }
 
-// CertificateNames returns the names in the certificate that the other end of a connection has
-// shown and that was verified: the DNS names of its subjectAltName, else its common name. certified
-// is false without such a certificate.
+// CertificateNames returns the names in the certificate that the other end of a connection has shown and that was
+// verified: the DNS names of its subjectAltName or, without these, its common name. certified is false if there is no
+// such certificate.
 func CertificateNames(conn net.Conn) (names []string, certified bool) {
 	secure, ok := conn.(*tls.Conn)
 	if !ok {

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// connectTimeout is the longest time that the system gets to connect before we begin a new attempt.
-// The system repeats a lost SYN 1, 3 and 7 seconds after the first, which is too slow when the
-// network has just returned.
+// connectTimeout is the longest time that the system gets to connect before we begin a new attempt. The system repeats
+// a lost SYN 1, 3 and 7 seconds after the first, which is too seldom when the network has just returned.
 const connectTimeout = 3 * time.Second
 
 // Dial connects, TLS handshake included. It gives up when ctx ends. If prepare is not nil, Dial calls it with the

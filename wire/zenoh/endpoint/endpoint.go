@@ -35,8 +35,8 @@ type Endpoint struct {
 	Security Security
 }
 
-// Parse reads an endpoint. Its TLS options, after '#', take precedence over defaults. Options that
-// would be ignored are refused.
+// Parse reads an endpoint. Its TLS options, after '#', take precedence over defaults. Parse refuses options that would
+// have no effect.
 func Parse(text string, defaults Security) (Endpoint, error) {
 	bad := func(format string, args ...any) (Endpoint, error) {
 		return Endpoint{}, fmt.Errorf("wire/zenoh: endpoint %q: %w", text, fmt.Errorf(format, args...))

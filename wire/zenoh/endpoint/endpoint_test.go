@@ -222,7 +222,7 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 	}
 	ours := endpointtest.New(t)
 	other := endpointtest.Make(t, func(c *x509.Certificate) { c.Subject.CommonName = "other CA" })
-	anew := endpointtest.New(t) // another authority of the same name, with another key
+	anew := endpointtest.New(t) // another authority with the same name and another key
 	old := endpointtest.Make(t, from(-9*hour, -hour))
 	young := endpointtest.Make(t, from(24*hour, 48*hour))
 	listen := func(cert, key string) Security { return Security{ListenCertificate: cert, ListenKey: key} }
@@ -322,7 +322,7 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 	}
 }
 
-// The listener reports a certificate that every client would refuse before a robot dials.
+// Before a robot dials, the listener reports a certificate that every client would refuse.
 func TestListeningWithACertificateForClients(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) {
@@ -371,8 +371,8 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 	}
 }
 
-// When a client without TLS dials a tls/ listener, the client's error and the listener's error both name the cause,
-// also when the length of the client's first message looks like a TLS record type.
+// When a client without TLS dials a tls/ listener, both sides' errors name the cause, even if the length of the
+// client's first message looks like a TLS record type.
 func TestPlainBytesAtATLSListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("gpu", "127.0.0.1")
@@ -392,7 +392,7 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 		conn := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
 		conn.SetDeadline(time.Now().Add(5 * time.Second))
 		conn.Write([]byte(begin))
-		if begin == "\x16" { // send one byte at a time
+		if begin == "\x16" { // one byte at a time
 			conn.Write([]byte("\x00"))
 		}
 		answer, _ := io.ReadAll(conn)
@@ -486,7 +486,7 @@ func TestFilesAreChecked(t *testing.T) {
 	huge := filepath.Join(t.TempDir(), "huge.pem")
 	os.WriteFile(huge, make([]byte, maxPEM+1), 0o600)
 	root := string(rttest.Must(os.ReadFile(ca.CA))(t))
-	oneLine := copiedText(t, root+strings.TrimSpace(root)+root) // cat of a file without a newline at its end
+	oneLine := copiedText(t, root+strings.TrimSpace(root)+root) // as from cat of a file without a newline at its end
 	marked, wide := copiedText(t, "\uFEFF"+root), copiedText(t, "\xFF\xFE-\x00")
 	locked := copiedText(t, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")
 	locked1 := copiedText(t, "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n"+
@@ -581,8 +581,8 @@ func copyFile(t *testing.T, from, to string) {
 	rttest.Do(t, os.WriteFile(to, b, 0o600))
 }
 
-// Goal: Listen replaces the socket file of a dead process. It fails where a socket is in use or a file of another kind
-// exists.
+// Goal: Listen replaces the socket file of a dead process. It fails if the socket is in use, or if a file of another
+// kind exists.
 func TestSocketFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "z.sock")
 	at := Endpoint{Protocol: Unix, Address: path}
@@ -596,10 +596,10 @@ func TestSocketFile(t *testing.T) {
 		t.Errorf("mode %v, %v; want %o", info.Mode(), err, socketMode)
 	}
 	rttest.Fails(t, rttest.Err(at.Listen()), "another process listens") // second Listen
-	// a duplicate, as a child has it between fork and exec
+	// a duplicate, as a child process has between fork and exec
 	rttest.Must(syscall.Dup(int(l.lock.Fd())))(t)
 	l.Close()
-	rttest.FailsAs(t, rttest.Err(os.Stat(path)), fs.ErrNotExist) // the socket file is still there
+	rttest.FailsAs(t, rttest.Err(os.Stat(path)), fs.ErrNotExist) // Close has removed the socket file
 	if a, d := exchange(t, at, at); a != nil || d != nil {
 		t.Error(a, d)
 	}

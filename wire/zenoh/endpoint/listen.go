@@ -31,8 +31,7 @@ type Listener struct {
 	certificates *certificates // the certificates of a tls/ endpoint
 }
 
-// Listen binds the endpoint. It replaces a socket file that a dead process left, and refuses a
-// socket file in use.
+// Listen binds the endpoint. It replaces the socket file of a dead process, and refuses a socket file in use.
 func (e Endpoint) Listen() (*Listener, error) {
 	fail := func(err error) (*Listener, error) {
 		return nil, fmt.Errorf("wire/zenoh: cannot listen on %s: %w", e, err)
@@ -118,7 +117,7 @@ func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 	secure := tls.Server(&greeted{Conn: conn}, cfg)
 	if err := secure.Handshake(); err != nil {
 		if speaksNoTLS(err) {
-			conn.Write(plainAlert) // from this alert our client without TLS recognises a TLS listener
+			conn.Write(plainAlert) // by this alert a client of ours without TLS recognises a TLS listener
 		}
 		return nil, l.endpoint.Security.accepted(err, time.Now())
 	}
@@ -126,7 +125,7 @@ func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 }
 
 // greeted is a connection whose first bytes must be those of a TLS handshake. crypto/tls checks only the first byte and
-// then waits for the announced length, and Zenoh's first message may begin with the same byte as a TLS record.
+// then waits for the announced length. But Zenoh's first message may begin with the same byte as a TLS record.
 type greeted struct {
 	net.Conn
 	seen int // number of first bytes seen
@@ -149,7 +148,7 @@ func (g *greeted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn returns the underlying connection, as that of crypto/tls does.
+// NetConn returns the underlying connection, like NetConn of crypto/tls.
 func (g *greeted) NetConn() net.Conn { return g.Conn }
 
 // speaksNoTLS reports whether a handshake failed because the other side does not use TLS.
@@ -161,8 +160,8 @@ func speaksNoTLS(err error) bool {
 // plainAlert is an unencrypted TLS record with the fatal alert for an unsupported version.
 var plainAlert = []byte{21, 3, 1, 0, 2, 2, alertVersion}
 
-// Certificates first reads changed files. Then it lists the faults, present or soon to come, of the certificates that
-// the listener shows and requires.
+// Certificates first reads changed files. Then it lists the present and coming faults of the certificates that the
+// listener shows and requires.
 func (l *Listener) Certificates(now time.Time) []Finding {
 	if l.certificates == nil {
 		return nil
@@ -170,8 +169,8 @@ func (l *Listener) Certificates(now time.Time) []Finding {
 	return l.certificates.findings(now)
 }
 
-// certificates are the certificates of a listener, read again when a file has changed. New files that are not usable do
-// not replace usable certificates.
+// certificates are the certificates of a listener, which are read again when a file has changed. New files that are not
+// usable do not replace usable certificates.
 type certificates struct {
 	security Security
 
@@ -262,7 +261,7 @@ func (k *certificates) findings(now time.Time) (found []Finding) {
 		ends = append(ends, one...)
 	}
 	for _, f := range ends {
-		f.Refused = f.Refused && usable == 0 // another authority may vouch for the robots
+		f.Refused = f.Refused && usable == 0 // a robot of another authority is not refused
 		found = append(found, f)
 	}
 	found = append(found, k.trusted.findings(s.RootCA, now)...)

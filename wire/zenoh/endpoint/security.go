@@ -28,12 +28,12 @@ type Security struct {
 	ListenCertificate  string // shown when listening; required there
 	ListenKey          string
 
-	MutualTLS bool // listening: require a certificate that RootCA vouches for. Dialling: show our certificate
+	MutualTLS bool // listening: require a certificate that RootCA vouches for; dialling: show our certificate
 	AnyName   bool // dialling: accept a certificate that does not name the host
 }
 
-// options maps the settings that an endpoint may have after '#' to their fields. Zenoh's options with the content
-// itself (_base64, _raw) are left out, because they would put keys on command lines.
+// options maps the settings that an endpoint may have after '#' to their fields. Zenoh's options that contain the
+// certificate or key itself (_base64, _raw) are missing, because they would put keys on command lines.
 var options = map[string]func(s *Security, v string) error{
 	"root_ca_certificate_file": func(s *Security, v string) error { s.RootCA = v; return nil },
 	"connect_certificate_file": func(s *Security, v string) error { s.ConnectCertificate = v; return nil },
@@ -85,7 +85,7 @@ func baseConfig() *tls.Config {
 // clientConfig returns the TLS configuration for dialling host.
 func (s *Security) clientConfig(host string) (*tls.Config, error) {
 	cfg := baseConfig()
-	host, _, _ = strings.Cut(host, "%") // an IPv6 zone is local, not in the certificate
+	host, _, _ = strings.Cut(host, "%") // an IPv6 zone is local, so no certificate contains it
 	cfg.ServerName = host
 	trusted, err := readAuthorities(s.RootCA)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Security) clientConfig(host string) (*tls.Config, error) {
 	}
 	cfg.VerifyConnection = trusted.verify
 	if s.AnyName {
-		// This switches Go's own checks off. VerifyConnection makes them all, except the check of the name.
+		// This switches Go's own checks off. VerifyConnection makes all of them except the check of the name.
 		cfg.InsecureSkipVerify = true
 		cfg.VerifyConnection = func(c tls.ConnectionState) (err error) {
 			if c.VerifiedChains, err = chainsOf(c.PeerCertificates, cfg.RootCAs); err != nil {

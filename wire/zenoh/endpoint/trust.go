@@ -20,7 +20,7 @@ type AuthError struct {
 	Endpoint string
 	Fix      string
 	Err      error
-	Dated    bool // a certificate is not valid at this time: a renewal, or the time of day, cures it
+	Dated    bool // a certificate is not valid at this time; renewing it, or setting the clock, cures that
 }
 
 func (a *AuthError) Error() string {
@@ -42,9 +42,7 @@ func (p *PlainError) Error() string {
 
 func (p *PlainError) Unwrap() error { return p.Err }
 
-// The alerts with which the other side refuses a handshake.
-//
-// Source: RFC 8446, section 6.
+// The alerts by which the other side refuses a handshake. Source: RFC 8446, section 6.
 const (
 	alertHandshake   = 40
 	alertBad         = 42
@@ -78,12 +76,12 @@ func alertOf(err error) (alert tls.AlertError, ok bool) {
 
 // who describes one end of a connection in the words that the errors use.
 type who struct {
-	whose string // the owner in messages: "its" or "the robot's"
+	whose string // the owner of the end in messages: "its" or "the robot's"
 	usage x509.ExtKeyUsage
 	role  string // the purpose of the certificate, in words
 	key   string // extendedKeyUsage, as openssl writes it
 	roots string // file of the authorities that must vouch for this end; empty: the system's authorities
-	renew string // the person who has to renew the certificate, for messages
+	renew string // the person who has to renew the certificate, in messages
 }
 
 func (s *Security) server() who {
@@ -157,7 +155,7 @@ func outside(c *x509.Certificate, now time.Time, what, renew string) (cause erro
 	return nil, "", false
 }
 
-// unverified returns the cause and the cure when we refused the other side's certificate.
+// unverified returns the cause and the cure if we refused the other side's certificate.
 func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (cause error, fix string) {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -197,7 +195,7 @@ func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (ca
 	return fmt.Errorf("%s: %w", what, err), "have it made anew " + w.renew
 }
 
-// unknown returns the cause and the cure when no chain leads from a certificate to one of the roots.
+// unknown returns the cause and the cure if no chain leads from a certificate to one of the roots.
 func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause error, fix string) {
 	leaf, last := chain[0], chain[len(chain)-1]
 	what := fmt.Sprintf("%s certificate %s", w.whose, named(leaf))
@@ -281,8 +279,8 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 
 const oldTLS = "it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3"
 
-// Refused turns a TLS alert of the other side into an AuthError: it has refused our certificate or the lack of one, or
-// it does not support TLS 1.3. In TLS 1.3 the refusal of a certificate arrives with the first read after our handshake.
+// Refused turns a TLS alert of the other side into an AuthError: it has refused our certificate, or requires one, or
+// does not support TLS 1.3. In TLS 1.3 the refusal of a certificate arrives with the first read after our handshake.
 func (e Endpoint) Refused(err error) error {
 	alert, ok := alertOf(err)
 	if e.Protocol != TLS || !ok {

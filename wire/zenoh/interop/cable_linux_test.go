@@ -44,13 +44,13 @@ func cable(t *testing.T, on bool) {
 	rttest.Do(t, err)
 }
 
-// links notes the events of a session's links.
+// links records the events of a session's links.
 type links struct {
 	mu      sync.Mutex
 	up      bool
 	changed time.Time
 	lost    error
-	refused error // the router's CloseError: it refuses a node id that it still has
+	refused error // the router's CloseError for a node id that it still has
 }
 
 func (l *links) note(e zenoh.LinkEvent) {
@@ -103,7 +103,7 @@ func TestCableCutBehindARouter(t *testing.T) {
 				t.Errorf("session %d noticed after %v, which is the router's lease", i, after)
 			}
 		}
-		time.Sleep(time.Until(cut.Add(cutFor))) // the cable stays cut until then
+		time.Sleep(time.Until(cut.Add(cutFor))) // until then the cable stays cut
 		back := time.Now()
 		cable(t, true)
 		for i := range events {
@@ -119,7 +119,7 @@ func TestCableCutBehindARouter(t *testing.T) {
 	})
 }
 
-// inNamespace runs the test in a process in a new network namespace.
+// inNamespace runs the test in a separate process, in a new network namespace.
 func inNamespace(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "3m")

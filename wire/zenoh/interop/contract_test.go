@@ -10,11 +10,11 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// network starts the processes of one test, which run through all of its cases. It returns the
-// function that opens the sessions of a case.
+// network starts the processes that all cases of one test use. It returns the function that opens the sessions of a
+// case.
 type network func(t *testing.T, v version) func(t *testing.T) sessiontest.Net
 
-// networks lists all positions in a network that our and the official implementation can have. Networks marked once are
+// networks lists all positions that our and the official implementation can have in a network. Networks marked once are
 // tested with the newest version only.
 var networks = []struct {
 	name string
@@ -74,8 +74,8 @@ var networks = []struct {
 		}, true},
 }
 
-// lacks lists the abilities that the official binding does not have. When one of several holders of a token ends, the
-// binding's watchers report the end of the token; and they may report one token twice to a later watcher.
+// lacks lists the abilities that the official binding does not have. Its watchers report the end of a token when one of
+// several holders ends, and a later watcher may report one token twice.
 var lacks = sessiontest.Lacks{Latest: true, SharedTokens: true}
 
 func connecting(p *netfault.Proxy) zenoh.Config {

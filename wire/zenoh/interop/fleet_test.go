@@ -62,7 +62,7 @@ func copyExample(t *testing.T) *fleet {
 	rttest.Do(t, os.CopyFS(f.dir, os.DirFS(examples)))
 	testdata, _ := filepath.Abs("../../../testdata")
 	f.edit("server.yaml", "../../testdata", testdata)
-	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader who tried the example may have made certificates
+	os.RemoveAll(filepath.Join(f.dir, "certificates")) // there may be certificates, if a reader has tried the example
 	return f
 }
 
@@ -144,7 +144,7 @@ func (f *fleet) startIn(dir, name string, env []string, args ...string) *program
 // server starts lean-server at a router.
 func (f *fleet) server(router string) {
 	f.t.Helper()
-	root, _ := filepath.Abs("../../..") // ONNX Runtime is found relative to it
+	root, _ := filepath.Abs("../../..") // the program finds ONNX Runtime below this folder
 	log := f.startIn(root, filepath.Join(f.bin, "lean-server"), nil, "--manifest", filepath.Join(f.dir, "server.yaml"),
 		"--connect", f.at(router), "--health-port", "0")
 	rttest.Eventually(f.t, "the server", func() bool { return strings.Contains(log.String(), "serving") })
@@ -223,7 +223,7 @@ func TestFleetBehindRouters(t *testing.T) {
 func (f *fleet) holds(server, robots, attacker string) {
 	t := f.t
 	f.server(server)
-	f.server(server) // two replicas: each robot's session is at one of them
+	f.server(server) // two replicas, one of which has each robot's session
 	a, b := f.arm("arm-a", "arm-a", attacker, "6s", "20s"), f.arm("arm-b", "arm-b", robots, "12s", "20s")
 	operator := f.session("operator", server)
 	var heard, stolen, tokens diary
@@ -240,7 +240,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 	forger := f.session("arm-a", attacker)
 	rttest.OrPanic(forger.Subscribe(service+"/arm-b/action", stolen.sample))
 	rttest.OrPanic(forger.Subscribe(service+"/**", func(s wire.Sample) {
-		if s.Key != service+"/arm-a/action" { // the only key on which it may receive
+		if s.Key != service+"/arm-a/action" { // the only key on which the forger may receive
 			stolen.note(s.Key)
 		}
 	}))
@@ -262,7 +262,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 		ask(key, open, 0)
 		ask(key, end, 0)
 	}
-	ask("/arm-a/session", end, 1) // refused with a reason: the key is not one of arm-b's keys
+	ask("/arm-a/session", end, 1) // refused with a reason: a session of arm-b cannot be ended at this key
 	ask("/arm-b/reset", nil, 0)
 	for _, key := range []string{"/arm-b/obs", "/arm-b/action", "/arm-a/obs"} {
 		p := rttest.OrPanic(forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true}))

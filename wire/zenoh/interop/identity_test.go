@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
-// identity returns the blocks of a kind (sh, yaml) in the section "Identity" of docs/fleet.md.
+// identity returns the code blocks of a kind (sh, yaml) in the section "Identity" of docs/fleet.md.
 func identity(kind string) (blocks []string) {
 	page := string(rttest.OrPanic(os.ReadFile("../../../docs/fleet.md")))
 	section := regexp.MustCompile(`(?s)\n## Identity\n.*?\n## `).FindString(page)
@@ -28,9 +28,9 @@ func identity(kind string) (blocks []string) {
 
 // try is a run of a robot with a certificate, and the expected end of this run.
 type try struct {
-	id, cert, ca, host string // cert: its files are PREFIX.pem and PREFIX.key
+	id, cert, ca, host string // cert: the files of the certificate are PREFIX.pem and PREFIX.key
 	code               int
-	says               string // a text that must be in the robot's log
+	says               string // text that the robot's log must contain
 }
 
 // tries runs all robots at the same time.
@@ -55,8 +55,8 @@ func (f *fleet) tries(all ...try) {
 	}
 }
 
-// Goal: with the commands of docs/fleet.md certificates are made, renewed and revoked, and the authority is changed.
-// The real programs accept and refuse robots accordingly, and a robot that streams meanwhile keeps its session.
+// Goal: the commands of docs/fleet.md make, renew and revoke certificates, and change the authority. The real programs
+// accept and refuse robots accordingly, and a robot that streams meanwhile keeps its session.
 func TestIdentity(t *testing.T) {
 	if len(required) == 0 {
 		t.Skip("make interop runs it")
@@ -90,7 +90,7 @@ func TestIdentity(t *testing.T) {
 	both := append(rttest.Must(os.ReadFile(trusted))(t), rttest.Must(os.ReadFile(dated.CA))(t)...)
 	rttest.Do(t, os.WriteFile(trusted, both, 0o600))
 
-	root, _ := filepath.Abs("../../..") // ONNX Runtime is found relative to it
+	root, _ := filepath.Abs("../../..") // the program finds ONNX Runtime below this folder
 	server := f.startIn(root, filepath.Join(f.bin, "lean-server"), nil, "--manifest",
 		filepath.Join(f.dir, "server.yaml"), "--health-port", "0")
 	rttest.Eventually(t, "the server", func() bool { return strings.Contains(server.String(), "serving") })
@@ -138,8 +138,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// ignoresLists checks that the official router accepts a certificate although the list in its root CA file has revoked
-// it, as docs/fleet.md states.
+// ignoresLists checks that the official router accepts a certificate that a list in its root CA file has revoked, as
+// docs/fleet.md states.
 func (f *fleet) ignoresLists(revoked string) {
 	f.t.Helper()
 	all, _ := versions()

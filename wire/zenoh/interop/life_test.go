@@ -41,7 +41,7 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 	})
 }
 
-// everything holds one session's declarations of every kind, and another session's means to use them.
+// everything has one session's declarations of every kind, and another session's means to use them.
 type everything struct {
 	samples, tokens diary
 	pub             wire.Publisher
@@ -94,8 +94,8 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 	})
 }
 
-// Goal: our listener reports to an official watcher without history the end of a token that is
-// older than the watcher. An official router does so, too.
+// Goal: when a token ends that is older than an official watcher without history, our listener reports the end to the
+// watcher, as an official router does.
 func TestWatcherWithoutHistory(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, official := v.router(t)
@@ -150,8 +150,8 @@ func TestTheirsKilled(t *testing.T) {
 	})
 }
 
-// Goal: the official side ends a session of ours that vanishes without a Close, as after SIGKILL, when its connection
-// ends. It ends a session that goes silent, as after a pulled cable, at the end of the session's lease.
+// Goal: when a session of ours vanishes without a Close, as after SIGKILL, the official side ends it as soon as the
+// connection ends. When a session goes silent, as after a pulled cable, it ends it when the lease is over.
 func TestOursVanishes(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, at := v.router(t)
@@ -326,6 +326,6 @@ func denied(t *testing.T, robot, boss, stranger wire.Session) {
 		"tokens that the operator sees")
 	rttest.Want(t, len(rttest.Must(boss.Get(context.Background(), "fleet/r1/secret", nil, patience))(t)), 0,
 		"answers of a stranger's queryable")
-	time.Sleep(200 * time.Millisecond) // a sample that must not arrive would have arrived by then
+	time.Sleep(200 * time.Millisecond) // any sample that must not arrive would have arrived by then
 	rttest.Want(t, len(leaked.entries()), 0, "samples that pass though denied")
 }

@@ -23,19 +23,19 @@ import (
 // version is one official wheel.
 type version struct {
 	name   string
-	newest bool // it is the newest installed version
+	newest bool // this is the newest installed version
 	zenohtest.Python
 }
 
-// later is the value of EDGERT_INTEROP that skips these tests, because a later make interop runs them.
+// later is the value of EDGERT_INTEROP with which these tests are skipped, because a later make interop runs them.
 const later = "later"
 
-// required are the versions in EDGERT_INTEROP, such as EDGERT_INTEROP=1.9.0,1.10.2. make interop sets it, and the tests
-// then fail where a version is missing, instead of being skipped.
+// required are the versions in EDGERT_INTEROP, such as EDGERT_INTEROP=1.9.0,1.10.2. make interop sets it. If a version
+// is missing, the tests then fail instead of being skipped.
 var required = strings.FieldsFunc(os.Getenv("EDGERT_INTEROP"), func(r rune) bool { return r == ',' })
 
-// versions finds the official wheels: that of the test's Python interpreter, and those in the
-// folders that tools/setup.sh makes beside it.
+// versions finds the official wheels: the one of the test's Python interpreter, and those in the folders that
+// tools/setup.sh makes beside it.
 var versions = sync.OnceValues(func() (all []version, missing string) {
 	python := os.Getenv("EDGERT_PYTHON")
 	if python == "" {

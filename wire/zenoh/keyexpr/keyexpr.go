@@ -1,10 +1,10 @@
 // Package keyexpr implements Zenoh's key expressions: the keys of samples, and the patterns of subscribers, queryables
 // and queries for tokens.
 //
-// A key expression is UTF-8 text of non-empty chunks joined by '/'. The chunk * matches exactly one
-// chunk, ** any number of them, and $* inside a chunk any run of bytes. A chunk that begins with @
-// is verbatim: only the same bytes match it and no wildcard does, which is why `**` does not match
-// `@lerobot/…`. Every expression has one canonical form, and only that form may be sent.
+// A key expression is UTF-8 text of non-empty chunks joined by '/'. The chunk * matches exactly one chunk, ** any
+// number of them, and $* inside a chunk any run of bytes. A chunk that begins with @ is verbatim: it matches the same
+// bytes only, and no wildcard. So `**` does not match `@lerobot/…`. Every expression has one canonical form, and only
+// that form may be sent.
 //
 // Matching neither recurses nor allocates. So a hostile chain of wildcards takes time at most proportional to the
 // product of the two lengths.
@@ -50,7 +50,7 @@ func Check(s string) error {
 			return errSyntax
 		}
 		if chunk == "$*" || strings.Contains(chunk, "$*$*") || afterAny && (chunk == "*" || chunk == "**") {
-			err = errCanonical // unless the rest is not an expression at all
+			err = errCanonical // returned unless the rest is no expression at all
 		}
 		afterAny = chunk == "**"
 	}

@@ -84,9 +84,9 @@ func keys() [][]string {
 	return all
 }
 
-// Property: a literal key matches an expression exactly when the oracle reports a match. Two expressions intersect when
-// some key matches both. An expression that includes another matches all keys that the other matches. Intersects and
-// Includes agree with each other.
+// Property: a literal key matches an expression exactly if the oracle reports a match. Two expressions intersect if
+// some key matches both. An expression that includes another matches all keys of the other. Intersects and Includes
+// agree with each other.
 func TestAgainstOracle(t *testing.T) {
 	all := keys()
 	shared, inside := 0, 0
@@ -128,8 +128,8 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// Goal: matching ends on chains of wildcards on which a backtracking matcher takes exponential time. The test needs no
-// clock, because a backtracking matcher would practically never return.
+// Goal: matching ends even for chains of wildcards that take exponential time in a backtracking matcher. The test needs
+// no clock, because such a matcher would practically never return.
 func TestWildcardChainsEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name, a, b string
@@ -153,7 +153,7 @@ func TestMatchNoAlloc(t *testing.T) {
 	})
 }
 
-// Property: no function panics; the result of canonical passes Check and is canonical; an expression intersects and
+// Property: no function panics. The result of canonical passes Check and is canonical. An expression intersects and
 // includes itself.
 func FuzzMatch(f *testing.F) {
 	for _, tt := range table {
@@ -175,13 +175,13 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// canonical returns the canonical form of a valid key expression. Tests compare Check's errCanonical with it.
+// canonical returns the canonical form of a valid key expression. The tests compare Check's errCanonical with it.
 func canonical(s string) (string, error) {
 	if err := Check(s); err != errCanonical {
 		return s, err
 	}
 	var out []string
-	pending := false // a ** was read that belongs after the * chunks that follow
+	pending := false // a ** was read; it belongs after the chunks * that follow
 	for _, chunk := range strings.Split(s, "/") {
 		for strings.Contains(chunk, "$*$*") {
 			chunk = strings.ReplaceAll(chunk, "$*$*", "$*")

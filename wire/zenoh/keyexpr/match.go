@@ -87,19 +87,18 @@ func chunkMatch(a, b string, includes bool) bool {
 	return tokensMatch(a, b, includes)
 }
 
-// tokensMatch reports whether two chunks match, at least one of which contains $*. With includes, a contains it. It
-// takes linear time, because a lookup calls it once for each chunk that it tries.
+// tokensMatch reports whether two chunks match, at least one of which contains $*. If includes is true, a contains it.
+// tokensMatch takes linear time, because a lookup calls it once for each chunk that it tries.
 func tokensMatch(a, b string, includes bool) bool {
 	switch {
 	case !HasWildcard(b):
 		return globMatch(a, b)
 	case includes:
-		return globMatch(a, b) // with includes, only a $* in a can match a $* in b
+		return globMatch(a, b) // then only a $* in a can match a $* in b
 	case !HasWildcard(a):
 		return globMatch(b, a)
 	}
-	// Between two $* any text is possible, so only the texts before the first and after the last $*
-	// can disagree.
+	// Any text is possible between two $*, so only the texts before the first $* and after the last one can disagree.
 	headA, _, okA := strings.Cut(a, "$*")
 	headB, _, okB := strings.Cut(b, "$*")
 	if !okA || !okB {

@@ -29,7 +29,7 @@ type node[T any] struct {
 	place  int // index in the parent's plain or globs
 
 	plain []*node[T]          // children without wildcards
-	index map[string]*node[T] // the same children by chunk; only when there are many
+	index map[string]*node[T] // the same children by chunk; only if there are many
 	globs []*node[T]          // children with $*
 	star  *node[T]            // child *
 	any   *node[T]            // child **
@@ -38,8 +38,8 @@ type node[T any] struct {
 	value T
 	set   bool
 
-	lookup uint64    // last lookup that visited the node
-	seen   [2]uint64 // bit set of the positions in the query at which the present lookup has visited the node
+	lookup uint64    // number of the last lookup that visited the node
+	seen   [2]uint64 // bits of those positions in the query at which the present lookup has visited the node
 }
 
 // linearMax is the largest number of children that child searches one by one, without a map.
@@ -145,7 +145,7 @@ func (t *Tree[T]) AppendMatches(dst []T, key string) []T {
 }
 
 // visit continues a lookup at a node to which the first i chunks of the query have led. It evaluates the same
-// recurrence as match, but from the front.
+// recurrence as match, but from the beginning.
 func (t *Tree[T]) visit(n *node[T], i int) {
 	if n.lookup != t.lookup {
 		n.lookup, n.seen = t.lookup, [2]uint64{}
@@ -195,7 +195,7 @@ func (t *Tree[T]) visit(n *node[T], i int) {
 	}
 }
 
-// visitWild visits the children that match a chunk with a wildcard. The position in the query for these visits is next.
+// visitWild visits the children that match a chunk with a wildcard. It visits them at the position next in the query.
 func (t *Tree[T]) visitWild(n *node[T], chunk string, next int) {
 	everything := chunk == "**" || chunk == "*"
 	for _, c := range n.plain {
@@ -213,7 +213,7 @@ func (t *Tree[T]) visitWild(n *node[T], chunk string, next int) {
 	}
 }
 
-// child returns the child that holds exactly this chunk, or nil.
+// child returns the child for exactly this chunk, or nil.
 func (n *node[T]) child(chunk string) *node[T] {
 	switch {
 	case chunk == "*":
@@ -281,8 +281,8 @@ func (n *node[T]) removeChild(c *node[T]) {
 	}
 }
 
-// shrink copies the children into smaller slices and maps when three quarters of them have been deleted, because slices
-// and maps never free memory themselves.
+// shrink copies the children into smaller slices and maps when three quarters of them have been deleted. Slices and
+// maps never free memory by themselves.
 func (n *node[T]) shrink() {
 	left := len(n.plain) + len(n.globs)
 	if n.peak < 8*linearMax || left > n.peak/4 {

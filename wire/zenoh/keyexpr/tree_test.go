@@ -19,8 +19,8 @@ var exprs = rapid.Custom(func(t *rapid.T) string {
 	return s
 })
 
-// Property: after puts and deletes a tree finds exactly the expressions that intersect, each once;
-// when all are deleted it is empty.
+// Property: after puts and deletes a tree finds exactly the expressions that intersect, each once. When all are
+// deleted, the tree is empty.
 func TestTreeAgainstPairs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tree Tree[string]
@@ -166,8 +166,8 @@ func TestCanonicalKeepsTheMeaning(t *testing.T) {
 	})
 }
 
-// Goal: lookups end on the wildcards that take 23 GB at the official router. The test needs no clock, because a search
-// that branches at each wildcard would practically never return.
+// Goal: lookups end even for the wildcards that take 23 GB at the official router. The test needs no clock, because a
+// search that branches at each wildcard would practically never return.
 func TestWildcardLookupsEnd(t *testing.T) {
 	var tree Tree[int]
 	for i := range 60 {

@@ -10,14 +10,14 @@ import (
 const (
 	// A collection starts when 1/collectFraction of the limit is garbage.
 	collectFraction = 4
-	// collectInterval is the shortest time between two forced collections. A remote that causes
-	// garbage waits for the next collection and cannot make collections more frequent.
+	// collectInterval is the shortest time between two forced collections. A remote that causes garbage must wait for
+	// the next collection; it cannot make collections more frequent.
 	collectInterval = 100 * time.Millisecond
 	// Readers wait while more than 1/debtFraction of the limit is garbage or held by links that are ending. This is not
 	// much more than the garbage that starts a collection, because a busy machine runs the collection late.
 	debtFraction = 3
-	// debtTimeout is the longest time for which readers wait for links that are ending. It is
-	// bounded because a callback may delay the end of a link.
+	// debtTimeout is the longest time for which readers wait for links that are ending. There is a limit because a
+	// callback may delay the end of a link.
 	debtTimeout = time.Second
 	// maxIdleBytes is the size of the largest buffer that a link keeps for the next message while less than half of the
 	// budget is in use.
@@ -33,30 +33,29 @@ const (
 // that are being received or assembled, or wait to be sent. It counts allocated memory, used or
 // not.
 //
-// When it is exhausted, the budget ends links until there is room: each time the largest link of
-// the host whose links together hold the most. It stops when the next link to end would be the one
-// that needs memory. So a flood ends its own links and no others, however many links it uses.
+// When it is exhausted, the budget ends links until there is room: each time the largest link of the host whose links
+// together hold the most. It stops when the next such link is the link that needs the memory. So a flood ends its own
+// links and no others, however many links it uses.
 //
-// Freed memory stays in use until it is collected, and the memory of an ended link until its
-// goroutines have returned. This memory is the budget's debt. Readers that need more memory wait
-// while the debt is large.
+// Freed memory remains in use until it is collected, and the memory of an ended link until its goroutines have
+// returned. Both are the budget's debt. Readers that need more memory wait while the debt is large.
 type Budget struct {
 	limit int
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	used    int
-	leaving int // bytes still held by links that were ended to free memory
+	leaving int // bytes that are still held by links that were ended to free memory
 	holders map[*account]int
 	hosts   map[string]*host // hosts with a link, by name
 
-	free      [classes][][]byte // buffers of ended messages, by size
+	free      [classes][][]byte // free buffers by size, from messages that are no longer needed
 	freeBytes int
 
 	garbage    int       // bytes freed and not collected yet
 	collecting bool      // a collection runs, or is about to
 	collected  time.Time // when the last collection began
-	debtPaid   sync.Cond // on mu: the debt became less
+	debtPaid   sync.Cond // condition on mu: the debt has become less
 }
 
 // NewBudget allows limit bytes.
@@ -80,8 +79,8 @@ func (b *Budget) Used() int {
 	return b.used
 }
 
-// addGarbage counts freed bytes. Since a program may switch the garbage collector off, a collection
-// is forced when a fraction of the limit is garbage. Called with mu held.
+// addGarbage counts freed bytes. A program may switch the garbage collector off, so addGarbage forces a collection when
+// a fraction of the limit is garbage. Called with mu held.
 func (b *Budget) addGarbage(n int) {
 	b.garbage += n
 	b.collect()
@@ -143,7 +142,7 @@ func (b *Budget) popFree(class int) []byte {
 	return buf
 }
 
-// recycle takes a lent buffer back.
+// recycle stores a lent buffer for reuse.
 func (b *Budget) recycle(buf []byte) {
 	size := cap(buf)
 	if size == 0 {
@@ -191,9 +190,8 @@ func (b *Budget) join(name string, end func()) account {
 	return account{budget: b, end: end, host: h}
 }
 
-// reserve counts n more bytes and reports whether there is room. It ends links until there is room:
-// each time the largest link of the host whose links together hold the most. It fails when the next
-// link to end would be the account's own.
+// reserve counts n more bytes and reports whether there is room. It ends links until there is room: each time the
+// largest link of the host whose links together hold the most. It fails when the next such link is the account's own.
 func (a *account) reserve(n int) bool {
 	b := a.budget
 	b.mu.Lock()
@@ -216,7 +214,7 @@ func (a *account) reserve(n int) bool {
 		if most == a {
 			return false
 		}
-		// The ended link's memory is free soon, because its reader wakes up at once.
+		// The memory of the ended link will soon be free, because its reader wakes up at once.
 		most.leaving = b.holders[most]
 		b.leaving += most.leaving
 		most.uncount()
@@ -227,8 +225,8 @@ func (a *account) reserve(n int) bool {
 	return !a.ended
 }
 
-// force counts n bytes even when there is no room. With a negative n it counts freed bytes as
-// garbage. The memory of an ended link is an exception: all of it becomes garbage in close.
+// force counts n bytes even when there is no room. If n is negative, it counts freed bytes as garbage, except for an
+// ended link, whose memory becomes garbage in close.
 func (a *account) force(n int) {
 	b := a.budget
 	b.mu.Lock()
@@ -264,7 +262,7 @@ func (a *account) uncount() {
 	delete(a.budget.holders, a)
 }
 
-// close returns everything that the account holds. When it is called, nothing may refer to the link's buffers any more.
+// close returns everything that the account holds. When it is called, no reference to the link's buffers may remain.
 func (a *account) close() {
 	b := a.budget
 	b.mu.Lock()
@@ -283,7 +281,7 @@ func (a *account) close() {
 // recycle returns a lent buffer to the budget at the end of the link.
 func (a *account) recycle(buf []byte) {
 	a.budget.mu.Lock()
-	part := min(a.leaving, cap(buf)) // these bytes were counted as leaving when the link was ended to free memory
+	part := min(a.leaving, cap(buf)) // part of these bytes may count as leaving, if the link was ended to free memory
 	a.leaving -= part
 	a.budget.leaving -= part
 	a.count(-cap(buf))
@@ -291,9 +289,8 @@ func (a *account) recycle(buf []byte) {
 	a.budget.recycle(buf)
 }
 
-// throttle delays a reader while the debt is large, so that the debt grows no further. It waits for the end of a
-// collection that is due, however long a busy machine takes for it. For links that are ending it waits at most
-// debtTimeout.
+// throttle delays a reader while the debt is large, so that the debt does not grow. It waits for the end of a due
+// collection, however long that takes on a busy machine. For links that are ending it waits at most debtTimeout.
 func (a *account) throttle() {
 	b := a.budget
 	b.mu.Lock()
@@ -330,7 +327,7 @@ func (a *account) keeps(buf []byte) bool {
 }
 
 // grow returns buf with capacity for n more bytes. A new buffer has twice the needed capacity, so that messages of
-// varying size soon need no larger one. When the budget has too little left, ok is false and buf is unchanged.
+// varying size soon need no larger one. If the budget has too little left, ok is false and buf is unchanged.
 func (a *account) grow(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
@@ -399,8 +396,8 @@ func (a *account) giveBack(buf []byte) []byte {
 	return nil
 }
 
-// Throttle delays the link's reader while much garbage waits to be collected. Code that makes garbage for a remote's
-// message calls it after each message, without holding a lock.
+// Throttle delays the link's reader while much garbage waits to be collected. Code that causes garbage with each
+// message of a remote calls it after the message, without holding a lock.
 func (l *Link) Throttle() { l.mem.throttle() }
 
 // Charge counts n bytes that the session keeps for this link's remote beside its buffers; a

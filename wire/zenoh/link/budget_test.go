@@ -9,9 +9,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: an ended link's memory stays counted until its goroutines have released it and a collection
-// has freed it. Otherwise a machine that runs those goroutines late would grant the same bytes to
-// one link after the other. A reader waits meanwhile, but not for ever.
+// Goal: an ended link's memory stays counted until its goroutines have released it and a collection has freed it.
+// Otherwise the same bytes could be granted to one link after the other, if the machine runs those goroutines late. A
+// reader waits meanwhile, but not for ever.
 func TestEndedLinksStayCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1 << 20
@@ -72,9 +72,8 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 	}
 }
 
-// Goal: the links of one host are counted together. When a hundred small links of one host exhaust
-// the budget, links of this host are ended. A large link of another host, which holds less in all,
-// stays.
+// Goal: the links of one host are counted together. When a hundred small links of one host exhaust the budget, links of
+// this host are ended. A large link of another host stays, because that host holds less in all.
 func TestLinksOfOneHostCountTogether(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
@@ -146,8 +145,8 @@ func TestCollectionRate(t *testing.T) {
 	})
 }
 
-// Goal: on a busy machine, where a collection takes longer than debtTimeout, a reader still waits for the end of the
-// collection. Otherwise it would cause more garbage meanwhile.
+// Goal: a reader waits for the end of a collection even if, on a busy machine, the collection takes longer than
+// debtTimeout. Otherwise the reader would cause more garbage meanwhile.
 func TestSlowCollectionIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1 << 20)
@@ -155,7 +154,7 @@ func TestSlowCollectionIsAwaited(t *testing.T) {
 		b.garbage, b.collecting = b.limit, true
 		began, waited := time.Now(), make(chan time.Duration)
 		go func() { m.throttle(); waited <- time.Since(began) }()
-		time.Sleep(5 * debtTimeout) // in virtual time: the duration of the collection
+		time.Sleep(5 * debtTimeout) // duration of the collection, in virtual time
 		b.mu.Lock()
 		b.garbage, b.collecting = 0, false
 		b.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 	maxInitiatorBatch = 8 << 10
 	maxAcceptorBatch  = 1 << 10
 	cookieBytes       = 16
-	shownBytes        = 40 // bytes of another protocol that an error shows
+	shownBytes        = 40 // bytes of another protocol that an error quotes
 )
 
 // Dial opens a link as the initiator. It gives up when ctx ends.
@@ -176,8 +176,8 @@ func (s *stream) acceptInit() (codec.Init, error) {
 // ErrForeign marks bytes of a protocol other than Zenoh.
 var ErrForeign = errors.New("zenoh: not Zenoh")
 
-// first is next for a connection's first batch. It refuses bytes that begin like TLS or HTTP at once. Read as a length
-// they would announce a batch that never arrives, and no first batch is that long.
+// first returns a connection's first batch, as next does. It refuses bytes that begin like TLS or HTTP at once. As a
+// length they would announce a batch that never arrives, and no first batch is that long.
 func (s *stream) first() ([]byte, error) {
 	if err := s.fill(2); err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func parseOpen(batch []byte, ack bool) (codec.Open, error) {
 	return m, nil
 }
 
-// expect checks that the next message has this id. When a Close arrives instead, expect returns the Close as an error.
+// expect checks that the next message has this id. If a Close arrives instead, expect returns it as an error.
 func expect(c *codec.Cursor, id byte, what string) error {
 	h, ok := c.Peek()
 	switch {
@@ -257,7 +257,7 @@ func randomSN(r codec.Resolution) uint32 {
 	return binary.LittleEndian.Uint32(b[:]) & r.Mask()
 }
 
-// prefix returns the beginning of a batch: two bytes for its length, which write fills in.
+// prefix returns the beginning of a batch: two bytes for the length, which write fills in.
 func prefix() []byte { return make([]byte, 2, 128) }
 
 func (s *stream) write(batch []byte) error {

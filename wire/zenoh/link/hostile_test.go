@@ -26,7 +26,7 @@ func framed(batch []byte) []byte {
 	return append(binary.LittleEndian.AppendUint16(nil, uint16(len(batch))), batch...)
 }
 
-// Goal: a bad handshake is refused, with a reason where the official code sends one.
+// Goal: a bad handshake is refused, with a reason if the official code sends one.
 func TestAcceptRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name, send, want string
@@ -62,7 +62,7 @@ func TestAcceptRefuses(t *testing.T) {
 	})
 }
 
-// answer plays an acceptor with the given answers.
+// answer acts as an acceptor with the given answers.
 func answer(t *testing.T, conn net.Conn, replies ...string) {
 	buf := make([]byte, 1024)
 	for _, r := range replies {
@@ -112,8 +112,8 @@ func TestDialRefuses(t *testing.T) {
 	})
 }
 
-// rawSession returns a link whose remote is played by raw bytes. sn is the first sequence number that the raw side
-// sends, as agreed in the handshake.
+// rawSession returns a link whose remote is simulated by raw bytes. sn is the first sequence number of the remote, as
+// agreed in the handshake.
 func rawSession(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
 	t.Helper()
 	ours, theirs := anyPair(t)
@@ -196,7 +196,7 @@ func TestInboundBytes(t *testing.T) {
 	}
 }
 
-// Goal: fragments are joined to whole messages, or dropped and counted, and never take more memory than the limits
+// Goal: fragments are joined to whole messages, or dropped and counted. They never take more memory than the limits
 // allow.
 func TestReassembly(t *testing.T) {
 	msg := codec.AppendPush(nil, numbered(7, 5000))

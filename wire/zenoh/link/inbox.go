@@ -29,7 +29,7 @@ type inbox struct {
 	partial [lanes]partial
 	msg     codec.Message
 
-	// These are fields because as local variables they would escape to the heap.
+	// As local variables these would escape to the heap.
 	batch, whole codec.Cursor
 }
 
@@ -131,8 +131,8 @@ func (in *inbox) frame(c *codec.Cursor, handle func(*codec.Message) error) error
 	}
 }
 
-// advance checks and stores the sequence number of a frame or fragment. fresh is false when this or a later number has
-// arrived before; next is true when it is the direct successor of the last number.
+// advance checks and stores the sequence number of a frame or fragment. fresh is false if this or a later number has
+// arrived before. next is true if it is the direct successor of the last number.
 func (in *inbox) advance(m codec.Lane) (fresh, next bool, err error) {
 	mask := in.link.mask
 	if m.SN&^mask != 0 || !in.link.qos && m.Priority != dataPriority {
@@ -168,7 +168,7 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 	}
 	in.whole = codec.NewCursor(whole)
 	if codec.ParseMessage(&in.whole, &in.msg) != nil {
-		// The official code drops such a message and keeps the link, too.
+		// The official code also drops such a message and keeps the link.
 		in.link.cfg.Counters.Unassembled.Add(1)
 		p.clear()
 		return nil
@@ -179,7 +179,7 @@ func (in *inbox) fragment(c *codec.Cursor, handle func(*codec.Message) error) er
 	return err
 }
 
-// expire gives up messages whose fragments are overdue.
+// expire drops messages whose fragments are overdue.
 func (in *inbox) expire(now time.Time) {
 	for i := range in.partial {
 		if p := &in.partial[i]; p.expired(now) {
@@ -195,13 +195,13 @@ const fragmentTimeout = 30 * time.Second
 // partial is a message whose fragments are still arriving on one lane.
 type partial struct {
 	buf   []byte
-	open  bool      // the first fragment and all later ones up to now have arrived
+	open  bool      // all fragments from the first to the latest have arrived
 	since time.Time // when the first fragment arrived
 	limit int
 	mem   *account
 }
 
-// add joins one fragment. whole is the complete message after its last fragment, lent until clear. lost is true when a
+// add joins one fragment. After the last fragment, whole is the complete message, lent until clear. lost is true if a
 // message had to be dropped.
 func (p *partial) add(piece []byte, m codec.Lane, next, patch bool) (whole []byte, lost bool) {
 	if p.open && (!next || m.First) {

@@ -29,15 +29,15 @@ import (
 // Limits of one link.
 const (
 	handshakeTimeout = 10 * time.Second
-	minBatch         = 64 // bytes; the official acceptor panics below 11
+	minBatch         = 64 // in bytes; the official acceptor panics below 11
 	minLease         = 100 * time.Millisecond
 	maxLease         = time.Hour
 	// DefaultStall is the longest time for which the writing of a batch, or a blocking send, waits for a peer that does
-	// not read. The official code has the same limit.
+	// not read. The limit is that of the official code.
 	DefaultStall = 5 * time.Second
 	// A link ends when the peer's system has acknowledged no byte of ours for ackKeepAlives keep-alives, and at least
-	// for minAckTimeout. After a cut cable a new link works sooner than the old link, which would first resend the
-	// messages that were under way at the cut.
+	// for minAckTimeout. After a cut cable, a new link works sooner than the old link, which would first resend the
+	// messages that were under way.
 	ackKeepAlives = 3
 	minAckTimeout = time.Second
 )
@@ -71,7 +71,7 @@ type Config struct {
 	Budget     *Budget       // bounds the memory of all links of the session
 	Counters   *Counters     // shared by the session's links
 
-	small *codec.Init // sizes that tests offer in the handshake instead of the largest
+	small *codec.Init // smaller sizes, which tests offer in the handshake
 }
 
 // offer is the first message of a handshake.
@@ -114,7 +114,7 @@ type Link struct {
 
 	revoked atomic.Bool
 
-	mem account // the memory held for the remote
+	mem account // the memory that is held for the remote
 	out outbox  // guarded by its own lock
 	in  inbox   // owner: the goroutine in Run
 
@@ -193,7 +193,7 @@ func (l *Link) end(err error) {
 	l.endOnce.Do(func() {
 		l.out.abort(err)
 		if l.out.isClosing() {
-			select { // a Close that the writer still has to send
+			select { // the writer still has to send a Close
 			case <-l.written:
 			case <-time.After(closeTimeout):
 			}
@@ -216,13 +216,13 @@ func reasonError(what string, reason codec.Reason) error {
 	return fmt.Errorf("zenoh: %s: %w", what, &CloseError{reason})
 }
 
-// Discard closes a link on which Run is never called.
+// Discard closes a link for which Run was never called.
 func (l *Link) Discard() {
 	l.closeSocket()
 	l.mem.close()
 }
 
-// releaseBuffers frees every buffer. Timers and publishers may refer to the Link itself for a while longer.
+// releaseBuffers frees every buffer. Timers and publishers may still refer to the Link itself for a while.
 func (l *Link) releaseBuffers() {
 	l.in.stream.buf = nil
 	for i := range l.in.partial {

@@ -33,7 +33,7 @@ func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
 	return dialled, accepted
 }
 
-// linkPair opens a link over loopback and returns both ends. Run has not been called on them yet.
+// linkPair opens a link over loopback and returns both ends. Run has not been called for them yet.
 func linkPair(t testing.TB, client, server Config) (*Link, *Link) {
 	t.Helper()
 	a, b := tcpPair(t)
@@ -48,7 +48,7 @@ func ignore(*codec.Message) error { return nil }
 
 func anyone(Remote) (codec.Reason, bool) { return 0, true }
 
-// pipePair is linkPair over a pipe in memory, which buffers nothing, for tests in virtual time.
+// pipePair does the same as linkPair over a pipe in memory, which buffers nothing, for tests in virtual time.
 func pipePair(t testing.TB, client, server Config) (*Link, *Link) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -104,7 +104,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	const size, enough = 60_000, 100
 	a, b := config(1, codec.Client), config(2, codec.Peer)
 	for _, c := range []*Config{&a, &b} {
-		c.Lease, c.Stall = time.Minute, time.Minute // so that a slow machine does not end the link
+		c.Lease, c.Stall = time.Minute, time.Minute // a slow machine must not end the link
 	}
 	ours, theirs := linkPair(t, a, b)
 	go ours.Run(ignore)
@@ -183,7 +183,7 @@ func TestSilentPeerExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := config(1, codec.Client)
 		client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
-		_, theirs := pipePair(t, client, config(2, codec.Peer)) // Run is never called on the client's link
+		_, theirs := pipePair(t, client, config(2, codec.Peer)) // without Run, the client does nothing
 		began := time.Now()
 		rttest.FailsAs(t, theirs.Run(ignore), ErrExpired)
 		rttest.Want(t, time.Since(began), client.Lease, "wait of a lease")
@@ -231,8 +231,8 @@ func TestCloseFlushes(t *testing.T) {
 	rttest.Want(t, len(got.snapshot()), 50, "samples arrived before the end")
 }
 
-// Goal: with every size of batches and sequence numbers and every set of features, a link carries messages of every
-// size in order, also when sequence numbers wrap many times.
+// Goal: a link carries messages of every size in order, with every size of batches and sequence numbers and every set
+// of features, even when sequence numbers wrap many times.
 func TestSizesAndWraps(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -321,7 +321,7 @@ func TestLinkNoAlloc(t *testing.T) {
 }
 
 // Goal: the error of Run distinguishes a link that ended with a Close from a connection that ends without one. Official
-// nodes end a connection without a Close after malformed input, an expired lease or a stalled reader.
+// nodes send no Close after malformed input, an expired lease or a stalled reader.
 func TestEndWithoutClose(t *testing.T) {
 	for _, tt := range []struct {
 		name string

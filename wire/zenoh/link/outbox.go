@@ -14,14 +14,14 @@ import (
 const (
 	dataPriority = 5
 	closeTimeout = time.Second // time to send the queued messages and the Close
-	initialBatch = 4 << 10     // the size of the batch buffer until more bytes wait
+	initialBatch = 4 << 10     // size of the batch buffer until more bytes wait to be sent
 )
 
 // outbox is the sending half: queues that any goroutine fills, and the writer that empties them.
 type outbox struct {
 	// Constant after init.
 	link  *Link
-	wake  chan struct{} // holds one token when the writer has work
+	wake  chan struct{} // has a token when the writer has work
 	space sendSpace
 
 	// Owner: the writer.
@@ -30,14 +30,14 @@ type outbox struct {
 
 	// Guarded by mu, which is never held across a blocking call.
 	mu        sync.Mutex
-	drained   sync.Cond   // on mu: signalled when there is room, the link has ended or a deadline has passed
+	drained   sync.Cond   // condition on mu: there is room, the link has ended or a deadline has passed
 	waitTimer *time.Timer // wakes senders that wait for room; nil before the first
 	wakeAt    time.Time   // when waitTimer fires; zero: it is not set
 	queues    [priorities]queue
 	closing   bool
 	reason    codec.Reason
-	err       error // not nil: the link has ended
-	writeErr  error // the reason for which the writer ended the link
+	err       error // if not nil, the link has ended
+	writeErr  error // the reason why the writer ended the link
 }
 
 func (o *outbox) init(l *Link, sn uint32) {
@@ -79,8 +79,8 @@ func (l *Link) Send(msg []byte, d Delivery) error {
 	return err
 }
 
-// begin lends the queue's buffer, to which the caller appends at most size bytes. When the QoS blocks, it first waits
-// for room. Unless it returns an error, it holds mu, and commit releases mu.
+// begin lends the queue's buffer, to which the caller appends at most size bytes. If the QoS blocks, it first waits for
+// room. If it returns no error, it holds mu until commit releases it.
 func (o *outbox) begin(size int, d Delivery) (q *queue, buf []byte, err error) {
 	o.mu.Lock()
 	if q, err = o.admit(size, d); err != nil {
@@ -152,8 +152,8 @@ func (o *outbox) queue(d Delivery) *queue {
 	return &o.queues[d.QoS.Priority()]
 }
 
-// admit returns the queue that size bytes may join. When the QoS blocks, it waits for room for at
-// most Config.Stall or Delivery.MaxWait. Called with mu held.
+// admit returns the queue that size bytes may join. If the QoS blocks, it waits for room for at most Config.Stall or
+// Delivery.MaxWait. Called with mu held.
 func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
 		return nil, errTooLarge
@@ -176,9 +176,8 @@ func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	return nil, ErrCongested
 }
 
-// waitForRoom is the slow path of admit. Each time that the queue has sent messages meanwhile, a
-// message with maxWait may wait for another maxWait, but never longer than Config.Stall in all.
-// Called with mu held.
+// waitForRoom is the slow path of admit. A message with maxWait may wait for another maxWait if the queue has sent
+// messages meanwhile, but never longer than Config.Stall in all. Called with mu held.
 func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue, error) {
 	stall := o.link.cfg.Stall
 	limit := stall
@@ -209,8 +208,8 @@ func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue,
 }
 
 // wakeBy makes sure that all senders that wait for room are woken at t or before, so that they can check their
-// timeouts. One timer serves all of them, and it is not stopped when there is room. A timer for each wait would be
-// garbage for each message that has to wait. Called with mu held.
+// timeouts. All share one timer, which is not stopped when there is room: a timer for each wait would be garbage.
+// Called with mu held.
 func (o *outbox) wakeBy(t time.Time) {
 	switch {
 	case !o.wakeAt.IsZero() && !t.Before(o.wakeAt):
@@ -292,8 +291,8 @@ func (o *outbox) run() {
 			return
 		}
 		if done {
-			// The peer closes the connection when it has read our Close. If we closed first, the kernel could discard
-			// bytes that the peer has not read yet.
+			// The peer closes the connection when it has read our Close. If we closed it first, the kernel could
+			// discard bytes that the peer has not read yet.
 			time.AfterFunc(closeTimeout, o.link.closeSocket)
 			if secure, ok := o.link.conn.(*tls.Conn); ok && o.isClosing() {
 				secure.CloseWrite()
@@ -304,7 +303,7 @@ func (o *outbox) run() {
 	}
 }
 
-// step writes one batch if a message waits, else a keep-alive if keepAlive is set.
+// step writes one batch if a message waits; otherwise it writes a keep-alive if keepAlive is set.
 //
 //rt:noalloc
 func (o *outbox) step(keepAlive bool) (done bool, err error) {
@@ -362,7 +361,7 @@ func (o *outbox) fail(err error) {
 	o.link.closeSocket()
 }
 
-// mostUrgent returns the most urgent priority with a message to send, or -1.
+// mostUrgent returns the most urgent priority with a message to send, or -1 if there is no message.
 func (o *outbox) mostUrgent() int {
 	for p := range o.queues {
 		if !o.queues[p].empty() {
@@ -373,8 +372,8 @@ func (o *outbox) mostUrgent() int {
 }
 
 // fill packs as many of the most urgent messages into one batch as fit, after two bytes for its length. Successive
-// messages on the same lane share a Frame. A message that is larger than a batch is sent alone, in fragments, between
-// which more urgent messages may be sent. Called with mu held.
+// messages on the same lane share a Frame. A message that is larger than a batch is sent alone, in fragments. More
+// urgent messages may be sent between the fragments. Called with mu held.
 //
 //rt:noalloc
 func (o *outbox) fill() {

@@ -18,8 +18,8 @@ func full(l *Link, p *codec.Push, d Delivery) bool {
 	return !q.fits(p.Size(), blockBytes, blockMessages)
 }
 
-// stuckLink is a link whose writer never runs, so that pushed messages stay queued until the test
-// calls step; the bytes that step writes are discarded.
+// stuckLink returns a link whose writer never runs, so that pushed messages stay queued until the test calls step. The
+// bytes that step writes are discarded.
 func stuckLink(cfg Config) *Link {
 	offer := cfg.offer()
 	return open(discard{}, cfg, &offer, &offer, time.Minute, 0, 0)
@@ -45,8 +45,7 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 				for !full(ours, p, tt.delivery) {
 					rttest.Do(t, ours.Push(p, tt.delivery))
 				}
-				// This goroutine replaces the writer: each time that a sender waits, it makes room
-				// for one message.
+				// This goroutine acts as the writer: each time that a sender waits, it makes room for one message.
 				ask, stopped := make(chan struct{}, 1), make(chan struct{})
 				go func() {
 					defer close(stopped)
@@ -74,8 +73,7 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: each of two senders that wait for room has its own timeout, also when the sender that came later has the
-// shorter timeout.
+// Goal: each of two senders that wait for room has its own timeout, even if the later sender has the shorter timeout.
 func TestWaitersTimeOutIndependently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config(1, codec.Client)

@@ -7,11 +7,10 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Bounds of one priority's queue. A message of a dropping publisher is refused when the queue, with
-// it, would exceed dropBytes or dropMessages. A message of a blocking publisher then waits, with
-// the bounds blockBytes and blockMessages. An empty queue accepts a message of any size. A queue of
-// data has room for dropBytes and dropMessages from its first use on, so that no burst of a
-// dropping publisher allocates.
+// Bounds of one priority's queue. A dropping publisher's message is refused if the queue would then exceed dropBytes or
+// dropMessages. A blocking publisher's message waits if the queue would exceed blockBytes or blockMessages. An empty
+// queue accepts a message of any size. A data queue has room for dropBytes and dropMessages from its first use on, so
+// that no burst of a dropping publisher allocates.
 const (
 	dropBytes       = 128 << 10 // the size of the official queue: two batches
 	dropMessages    = 256
@@ -44,17 +43,17 @@ type queue struct {
 
 	control  bool // the queue is for declarations
 	departed uint // number of messages that have left
-	timedOut bool // a sender's wait for room has timed out, and no message has left the queue since
+	timedOut bool // a sender has waited for room in vain, and no message has left the queue since
 
 	fragments []byte // the message that is being sent in fragments
 	sent      int    // bytes of fragments that were sent
-	reliable  bool   // whether the fragments go on the reliable lane
+	reliable  bool   // the fragments are sent on the reliable lane
 }
 
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
 func (q *queue) fragmenting() bool { return q.sent < len(q.fragments) }
 
-// messages returns the number of waiting messages at which a further blocking message has to wait.
+// messages returns the number of waiting messages from which on a blocking message has to wait.
 func (q *queue) messages() int {
 	if q.control {
 		return controlMessages
@@ -73,7 +72,7 @@ func (q *queue) tail(n int) (buf []byte, ok bool) {
 	if q.buf == nil && n <= q.minBuf {
 		q.buf, _ = q.mem.resize(nil, q.minBuf)
 	}
-	// The waiting messages are moved to the front of the buffer when they are few, or when this frees half of it.
+	// If few bytes wait, or if this frees half of the buffer, they are moved to its front.
 	if len(q.buf)+n > cap(q.buf) && (len(q.buf)-q.head <= dropBytes || q.head > len(q.buf)/2) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
 		q.head = 0
@@ -139,11 +138,11 @@ func (q *queue) split() {
 	e, msg := q.pop()
 	q.sent, q.reliable = 0, e.reliable
 	if e.slot != nil {
-		e.slot.msg, q.fragments = q.fragments[:0], msg // the slot can take the next message at once
+		e.slot.msg, q.fragments = q.fragments[:0], msg // the slot is free for the next message at once
 		return
 	}
 	if cap(q.fragments) < len(msg) {
-		// The budget counts these bytes already, so they may be copied even when it is exhausted.
+		// The budget already counts these bytes, so they may be copied even when it is exhausted.
 		q.mem.force(len(msg) - cap(q.fragments))
 		q.fragments = make([]byte, 0, len(msg))
 	}
@@ -161,14 +160,13 @@ type Slot struct {
 type Delivery struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
-	// Unbounded lets the message join a full queue, too. It is for the message that ends a query's replies, which has a
-	// few bytes; the number of queries is bounded elsewhere.
+	// Unbounded lets the message join a full queue, too. It is for the few bytes that end a query's replies; the number
+	// of queries is bounded elsewhere.
 	Unbounded bool
-	NoWait    bool // do not wait even when the QoS blocks; a full queue is ErrCongested
+	NoWait    bool // do not wait, even if the QoS blocks: a full queue is ErrCongested
 
-	// MaxWait bounds, in addition to Config.Stall, the time for which a blocking message waits
-	// while the queue sends nothing. The message does not wait at all when another message has
-	// timed out and the queue has sent nothing since.
+	// MaxWait bounds, in addition to Config.Stall, the time for which a blocking message waits while the queue sends
+	// nothing. The message does not wait at all if another message has timed out and the queue has sent nothing since.
 	MaxWait time.Duration
 }
 

@@ -21,7 +21,8 @@ const (
 
 // Tune configures a connection for messages of which only the newest matters. It switches Nagle's algorithm off, keeps
 // few unsent bytes in the kernel, makes retransmissions steady, and lets the connection end when the peer acknowledges
-// no byte for too long. It ignores errors, since the connection also works without these options, only more slowly.
+// no byte for too long. It ignores errors, because the connection also works without these options, although more
+// slowly.
 func Tune(conn net.Conn) {
 	switch c := rawConn(conn).(type) {
 	case *net.UnixConn:
@@ -54,8 +55,7 @@ func (r *sendSpace) init(conn net.Conn) {
 		return
 	}
 	r.wait = raw.Write
-	// When poll reports no room, the runtime's poller waits, and the kernel signals it as soon as
-	// there is room.
+	// If poll reports no room, the runtime's poller waits until the kernel signals that there is room.
 	r.poll = func(fd uintptr) bool {
 		r.set[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
 		n, err := unix.Poll(r.set[:], 0)
@@ -94,8 +94,8 @@ func (p *ackMonitor) init(conn net.Conn) {
 	}
 }
 
-// unackedFor returns for how long bytes have been under way without any acknowledgement. It returns 0 when all bytes
-// have arrived, and for a peer that acknowledges but has no room.
+// unackedFor returns for how long bytes have been under way without an acknowledgement. It returns 0 if all bytes have
+// arrived, or if the peer acknowledges but has no room.
 func (p *ackMonitor) unackedFor() time.Duration {
 	if p.control == nil || p.control(p.read) != nil || p.errno != 0 || p.info.Unacked == 0 || p.info.Probes > 0 {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// Goal: a link whose bytes are not acknowledged ends long before the peer's lease. A link to a slow
-// peer, or a link without unacknowledged bytes, does not end.
+// Goal: a link whose bytes are not acknowledged ends long before the peer's lease is over. A link to a slow peer, or a
+// link without unacknowledged bytes, does not end.
 func TestUnconfirmedLinkEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -36,7 +36,7 @@ func TestUnconfirmedLinkEnds(t *testing.T) {
 	}
 }
 
-// Goal: the kernel reports the confirmed bytes of a healthy connection.
+// Goal: the kernel reports how many bytes of a healthy connection are acknowledged.
 func TestAckMonitor(t *testing.T) {
 	l, _, _ := rawSession(t)
 	p := &l.in.stream.acks

@@ -14,13 +14,13 @@ func Tune(conn net.Conn) {
 	}
 }
 
-// sendSpace does not wait here: the kernel's own buffer is the bound.
+// sendSpace does not wait on this system: only the kernel's buffer bounds the unsent bytes.
 type sendSpace struct{}
 
 func (*sendSpace) init(net.Conn) {}
 func (*sendSpace) await() error  { return nil }
 
-// ackMonitor measures nothing here: only the peer's lease ends a silent link.
+// ackMonitor measures nothing on this system: only the peer's lease ends a silent link.
 type ackMonitor struct{}
 
 func (*ackMonitor) init(net.Conn)             {}

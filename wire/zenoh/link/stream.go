@@ -92,7 +92,7 @@ func (s *stream) fill(n int) error {
 	return nil
 }
 
-// grow enlarges the buffer, from the first size to the last in two steps.
+// grow enlarges the buffer from its first to its last size in two steps.
 func (s *stream) grow() bool {
 	size := min(4*len(s.buf), s.maxBuf)
 	if size <= len(s.buf) {
@@ -106,8 +106,8 @@ func (s *stream) grow() bool {
 	return true
 }
 
-// read waits for bytes until the lease ends. It ends the wait earlier when the peer's system has
-// acknowledged no byte of ours for ackTimeout, because a lease may be longer than a robot can wait.
+// read waits for bytes until the lease ends. It gives up earlier if the peer's system has acknowledged no byte of ours
+// for ackTimeout, because a robot cannot always wait for the end of a lease.
 func (s *stream) read(p []byte) (int, error) {
 	if s.lease == 0 {
 		return s.conn.Read(p)

@@ -32,8 +32,8 @@ type Numbers struct {
 	joined []byte
 }
 
-// Declared stores or removes a number for a key, and reports whether the declaration is about a number. The expression
-// of the key may use an earlier number.
+// Declared stores or removes a number for a key, and reports whether the declaration is about a number. An earlier
+// number may be part of the key's expression.
 func (n *Numbers) Declared(m *codec.Declare) bool {
 	switch m.Kind {
 	case codec.DeclareExpr:
@@ -77,8 +77,8 @@ func (n *Numbers) undeclare(id uint16) {
 	}
 }
 
-// Expand returns the text of an expression, lent until the next call. When the expression's number was never declared
-// or the text is too long, Expand counts this in Counters.Keys and ok is false.
+// Expand returns the text of an expression, lent until the next call. If the expression's number was never declared, or
+// the text is too long, Expand counts this in Counters.Keys and ok is false.
 //
 //rt:noalloc
 func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
@@ -95,7 +95,7 @@ func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
 	return n.joined, true
 }
 
-// Key is Expand for rare messages. It checks the key and returns a copy.
+// Key does the same as Expand, for rare messages. It checks the key and returns a copy.
 func (n *Numbers) Key(e codec.Expr) (string, bool) {
 	b, ok := n.Expand(e)
 	if !ok {
@@ -108,7 +108,8 @@ func (n *Numbers) Key(e codec.Expr) (string, bool) {
 	return string(b), true
 }
 
-// OptionalKey is Key for an expression that may be absent. For an absent expression it returns "" and true.
+// OptionalKey does the same as Key for an expression that may be absent. For an absent expression it returns "" and
+// true.
 func (n *Numbers) OptionalKey(e codec.Expr) (string, bool) {
 	if e.Scope == 0 && len(e.Suffix) == 0 {
 		return "", true
@@ -116,8 +117,8 @@ func (n *Numbers) OptionalKey(e codec.Expr) (string, bool) {
 	return n.Key(e)
 }
 
-// Times of a query: the time for queryables when the querier sets no timeout, the longest timeout, and the extra time
-// after the timeout before the query is ended.
+// Times of a query: the time that queryables have if the querier sets no timeout, the longest timeout, and the extra
+// time before a query is ended.
 const (
 	defaultQueryTime = 10 * time.Second
 	maxQueryTime     = time.Hour
@@ -144,7 +145,7 @@ type Index[E any] struct {
 // Tree returns the entries of a kind.
 func (x *Index[E]) Tree(kind codec.DeclareKind) *keyexpr.Tree[E] { return &x.trees[kind/2-1] }
 
-// Matches lends the entries of a kind that intersect key, or all for "", until the next call.
+// Matches lends the entries of a kind that intersect key until the next call; all entries for "".
 func (x *Index[E]) Matches(kind codec.DeclareKind, key string) []E {
 	if key == "" {
 		x.found = x.Tree(kind).AppendAll(x.found[:0])
@@ -157,10 +158,9 @@ func (x *Index[E]) Matches(kind codec.DeclareKind, key string) []E {
 // shrinkFrom is the number of entries that a map must have reached before Shrink copies it.
 const shrinkFrom = 64
 
-// Shrink is called after each delete from m. It returns m, or a copy when m has at most a quarter
-// of its largest number of entries. The copy is needed because a Go map never frees memory, while
-// the budget stops counting an entry when the remote undeclares it. most holds the largest number
-// of entries between calls.
+// Shrink is called after each delete from m. It returns m, or a copy if m has at most a quarter of its largest number
+// of entries. Without the copy, a Go map would never free the memory of entries that the budget no longer counts. most
+// holds the largest number of entries between calls.
 func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
 	*most = max(*most, len(m)+1)
 	if *most < shrinkFrom || len(m) > *most/4 {

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
-// Goal: a map that was large and has few entries left frees its memory.
+// Goal: a map that was large, and has few entries left, frees its memory.
 func TestShrink(t *testing.T) {
 	const n = 1 << 20
 	heap := func() int64 {
@@ -29,7 +29,7 @@ func TestShrink(t *testing.T) {
 		delete(m, i)
 		m = Shrink(m, &most)
 	}
-	if after := heap(); after-before > (full-before)/4 { // a margin, since garbage of other tests is freed meanwhile
+	if after := heap(); after-before > (full-before)/4 { // a margin, because garbage of other tests is freed meanwhile
 		t.Errorf("%d bytes for one of %d entries, %d for all", after-before, n, full-before)
 	}
 	if len(m) != 1 || m[n-1] != n-1 {

@@ -21,17 +21,17 @@ const (
 	// others out.
 	maxHalfOpen = 100
 
-	// plainGarbage estimates the garbage of Zenoh's handshake on an accepted connection, secureGarbage that of the TLS
-	// handshake.
+	// plainGarbage estimates the garbage of Zenoh's handshake on an accepted connection. secureGarbage is that of the
+	// TLS handshake.
 	plainGarbage  = 16 << 10
 	secureGarbage = 64 << 10
 
-	// idleGrace is the time that a new link has for its first message. When all places are taken, a newer node may take
+	// idleGrace is the time that a new link has for its first message. When all places are taken, a new node may take
 	// the place of a link that sent no message in this time.
 	idleGrace = time.Second
 
 	// silentGrace is the time for which a link that has sent messages may be silent before it may be displaced. It is
-	// counted from the first time that a new node found no free place.
+	// counted from the first time that a new node finds no free place.
 	silentGrace = 5 * time.Second
 )
 
@@ -110,7 +110,7 @@ func (r *Router) accept(l *endpoint.Listener) {
 func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), half *halfOpen) {
 	from := conn.RemoteAddr().String()
 	if _, ok := conn.(*net.UnixConn); ok {
-		from = endpoint.Unix + "/" + conn.LocalAddr().String() // the other end of a unix socket has no name
+		from = endpoint.Unix + "/" + conn.LocalAddr().String() // the other end of a unix socket has no address
 	}
 	link.Tune(conn)
 	f, v, err := r.handshake(conn, secure)
@@ -132,8 +132,8 @@ func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), h
 	}
 }
 
-// handshake turns a connection into a link. v is the visit of an admitted node, also when a later step failed. It is 0
-// when the node was not admitted.
+// handshake turns a connection into a link. v is the visit of an admitted node, even if a later step failed, and 0 if
+// the node was not admitted.
 func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, v visit, err error) {
 	plain := conn
 	host := listen.Host(conn.RemoteAddr())
@@ -205,8 +205,8 @@ func (r *Router) evict(host string) bool {
 }
 
 // expendable returns the link to end for a node of host when all places are taken, or nil. It is the first of these: a
-// link that sent no message within idleGrace; a link of a host with half of all places or more that has been silent for
-// silentGrace; when host has few links, the newest link of a host with nearly all places. Called with mu held.
+// link that sent no message within idleGrace; a link that has been silent for silentGrace, of a host with at least half
+// of all places; if host has few links, the newest link of a host with nearly all places. Called with mu held.
 func (r *Router) expendable(host string) *face {
 	now, links := time.Now(), map[string]int{}
 	var accepted []*face

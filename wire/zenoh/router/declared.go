@@ -5,7 +5,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
-// declared notes a remote's declaration or its withdrawal.
+// declared handles a remote's declaration or its withdrawal.
 func (f *face) declared(m *codec.Declare) {
 	if f.numbers.Declared(m) {
 		return
@@ -39,8 +39,8 @@ func (f *face) declared(m *codec.Declare) {
 	}
 }
 
-// note keeps a declaration under its number, within the limits of the link and of the router. When the number is in
-// use, the new declaration replaces the old one. Called with r.mu held.
+// note stores a declaration under its number, within the limits of the link and of the router. If the number is in use,
+// the new declaration replaces the old one. Called with r.mu held.
 func (f *face) note(m *codec.Declare, key string) {
 	r := f.r
 	table := f.table(m.Kind)
@@ -53,7 +53,7 @@ func (f *face) note(m *codec.Declare, key string) {
 		}
 		return
 	case known:
-		f.drop(m.Kind, m.ID) // after this, the new key is checked like any other key
+		f.drop(m.Kind, m.ID) // the code below checks the new key like any other key
 	}
 	if f.link != nil && (len(table) >= maxDeclared || r.port.client.Full() || !r.ensureCapacity(f, key)) {
 		r.counters.Declarations.Add(1)
@@ -77,8 +77,8 @@ func (f *face) drop(kind codec.DeclareKind, id uint32) {
 // table returns the remote's declarations of one kind by their numbers.
 func (f *face) table(kind codec.DeclareKind) map[uint32]*entry { return f.declarations[kind/2-1] }
 
-// tokenUndeclared removes a token by its number or, when the remote never declared this number to us, by its key.
-// Called with r.mu held.
+// tokenUndeclared removes a token by its number or, if the remote never declared this number to us, by its key. Called
+// with r.mu held.
 func (f *face) tokenUndeclared(id uint32, key string) {
 	table := f.table(codec.DeclareToken)
 	e, known := table[id]

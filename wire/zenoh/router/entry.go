@@ -14,12 +14,12 @@ const (
 	entryBytes       = 160      // memory of an entry and the pointers to it
 	holderBytes      = 96       // memory of a link's declaration of an entry
 	numberedBytes    = 48       // memory of each further number under which the link declares the key
-	toldBytes        = 48       // memory of the record of the attributes that a link was sent
+	toldBytes        = 48       // memory of the record of the attributes that were sent to a link
 	interestBytes    = 400      // memory of an interest and of the set of interests on its key
 	// largest product of the number of subscribers and queryables and the number of interests that aggregate them,
 	// since a change may visit all pairs
 	maxJoined       = 1 << 21
-	retractedAtOnce = 16 // entries that the end of an interest visits before it releases the lock for a moment
+	retractedAtOnce = 16 // entries that the end of an interest visits before it briefly releases the lock
 	maxEverything   = 64 // most interests in everything of one link, since each change visits all of them
 )
 
@@ -48,9 +48,8 @@ type info struct {
 	distance uint16 // hops to the nearest complete queryable
 }
 
-// better joins the attributes of two queryables on one key, as routers do. A complete queryable is
-// better than an incomplete one; of two that are both complete or both incomplete, the nearer is
-// better.
+// better joins the attributes of two queryables on one key, as routers do. A complete queryable is better than an
+// incomplete one. If both are equally complete, the nearer one is better.
 func (a info) better(b info) info {
 	if a.complete != b.complete {
 		if a.complete {
@@ -91,11 +90,10 @@ func (r *Router) overCapacity() bool {
 // weight estimates the bytes of one declaration of a link. Memory that several links share is counted for each of them.
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
 
-// ensureCapacity reports whether the router may keep another declaration of f on key. While all
-// declarations together take too much, it ends links: each time the link with the most
-// declarations, of the host whose links have the most. It returns false when the next link to end
-// would be f. So a flood ends its own links and no others, however many links it uses. Called with
-// mu held.
+// ensureCapacity reports whether the router may keep another declaration of f on key. While all declarations together
+// take too much, it ends links: each time the link with the most declarations, of the host whose links have the most.
+// It returns false if the next such link is f. So a flood ends its own links and no others, however many links it uses.
+// Called with mu held.
 func (r *Router) ensureCapacity(f *face, key string) bool {
 	for r.overCapacity() {
 		more := weight(key)
@@ -133,10 +131,10 @@ func (e *entry) holder(f *face) *holder {
 	return nil
 }
 
-// visible reports whether the router announces the entry to a link. Some other link must have
-// declared it. Peers and routers reach each other directly, so to such a link the router announces
-// only entries that a client declared. A token is also announced to the client that holds it, as
-// routers do since 1.9. A link with a certificate gets only the entries that its rights concern.
+// visible reports whether the router announces the entry to a link. Some other link must have declared it. Peers and
+// routers reach each other directly, so they get only entries that a client declared. A token is also announced to the
+// client that holds it, as routers do since 1.9. A link with a certificate gets only the entries that its rights
+// concern.
 func (e *entry) visible(f *face) bool {
 	if !f.who.rights.Concerns(concerns[e.kind], e.key) {
 		return false
@@ -179,7 +177,7 @@ func (r *Router) hold(f *face, e *entry, i info) {
 	r.changed(e, len(e.holders)-1)
 }
 
-// inform replaces the attributes of a link's queryable. Called with mu held.
+// inform stores new attributes of a link's queryable.
 func (r *Router) inform(e *entry, h *holder, i info) {
 	if h.info != i {
 		h.info = i
@@ -209,16 +207,16 @@ func (r *Router) release(f *face, e *entry) {
 	r.changed(e, len(e.holders)+1)
 }
 
-// changed acts on an entry that has one holder more or less than before. It announces the change to the links that it
-// concerns, voids cached routes, and removes an entry without holders. Called with mu held.
+// changed updates everything that depends on an entry with one holder more or less than before. It announces the change
+// to the links that it concerns, voids cached routes, and removes an entry without holders. Called with mu held.
 func (r *Router) changed(e *entry, before int) {
 	now := len(e.holders)
 	if e.kind == codec.DeclareSubscriber {
 		r.reroute()
 	}
-	// If there were at least two holders before and still are, the entry is already announced to
-	// every link. Two cases need an update nevertheless: the attributes of a queryable may change,
-	// and for peers only holders that are clients count.
+	// An entry that had at least two holders, and still has, is already announced to every link. Two cases need an
+	// update nevertheless: the attributes of a queryable may change, and for peers only those holders count that are
+	// clients.
 	if before < 2 || now < 2 || e.kind == codec.DeclareQueryable || e.clients < 2 {
 		r.spread(e)
 	}
@@ -272,8 +270,8 @@ func (f *face) missed(e *entry) bool {
 		f.who.rights.Concerns(concerns[e.kind], e.key)
 }
 
-// remember records that an entry has been announced to the link. When the budget has no memory for the record, it
-// closes the link and returns false. Called with r.mu held.
+// remember records that an entry has been announced to the link. If the budget has no memory for the record, it closes
+// the link and returns false. Called with r.mu held.
 func (f *face) remember(e *entry, now info) bool {
 	if _, told := f.told[e]; !told && !f.hold(toldBytes) {
 		f.link.Close(codec.CloseUnresponsive)

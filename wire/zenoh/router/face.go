@@ -16,7 +16,7 @@ import (
 
 // Bounds of the memory that one link may take.
 const (
-	maxDeclared = 16384 // of each: subscribers, queryables, tokens and interests
+	maxDeclared = 16384 // of subscribers, queryables, tokens and interests each
 	maxRoutes   = 1024  // incoming keys whose receivers are cached
 	maxQueries  = 1024  // queries that wait for their last reply
 )
@@ -26,28 +26,28 @@ type face struct {
 	// Constant.
 	r        *Router
 	link     *link.Link // nil for the port
-	isClient bool       // it sends interests, and we relay for it; otherwise both sides declare everything
+	isClient bool       // the remote sends interests, and we relay for it; otherwise both sides declare everything
 	host     string     // see listen.Host
 	who      identity
 
-	outlet *outlet // the key of this link in routes
+	outlet *outlet // reference to this link in routes
 
 	since  time.Time
-	spoke  atomic.Bool // the remote has sent a message
-	active atomic.Bool // the remote has sent another message since expendable last ran
+	spoke  atomic.Bool // whether the remote has sent a message
+	active atomic.Bool // the remote has sent a message since expendable last ran
 
 	// Owner: the link's reader.
 	numbers remote.Numbers
 	routes  map[string]*route
 	spare   route                    // route for a key that is not cached
 	relayed codec.Push               // the sample that is being relayed
-	denials [access.NumMessages]bool // kinds of which a denied message was logged
+	denials [access.NumMessages]bool // kinds of messages for which a denial was logged
 
 	// Guarded by r.mu.
 	declarations [len(remote.Kinds)]map[uint32]*entry // the remote's declarations, by the remote's numbers
 	interests    map[uint32]*interest                 // a client's interests, by the client's numbers
 	told         map[*entry]info                      // the entries that were announced to the remote
-	// the entry whose end was announced last, since several interests of the client may name this entry
+	// the entry whose end was announced last; several interests of the client may name this entry
 	ended      *entry
 	ready      bool              // a peer has sent all its first declarations
 	all        uint32            // id of our interest in all declarations of the remote; 0: we have no such interest
@@ -56,7 +56,7 @@ type face struct {
 	weight     int               // estimated bytes of its declarations
 	everything int               // number of its interests without a key
 	gone       bool              // the link has ended and is forgotten
-	silent     time.Time         // since when no message has come, as expendable saw; zero: not checked
+	silent     time.Time         // since when no message has come, as found by expendable; zero: not checked
 	most       struct {
 		told, interests int
 		declarations    [len(remote.Kinds)]int
@@ -129,7 +129,7 @@ func (r *Router) reroute() {
 	r.port.client.Rerouted()
 }
 
-// introduce sends a peer the declarations that peers send each other without an interest. Called with r.mu held.
+// introduce sends a peer the declarations that peers send to each other without an interest. Called with r.mu held.
 func (f *face) introduce() {
 	if f.isClient {
 		return
@@ -140,11 +140,10 @@ func (f *face) introduce() {
 			f.show(e)
 		}
 	}
-	// Until a peer receives this message, it sends us everything.
+	// Until a peer receives this message, it sends us all samples.
 	f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
 	if f.link.Remote().Role == codec.Router {
-		// A client announces only the declarations that our interest requests. Other nodes announce everything without
-		// an interest.
+		// A client announces only what our interest requests. Other nodes announce everything without an interest.
 		f.all = r.id()
 		f.send(codec.Interest{
 			ID:    f.all,
@@ -228,7 +227,7 @@ func (f *face) await() {
 	}
 }
 
-// hold counts n more bytes that are kept for the remote. It returns false when the budget has no room for them.
+// hold counts n more bytes that are kept for the remote. It returns false if the budget has no room for them.
 func (f *face) hold(n int) bool { return f.link == nil || f.link.Charge(n) }
 
 // send queues, without waiting, a message that must not be lost. When the queue is full, because the remote has not

@@ -58,8 +58,7 @@ var lastZID byte
 
 func zid(n byte) []byte { return []byte{n, 1} }
 
-// dial starts a node that dials the router over a pipe. The router's end runs until the link ends, when ended is
-// closed.
+// dial connects a node to the router over a pipe. The router's end runs until the link ends; then ended is closed.
 func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err error) {
 	a, b := net.Pipe()
 	ended = make(chan struct{})
@@ -78,8 +77,7 @@ func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err er
 	return l, ended, err
 }
 
-// fuzzed makes a remote with a good handshake send msgs in pieces, and returns when its link has
-// ended.
+// fuzzed lets a remote with a good handshake send msgs in pieces, and returns when the remote's link has ended.
 func fuzzed(r *Router, msgs []byte, role uint8) {
 	remote, ended, err := dial(r, codec.Role(role%3))
 	if err == nil {
@@ -94,7 +92,7 @@ func fuzzed(r *Router, msgs []byte, role uint8) {
 	<-ended
 }
 
-// forgotten checks that the router keeps no state of any link, only the state of the session.
+// forgotten checks that the router keeps the state of the session only, and none of any link.
 func forgotten(t *testing.T, r *Router, before Held) {
 	t.Helper()
 	rttest.Want(t, r.Held(), before, "left behind")
@@ -115,7 +113,7 @@ func forgotten(t *testing.T, r *Router, before Held) {
 }
 
 // FuzzLink sends network messages of any bytes to a router over a real link. Property: the router does not panic, and
-// after the link it keeps no state of the link.
+// keeps no state of the link when the link has ended.
 func FuzzLink(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))

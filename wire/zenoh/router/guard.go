@@ -19,8 +19,8 @@ type identity struct {
 	rights *access.Rights // nil: everything
 }
 
-// identify names the remote by its certificate when rights are configured for this certificate. Otherwise it names a
-// client without such a certificate by its link. A node that may relay for other nodes gets no name.
+// identify names the remote by its certificate if rights are configured for this certificate. Otherwise it names a
+// client by its link. A node that may relay for other nodes gets no name.
 func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	names, certified := endpoint.CertificateNames(conn)
 	if certified && r.cfg.Rights != nil {
@@ -58,17 +58,15 @@ var declares = map[codec.DeclareKind]access.Message{
 	codec.DeclareToken:      access.LivelinessToken,
 }
 
-// concerns maps a kind of declarations to the right that a link needs to see them.
+// concerns maps a kind of declarations to the right without which a link does not see them.
 var concerns = map[codec.DeclareKind]access.Message{
 	codec.DeclareSubscriber: access.Put,
 	codec.DeclareQueryable:  access.Query,
 	codec.DeclareToken:      access.LivelinessQuery,
 }
 
-// may reports whether the remote may make a declaration on key. It counts every denial and logs the first of each
-// kind.
-//
-// Owner: the link's reader.
+// may reports whether the remote may make a declaration on key. It counts every denial, and logs the first of each
+// kind. Owner: the link's reader.
 func (f *face) may(m access.Message, key string) bool {
 	if f.who.rights.Allows(m, key) {
 		return true

@@ -34,8 +34,7 @@ var aboutKind = map[codec.DeclareKind]uint8{
 
 func (i *interest) in(kind codec.DeclareKind) bool { return i.about&aboutKind[kind] != 0 }
 
-// aggregates reports whether entries of a kind are declared under the interest's
-// own key. Tokens never are.
+// aggregates reports whether entries of a kind are declared under the interest's own key. Tokens are never aggregated.
 func (i *interest) aggregates(kind codec.DeclareKind) bool {
 	return i.aggregate && kind != codec.DeclareToken && i.key != ""
 }
@@ -103,8 +102,8 @@ func (w *watchers) of(key string) iter.Seq[*interest] {
 	}
 }
 
-// asked answers a remote's interest with the existing declarations and a message that ends them. If a client also
-// requests future changes, it gets these later. Every interest gets the end message, because official publishers,
+// asked answers a remote's interest with the existing declarations and a message that ends them. A client that also
+// requests future changes gets these later. Every answer has the message at its end, because official publishers,
 // queriers and liveliness gets wait for it.
 //
 // Owner: the link's reader.
@@ -120,7 +119,7 @@ func (f *face) asked(m *codec.Interest) {
 	}
 	future := m.Mode&codec.InterestFuture != 0 && f.isClient && valid
 	if future || m.Mode == codec.InterestFinal {
-		f.takeBack(m.ID) // an interest with a number in use replaces the earlier interest
+		f.takeBack(m.ID) // an interest with a number in use replaces the earlier one
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,8 +154,9 @@ func (f *face) asked(m *codec.Interest) {
 }
 
 // takeBack ends an interest and undeclares the entries that were announced for this interest alone, as routers do.
-// The official client remembers them, and would report a token that has ended meanwhile to its next watcher. The
-// search for another interest in an entry may visit all interests, so takeBack releases the lock now and then.
+// Otherwise the official client would remember these, and would report a token that has ended meanwhile to its next
+// watcher. The search for another interest in an entry may visit all interests, so takeBack releases the lock now and
+// then.
 //
 // Owner: the link's reader.
 func (f *face) takeBack(id uint32) {
@@ -290,7 +290,7 @@ func (i *interest) show(e *entry) {
 	}
 	was, told := i.aggregated[e.kind]
 	if told && e.kind == codec.DeclareSubscriber && e.visible(i.face) {
-		return // one more subscriber does not change an aggregate
+		return // another subscriber does not change an aggregate
 	}
 	now, any := i.joined(e.kind)
 	switch {

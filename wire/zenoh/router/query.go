@@ -15,12 +15,12 @@ import (
 
 const (
 	queryBytes    = 1 << 10 // memory of a waiting query
-	waitingBytes  = 48      // memory for each link to which the query was relayed
+	waitingBytes  = 48      // memory for each link to which a query was relayed
 	maxQueryBytes = 4 << 20 // largest memory of all waiting queries together
 )
 
-// query is a query that is not finished. One link sent it, with its own number; the router relayed it to other links,
-// with a number of ours.
+// query is a query that is not finished. One link sent it under its own number; the router relayed it to other links
+// under a number of ours.
 type query struct {
 	// Constant.
 	asker    *face
@@ -31,7 +31,7 @@ type query struct {
 	cost     int // bytes of this query in Router.queryBytes and in the account of the asker's link
 
 	waiting map[*face]bool // links that have not finished; guarded by Router.mu
-	over    bool           // finished, expired, or the link of its asker has ended; guarded by Router.mu
+	over    bool           // the query is finished or expired, or the asker's link has ended; guarded by Router.mu
 }
 
 // request relays a query to the links with matching queryables.
@@ -86,7 +86,7 @@ func (f *face) request(m *codec.Request) {
 	how := link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience}
 	for _, o := range to {
 		if o.link == nil {
-			lent := out // a copy to pass on, so that out itself stays on the stack
+			lent := out // a copy, so that out itself stays on the stack
 			r.port.client.Handle(&lent, f.who.origin)
 			continue
 		}
@@ -94,9 +94,9 @@ func (f *face) request(m *codec.Request) {
 			msg = codec.AppendMessage(nil, &out)
 		}
 		if err := o.link.Send(msg, how); err != nil {
-			// A query waits for one congested link at most, not for each. For a link that has ended it does not wait.
+			// A query waits for only one congested link, not for each. It does not wait for a link that has ended.
 			how.NoWait = how.NoWait || errors.Is(err, link.ErrCongested)
-			r.finished(o, q.number) // a queryable that cannot be reached has finished
+			r.finished(o, q.number) // a queryable that cannot be reached counts as finished
 		}
 	}
 	if f.link != nil && (len(to) > 1 || to[0].link != nil) {
@@ -104,7 +104,7 @@ func (f *face) request(m *codec.Request) {
 	}
 }
 
-// queryables finds the links to which a query on key is relayed. It leaves out links that the asker reaches without us.
+// queryables finds the links to which a query on key is relayed. It leaves out links that the asker reaches directly.
 // Called with mu held.
 func (r *Router) queryables(key string, target codec.Target, asker *face) (to []*face) {
 	r.search++
@@ -132,14 +132,14 @@ func (r *Router) queryables(key string, target codec.Target, asker *face) (to []
 		}
 	}
 	for _, f := range r.peers {
-		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // the peer knows its own queryables best
+		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // the peer's announcements are not complete yet
 			add(f)
 		}
 	}
 	return to
 }
 
-// nearest returns the link with the nearest complete queryable that covers key.
+// nearest returns the link with the nearest complete queryable whose key includes key.
 func nearest(found []*entry, key string, asker *face) (best *face) {
 	var distance uint16
 	for _, e := range found {
@@ -156,8 +156,8 @@ func nearest(found []*entry, key string, asker *face) (best *face) {
 	return best
 }
 
-// response relays a reply, with the whole key, to the link that sent the query. When this link has no room in time, the
-// reply is dropped and counted. With try it does not wait for room.
+// response relays a reply, with the whole key, to the link that sent the query. If this link has no room in time, the
+// reply is dropped and counted. If try is set, response does not wait for room.
 func (f *face) response(m *codec.Response, try bool) error {
 	key, ok := f.numbers.OptionalKey(m.Expr)
 	if !ok {
@@ -179,7 +179,7 @@ func (f *face) response(m *codec.Response, try bool) error {
 		o.Expr = codec.Key(key)
 	}
 	if q.asker.link == nil {
-		lent := out // a copy to pass on, so that out itself stays on the stack
+		lent := out // a copy, so that out itself stays on the stack
 		r.port.client.Handle(&lent, wire.Origin{})
 		return nil
 	}
@@ -226,7 +226,7 @@ func (q *query) expire() {
 	q.end(true)
 }
 
-// end removes a query. With final it sends the asker the end of the replies; final is false when the asker has
+// end removes a query. If final is set, it sends the asker the end of the replies; final is false if the asker has
 // vanished. Called with Router.mu held.
 func (q *query) end(final bool) {
 	if q.over {

@@ -14,7 +14,7 @@ import (
 const (
 	// maxRouteBytes bounds the cached routes of all links together.
 	maxRouteBytes = 4 << 20
-	routeBytes    = 256 // memory of a route besides its key
+	routeBytes    = 256 // memory of a route in addition to its key
 	outletBytes   = 32  // memory of each link in a route
 
 	// relayPatience is the longest time for which a relayed blocking message waits for room in the
@@ -26,7 +26,7 @@ const (
 // route caches the receivers of one incoming key.
 type route struct {
 	key     string
-	epoch   uint64 // epoch of the subscriptions when they were matched
+	epoch   uint64 // epoch of the subscriptions when the route was matched
 	session bool   // the session has a subscriber
 	denied  bool   // the link may not publish on this key
 	links   []*outlet
@@ -141,8 +141,8 @@ func (f *face) match(key []byte, known *route) *route {
 	return known
 }
 
-// grow counts the memory of a cached route that gets more receivers. When the routes of all links
-// together take too much memory, this link drops all its routes, including this one.
+// grow counts the memory of a cached route that gets more receivers. If the routes of all links together take too much
+// memory, this link drops all its routes, including this one.
 func (f *face) grow(route *route, cost int64) {
 	r := f.r
 	if r.routeBytes.Add(cost-route.cost) <= maxRouteBytes {

@@ -6,13 +6,13 @@
 // side dialled. The router relays nothing between two peers or routers, because they reach each other directly. So no
 // message arrives twice or circulates.
 //
-// A relayed message keeps its QoS. When a link has no room for it, the router drops a droppable sample at once, and a
-// blocking sample after the link has sent nothing for half a second. After that it also drops blocking samples at once,
-// until the link sends again. The traffic of other links does not wait.
+// A relayed message keeps its QoS. If a link has no room, the router drops a droppable sample at once, and a blocking
+// sample when the link has sent nothing for half a second. From then on it also drops blocking samples at once, until
+// the link sends again. The traffic of other links does not wait.
 //
 // The session of the same process is one more client, at a Port instead of a link. The reader of the link on which a
-// sample arrives calls the session with it. The session sends its own samples straight to the links with a subscriber
-// (Port.Receivers).
+// sample arrives passes the sample to the session. The session sends its own samples straight to the links with a
+// subscriber (Port.Receivers).
 //
 // Files in the order of the data: accept.go accepts connections and evicts links, face.go is one
 // link, guard.go its rights, declared.go its remote's declarations, entry.go all declarations on one key and the links
@@ -38,9 +38,9 @@ type Config struct {
 	Link        link.Config // configuration of all links; its Role is Peer, its Budget bounds all links together
 	MaxSessions int         // accepted links
 
-	// Rights returns the rights of a link whose TLS certificate has these names (the DNS names of
-	// its subjectAltName, else its common name). A nil result allows everything. A link without a certificate may also
-	// do everything.
+	// Rights returns the rights of a link whose TLS certificate has these names (the DNS names of its subjectAltName
+	// or, without these, its common name). A nil result allows everything. A link without a certificate may do
+	// everything, too.
 	Rights func(names []string) *access.Rights
 
 	// Log gets one line for the start and one for the end of an accepted link. Event is called for the same events,
@@ -143,7 +143,7 @@ type Held struct {
 	// Links are the accepted and joined links, Peers the peers among them, Ready the peers whose first declarations are
 	// complete
 	Links, Peers, Ready             int
-	Subscribers, Queryables, Tokens int // declarations of links, without those of the session
+	Subscribers, Queryables, Tokens int // declarations of links; those of the session do not count
 	Interests, Queries              int
 	Bytes                           int   // estimated memory of all declarations and interests
 	RouteBytes                      int64 // memory of the cached routes

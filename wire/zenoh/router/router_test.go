@@ -83,13 +83,13 @@ func (n *node) settle(id uint32) {
 	}
 }
 
-// Goal: a link's memory is freed when the link ends, even when cached routes of another link lead to it and no further
-// sample has their keys.
+// Goal: a link's memory is freed when the link ends, even if cached routes of other links lead to it and no further
+// sample has the keys of these routes.
 func TestRoutesLetGoOfLinks(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
 	a := join(t, r)
-	a.settle(1) // so that the router lists a's link first
+	a.settle(1) // now the router lists a's link first
 	b := join(t, r)
 	b.declare(codec.DeclareSubscriber, 1, "@stale")
 	b.settle(1)
@@ -101,14 +101,14 @@ func TestRoutesLetGoOfLinks(t *testing.T) {
 	b.link.Discard()
 	<-b.gone
 	rttest.Eventually(t, "the link to be forgotten", func() bool {
-		// its buffers are reused for another message
+		// this message reuses the buffers that refer to the link
 		a.send(codec.Push{Expr: codec.Key("@other")})
 		runtime.GC()
 		return gone.Value() == nil
 	})
 }
 
-// Goal: a key that is declared under many numbers is counted once for each number, until the number is undeclared.
+// Goal: a key that is declared under many numbers is counted once for each number, until that number is undeclared.
 func TestNumbersOfOneKeyCount(t *testing.T) {
 	const numbers = 10_000
 	r := newRouter()
@@ -149,8 +149,8 @@ func TestAnsweredQueriesAreForgotten(t *testing.T) {
 	}
 }
 
-// Goal: a query waits for room on one congested link, not on each, and on none that has ended. A link that ends in the
-// wait is that one link.
+// Goal: a query waits for room on one congested link only, and not on a link that has ended. If a link ends during the
+// wait, the query waits for no other link.
 func TestAQueryWaitsForOneLink(t *testing.T) {
 	for _, ends := range []time.Duration{0, relayPatience / 2} {
 		synctest.Test(t, func(t *testing.T) {

@@ -65,12 +65,12 @@ var congestion = []testCase{
 	{"dropping never waits, and what arrives is in order", func(p pair) {
 		g := p.gate("@c/drop")
 		pub := p.matched(p.from, "@c/drop", wire.QoS{Priority: wire.Data})
-		// These are more samples than queues and socket buffers hold, so that some samples are dropped.
+		// More samples than the queues and socket buffers hold, so that some are dropped.
 		const n = 400
 		payload := make([]byte, 100_000)
 		waited := longest(n, func(i int) {
 			number(payload, i)
-			pub.Put(payload, nil) // the transport may report a drop or not
+			pub.Put(payload, nil) // the transport may or may not report a drop
 		})
 		if waited > 2*time.Second {
 			p.Errorf("a Put waited %v for a subscriber that does not take", waited)
@@ -138,8 +138,7 @@ var congestion = []testCase{
 		if all := g.numbers(); !rising(all) {
 			p.Errorf("numbers %v, want each once and in order", all)
 		}
-		// A node between the two may have dropped the newest sample, so the test sends further samples, one of which
-		// must arrive.
+		// A node between the two may have dropped the newest sample, so the test sends more samples until one arrives.
 		rttest.Eventually(p.T, "the newest", func() bool {
 			number(payload, n)
 			pub.PutLatest(payload, nil)

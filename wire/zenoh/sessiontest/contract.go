@@ -33,12 +33,12 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Net is two sessions on one network.
+// Net has two sessions on one network.
 type Net struct {
 	Left, Right wire.Session
 
-	// Cut breaks every link between the two without a Close, as a network does; the sessions must
-	// find each other again. Nil: this network cannot be cut.
+	// Cut breaks every link between the two sessions without a Close, as a network does. Then the sessions must find
+	// each other again. If Cut is nil, the network cannot be cut.
 	Cut func()
 
 	LeftLacks, RightLacks Lacks
@@ -46,9 +46,9 @@ type Net struct {
 
 // Lacks lists the abilities that a session does not have.
 type Lacks struct {
-	Latest         bool // PutLatest works like Put and replaces nothing
+	Latest         bool // PutLatest does the same as Put and replaces nothing
 	LongAttachment bool // an attachment sent in fragments is lost
-	SharedTokens   bool // a token of two holders: its watchers get an end when one of them ends, or get the token twice
+	SharedTokens   bool // if a token has two holders, watchers report its end when one of them ends, or report it twice
 	EndedTokens    bool // a new watcher may report a token that has just ended
 }
 
@@ -112,7 +112,7 @@ func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wi
 
 func (p pair) token(s wire.Session, key string) wire.Declaration { return rttest.OrPanic(s.Token(key)) }
 
-// matched returns a publisher on key as soon as the other side's subscribers are announced to its session.
+// matched returns a publisher on key as soon as its session knows the other side's subscribers.
 func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 	p.Helper()
 	pub := p.publisher(s, key, qos)

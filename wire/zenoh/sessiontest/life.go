@@ -45,7 +45,7 @@ var life = []testCase{
 				p.Errorf("entry %d is %s, want a %s", i, e, want)
 			}
 		}
-		// Each of two declarations of the same subscription gets each sample once.
+		// With two declarations of the same subscription, each gets each sample once.
 		got.settled()
 		before := got.count()
 		rttest.PanicOn(pub.Put([]byte("once"), nil))
@@ -100,10 +100,10 @@ var life = []testCase{
 		asked := make(chan struct{}, 100)
 		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
 		done := make(chan struct{})
-		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may be informed a little later
+		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may learn of the link a little later
 		go func() {
 			defer close(done)
-			for p.from.Connected() { // the first attempt may find no other session yet
+			for p.from.Connected() { // other sessions may not be known at the first attempt
 				p.from.Get(p.Context(), "@c/wait", nil, rttest.Patience)
 			}
 		}()
@@ -126,7 +126,7 @@ var life = []testCase{
 			}
 		}()
 		for range 20 {
-			over := false // accessed only while no callback can run
+			over := false // read and written only while no callback can run
 			n := 0
 			heard := make(chan struct{}, 1)
 			sub := p.subscribe(p.to, "@c/after", func(wire.Sample) {

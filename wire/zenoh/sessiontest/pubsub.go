@@ -23,7 +23,7 @@ func declareErrors(s wire.Session, key string) map[string]error {
 func errorOf(_ any, err error) error { return err }
 
 var pubsub = []testCase{
-	// Put copies the payload, so the same buffers can hold the next sample.
+	// Put copies the payload, so the test can reuse its buffers.
 	{"samples of 0 B to 5 MB arrive whole and in order, with their attachments", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/*/size", got.deposit)
@@ -81,7 +81,7 @@ var pubsub = []testCase{
 			for _, k := range keys {
 				rttest.PanicOn(p.publisher(p.from, root+k, blocking).Put(nil, nil))
 			}
-			rttest.PanicOn(last.Put(nil, nil)) // arrives after the earlier samples on the same lane
+			rttest.PanicOn(last.Put(nil, nil)) // this sample arrives after all earlier samples on its lane
 			mark.await(p, 1)
 			want := []string{}
 			for _, k := range tt.want {

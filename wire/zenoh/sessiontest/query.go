@@ -55,7 +55,7 @@ var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair
 		var n int
 		fmt.Sscan(string(q.Payload()), &n)
 		payload := pattern(n, n)
-		go func() { // not in the callback, because the reply may have to wait for room
+		go func() { // in another goroutine, because the reply may have to wait for room
 			q.Reply("@c/big", payload)
 			q.Finish()
 		}()

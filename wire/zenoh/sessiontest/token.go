@@ -105,7 +105,7 @@ var tokens = []testCase{
 		a := p.token(p.to, "@c/s/k")
 		b := p.token(p.to, "@c/s/k")
 		c := p.token(p.from, "@c/s/k")
-		// This token arrives after the earlier tokens, so that after it each end has the other's tokens.
+		// This token arrives after the earlier tokens, so then each end has the other end's tokens.
 		p.token(p.to, "@c/s/ready")
 		p.token(p.from, "@c/s/ready2")
 		p.reads(d, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")

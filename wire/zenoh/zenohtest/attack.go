@@ -24,8 +24,8 @@ const (
 	largePiece   = 60_000
 	largePayload = 50_000
 
-	// HeldKey is the key of an attack's queries. The attacker declares a queryable there that never
-	// answers. The victim should declare such a queryable, too.
+	// HeldKey is the key of an attack's queries. There the attacker declares a queryable that never answers, and the
+	// victim should do the same.
 	HeldKey = "@victim/held"
 	// PingKey is the key of an attack's publications.
 	PingKey = "@victim/ping"
@@ -37,7 +37,7 @@ const (
 type Attack struct {
 	Name  string
 	Links int
-	Churn bool // the attack continues until its time is over; other attacks end when all messages are sent
+	Churn bool // the attack continues until its time is over; other attacks end with their last message
 
 	link func(a *attacker, i int)
 }
@@ -144,7 +144,7 @@ var RouterAttacks = []Attack{
 // Run is an Attack under way.
 type Run struct {
 	Refused atomic.Uint64 // links that the victim refused
-	Sent    atomic.Uint64 // batches that the victim's system has taken
+	Sent    atomic.Uint64 // batches that the victim's system has accepted
 
 	at    string
 	until time.Time

@@ -121,7 +121,7 @@ func dialHandshake(conn net.Conn) error {
 func newZID() []byte {
 	zid := make([]byte, 16)
 	rand.Read(zid)
-	zid[15] |= 1 // a trailing zero is not part of a node id
+	zid[15] |= 1 // the last byte of a node id must not be zero
 	return zid
 }
 

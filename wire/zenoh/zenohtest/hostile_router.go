@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// HostileRouter is a router that routes no messages. After its start, it attacks every session that has dialled it or
-// dials it again.
+// HostileRouter is a router that routes no messages. Once begun, it attacks every session that has dialled it or dials
+// it again.
 type HostileRouter struct {
 	Links atomic.Uint64 // number of opened links
 

@@ -24,7 +24,7 @@ const (
 	answerLimit = 30 * time.Second
 	maxBlob     = 64 << 20
 	maxHeader   = 1 << 20
-	maxEvents   = 256 // events not yet delivered; further events block the node
+	maxEvents   = 256 // events not yet delivered; more events would block the node
 	none        = 0xffffffff
 )
 
@@ -234,8 +234,8 @@ func (n *Node) Kill() {
 	<-n.gone
 }
 
-// Output returns the process's standard error, with the library's log of errors (RUST_LOG selects
-// more). It is complete when the process has ended.
+// Output returns the process's standard error, with the library's log of errors (RUST_LOG selects more). It is complete
+// only when the process has ended.
 func (n *Node) Output() string { return strings.TrimSpace(n.stderr.String()) }
 
 // Stop ends the process by a command, and by a signal if the process does not end.

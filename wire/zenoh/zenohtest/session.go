@@ -23,7 +23,7 @@ type Config struct {
 	More    map[string]any // any other key of its configuration, such as access_control
 }
 
-// Session is an official session as a wire.Session. PutLatest is Put.
+// Session is an official session as a wire.Session. PutLatest does the same as Put.
 type Session struct {
 	node   *Node
 	events chan head
@@ -242,7 +242,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
 	return false, p.Put(payload, attachment)
 }
 
-// orEmpty returns a payload that is not nil, because the node takes nil for an absent payload.
+// orEmpty returns a payload that is not nil, because for the node nil means no payload.
 func orEmpty(payload []byte) []byte { return append([]byte{}, payload...) }
 
 // replied passes a reply to the Get that sent the query.
@@ -311,7 +311,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	heads, err := s.ask(ctx, "get", args{"key": key}, payload, timeout)
 	for _, h := range heads {
 		if h.Error && string(h.payload) == "Timeout" {
-			continue // a reply with which the official querier marks a timeout
+			continue // the official querier marks a timeout with such a reply
 		}
 		all = append(all, wire.Reply{Key: h.Key, Payload: h.payload, Err: h.Error})
 	}

@@ -32,7 +32,7 @@ func New(t testing.TB) *Authority {
 	return Make(t, func(*x509.Certificate) {})
 }
 
-// Make is New, but calls change on the authority's certificate before it is signed.
+// Make does the same as New, but calls change on the authority's certificate before it is signed.
 func Make(t testing.TB, change func(*x509.Certificate)) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
@@ -82,7 +82,7 @@ func (a *Authority) Issue(name string, hosts ...string) (cert, key string) {
 	return a.IssueUntil(time.Now().Add(time.Hour), name, hosts...)
 }
 
-// IssueUntil is Issue for a certificate that ends at the instant end.
+// IssueUntil does the same as Issue for a certificate that ends at the instant end.
 func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cert, key string) {
 	a.t.Helper()
 	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = end }, hosts...)
