@@ -302,9 +302,9 @@ func Written(f *os.File) bool {
 
 // ReadFolder visits all records in a folder, the oldest first.
 func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
-	entries, _, err := folder{dir: dir}.list()
-	for _, e := range entries {
-		f, err := os.Open(filepath.Join(dir, e.name))
+	names, err := Files(dir, "")
+	for _, name := range names {
+		f, err := os.Open(name)
 		if err != nil {
 			return infos, err
 		}

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,14 +47,13 @@ func (e *entry) end(fps int) rt.Instant {
 // the recorder itself deletes the oldest files.
 func (r *run) has(e *entry, gap time.Duration) bool {
 	slack := rt.Instant(gap) + rt.Instant(2*r.period)
-	at := func(t tick, want rt.Instant) int { return cmp.Compare(t.at, want) }
-	from, _ := slices.BinarySearchFunc(r.ticks, e.begin(), at)
+	from := r.tickAt(e.begin())
 	if from == len(r.ticks) || r.ticks[from].at > e.begin()+slack {
 		return false
 	}
 	end := e.end(r.fps) - slack
-	for i := from; i+1 < len(r.ticks) && r.ticks[i].at < end; i++ {
-		if r.ticks[i+1].at > r.ticks[i].at+slack {
+	for i := from + 1; i < len(r.ticks) && r.ticks[i-1].at < end; i++ {
+		if r.ticks[i].at > r.ticks[i-1].at+slack {
 			return false
 		}
 	}
@@ -69,10 +67,9 @@ func (x *export) once(r *run, all []episode) []episode {
 	const apart = 100 * time.Millisecond // an overlap by less is due to late ticks
 	fps := x.journal.settings.FPS
 	return slices.DeleteFunc(all, func(e episode) bool {
-		begin := e.frames[0].at
-		end := begin + rt.Instant(float64(len(e.frames))*1e9/float64(fps))
+		n := entry{Key: e.key, Frames: len(e.frames)}
 		twice := !x.journal.known[e.key] && slices.ContainsFunc(x.journal.entries, func(o entry) bool {
-			return o.of(r) && min(end, o.end(fps))-max(begin, o.begin()) > rt.Instant(apart)
+			return o.of(r) && min(n.end(fps), o.end(fps))-max(n.begin(), o.begin()) > rt.Instant(apart)
 		})
 		if twice {
 			x.report.Left.add(1, "episodes that the dataset has in other parts, since their record was whole then, "+

@@ -75,6 +75,7 @@ func neighbours(values []float64, size int) (far [5]between) {
 // checkStats compares an episode's statistics with the episode's numbers.
 func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 	e := &c.episodes[n]
+	where := fmt.Sprintf("episode %d", n)
 	for name, col := range columns {
 		f := c.info.Features[name]
 		if c.without[name] {
@@ -83,23 +84,38 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 		size := f.size()
 		got := measure(col.numbers[row*size:(row+e.length)*size], f)
 		c.before[name] = append(c.before[name], got)
-		written := map[string][]float64{}
-		for _, stat := range append(statNames, "count") {
-			if v, ok := e.stats["stats/"+name+"/"+stat]; ok && len(v) > 0 {
-				written[stat] = v
-			}
-		}
-		if len(written) > 0 {
-			c.compare(fmt.Sprintf("episode %d", n), name, got, written)
+		if written := e.written(name); len(written) > 0 {
+			c.compare(where, name, got, written)
 		}
 	}
 	for _, name := range videosOf(c.info.Features) {
-		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader does not need the statistics of single episodes
-			c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 {
-				return e.stats["stats/"+name+"/"+stat]
-			})
+		written := e.written(name)
+		if len(written["mean"]) == 0 { // the loader does not need the statistics of single episodes
+			continue
+		}
+		s, whole := c.comparePictures(where, name, written)
+		if !whole {
+			continue
+		}
+		c.before[name] = append(c.before[name], measured{s})
+		for i, std := range s.Std {
+			// a tenth of the pixels is at q10 or darker, and a tenth at q90 or brighter
+			if least := math.Sqrt(0.05) * (s.Q90[i] - s.Q10[i]); std < least*0.9 {
+				c.find("%s: std of %s is %v, and its q10 and q90 want at least %v", where, name, std, least)
+			}
 		}
 	}
+}
+
+// written returns an episode's statistics of a feature in the metadata.
+func (e *episodeRow) written(name string) map[string][]float64 {
+	out := map[string][]float64{}
+	for _, stat := range append(statNames, "count") {
+		if v := e.stats["stats/"+name+"/"+stat]; len(v) > 0 {
+			out[stat] = v
+		}
+	}
+	return out
 }
 
 // differs returns the function that reports wrong statistics of a feature. That function reports a finding,
@@ -146,37 +162,47 @@ func (c *checker) compare(where, name string, all measured, written map[string][
 				near = near || v[i] >= got.far[k].low[i]-limit*scale[i] && v[i] <= got.far[k].high[i]+limit*scale[i]
 			}
 			if !near {
-				tell("%s: %s of %s is %v in the metadata, %v in the data", where, stat, name, v[i], values[i])
+				tell("%s: %s of %s is %v in the metadata, want %v", where, stat, name, v[i], values[i])
 				break
 			}
 		}
 	}
 	if n := written["count"]; len(n) != 1 || n[0] != float64(got.Count) {
-		tell("%s: count of %s is %v in the metadata, %d in the data", where, name, n, got.Count)
+		tell("%s: count of %s is %v in the metadata, want %d", where, name, n, got.Count)
 	}
 }
 
 // comparePictures checks that a camera's statistics are plausible. The statistics come from pictures before
-// compression, so the check cannot recompute them.
-func (c *checker) comparePictures(where, name string, of func(stat string) []float64) {
-	low := of("min")
-	high := of("max")
-	mean := of("mean")
-	std := of("std")
+// compression, so the check cannot recompute them. whole reports whether all of them are present.
+func (c *checker) comparePictures(where, name string, of map[string][]float64) (s form, whole bool) {
 	_, _, channels := c.info.Features[name].picture()
-	for _, v := range [][]float64{low, high, mean, std} {
-		if len(v) != channels {
-			c.find("%s: the statistics of %s have %d numbers, want %d each", where, name, len(v), channels)
-			return
+	whole = len(of["count"]) == 1
+	for i, field := range s.fields() {
+		*field = of[statNames[i]]
+		switch n := len(*field); {
+		case n == channels:
+		case n == 0 && i >= 4: // older datasets have no quantiles
+			whole = false
+		default:
+			c.find("%s: the %s of %s has %d numbers, want %d", where, statNames[i], name, n, channels)
+			return s, false
 		}
 	}
-	for i := range low {
-		if channels == 3 && !(low[i] >= 0 && low[i] <= mean[i] && mean[i] <= high[i] && high[i] <= 1 && std[i] >= 0 &&
-			std[i] <= 0.5+1e-6) {
-			c.find("%s: %s has min, mean, max, std %v, %v, %v, %v, which no picture of 0 to 1 has", where, name, low[i],
-				mean[i], high[i], std[i])
+	for i, std := range s.Std {
+		mean := s.Mean[i]
+		if channels == 3 && !(s.Min[i] >= 0 && s.Min[i] <= mean && mean <= s.Max[i] && s.Max[i] <= 1 && std >= 0 &&
+			std <= 0.5+1e-6) {
+			c.find("%s: %s has min, mean, max, std %v, %v, %v, %v, which no picture of 0 to 1 has", where, name,
+				s.Min[i], mean, s.Max[i], std)
 		}
 	}
+	if whole {
+		s.Count = int64(of["count"][0])
+		for k := range s.far {
+			s.far[k] = between{*s.quantile(k), *s.quantile(k)}
+		}
+	}
+	return s, whole
 }
 
 // checkWhole compares meta/stats.json with all episodes.
@@ -218,7 +244,7 @@ func (c *checker) checkWhole() {
 			c.compareQuantiles(name, got, episodes, written)
 			c.compare("all", name, got, written)
 		} else if f.DType == videoType {
-			c.comparePictures("all", name, func(stat string) []float64 { return written[stat] })
+			c.comparePictures("all", name, written)
 		}
 	}
 }

@@ -90,10 +90,16 @@ func TestCheck(t *testing.T) {
 			rttest.Do(t, exchange(filepath.Join(dir, a), filepath.Join(dir, b)))
 		}
 	}
-	typed := func(name, dtype string) edit {
+	info := func(key string, to any) edit {
+		return editJSON(infoPath, func(v map[string]any) { v[key] = to })
+	}
+	feature := func(name, key string, to any) edit {
 		return editJSON(infoPath, func(v map[string]any) {
-			v["features"].(map[string]any)[name].(map[string]any)["dtype"] = dtype
+			v["features"].(map[string]any)[name].(map[string]any)[key] = to
 		})
+	}
+	all := func(name, stat string, to ...float64) edit {
+		return editJSON(statsPath, func(v map[string]any) { v[name].(map[string]any)[stat] = to })
 	}
 	stat := func(j *journal, name string) *featureStats {
 		s := j.entries[1].Stats[name]
@@ -104,35 +110,25 @@ func TestCheck(t *testing.T) {
 		damage edit
 		found  string
 	}{
-		{"an episode too many", editJSON(infoPath, func(v map[string]any) {
-			v["total_episodes"] = 4
-		}), "gives 4 episodes"},
-		{"a frame too many", editJSON(infoPath, func(v map[string]any) { v["total_frames"] = 46 }), "46 frames"},
-		{"a task too many", editJSON(infoPath, func(v map[string]any) { v["total_tasks"] = 2 }), "gives 2 tasks"},
-		{"another rate", editJSON(infoPath, func(v map[string]any) { v["fps"] = 60 }), "want frame_index/fps"},
-		{"another size of video", editJSON(infoPath, func(v map[string]any) {
-			v["features"].(map[string]any)[imagePrefix+"top"].(map[string]any)["shape"] = []int{64, 48, 3}
-		}), "is 64x48"},
+		{"an episode too many", info("total_episodes", 4), "gives 4 episodes"},
+		{"a frame too many", info("total_frames", 46), "46 frames"},
+		{"a task too many", info("total_tasks", 2), "gives 2 tasks"},
+		{"another rate", info("fps", 60), "want frame_index/fps"},
+		{"another size of video", feature(imagePrefix+"top", "shape", []int{64, 48, 3}), "is 64x48"},
 		{"a feature that is not there", editJSON(infoPath, func(v map[string]any) {
 			v["features"].(map[string]any)["x"] = Feature{DType: float32Type, Shape: []int{2}}
 		}), "no column x"},
-		{"a feature of another width", editJSON(infoPath, func(v map[string]any) {
-			v["features"].(map[string]any)[stateName].(map[string]any)["shape"] = []int{4}
-		}), "want 4"},
-		{"texts instead of numbers", typed(actionName, "string"), "are texts of the shape [3]"},
-		{"a text instead of a number", typed(taskIndex, "string"), "want numbers"},
-		{"a type that is none", typed(actionName, "float31"), "which the loader does not know"},
-		{"whole numbers that are none", typed(timestamp, int64Type), "is no int64"},
-		{"numbers below 0 without a sign", typed(actionName, "uint8"), "is no uint8"},
+		{"a feature of another width", feature(stateName, "shape", []int{4}), "want 4"},
+		{"texts instead of numbers", feature(actionName, "dtype", "string"), "are texts of the shape [3]"},
+		{"a text instead of a number", feature(taskIndex, "dtype", "string"), "want numbers"},
+		{"a type that is none", feature(actionName, "dtype", "float31"), "which the loader does not know"},
+		{"whole numbers that are none", feature(timestamp, "dtype", int64Type), "is no int64"},
+		{"numbers below 0 without a sign", feature(actionName, "dtype", "uint8"), "is no uint8"},
 		{"a column without a feature", editJSON(infoPath, func(v map[string]any) {
 			delete(v["features"].(map[string]any), actionName)
 		}), "does not name: [\"action\"]"},
-		{"a mean", editJSON(statsPath, func(v map[string]any) {
-			v[actionName].(map[string]any)["mean"] = []float64{0, 0, 0}
-		}), "all: mean of action"},
-		{"a quantile", editJSON(statsPath, func(v map[string]any) {
-			v[actionName].(map[string]any)["q99"] = []float64{90, 0, 1}
-		}), "all: q99 of action"},
+		{"a mean", all(actionName, "mean", 0, 0, 0), "all: mean of action"},
+		{"a quantile", all(actionName, "q99", 90, 0, 1), "all: q99 of action"},
 		{"no statistics of a feature", editJSON(statsPath, func(v map[string]any) {
 			delete(v, actionName)
 		}), "nothing of action"},
@@ -157,6 +153,8 @@ func TestCheck(t *testing.T) {
 			j.entries[1].Stats[stateName] = *s
 		}), "episode 1: count"},
 		{"a picture's mean", again(func(j *journal) { stat(j, imagePrefix+"top").Mean[2] = 40 }), "which no picture"},
+		{"a picture's deviation", again(func(j *journal) { stat(j, imagePrefix+"top").Std[2] = 0.001 }), "q90 want"},
+		{"a camera's deviation", all(imagePrefix+"top", "std", 0.1, 0.1, 0.1), "all: std of observation.images.top"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			v := rttest.Must(Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video")))(t)

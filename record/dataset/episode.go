@@ -122,10 +122,14 @@ func outcomeNumber(outcome string) float64 {
 	return -1
 }
 
+// tickAt returns the index of the first tick at or after an instant.
+func (r *run) tickAt(at rt.Instant) int {
+	return sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= at })
+}
+
 // parts returns the frames of an episode. A long gap in time cuts an episode into several parts.
 func (r *run) parts(m mark, c *Config, left Left) (parts [][]frame) {
-	first := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.begin })
-	last := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.end })
+	first, last := r.tickAt(m.begin), r.tickAt(m.end)
 	acts := func(i int) bool { return r.ticks[i].action != nil }
 	cut := false
 	for from := first; from < last; {

@@ -99,7 +99,7 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, empty, err := readable(files, listed)
+	runs, empty, err := runsOf(files, listed)
 	if err != nil {
 		return nil, err
 	}

@@ -178,8 +178,12 @@ func readHead(path string) (h head, err error) {
 }
 
 // runsOf groups files by the process that wrote them and sorts each group by time. It skips the listed files that hold
-// no part of a run, and counts them in empty: such a file must not prevent the export of the folder's other files.
+// no part of a run, and counts them in empty: such a file must not prevent the export of the folder's other files. Without
+// a run it returns an error.
 func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
+	if len(files) == 0 {
+		return nil, 0, refuse("no records: name files, or folders of them")
+	}
 	heads := map[string][]head{}
 	var keys []string
 	for _, path := range files {
@@ -218,16 +222,7 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 		}
 		runs = append(runs, r)
 	}
-	return runs, empty, nil
-}
-
-// readable returns the runs of the files. empty is the number of files that hold no part of a run. If no file holds a
-// run, readable returns an error.
-func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
-	if len(files) == 0 {
-		return nil, 0, refuse("no records: name files, or folders of them")
-	}
-	if runs, empty, err = runsOf(files, listed); err == nil && len(runs) == 0 {
+	if len(runs) == 0 {
 		err = refuse("%s: %d records, all without a tick: they broke off at their beginning, or have just begun",
 			filepath.Dir(files[0]), len(files))
 	}

@@ -281,11 +281,7 @@ func (c *cells) append(v *parquet.Value) int {
 	switch {
 	case v.IsNull():
 	case v.Kind() == parquet.Boolean:
-		x := 0.0
-		if v.Boolean() {
-			x = 1
-		}
-		c.numbers = append(c.numbers, x)
+		c.numbers = append(c.numbers, number(v.Boolean()))
 	case v.Kind() == parquet.Int32:
 		c.numbers = append(c.numbers, float64(v.Int32()))
 	case v.Kind() == parquet.Int64:
