@@ -54,7 +54,7 @@ func main() {
 	})
 }
 
-// play makes the system, plays all trials in it, and returns an error if a trial failed.
+// play makes the system and plays all trials in it. It returns an error if a trial failed.
 func play(ctx context.Context, o *options) error {
 	run, err := regexp.Compile(o.Run)
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 // bootLimit is the longest time in which systemd may boot.
 const bootLimit = time.Minute
 
-// host runs a system; the system's files stay when its processes end.
+// host runs a system. The system's files stay when the system's processes end.
 type host interface {
-	make(ctx context.Context) error // make completes the files of the root, and makes disks of them
+	make(ctx context.Context) error // make completes the files of the root, and makes disks with these files
 	start(ctx context.Context) error
 	process() *stage.Child // the child that runs the system, after start
 	// run runs a command line as root and returns its output. A failed command is an error.

@@ -22,7 +22,7 @@ const (
 // A trial is one fault and its bounds.
 type trial struct {
 	name   string
-	always bool // the next trials need the effect of this one, so it is always played, and only once
+	always bool // later trials need the effect of this trial, so it is always played, and only once
 	do     func(context.Context, *system) error
 	leaves outcome
 	safe   time.Duration // limp: bound from the end of do until no motor has torque
@@ -30,7 +30,8 @@ type trial struct {
 	again  time.Duration // longest time from the end of mend until the arm moves again; 0: the arm does not move
 }
 
-// streamsOn is the bound until an arm that the trial does not stop moves: on a busy machine its motors may answer late.
+// streamsOn is the longest time until an arm moves that the trial does not stop: on a busy machine its motors may
+// answer late.
 const streamsOn = 10 * time.Second
 
 // trials are in the order in which they are played; the last one removes the packages.
@@ -167,7 +168,7 @@ func kill(signal, service string) func(context.Context, *system) error {
 	return commands("systemctl kill --kill-whom=main -s " + signal + " " + service)
 }
 
-// play plays a trial in which the arm moves, and prints the times. Its error names the failed condition.
+// play plays a trial in which the arm moves, and prints the times. The error names the failed condition.
 func (s *system) play(ctx context.Context, t *trial) error {
 	s.limp.Store(0)
 	began := rt.KernelClock().Now()
@@ -214,8 +215,8 @@ func (s *system) moves(ctx context.Context, limit time.Duration) bool {
 	})
 }
 
-// tries plays a trial. A busy machine may delay all of its programs, so a failed trial is played up
-// to three times, unless later trials need its effect.
+// tries plays a trial up to three times until it succeeds, because a busy machine may delay all of
+// its programs. It plays a trial once if later trials need its effect.
 func (s *system) tries(ctx context.Context, t *trial) error {
 	for try := 1; ; try++ {
 		err := s.play(ctx, t)
@@ -269,9 +270,9 @@ func verify(ctx context.Context, s *system) error {
 		"systemd-analyze security --threshold=25 lean-server")(ctx, s)
 }
 
-// threads prints the kernel, the size of its pages, doctor's name for it, and the classes and priorities
-// of edge-rt's threads. In QEMU it also checks that edge-rt has locked its memory, and that its tick has
-// SCHED_FIFO 80; a container may not raise its limits.
+// threads prints the kernel, the size of its pages, the name that edge-rt doctor gives the kernel, and
+// the classes and priorities of edge-rt's threads. In QEMU it also checks that edge-rt has locked its
+// memory, and that its tick has SCHED_FIFO 80; a container may not raise its limits.
 func threads(ctx context.Context, s *system) error {
 	const edge = "edge=$(systemctl show -p MainPID --value edge-rt@left); "
 	out, err := s.run(ctx, edge+"uname -srvm; echo pages of $(getconf PAGESIZE) bytes; edge-rt doctor 2>/dev/null | "+

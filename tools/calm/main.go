@@ -1,6 +1,6 @@
 // Calm waits until the host of this virtual machine leaves its processors alone, so that the next
-// measurement shows the program and not the host's other machines. It always succeeds: after the
-// limit the caller may measure even so.
+// measurement shows the program and not the host's other machines. Calm always succeeds: after the
+// time limit the caller may measure, too.
 package main
 
 import (

@@ -23,7 +23,8 @@ type bundled struct {
 
 const bundleLimit = 20 * time.Minute
 
-// makeBundle exports checkpoint n, and makes lean-server reproduce its golden sets.
+// makeBundle exports checkpoint n, and checks that lean-server reproduces the golden sets of the
+// bundle.
 func (r *round) makeBundle(ctx context.Context, n int) error {
 	cmd := exec.Command(r.tool("edgert-export"), r.checkpoint(n), r.bundle(n), "--dataset-info",
 		r.dataset(n)+"/meta/info.json", "--units", units, "--simulation-only")

@@ -19,8 +19,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// The teacher takes over when the policy errs, but not before its first chunk, and after some time
-// in any case.
+// The teacher takes over when the policy errs, and also after a fixed time, but never before the
+// policy's first chunk.
 func TestWhenTheTeacherTakesOver(t *testing.T) {
 	near, far := sim.Point{X: 0.05}, sim.Point{X: 0.2}
 	for _, tt := range []struct {
@@ -38,7 +38,8 @@ func TestWhenTheTeacherTakesOver(t *testing.T) {
 	}
 }
 
-// Every joint moves in the teacher's episodes, because the policy divides by its deviation.
+// Every joint moves in the teacher's episodes, because the policy divides by the joint's standard
+// deviation.
 func TestTheTeacherMovesEveryJoint(t *testing.T) {
 	var teacher sim.Teacher
 	w := sim.NewWorld(firstSeed, 1)

@@ -24,11 +24,11 @@ type corrected struct {
 // The conditions under which the teacher takes over the arm. The teacher needs 2 s for a leg.
 const (
 	legLimit      = 3500 * time.Millisecond
-	postNear      = 0.065 // metres from the post's centre, which has 0.050
+	postNear      = 0.065 // metres from the post's centre; the post has a radius of 0.050
 	anywayAfter   = 12 * time.Second
 	alignLimit    = 25 * time.Second // edge-rt itself gives up after 15 s
 	leadLimit     = 25 * time.Second
-	leadMin       = 1500 * time.Millisecond // a dataset leaves out episodes below a second
+	leadMin       = 1500 * time.Millisecond // shortest take-over: a dataset leaves out episodes below a second
 	correctSeed   = 51
 	serverMargin  = 20 * time.Second
 	offlineMargin = "30s"
@@ -104,7 +104,7 @@ func (r *round) checkCorrections(summary string) error {
 	return nil
 }
 
-// watch lets the teacher watch the policy and correct it, until there are enough corrections.
+// watch lets the teacher watch the policy and correct it until there are enough corrections.
 func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 	limit, back := time.Now().Add(r.plan.correct), time.Now()
 	running := false
@@ -149,7 +149,8 @@ func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 	return nil
 }
 
-// takeOver leads the arm to its target, sometimes to further targets, and then lets the policy drive again.
+// takeOver leads the arm to the present target, sometimes also to further targets, and then lets the policy
+// drive again.
 func (r *round) takeOver(ctx context.Context, t *table) error {
 	if err := r.awaitHand(ctx); err != nil {
 		return err

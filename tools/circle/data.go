@@ -70,7 +70,7 @@ func (r *round) export(ctx context.Context, n int) error {
 }
 
 // cuts returns how many more episodes the export has than the recording. If the machine is busy for
-// a tenth of a second, an episode has a gap, and the export divides it there.
+// a tenth of a second, an episode has a gap, and the export divides the episode at the gap.
 func (e *exported) cuts() (n int) {
 	for why, count := range e.Left {
 		switch {

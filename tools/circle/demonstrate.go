@@ -22,9 +22,9 @@ type demonstrated struct {
 }
 
 const (
-	episodeTime = 20 * time.Second // the teacher needs 2 s for a target
+	episodeTime = 20 * time.Second // length of an episode; the teacher needs 2 s for a target
 	resetTime   = time.Second
-	pollEvery   = 100 * time.Millisecond // about a person's reaction time; each poll starts a process
+	pollEvery   = 100 * time.Millisecond // each poll starts a process, so polls are as rare as a person's reactions
 	firstSeed   = 11                     // seed of the first world of demonstrations
 )
 
@@ -121,7 +121,8 @@ func (r *round) teach(ctx context.Context, t *table, teleop *stage.Child, n int)
 }
 
 // show leads until the arm has reached all targets of an episode or missed one, and reports the result to
-// edge-rt. It leads until edge-rt has answered, so that no frame shows a hand at rest before a new target.
+// edge-rt. It continues to lead until edge-rt has answered: no frame may show a hand at rest before a new
+// target.
 func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 	begin, _, err := t.hand.sees()
 	if err != nil {

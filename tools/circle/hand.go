@@ -58,7 +58,7 @@ func (h *hand) take(q [sim.DOF]float64, speed float64) {
 	h.shafts.Lead(h.clock.Now(), raw, speed)
 }
 
-// move observes the world at each tick, and leads while lead demands it, until end is called.
+// move observes the world at each tick until end is called, and leads while lead has requested it.
 func (h *hand) move(ctx context.Context) {
 	defer close(h.ended)
 	var teacher sim.Teacher
@@ -97,7 +97,7 @@ func (h *hand) move(ctx context.Context) {
 
 // liftToo moves the shoulder's lift a little with its pan, as any person does; the tip's position does not
 // depend on the lift. A policy divides by each joint's standard deviation. If the lift never moved, its
-// deviation would be almost 0, and one encoder count of it would dominate everything else.
+// deviation would be almost 0, and an error of one encoder count would dominate all other values.
 func liftToo(q [sim.DOF]float64) [sim.DOF]float64 {
 	const share, pan, lift = 0.15, 0, 1
 	q[lift] += share * (q[pan] - straightPan)

@@ -95,7 +95,7 @@ func command(flags *flag.FlagSet) string {
 	return words + " CIRCLE='" + strings.Join(given, " ") + "'"
 }
 
-// counts lists the words with their counts, in the order of the words.
+// counts lists the words in alphabetical order, each with its count.
 func counts(of map[string]int) string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(of)) {

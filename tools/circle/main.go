@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// circle runs the stages. It writes the log also if the round fails.
+// circle runs the stages. It writes the log even if the round fails.
 func circle(ctx context.Context, o options) error {
 	if flag.NArg() > 0 {
 		return exit.Errorf(exit.Usage, "%q: want flags only", flag.Arg(0))

@@ -20,11 +20,11 @@ const (
 	calibration = "testdata/demo/so101.json"
 	pictures    = ":80x60@30"
 	units       = "degrees,degrees,degrees,degrees,degrees,range_0_100"
-	worst       = 1e-4 // deviations: edgert-export's limit for a graph in float32
+	worst       = 1e-4 // largest deviation: edgert-export's limit for a graph in float32
 	batch       = 8
 )
 
-// plan has the sizes of one round: episodes, training steps, evaluations and time limits; and its folders.
+// plan has the sizes of one round (episodes, training steps, evaluations and time limits) and its folders.
 type plan struct {
 	bin, env, dir string
 	threads       int

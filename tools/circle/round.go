@@ -74,7 +74,7 @@ func stageNames() (names []string) {
 }
 
 // load returns a new round if from is empty or the first stage. Otherwise it reads the results of
-// the round that is to continue.
+// the round that continues.
 func load(p plan, from string) (*round, error) {
 	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
 	if from == "" {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The namespaces of this test and the cable between them. The addresses exist
-// only inside.
+// The namespaces of this test and the cable between them. The addresses exist only inside these
+// namespaces.
 const (
 	serverSpace, edgeSpace = "edgert-server", "edgert-edge"
 	serverCable, edgeCable = "edgert-s", "edgert-e"

@@ -46,7 +46,8 @@ const (
 )
 
 // The tables of two arms are beside each other, so that neither arm is in the other's picture. A tip
-// moves by 4.4 cm in a tick at most, so arms that are never closer than leastGap never cross.
+// moves by 4.4 cm in a tick at most, so two arms that are never closer than leastGap in any tick
+// never cross.
 const (
 	apart    = 0.8 // m, between the bases
 	leastGap = 0.1 // m, between the links

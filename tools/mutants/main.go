@@ -1,6 +1,6 @@
 // Mutants breaks the arm's gate and its table of permissions, one line at a time, and checks that the
-// tests fail for each: go run ./tools/mutants. With --only it breaks the lines whose defect matches a
-// regular expression.
+// tests fail for each broken line: go run ./tools/mutants. With --only it breaks the lines whose
+// defect matches a regular expression.
 package main
 
 import (
@@ -124,8 +124,8 @@ var names = []mutant{
 		"the left wheel and the right one are swapped"},
 }
 
-// sights are the mutants of the conditions that a position and a goal register must meet before
-// edge-rt uses them.
+// sights are the mutants of two checks: of the positions and of the goal registers that edge-rt may
+// use.
 var sights = []mutant{
 	{"cycle.go", "if a.agree(i, a.place(i), now) || a.robot.Leader", "if a.agree(i, a.place(i), now) || true",
 		"one wrong position counts"},

@@ -29,13 +29,13 @@ import (
 
 const (
 	fps       = 60
-	edgeLimit = 2 * time.Minute // time that an edge gets beyond its duration, because it may wait for its server
+	edgeLimit = 2 * time.Minute // time for an edge beyond its duration, because it may wait for its server
 	// perChunk and perFile bound how often the writing thread allocates in a run: perChunk in the
 	// MCAP and zstd libraries for each chunk, of a second or half a MiB, and perFile at the
 	// beginning of a file. The runtime counts a thread's first few allocations late.
 	perChunk   = 8
 	perFile    = 1500
-	chunkBytes = 384 << 10 // lower bound of a chunk's size in bytes, unless a second ended the chunk
+	chunkBytes = 384 << 10 // least size of a chunk in bytes, unless the chunk has ended because it was a second old
 	// lerobotLimit is the longest time for LeRobot, encoding included, in multiples of the recorded
 	// time.
 	lerobotLimit = 8

@@ -17,7 +17,7 @@ import (
 
 const (
 	mostRobots   = 200
-	robotNet     = 1       // robots are 10.77.1.*, everything else 10.77.0.*
+	robotNet     = 1       // third part of the robots' addresses, 10.77.1.*; all other programs have 10.77.0.*
 	metricsPort  = ":9101" // port of a robot's metrics
 	serverPort   = ":9100"
 	prometheusAt = "10.77.0.1:9090"
@@ -198,7 +198,7 @@ func (f *fleet) start(p *program, cmd *exec.Cmd) (err error) {
 	entered.Env = append(entered.Env, cmd.Env...)
 	log := new(stage.Log)
 	if p.Child != nil {
-		log = p.Log // log of the robot's earlier processes
+		log = p.Log // the log continues that of the robot's earlier processes
 	}
 	entered.Stdout, entered.Stderr = log, log
 	p.Child, err = stage.StartGroup(entered)
@@ -299,8 +299,8 @@ func (f *fleet) observe() error {
 	return f.listens(prometheusAt)
 }
 
-// await waits until ok returns true, at most for the limit, and meanwhile reads the robots' metrics
-// every second. It reports whether ok returned true.
+// await waits until ok returns true, but at most for limit. Meanwhile it reads the robots' metrics
+// every second. It returns false if the limit is over.
 func (f *fleet) await(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(apart) {
 		if time.Now().After(end) {

@@ -37,8 +37,8 @@ func scrape(address string) (figures, error) {
 // startTicks is the metric of the ticks before an episode's first chunk.
 const startTicks = "edge_rt_starved_at_start_ticks_total"
 
-// starved returns the number of ticks without an action although one was due, without the ticks on which the bus was
-// silent and those before the first chunk of an episode.
+// starved returns the number of ticks on which an action was due and none ran. It leaves out the ticks on which the
+// bus was silent, and those before the first chunk of an episode.
 func (a figures) starved() float64 {
 	return a["edge_rt_starved_ticks_total"] - a["edge_rt_starved_by_bus_ticks_total"] -
 		a[startTicks]
@@ -54,8 +54,8 @@ func (a figures) model() string {
 	return ""
 }
 
-// look reads the metrics of all robots, and prints a line about them from time to time. A robot
-// that cannot be reached keeps its last metrics.
+// look reads the metrics of all robots, and prints a line about the robots from time to time. A
+// robot that cannot be reached keeps its last metrics.
 func (f *fleet) look() {
 	var reading sync.WaitGroup
 	for _, r := range f.robots {

@@ -28,7 +28,7 @@ const (
 	atOnce  = 5 * time.Second
 	timeout = 10 * time.Second
 	backoff = 20 * time.Second
-	first   = 0.5 // seconds without an action until the first chunk of an episode
+	first   = 0.5 // longest time in seconds without an action until the first chunk of an episode
 )
 
 var phases = []phase{

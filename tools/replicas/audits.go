@@ -56,7 +56,7 @@ func (s *stand) readAudits(r *row) error {
 			r.twice++
 		}
 	}
-	delete(last, draftID) // a client of the draft continues to send without a server until its time-out
+	delete(last, draftID) // without a server, a client of the draft continues to send until its time-out
 	for client, to := range last {
 		for seq := uint64(1); seq <= to; seq++ {
 			if seen[key{client, seq}] == 0 {
@@ -70,7 +70,7 @@ func (s *stand) readAudits(r *row) error {
 }
 
 // moves adds to r how many robots had to change their server, the longest time until such a robot's
-// next inference, and how many robots lost a session although they did not have to.
+// next inference, and how many other robots lost a session.
 func (s *stand) moves(r *row, got map[string][]inferred) {
 	for _, rb := range s.robots {
 		had := 0
@@ -98,5 +98,5 @@ func (s *stand) moves(r *row, got map[string][]inferred) {
 	}
 }
 
-// endedBy reports whether the event ended the server, so that its last lines are expected.
+// endedBy reports whether the event ended the server. If so, the server's last lines are expected.
 func (sv *server) endedBy(e event) bool { return sv.endedAt.Equal(e.at) }

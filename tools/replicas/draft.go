@@ -15,16 +15,16 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// The behaviour of a client of LeRobot's draft: it sends a request every draftPeriod, and opens a
-// new session if no chunk came for draftPatience.
+// The behaviour of a client of LeRobot's remote inference draft: it sends a request every
+// draftPeriod, and opens a new session if no chunk came for draftPatience.
 const (
 	draftPeriod   = 150 * time.Millisecond
 	draftPatience = time.Second
 	draftID       = "draft"
 )
 
-// draft is a robot of LeRobot's remote inference draft: its messages name no server, no instance
-// and no epoch, and lack the keys that we have added.
+// draft is a robot of LeRobot's remote inference draft: its messages have no server, no instance
+// and no epoch, and lack the keys that this project has added.
 type draft struct {
 	link   wire.Session
 	prefix string
@@ -94,8 +94,8 @@ func (d *draft) declare() (err error) {
 	return errors.Join(err1, err2, err3)
 }
 
-// open opens a session at the server that answers; only one server should. There are moments
-// without an answer, in which each server assumes that another answers.
+// open opens a session at the server that answers, which should be the only one. At some moments no
+// server answers, because each assumes that another will answer.
 func (d *draft) open() error {
 	replies, err := d.link.Get(context.Background(), wire.SessionKey(d.prefix), d.hello, draftPatience)
 	if err != nil {

@@ -16,8 +16,8 @@ func logged(name string) program {
 	return program{Child: &stage.Child{Log: new(stage.Log)}, name: name}
 }
 
-// audited makes a stand from the inferences of two servers, as "server robot seq outcome ms", and
-// from a robot that had to move at 100 ms.
+// audited makes a stand from the audits of two servers. Each line is "server robot seq outcome ms".
+// At 100 ms the stand's robot had to change its server.
 func audited(t *testing.T, lines ...[]any) *stand {
 	t.Helper()
 	began := time.Now().Truncate(time.Millisecond)

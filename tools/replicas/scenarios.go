@@ -112,7 +112,7 @@ func busiest(s *stand) (best *server) {
 // ofDraft picks the server of the draft's robot.
 func ofDraft(s *stand) *server { return s.draft.server(s) }
 
-// ended notes that a server ends now, so that its robots have to change their server.
+// ended records that a server ends now, so that its robots have to change their server.
 func (s *stand) ended(of pick) *server {
 	sv := of(s)
 	sv.endedAt = s.note(s.robotsAt(sv))
@@ -141,7 +141,7 @@ func pause(of pick) step {
 
 func resume(s *stand) error { return s.paused.Resume() }
 
-// cutRouter ends the router for a while, and with it every link.
+// cutRouter ends the router for a while. All links end with the router.
 func cutRouter(away time.Duration) step {
 	return func(s *stand) error {
 		moves := map[string]bool{}
@@ -169,8 +169,8 @@ func newestAt(i int) step {
 	}
 }
 
-// fullAndLoyal checks that server i is full, and that it still has its robots from before the newest
-// event.
+// fullAndLoyal checks that server i is full, and that the robots that it had before the newest event
+// are still at this server.
 func fullAndLoyal(i int) step {
 	return func(s *stand) error {
 		at, moved := s.robotsAt(s.servers[i]), s.events[len(s.events)-1].moves

@@ -26,7 +26,7 @@ type stand struct {
 	draft    *draft // nil: none
 	events   []event
 	problems []string
-	cut      bool      // the router was down, and all links with it
+	cut      bool      // the router was down, and so were all links
 	over     time.Time // time at which the robots got their signal to end
 }
 
@@ -73,7 +73,7 @@ func (s *stand) robotsAt(sv *server) map[string]bool {
 	return all
 }
 
-// note notes that robots have to change their server from now on.
+// note records that robots have to change their server from now on.
 func (s *stand) note(moves map[string]bool) time.Time {
 	s.events = append(s.events, event{time.Now(), moves})
 	return s.events[len(s.events)-1].at

@@ -99,8 +99,8 @@ func (f *fleet) end() {
 	f.server.Stop()
 }
 
-// killing kills the server at equal intervals, and returns the longest time for which a robot
-// waited for its next chunk once the server ran again.
+// killing kills the server at equal intervals. It returns the longest time from the server's return
+// until a robot's next chunk.
 func (f *fleet) killing() (slowest time.Duration, err error) {
 	pause := f.o.Duration / time.Duration(f.o.Kills+1)
 	for k := range f.o.Kills {

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// Three edges and a server that is killed once, run as users run them: they hold and recover by
+// Three edges and a server that is killed once run as users run them. The edges hold and recover by
 // themselves, each in its own second session. The test ignores overruns and few targets, which a
 // busy host may cause; make soak checks them.
 func TestAServerThatIsKilled(t *testing.T) {

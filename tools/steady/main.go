@@ -23,7 +23,7 @@ import (
 
 const (
 	warmUp    = 8 * time.Second  // time for the session, the arming and the edge's own warm-up of 5 s
-	edgeLimit = 2 * time.Minute  // time that an edge gets beyond its duration, because it may wait for its server
+	edgeLimit = 2 * time.Minute  // time for an edge beyond its duration, because it may wait for its server
 	askLimit  = 30 * time.Second // longest wait for the metrics
 	fps       = 60
 	extraFPS  = 30
@@ -33,7 +33,7 @@ const (
 	ownLimit = 8
 
 	// spare is the percentage by which a run is longer than its ticks need. If the host takes the
-	// cores away, the edge skips ticks, which must be made up for.
+	// cores away, the edge skips ticks, and needs more time for the same number of ticks.
 	spare = 5
 
 	// spareMore is added to the percentage after each run with too few ticks.
@@ -87,7 +87,7 @@ func allSteady(o options) error {
 	return nil
 }
 
-// steady makes one run, which is by percent longer than its ticks need.
+// steady makes one run. The run is longer by percent than its ticks need.
 func steady(o options, run, percent int) (err error) {
 	dir, err := os.MkdirTemp("", "edgert-steady-")
 	if err != nil {
@@ -113,7 +113,7 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	defer screen.Close()
-	if err := scrape(port); err != nil { // a scrape allocates, so it comes only before and after the window
+	if err := scrape(port); err != nil { // a scrape allocates, so there is none within the window
 		return err
 	}
 	duration := warmUp + time.Duration(int(o.Ticks)*(100+percent)/100)*time.Second/fps

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	many      = "5"              // packages that run at once, without their tests of real time
-	few       = "3"              // packages that run at once, with their tests of real time
+	many      = "5"              // number of packages that run at once, without their tests of real time
+	few       = "3"              // number of packages that run at once, with their tests of real time
 	atMost    = 2                // repetitions of a failed test
-	manyTests = 60               // so many failures at once cannot be the host's fault
+	manyTests = 60               // at this number of failures at once, the host cannot be the cause
 	calmFirst = time.Minute      // longest wait for a calm host before the first repetition
 	calmLater = 20 * time.Second // longest wait for a calm host before a later repetition
 )
@@ -87,7 +87,7 @@ func run(args []string) error {
 	return nil
 }
 
-// split separates go test's flags from its packages, which begin with a dot here.
+// split separates go test's flags from its packages. Here the packages begin with a dot.
 func split(args []string) (flags, packages []string) {
 	for _, a := range args {
 		if strings.HasPrefix(a, ".") {
@@ -126,9 +126,9 @@ func (t tests) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// goTest runs the packages' tests: only the tests in only, or, if that is nil, all except the tests
-// of real time, which it returns as later. failed are the tests of real time that failed. An error
-// is a failure that a busy host does not cause.
+// goTest runs the packages' tests. With only it runs these tests; without only it runs all tests
+// except those of real time, which it returns as later. failed are the tests of real time that
+// failed. An error is a failure that a busy host does not cause.
 func goTest(flags, packages, only []string) (later, failed tests, err error) {
 	args := append([]string{"test", "-json"}, flags...)
 	env := os.Environ()

@@ -95,8 +95,8 @@ var armFaults = []row{
 // fromTheStart are faults that begin before the arm is armed.
 var fromTheStart = []string{"outside", "bad-jpeg", "pause-early", "blip-tight"}
 
-// busFaults is the name of a row: the rows of armFaults up to it are faults of the bus or of a
-// device on the bus, except jointFaults.
+// busFaults is the name of a row of armFaults. This row and the rows before it are faults of the
+// bus or of a device on the bus, except jointFaults.
 const busFaults = "wrong-baud"
 
 // jointFaults are the rows up to busFaults that do not affect the bus.

@@ -63,7 +63,7 @@ type row struct {
 	bus         bool        // a fault of the arm's bus
 	arm         bool        // a fault of bench safety
 	base        bool        // a fault of bench safety that needs a robot with a base
-	jumps       bool        // the demo's policy begins where it was not trained, so its first action jumps
+	jumps       bool        // the demo's policy begins at a position that its training lacks, so its first action jumps
 	found       []why.Finding
 	disturbed   []why.Finding // findings that the fault did not cause: the machine has starved the simulated motors
 	played      bool
@@ -108,7 +108,7 @@ func play(ctx context.Context, o options) ([]row, error) {
 	return rows, nil
 }
 
-// again reports whether a fault must be played again. This is so if its run did not start, or if
+// again reports whether a fault must be played again. It must be if its run did not start, or if
 // the found causes are wrong and the findings show that the machine starved the simulated motors.
 func (r *row) again() bool { return !r.played || len(r.disturbed) > 0 && !r.right() }
 
@@ -123,8 +123,8 @@ func (r *row) fail(why string) {
 var busCauses = []why.Cause{why.BusSilent, why.MotorSilent, why.RepliesLost, why.RepliesSpoilt, why.TickHung}
 
 // take sorts the findings of a whole record. Findings between the two instants belong to the fault.
-// Unexpected findings about the bus count as disturbed, caused by the machine, if they lie outside
-// the two instants or if the fault is not of the bus.
+// Unexpected findings about the bus count as caused by the machine (disturbed) if they lie outside
+// the two instants, or if the fault is not a fault of the bus.
 func (r *row) take(all []why.Finding, from, to rt.Instant) {
 	r.found = nil
 	r.disturbed = nil
@@ -204,9 +204,9 @@ func (r *row) named() (causes []why.Cause) {
 	return causes
 }
 
-// right reports whether the found causes are correct. One expected cause must be that of the main finding; of
-// several expected causes each must be found. A row that expects no cause may only have causes in machines. A
-// row that may lack a record is correct without one, if nothing was found.
+// right reports whether the found causes are correct. A single expected cause must be the cause of the main
+// finding. If several causes are expected, each must be found. If none is expected, only causes in machines
+// may be found. For a row that may lack a record, an absent record without findings is correct.
 func (r *row) right() bool {
 	named := r.named()
 	switch {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	widest = 120 // columns of a line of code
+	widest = 120 // largest number of columns of a line of code
 	tab    = 4   // columns of a tabulator
 	wide   = 3   // least number of values of an assignment that is counted
 )

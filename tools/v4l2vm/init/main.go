@@ -77,7 +77,8 @@ func loopbackUp() {
 	}
 }
 
-// modules loads the kernel modules in /mods/order, of which each line is a file and its parameters.
+// modules loads the kernel modules in /mods/order. Each line of this file is a module's file and
+// its parameters.
 func modules() bool {
 	f, err := os.Open("/mods/order")
 	if err != nil {
