@@ -1,5 +1,5 @@
-// Package child starts processes that end with this one, however it ends (child.go), and locks files between
-// processes (lock.go).
+// Package child starts processes that end when this process ends for any reason (child.go), and locks files
+// between processes (lock.go).
 package child
 
 import (

@@ -12,8 +12,8 @@ import (
 // process has the lock.
 func Lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// Unlock unlocks a file and closes it. Closing alone would not unlock it: a child process shares
-// the open file, and so the lock, from its fork to its exec, which takes long on a busy machine.
+// Unlock unlocks a file and closes it. Closing the file would not be enough: from its fork to its
+// exec a child process shares the open file and so the lock, and on a busy machine this takes long.
 func Unlock(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

@@ -1,5 +1,5 @@
-// Package exit contains the table of exit codes. Both programs use it, and a test compares the
-// systemd units with it.
+// Package exit contains the table of exit codes. Both programs use this table, and a test compares
+// the systemd units with it.
 package exit
 
 import (
@@ -26,12 +26,13 @@ const (
 // RestartPreventExitStatus= and docs/systemd.md list the same codes.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
-// Held are the exit codes with which a program that works correctly ends by its own decision. Only
-// with these codes does --on-exit hold leave the arm under torque.
+// Held are the exit codes of a program that works correctly and ends by its own decision. Only with
+// these codes does --on-exit hold leave the arm under torque.
 var Held = []Code{Clean, Config, Absent}
 
 // Untouched are the exit codes with which a program ends before it touches the arm, so that a held arm stays held.
-// Under the units a panic ends the program by a signal (GOTRACEBACK=crash), not with 2, the code of Usage.
+// In the systemd units GOTRACEBACK=crash makes a panic end the program by a signal. Otherwise a panic would end it
+// with 2, the code of Usage.
 var Untouched = []Code{Usage, RealTime}
 
 // coded is an error with its exit code.

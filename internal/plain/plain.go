@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// unsafeFormats are characters without a glyph that change how the text around them is
-// shown: the order of its letters, or whether two texts differ at all.
+// unsafeFormats are characters without a glyph that change how the text around them is shown: the
+// order of its letters, or whether two different texts look different.
 var unsafeFormats = &unicode.RangeTable{R16: []unicode.Range16{
 	{Lo: 0x061c, Hi: 0x061c, Stride: 1},
 	{Lo: 0x200e, Hi: 0x200f, Stride: 1},

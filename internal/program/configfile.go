@@ -20,7 +20,7 @@ import (
 type configFile struct {
 	file    string // the file's name in errors
 	values  map[string]any
-	broken  error // not nil: the file is not a YAML map. Then values has each line that is a YAML map by itself
+	broken  error // not nil: the file is not a YAML map; values then has the lines that are YAML maps by themselves
 	lenient bool  // the command has the lenientTag; set by Resolve
 }
 

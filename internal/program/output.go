@@ -30,7 +30,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Failed returns the error of the first failed write. It returns nil when the reader of a pipe had
+// Failed returns the error of the first failed write. It returns nil if the reader of the pipe had
 // ended, as in program | head.
 func (o *Output) Failed() error {
 	o.mu.Lock()

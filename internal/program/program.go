@@ -62,13 +62,14 @@ var alwaysUsed = []string{"help", "help-all", "version", "config"}
 
 // usesTag on a command lists the program's flags that the command uses, separated by commas. The
 // command's --help shows only these flags, and any other flag is refused. Without the tag a command
-// uses all flags; alwaysUsed are always included. After a flag, the word typed means that the
-// command takes the flag from the command line only: a variable or a file sets it for a run.
+// uses all flags; alwaysUsed are always included. The word typed after a flag means that the
+// command takes this flag from the command line only, because a variable or a file sets the flag
+// for a run.
 const usesTag = "uses"
 
-// lenientTag on a command makes it accept all flags of the program. From a --config file with
-// unknown keys or broken YAML it uses each readable line. The tag is for the command that makes an
-// arm limp, because a wrong flag or key must not prevent that.
+// lenientTag on a command makes it accept all flags of the program. If the --config file has
+// unknown keys or broken YAML, the command uses each readable line. The tag is for the command that
+// makes an arm limp, because a wrong flag or key must not prevent that.
 const lenientTag = "lenient"
 
 // Parse reads the command line into grammar, kong's struct; environment variables and the file of --config have lower
@@ -132,7 +133,7 @@ func (p *Program) reportJSON(args []string, code exit.Code, why string) {
 // isPath matches the placeholders of flags that name a file, a folder or a device.
 var isPath = regexp.MustCompile(`^(FILE|DIR|FOLDER|PATH|PORT)\b`)
 
-// expandPaths replaces ~ and $NAME in paths. No shell expands them in a variable, in the file of
+// expandPaths replaces ~ and $NAME in paths. No shell expands paths in a variable, in the file of
 // --config or after --flag=.
 func expandPaths(ctx *kong.Context) {
 	for _, f := range ctx.Flags() {
@@ -142,7 +143,8 @@ func expandPaths(ctx *kong.Context) {
 	}
 }
 
-// checkUTF8 refuses bytes that are not UTF-8: the parser would replace them by U+FFFD silently.
+// checkUTF8 refuses bytes that are not UTF-8. Otherwise the parser would silently replace them by
+// U+FFFD.
 func checkUTF8(args []string) error {
 	for i, arg := range args {
 		if utf8.ValidString(arg) {
@@ -243,7 +245,7 @@ func usesOf(node *kong.Node) (uses map[string]use, ok bool) {
 }
 
 // refuseUnusedFlags refuses flags on the command line that the command does not use. It accepts
-// them in a variable or in the --config file, which may be for other commands, too.
+// such flags in a variable or in the --config file, because these may also be for other commands.
 func refuseUnusedFlags(ctx *kong.Context) error {
 	node := ctx.Selected()
 	uses, ok := usesOf(node)
@@ -270,7 +272,7 @@ func refuseUnusedFlags(ctx *kong.Context) error {
 }
 
 // checkRepeatedFlags finds flags that the command line has several times although they take one
-// value. The parser takes the last value. That helps a script that overrides a setting, so there is
+// value. The parser takes the last value, with which a script can override a setting. So there is
 // only a warning. A second device, file or robot (Once) is refused, because an arm on the other
 // port would move.
 func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
@@ -415,8 +417,8 @@ func Set(ctx *kong.Context, flag string) bool {
 		})
 }
 
-// Report prints err, if there is one, in one line after the program's name, and returns its exit
-// code. If err is nil, Report prints the error of a failed write to an Output instead.
+// Report prints err, if it is not nil, in one line after the program's name, and returns the exit
+// code of err. If err is nil, Report prints the error of a failed write to an Output instead.
 func (p *Program) Report(err error) exit.Code {
 	if out, ok := p.Stdout.(*Output); ok && err == nil {
 		err = out.Failed()
@@ -458,8 +460,8 @@ func ValueOr[T any](flag *T, def T) T {
 	return *flag
 }
 
-// Writable returns an error if the file that flag names could not be written at the end of the work. It
-// neither changes nor leaves a file.
+// Writable returns an error if the program could not write the file that flag names at the end of its
+// work. Writable neither changes nor leaves a file.
 func Writable(flag, name string) error {
 	if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return nil // opening and closing a pipe would end its reader
@@ -484,8 +486,8 @@ func Writable(flag, name string) error {
 // a write ends the program, which could leave an arm under torque.
 func IgnoreSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// Interruptible calls IgnoreSIGPIPE and returns a context that ends at SIGINT, SIGTERM or SIGHUP. A SIGHUP that nohup
-// has made the program ignore stays ignored: Go would deliver it all the same.
+// Interruptible calls IgnoreSIGPIPE and returns a context that ends at SIGINT, SIGTERM or SIGHUP. If nohup has made
+// the program ignore SIGHUP, the signal stays ignored, although Go would deliver it.
 func Interruptible() (context.Context, context.CancelFunc) {
 	IgnoreSIGPIPE()
 	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}

@@ -391,7 +391,7 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// A report that could not be written is an error, unless the cause is that its reader has ended.
+// A report that could not be written is an error, except if the reader of the report has ended.
 func TestAFailedWriteIsReported(t *testing.T) {
 	r, w, err := os.Pipe()
 	rttest.Do(t, err)

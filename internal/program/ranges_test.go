@@ -66,8 +66,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// A value in a variable or in the file is checked, too, and the error names the source. It is not
-// checked for a command that does not use the flag.
+// A value in a variable or in the file is checked, too, and the error names the source. For a
+// command that does not use the flag, the value is not checked.
 func TestRangesOfVariablesAndTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	rttest.Do(t, os.WriteFile(file, []byte("rate: 2000\n"), 0o600))

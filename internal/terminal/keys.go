@@ -13,7 +13,7 @@ import (
 const (
 	// Interval of checks for a key and for Close, and the longest time between the bytes of one key, on a slow link.
 	keyPoll  = 100 * time.Millisecond
-	keyBytes = 64 // bytes that one read may return
+	keyBytes = 64 // largest number of bytes that one read returns
 )
 
 // Keys reads single keys from a terminal, without Enter and without echo. Close restores the terminal.
@@ -130,7 +130,7 @@ func parse(b []byte, last bool, key func(string)) (rest []byte) {
 			key("esc")
 			b = b[1:]
 		case b[1] == '[' || b[1] == 'O':
-			end := 2 // a sequence ends with its first byte from 0x40 on; F1 of a Linux console is ESC [ [ A
+			end := 2 // a sequence ends at its first byte of at least 0x40
 			for end < len(b) && (b[end] < 0x40 || end == 2 && b[end] == '[') {
 				end++
 			}

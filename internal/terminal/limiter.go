@@ -31,9 +31,9 @@ const kindsMax = 256
 // different kinds.
 const reasonKey = "reason"
 
-// Limiter is a slog.Handler that omits lines of a kind that was logged often shortly before. Lines
-// are of one kind if they have the same message and the same attribute `reason`. The next line of a
-// kind contains the number of omitted lines.
+// Limiter is a slog.Handler that omits a line if lines of its kind were logged often shortly
+// before. Lines are of one kind if they have the same message and the same attribute `reason`. The
+// next line of a kind contains the number of omitted lines.
 type Limiter struct {
 	slog.Handler
 	shared *shared
@@ -99,8 +99,8 @@ func (h *Limiter) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// allow reports whether a line may be written now. before is the number of lines of its kind that
-// were omitted since the last written one.
+// allow reports whether a line may be written now. before is the number of lines of this kind that
+// were omitted since the last one was written.
 func (s *shared) allow(k kind, of budget) (before uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,9 +19,9 @@ const (
 	// Log lines that wait for a terminal that accepts nothing, in bytes. Further lines are dropped
 	// and counted.
 	bufferBytes  = 64 << 10
-	flushTimeout = 3 * time.Second // time for the last lines to be written
-	// pieceBytes is the size of one write, in whole lines. It separates a slow terminal from a
-	// blocked one: a serial console of 9600 baud takes a piece in half of StallTimeout.
+	flushTimeout = 3 * time.Second // longest time for writing the last lines
+	// pieceBytes is the size of one write, in whole lines. Its size separates a slow terminal from
+	// a blocked one: a serial console of 9600 baud accepts a piece in half of StallTimeout.
 	pieceBytes = 512
 )
 
@@ -166,7 +166,7 @@ func piece(page []byte) int {
 }
 
 // Print writes a text at the end of a program, and returns errStalled if out has not taken all of
-// it within StallTimeout. The part written by then remains.
+// it within StallTimeout. The part that was written until then remains.
 func Print(out io.Writer, text []byte) error {
 	wrote := make(chan error, 1)
 	go func() {

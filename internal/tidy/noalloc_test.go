@@ -19,7 +19,7 @@ import (
 
 const (
 	mark   = "//rt:noalloc"
-	waiver = "//rt:allow" // followed by a reason, on a line on which a value may escape
+	waiver = "//rt:allow" // a reason follows; it permits that a value escapes on this line
 )
 
 // span is one marked function.
@@ -32,7 +32,7 @@ type span struct {
 type noalloc struct {
 	tree     *tree
 	spans    map[string][]span       // by file
-	waivers  map[string]map[int]bool // by file and line; true as soon as an escape has needed it
+	waivers  map[string]map[int]bool // by file and line; true if an escape has needed the waiver
 	dirs     []string                // folders of files with a mark
 	findings []string
 }
@@ -222,8 +222,8 @@ func TestNoAllocFunctionsDoNotEscape(t *testing.T) {
 }
 
 // Every package with a mark also has a test at run time, because the compiler does not see growth,
-// maps and calls into other packages. Such a test does not run in parallel. Other tests of its
-// package may: parallel tests begin only after it has ended.
+// maps and calls into other packages. Such a test does not run in parallel. Other tests of the
+// package may be parallel, because parallel tests begin only after the other tests have ended.
 func checkAllocTests(t *tree) (findings []string) {
 	for _, dir := range collectMarks(t).dirs {
 		proven := false

@@ -9,7 +9,7 @@ import (
 
 // unmarkedRealTime finds tests that require a limit of elapsed time but carry no mark. tools/test
 // may run only marked tests again, and the mark shows a reader which tests may fail on a busy
-// machine. A limit called patience is no requirement: it only ends a test that would hang.
+// machine. A limit called patience is not such a requirement: it only ends a test that would hang.
 func unmarkedRealTime(t *tree) (findings []string) {
 	for _, f := range t.files {
 		clock := f.importName("time")
@@ -104,8 +104,8 @@ func isPatience(e ast.Expr) bool {
 	return false
 }
 
-// unexplainedSleeps finds sleeps in tests without a comment on their line or the line before. A
-// sleep without an explanation is a guess about how long other code takes.
+// unexplainedSleeps finds sleeps in tests without a comment on their line or the line before. An
+// unexplained sleep is a guess about the time that other code takes.
 func unexplainedSleeps(t *tree) (findings []string) {
 	for _, f := range t.files {
 		clock := f.importName("time")

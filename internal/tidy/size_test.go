@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/tools/house/count"
 )
 
-// sizes are the tree's figures at the last change of this table. A change that needs more raises a figure here, where
-// a reader of the change sees it; a change that makes the tree smaller lowers it.
+// sizes are the tree's figures at the last change of this table. A change that needs more tokens raises a figure
+// here, where a reader of the change sees it. A change that makes the tree smaller lowers a figure.
 var sizes = []struct {
 	name   string
 	figure int
@@ -35,7 +35,7 @@ func longer(lines []int, limit int) (n int) {
 	return n
 }
 
-// checkSizes returns the figures of the tree that exceed those in sizes, with their room.
+// checkSizes returns the figures of the tree that exceed the limits in sizes.
 func checkSizes(f count.Figures) (findings []string) {
 	for _, s := range sizes {
 		if n, limit := s.of(f), int(float64(s.figure)*(1+s.room)); n > limit {

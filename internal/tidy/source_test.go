@@ -128,7 +128,7 @@ var starters = []string{
 	"rt",                // PrefillRuntime starts goroutines only to fill the runtime's free lists
 	"edge",              // a process owns its threads
 	"bringup",           // a command owns its threads
-	"camera/pipe",       // it waits for the end of a program
+	"camera/pipe",       // the goroutine waits for the end of a program
 	"sim/scene",         // it serves other processes
 	"server",            // a process owns its threads
 	"bench",             // it drives processes
@@ -138,7 +138,7 @@ var starters = []string{
 	"cmd",               // for signals
 	"tools",             // a program owns its threads
 	"wire/zenoh",        // each link has a receiver and a sender
-	"wire/zenohgo",      // it waits for the C library
+	"wire/zenohgo",      // a goroutine waits for the C library
 	"wire/foxglove",     // each viewer has a sender
 	"wire/otlp",         // a collector may be slow; the threads that fill the spans may not wait
 	"record/timeline",   // a command asks a page for several things at their own rates

@@ -25,9 +25,9 @@ type typeInfo struct {
 // byte. The runtime keeps all 256 values of such types ready, so turning one of them into an
 // interface does not allocate. The compiler's report lacks the type.
 //
-// If the expression is not on the line, it belongs to an inlined function: of this package, or of
-// another package, whose name is then before it. Then every expression with the same text in that
-// package must be one byte wide.
+// If the expression is not on the line, it belongs to an inlined function of this package or of
+// another package. The name of another package precedes the expression. Then every expression with
+// the same text in that package must be one byte wide.
 func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	if here, all := i.written(path.Dir(name), expr, name, line); here || all {
 		return here || all
@@ -87,7 +87,7 @@ func (i *typeInfo) check(dir string) map[ast.Expr]types.TypeAndValue {
 	config := types.Config{
 		Importer:    importer.ForCompiler(token.NewFileSet(), "gc", lookup),
 		FakeImportC: true,
-		Error:       func(error) {}, // an expression without a known type does not count as a byte
+		Error:       func(error) {}, // a type that cannot be determined does not count as one byte wide
 	}
 	config.Check(dir, i.tree.fset, files, &info)
 	return info.Types

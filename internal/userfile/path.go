@@ -57,7 +57,7 @@ func Replace(path string, data []byte) error {
 }
 
 // Write writes the output of a command as Replace does, so that a failure leaves an earlier file as it is.
-// It writes directly into a device or a pipe, and into a file in whose folder this user can create no file.
+// It writes directly into a device, a pipe, or a file in whose folder this user can create no file.
 func Write(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		err = Replace(path, data)

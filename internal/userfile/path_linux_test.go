@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A user replaces a file that root has made in the user's folder, as with sudo, but only where its readers
-// can still read it.
+// A user may replace a file that root has made in the user's folder, as with sudo, but only if the readers
+// of the file can still read it.
 func TestReplaceAFileOfRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user for a moment")

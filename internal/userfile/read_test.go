@@ -30,8 +30,8 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// Goal: a pipe is read to its end. It blocks its reader neither without a writer nor with a writer
-// that writes nothing.
+// Goal: a pipe is read to its end. A pipe without a writer, or with a writer that writes nothing,
+// does not block the reader for ever.
 func TestReadPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	rttest.Do(t, syscall.Mkfifo(name, 0o600))
@@ -50,7 +50,7 @@ func TestReadPipe(t *testing.T) {
 	rttest.Want(t, string(shell), "text", "a shell's <(command)")
 }
 
-// A byte order mark before JSON is named, with the command that removes it.
+// The error for a byte order mark before JSON names the mark, and the command that removes it.
 func TestParseJSON(t *testing.T) {
 	var v map[string]int
 	if err := ParseJSON([]byte(`{"a": 1}`), &v); err != nil || v["a"] != 1 {

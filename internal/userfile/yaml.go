@@ -189,8 +189,8 @@ func clean(err *error) {
 	}
 }
 
-// check returns the text for the parser, without a byte order mark, and refuses a text that is
-// nested too deeply or has a line too long for an error to repeat.
+// check returns the text for the parser, without a byte order mark. It refuses a text that is
+// nested too deeply, or that has a line too long to be repeated in an error.
 func check(data []byte) ([]byte, error) {
 	if len(data) > maxYAMLBytes {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(data), maxYAMLBytes)
@@ -213,7 +213,8 @@ func check(data []byte) ([]byte, error) {
 }
 
 // checkNesting refuses a text with too many open brackets, or too many list and key marks in a row on a line. It also
-// counts those in quotes and comments. It need not count indentation, which cannot nest deeply in a file of this size.
+// counts brackets and marks in quotes and comments. It does not count indentation, which cannot nest deeply in a file
+// of this size.
 func checkNesting(data []byte) error {
 	brackets := 0
 	marks := 0

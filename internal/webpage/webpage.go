@@ -1,8 +1,8 @@
 // Package webpage is the common part of the programs' pages for a browser: which requests are
 // permitted, at which rate, and the style.
 //
-// A page has no password. So that no other site's page can read the answers, Guard answers only
-// requests to this machine's own names: a site may point its own name at this machine.
+// A page has no password. Guard answers only requests to this machine's own names: a foreign site
+// could point its own name at this machine, and its page could then read the answers.
 package webpage
 
 import (
@@ -66,8 +66,8 @@ func Send(w http.ResponseWriter, kind []string, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// Guard permits requests at a limited rate. It refuses requests to a name that is not this
-// machine's, and those from another site's page.
+// Guard permits requests at a limited rate. It refuses requests to a foreign name, and requests
+// from another site's page.
 type Guard struct {
 	// Constant after NewGuard.
 	names []string
@@ -174,7 +174,7 @@ type RateLimit struct {
 }
 
 // Wait waits until the call is due and returns true. If too many calls wait already, it returns false at once. Without
-// this bound their number could grow, since a client can close its connection while its call waits.
+// this bound the number of waiting calls could grow, since a client can close its connection while its call waits.
 func (p *RateLimit) Wait() bool {
 	p.mu.Lock()
 	now, window := p.Clock.Now(), time.Duration(p.Burst)*p.Interval

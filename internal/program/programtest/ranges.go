@@ -21,13 +21,13 @@ import (
 type Commands struct {
 	New   func() any        // returns an empty grammar
 	Vars  map[string]string // for program.Program
-	Needs map[string]string // by flag or command: further words of its command line, separated by blanks
+	Needs map[string]string // for each flag or command: further words of its command line, separated by blanks
 	Check func(any) error   // further checks of a run, for a command line without a command; may be nil
 }
 
-// CheckRanges tries the values at the ends of each flag's range, which must pass, and the next
-// values outside, which must be refused with an error that names the flag and the value. It reads
-// the ranges from the flags' tags, and returns the number of flags tried.
+// CheckRanges tries the values at the ends of each flag's range, which the program must accept, and
+// the next values outside, which it must refuse with an error that names the flag and the value. It
+// reads the ranges from the flags' tags, and returns the number of flags.
 func CheckRanges(t *testing.T, c Commands) (flags int) {
 	t.Helper()
 	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))(t)

@@ -1,6 +1,6 @@
-// Package metric contains metrics whose values are read at each scrape. It reuses the memory of a scrape:
-// Go's collector is off while a program serves or ticks, so that the program itself has to collect the
-// garbage of scrapes.
+// Package metric contains metrics whose values are read at each scrape. It reuses the memory of each
+// scrape, because Go's collector is off while a program serves or ticks, and the program itself would
+// have to collect the garbage.
 //
 // A Registry of client_golang would allocate this memory again for each scrape.
 // promhttp.HandlerForTransactional of client_golang can serve a Set, too.
@@ -65,7 +65,7 @@ func newSeries(kind dto.MetricType, labels []*dto.LabelPair) series {
 	return s
 }
 
-// Histogram adds a histogram. read sets counts[i] to the number of values up to bounds[i]. It
+// Histogram adds a histogram. read sets counts[i] to the number of values up to bounds[i]. read
 // returns the number of all values and their sum.
 func (s *Set) Histogram(name, help string, bounds []float64, read func(counts []uint64) (all uint64, sum float64)) {
 	h, counts := &dto.Histogram{SampleCount: new(uint64), SampleSum: new(float64)}, make([]uint64, len(bounds))

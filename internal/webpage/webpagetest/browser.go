@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	patience  = 60 * time.Second // time for an answer, on a busy machine
+	patience  = 60 * time.Second // longest time for an answer on a busy machine
 	pollEvery = 50 * time.Millisecond
 )
 
@@ -55,7 +55,7 @@ func Chromium(t testing.TB) string {
 }
 
 // Open opens an address in a window of width x height; mobile makes it a phone with a touch screen.
-// Like Chromium it may skip the test.
+// Like the function Chromium, it may skip the test.
 func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	t.Helper()
 	path := Chromium(t)
