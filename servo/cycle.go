@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 	"time"
@@ -138,6 +139,7 @@ const (
 	travelUnknown = 100 * time.Millisecond // longest time between two readings that counts when no period is set
 	jumpShare     = 2                      // factor by which some servos turn faster without a load
 	sightReads    = 5                      // largest number of reads in which OpenArm waits for two that agree
+	turnSlack     = 512                    // counts outside its range that a joint under torque may be pushed
 )
 
 // sight decides whether the newest reading of one joint is plausible, from its earlier readings.
@@ -177,7 +179,7 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 		s.settled = raw <= wheelMost && raw >= -wheelMost
 		return s.settled
 	}
-	s.settled = a.near(i, raw-before, at, now) || a.near(i, raw-a.raws[i], s.placeAt, now)
+	s.settled = !a.turnOff(i, raw) && (a.near(i, raw-before, at, now) || a.near(i, raw-a.raws[i], s.placeAt, now))
 	if s.settled {
 		if s.placeAt != 0 && !s.reaches(raw-a.raws[i], jumpShare*now.Sub(s.placeAt)) && !a.robot.Leader {
 			a.jumped |= 1 << i
@@ -185,6 +187,17 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 		s.placeAt = now
 	}
 	return s.settled
+}
+
+// turnOff reports whether a position of joint i must be wrong: the joint has torque, and the position is far outside
+// its range and nearer to it in another turn. The motor has lost a turn, or its replies are damaged. With goals near
+// such a position the joint would drive to its end stop.
+//
+//rt:noalloc
+func (a *Arm) turnOff(i, raw int) bool {
+	j := &a.joints[i]
+	return outside(raw, j.min, j.max) > turnSlack && a.health.torque.Has(i) &&
+		OtherSide(a.units[i].model, raw, j.min, j.max)
 }
 
 // Jumped returns the joints whose position jumped in the newest Read: two readings agree on the position,
@@ -204,10 +217,7 @@ func (s *sight) reaches(way int, in time.Duration) bool {
 //
 //rt:noalloc
 func (a *Arm) near(i, way int, since, now rt.Instant) bool {
-	most := travelUnknown
-	if a.period > 0 {
-		most = travelPeriods * a.period
-	}
+	most := cmp.Or(travelPeriods*a.period, travelUnknown)
 	return since != 0 && a.sights[i].reaches(way, min(most, now.Sub(since)))
 }
 

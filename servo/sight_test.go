@@ -25,6 +25,7 @@ func TestSightOfAJoint(t *testing.T) {
 		{"one wrong reading on the way", []int{2060, 900, 2180}, []int{2060, -2060, 2180}},
 		{"two different wrong ones", []int{2003, 2888, 1400, 2004}, []int{2003, -2003, -2003, 2004}},
 		{"it has moved", []int{2003, 2888, 2890, 2890}, []int{2003, -2003, 2890, 2890}},
+		{"a turn off", []int{2003, 6099, 6099, 2004}, []int{2003, -2003, -2003, 2004}},
 		{"wrong after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2003},
 			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2003}},
 		{"moved in a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2900},
@@ -33,7 +34,7 @@ func TestSightOfAJoint(t *testing.T) {
 			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, 2010}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, l := openLine(t)
+			a, l := armedLine(t)
 			a.SetPeriod(sightPeriod)
 			dst := make([]float32, 6)
 			doubted := uint64(0)
@@ -44,14 +45,12 @@ func TestSightOfAJoint(t *testing.T) {
 					l.servos[3].put(56, raw)
 				}
 				stale, want := a.Read(dst, l.deadline()), tt.want[i]
-				if jumped := a.Jumped(); (jumped != 0) != (tt.name == "it has moved" && i == 2) {
-					t.Errorf("reading %d, %d: jumped %06b", i, raw, jumped)
-				}
+				at := max(want, -want)
+				rttest.Want(t, a.Jumped() != 0, tt.name == "it has moved" && i == 2, "jumped in reading %d, %d", i, raw)
 				if want < 0 && raw != 0 {
 					doubted++
 				}
-				if (stale&4 != 0) != (want < 0) || dst[2] != degrees(max(want, -want)) ||
-					a.raws[2] != max(want, -want) {
+				if stale.Has(2) != (want < 0) || dst[2] != degrees(at) || a.raws[2] != at {
 					t.Errorf("reading %d, %d: stale %06b, at %d, want %d", i, raw, stale, a.raws[2], want)
 				}
 			}
@@ -116,11 +115,11 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 		a.Recheck()
 		found := robot.Joints(0)
 		for n := range 10 {
+			goal := 2003
 			if n < reads {
-				l.servos[3].put(42, 2700)
-			} else {
-				l.servos[3].put(42, 2003)
+				goal = 2700
 			}
+			l.servos[3].put(42, goal)
 			l.clock.Advance(sightPeriod)
 			a.Read(dst, l.deadline())
 			found |= a.GoalMismatch()
@@ -152,14 +151,12 @@ func TestPushHasTheLoadsSign(t *testing.T) {
 				l.clock.Advance(sightPeriod)
 				a.Read(dst, l.deadline())
 			}
+			got, known := a.Push(2, since)
 			if flip {
-				want = -want
+				got = -got
 			}
-			if got, known := a.Push(2, since); !known || got != want {
-				t.Errorf("load %#x, flipped %v: %v, known %v, want %v", load, flip, got, known, want)
-			}
-			if flip {
-				want = -want
+			if !known || got != want {
+				t.Errorf("load %#x, flipped %v: %v turned back, known %v, want %v", load, flip, got, known, want)
 			}
 		}
 	}
