@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tinylib/msgp/msgp"
 )
@@ -331,13 +332,15 @@ func (o *Observation) images(r *reader) {
 	o.Images = o.Images[:0]
 	for range r.mapHeader("images", MaxImages) {
 		name := r.text("image name", MaxNameBytes)
-		i := o.find(name)
-		if i == len(o.Images) {
+		i := slices.IndexFunc(o.Images, func(m Image) bool { return m.Name == string(name) })
+		if i < 0 {
+			i = len(o.Images)
 			o.Images = append(o.Images, Image{})
 		}
 		o.Images[i] = Image{Name: o.names.text(name)}
 		r.image(&o.Images[i])
 		if r.err != nil {
+			r.of(o.Images[i].Name)
 			return
 		}
 	}
@@ -354,7 +357,7 @@ func (o *Observation) pastImages(r *reader) {
 	}
 	for range r.mapHeader("past_images", MaxImages) {
 		name := o.names.text(r.text("image name", MaxNameBytes))
-		o.forgetPast(name)
+		o.PastImages = slices.DeleteFunc(o.PastImages, func(m Image) bool { return m.Name == name })
 		for range r.arrayHeader("past_images", MaxSteps-1) {
 			m := Image{Name: name}
 			if !r.null() {
@@ -363,20 +366,10 @@ func (o *Observation) pastImages(r *reader) {
 			o.PastImages = append(o.PastImages, m)
 		}
 		if r.err != nil {
+			r.of(name)
 			return
 		}
 	}
-}
-
-//rt:noalloc
-func (o *Observation) forgetPast(name string) {
-	kept := o.PastImages[:0]
-	for _, m := range o.PastImages {
-		if m.Name != name {
-			kept = append(kept, m)
-		}
-	}
-	o.PastImages = kept
 }
 
 // Past lends the pictures of one camera from PastImages, the oldest first.
@@ -392,19 +385,8 @@ func (o *Observation) Past(name string) []Image {
 }
 
 //rt:noalloc
-func (o *Observation) find(name []byte) int {
-	for i := range o.Images {
-		if o.Images[i].Name == string(name) {
-			return i
-		}
-	}
-	return len(o.Images)
-}
-
-//rt:noalloc
 func (r *reader) image(m *Image) {
 	var v tensorView
-	hasData := false
 	for range r.mapHeader("image", MaxMapKeys) {
 		switch key := r.key(); string(key) {
 		case "codec":
@@ -412,7 +394,7 @@ func (r *reader) image(m *Image) {
 		case "shape":
 			r.dims("image shape", &v)
 		case "data":
-			m.Data, hasData = r.data("image data", MaxImageBytes), true
+			m.Data = r.data("image data", MaxImageBytes)
 		default:
 			r.skip(0)
 		}
@@ -420,7 +402,7 @@ func (r *reader) image(m *Image) {
 	if r.err != nil {
 		return
 	}
-	if !hasData || len(m.Data) == 0 {
+	if len(m.Data) == 0 {
 		r.shape("image", "no data", "a picture")
 		return
 	}
@@ -477,6 +459,11 @@ func (o *Observation) staleCameras(r *reader) {
 		o.StaleCameras = append(o.StaleCameras, o.names.text(r.text("camera name", MaxNameBytes)))
 	}
 }
+
+// of adds the name of the camera to the error.
+//
+//go:noinline
+func (r *reader) of(name string) { r.err = fmt.Errorf("image %s: %w", name, r.err) }
 
 //go:noinline
 func (r *reader) badCodec(name []byte) {

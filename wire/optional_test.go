@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"errors"
 	"reflect"
 	"testing"
 
@@ -199,8 +198,7 @@ func TestHostileHistories(t *testing.T) {
 	} {
 		var o Observation
 		err := ParseObservation(&o, append(msgp.AppendString([]byte{0x81}, "past_images"), tt.value...))
-		if !errors.Is(err, tt.want) || len(o.PastImages) != 0 {
-			t.Errorf("%s: %v with %d pictures, want %v and none", name, err, len(o.PastImages), tt.want)
-		}
+		rttest.FailsAs(t, err, tt.want)
+		rttest.Want(t, len(o.PastImages), 0, "pictures after %s", name)
 	}
 }
