@@ -197,7 +197,7 @@ func (d *decoder) unknown(siblings []string, key, path string) string {
 	if best, ok := nearest(key, siblings); (meant == "" || inList) && ok {
 		meant = join(prefix, best)
 	} else if inList {
-		return fmt.Sprintf("unknown key %q, known here: %s", path, strings.Join(siblings, ", "))
+		return fmt.Sprintf("unknown key %q, known to this version: %s", path, strings.Join(siblings, ", "))
 	}
 	if best, ok := nearest(key, slices.Sorted(maps.Keys(d.paths))); meant == "" && ok {
 		meant = d.paths[best]
@@ -205,7 +205,7 @@ func (d *decoder) unknown(siblings []string, key, path string) string {
 	if meant != "" {
 		return fmt.Sprintf("unknown key %q, did you mean %q?", path, meant)
 	}
-	return fmt.Sprintf("unknown key %q, known here: %s", path, strings.Join(siblings, ", "))
+	return fmt.Sprintf("unknown key %q, known to this version: %s", path, strings.Join(siblings, ", "))
 }
 
 // nearest returns the candidate with the smallest edit distance to name. ok reports that the distance is small enough

@@ -31,7 +31,7 @@ func TestRolloutBlock(t *testing.T) {
 		{"no robot", "rollout: {model: new, robots: [a/b]}", "rollout.robots names no robot"},
 		{"both", "rollout: {model: new, robots: [a], keep: [a]}", "both name 'a'"},
 		{"another key", "rollout: {model: new, percent: 10}",
-			`unknown key "rollout.percent", known here: model, share`},
+			`unknown key "rollout.percent", known to this version: model, share`},
 		{"a list", "rollout: {model: [new]}", "rollout.model must be a mapping"},
 	} {
 		folder, file := filepath.Split(written(t, tt.block+"\n"))
