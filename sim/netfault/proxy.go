@@ -1,12 +1,15 @@
 package netfault
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Cable is the state of a Proxy, which acts as a cable. Both directions may be cut at once.
@@ -15,7 +18,7 @@ type Cable uint32
 const (
 	CutUp     Cable = 1 << iota // the dialler's bytes wait until the cable is whole again
 	CutDown                     // the target's bytes do not pass
-	Unplugged                   // all connections end, and the proxy ends new ones at once
+	Unplugged                   // all connections end, and the system refuses new ones
 	Whole     Cable = 0
 )
 
@@ -45,6 +48,10 @@ const (
 // NewProxy listens on a free port and forwards the connections to target, tcp/host:port.
 func NewProxy(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		l.Close()
+		l, err = net.Listen("tcp", l.Addr().String()) // Unplugged keeps only a port that was named
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +73,15 @@ func (p *Proxy) Slow(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
 func (p *Proxy) Set(c Cable) {
 	p.cable.Store(uint32(c))
 	p.Refuse(c == Unplugged)
+	if raw, err := p.listener.(*net.TCPListener).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			if c == Unplugged {
+				_ = unix.Shutdown(int(fd), unix.SHUT_RD)
+			} else {
+				_ = unix.Listen(int(fd), unix.SOMAXCONN)
+			}
+		})
+	}
 	if c == Unplugged {
 		p.Cut()
 	}
@@ -95,8 +111,12 @@ func (p *Proxy) Close() {
 func (p *Proxy) accept() {
 	for {
 		near, err := p.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			time.Sleep(cutLook) // unplugged
+			continue
 		}
 		p.tasks.Go(func() { p.carry(near) })
 	}
