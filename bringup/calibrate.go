@@ -24,9 +24,9 @@ const (
 	drawEvery     = 100 * time.Millisecond // period of the table on a terminal
 	saveEvery     = time.Second            // period of the saved progress
 	noSecondaryID = 255                    // the Secondary_ID of a servo that answers only to its own id
-	silentMax     = 2 * time.Second        // silence of every joint that ends a recording
+	silentMax     = 2 * time.Second        // a recording ends when all joints were silent for so long
 	homeSlack     = 256                    // counts that an arm in a hand may move while its offsets are written
-	maxOthers     = 256                    // files beside a calibration that are compared with the motors
+	maxOthers     = 256                    // largest number of other calibrations that are compared with the motors
 )
 
 // Calibrate finds each joint's range and writes it into the servos and LeRobot's file. As with LeRobot, the operator

@@ -160,7 +160,7 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 	}
 }
 
-// take takes one telemetry. Owner: the transport's goroutine.
+// take handles one telemetry message. Owner: the transport's goroutine.
 func (f *fleet) take(s wire.Sample) {
 	var t telemetry
 	bad := len(s.Payload) > maxTelemetry || json.Unmarshal(s.Payload, &t) != nil || !t.plausible()

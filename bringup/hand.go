@@ -27,7 +27,7 @@ const (
 	handDwells  = 300 * time.Millisecond // time at a stop
 	handReturns = 360.0                  // degrees a second, back to the middle pose
 	handDrives  = 270.0                  // degrees a second, of a motor under torque
-	handCatchUp = 10 * time.Minute       // longest time that one call makes up for
+	handCatchUp = 10 * time.Minute       // longest time that one call of advance simulates
 )
 
 // handStops are the angles in degrees from the middle pose to a joint's stops, by LeRobot's names.
@@ -60,7 +60,7 @@ type handJoint struct {
 	place, goal       float64
 	speed             float64 // counts per second of the last motion
 	torque            bool
-	turn              int  // counts of a turn; goals are modulo these; 0: goals have no seam
+	turn              int  // counts of one turn, within which goals lie; 0: goals have no seam
 	still             bool // the hand does not move this joint, which has no stops
 }
 

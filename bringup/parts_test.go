@@ -75,7 +75,7 @@ func TestMonitorOfTwoArms(t *testing.T) {
 	}
 }
 
-// A command recognises by the calibrations in the motors that two ports are swapped.
+// A command recognises two swapped ports by the calibrations in the motors.
 func TestSwappedPorts(t *testing.T) {
 	t.Parallel()
 	buses, places, cfg, _ := twoArms(t)

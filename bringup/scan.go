@@ -27,7 +27,7 @@ const (
 	defaultLastID = 30 // arms number their motors from 1
 	// wait for the answer to one ping: an FTDI adapter delays it by 16 ms if we have no permission to set its timer
 	scanWait = 20 * time.Millisecond
-	// wait for the answers to a ping to all motors, in several transfers of an adapter
+	// wait for the answers to a ping to all motors, which an adapter passes on in several transfers
 	broadcastWait = 80 * time.Millisecond
 	// a Dynamixel delays its answer to a ping to all motors by this time for each lower id
 	broadcastTurn = 3 * time.Millisecond
@@ -54,7 +54,7 @@ type ScanReport struct {
 	Servos  []ServoFound `json:"servos"`
 	Missing []string     `json:"missing"` // motors of --robot that did not answer
 	Wrong   []string     `json:"wrong"`   // motors that differ from --robot
-	// reports of the parts of a robot of several; the other keys are for all parts
+	// a robot of several parts: the report of each part; the other keys are for all parts
 	Parts []PartScan `json:"parts,omitempty"`
 }
 

@@ -29,7 +29,7 @@ type Summary struct {
 	LatencySteps int `json:"latency_estimate_steps"` // latency estimate at the end, in ticks
 	// part of starved_ticks: the bus was silent
 	StarvedBus uint64 `json:"starved_by_bus"`
-	// part of starved_ticks: the first chunk of an episode had not come, for at most --degraded-after
+	// part of starved_ticks: waiting for an episode's first chunk, within --degraded-after of its start
 	StarvedStart uint64 `json:"starved_at_start"`
 	// part of starved_ticks: the last action ran again (--fallback repeat_last)
 	Repeated uint64 `json:"starved_repeated"`

@@ -51,7 +51,7 @@ var statFile = sync.OnceValue(func() int {
 
 const (
 	statLine   = 256                   // bytes, more than the first line: ten numbers of at most 20 digits
-	stealField = 8                     // the steal time is this number after the name "cpu"
+	stealField = 8                     // position of the steal time among the numbers after the name "cpu"
 	clockTick  = 10 * time.Millisecond // the kernel's USER_HZ is 100 on every Linux ABI in use
 )
 

@@ -10,8 +10,8 @@ import (
 
 const (
 	fastTries   = 3                      // attempts of OpenArm to get a complete answer to a fast sync read
-	fastTornMax = 3                      // torn replies in a row that end fast reads: a silent motor tears them all
-	fastWait    = time.Second            // time of only complete plain reads, after which a fast read is tried
+	fastTornMax = 3                      // cut replies in a row that end fast reads: a silent motor cuts every reply
+	fastWait    = time.Second            // a fast read is tried after all plain reads were complete for this time
 	fastWaitMax = time.Minute            // largest fastWait after doublings
 	fastSlack   = 100 * time.Microsecond // least wait for a reply that comes a little later than tuning expects
 )

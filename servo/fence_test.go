@@ -46,7 +46,7 @@ func TestALateReplyInPieces(t *testing.T) {
 	for _, protocol := range []table.Protocol{table.Feetech, table.Dynamixel1, table.Dynamixel2} {
 		for _, late := range remains(protocol) {
 			for cut := 1; cut < len(late); cut++ {
-				for at := range 3 { // number of the request whose answer follows the end
+				for at := range 3 { // number of the request whose answer follows the end of the late reply
 					for _, piece := range []int{0, 1, 3, 7} {
 						b, p, _ := stranger(protocol, false, 2)
 						b.fence.done, p.piece = false, piece

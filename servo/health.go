@@ -50,7 +50,7 @@ type unitHealth struct {
 	voltage, temperature int // 0.1 V; degrees Celsius
 	effort               float64
 	push                 float64    // signed effort, above 0 towards higher positions
-	effortAt             rt.Instant // time of that reading
+	effortAt             rt.Instant // time of the reading of effort and push
 	// current above which the motor protects itself, in counts of Present_Current; 0: not known
 	currentMax     int
 	status         Fault

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// checks in a row with another value until it counts; one may be from a damaged reply whose checksum fits
+	// successive checks with another value that count as a mismatch; one may be a damaged reply whose checksum fits
 	mismatchReads = 2
 	// least time of a boot: a servo without a marker that was silent for longer may have restarted
 	bootMin     = 100 * time.Millisecond
 	longGap     = 500 * time.Millisecond // time without a Read in which a servo without a marker may restart
-	verifyFails = 2                      // failed reads in one tick, after which further reads wait for the next
+	verifyFails = 2                      // failed reads in one tick after which further reads wait for the next tick
 	goalSlack   = 2                      // counts by which a goal register may differ
 )
 

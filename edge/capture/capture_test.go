@@ -253,7 +253,7 @@ func (f *fakeCamera) Grab(dst *camera.Frame) error {
 	dst.At = f.clock.Now() + rt.Instant(f.taken)
 	f.next++
 	f.taken++
-	// each of the caller's slots counts for itself, which is enough for tests with one slot
+	// each slot counts separately, which is enough for tests with one slot
 	dst.Sequence += max(f.step, 1)
 	return nil
 }

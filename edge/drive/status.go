@@ -138,7 +138,7 @@ type BusSummary struct {
 	Corrupt uint64  `json:"corrupt"` // byte sequences without a frame, and frames that nothing requested
 	Retries uint64  `json:"retries"` // repeated transactions
 	P50     float64 `json:"us_p50"`  // us, median time of a reading
-	P99     float64 `json:"us_p99"`  // us, 99th percentile of the same
+	P99     float64 `json:"us_p99"`  // us, 99th percentile of a reading's time
 
 	// ignored positions: no joint can have reached them since the previous reading
 	Doubted uint64 `json:"doubted,omitempty"`
@@ -179,7 +179,7 @@ type Frames struct {
 
 	// of the pictures that are decoded here: JPEG with stray bytes, used nevertheless
 	Warned uint64 `json:"warned"`
-	// of the same: JPEG with a missing or broken part; the previous picture was used
+	// of the pictures that are decoded here: JPEG with a missing or broken part; the previous picture was used
 	Undecoded uint64 `json:"undecoded"`
 
 	Repeated uint64 `json:"repeated"` // live camera: repetitions of the previous picture, used with its age

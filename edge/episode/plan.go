@@ -11,7 +11,7 @@ import (
 const (
 	Base      = "base"      // a person begins each episode, or --episodes schedules them
 	Sentry    = "sentry"    // everything is on record, in consecutive episodes
-	Highlight = "highlight" // a person saves the ring in memory
+	Highlight = "highlight" // the newest messages are in a ring in memory, which a person saves
 	DAgger    = "dagger"    // a person corrects the policy with a leader arm
 	Episodic  = "episodic"  // a number of episodes; between them the arm returns to the position in which it was armed
 )

@@ -237,7 +237,7 @@ func TestABaseBeforeItsReferee(t *testing.T) {
 	}
 }
 
-// Goal: a base with a wheel that holds another goal than ours begins at 0.
+// Goal: if a wheel holds another goal than ours, the base begins at 0.
 func TestAWheelWithAnotherGoal(t *testing.T) {
 	r := moving(t, nil)
 	r.bus.strayed = 1 << 2

@@ -36,7 +36,7 @@ type Bus interface {
 	Read(dst []float32, deadline rt.Instant) (stale robot.Joints)
 	Positions(dst []float32)
 	Jumped() robot.Joints // see servo.Arm.Jumped
-	Goals(dst []float32)  // writes the newest goals into dst, from ArmStep or Write
+	Goals(dst []float32)  // writes into dst the newest goals that ArmStep or Write has sent
 	Write(goal []float32, joints robot.Joints)
 	ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error)
 	Reconnected() (why hotplug.Cause, restarted robot.Joints) // returns a cause once after each absence of the arm

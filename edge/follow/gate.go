@@ -22,7 +22,7 @@ type Gate struct {
 	Step     []float32 // [dof] farthest travel per tick
 	Lead     []float32 // [dof] farthest distance of a goal from the measured position; empty: no limit
 	Pace     float32   // permitted share of Step, and of a base's velocity; 0 means 1
-	// the wheels of a base: Min and Max in their places are velocities, and Step is their change
+	// wheels of a base: their Min and Max are velocities, and their Step is a change of velocity
 	Wheels robot.Joints
 	Base   *robot.Kinematics // limits the velocities of wheels; nil: no limit
 

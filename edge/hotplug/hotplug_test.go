@@ -172,7 +172,7 @@ func TestCycleNoAlloc(t *testing.T) {
 	})
 }
 
-// Goal: if the port leads to the adapter of another arm after a fault of a hub, this adapter is not opened.
+// Goal: if a fault of a hub gives the port to the adapter of another arm, that adapter is not opened.
 func TestExchangedAdapters(t *testing.T) {
 	var serial atomic.Pointer[string]
 	plug := func(number string) { serial.Store(&number) }

@@ -14,11 +14,11 @@ import (
 const (
 	alignPace  = 0.12             // share of the joint's velocity limit: 30 degrees a second
 	alignLimit = 15 * time.Second // longest duration of an alignment; half a turn takes less
-	// permitted offset from the follower, in robot units: the leader sags under its weight, and the follower then moves
-	// slowly by the offset
+	// robot units, permitted distance from the follower's pose: the leader sags under its weight. When the leader takes
+	// over, the follower moves slowly by this distance
 	alignNear  = 8.0
 	settleFor  = 300 * time.Millisecond // time within alignNear after which the leader has arrived
-	handTravel = 4.0                    // with Push: travel, in robot units, by which a hand takes the leader over
+	handTravel = 4.0                    // with Push: travel, in robot units, after which a hand has taken the leader
 	handLimit  = time.Minute            // longest wait for a hand: motors that hold get warm
 )
 

@@ -11,7 +11,7 @@ import (
 // Limits of the motion of a limp leader by a hand.
 const (
 	turnsPerSecond = 3.0 // fastest motion by a hand; a flick of a wrist is slower
-	travelSlack    = 64  // counts that a reading may lie beyond this motion, for noise and a late tick
+	travelSlack    = 64  // counts by which a reading may exceed this fastest motion, because of noise or a late tick
 	// largest travel between two readings, in turns: below half a turn, so a jump at the seam is not taken for travel
 	mostOfATurn = 0.45
 	settles     = 100 * time.Millisecond // an impossible place is accepted after it was read for this time

@@ -131,7 +131,7 @@ func TestLeaderGoesOverItsSeam(t *testing.T) {
 	at := []int{middle, middle, middle, middle, 4090, middle}
 	s.hand.Lead(s.cfg.Clock.Now(), at, 1e6)
 	s.until("there", func(p *Pose) bool { return p.Joints[4] > 170 })
-	s.cycles(150) // the pushes of this motion are over
+	s.cycles(150) // the leader no longer counts pushes of this motion
 	pushes := s.Pose().Pushes
 	at[4] = 4100
 	s.hand.Lead(s.cfg.Clock.Now(), at, 1000)

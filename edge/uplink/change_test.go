@@ -51,7 +51,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 	})
 }
 
-// A run keeps the model that --expect-model names, whatever model its server has for it.
+// A run keeps the model that --expect-model names, whatever other model its server offers.
 func TestAnExpectedModelIsNotGivenUp(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
