@@ -11,7 +11,7 @@ import (
 )
 
 // Goal: the report has the times of the policy in one graph and in two, of every batch size, and of one robot's
-// request. It counts no garbage collection.
+// request. The report counts no garbage collection.
 func TestReportOfTwoForms(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)

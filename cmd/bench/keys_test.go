@@ -174,7 +174,7 @@ func TestJSONPage(t *testing.T) {
 // A walker makes the rows of one type.
 type walker struct {
 	t     *testing.T
-	links map[reflect.Type]string // for a type that has rows already: the place of its rows
+	links map[reflect.Type]string // types whose rows are on the page already, with the place of these rows
 	rows  []string
 }
 
@@ -210,7 +210,8 @@ var (
 		"unit of the joint")
 )
 
-// value adds the row of the key path, or, if its type is a struct, the rows of the struct's keys.
+// value adds the row of the key at path. If the key's type is a struct, value adds the rows of the
+// struct's keys instead.
 func (w *walker) value(path string, typ reflect.Type, comment string, optional bool) {
 	typ, path, comment = below(typ, path, comment)
 	kind := kindOf(typ)
@@ -266,8 +267,8 @@ func below(typ reflect.Type, path, comment string) (reflect.Type, string, string
 	}
 }
 
-// kindOf returns the name of a type's kind of JSON value. It is empty for a container, whose values have their own
-// kinds.
+// kindOf returns the name of a type's kind of JSON value. The name is empty for a container: its values have their
+// own kinds.
 func kindOf(typ reflect.Type) string {
 	switch {
 	case typ == reflect.TypeFor[time.Time]():

@@ -51,8 +51,8 @@ func benchCommand(t *testing.T, args ...string) *stagetest.Program {
 	return stagetest.Command(t, filepath.Join(programs, "bench"), args...)
 }
 
-// measured runs a measurement to its end and reads its report into v. The programs that it started must have ended. It
-// skips the test if something that the measurement needs is absent on this machine.
+// measured runs a measurement to its end and reads its report into v. The programs that the measurement started must
+// have ended. measured skips the test if this machine lacks something that the measurement needs.
 func measured(t *testing.T, v any, args ...string) {
 	t.Helper()
 	before := children(t)

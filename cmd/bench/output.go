@@ -29,9 +29,9 @@ type output[R any] struct {
 	render     func(R, io.Writer) error
 }
 
-// measure runs a measurement after it has checked that every output can be written. It prints the report's table, on
-// standard error if an output goes to standard output, and writes the outputs, one of which is JSON. env points to the
-// Env in cfg.
+// measure checks that every output can be written and then runs a measurement. It prints the report's table, on
+// standard error if an output goes to standard output. It also writes the outputs, one of which is JSON. env points to
+// the Env in cfg.
 func measure[C any, R interface {
 	WriteTable(io.Writer) error
 }](ctx context.Context, s *streams, flags common, env *bench.Env, cfg *C,

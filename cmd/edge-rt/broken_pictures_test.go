@@ -17,8 +17,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// scene returns three pictures: a valid JPEG, the same with the four stray bytes that a Logitech C270 sends before the
-// end marker, and the same without some of its data. Its markers do not reveal the loss.
+// scene returns three pictures: a valid JPEG, the same JPEG with the four stray bytes that a Logitech C270 sends
+// before the end marker, and the same JPEG without some of its data. The markers of the third picture do not reveal
+// the loss.
 func scene(t *testing.T) (good, stray, half []byte) {
 	t.Helper()
 	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
@@ -60,7 +61,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 	defer d.Close()
 	const w, h = 96, 64
 	var seen, torn, gray atomic.Uint64
-	s.SetAnswer(func(sample wire.Sample) { // the transport calls it in one thread only
+	s.SetAnswer(func(sample wire.Sample) { // the transport calls this function on one thread only
 		s.Hold(sample)
 		var o wire.Observation
 		pix := make([]byte, 3*w*h)
@@ -110,8 +111,8 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 	}
 }
 
-// A camera whose pictures become unusable is treated like an unplugged one. Its last picture ages, the arm holds after
-// --max-action-age, and the log gives the reason.
+// A camera whose pictures become unusable is treated like an unplugged one. The camera's last picture ages, the arm
+// holds after --max-action-age, and the log gives the reason.
 func TestACameraThatGoesBad(t *testing.T) {
 	t.Parallel()
 	good, _, half := scene(t)
@@ -127,8 +128,8 @@ func TestACameraThatGoesBad(t *testing.T) {
 	rttest.Contains(t, log, "waiting for pictures of camera front", "premature end of data segment")
 }
 
-// A run treats a camera that has never delivered a usable picture as absent: it does not touch the arm, and its error
-// names the camera.
+// A run treats a camera that has never delivered a usable picture as absent: the run does not touch the arm, and its
+// error names the camera.
 func TestACameraThatIsBadFromTheStart(t *testing.T) {
 	t.Parallel()
 	_, _, half := scene(t)

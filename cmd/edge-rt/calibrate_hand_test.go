@@ -30,11 +30,11 @@ func startCalibrate(t *testing.T, args ...string) *calibrator {
 	return c
 }
 
-// awaitRest waits until no range changes any more: the hand has moved every joint through its whole range. On a busy
-// machine a range may begin anew before that; the hand's next round completes it again.
+// awaitRest waits until the hand has moved every joint through its whole range, so that no range changes any more.
+// On a busy machine, a range may begin anew before that; the hand's next round then completes the range.
 func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	t.Helper()
-	const same = 5 // equal lines in a row; one line comes every half second
+	const same = 5 // equal lines in a row that count as rest; calibrate writes one every half second
 	enough := fmt.Sprintf("%d of %[1]d have moved enough", joints)
 	rests := func() bool {
 		lines := strings.Split(strings.TrimSpace(c.Log.String()), "\n")
@@ -78,7 +78,7 @@ func TestCalibrateInAHand(t *testing.T) {
 			c.Await("A calibration was interrupted after the middle pose")
 			stagetest.CheckSays(t, c.Log.String(), tt.first)
 			fmt.Fprintln(c.keys)
-			for n := 3; n <= tt.joints; n++ { // one wait for each joint, because the hand takes a while to move it
+			for n := 3; n <= tt.joints; n++ { // one wait for each joint, because each takes the hand a while
 				c.Await(fmt.Sprintf("%d of %d have moved enough", n, tt.joints))
 			}
 			c.awaitRest(t, tt.joints)

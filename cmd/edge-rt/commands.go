@@ -29,7 +29,7 @@ import (
 )
 
 // commands are the operator's commands beside a run. The uses tag of a command lists the runFlags that the command
-// accepts; the help and the refusals follow from it.
+// accepts; the help and the refusals of flags follow from this tag.
 type commands struct {
 	Ctl     ctlCmd     `cmd:"" uses:"id,task typed" help:"Pause, resume, take over or reset a run, begin and end episodes, or print its state."`
 	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Simulate an arm as a serial device for any program, until SIGTERM."`
@@ -90,7 +90,8 @@ func (r *runFlags) bringupAt(place device.Place, run func(context.Context, bring
 	})
 }
 
-// report runs a command of package bringup that writes text, or with --json its result.
+// report runs a command of package bringup that writes text. With --json, report writes the
+// command's result as JSON instead.
 func (r *runFlags) report(run func(context.Context, bringup.Config) error) error {
 	interrupt, stop := program.Interruptible()
 	defer stop()

@@ -62,7 +62,7 @@ func TestBringUpCommands(t *testing.T) {
 }
 
 // A command refuses a flag on its command line that has no meaning for it, and the error lists the commands that accept
-// the flag. In a config file the command accepts such a flag, because a run may use it.
+// the flag. In a config file, the command accepts such a flag, because a run may use the same file.
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []refusal{
 		{"ports --bus /dev/ttyACM0", 2,
@@ -97,7 +97,8 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 	}
 }
 
-// An interrupted scan writes no JSON, leaves no file that is not JSON, and keeps an earlier one.
+// An interrupted scan writes no JSON. It keeps an earlier result file, and leaves no file that is
+// not JSON.
 func TestInterruptedScanLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

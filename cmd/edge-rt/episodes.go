@@ -17,8 +17,8 @@ type episodeFlags struct {
 	ResetTime   *time.Duration `name:"reset-time" range:"0..87600h;0 is none" help:"Time between episodes to restore the scene; default 10s." placeholder:"TIME"`
 }
 
-// plan returns the plan of the episodes that the flags describe. If these episodes need another recording mode, it
-// changes mode.
+// plan returns the plan of the episodes that the flags describe. If these episodes need another recording mode
+// than *mode, plan sets *mode.
 func (f *episodeFlags) plan(strategy string, leader bool, mode *record.Mode, parsed *kong.Context) (episode.Plan,
 	error) {
 	p := episode.Plan{

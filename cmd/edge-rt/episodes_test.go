@@ -84,8 +84,8 @@ func checkMarks(t *testing.T, dir string, want ...string) {
 	rttest.Equal(t, marksOf(t, dir), want, "on record")
 }
 
-// recordingRun returns a run, not yet started, with --record all, at a server that confirms the start of each episode.
-// dir is the folder of its records.
+// recordingRun returns a run with --record all, not yet started, and a server that confirms the start of each episode.
+// dir is the folder of the run's records.
 func recordingRun(t *testing.T, args ...string) (r *process, s *holdServer, b *servosim.Bus, dir string) {
 	t.Helper()
 	s = newHoldServer(t)
@@ -95,8 +95,8 @@ func recordingRun(t *testing.T, args ...string) (r *process, s *holdServer, b *s
 	return runOn(t, s, b, instead([]string{"--record", "all", "--record-dir", dir}, args)...), s, b, dir
 }
 
-// A server that restarts with another policy within an episode ends the run, as it does between two episodes. The
-// recorded part of the episode stays on disk without an end, and the log reports it.
+// A server that restarts with another policy within an episode ends the run, as such a restart does between two
+// episodes. The recorded part of the episode stays on disk without an end, and the log reports it.
 func TestRefusalWithinAnEpisode(t *testing.T) {
 	t.Parallel()
 	r, s, b, dir := recordingRun(t)
@@ -117,8 +117,8 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 	}
 }
 
-// A person begins and ends the episodes of a run, also while its server is silent. The run refuses a command without a
-// meaning in its state, and gives the reason. A run that is killed leaves its episode without an end.
+// A person begins and ends the episodes of a run, also while the server is silent. The run refuses a command that has
+// no meaning at the moment, and gives the reason. A run that is killed leaves its episode without an end.
 func TestEpisodesByHand(t *testing.T) {
 	t.Parallel()
 	r, s, b, dir := recordingRun(t, "--task", "wave", "--max-offline", "5m")
@@ -165,8 +165,8 @@ func TestEpisodesByHand(t *testing.T) {
 	checkMarks(t, dir, append(want, "1 false")...)
 }
 
-// --episodes records the given number of episodes and ends the run after the last one. Between two episodes it moves
-// the arm back to its armed position, and requests no chunks.
+// --episodes records the given number of episodes and ends the run after the last one. Between two episodes, the run
+// moves the arm back to its position at the time of arming, and requests no chunks.
 func TestEpisodicRun(t *testing.T) {
 	t.Parallel()
 	r, s, _, dir := recordingRun(t, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms",
@@ -194,12 +194,12 @@ func TestEpisodicRun(t *testing.T) {
 		}
 		return nil
 	}})
-	settled := to[0].Add(200e6) // 200 ms after the end, when the tick must have noticed it
+	settled := to[0].Add(200e6) // 200 ms after the episode's end: by then the tick must have noticed the end
 	visit(record.Visitor{
 		Tick: func(m *record.Tick) error {
 			here := float64(m.State.V[0])
 			if ticks++; ticks == 1 {
-				home = here // the arm is not armed yet
+				home = here // position of the arm before it is armed
 			}
 			switch {
 			case m.At < to[0]:
@@ -256,8 +256,8 @@ func TestEpisodeFlags(t *testing.T) {
 	}
 }
 
-// atTerminal starts a run at a pseudo-terminal and waits until the arm is under torque. It returns the person's side,
-// and a function that reports whether the terminal is as before the run.
+// atTerminal starts a run at a pseudo-terminal and waits until the arm is under torque. It returns the person's side
+// of the terminal, and a function that reports whether the terminal has its settings from before the run.
 func atTerminal(t *testing.T, r *process) (person *os.File, restored func() bool) {
 	t.Helper()
 	person, program := pty(t)
@@ -286,7 +286,7 @@ func pty(t *testing.T) (person, program *os.File) {
 	return person, program
 }
 
-// With --strategy highlight the key s saves the ring in memory; it does not end an episode.
+// With --strategy highlight, the key s saves the ring in memory and ends no episode.
 func TestHighlight(t *testing.T) {
 	t.Parallel()
 	r, _, _, dir := recordingRun(t, "--strategy", "highlight", "--record", "ring")

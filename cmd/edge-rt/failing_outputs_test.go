@@ -18,9 +18,9 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// When the reader of the log ends (| head, a terminal multiplexer that died), the run continues, and switches torque
-// off at its end. By default Go ends a program that writes to a broken standard error, which would leave the arm under
-// torque.
+// When the reader of the log ends (| head, or a terminal multiplexer that dies), the run continues, and still switches
+// torque off at its own end. By default Go ends a program that writes to a broken standard error, which would leave
+// the arm under torque.
 func TestRunOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -39,8 +39,8 @@ func TestRunOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// With --record all an unusable record folder ends the run before the arm is touched; with --record
-// ring it does not. A disk that becomes full ends no run.
+// With --record all, an unusable record folder ends the run before it touches the arm. With
+// --record ring, such a folder does not end the run. A disk that becomes full ends no run.
 func TestRecordThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -71,7 +71,8 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	stagetest.CheckSays(t, r.Log.String(), "nothing can be recorded for now")
 }
 
-// The run writes the ring to disk once for each event worth keeping, and not at all without such an event.
+// The run writes the ring to disk once for each event worth keeping, and does not write it without such an
+// event.
 func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -123,8 +124,8 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	rttest.Want(t, u.stopPost("success", "exited", "0"), 6, "motors under torque after the unit's line")
 }
 
-// After a run that held the arm, the next run does not release the arm either if it cannot start. It ends before it
-// touches the arm.
+// If a run held the arm at its end, and the next run cannot start, the next run does not release the arm: it ends
+// before it touches the arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
@@ -165,7 +166,7 @@ func TestMonitorEndsWithItsReader(t *testing.T) {
 	if code := p.End(); code != 0 || p.Log.String() != "" {
 		t.Errorf("it ends with %d and says %q, want neither", code, p.Log)
 	}
-	// In contrast, monitor ends with an error if the disk of its output is full.
+	// If the disk of its output is full, however, monitor ends with an error.
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -297,7 +298,7 @@ func (u *unit) command(key string) *stagetest.Program {
 		u.t.Fatalf("the unit has no %s=", key)
 	}
 	line, _, _ = strings.Cut(line, "\n")
-	line = strings.TrimPrefix(line, "-") // systemd ignores the failure of a command with this sign
+	line = strings.TrimPrefix(line, "-") // this sign tells systemd to ignore a failure of the command
 	words := strings.Fields(strings.NewReplacer("/usr/bin/edge-rt", binary, "/etc/edge-rt", u.etc, "%i", "arm").
 		Replace(line))
 	return stagetest.Command(u.t, words[0], words[1:]...)

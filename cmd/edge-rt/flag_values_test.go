@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// A run also refuses invalid values that no range tag describes, before it opens anything, and its error quotes the
-// value. It never changes a value to a valid one.
+// Before a run opens anything, it also refuses invalid values that no range tag describes, and its error quotes the
+// value. It never replaces such a value with a valid one.
 func TestNumbersThatAreNone(t *testing.T) {
 	for _, tt := range []struct{ with, flag, values, says string }{ // values are separated by blanks
 		{"", "--cpu", "-2 4096", "--cpu is"},

@@ -44,7 +44,8 @@ func TestFleetTop(t *testing.T) {
 	r.End(os.Interrupt)
 }
 
-// If a router does not answer, fleet top ends within a few seconds with an error that names it.
+// If a router does not answer, fleet top ends within a few seconds with an error that names the
+// router.
 func TestFleetTopAtADeadAddress(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

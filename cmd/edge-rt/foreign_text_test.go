@@ -78,7 +78,8 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	is(2, "dataset", "info", filepath.Join(dir, evil[:5]))
 }
 
-// rewrite changes the dataset at path: its robot and one of its features get evil as their names.
+// rewrite changes the dataset at path: evil becomes the name of its robot and of one of its
+// features.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
 	data := rttest.Must(os.ReadFile(path))(t)

@@ -102,8 +102,8 @@ func TestHistoryOfARun(t *testing.T) {
 	}
 }
 
-// A run whose raw pictures are too large for a message ends at its start with code 3. Otherwise it would send
-// observations that never arrive.
+// A run whose raw pictures are too large for a message ends at its start with code 3. Without this check the
+// run would send observations that never arrive.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

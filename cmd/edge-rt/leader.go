@@ -14,8 +14,8 @@ type leaderFlags struct {
 	Takeover          string        `default:"key" enum:"key,push" help:"How a person takes the arm over: key (tab, or edge-rt ctl correct), or push (also by moving the leader)."`
 }
 
-// leaderPlace returns the leader as one place, with the ports of all its parts; the caller chooses its Robot later, to
-// fit the follower.
+// leaderPlace returns the leader as one place, with the ports of all its parts. The caller sets the place's Robot
+// later, to fit the follower.
 func (f *leaderFlags) leaderPlace() device.Place {
 	return device.Place{
 		Bus:         f.Leader.Text(),
@@ -25,8 +25,8 @@ func (f *leaderFlags) leaderPlace() device.Place {
 	}
 }
 
-// leaderPlaces returns the leader arms of a follower's parts, in the order of the parts. A part without a leader has no
-// place in the result.
+// leaderPlaces returns the leader arms of a follower's parts, in the order of the parts. The result has no entry for a
+// part without a leader.
 func (f *leaderFlags) leaderPlaces(follower string) ([]device.Place, error) {
 	if !f.Leader.Given() {
 		return nil, nil

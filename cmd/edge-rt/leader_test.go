@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// startLed starts an edge with a leader and --takeover push. It returns when the leader is held at the follower's
-// position, where it stays until a hand moves it.
+// startLed starts an edge with a leader and --takeover push. It returns when the edge holds the leader at the
+// follower's position; the leader stays there until a hand moves it.
 func startLed(t *testing.T) (r *process, follower, lead *servosim.Bus) {
 	t.Helper()
 	follower, lead = simBus(t), simBus(t)

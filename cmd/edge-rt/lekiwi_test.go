@@ -19,8 +19,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// kiwi is a LeKiwi on a simulated bus, whose referee checks what its motors receive, and a server of
-// a nine-value policy that drives its base.
+// kiwi is a LeKiwi on a simulated bus, a referee that checks what the motors receive, and a server
+// of a policy whose nine values include the base's velocities.
 type kiwi struct {
 	*process
 	server *holdServer
@@ -95,8 +95,8 @@ func (k *kiwi) await(what string, spins ...int) {
 	rttest.Eventually(k.t, what, func() bool { return slices.Equal(k.spins(), spins) })
 }
 
-// stops waits until the base, which has just lost its permission to move, stands still. It checks with the referee that
-// the base stopped in time.
+// stops waits until the base, which has just lost its permission to move, stands still. stops also asks the referee
+// whether the base stopped in time.
 func (k *kiwi) stops(what string) {
 	k.t.Helper()
 	k.await(what, 0, 0, 0)
@@ -132,7 +132,8 @@ func TestAPolicyDrivesLeKiwi(t *testing.T) {
 	rttest.Want(t, underTorque(k.bus), 0, "motors under torque")
 }
 
-// Goal: soon after a run is killed, the base that it drove is limp. A base that a run holds at its end stands still.
+// Goal: soon after a kill of the run, the base is limp. After a run that ends with --on-exit hold, the base stands
+// still.
 func TestAKilledRunOfLeKiwi(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

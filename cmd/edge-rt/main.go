@@ -124,7 +124,7 @@ func run(args []string) exit.Code {
 	if done {
 		return code
 	}
-	screen := terminal.New(os.Stderr) // writes to standard error must not block: its terminal may be stopped
+	screen := terminal.New(os.Stderr) // a stopped terminal must not block writes to standard error
 	p.Stderr = screen
 	err := ctx.Run(ctx, screen)
 	c.fail(err)
@@ -134,7 +134,7 @@ func run(args []string) exit.Code {
 }
 
 // printed is standard output. stdout is standard output for text that may be from a foreign file, a server or a device:
-// it makes control sequences harmless.
+// stdout makes control sequences harmless.
 var (
 	printed = program.NewOutput(os.Stdout)
 	stdout  = plain.Writer(printed)

@@ -22,9 +22,9 @@ var (
 	leanServerBuilt func() (bin string, err error) // builds lean-server, once
 )
 
-// atOnce is the number of parallel tests on any machine, unless -parallel is given: they mostly
-// wait for programs, which tick slowly. Tests that measure real time (rttest.RealTime) never run
-// among them.
+// atOnce is the number of parallel tests on any machine, unless -parallel is given. The number is
+// low enough for a small machine, because parallel tests mostly wait for programs that tick slowly.
+// Tests that measure real time (rttest.RealTime) never run among them.
 const atOnce = "2"
 
 const (

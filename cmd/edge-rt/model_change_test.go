@@ -51,8 +51,9 @@ func sources(t *testing.T, dir string) map[string][]uint32 {
 	return of
 }
 
-// With --model-change episode, a run continues with another model if its server has one after an absence. It does so at
-// once if no episode is under way, otherwise after the episode. No episode has actions of both models.
+// With --model-change episode, a run continues if its server returns from an absence with another model. The run
+// changes to that model at once if no episode is under way, otherwise after the episode. No episode has actions of both
+// models.
 func TestAnotherModelBeginsBetweenTwoEpisodes(t *testing.T) {
 	t.Parallel()
 	t.Run("without episodes", func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// A build without cgo has no JPEG. With a camera, its run ends before it touches the arm or a server; without a camera,
-// its run works.
+// A build without cgo cannot encode JPEG. A run of this build with a camera ends before it touches the arm or a server;
+// a run without a camera works.
 func TestABuildWithoutCgoRefusesCameras(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

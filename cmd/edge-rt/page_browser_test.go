@@ -28,7 +28,7 @@ func takePictures(t *testing.T, dir string) {
 		word string
 	}{{25 * time.Second, "pause"}, {29 * time.Second, "resume"}, {44 * time.Second, "reset"},
 		{62 * time.Second, "status"}} {
-		// No viewer is there during this time: the page still gets the last minute when it opens.
+		// Nobody views the page during this time; when it opens, it still gets the last minute.
 		time.Sleep(time.Until(began.Add(step.at)))
 		if code, _, says := r.ctl(step.word, "--id", "arm"); code != 0 {
 			t.Fatal(says)
@@ -43,7 +43,7 @@ func takePictures(t *testing.T, dir string) {
 }
 
 // startPaged starts a run with a page on the given port, whose token is in tokenFile. It returns the page's address
-// with the token, at which the page has buttons.
+// with the token; without the token the page has no buttons.
 func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (r *process, address string) {
 	t.Helper()
 	r = edgeCommand(t, []string{"--fps", fps, "--bus", "sim", "--camera", camera + "=sim", "--id", "arm", "--connect",
@@ -111,9 +111,9 @@ func onAPhone(t *testing.T, address string) {
 	}
 }
 
-// Goal: in Debian's Chromium a person sees the last minute as lines, and pauses and resumes the arm with buttons, each
-// with a mark. The end of the run must be confirmed, and the restarted edge appears. The token does not stay in the
-// address, and a page without the token has no buttons.
+// Goal: in Debian's Chromium a person sees the last minute as lines, and pauses and resumes the arm with buttons; each
+// use leaves a mark on the page. A person must confirm the end of the run, and the page shows the edge again after its
+// restart. The token does not stay in the address, and a page without the token has no buttons.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	s := newHoldServer(t)
@@ -194,8 +194,8 @@ func TestThePageInChromium(t *testing.T) {
 	}
 }
 
-// While a person presses a jog button of the page, its joint moves. The joint stops when the person releases the
-// button, or when the page's window loses the focus.
+// While a person presses a jog button of the page, the button's joint moves. The joint stops when the person
+// releases the button, or when the page's window loses the focus.
 func TestJogInChromium(t *testing.T) {
 	rttest.RealTime(t)
 	webpagetest.Chromium(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// places returns the arms of the robot at --bus, one for each of its parts.
+// places returns the arms of the robot at --bus, one for each part of the robot.
 func (r *runFlags) places() ([]device.Place, error) { return r.placesOf("") }
 
 // placesOf returns the arm of one part of the robot; for an empty part it returns the arms of all parts.
@@ -61,20 +61,20 @@ func (r *runFlags) place() (device.Place, error) {
 }
 
 // arms returns the arms of the run for their watchdog processes. It leaves out arms whose flags
-// have errors, which the run itself reports.
+// have errors; the run itself reports these errors.
 func (r *runFlags) arms() (arms []armAt) {
 	places, _ := r.places()
 	leaders, _ := r.leaderPlaces(r.Robot)
 	for _, p := range append(places, leaders...) {
-		if device.LeaderPort(p.Bus) { // a leader on another machine has its watchdog there
+		if device.LeaderPort(p.Bus) { // a leader on another machine has its watchdog process there
 			arms = append(arms, armAt{p.Bus, p.Robot.Flag()})
 		}
 	}
 	return arms
 }
 
-// placeOf returns the arm of a joint, and the joint's name without its part: elbow_flex of left for
-// left_elbow_flex.
+// placeOf returns the arm of a joint, and the joint's name without the arm's name: for
+// left_elbow_flex the arm left, and elbow_flex.
 func (r *runFlags) placeOf(joint string) (device.Place, string, error) {
 	arm, err := device.Robot(r.Robot)
 	if err != nil {
@@ -114,7 +114,7 @@ type partFlag struct {
 	Part string `help:"Only this arm of a robot of several, such as left; --bus PORT is then its port." placeholder:"NAME"`
 }
 
-// eachPart runs a command for the selected arms one after the other. next is the command that it recommends afterwards.
+// eachPart runs a command for the selected arms one after the other. next is the command that eachPart then recommends.
 func (f partFlag) eachPart(flags *cli, next string, run func(context.Context, bringup.Config) error) error {
 	places, err := flags.placesOf(f.Part)
 	if err != nil {

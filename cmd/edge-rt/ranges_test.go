@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
-// The program accepts exactly the ranges in the flags' tags. At both ends of its range a flag passes all checks of a
-// run; just outside, the run refuses it with an error that names the flag.
+// The program accepts exactly the ranges in the flags' tags. A value at either end of a flag's range passes all
+// checks of a run. The run refuses a value just outside the range, with an error that names the flag.
 func TestRanges(t *testing.T) {
 	flags := programtest.CheckRanges(t, programtest.Commands{
 		New:  func() any { return new(cli) },

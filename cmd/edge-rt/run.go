@@ -174,8 +174,8 @@ func quit(leave <-chan os.Signal, code exit.Code) {
 	os.Exit(int(code))
 }
 
-// output is the file of --json. The first object that a command writes replaces an earlier file. A command that ends
-// before it writes an object does not change that file.
+// output is the file of --json. The first object that a command writes replaces a file of an earlier command. A
+// command that ends before it writes an object does not change that file.
 type output struct {
 	name  string   // empty: file is standard output, a device or a pipe
 	file  *os.File // nil: nothing was written yet

@@ -19,9 +19,9 @@ import (
 
 const twinDelay = 150 * time.Millisecond
 
-// draftServer returns a server that answers late and as LeRobot's draft does: it sends every chunk to all robots with
-// the same name, and echoes only the request's header. The action of the first joint shows which task, and so which
-// robot, the chunk answers.
+// draftServer returns a server that answers late, and in the way of LeRobot's draft: it sends every chunk to all
+// robots with the same name, and echoes only the request's header. A chunk's action for the first joint shows which
+// task the chunk is for, and so which robot.
 func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 	t.Helper()
 	s := newHoldServer(t)
@@ -51,9 +51,9 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 
 func twinAction(task string) float32 { return map[string]float32{"one": 15, "two": -15}[task] }
 
-// Two robots with the same name use a server, 150 ms away, that does not refuse the second robot and does not mark its
-// answers. Each robot also receives the other robot's answers, with that robot's sequence numbers, epochs and episodes,
-// and runs no action of them.
+// Two robots with the same name use a server that answers after 150 ms, does not refuse the second robot and does not
+// mark whose answer a chunk is. Each robot also receives the other robot's chunks, which have that robot's sequence
+// numbers, epochs and episodes, and runs none of their actions.
 func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another test could delay one twin
 	rttest.RealTime(t) // both robots must get ten answers within the run
 	p, answered := draftServer(t)
@@ -87,8 +87,8 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 }
 
 // Two robots with the same name on two hosts use one lean-server. The first robot keeps the name. The second robot
-// reports the host of the first one and does not touch its own arm. When the first robot is silent, a third robot gets
-// the name at the end of the lease.
+// reports the host of the first one and does not touch its own arm. When the first robot becomes silent, a third robot
+// gets the name after the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
 	rttest.RealTime(t) // everything must happen within two leases
 	t.Parallel()
@@ -110,8 +110,8 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 		t.Errorf("the second ended with code %d, want 4, and said\n%s\nwant %q", code, text, want)
 	}
 
-	// A stopped process neither undeclares its token nor renews its lease, like a host without
-	// power: the lease of its link has to end.
+	// Like a host that loses power, a stopped process neither undeclares its token nor renews its
+	// lease. So the name is free only when the lease of the link ends.
 	first.Process.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	third := black("--duration", "6s")

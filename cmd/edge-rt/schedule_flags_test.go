@@ -64,7 +64,8 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 	}
 }
 
-// A run accepts a flag that has a meaning for the schedule, also with its default value or with a meaningful zero.
+// A run accepts a flag that has a meaning for the schedule, even if the flag's value is its default or a
+// meaningful zero.
 func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	zero := 0
 	two := 2
@@ -90,7 +91,8 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	}
 }
 
-// A profile sets the limits that no flag sets. It sets the buffer only if the schedule has a buffer.
+// A profile sets the limits that no flag sets. It sets the buffer's size only for a schedule with a
+// buffer.
 func TestProfile(t *testing.T) {
 	for _, tt := range []struct {
 		args     string

@@ -67,7 +67,7 @@ func (p *player) answer(o *wire.Observation) *wire.ActionChunk {
 // nil, the server sends no answer.
 func (s *holdServer) work(t *testing.T, took time.Duration, answer func(*wire.Observation) *wire.ActionChunk) {
 	newest := make(chan wire.Sample, 1)
-	s.SetAnswer(func(sample wire.Sample) { // the transport calls it in one thread only
+	s.SetAnswer(func(sample wire.Sample) { // the transport calls this function on one thread only
 		sample.Payload, sample.Attachment = bytes.Clone(sample.Payload), bytes.Clone(sample.Attachment)
 		select {
 		case <-newest:
@@ -107,7 +107,7 @@ func (p *player) play(t *testing.T, d time.Duration, args ...string) (s edge.Sum
 	return s, actions
 }
 
-// recordedActions reads the ticks on which an action began from the records in dir.
+// recordedActions reads the records in dir and returns the ticks on which an action began.
 func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 	t.Helper()
 	sessions := map[uint32]string{}
@@ -137,9 +137,9 @@ func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 	return actions
 }
 
-// Each discipline works in the real program. The arm moves, and each step runs once, with the action that the policy
-// gave for it and with the right provenance. The schedules with Compat shift rows like their originals; the tests of
-// package chunk check them.
+// Each discipline works in the real program. The arm moves, and each step runs once, with the policy's action for
+// that step and the right provenance. The schedules with Compat shift rows as their originals do; the tests of
+// package chunk check those.
 func TestEveryScheduleRunsTheArm(t *testing.T) {
 	rttest.RealTime(t) // on a busy machine a run of five seconds may get only two chunks
 	t.Parallel()
@@ -225,8 +225,8 @@ func (p *player) checkAsked(t *testing.T, name string) {
 	rttest.Want(t, [3]bool{rows > 0, models > 0, spans > 0}, want, "robot rows, model rows, spans sent")
 }
 
-// A server that follows the draft does not use our optional keys. Under every schedule it gets the prefix in robot
-// units and in the policy's units, with the same number of rows.
+// A server that follows LeRobot's draft does not use our optional keys. Under every schedule, such a server gets
+// the prefix in robot units and in the policy's units, with the same number of rows.
 func TestDraftServerAsPeer(t *testing.T) {
 	for _, name := range []string{"drtc", "rtc", "append"} {
 		t.Run(name, func(t *testing.T) {

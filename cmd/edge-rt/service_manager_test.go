@@ -75,8 +75,8 @@ func bySystemd(cmd *exec.Cmd) *exec.Cmd {
 	return shell
 }
 
-// Both real programs run under a service manager. The edge starts before there is a server: it must not report READY=1
-// before it has a session.
+// Both real programs run under a service manager. The edge starts before the server, and must not report READY=1 until
+// it has a session.
 func TestServicesSayWhatIsTrue(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -92,9 +92,9 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	me.await("STATUS=looking for a server")
 	rttest.Want(t, me.receive(700*time.Millisecond), "", "without a server the edge says")
 	srv := ms.start(lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
-	ms.await("READY=1") // the server reports this only when it serves
+	ms.await("READY=1") // the server reports READY=1 only when it serves
 	stagetest.CheckSays(t, srv.Log.String(), "msg=serving")
-	me.await("READY=1") // the edge reports this only when its session is open
+	me.await("READY=1") // the edge reports READY=1 only when its session is open
 	stagetest.CheckSays(t, edge.Log.String(), "session open")
 	if n := strings.Count(strings.Join(me.said, " "), "EXTEND_TIMEOUT_USEC=90000000"); n < 2 {
 		t.Errorf("it asks %d times for 90 s, want twice: for the arm and for the server: %q", n, me.said)
@@ -153,7 +153,7 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	}
 }
 
-// A SIGTERM while the edge waits for its arm ends it.
+// A SIGTERM or SIGINT ends an edge that waits for its arm.
 func TestStopWhileTheArmIsAbsent(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -167,8 +167,8 @@ func TestStopWhileTheArmIsAbsent(t *testing.T) {
 	}
 }
 
-// The unit's ExecStopPost= works after the watchdog's SIGKILL. The bus outlives the edge, the arm is stiff, and the
-// command with the same configuration makes it limp.
+// The unit's ExecStopPost= works after the watchdog's SIGKILL: the bus outlives the edge, the arm is still stiff,
+// and the command makes it limp with the edge's configuration.
 func TestTorqueOffAfterAKill(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a pseudo-terminal stays claimed by the killed edge, which a real port does not")

@@ -39,8 +39,8 @@ func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 	}
 }
 
-// A bundle's first run on an arm starts slowly and reports that; a later run does not. A run that
-// ends within the slow time does not count as the first.
+// A bundle's first run on an arm starts slowly and says so; a later run does neither. A run that
+// ends within the slow time does not count as the first run.
 func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// slowServer returns a server that takes longer for each chunk than --request-timeout, which is 1 s here. With status
-// it answers status queries.
+// slowServer returns a server that takes longer for each chunk than --request-timeout, which is 1 s here. If status
+// is true, the server answers status queries.
 func slowServer(t *testing.T, status bool) *holdServer {
 	t.Helper()
 	s := newHoldServer(t)
@@ -28,7 +28,8 @@ func slowServer(t *testing.T, status bool) *holdServer {
 }
 
 // Goal: the program moves an arm by a policy that takes longer than --request-timeout. A server that answers status
-// queries keeps its session. The run also uses the late answers of a silent server, whose sessions it has given up.
+// queries keeps its session. The run gives up the sessions of a server that answers no status queries, but uses
+// that server's late chunks.
 func TestASlowServerMovesTheArm(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

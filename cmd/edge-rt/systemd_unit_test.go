@@ -58,7 +58,7 @@ func simBusProcess(t *testing.T, arm string, flags ...string) (link string) {
 }
 
 // A killed edge leaves the motors under torque, since none of its code runs after the kill. The unit's ExecStopPost=
-// releases them. Another process simulates the bus.
+// releases the motors. Another process simulates the bus.
 func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	t.Parallel()
 	// The rate is low, so that a busy machine can keep it.
@@ -85,8 +85,8 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	rttest.Want(t, u.stopPost("signal", "killed", "KILL"), 0, "motors under torque after ExecStopPost=")
 }
 
-// With on-exit: hold the unit's command leaves an arm under torque only after an end that the edge itself decided on.
-// What else systemd reports about the end does not matter.
+// With "on-exit: hold", the unit's ExecStopPost= leaves an arm under torque only if the edge itself decided to end.
+// Nothing else that systemd reports about the end matters.
 func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 	t.Parallel()
 	u := newUnit(t, "on-exit: hold\n")

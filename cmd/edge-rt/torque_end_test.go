@@ -59,8 +59,8 @@ func awaitTorque(t *testing.T, b *servosim.Bus, want int) {
 	rttest.Eventually(t, "torque", func() bool { last = underTorque(b); return last == want })
 }
 
-// instead returns the flags own of a test, followed by those flags in helpers that own does not have. So no flag is
-// given twice. In helpers each flag has a value.
+// instead returns the flags in own, and those flags in helpers that own does not have, so that no flag is given
+// twice. In helpers, each flag has a value.
 func instead(helpers, own []string) (all []string) {
 	for i := 0; i < len(helpers); i += 2 {
 		if !slices.Contains(own, helpers[i]) {
@@ -84,8 +84,8 @@ func edgeCommand(t *testing.T, helpers []string, own ...string) *process {
 	return &process{stagetest.Command(t, binary, instead(append(helpers, "--json", file), own)...), t, file}
 }
 
-// runOn returns a run, not yet started, on a simulated bus and with a fake server. Its rate is low enough for a busy
-// machine.
+// runOn returns a run, not yet started, on a simulated bus and with a fake server. The run's rate is low enough for
+// a busy machine.
 func runOn(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *process {
 	t.Helper()
 	return edgeCommand(t, []string{"--bus", b.Path(), "--calibration", demoCalibration, "--connect", s.Endpoint, "--id",
@@ -145,11 +145,11 @@ func (s *holdServer) comeBackAsAnother() {
 	s.Token, _ = s.Net.Token(wire.ServerAliveKey(s.Prefix))
 }
 
-// encoderFault is a bit of a Feetech servo's status; built-in robots stop on it.
+// encoderFault is a bit of a Feetech servo's status; a run of a built-in robot ends on it.
 const encoderFault = 1 << 1
 
-// At every end of a run with the arm under torque, the run releases the arm, or holds it with --on-exit hold. The
-// summary has the reason of the end.
+// Whatever ends a run whose arm is under torque, the run releases the arm, or holds it with --on-exit hold. The
+// summary has the reason for the end.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	t.Parallel()
 	type stand struct {

@@ -101,8 +101,8 @@ func tickThread(t *testing.T, pid int) int {
 	return 0
 }
 
-// hang stops one thread alone, like a driver call that never returns, and returns a function to
-// call after its process has been killed.
+// hang stops one thread alone, as a driver call that never returns does. The caller must call reap
+// after the thread's process has been killed.
 func hang(t *testing.T, tid int) (reap func()) {
 	t.Helper()
 	if err := unix.PtraceSeize(tid); err != nil {
@@ -125,7 +125,7 @@ func TestAHungTickIsEnded(t *testing.T) {
 	stagetest.CheckSays(t, r.Log.String(), "no tick has ended for 2s (it hangs)|off on 6 motors")
 }
 
-// A debugger stops the whole process on purpose: the watchdog process does not end it.
+// When a debugger stops the whole process on purpose, the watchdog does not end the process.
 func TestADebuggerMayStopTheEdge(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread()
@@ -146,7 +146,7 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// The watchdog also ends other commands that hold an arm, when they are stopped.
+// The watchdog also ends a stopped process of another command that holds an arm.
 func TestStoppedCommandsAreEnded(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

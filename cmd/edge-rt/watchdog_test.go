@@ -76,8 +76,8 @@ func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	stagetest.CheckSays(t, r.Log.String(), "without letting the arm go|off on 6 motors")
 }
 
-// The watchdog waits for an adapter that is unplugged when the run is killed, and for motors that
-// do not answer.
+// If the adapter is unplugged when the run is killed, or motors do not answer, the watchdog waits
+// until it can release the arm.
 func TestWatchdogWaitsForTheArm(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string][2]func(*servosim.Bus){
@@ -92,7 +92,7 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 			r := startArmed(t, newHoldServer(t), b, "--quiet", "--on-exit", "hold", "--bus", link)
 			away[0](b)
 			r.Process.Kill()
-			time.Sleep(1500 * time.Millisecond) // so long that a watchdog which wrongly gives up would have ended
+			time.Sleep(1500 * time.Millisecond) // longer than a watchdog that wrongly gives up would wait
 			away[1](b)
 			r.awaitRelease(b)
 			awaitNoWatchdog(t, link)
@@ -101,7 +101,8 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 	}
 }
 
-// A full pipe without a reader keeps neither the arm under torque nor the watchdog process alive.
+// A log that is a full pipe without a reader does not keep the watchdog from releasing the arm and
+// from ending.
 func TestWatchdogWaitsForNoReader(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -130,8 +131,8 @@ func fill(t *testing.T, fd int) {
 	rttest.Do(t, unix.SetNonblock(fd, false))
 }
 
-// podman gives a container NOTIFY_SOCKET but runs no command after its end. There edge-rt starts its watchdog process,
-// and reports its state to the socket as well.
+// podman gives a container NOTIFY_SOCKET, but runs no command after the container's end. There, edge-rt starts its
+// watchdog process, and also reports its state to the socket.
 func TestASocketAloneIsNoService(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("NOTIFY_SOCKET", m.path)
@@ -176,13 +177,13 @@ func startOther(t *testing.T, b *servosim.Bus, args []string) *process {
 	return r
 }
 
-// When an edge ends without a kill, its watchdog process ends, too, and leaves the arm as the edge left it.
+// When an edge ends without a kill, its watchdog process also ends, and leaves the arm as the edge left it.
 func TestWatchdogEndsWithTheEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
 	r, _ := startWatched(t, b)
 	r.SignalGroup(syscall.SIGINT) // Ctrl-C
-	// The run writes its table, and neither it nor its watchdog process writes anything else.
+	// The run writes only its table, and its watchdog process writes nothing.
 	if code, text := r.End(), r.Log.String(); code != 0 || !strings.HasPrefix(text, "robot ") ||
 		!strings.HasSuffix(text, "stopped by signal\n") {
 		t.Errorf("the edge ends with %d and says %q", code, text)
@@ -201,8 +202,8 @@ func TestWatchdogThatEndsIsReported(t *testing.T) {
 	r.EndsWith(0, syscall.SIGTERM)
 }
 
-// The port of a killed process becomes free a little later, and its watchdog process may hold it
-// for a while.
+// The port of a killed process becomes free a little after the kill, or later if the watchdog
+// process still holds it.
 func TestTorqueOffWaitsForThePort(t *testing.T) {
 	b := simBus(t)
 	torqueOnAll(t, b.Path())

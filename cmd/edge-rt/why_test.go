@@ -6,7 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// When edge-rt why cannot answer, it names the input that it needs, with the right exit code of internal/exit.
+// When edge-rt why cannot answer, it names the input that it needs, and ends with the right exit code of
+// internal/exit.
 func TestWhyRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

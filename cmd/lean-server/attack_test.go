@@ -11,13 +11,13 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// Goal: the real server, whose collector is off, withstands each attack of hostile nodes. It takes at most 64 MiB above
-// its idle size, and a robot that requests chunks during the attack gets them.
+// Goal: the real server, in which Go's regular garbage collection is off, withstands each attack of hostile nodes. It
+// takes at most 64 MiB more than when idle, and a robot that requests chunks during the attack gets them.
 func TestMemoryUnderAttack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	rttest.RealTime(t) // memory stays in its bound only if the collector has a processor
+	rttest.RealTime(t) // memory stays in its bound only if a processor is free for the collections at the limit
 	r, network, _ := serve(t, "--quiet")
 	arm := newArm(t, network)
 	for range 20 {

@@ -13,14 +13,14 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// crowd is a link that has opened many sessions, each under another name, and floods them with observations.
+// crowd is the sessions that one link has opened, each under another name, and floods with observations.
 type crowd struct {
 	open    []wire.Publisher
 	refused string // text of the last refusal
 	body    []byte
 }
 
-// crowd returns a crowd of n sessions, or as many as the server allows. It will send body as the observations.
+// crowd returns a crowd of n sessions, or as many as the server allows. Every observation will have this body.
 func (r *running) crowd(n int, body wire.Observation) *crowd {
 	r.t.Helper()
 	network, prefix := r.dial()
@@ -64,9 +64,9 @@ func (c *crowd) flood(perS int, over <-chan struct{}) {
 	}
 }
 
-// Goal: one link cannot take the server from the others. It opens 290 sessions and floods them with observations of
-// 640x480 raw pictures with short runways. Two robots on other links get chunks as before, and the server's memory
-// hardly grows. The memory for the link is free soon after the link's end.
+// Goal: one link cannot take the server from the others. One link opens 290 sessions and floods them with
+// observations that have raw pictures of 640x480 and short runways. Two robots on other links get chunks as before,
+// and the server's memory hardly grows. Soon after the link's end, the server has freed the memory for it.
 func TestOneLinkAmongRobots(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

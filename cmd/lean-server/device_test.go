@@ -14,9 +14,9 @@ import (
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// Goal: if this machine lacks the device, the server ends with an error and an exit code after which systemd does not
-// restart it. The error has the manifest's line and the remedy. With auto, or with a fallback, the CPU computes
-// instead, and the report has the reason.
+// Goal: if this machine lacks the manifest's device, the server ends with an exit code after which systemd does not
+// restart it, and its error has the manifest's line and the remedy. If the device is auto, or has a fallback, the CPU
+// computes instead, and the report has the reason.
 func TestDevice(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	_, library := policy.RuntimeVersion()

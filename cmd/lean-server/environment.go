@@ -14,15 +14,16 @@ import (
 )
 
 // environmentFile is the name of a file beside an installed manifest; the unit reads it by EnvironmentFile=. A person's
-// `lean-server check` must have the same variables; otherwise it would check other settings than the service's.
+// `lean-server check` must have the same variables; otherwise the command would check other settings than the
+// service's.
 const environmentFile = "environment"
 
 // maxEnvironment is the largest size of this file in bytes, far more than a few variables need.
 const maxEnvironment = 64 << 10
 
-// loadEnvironment sets the variables of the file beside the manifest that are not set yet. It runs before the command
-// line is parsed, because LEAN_SERVER_ variables are flags. In the service itself systemd has set the variables
-// already.
+// loadEnvironment sets those variables of the file beside the manifest that the environment does not have. It runs
+// before the command line is parsed, because LEAN_SERVER_ variables are flags. In the service itself systemd has set
+// the variables already.
 func loadEnvironment(args []string, stderr io.Writer) error {
 	manifest := manifestOf(args)
 	if manifest == "" || notify.Managed() {
@@ -59,8 +60,8 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	return nil
 }
 
-// manifestOf returns the path of the manifest from the command line, or from the environment variable; empty if neither
-// has it.
+// manifestOf returns the path of the manifest from the command line, else from the environment variable. The path is
+// empty if neither has one.
 func manifestOf(args []string) string {
 	for i, arg := range args {
 		if value, ok := strings.CutPrefix(arg, "--manifest="); ok {

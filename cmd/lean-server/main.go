@@ -171,7 +171,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	repeated(overrides, plain.Writer(os.Stderr))
 	command, _, _ := strings.Cut(ctx.Command(), " ") // the command without its arguments
 	if command != "serve" {
-		c.Audit, c.Traces = "", "" // a variable or --config may set these, but only serve uses them
+		c.Audit, c.Traces = "", "" // a variable or --config may set these two, but only serve uses them
 	}
 	cfg, err := c.config()
 	switch {
@@ -367,7 +367,8 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	return errors.Join(err, c.writeJSON(replayed, stdout))
 }
 
-// acl prints a router's rules, or writes them to --output. If it fails, it writes no part of them.
+// acl prints a router's rules, or writes them to --output. If acl fails, it writes no part of the
+// rules.
 func (c *cli) acl(cfg manifest.Config, stdout io.Writer) error {
 	var text bytes.Buffer
 	if err := server.RouterRules(cfg, &text); err != nil {
@@ -402,8 +403,8 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 	return nil
 }
 
-// codeOf returns the exit code of an error of package server: for example exit.Config for errors that an operator must
-// correct. A port in use is exit.Failure, because it may be free in a moment.
+// codeOf returns the exit code for an error of package server, such as exit.Config for an error that an operator must
+// correct. A port in use gets exit.Failure, because the port may be free in a moment.
 func codeOf(err error) exit.Code {
 	for _, known := range []struct {
 		err  error
@@ -422,8 +423,8 @@ func codeOf(err error) exit.Code {
 	return exit.Of(err)
 }
 
-// report prints err, if it is not nil, in one line and returns its code. Only the instructions for
-// getting ONNX Runtime keep their lines, to be pasted.
+// report prints err, if it is not nil, in one line and returns its exit code. Only the instructions
+// for getting ONNX Runtime keep their line breaks, so that a person can paste them.
 func report(stderr io.Writer, err error) exit.Code {
 	if err != nil {
 		text := err.Error()

@@ -75,7 +75,7 @@ func (r refusal) check(t *testing.T, before ...string) {
 	}, before...)
 }
 
-// checked runs lean-server check on a manifest and returns its report, also as text.
+// checked runs lean-server check on a manifest and returns its report, as a value and as text.
 func checked(t *testing.T, manifest string, args ...string) (r server.Report, text string) {
 	t.Helper()
 	code, stdout, stderr := leanServer(t, nil, append([]string{"check", "--manifest", manifest, "--json", "-"},
@@ -112,8 +112,8 @@ func copiedBundle(t *testing.T) (manifest, bundle string) {
 	return stagetest.WriteFile(t, dir, "server.yaml", "model: {repo_or_path: bundle}\n"), bundle
 }
 
-// brokenBundle copies the demo bundle, lets change alter the description and one file, and corrects that file's digest.
-// It returns a manifest that serves the copy.
+// brokenBundle copies the demo bundle, changes the description and one file with change, and corrects that file's
+// digest. It returns a manifest that serves the copy.
 func brokenBundle(t *testing.T, file string, change func(data []byte, meta map[string]any) []byte) string {
 	t.Helper()
 	manifest, bundle := copiedBundle(t)
@@ -262,7 +262,7 @@ func TestBrokenBundles(t *testing.T) {
 }
 
 // The server refuses an ONNX Runtime of another version, or a library that falsely reports the right version, before it
-// runs anything of it.
+// runs any function of the library.
 func TestWrongRuntime(t *testing.T) {
 	const source = `struct base { const void *(*get_api)(unsigned); const char *(*get_version)(void); };
 static const void *get_api(unsigned v) { return 0; }
@@ -343,8 +343,9 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 		r.Cameras[0] != "observation.images.top 120x160" {
 		t.Errorf("report = %+v", r)
 	}
-	// row is the number of bytes for a robot: its picture; state, noise, prefix, both chunks, beta and sigma_d;
-	// prefix_len, delay, prefix_end, rtc_mode and schedule.
+	// row is the number of bytes for a robot: a picture of one byte per value; state, noise, prefix, both
+	// chunks, beta and sigma_d of four bytes each; prefix_len, delay, prefix_end, rtc_mode and schedule of
+	// eight bytes each.
 	const row = 120*160*3 + 4*(6+50*6+50*6+2*50*6+2) + 8*5
 	if r.TensorBytes < row || r.TensorBytes%row != 0 {
 		t.Errorf("%d bytes of tensors, want rows of %d", r.TensorBytes, row)
@@ -353,8 +354,8 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 		float64(r.TensorBytes)/(1<<20)))
 }
 
-// If the manifest has the name of a model on the hub instead of a folder, the server fetches nothing. Its error
-// explains how to make a bundle of the model.
+// If the manifest has the name of a model on the hub instead of a folder, the server fetches nothing. The error
+// explains how to make a bundle from the model.
 func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 	const export = "edgert-export pick pick-bundle --dataset-info meta/info.json"
 	for _, tt := range []struct {
@@ -393,7 +394,8 @@ func TestCheckShowsTheFronts(t *testing.T) {
 	}
 }
 
-// Files in a bundle's folder that are not part of the bundle do not change its digest, and check names them once.
+// Files in a bundle's folder that are not part of the bundle do not change the bundle's digest, and check names
+// each of them once.
 func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	manifest, bundle := copiedBundle(t)
@@ -484,7 +486,8 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
-// serve starts the program that command returns, and returns it once it serves, with a link to it and its key prefix.
+// serve starts the program that command returns, and returns once it serves. The results are the program, a link to
+// it, and its key prefix.
 func serve(t *testing.T, args ...string) (r *running, network wire.Session, prefix string) {
 	t.Helper()
 	r = start(t, args...)
@@ -550,7 +553,7 @@ func (r *running) metrics() map[string]float64 {
 	return all
 }
 
-// end sends sig, and checks that the program ends with code 0 and no socket is left that listens. It returns the time
+// end sends sig, and checks that the program ends with code 0 and leaves no listening socket. It returns the time
 // until the end.
 func (r *running) end(sig os.Signal) (took time.Duration) {
 	r.t.Helper()
@@ -609,8 +612,8 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 	}
 }
 
-// In lean-server | head, the reader of the log has ended, and no reader takes the table at the end. The server still
-// serves until its signal, and ends without an error.
+// In lean-server | head, the reader ends before the server, so nobody reads the log and the final table. The server
+// still serves until a signal ends it, and ends without an error.
 func TestServerOutlivesItsReader(t *testing.T) {
 	pipe, out, err := os.Pipe()
 	rttest.Do(t, err)
@@ -650,7 +653,7 @@ func (r *running) dial() (network wire.Session, prefix string) {
 }
 
 // The real program serves the real policy over real TCP. Every observation gets its chunk, which begins with the
-// trained prefix. The robot gets an event when the server ends, and the process allocates almost nothing per request.
+// trained prefix. The robot gets an event when the server ends. The process allocates almost nothing for a request.
 func TestServesTheDemoPolicy(t *testing.T) {
 	serveDemo(t)
 }
@@ -725,8 +728,9 @@ func serveDemo(t *testing.T, args ...string) {
 		s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
 		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, demoRequests)
 	}
-	// Opening the session and the links allocates. So do buffers while they grow, and the runtime when it starts a
-	// thread: on a busy machine some 200 objects. rt.ReadHeap counts whole spans. A request itself must not allocate.
+	// A request itself must not allocate. The rest does: opening the session and the links, buffers that grow, and
+	// the runtime when it starts a thread, on a busy machine some 200 objects. rt.ReadHeap counts the objects of a
+	// span all at once.
 	if most := uint64(demoRequests * 3 / 4); s.PathMallocs > most {
 		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests, most)
 	}

@@ -47,7 +47,8 @@ type rolloutBlock struct {
 	Keep   []string `json:"keep"`             // robots that never get it
 }
 
-// rollout changes the manifest as the command line requests, and prints the roll-out of the manifest and of its server.
+// rollout changes the manifest as the command line requests, and prints the roll-out as the manifest and the running
+// server have it.
 func (c *cli) rollout(cfg manifest.Config, stdout io.Writer) error {
 	a := &c.Rollout
 	change, err := a.change(&cfg)
@@ -130,8 +131,8 @@ func (a *rolloutArgs) change(cfg *manifest.Config) (func(*manifest.Rollout), err
 	}, nil
 }
 
-// set returns the change of rollout set. It refuses a bundle with a damaged or missing file. It does not replay the
-// golden sets; the server does.
+// set returns the change to the manifest for the command rollout set. It refuses a bundle with a damaged or missing
+// file. Only the server replays the golden sets.
 func (a *rolloutArgs) set() (func(*manifest.Rollout), error) {
 	dir := a.Bundle
 	if dir != "" {

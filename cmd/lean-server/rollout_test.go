@@ -66,9 +66,10 @@ func (r *running) awaitRollout(manifest, what string, ok func(*server.LiveRollou
 const firstChunk = 5
 
 // Goal: with real programs, robots with episodes change to a new model between two episodes, and back again (moves).
-// Robots without --model-change episode keep their model to their end (keeps). No robot of a third kind, which streams
-// without episodes, starves during this. With or without a new model, an episode waits for its first chunk.
-// EDGERT_ROLLOUT_ROBOTS=N runs N robots of each kind, EDGERT_ROLLOUT_TIMES=N as many roll-outs.
+// Robots without --model-change episode keep their model to their end (keeps). Robots of a third kind, which stream
+// without episodes, never run out of actions meanwhile. No episode waits long for its first chunk, not even the first
+// episode with a new model. EDGERT_ROLLOUT_ROBOTS=N runs N robots of each kind, EDGERT_ROLLOUT_TIMES=N runs N
+// roll-outs.
 func TestRollOutAndBack(t *testing.T) {
 	rttest.RealTime(t)
 	count := func(name string) int { n, _ := strconv.Atoi(os.Getenv(name)); return max(n, 1) }
@@ -218,7 +219,7 @@ func TestRolloutCommand(t *testing.T) {
 			t.Errorf("rollout %s = %d, %s%s; want %q", tt.args, code, stdout, stderr, tt.says)
 		}
 	}
-	// a server of a version without roll-outs never reads the block
+	// a server of a version without roll-outs never reads the rollout block of the manifest
 	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, `{"server": {"version": "v0"}}`)
 	}))
@@ -230,8 +231,8 @@ func TestRolloutCommand(t *testing.T) {
 	}
 }
 
-// The server refuses a bundle that does not reproduce its golden set, and the page, the command and a counter show
-// that. check refuses the bundle before.
+// The server refuses a bundle that does not reproduce its golden set; the page, the rollout command and a counter
+// show the refusal. lean-server check refuses the bundle before the roll-out.
 func TestARolloutOfABrokenBundle(t *testing.T) {
 	broken := brokenBundle(t, "golden/b1_mode0.safetensors", func(data []byte, _ map[string]any) []byte {
 		return falsified(t, data, "out/chunk_robot")

@@ -31,9 +31,9 @@ var (
 const (
 	soakRobots  = 6
 	soakMemory  = 128 << 20 // the manifest's memory
-	soakGarbage = 96 << 20  // bound of Go's garbage and of the allocator's free memory, in addition to soakMemory
+	soakGarbage = 96 << 20  // memory above soakMemory for Go's garbage and the allocator's free memory
 	soakAnswer  = 5 * time.Second
-	soakSettle  = 90 * time.Second // longest time until the memory of all clients is free
+	soakSettle  = 90 * time.Second // longest time until the server has freed the memory for all clients
 )
 
 // soak is a real server, the robots that it serves and hostile clients.
@@ -51,11 +51,11 @@ type soak struct {
 	refused map[string]int // refusals by their first words; guarded by mu
 }
 
-// soakRobot is an honest robot. It must not get a chunk for another robot.
+// soakRobot is an honest robot. It must not get a chunk that was made for another robot.
 type soakRobot struct {
 	*soak
 	random  *rand.Rand
-	n       int // number of the robot, which its pinned rows show
+	n       int // number of the robot, which its committed actions contain
 	uuid    string
 	cfg     zenoh.Config
 	epoch   uint32
@@ -66,7 +66,8 @@ type soakRobot struct {
 	seq     uint64
 }
 
-// rows returns the robot's committed actions in its request seq. No other robot has the same.
+// rows returns the robot's committed actions in its request number seq. No other robot sends equal
+// ones.
 func (r *soakRobot) rows(seq uint64) []float32 {
 	rows := make([]float32, 18)
 	for i := range rows {
@@ -75,7 +76,7 @@ func (r *soakRobot) rows(seq uint64) []float32 {
 	return rows
 }
 
-// join opens a link and a session, however long it takes.
+// join opens a link and a session, and tries again until it succeeds or the test is over.
 func (r *soakRobot) join() {
 	for r.over.Err() == nil && r.network == nil {
 		network, err := zenoh.Open(r.over, r.cfg)
@@ -302,8 +303,8 @@ func (s *soak) duplicates(random *rand.Rand) {
 	}
 }
 
-// crowds acts like processes that open many sessions, flood them with the largest pictures that a link carries, and
-// die.
+// crowds acts like a series of processes, each of which opens many sessions, floods them with the largest pictures
+// that a link carries, and dies.
 func (s *soak) crowds(random *rand.Rand) {
 	for life := 0; s.over.Err() == nil; life++ {
 		network, err := zenoh.Open(s.over, zenoh.Config{Connect: []string{s.r.endpoint}})
@@ -314,7 +315,7 @@ func (s *soak) crowds(random *rand.Rand) {
 		for i := range 20 {
 			o := demoOpen(s.t, fmt.Sprintf("bot-%d-%d", life%50, i))
 			if alive, _ := wire.ClientAliveKey(s.prefix, o.ClientUUID); *soakFor < time.Minute {
-				_, _ = network.Token(alive) // after a robot without a token the server waits for 15 to 30 s
+				_, _ = network.Token(alive) // for a robot without a token, the server would wait for 15 to 30 s
 			}
 			if ack, ok := s.open(network, o); !ok || !ack.Accepted {
 				continue
@@ -477,7 +478,7 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 		t.Errorf("too little happened: %v", slices.Collect(maps.Keys(s.refused)))
 	}
 	left := ""
-	// Sessions may outlive their robots for this time.
+	// For soakSettle, sessions may outlive their robots.
 	for began := time.Now(); time.Since(began) < soakSettle; time.Sleep(time.Second) {
 		if left = leftover(before, s.r.metrics()); left == "" {
 			break

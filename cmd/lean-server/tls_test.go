@@ -24,8 +24,8 @@ func secured(t *testing.T, cert, key, more string) (manifest string) {
 		"    listen_private_key: %q\n%s", cert, key, more))
 }
 
-// When the server's certificate expires, the server becomes not ready, and its pages report that; with renewed files it
-// becomes ready again. It also reports files that do not match.
+// When its certificate expires, the server is no longer ready, and its pages report that. With renewed files, the
+// server becomes ready again. It also reports a certificate and a key that do not match.
 func TestCertificatesWhileServing(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// fullPipe is a pipe that accepts nothing until its reader is read.
+// fullPipe returns a pipe that is full: a write blocks until the test reads from the pipe.
 func fullPipe(t *testing.T) (reader, writer *os.File) {
 	t.Helper()
 	reader, writer, err := os.Pipe()
@@ -32,8 +32,8 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 	return reader, writer
 }
 
-// unreadLimit is the time limit for the end of a program: stopLimit, and the time that it waits for a reader of its
-// last lines.
+// unreadLimit is the longest time in which a program may end after SIGTERM: stopLimit, and the time that the
+// program waits for a reader of its last lines.
 const unreadLimit = stopLimit + time.Second
 
 // startUnread starts the program with outputs of which at least one has no reader.
@@ -51,14 +51,14 @@ func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running
 	return r
 }
 
-// Goal: a log without a reader, as after a dead ssh or a stopped pager, delays nothing: neither the start nor opens,
-// chunks, refusals, pages and the end. /metrics and the summary have the number of lost lines.
+// Goal: a log without a reader, as after a dead ssh or a stopped pager, delays neither the start nor the end, and no
+// session, chunk, refusal or page. /metrics and the summary have the number of lost lines.
 func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	rttest.RealTime(t)
 	reader, stderr := fullPipe(t)
 	r := startUnread(t, nil, stderr)
 	network, prefix := r.dial()
-	const lines = 1200 // more than the reader's buffer holds, and than the limit of similar lines
+	const lines = 1200 // more than the log's buffer holds, and more than the limit of similar lines
 	for range lines {
 		if ack := openSession(t, network, prefix, demoOpen(t, "again")); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
@@ -127,8 +127,8 @@ func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Goal: a table without a reader does not keep the program from ending; the program reports it, and
-// ends with 1.
+// Goal: the program also ends if nobody reads its table; it then reports that, and ends with code
+// 1.
 func TestEndsWhileNobodyTakesItsTable(t *testing.T) {
 	rttest.RealTime(t)
 	_, stdout := fullPipe(t)
@@ -140,8 +140,8 @@ func TestEndsWhileNobodyTakesItsTable(t *testing.T) {
 	}
 }
 
-// Goal: audit lines without a reader do not keep the program from ending; the program reports it,
-// and ends with 1.
+// Goal: the program also ends if nobody reads its audit lines; it then reports that, and ends with
+// code 1.
 func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
 	rttest.RealTime(t)
 	_, stdout := fullPipe(t)
@@ -170,8 +170,8 @@ func TestStopsWhileWarmingUp(t *testing.T) {
 	}
 }
 
-// Goal: a server that is full, or gets session requests of a wrong robot, does not fill its log. It counts the
-// refusals, and logs only the first of them with their reasons.
+// Goal: a server that is full, or gets session requests of a wrong robot, does not fill its log. It counts all
+// refusals, and logs only the first ones with their reasons.
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	r, network, prefix := serve(t)
 	wrong := demoOpen(t, "wrong")
