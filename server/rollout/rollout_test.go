@@ -50,7 +50,7 @@ func TestSteps(t *testing.T) {
 			if read.Rollout.Share == 0.75 {
 				write("rollout: {model: next}\n")
 				for i := 0; i < 1000 && k.Report().State != Leaving; i++ {
-					time.Sleep(10 * time.Millisecond)
+					time.Sleep(10 * time.Millisecond) // Eventually could end this goroutine, and load waits for it
 				}
 				rttest.Want(t, k.Report().State, Leaving, "state after a withdrawal during the load")
 			}
