@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -96,6 +97,7 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 		MaxPictureAge: c.MaxPictureAge,
 		Missing:       c.MissingPictures,
 	}
+	debug.SetGCPercent(25) // a robot's computer may have little memory, and ffmpeg takes most of the time
 	began := time.Now()
 	live := terminal.Is(os.Stderr)
 	if live {

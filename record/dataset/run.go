@@ -178,8 +178,8 @@ func readHead(path string) (h head, err error) {
 }
 
 // runsOf groups files by the process that wrote them and sorts each group by time. It skips the listed files that hold
-// no part of a run, and counts them in empty: such a file must not prevent the export of the folder's other files. Without
-// a run it returns an error.
+// no part of a run, and counts them in empty: such a file must not prevent the export of the folder's other files.
+// Without a run it returns an error.
 func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
 		return nil, 0, refuse("no records: name files, or folders of them")

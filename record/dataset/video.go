@@ -104,8 +104,7 @@ func checkFFmpeg(ctx context.Context, name string) error {
 			return nil
 		}
 	}
-	others := slices.Sorted(maps.Keys(codecs))
-	others = slices.DeleteFunc(others, func(other string) bool { return other == name })
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(codecs)), func(c string) bool { return c == name })
 	return refuse("the ffmpeg here has no encoder %s, which --vcodec %s needs: Debian's and Ubuntu's has it (%s), or "+
 		"take --vcodec %s", codecs[name].encoder, name, install, strings.Join(others, " or "))
 }
