@@ -383,6 +383,10 @@ func (r *Robot) check() error {
 	return r.checkRename(names)
 }
 
+// fastest is the largest max_velocity: no servo is as fast, so a larger number is a typing error that would lift the
+// limit.
+const fastest = 1e4
+
 func (r *Robot) checkMotor(m Motor) error {
 	first := r.Motors[0].Model
 	switch {
@@ -395,8 +399,8 @@ func (r *Robot) checkMotor(m Motor) error {
 		if err := m.checkWheel(); err != nil {
 			return err
 		}
-	case !(m.MaxVelocity > 0) || math.IsInf(m.MaxVelocity, 0):
-		return fmt.Errorf("max_velocity: got %v, want more than 0, in its unit per second", m.MaxVelocity)
+	case !(m.MaxVelocity > 0 && m.MaxVelocity <= fastest):
+		return fmt.Errorf("max_velocity: got %v, want above 0, up to 1e4, in its unit per second", m.MaxVelocity)
 	case !(m.MinTravel >= 0 && m.MinTravel < 360):
 		return fmt.Errorf("min_travel: got %v, want 0 (the usual) to 360 degrees", m.MinTravel)
 	case !(m.MaxStep >= 0):

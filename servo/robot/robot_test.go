@@ -1,7 +1,6 @@
 package robot
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -150,6 +149,7 @@ func TestBadDescriptions(t *testing.T) {
 		{"unknown unit", "norm: degrees", "norm: radians", "radians"},
 		{"another unit for all", "baud:", "norm: range_0_100\nbaud:", "in degrees"},
 		{"no speed", "norm: degrees, max_velocity: 10", "norm: degrees", "max_velocity"},
+		{"a typing error in a speed", "max_velocity: 10", "max_velocity: 1e5", "up to 1e4"},
 		{"no motors", "motors:", "rename: {}\nmotors: []\nxx:", "xx"},
 		{"unknown register", "Return_Delay_Time: 0}", "Return_Delay: 0}", "Return_Delay"},
 		{"register that the model lacks", "Return_Delay_Time: 0}", "Position_P_Gain: 0}", "no Position_P_Gain"},
@@ -199,10 +199,9 @@ func TestBadDescriptions(t *testing.T) {
 			if text == small {
 				t.Fatal("the test changes nothing")
 			}
-			_, err := Parse("x.yaml", []byte(text))
-			if !errors.Is(err, ErrInvalid) || !rttest.Says(err, tt.says) || rttest.Says(err, "\n") {
-				t.Errorf("%v, want one line of %v with %q", err, ErrInvalid, tt.says)
-			}
+			err := rttest.Err(Parse("x.yaml", []byte(text)))
+			rttest.FailsAs(t, err, ErrInvalid, tt.says)
+			rttest.Want(t, rttest.Says(err, "\n"), false, "more than one line")
 		})
 	}
 	rttest.FailsAs(t, rttest.Err(ByName("r2d2")), ErrUnknown, "so101")
