@@ -42,7 +42,7 @@ type client struct {
 	processed []float64
 	cancel    context.CancelFunc // cancels the inference under way
 	receiving bool               // an observation is arriving
-	lost      bool               // an observation with must_go may have been refused unread
+	lost      bool               // an observation with must_go may have been refused
 	arrived   chan struct{}      // capacity 1: signals that waiting has changed
 
 	robot *front.Robot // guarded by calls
@@ -169,7 +169,7 @@ func (c *client) begin() (*view, error) {
 }
 
 // observe receives an observation.
-func (c *client) observe(next lerobot.Next) error {
+func (c *client) observe(next lerobot.Next) (err error) {
 	v, err := c.begin()
 	if err != nil {
 		return err
@@ -181,6 +181,7 @@ func (c *client) observe(next lerobot.Next) error {
 		}
 		c.mu.Lock()
 		c.receiving = false
+		c.lost = c.lost || err != nil
 		c.mu.Unlock()
 	}()
 	data, err := lerobot.Gather(next, v.bytes)
@@ -204,7 +205,7 @@ func (c *client) observe(next lerobot.Next) error {
 // enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the observations that the
 // released server would drop: those with an answered step, and those whose state is near that of the last answered
 // observation. It always keeps an observation with must_go. It also keeps the first observation after one that was
-// refused unread: the client may wait for an answer to the refused one, if that had must_go.
+// refused: the client may wait for an answer to the refused one, if that had must_go.
 func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()
@@ -226,12 +227,11 @@ func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	return true
 }
 
-func distance(a, b []float64) float64 {
-	sum := 0.0
+func distance(a, b []float64) (d float64) {
 	for i := range a {
-		sum += (a[i] - b[i]) * (a[i] - b[i])
+		d = math.Hypot(d, a[i]-b[i])
 	}
-	return math.Sqrt(sum)
+	return d
 }
 
 // take waits for an observation and returns it, or nil when no observation came in time.

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -172,12 +170,7 @@ func TestAClientGetsItsActions(t *testing.T) {
 	if first != 7 || len(rows) != 5 || math.Abs(float64(rows[4][1])-20.05) > 1e-4 {
 		t.Errorf("actions from step %d = %v, want 5 from step 7", first, rows)
 	}
-	if !strings.Contains(s.log.String(), `policy is served" client=lerobot-127.0.0.1 session=`) {
-		t.Errorf("the log names no session: %s", s.log)
-	}
-	if strings.Contains(s.log.String(), "etc/passwd") == false {
-		t.Error("the log does not show the path that the client named")
-	}
+	rttest.Contains(t, s.log.String(), `policy is served" client=lerobot-127.0.0.1 session=`, "etc/passwd")
 }
 
 // The filter is the released server's: it drops an observation whose step was answered, or whose state is within 1 of
@@ -320,9 +313,7 @@ func TestSessionsOfClients(t *testing.T) {
 		"server full: 2/2")
 	rttest.Must(two.call(lerobot.PathReady, nil))(t) // the call ends the client's own session
 	rttest.Must(three.call(lerobot.PathInstructions, asked().Encode()))(t)
-	if names := s.front.Names(); !slices.Equal(names, []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}) {
-		t.Errorf("names = %q", names)
-	}
+	rttest.Equal(t, s.front.Names(), []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}, "names")
 }
 
 // A client whose connection broke continues its session on the next connection.
@@ -508,8 +499,7 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 }
 
 // A client marks one observation with must_go and then waits for its answer. When that observation
-// is refused unread, the front keeps the client's next observation, so that the client gets an
-// answer.
+// is refused, the front keeps the client's next observation, so that the client gets an answer.
 func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)
@@ -525,8 +515,11 @@ func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 		return status.Code(c.send(observed(2, false, 10, 20))) == codes.ResourceExhausted
 	})
 	cancel()
-	rttest.Eventually(t, "the next one", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
-	if _, rows := c.actions(); rows == nil {
-		t.Error("no actions for the observation after a refused one")
+	for _, refused := range []string{"unread", "for NaN"} {
+		rttest.Eventually(t, "the next one", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
+		if _, rows := c.actions(); rows == nil {
+			t.Error("no actions for the observation after one refused", refused)
+		}
+		rttest.Fails(t, c.send(observed(4, true, math.NaN(), 20)), "NaN")
 	}
 }
