@@ -357,8 +357,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// A move has the requested speed, also where it is higher than the speed of a slow start. Regression: the slow start
-// limited the move to 75 degrees per second, so Move gave up before the joint reached its goal.
+// A move has the requested speed, even if this exceeds the speed of a slow start. Regression: the slow start limited
+// the move to 75 degrees per second, so Move gave up before the joint reached its goal.
 func TestMoveHasItsSpeed(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})

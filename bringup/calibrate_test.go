@@ -196,7 +196,7 @@ func TestCalibrateModuloOneTurn(t *testing.T) {
 	}
 }
 
-// Calibrate also works with motors that other software has set to answer no writes, and one of them to count turns.
+// Calibrate also works when other software has set motors to answer no writes, and one of them to count turns.
 func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, level := range map[string]int{"so101": 0, "koch": 1} {

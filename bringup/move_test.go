@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: a move names the joints that it first moves into their range, also when they are not the
+// Goal: a move names the joints that it first moves into their range, even those that the command does not name.
 // joint of the command.
 func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	rttest.RealTime(t)

@@ -15,9 +15,9 @@ import (
 const (
 	// least distance in counts between a range and its encoder's seam, for gear play and for a stop that yields
 	seamMargin = 64
-	// share of a range: with less on one side of the middle pose, a joint was moved to the other side only
+	// least share of a range on either side of the middle pose; with less, the joint was moved to one side only
 	sideShare = 0.1
-	handSpeed = 2.0 // turns a second. No hand is faster: above it, the reading is wrong or the motor was silent
+	handSpeed = 2.0 // turns a second. No hand is faster: such a reading is wrong, or follows a silence of the motor
 	handFast  = 1.0 // turns a second: faster than a hand moves a joint for long
 	readSlack = 32  // counts that a reading may vary at rest
 	// share of a turn: after a longer jump between two readings the joint may have moved the other way round
@@ -216,8 +216,8 @@ func travel(m robot.Motor, counts int) string {
 
 // homing returns the offset with which a shaft reads half a turn; at is the shaft's reading without an offset. reads is
 // the reading with the returned offset: half a turn, or one count beside it where the register's range ends. Both
-// results are modulo one turn, because a servo knows no more after its next power-up. A reversed Dynamixel then reads
-// from -4095 to 0, and homing moves no such reading into another turn, because LeRobot adds no turns.
+// results are modulo one turn, because after its next power-up a servo knows its position only within one turn. A
+// reversed Dynamixel then reads -4095 to 0. Like LeRobot, homing adds no turn to such a reading.
 func homing(m robot.Motor, at int) (offset, reads int) {
 	model := m.Model
 	turn, half := turnOf(model), model.MaxRaw()/2

@@ -194,8 +194,8 @@ func (k *calibrator) show(last bool) {
 // and clears the rest of the old line. A wrapped line would move the next table down.
 const oneLine, lineEnd = "\x1b[?7l", "\x1b[K\x1b[?7h"
 
-// table returns a heading and one line for each joint. The line has a mark if the joint has moved enough, its position
-// in its unit, and its range in degrees from the middle pose and in counts.
+// table returns a heading and one line for each joint. The line has the joint's position in its unit, its range in
+// degrees from the middle pose and in counts, and a mark if the joint has moved enough.
 func (k *calibrator) table(last bool) []string {
 	lines := []string{fmt.Sprintf("     %-16s %18s   %26s   %22s", "JOINT", "NOW", "FROM .. TO, OFF THE MIDDLE",
 		"COUNTS")}

@@ -59,8 +59,8 @@ func has(dir, file string) bool {
 	return err == nil
 }
 
-// choose returns the name of the device in a folder of the USB tree. It is the link by serial number only if the number
-// exists and no other device here has it.
+// choose returns the name of the device in the folder dir. A USB device gets its link by serial number only if it has a
+// number that no other device here has.
 func (all usbDevices) choose(dir, byID, byPath string) stableName {
 	serial, known := all[dir]
 	switch {

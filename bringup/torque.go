@@ -31,8 +31,9 @@ type TorqueOffConfig struct {
 }
 
 // TorqueOff sends the command to all motors at once, then asks each motor for a confirmation. Its error names the
-// motors that do not confirm. It needs no calibration, because systemd calls it after an edge was killed. It always
-// makes a leader limp, which a take-over may have left under torque: a run never holds a leader on purpose.
+// motors that do not confirm. It needs no calibration, because systemd calls it after an edge was killed. It makes a
+// leader limp in any case: a take-over may have left the leader under torque, and a run never holds a leader on
+// purpose.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	r, err := device.Robot(cfg.Robot)
 	if err != nil {

@@ -94,7 +94,7 @@ func waitingEdge(log io.Writer) *Edge {
 		clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-// journal is a buffer that calls its function then, once, when its content includes its text until.
+// journal is a buffer. When its content first includes the text until, it calls the function then.
 type journal struct {
 	strings.Builder
 	until string

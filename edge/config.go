@@ -300,8 +300,8 @@ func (c *Config) checkCameras() error {
 	return capture.CheckBuild()
 }
 
-// CheckSchedule refuses an impossible schedule, and settings that it would ignore. It reads only
-// Schedule, Stages, FPS and ActionsPerChunk. While FPS is 0, settings that depend on the rate pass.
+// CheckSchedule refuses an impossible schedule, and settings that the schedule would ignore. It reads only Schedule,
+// Stages, FPS and ActionsPerChunk. While FPS is 0, settings that depend on the rate pass.
 func (c *Config) CheckSchedule() error {
 	s := c.Schedule
 	if !s.Compat && slices.Index(chunk.Cooldowns, s.Cooldown) >= 2 {

@@ -52,8 +52,8 @@ type control struct {
 	heldAll    robot.Joints // if no joint can be driven: the joints whose motors are the cause; else 0
 	merged     chunk.Chunk
 	inferences uplink.Inferences
-	// start of the hold between two episodes. At the end of the return, rest sets it returnLimit earlier, so that no
-	// second return begins
+	// instant from which the hold between two episodes counts. When the arm has returned, rest sets this instant
+	// returnLimit earlier, so that no second return begins
 	restedFrom rt.Instant
 	observed   [observedSlots]uplink.Source // ages of the pictures of the last requests
 	entry      *record.Tick                 // record of this tick; nil: the tick is not recorded

@@ -151,8 +151,8 @@ func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
 	return now, asked
 }
 
-// feed puts the arm's state into the queue, with the newest picture from before the instant at. An
-// empty queue gets the newest picture of all.
+// feed puts the arm's state into the queue, with the newest picture from before the instant at. An empty queue gets the
+// newest picture, even if it is later.
 func (w *watcher) feed(at rt.Instant) {
 	newest := len(w.shown) - 1
 	for len(w.queue.held) > 0 && w.shown[newest] > at {

@@ -29,7 +29,7 @@ var dropNames = func() (names [numDrops]string) {
 type tickStats struct {
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
-	starvedStart                               atomic.Uint64 // starved ticks at an episode's start, see Summary.StarvedStart
+	starvedStart                               atomic.Uint64 // starved ticks at the start of an episode
 	// ticks on which no joint was driven, since the motors complained
 	heldAll        atomic.Uint64
 	repeated       atomic.Uint64 // starved ticks on which the last action ran again

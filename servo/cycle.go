@@ -132,7 +132,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 // a distant position needs two readings. A settled position is a jump when its distance from the previous settled
 // position is more than the travel in jumpShare times the time between the two.
 const (
-	travelShare   = 2.0                    // a servo that catches up runs at its own full speed, and a hand may push it
+	travelShare   = 2.0                    // a servo that catches up exceeds the limit, and so may a hand
 	travelLeast   = 360.0                  // degrees per second: the fastest of these servos turn that fast under load
 	travelNoise   = 16                     // counts: noise and play
 	travelPeriods = 2                      // ticks: one reply may be lost

@@ -22,7 +22,7 @@ const (
 type fastMode struct {
 	known bool       // the motors' firmware has the fast sync read
 	torn  int        // merged replies in a row that were not complete
-	since rt.Instant // start of the fast reads or, while reads are plain, of the time in which all were complete
+	since rt.Instant // start of the fast reads; while reads are plain, start of the time in which all were complete
 	// time of complete plain reads before a fast read is tried; doubles when fast reads fail within this time
 	wait time.Duration
 

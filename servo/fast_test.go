@@ -211,7 +211,7 @@ func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 // In a tick that is too short for a fast read and a plain read, a try of the fast read may lose the
 // values, but never overruns the deadline, and tries continue.
 func TestFastTriesInAShortTick(t *testing.T) {
-	// of a period, the deadline leaves 1.5 ms; the fast read needs 0.8 ms, and the plain read after it 1 ms
+	// the deadline leaves 1.5 ms of a period; the fast read needs 0.8 ms, and the plain read after it 1 ms
 	const period = 4500 * time.Microsecond
 	l := link(t, period)
 	l.run(2*time.Second, 0)

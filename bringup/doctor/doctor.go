@@ -1,9 +1,9 @@
-// Package doctor examines a machine that is to run an arm: its kernel and processors (machine.go), the
-// permissions and programs at its serial ports (ports.go), its board, disk and clock (board.go), and
-// on request the bus, the cameras and the server (measure.go). Each finding has the better value and
-// the command that sets it. From the measurements it proposes flags for a run (profile.go).
+// Package doctor examines a machine that is to run an arm: its kernel and processors (machine.go), the permissions and
+// programs at its serial ports (ports.go), its board, disk and clock (board.go), and on request the bus, the cameras
+// and the server (measure.go). Each finding has the better value and the command that sets it. The measurements lead to
+// proposed flags for a run (profile.go).
 //
-// It changes nothing unless an operator agrees to a command.
+// The package changes nothing unless an operator agrees to a command.
 package doctor
 
 import (

@@ -233,8 +233,8 @@ func (s *teleop) read(t rt.Tick) {
 	}
 }
 
-// tell emits the event what about the leader p, if p is at this machine and its silence in the previous tick was as
-// silent says. quiet holds the joints whose leaders were silent in the previous tick. Method watch reports leaders on
+// tell emits the event what about the leader p if p is at this machine. silent selects whether p must have been silent
+// in the previous tick, or must not; quiet holds the joints of the leaders that were. Method watch reports leaders on
 // other machines.
 //
 //rt:noalloc

@@ -1,9 +1,8 @@
-// Package capture takes pictures for observations. In the order of the data: Parse reads a --camera
-// flag (config.go), Open opens its device, file or simulation (open.go), a capture thread keeps its
-// newest frame (capture.go), the sender thread decodes it if it must (encode.go), crops, rotates,
-// scales (transform.go) and encodes it, and a browser may show the sent picture (preview.go). The
-// record's thread decodes and encodes separate copies of the frames (tap.go). snapshot.go serves
-// edge-rt cameras.
+// Package capture takes pictures for observations. In the order of the data: Parse reads a --camera flag (config.go),
+// and Open opens its device, file or simulation (open.go). A capture thread keeps the newest frame (capture.go). The
+// sender thread decodes the frame where necessary (encode.go), crops, rotates, scales (transform.go) and encodes it. A
+// browser may show the sent picture (preview.go). The record's thread decodes and encodes separate copies of the frames
+// (tap.go). snapshot.go serves edge-rt cameras.
 //
 // A camera's own JPEG is sent unchanged: one copy from the driver's buffer into the message,
 // without decoding and encoding, unless the configuration sets quality, size, crop or rotation.

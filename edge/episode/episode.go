@@ -161,8 +161,8 @@ func (e *Episodes) roll(ctx context.Context, task string) error {
 	return nil
 }
 
-// checkMark returns the reason why this outcome can now be given neither to the episode in progress nor to the newest
-// one.
+// checkMark returns the reason why neither the episode in progress nor the newest one can get this outcome now; nil if
+// one of them can.
 func (e *Episodes) checkMark(phase, outcome string) error {
 	e.mu.Lock()
 	number, last := e.status.Number, e.status.Last
@@ -179,7 +179,7 @@ func (e *Episodes) checkMark(phase, outcome string) error {
 	return nil
 }
 
-// Next returns Start, or in an episode the outcome that ends it and leads to the next.
+// Next returns Start or, during an episode, the outcome after which the next episode may begin.
 func (e *Episodes) Next() (word string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 type push struct {
 	way   float32    // above 0: towards higher values; 0: not known
 	since rt.Instant // instant at which the overload began, or was taken off
-	read  bool       // way is from the motor's load; it is read again in each tick, since a motion causes a load, too
+	read  bool       // way comes from the motor's load, in each tick anew, since a motion causes a load, too
 	idle  bool       // its motor has no load: it does not push
 }
 

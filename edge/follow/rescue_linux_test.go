@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// narrowed returns an arm with --rescue whose shoulder is far outside its range, in the servo too.
+// narrowed returns an arm with --rescue whose shoulder is far outside its range and outside its servo's own limits.
 func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 	return func(cfg *servo.ArmConfig, f *Config) {
 		f.Rescue = true

@@ -158,7 +158,7 @@ func newRemote(net wire.Session, cfg RemoteConfig) (*Remote, error) {
 	return r, err
 }
 
-// deposit takes a message of the leader if it is new, and if it echoes a young stamp of this robot.
+// deposit takes a message of the leader if it is new, and if it echoes a recent stamp of this robot.
 //
 //rt:noalloc
 func (r *Remote) deposit(s wire.Sample) {

@@ -63,8 +63,8 @@ func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 	}
 }
 
-// A robot takes only poses that are new, young, for this robot and of its leader's arm. It counts all other poses, and
-// keeps its pose.
+// A robot takes only poses that are new and recent, for this robot, and of its leader's arm. It counts all other poses,
+// and keeps its pose.
 func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	r := rttest.Must(newRemote(silentNet{}, RemoteConfig{
@@ -238,8 +238,8 @@ func TestParseRemote(t *testing.T) {
 	}
 }
 
-// While a node answers slowly, Reach keeps its connection to it, and begins no other connection when it writes a line
-// into the log.
+// While a node answers slowly, Reach keeps the connection to this node. A line that Reach writes into the log does not
+// begin another connection.
 func TestReachLetsANodeTakeItsTime(t *testing.T) {
 	t.Parallel()
 	slow := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

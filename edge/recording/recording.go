@@ -161,7 +161,7 @@ func cure(err error) string {
 // keeps reports whether messages are recorded. With Mode off, the recorder only serves the page.
 func (r *Recording) keeps() bool { return r != nil && r.cfg.Mode != "" && r.cfg.Mode != record.Off }
 
-// Lanes returns the recorder, whose lanes the tick and other threads fill, nil if nothing is recorded.
+// Lanes returns the recorder, or nil if nothing is recorded. The tick and other threads fill the recorder's lanes.
 func (r *Recording) Lanes() *record.Recorder {
 	if r == nil {
 		return nil

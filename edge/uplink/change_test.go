@@ -11,8 +11,8 @@ import (
 )
 
 // A server's event announces another model. The run closes its session only between two episodes, and requests the next
-// episode before it opens the new session, whose request names no model. Within an episode, a request would name the
-// run's model.
+// episode before it opens the new session. The request for this session names no model; within an episode, it would
+// name the run's model.
 func TestAServerAnnouncesAnotherModel(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })

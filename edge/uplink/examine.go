@@ -26,8 +26,8 @@ const (
 	examineEvery = 100 * time.Millisecond
 )
 
-// examiner compares the first observation of each policy with its training, before it leaves and before the arm gets
-// torque. Owner: the sender thread, except for found.
+// examiner compares the first observation for each policy with the policy's training, before the observation leaves and
+// before the arm gets torque. Owner: the sender thread, except for found.
 type examiner struct {
 	link   *Link
 	policy string     // examined last, as Session.policy

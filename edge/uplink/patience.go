@@ -38,8 +38,8 @@ const (
 	// answerTimes bounds how long the edge waits for a chunk from a live server before it opens the session anew, as a
 	// multiple of the announced time for a chunk.
 	answerTimes = 3
-	// ageSlack is the ratio by which an inference may exceed the fastest inference before its actions are too old, if
-	// no flag fixed their age.
+	// ageSlack is the factor by which limits that follow the server exceed its time for an inference. A change of the
+	// pace by this factor is logged.
 	ageSlack = 1.5
 	// The edge refuses a session if the announced time is more than hopelessTimes the permitted age of actions. The
 	// announced time comes from the server's self-test, which measures once, on a machine that may be busy.
@@ -118,9 +118,9 @@ func (p *Patience) waited(s Pace) time.Duration {
 	return s.Queue
 }
 
-// Age returns the permitted age of an action; 0: no limit. This is the flag's value, or without a flag the age that a
-// chunk needs at this pace, if that is more. A fast policy needs the time of an answer and half the duration of a
-// chunk, since the next chunk then arrives.
+// Age returns the permitted age of an action; 0: no limit. It is the flag's value. Without a flag it is the default or,
+// if longer, the age that a chunk needs at this pace. A fast policy needs the time of an answer and half the duration
+// of a chunk, since the next chunk then arrives.
 //
 //rt:noalloc
 func (p *Patience) Age(s Pace) time.Duration {

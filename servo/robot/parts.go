@@ -70,8 +70,8 @@ func (p Part) ID(id string) string {
 // partName matches the name of a part, with which its joints' names and PART=PORT begin.
 var partName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// compose makes a robot of the file's parts. A file without parts, which is like another robot of parts, gets the parts
-// of that robot, r. Values of the file apply to all parts.
+// compose makes a robot of the file's parts. If the file has no parts and its key like names a robot of parts, r, it
+// gets the parts of r. Values of the file apply to all parts.
 func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	if own := f.armKeys(); own != "" {
 		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)
