@@ -53,7 +53,7 @@ type Chunk struct {
 	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends no such rows
 	Prov  Provenance // the discipline fills in Index, Delay and Asked
 
-	step   int64      // action step of row 0: the step after the last one run at the observation's capture
+	step   int64      // action step of row 0: the next step when the observation was captured
 	source rt.Instant // instant of the observation's state or of its oldest picture, whichever is earlier
 }
 

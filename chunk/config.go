@@ -92,7 +92,7 @@ type Config struct {
 	SMin     int           // drtc: fewest actions to run from each chunk; 0: 0.4 of the horizon
 	Prefix   string        // drtc: rows (default), spans or none
 	Cooldown string        // drtc: one of Cooldowns; with Compat the default is counts
-	Buffer   time.Duration // rtc, append, v1: request when the actions left last so long; 0: 500 ms; or AutoBuffer
+	Buffer   time.Duration // rtc, append, v1: request below this runway; 0: 500 ms; or AutoBuffer
 
 	Threshold  float64 // async: request when at most this share of a chunk is left; 0: 0.5
 	Similarity float64 // async: an observation is new from this distance of the states; 0: 1, negative: always

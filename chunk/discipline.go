@@ -72,7 +72,7 @@ type Ask struct {
 	Spans        []Span    // if not empty, Spans replace the rows
 }
 
-// NewAsk returns room for the prefix of a horizon.
+// NewAsk returns an Ask with room for a prefix of horizon rows.
 func NewAsk(horizon, dof int) Ask {
 	return Ask{
 		Robot: make([]float32, horizon*dof), Model: make([]float32, horizon*dof),

@@ -2,8 +2,8 @@ package chunk
 
 import "github.com/edge-rt/edge-rt/rt"
 
-// requestSlots is the number of requests that are kept, the newest ones. They cover more than 4 s at 60 Hz even if
-// every tick sends one. A later answer would be useless, because newer answers have arrived long before.
+// The newest requestSlots requests are kept. They cover more than 4 s at 60 Hz even if every tick sends one. A later
+// answer would be useless, because newer answers have arrived long before.
 const requestSlots = 256
 
 // While no answer arrives for more than repeatsOften ticks, a discipline repeats its request less and less often: each

@@ -30,7 +30,7 @@ func warning(d *Decoder) string {
 func TestStrayBytesAreAWarning(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
-		marker []byte // the test inserts the stray bytes before the last place with these bytes
+		marker []byte // the stray bytes are inserted before the last occurrence of these bytes
 		n      int
 		warned bool
 	}{

@@ -358,8 +358,7 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 	}
 }
 
-// A path without bundle.json often belongs to something from which a bundle is made, such as a checkpoint. The error
-// then names it.
+// A path without bundle.json is often the source of a bundle, such as a checkpoint. The error then names this source.
 func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 	made := func(names ...string) string {
 		dir := t.TempDir()

@@ -47,9 +47,9 @@ func onnxMessages() (model, entry onnxMessage) {
 	return onnxMessage{7: graph, 20: training, 25: {7: node}}, entry
 }
 
-// checkWeights refuses a graph that reads weights from a file that bundle.json does not list, since the digest does not
-// cover that file. Before, the caller has opened the graph in ONNX Runtime, which refuses damaged files and names that
-// lead out of the bundle.
+// checkWeights refuses a graph that reads weights from a file that bundle.json does not list, because the digest does
+// not cover that file. Before, the caller has opened the graph in ONNX Runtime, which refuses damaged files and names
+// that lead out of the bundle.
 func (b *Bundle) checkWeights(graph string) error {
 	locations, err := externalFiles(filepath.Join(b.Dir, graph))
 	if err != nil {

@@ -142,8 +142,8 @@ func cudaLibraries(provider string) ([]string, error) {
 
 var tensorRTLibraries = []string{"libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"}
 
-// loadCUDA loads the provider's CUDA libraries from the folders of NVIDIA's wheels (nvidia/*/lib)
-// below site, where they exist, otherwise by the system's loader. The provider then finds them without LD_LIBRARY_PATH.
+// loadCUDA loads the provider's CUDA libraries from the folders of NVIDIA's wheels (nvidia/*/lib) below site. For
+// libraries that are not there, it uses the system's loader. The provider then finds them without LD_LIBRARY_PATH.
 func loadCUDA(provider, site string) error {
 	names, err := cudaLibraries(provider)
 	if err != nil {

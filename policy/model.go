@@ -255,9 +255,9 @@ func (m *Model) sessionOf(batch int) (*session, int) {
 	return m.sized[rows], rows
 }
 
-// checkGraph checks that a graph has exactly the inputs want and scalars, and the outputs give; if give is nil, the
-// caller checks the outputs. The module can describe a graph only by loading it into a session. That session is loaded
-// without optimisations, so that it is ready sooner.
+// checkGraph checks that a graph has exactly the inputs in want and scalars, and exactly the outputs in give. If give
+// is nil, the caller checks the outputs. The module can describe a graph only by loading it into a session. That
+// session is loaded without optimisations, so that it is ready sooner.
 func (m *Model) checkGraph(name string, want, give []port, scalars ...string) (outputs []ort.InputOutputInfo,
 	err error) {
 	path := filepath.Join(m.bundle.Dir, name)

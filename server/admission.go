@@ -316,8 +316,8 @@ func (a *admission) tooLarge() string {
 	return ""
 }
 
-// decoded returns the client's cameras with the sizes of their decoded pictures. Where the server can scale a camera's
-// pictures, and the bundle allows it, that is the size that the policy takes.
+// decoded returns the client's cameras with the sizes of their decoded pictures. If the server can scale a camera's
+// pictures, and the bundle allows it, their size is the policy's.
 func (a *admission) decoded() []wire.CameraShape {
 	client := slices.Clone(a.open.CameraShapes)
 	for i, view := range a.cameras {
@@ -545,8 +545,8 @@ func observationMax(m *policy.Meta) int {
 	return min(n, wire.MaxMessageBytes)
 }
 
-// observationLimit returns the size, in bytes, of the largest observation that is accepted. Where a camera's pictures
-// may have any size, the limit is at least wire.MaxCarriedBytes, the largest message that a link carries, because
+// observationLimit returns the size, in bytes, of the largest observation that is accepted. If a camera's pictures may
+// have any size, the limit is at least wire.MaxCarriedBytes, the largest message that a link carries, because
 // observations wait in the memory that the link has for messages.
 func observationLimit(m *policy.Meta) int {
 	n := observationMax(m)

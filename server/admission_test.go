@@ -223,8 +223,8 @@ func TestManifestGolden(t *testing.T) {
 	}
 }
 
-// Goal: a robot that requests RTC where the manifest switches conditioning off finds a warning in
-// its ack; the log has the warning, too, with the robot's tags.
+// Goal: if a robot requests RTC and the manifest switches conditioning off, the ack has a warning. The log has the same
+// warning, with the robot's tags.
 func TestAWarningAndTagsAreLogged(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Mode = "off"

@@ -273,7 +273,7 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for seq := uint64(1); seq <= requests; seq++ {
-				b.clock.Advance(eventInterval) // so that an event to each robot is allowed
+				b.clock.Advance(eventInterval) // after this time an event to each robot is allowed
 				joint := float32(1000*i) + float32(seq)
 				bad := random.IntN(10)
 				switch bad {

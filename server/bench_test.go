@@ -190,8 +190,7 @@ func serveOne(w *worker) bool {
 	return true
 }
 
-// pages returns the health pages of server s. Where s is nil, they are the pages of a server that still loads its
-// policy.
+// pages returns the health pages of server s. If s is nil, these are the pages of a server that still loads its policy.
 func pages(t *testing.T, s *Server) *health {
 	t.Helper()
 	h := rttest.Must(listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)

@@ -76,7 +76,7 @@ type Report struct {
 	Device      string            `json:"device"`            // device of the policy
 	Instead     string            `json:"device_instead_of"` // why device is the CPU in place of another; else empty
 	InferenceMs float64           `json:"inference_ms"`      // ms, median inference
-	// timed inferences: 20, of a slow policy as many as end within 5 s, at least 3
+	// timed inferences: 20; for a slow policy those that end within 5 s, at least 3
 	Inferences int `json:"inferences"`
 	// two answers to one observation are equal to the byte; absent: a bundle, whose golden sets were reproduced
 	Deterministic *bool `json:"deterministic,omitempty"`
@@ -91,7 +91,7 @@ type Report struct {
 type RolloutCheck struct {
 	Bundle      string  `json:"bundle"`       // folder of the bundle
 	SHA256      string  `json:"sha256"`       // digest of the bundle
-	Share       float64 `json:"share"`        // share, robots that get the new model
+	Share       float64 `json:"share"`        // share, part of the robots that gets the new model
 	InferenceMs float64 `json:"inference_ms"` // ms, median inference
 	TensorBytes int64   `json:"tensor_bytes"` // bytes, like those of the first model
 	ResidentMB  float64 `json:"resident_mb"`  // MiB, resident memory of the process with both models
@@ -263,8 +263,8 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	return report, nil
 }
 
-// slowerOf replaces each duration in took, which the first model needs, by the duration of a roll-out's new model where
-// that is longer.
+// slowerOf raises the durations in took, which are those of the first model, to those of a roll-out's new model if
+// these are longer.
 func slowerOf(cfg *manifest.Config, first *loaded, took []capacity.Size) (err error) {
 	model, err := loadNew(cfg, first, nil)
 	if err != nil {

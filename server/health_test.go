@@ -159,7 +159,7 @@ func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 		return nil
 	})
 	for seq := uint64(1); seq <= 6; seq++ {
-		b.clock.Advance(eventInterval) // so that the next event is not suppressed
+		b.clock.Advance(eventInterval) // after this time the next event is allowed
 		r.ask(seq)
 		r.wantEvent(wire.EventBadObservation, "")
 	}
@@ -210,7 +210,7 @@ func TestNotANumber(t *testing.T) {
 	b, r := failingServer(t, func(*bench, int) error { return nil })
 	r.ask(1)
 	r.next()
-	b.server.worker.engine.blankFinite = true // as after a warm-up, which failingServer does not do
+	b.server.worker.engine.blankFinite = true // a warm-up, which failingServer leaves out, would set this
 	b.model.NotFinite.Store(true)
 	r.ask(2)
 	wantEnd(t, b, r, failureNotFinite, 3, "not finite")

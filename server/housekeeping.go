@@ -236,7 +236,7 @@ func (c *collector) check() {
 	served := c.stats.outcomes[audit.Answered].Load()
 	idle := served == c.served
 	c.served = served
-	c.raiseLimit() // lowers the limit, too, when sessions have ended
+	c.raiseLimit() // also lowers the limit when sessions have ended
 	heap := rt.ReadHeap()
 	switch {
 	// a collection by the worker, by the transport or at the heap's limit

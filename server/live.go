@@ -55,7 +55,7 @@ type LiveRollout struct {
 	Bundle   string   `json:"bundle"`              // folder of the new bundle
 	SHA256   string   `json:"sha256,omitempty"`    // digest of the new bundle; absent: it is not loaded
 	ServerID string   `json:"server_id,omitempty"` // of the new model
-	Share    float64  `json:"share"`               // share, robots that get the new model
+	Share    float64  `json:"share"`               // share, part of the robots that gets the new model
 	Robots   []string `json:"robots"`              // robots that get the new model whatever the share is
 	Keep     []string `json:"keep"`                // robots that never get it
 	Old      int      `json:"old"`                 // open sessions with the first model
@@ -107,7 +107,7 @@ type LiveSessions struct {
 	Open  int           `json:"open"`  // open sessions
 	Max   int           `json:"max"`   // most that the server takes
 	Found int           `json:"found"` // open sessions that match the query
-	Rows  []LiveSession `json:"rows"`  // at most as many as the query allows
+	Rows  []LiveSession `json:"rows"`  // not more than the query allows
 }
 
 // LiveSession is one row of the list.

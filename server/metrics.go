@@ -184,7 +184,7 @@ func (m *metrics) addValues() {
 	}
 }
 
-// program returns the state of the program that computes the policy. Where the server itself computes it, the state is
+// program returns the state of the program that computes the policy. If the server itself computes it, the state is
 // ready.
 func (s *Server) program() remote.Condition {
 	if away := s.worker.engine.away; away != nil {

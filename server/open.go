@@ -198,7 +198,7 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 }
 
 // otherModel refuses a robot for which the roll-out has the other model; the robot asks the server of that model next.
-// It does not refuse a run that is bound to this server's model, nor a robot that names no server in its open.
+// It refuses neither a run that is bound to this server's model, nor a robot that names no server in its open.
 func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
 	r, bound := o.rollout.Report(), asked.ModelSHA256
 	switch {
@@ -450,10 +450,9 @@ func (o *opener) show(s *session) error {
 	return err
 }
 
-// dropMoved closes each session whose robot also has a session at another server, if it is this
-// server that must give the session up. A robot that has moved needs no event. Where another robot
-// of the same name has the other session, this server's robot gets an event that its session has
-// ended.
+// dropMoved closes each session whose robot also has a session at another server, if it is this server that must give
+// the session up. A robot that has moved needs no event. If another robot of the same name has the other session, this
+// server's robot gets an event that its session has ended.
 func (o *opener) dropMoved() {
 	for _, session := range o.sessions.all() {
 		other, elsewhere := o.others.Holder(session.uuid)

@@ -49,7 +49,7 @@ func TestAnErrorThatEndsTheConnection(t *testing.T) {
 	r := b.robot("arm")
 	r.ask(1)
 	r.wantEvent(wire.EventBadObservation, "KeyError: 'state'")
-	b.clock.Advance(time.Second) // so that another event may be sent
+	b.clock.Advance(time.Second) // after this time another event is allowed
 	r.ask(2)
 	r.wantEvent(wire.EventUnavailable, "the connection ended")
 	r.ask(3)
@@ -59,7 +59,7 @@ func TestAnErrorThatEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A program that fails blank inputs, too, is at fault, and not the robot's observation.
+// If a program also fails with blank inputs, the program is at fault, not the robot's observation.
 func TestAProgramThatFailsAlways(t *testing.T) {
 	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
 	b := newBench(t, config(), func(d *Deps) { d.Model = m })

@@ -93,7 +93,7 @@ func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 	p.close(t, err)
 }
 
-// close ends the request of a slot: it sends the chunk in the slot's row or, where err is not nil, an event with the
+// close ends the request of a slot: it sends the chunk in the slot's row or, if err is not nil, an event with the
 // reason why there is no chunk.
 //
 //rt:noalloc

@@ -21,7 +21,7 @@ type buffer struct {
 	slots        []slot
 	used         int          // rows that have been assigned
 	oldest       rt.Instant   // arrival of the oldest request
-	begun        rt.Instant   // when filling of the first row began
+	begun        rt.Instant   // time at which filling of the first row began
 	since        atomic.Int64 // the same instant as begun, for any goroutine
 	filling      atomic.Int32 // number of rows that are being filled
 }

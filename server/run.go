@@ -50,7 +50,7 @@ var ErrAbsent = errors.New("server: no router answers")
 // loaded is a policy that is ready to serve, with those parts of Deps that depend on the policy.
 type loaded struct {
 	Deps
-	id          string         // id of the model where the manifest has no id
+	id          string         // id of the model if the manifest has no id
 	where       string         // folder of the bundle or the checkpoint, or address of the server
 	library     string         // file or address of the program that computes
 	bundle      *policy.Bundle // nil: another program computes the policy
@@ -67,7 +67,7 @@ func (l *loaded) MaxBatch() int { return l.Model.MaxBatch() }
 // Run computes one batch.
 func (l *loaded) Run(batch int) error { return l.Model.RunBuffer(0, batch) }
 
-// load opens the manifest's policy with its runtime. Where loading takes long, it calls show, if not nil, with the
+// load opens the manifest's policy with its runtime. If loading takes long, it calls show (unless that is nil) with the
 // progress. When another program computes the policy, messages about the program go to log. The errors wrap the
 // sentinel errors of packages policy and manifest.
 func load(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (*loaded, error) {
@@ -503,7 +503,7 @@ func bind(cfg *manifest.Config, log *slog.Logger) (fronts []front.Front, err err
 // closeAll closes fronts. For fronts that have served, this has no effect, because they are closed already.
 func closeAll(fronts []front.Front) {
 	for _, f := range fronts {
-		_ = f.Close() // an error does not matter: either another front serves on, or the process ends
+		_ = f.Close() // the process goes on without this front, or ends
 	}
 }
 

@@ -40,8 +40,8 @@ func apart(a, b []byte) float64 {
 	return float64(sum) / float64(len(a))
 }
 
-// Where the bundle allows it, a larger JPEG is scaled while it is decoded. The result is, within a few levels, the
-// picture that full decoding and a resize give, and nothing is allocated.
+// If the bundle allows it, a larger JPEG is scaled while it is decoded. The result is, within a few levels, the picture
+// that full decoding and a resize give, and nothing is allocated.
 func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: 8})
@@ -207,8 +207,8 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 
 // A robot may name any size at open. If the aspect ratio of its pictures is not the policy's, it gets a warning with
 // the crop that would have the right ratio. Only pictures that cannot be scaled are refused. A raw picture is scaled
-// from its place in the message, without a copy. Where the policy demands exact sizes, only a JPEG that the decoder
-// itself can reduce may be larger.
+// from its place in the message, without a copy. If the policy demands exact sizes, only a JPEG that the decoder itself
+// can reduce may be larger.
 func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	usual := policy.Camera{Name: "top", W: 160, H: 120}
 	exact := policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}

@@ -88,7 +88,7 @@ type Deps struct {
 	LogMissing LogMissing
 
 	Rollout *rollout.Keeper // nil: there is one model
-	// the first server of this process, where this server serves Rollout's new model; nil: this server is the first
+	// the first server of this process, if this server serves Rollout's new model; nil: this server is the first
 	first *Server
 }
 
@@ -132,7 +132,7 @@ type Server struct {
 
 	pauses     *rt.Pauses                  // pauses of garbage collections since holdGC; nil before
 	baseline   atomic.Pointer[rt.HeapStat] // the heap when the worker became ready
-	modelInUse bool                        // after Serve: an inference still runs, although it was terminated
+	modelInUse bool                        // an inference still runs after Serve, although it was terminated
 }
 
 // accepts returns the reader of the robots' tasks. It returns an error when the policy cannot use the manifest's

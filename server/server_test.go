@@ -380,7 +380,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	b.leave <- struct{}{}
 	rttest.Want(t, a.wantChunk(1).chunk.SupersededSeqs, 3, "first reply to a: superseded")
 	<-b.entered
-	b.leave <- struct{}{} // it is the turn of z, although a waits, too
+	b.leave <- struct{}{} // z has the next turn, although a waits, too
 	z.wantChunk(1)
 	<-b.entered
 	b.leave <- struct{}{}

@@ -178,9 +178,9 @@ const (
 //
 // Atomic.
 type presence struct {
-	seenAt    atomic.Int64 // when the robot last opened or sent
-	droppedAt atomic.Int64 // when its liveliness token vanished; 0: the token has not vanished
-	// epoch of the token that is followed, other tokens are ignored; -1: that token has no epoch
+	seenAt    atomic.Int64 // time at which the robot last opened a session or sent
+	droppedAt atomic.Int64 // time at which its liveliness token vanished; 0: it has not vanished
+	// epoch of the token that counts (others are ignored); -1: that token has no epoch
 	tokenEpoch atomic.Int64
 	tokenUp    atomic.Bool // the followed token is shown
 	tokenSeen  atomic.Bool // the followed token was shown once
@@ -257,9 +257,9 @@ func (p *presence) lost(now rt.Instant) (why string) {
 	return ""
 }
 
-// lost returns the reason why the robot counts as gone; "" when it does not. Unlike presence.lost, it does not count
-// a robot as idle that waits for a chunk, because such a robot may send nothing before it has its answer. An
-// observation that has waited for longer than patience no longer counts.
+// lost returns the reason why the robot counts as gone; "" when it does not. Unlike presence.lost, it does not count a
+// robot that waits for a chunk as idle, because such a robot may send nothing before it has its answer. An observation
+// that has waited for longer than patience no longer counts.
 func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 	since, _, waits := s.mailbox.Waiting()
 	if s.alive() && (s.inHand.Load() || waits && now.Sub(since) < patience) {

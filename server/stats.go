@@ -63,7 +63,7 @@ type stats struct {
 	fronts front.Counts
 
 	wait      *durations // time from arrival to the run, without decoding
-	runway    *durations // left at an observation's arrival, of robots that report it
+	runway    *durations // runway at an observation's arrival, if the robot reports it
 	decode    *durations // parsing, and decoding pictures into tensors
 	inference *durations // the graph alone
 	service   *durations // time from arrival to the chunk's hand-over to the transport

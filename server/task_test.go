@@ -120,7 +120,7 @@ func TestPolicyThatReadsWarnsWithoutATask(t *testing.T) {
 	}
 }
 
-// Where the manifest pins the task, opens, resets and observations with another task are refused.
+// If the manifest pins the task, opens, resets and observations with another task are refused.
 func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 	cfg := config()
 	cfg.DefaultTask, cfg.PinTask = "wait", true

@@ -279,9 +279,8 @@ func (t *tensors) picture(row, cam int) error {
 	return errNoPicture
 }
 
-// past fills the steps before the newest in all. The picture of the newest step is already at the
-// end of all. past goes backwards in time, because a step without a picture repeats the picture of
-// the step after it.
+// past fills the earlier steps in all. The picture of the newest step is already at the end of all. past goes backwards
+// in time, because a step without a picture repeats the picture of the step after it.
 //
 //rt:noalloc
 func (t *tensors) past(all []byte, past []wire.Image, cam int) error {

@@ -130,7 +130,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	}
 }
 
-// A policy that takes earlier steps, too, gets their states and pictures, each in its place and without an allocation.
+// A policy that also takes earlier steps gets their states and pictures, each in its place and without an allocation.
 // When a robot sends no history, its newest observation is used for all steps.
 func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	const w, h, steps = 32, 16, 3

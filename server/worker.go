@@ -336,8 +336,8 @@ func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
 	return w.endedSlowly(b, queued, waits)
 }
 
-// waitQueued waits until a run that was queued after the ended run has ended, too, so that the
-// device is free for judge. waits is true when there was such a run.
+// If a run was queued after the ended run, waitQueued waits for its end, so that the device is free for judge. waits is
+// true if there was such a run.
 func (w *worker) waitQueued() (queued batch.Ended, waits bool) {
 	if w.running == nil {
 		return queued, false

@@ -129,7 +129,7 @@ func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefi
 // Its samples have TelemetryQoS.
 func TelemetryKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/telemetry") }
 
-// TelemetryQoS makes the transport drop a telemetry sample if it has not sent it when the next one comes.
+// With TelemetryQoS, the transport drops a telemetry sample that is not sent when the next one comes.
 var TelemetryQoS = QoS{Priority: Data}
 
 // EpochAliveKey is the robot's second liveliness token. Each session epoch has its own token, so that a server does not

@@ -6,5 +6,5 @@ import "golang.org/x/sys/unix"
 // Grab less often for each raw picture.
 const pipeSize = 1 << 20
 
-// enlarge makes a pipe larger; where the kernel refuses, the pipe keeps its size.
+// enlarge makes a pipe larger. If the kernel refuses, the pipe keeps its size.
 func enlarge(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) }

@@ -8,11 +8,10 @@
 //
 // # Supported files
 //
-// Kind "bpe" is the byte-level BPE of GPT-2 in a tokenizer.json: pre-tokenizer ByteLevel, alone or
-// after Digits, as in SmolVLM2. Kind "sentencepiece" is the BPE of Gemma and PaliGemma with byte
-// fallback: a tokenizer.json, whose normalizer replaces each space by U+2581, or a tokenizer.model.
-// Where both files exist, tokenizer.json is read, as in LeRobot. Any other component of a tokenizer
-// is refused by its name.
+// Kind "bpe" is the byte-level BPE of GPT-2 in a tokenizer.json: pre-tokenizer ByteLevel, alone or after Digits, as in
+// SmolVLM2. Kind "sentencepiece" is the BPE of Gemma and PaliGemma with byte fallback: a tokenizer.json, whose
+// normalizer replaces each space by U+2581, or a tokenizer.model. If both files exist, tokenizer.json is read, as in
+// LeRobot. Any other component of a tokenizer is refused by its name.
 //
 // The two files of Gemma differ in a task that contains the text of a special token: in a
 // tokenizer.json "<bos>" is one token, in a tokenizer.model five characters.

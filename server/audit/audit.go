@@ -349,7 +349,7 @@ func (w *Writer) flush() {
 	}
 	var n int
 	var err error
-	if w.file != nil && deleted(w.file) { // by logrotate without copytruncate, for example
+	if w.file != nil && deleted(w.file) { // logrotate without copytruncate deletes it
 		old := w.file
 		if err = w.openFile(old.Name()); err == nil {
 			old.Close()

@@ -17,7 +17,7 @@ func TestFit(t *testing.T) {
 // The number of requests that share a run depends on the durations of earlier runs.
 func TestChoose(t *testing.T) {
 	const ms = time.Millisecond
-	// as on a GPU, of which one row uses only a small part
+	// on a GPU, one row uses only a small part of it
 	free := []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms}
 	linear := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms} // as on a CPU
 	half := []time.Duration{10 * ms, 15 * ms, 20 * ms, 40 * ms}   // larger batches save time up to 4 rows

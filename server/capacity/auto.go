@@ -69,7 +69,7 @@ func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Cloc
 	}
 }
 
-// Robot returns the demand of a robot. fps is its control steps per second; where fps is missing or impossible, the
+// Robot returns the demand of a robot. fps is its control steps per second; if fps is missing or impossible, the
 // policy's rate counts. every is the time between its requests, 0: unknown. A robot that requests chunks less often
 // than edge-rt does by default counts as one with the default, because its setting may change at any time.
 func (a *Auto) Robot(fps float64, every time.Duration) Robot {

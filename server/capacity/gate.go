@@ -87,8 +87,8 @@ func (g *gate) most(robot Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(nil, robot, n) }))
 }
 
-// feeds reports whether n robots are fed. They are the first n of robots; where n is larger, they
-// are all of robots, and robots like another for the rest.
+// feeds reports whether n robots are fed. They are the first n of robots; if n is larger, they are all of robots, and
+// the rest are robots like another.
 func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
 	for len(fleet) < n {

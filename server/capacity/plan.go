@@ -16,8 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/queue"
 )
 
-// Fleet describes the robots; where a list has several values, robots take them in turn. Its tags
-// are flags of `lean-server plan`.
+// Fleet describes the robots; if a list has several values, robots take them in turn. Its tags are flags of
+// `lean-server plan`.
 type Fleet struct {
 	FPS       []float64       `help:"Control steps per second of the robots; default: the bundle's." placeholder:"HZ,…"`
 	Execute   []int           `help:"Actions of a chunk that run before the next is requested; default: 0.4 of a chunk, as in edge-rt." placeholder:"N,…"`

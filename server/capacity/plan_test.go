@@ -24,7 +24,7 @@ func options(ms ...float64) Options {
 }
 
 // Robots request a chunk every 20 steps of 20 ms, so that an inference of 10 ms feeds 38 of them at 95 % of its time,
-// and an inference of 300 ms feeds one. Where a larger batch takes no longer, inferences feed many more robots.
+// and an inference of 300 ms feeds one. If a larger batch takes no longer, inferences feed many more robots.
 func TestHowManyRobots(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

@@ -286,7 +286,7 @@ func (r *Robot) next() wire.Header {
 // UnknownClient is the beginning of the server's answer to a reset of a robot without a session.
 const UnknownClient = "unknown client "
 
-// Reset begins an episode with the given task; an empty task leaves the task as it was. Where the server has ended the
+// Reset begins an episode with the given task; an empty task leaves the task as it was. If the server has ended the
 // session, Reset opens it again.
 func (r *Robot) Reset(ctx context.Context, task string) error {
 	key, err := wire.ResetKey(r.gateway.Prefix, r.open.ClientUUID)

@@ -93,7 +93,7 @@ const (
 func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.Server) error {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var serving sync.RWMutex // not a WaitGroup: a connection that Close missed may begin a request later
+	var serving sync.RWMutex // not a WaitGroup, because a connection that Close missed may still begin a request
 	handler := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !serving.TryRLock() {

@@ -20,7 +20,7 @@ const (
 	statusMemory
 )
 
-// Batch computes the chunks of rows, each of which Allocate has returned.
+// Batch computes the chunks of rows that Allocate has returned.
 func (w *worker) Batch(rows []*remote.Row) error {
 	w.mu.Lock()
 	p := w.process

@@ -66,8 +66,8 @@ func parseHeader(src []byte) (h header, err error) {
 	return h, nil
 }
 
-// readFrame reads one frame into buf, or into a larger buffer where buf is too small. payload is a part of this buffer,
-// and larger is the buffer, for the next call.
+// readFrame reads one frame into buf, or into a larger buffer where buf is too small. payload is a part of that buffer,
+// and larger is the whole buffer, for the next call.
 func readFrame(from io.Reader, buf []byte) (h header, payload, larger []byte, err error) {
 	if _, err = io.ReadFull(from, buf[:headerSize]); err != nil {
 		return h, nil, buf, err

@@ -105,7 +105,7 @@ func (c *Conditioning) Policy() policy.Conditioning {
 // Zenoh lists the endpoints by which the server and its robots connect.
 type Zenoh struct {
 	ConnectEndpoints []string `yaml:"connect_endpoints"` // routers to dial
-	ListenEndpoints  []string `yaml:"listen_endpoints"`  // for robots and routers that dial this server
+	ListenEndpoints  []string `yaml:"listen_endpoints"`  // endpoints for robots and routers that dial this server
 	TLS              TLS      `yaml:"tls"`
 }
 

@@ -36,7 +36,7 @@ type ModelConfig struct {
 	Dtype       string `yaml:"dtype"`        // required data type of the bundle: float32, float16 or bfloat16; default: any
 	Device      string `yaml:"device"`       // auto, cpu (the default), cuda, cuda:N, tensorrt, tensorrt:N or openvino
 	Fallback    string `yaml:"fallback"`     // cpu: serve on the CPU when the device does not work; default: do not serve
-	CUDAGraph   bool   `yaml:"cuda_graph"`   // only false: a CUDA graph needs tensors in the GPU's memory
+	CUDAGraph   bool   `yaml:"cuda_graph"`   // must be false: a CUDA graph needs tensors in the GPU's memory
 	CacheDir    string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
 	Python      string `yaml:"python"`       // for the runtime lerobot: the interpreter with LeRobot
 	DatasetInfo string `yaml:"dataset_info"` // meta/info.json of the training's data set: joint names and rate
@@ -277,7 +277,7 @@ func (c *Config) checkDevice() (err error) {
 var hubName = regexp.MustCompile(
 	`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?(?:@([\w./-]+))?$`)
 
-// BundleError returns err, an error of loading the bundle, as an error of the manifest. Where the bundle's folder is
+// BundleError returns err, an error of loading the bundle, as an error of the manifest. If the bundle's folder is
 // absent and model.repo_or_path may be a name on the hub, the error explains how to make a bundle from the hub, because
 // the server fetches nothing.
 func (c *Config) BundleError(err error) error {

@@ -28,8 +28,8 @@ const (
 	sessionMemory = 512 << 10
 )
 
-// Listen returns the endpoints to listen on: the manifest's, or DefaultListen when it names no
-// endpoint to listen on or to dial.
+// Listen returns the endpoints to listen on: the manifest's, or DefaultListen if the manifest names no endpoint to
+// listen on or to dial.
 func (c *Config) Listen() []string {
 	if len(c.Zenoh.ListenEndpoints) == 0 && len(c.Zenoh.ConnectEndpoints) == 0 {
 		return []string{DefaultListen}
@@ -37,9 +37,9 @@ func (c *Config) Listen() []string {
 	return c.Zenoh.ListenEndpoints
 }
 
-// HealthAddress returns the address of the HTTP server; "" when it is off. HTTP is open to the same
-// machines as the robots' endpoints: where only this machine can connect, only this machine can
-// read the metrics. Where robots use IPv4 alone, HTTP listens on IPv4 alone.
+// HealthAddress returns the address of the HTTP server; "" when it is off. HTTP is open to the same machines as the
+// robots' endpoints: if only this machine can connect, only this machine can read the metrics. If robots use IPv4 only,
+// HTTP listens on IPv4 only.
 func (c *Config) HealthAddress() string {
 	if c.HealthPort == 0 {
 		return ""

@@ -46,7 +46,8 @@ func TestRolloutBlock(t *testing.T) {
 	}
 }
 
-// About the share of all robots gets the new model, and a larger share includes every robot of a smaller share.
+// The part of the robots that gets the new model is about the manifest's share. A larger share includes every robot of
+// a smaller one.
 func TestShares(t *testing.T) {
 	const robots = 10_000
 	var before []string

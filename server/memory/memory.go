@@ -41,7 +41,7 @@ type Bound struct {
 	parts [NumParts]atomic.Int64
 }
 
-// New returns a bound of limit bytes of which no byte is in use.
+// New returns a bound of limit bytes, none of which is in use.
 func New(limit int64) *Bound { return &Bound{limit: limit} }
 
 // Take counts n more bytes as used by p and returns true, or returns false when fewer than n bytes are left.

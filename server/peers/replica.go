@@ -166,10 +166,9 @@ func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
 	return h, ok
 }
 
-// Answers reports whether this server must answer a robot that has no session here and names no
-// server. It must when no other server holds the robot and this server has the highest weight for
-// it. Only servers with room are compared, or all servers when no server has room. The server of a
-// roll-out's new model never has to answer.
+// Answers reports whether this server must answer a robot that has no session here and names no server. It must answer
+// if no other server holds the robot and this server has the highest weight for it. Only servers with room are
+// compared, or all servers when no server has room. The server of a roll-out's new model never has to answer.
 func (o *Others) Answers(uuid string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

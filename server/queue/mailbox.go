@@ -41,7 +41,7 @@ type Put uint8
 // The results.
 const (
 	Waits    Put = iota // it waits for its turn
-	Replaced            // it waits, and the observation that waited before is dropped
+	Replaced            // the observation waits, and replaces one that waited
 	Late                // refused: it is not newer than the newest one received
 	NoRoom              // refused: there is no memory for it
 	Answered            // refused: it repeats a request that was answered just before

@@ -18,7 +18,7 @@ const (
 	neutralRunway = 250 * time.Millisecond
 )
 
-// Runway serves the robot first whose actions end first. A robot whose actions end before the next batch could end is
+// Runway serves first the robot whose actions end first. A robot whose actions end before the next batch could end is
 // late, and is served after the robots that can still be served in time. Only when those robots can all wait for one
 // more batch is the late robot served first, because its arm stops. Robots that have waited for starvationBound precede
 // all others, the longest wait first.

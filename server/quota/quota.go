@@ -2,9 +2,9 @@
 // robots of one link, and all robots of a crowded host, share turns (queue.Group). It also bounds
 // the inferences of each robot, by their rate and by their share of the device's time (Meter).
 //
-// A link is a robot's process or, where it has one, its certificate. A link of a router or a peer carries several
-// robots and does not identify them. Neither does a host name, because half of all robots are called raspberrypi. The
-// sessions of such robots are not counted, and neither is the host of a robot on this machine.
+// A link is a robot's process or, if it has one, its certificate. A link of a router or a peer carries several robots
+// and does not identify them. Neither does a host name, because half of all robots are called raspberrypi. The sessions
+// of such robots are not counted, and neither is the host of a robot on this machine.
 package quota
 
 import (

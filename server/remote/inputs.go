@@ -5,8 +5,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
-// Describe returns the policy that the manifest's model.inputs describe, without its cameras, for a server whose
-// protocol does not describe it. A missing key is an error that names the key.
+// Describe returns the policy that the manifest's model.inputs describe, without its cameras. It is for a server whose
+// protocol does not describe its policy. The error for a missing key names the key.
 func Describe(cfg *manifest.Config, kind, source string) (m policy.Meta, err error) {
 	in := &cfg.Model.Inputs
 	for _, key := range []struct {

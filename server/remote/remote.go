@@ -28,7 +28,7 @@ type Row struct {
 	State  []float32 // [Steps][StateNames], robot units
 	Prefix []float32 // [ChunkSize][ActionDim], robot units; PrefixLen rows are valid
 	// Batch writes the chunk: ChunkRobot [ChunkSize][ActionDim] in robot units, and ChunkModel in the policy's own
-	// units. Where the runtime does not have the chunk in those units, ChunkModel is a copy of ChunkRobot.
+	// units. If the runtime does not have the chunk in those units, ChunkModel is a copy of ChunkRobot.
 	ChunkModel, ChunkRobot []float32
 }
 

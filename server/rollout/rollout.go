@@ -101,7 +101,7 @@ type Keeper struct {
 	edits  int                   // number of times that the manifest was read with new content
 	tried  int                   // value of edits when model was loaded
 	seen   os.FileInfo           // the file whose content was read last
-	empty  rt.Instant            // when second lost its last robot; 0: it has robots, or it may stay
+	empty  rt.Instant            // time at which second lost its last robot; 0: it has robots, or it may stay
 }
 
 // Counts counts what a keeper refused.
@@ -281,7 +281,8 @@ func (k *Keeper) leave(next bool) {
 	}
 }
 
-// load opens the new model. ONNX Runtime cannot break a load off; a withdrawal meanwhile shows at once.
+// load opens the new model. ONNX Runtime cannot interrupt a load, but the report shows at once if the roll-out is
+// withdrawn.
 func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
 	k.model, k.tried = m, k.edits
 	k.enter(Loading, "")

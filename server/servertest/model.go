@@ -50,10 +50,9 @@ type Model struct {
 	Before func() error
 	// Ran is called at the end of every run that did not fail. Set it before the server runs.
 	Ran func(buffer, batch int)
-	// Poison makes every run fail in which the state of some row begins with this value; 0: no run
-	// fails.
+	// Poison makes a run fail if the state of one of its rows begins with this value; 0: no run fails.
 	Poison float32
-	// Overflow makes every row return NaN whose state begins with this value; 0: no row does.
+	// Overflow makes a row return NaN if its state begins with this value; 0: no row does.
 	Overflow float32
 	// Filling is called with the first joint of each row that is filled, by the thread
 	// that fills it. Set it before the server runs.

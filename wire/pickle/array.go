@@ -11,10 +11,10 @@ import (
 type Array struct {
 	Type  string // f2, f4, f8, bf16, i1, i2, i4, i8, u1, u2, u4, u8 or b1
 	Shape []int
-	Data  []byte // its length is what Type and Shape require
+	Data  []byte // exactly the bytes that Type and Shape require
 }
 
-// sizes holds the numeric types and their bytes.
+// sizes holds the numeric types and their sizes in bytes.
 var sizes = map[string]int{
 	"f2": 2, "f4": 4, "f8": 8, "bf16": 2, "i1": 1, "i2": 2, "i4": 4, "i8": 8, "u1": 1, "u2": 2, "u4": 4, "u8": 8,
 	"b1": 1,

@@ -219,7 +219,7 @@ func (d *decoder) index(op opcode) (int, error) {
 	return int(binary.LittleEndian.Uint32(b)), nil
 }
 
-// put stores the newest value as memo i. It refuses a number that leaves a gap, since writers number their memos
+// put stores the newest value as memo i. It refuses a number that leaves a gap, because writers number their memos
 // without gaps.
 func (d *decoder) put(i int) error {
 	v, err := d.top()

@@ -87,9 +87,9 @@ type Session struct {
 
 var _ wire.Session = (*Session)(nil)
 
-// Open starts a session. With endpoints to listen on, it returns as soon as the session listens on all of them, or an
-// error with the endpoint on which it cannot listen. Without such endpoints it returns when the first link is up. When
-// ctx ends before that, its error names the endpoints and why they do not answer.
+// Open starts a session. If it has endpoints to listen on, Open returns when it listens on all of them; its error names
+// the endpoint on which it cannot listen. Otherwise Open returns when the first link is up; if ctx ends before that,
+// the error names the endpoints and why they do not answer.
 func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ type Front struct {
 	patience time.Duration  // messageTime, or a shorter time in tests
 
 	mu      sync.Mutex
-	clients map[string]*client // by the address of the client's connection, guarded by mu
+	clients map[string]*client // clients by the address of their connection, guarded by mu
 	ended   map[string]*client // clients without a connection, by their last address, guarded by mu
 }
 
@@ -119,7 +119,7 @@ func (f *Front) disconnected(address string) {
 		return
 	}
 	delete(f.clients, address)
-	if was := f.ended[address]; was != nil { // its timer would no longer find it
+	if was := f.ended[address]; was != nil { // no timer would end this client any more
 		go was.end()
 	}
 	f.ended[address] = c

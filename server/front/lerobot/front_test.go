@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/front"
 )
 
-// A client whose connection ends is ended in time also when the next client has the same address.
+// After its connection has ended, a client is ended in time, even if the next client has the same address.
 func TestAnAddressIsUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &Front{to: new(front.Gateway), clients: map[string]*client{}, ended: map[string]*client{}}

@@ -449,7 +449,7 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 			refused <- err
 		}()
 	}
-	time.Sleep(100 * time.Millisecond) // by then the calls above wait for a session
+	time.Sleep(100 * time.Millisecond) // time in which the calls above begin to wait
 	s.dial(t).begin()
 	for range 6 {
 		if err := <-refused; status.Code(err) == codes.FailedPrecondition && time.Since(began) < foreign.RefusalWait {

@@ -19,7 +19,7 @@ const (
 // keeps one Message and parses into it again and again.
 type Message struct {
 	Kind     Kind
-	Reliable bool // sent on the reliable lane; the frame's header has this, not the message's bytes
+	Reliable bool // sent on the reliable lane, according to the frame's header
 	Push     Push
 	Request  Request
 	Response Response

@@ -155,7 +155,7 @@ func trimZID(zid []byte) []byte {
 	return zid
 }
 
-// Open ends a handshake (Ack is false; it carries the acceptor's cookie) or confirms its end.
+// Open ends a handshake with the acceptor's cookie (Ack is false), or confirms the end (Ack is true).
 type Open struct {
 	Ack     bool
 	LeaseMS uint64 // after this time of silence, the receiver treats the sender as dead

@@ -486,7 +486,7 @@ func TestFilesAreChecked(t *testing.T) {
 	huge := filepath.Join(t.TempDir(), "huge.pem")
 	os.WriteFile(huge, make([]byte, maxPEM+1), 0o600)
 	root := string(rttest.Must(os.ReadFile(ca.CA))(t))
-	oneLine := copiedText(t, root+strings.TrimSpace(root)+root) // as from cat of a file without a newline at its end
+	oneLine := copiedText(t, root+strings.TrimSpace(root)+root) // cat of a file that does not end with a newline
 	marked, wide := copiedText(t, "\uFEFF"+root), copiedText(t, "\xFF\xFE-\x00")
 	locked := copiedText(t, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")
 	locked1 := copiedText(t, "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n"+

@@ -41,7 +41,7 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 	})
 }
 
-// everything has one session's declarations of every kind, and another session's means to use them.
+// everything has one session's declarations of every kind, and what another session needs to use them.
 type everything struct {
 	samples, tokens diary
 	pub             wire.Publisher
@@ -151,7 +151,8 @@ func TestTheirsKilled(t *testing.T) {
 }
 
 // Goal: when a session of ours vanishes without a Close, as after SIGKILL, the official side ends it as soon as the
-// connection ends. When a session goes silent, as after a pulled cable, it ends it when the lease is over.
+// connection ends. When a session of ours goes silent, as after a pulled cable, the official side ends it at the end of
+// the lease.
 func TestOursVanishes(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, at := v.router(t)

@@ -176,8 +176,8 @@ func (s *stream) acceptInit() (codec.Init, error) {
 // ErrForeign marks bytes of a protocol other than Zenoh.
 var ErrForeign = errors.New("zenoh: not Zenoh")
 
-// first returns a connection's first batch, as next does. It refuses bytes that begin like TLS or HTTP at once. As a
-// length they would announce a batch that never arrives, and no first batch is that long.
+// first returns a connection's first batch, as next does. It refuses bytes that begin like TLS or HTTP at once. Read as
+// a length, they would announce a batch that never arrives, and no first batch is that long.
 func (s *stream) first() ([]byte, error) {
 	if err := s.fill(2); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
-// A node that sends TLS or HTTP to a Zenoh port is refused at once, and the error names the protocol. As a length, the
-// node's first bytes would make us wait until the timeout of the handshake.
+// A node that sends TLS or HTTP to a Zenoh port is refused at once, and the error names the protocol. If we read the
+// node's first bytes as a length, we would wait until the timeout of the handshake.
 func TestForeignProtocolsAreNamed(t *testing.T) {
 	for _, tt := range []struct{ name, bytes, want string }{
 		{"a TLS client", "\x16\x03\x01\x00\xc8\x01",

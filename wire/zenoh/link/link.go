@@ -29,7 +29,7 @@ import (
 // Limits of one link.
 const (
 	handshakeTimeout = 10 * time.Second
-	minBatch         = 64 // in bytes; the official acceptor panics below 11
+	minBatch         = 64 // bytes; the official acceptor panics below 11
 	minLease         = 100 * time.Millisecond
 	maxLease         = time.Hour
 	// DefaultStall is the longest time for which the writing of a batch, or a blocking send, waits for a peer that does

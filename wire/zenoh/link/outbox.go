@@ -32,7 +32,7 @@ type outbox struct {
 	mu        sync.Mutex
 	drained   sync.Cond   // condition on mu: there is room, the link has ended or a deadline has passed
 	waitTimer *time.Timer // wakes senders that wait for room; nil before the first
-	wakeAt    time.Time   // when waitTimer fires; zero: it is not set
+	wakeAt    time.Time   // time at which waitTimer fires; zero: it is not set
 	queues    [priorities]queue
 	closing   bool
 	reason    codec.Reason

@@ -16,7 +16,7 @@ import (
 
 // Bounds of the memory that one link may take.
 const (
-	maxDeclared = 16384 // of subscribers, queryables, tokens and interests each
+	maxDeclared = 16384 // most subscribers, and most queryables, tokens and interests
 	maxRoutes   = 1024  // incoming keys whose receivers are cached
 	maxQueries  = 1024  // queries that wait for their last reply
 )

@@ -132,7 +132,7 @@ func (r *Router) queryables(key string, target codec.Target, asker *face) (to []
 		}
 	}
 	for _, f := range r.peers {
-		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // the peer's announcements are not complete yet
+		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // the peer may announce more
 			add(f)
 		}
 	}
