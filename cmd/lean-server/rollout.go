@@ -194,7 +194,7 @@ func rolloutOf(cfg *manifest.Config) (*server.LiveRollout, error) {
 	if live.Rollout != nil {
 		return live.Rollout, nil
 	}
-	off := &server.LiveRollout{State: rollout.Off.String()}
+	off := &server.LiveRollout{State: rollout.Off.String(), Old: live.Sessions.Open}
 	if cfg.Rollout.Model.RepoOrPath != "" {
 		off.Why = fmt.Sprintf("the server (%s) has not read the roll-out: restart it if it is older than %s",
 			live.Server.Version, version)
