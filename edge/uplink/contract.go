@@ -70,7 +70,11 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim,
 			len(l.Names))
 	}
-	var err error
+	err := cmp.Or(wire.CheckUnits("action_units", ack.ActionUnits, l.Units),
+		wire.CheckUnits("state_units", ack.StateUnits, l.Units))
+	if err != nil {
+		return t, exit.With(exit.Config, err)
+	}
 	if t.FPS, err = l.agreedFPS(ack.TrainedFPS, log); err != nil {
 		return t, err
 	}

@@ -363,11 +363,12 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 		}
 	}
 	switch {
-	case best != nil && best.Accepted:
+	case best == nil:
+	case best.Accepted:
 		return best, nil
-	case best != nil && best.Temporary():
+	case best.Temporary():
 		return nil, l.temporaryRefusal(best)
-	case best != nil:
+	default:
 		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, best.Error)
 	}
 	if text := l.OtherRobot(); text != "" {

@@ -161,6 +161,7 @@ func (s *server) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
 		Cameras:                 []capture.Config{{Name: "top", Source: "sim"}},
 		Identity:                &operator.Identity{ID: "arm", Instance: operator.NewInstance(), Host: "left-pi"},
 		Names:                   testNames,
+		Units:                   []string{"degrees", "degrees"},
 		RealArm:                 func() string { return "--bus is a serial port" },
 		OtherRobot:              func() string { return "" },
 		Log:                     slog.New(slog.NewTextHandler(log, nil)),
@@ -215,6 +216,7 @@ func TestLinkOpensTheOnlyService(t *testing.T) {
 }
 
 func TestLinkRefusals(t *testing.T) {
+	demo := []string{"demo"}
 	for _, tt := range []struct {
 		name     string
 		services []string
@@ -224,36 +226,39 @@ func TestLinkRefusals(t *testing.T) {
 		says     string
 	}{
 		{"two services and no choice", []string{"demo", "other"}, "", nil, exit.Config, "--service"},
-		{"a service that is not there", []string{"demo"}, "pick", nil, exit.Failure, `"pick"`},
+		{"a service that is not there", demo, "pick", nil, exit.Failure, `"pick"`},
 		{"nobody serves", nil, "", nil, exit.Failure, "no lean-server answers"},
-		{"contract refused", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"contract refused", demo, "", func(a *wire.SessionAck) {
 			a.Accepted, a.Error = false, "state dim mismatch: server=6, client=2"
 		}, exit.Config, "state dim mismatch"},
-		{"full", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"full", demo, "", func(a *wire.SessionAck) {
 			a.Accepted, a.Error = false, "server full: 5/5 sessions active"
 		}, exit.Failure, "5/5"},
-		{"another process has the name", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"another process has the name", demo, "", func(a *wire.SessionAck) {
 			*a = takenBy("right-pi")
 		}, exit.Failure, "another robot on host right-pi runs as arm: give one of them another --id"},
-		{"another process has the name, nobody knows where", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"another process has the name, nobody knows where", demo, "", func(a *wire.SessionAck) {
 			*a = takenBy(wire.HostUnknown)
 		}, exit.Failure, "another robot runs as arm: give one of them another --id"},
-		{"other columns", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"other columns", demo, "", func(a *wire.SessionAck) {
 			a.ActionNames = []string{"gripper.pos", "pan.pos"}
 		}, exit.Config, "gripper.pos"},
-		{"chunks of one action", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"other units", demo, "", func(a *wire.SessionAck) {
+			a.StateUnits = []string{"radians", "degrees"}
+		}, exit.Config, `server wants ["radians" "degrees"]`},
+		{"chunks of one action", demo, "", func(a *wire.SessionAck) {
 			a.ChunkSize = 1
 		}, exit.Config, "chunk_size 1"},
-		{"chunks without end", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"chunks without end", demo, "", func(a *wire.SessionAck) {
 			a.ChunkSize = 4096
 		}, exit.Config, "chunk_size"},
-		{"another rate", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"another rate", demo, "", func(a *wire.SessionAck) {
 			a.TrainedFPS = 30
 		}, exit.Config, "trained at 30 actions per second, and --fps is 60"},
-		{"a policy for simulation", []string{"demo"}, "", func(a *wire.SessionAck) {
+		{"a policy for simulation", demo, "", func(a *wire.SessionAck) {
 			a.Simulation, a.ModelSHA256 = true, "0123456789abcdef"
 		}, exit.Config, "demo/m@main (sha256 0123456789ab), which is for a simulated arm only"},
-		{"another state", []string{"demo"}, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
+		{"another state", demo, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newServer(t, tt.services...)

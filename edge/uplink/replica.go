@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -90,7 +91,7 @@ func (s *servers) set(id string, up bool) {
 			s.seen = map[string]*token{}
 		}
 		if len(s.seen) >= maxServers {
-			s.forgetGone()
+			maps.DeleteFunc(s.seen, func(_ string, t *token) bool { return !t.up })
 		}
 		if len(s.seen) >= maxServers {
 			return // the server stays unseen, like a server without a token
@@ -99,14 +100,6 @@ func (s *servers) set(id string, up bool) {
 		s.seen[id] = t
 	}
 	t.up, t.went = up, t.went || !up
-}
-
-func (s *servers) forgetGone() {
-	for id, t := range s.seen {
-		if !t.up {
-			delete(s.seen, id)
-		}
-	}
 }
 
 // begin begins a handshake. It forgets earlier disappearances: every server whose token exists now is alive.

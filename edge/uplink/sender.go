@@ -135,7 +135,6 @@ func (s *Sender) send(snap *Snapshot) {
 	first := open != nil && s.examiner.due(open)
 	if s.past != nil && !s.past.reach(snap.Step, snap.At, snap.State, s.resumedAt(), first) || open == nil ||
 		open.Epoch != snap.Epoch {
-		s.stats.Unsent.Add(1)
 		s.note(snap, 0, 0, "no_session")
 		return
 	}
@@ -144,7 +143,6 @@ func (s *Sender) send(snap *Snapshot) {
 	for i, e := range s.Cameras {
 		at := s.picture(i)
 		if at == 0 || at < s.resumedAt() {
-			s.stats.Unsent.Add(1)
 			s.note(snap, 0, 0, "no_picture")
 			return
 		}
@@ -158,7 +156,6 @@ func (s *Sender) send(snap *Snapshot) {
 		oldest = min(oldest, at)
 	}
 	if first && s.examiner.holds(&s.observation, snap.State, open) {
-		s.stats.Unsent.Add(1)
 		s.note(snap, 0, 0, "unlike_training")
 		return
 	}
@@ -191,16 +188,18 @@ func (s *Sender) send(snap *Snapshot) {
 	s.note(snap, oldest, encoded, "sent")
 }
 
-// note records the outcome of a request's observation.
+// note records the outcome of a request's observation. It counts an observation that was not encoded, with encoded 0,
+// as not sent.
 //
 //rt:noalloc
 func (s *Sender) note(snap *Snapshot, observed, encoded rt.Instant, outcome string) {
+	bytes := len(s.body)
+	if encoded == 0 {
+		s.stats.Unsent.Add(1)
+		bytes = 0
+	}
 	if s.record == nil {
 		return
-	}
-	bytes := 0
-	if encoded != 0 {
-		bytes = len(s.body)
 	}
 	if m := s.record.Sent.Put(); m != nil {
 		*m = record.Sent{
