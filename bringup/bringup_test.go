@@ -291,10 +291,8 @@ func TestCalibrateOfABase(t *testing.T) {
 	if err := Calibrate(t.Context(), cfg); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	want := servo.MotorCalibration{ID: 8, RangeMax: 4095}
-	if got := loaded(t, cfg.Place)["base_back_wheel"]; got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	rttest.Want(t, loaded(t, cfg.Place)["base_back_wheel"], servo.MotorCalibration{ID: 8, RangeMax: 4095},
+		"calibration")
 }
 
 func TestMonitor(t *testing.T) {

@@ -17,14 +17,11 @@ import (
 // Goal: a move names the joints that it first moves into their range, even those that the command does not name.
 // joint of the command.
 func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
-	rttest.RealTime(t)
 	t.Parallel()
 	r := named(t, "so101")
 	_, cfg, out := simArm(t, r, servosim.Config{})
-	c := servo.Calibration{}
-	for _, m := range r.Motors {
-		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
-	}
+	whole(t, cfg)
+	c := loaded(t, cfg.Place)
 	at := registers(t, cfg, r.Motors[5].ID, nil, table.PresentPosition)[0]
 	c[r.Motors[5].Name] = servo.MotorCalibration{ID: int(r.Motors[5].ID), RangeMin: at + 40, RangeMax: at + 1000}
 	rttest.Do(t, c.Save(cfg.File()))

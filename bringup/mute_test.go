@@ -25,7 +25,6 @@ func mute(t *testing.T, cfg Config, level int) {
 
 // Goal: every command works with motors that answer only pings, or reads but not writes, and reports them.
 func TestMotorsThatDoNotAnswer(t *testing.T) {
-	rttest.RealTime(t)
 	t.Parallel()
 	for _, command := range []struct {
 		name, want string
@@ -76,7 +75,6 @@ func loaded(t *testing.T, place device.Place) servo.Calibration {
 
 // Goal: setup-motors also gives an id to a motor that other software has left silent.
 func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
-	rttest.RealTime(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		model string

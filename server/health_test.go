@@ -331,6 +331,7 @@ func TestEachRunHasItsOwnTime(t *testing.T) {
 // Goal: a thread that never ends decoding would stop all chunks: the server reports it, sends its
 // robots to other servers and ends.
 func TestAStuckDecoderEndsTheServer(t *testing.T) {
+	t.Parallel()
 	stuck, leave := make(chan struct{}, 1), make(chan struct{})
 	defer close(leave)
 	b, robots := batching(t, 2, []string{"a"}, func(b *bench) {
@@ -391,6 +392,7 @@ func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
 // Goal: a run that hangs is terminated, and the server ends in order. A run that does not end even then is abandoned.
 // The server's error reports this, so that the caller does not close the model while the run uses it.
 func TestHangEndsTheServer(t *testing.T) {
+	t.Parallel()
 	for _, ends := range []bool{true, false} {
 		entered, leave := make(chan struct{}, 1), make(chan struct{})
 		b, r := failingServer(t, func(b *bench, _ int) error {

@@ -80,6 +80,7 @@ func (r *rolling) opens(at, uuid, digest string, epoch uint32) wire.SessionAck {
 // of one server hold for both servers together. When the second server has ended, its sessions' memory and places are
 // free.
 func TestTwoModels(t *testing.T) {
+	t.Parallel()
 	r := roll(t, "rollout: {model: new, robots: [new-arm]}\n", nil)
 	report := r.await(rollout.Serving)
 	first, second := r.server.id, report.ServerID

@@ -530,6 +530,7 @@ func (c *counted) Close() error { *c++; return nil }
 // A model is not closed while an inference that outlasts the server still uses it. Closing it would crash the process
 // in ONNX Runtime, with an exit code that has another meaning.
 func TestAModelInUseIsNotClosed(t *testing.T) {
+	t.Parallel()
 	b := serve(t, config(), (*bench).hold)
 	b.open(fakeOpen("a"))
 	b.robot("a").ask(1)

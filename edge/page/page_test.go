@@ -300,6 +300,7 @@ func TestATakenPortIsNamed(t *testing.T) {
 // Clients that send half a request occupy all slots, and lose them at the time limit for reading. The next client waits
 // until then, and the page starts no further goroutine.
 func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.watch(t)
 	for i := range 3 * maxConnections { // the clients are on several machines, each of which has only its share
@@ -320,6 +321,7 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 // Clients that do not read their pictures hold all memory for pictures until the write limit ends
 // their connections.
 func TestClientsThatTakeNothing(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 16, true})
 	s.guard.Rate.Interval = 0

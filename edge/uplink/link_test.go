@@ -261,6 +261,7 @@ func TestLinkRefusals(t *testing.T) {
 		{"another state", demo, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t, tt.services...)
 			if tt.change != nil {
 				s.answer(tt.change)
@@ -287,6 +288,7 @@ func takenBy(host string) wire.SessionAck {
 // Goal: no session begins at a server that has not warmed its policy up; the robot logs the reason for its wait, closes
 // the session, and opens another session as soon as the policy has run.
 func TestLinkWaitsForTheWarmUp(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.WarmedUp = false })
 	l, log := s.dial(t, "")
@@ -407,6 +409,7 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 }
 
 func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
 	rttest.Do(t, l.connect(t.Context()))

@@ -330,6 +330,7 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 // Goal: a server on a slow link keeps its session: its status reply may take longer than the reply of a server on the
 // local network.
 func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
+	t.Parallel()
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")
 	l.RequestTimeout, l.MaxOffline = 2*time.Second, time.Minute

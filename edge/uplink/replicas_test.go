@@ -96,6 +96,7 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 		{"one of the draft alone", []string{""}, nil, "", "", 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			router, all := replicas(t, tt.ids...)
 			for id, f := range tt.change {
 				all[id].change(f)

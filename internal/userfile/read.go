@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// patience is the longest silence of a pipe.
-const patience = 5 * time.Second
+// patience is the longest silence of a pipe. Tests replace it.
+var patience = 5 * time.Second
 
 // Read reads a whole file of at most limit bytes. It waits for the writer of a pipe, but not for ever.
 func Read(path string, limit int64) ([]byte, error) {

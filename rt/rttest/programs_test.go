@@ -10,9 +10,7 @@ import (
 // Programs uses the programs that make has built, and its error about an absent program has the remedy.
 func TestProgramsThatAreBuiltAlready(t *testing.T) {
 	built := t.TempDir()
-	if err := os.WriteFile(filepath.Join(built, "edge-rt"), nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	Do(t, os.WriteFile(filepath.Join(built, "edge-rt"), nil, 0o700))
 	t.Setenv(programsEnv, built)
 	if bin, err := Programs(t.TempDir(), "edge-rt"); bin != built || err != nil {
 		t.Errorf("%q, %v, want %q", bin, err, built)

@@ -104,6 +104,7 @@ func TestFailover(t *testing.T) {
 
 // Goal: when an endpoint accepts connections and then stays silent, the session dials the next endpoint.
 func TestFailoverFromSilence(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes the time of an attempt")
 	}

@@ -135,7 +135,6 @@ func TestContract(t *testing.T) {
 				continue
 			}
 			t.Run(n.name, func(t *testing.T) {
-				t.Parallel()
 				sessiontest.Run(t, n.make(t, v))
 			})
 		}

@@ -67,6 +67,7 @@ type testCase struct {
 
 // Run runs the whole suite with the sessions that open opens.
 func Run(t *testing.T, open func(t *testing.T) Net) {
+	t.Parallel()
 	for _, group := range [][]testCase{pubsub, congestion, queries, tokens, life} {
 		runCases(t, group, open)
 	}
@@ -75,6 +76,7 @@ func Run(t *testing.T, open func(t *testing.T) Net) {
 // Carried runs the cases that depend on the transport of a link: messages and replies of every size, congestion, and
 // lost and new links.
 func Carried(t *testing.T, open func(t *testing.T) Net) {
+	t.Parallel()
 	runCases(t, pubsub[:1], open)
 	runCases(t, congestion, open)
 	runCases(t, []testCase{sizesOfReplies}, open)
