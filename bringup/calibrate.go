@@ -291,7 +291,7 @@ func bareSettings(m robot.Motor) []robot.Setting {
 	})
 }
 
-// existing returns those of the settings whose register the motor has.
+// existing returns the settings whose register the motor has.
 func existing(m robot.Motor, settings []robot.Setting) []robot.Setting {
 	return slices.DeleteFunc(settings, func(s robot.Setting) bool { return !m.Model.Has(s.Register) })
 }

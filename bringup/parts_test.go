@@ -36,7 +36,7 @@ func twoArms(t *testing.T) ([]*servosim.Bus, []device.Place, Config, *screen) {
 	return buses, places, cfg, out
 }
 
-// Scan reports each part and their total, also when one bus does not answer.
+// Scan reports each part and their total, even if one bus does not answer.
 func TestScanOfTwoArms(t *testing.T) {
 	t.Parallel()
 	buses, places, cfg, out := twoArms(t)
@@ -107,7 +107,7 @@ func TestSwappedPorts(t *testing.T) {
 	}
 }
 
-// A command recognises swapped ports also where the arms have different protocols, so that neither arm answers.
+// A command recognises swapped ports even if the arms have different protocols, so that neither arm answers.
 func TestSwappedPortsOfMixedArms(t *testing.T) {
 	t.Parallel()
 	var places []device.Place

@@ -97,7 +97,7 @@ type Config struct {
 	LeaderRobot string           // name or file; empty: the follower's name with _leader
 	Takeover    string           // takeoverKey (also empty) or takeoverPush
 	Record      record.Mode      // recorded part of the run; empty: off
-	RecordDir   string           // folder of the record's files; empty: records in the folder of the robot's state
+	RecordDir   string           // folder of the record's files; empty: "records" in the robot's state folder
 	RecordSize  int64            // bytes that the record's files may take together
 	Episodes    episode.Plan     // a plan that Check has accepted; Record holds the mode that Check returned
 	Duration    time.Duration

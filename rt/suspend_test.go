@@ -21,7 +21,7 @@ func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 		case 1:
 			clock.Suspend(3 * time.Hour)
 		case 2, 3:
-			// shorter than suspendMin, because two clocks read one after the other may differ
+			// not reported, because it is shorter than suspendMin: two clocks read one after the other may differ
 			clock.Suspend(4 * time.Millisecond)
 		}
 		return rt.Wait{}

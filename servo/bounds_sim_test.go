@@ -78,8 +78,8 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 	}
 }
 
-// Goal: a motor that gets hotter than its robot's description allows ends the run, also when its
-// firmware reports no fault.
+// Goal: a motor that gets hotter than its robot's description allows ends the run, even if its firmware reports no
+// fault.
 func TestBoundOfHeatOnSimulator(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"feetech": boundedFeetech, "ax": boundedAX, "x": boundedX} {

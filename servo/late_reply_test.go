@@ -48,7 +48,7 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 }
 
 // starved is a line whose host is suspended between the instants from and until. Afterwards the host gets the bytes
-// that have arrived meanwhile in small pieces.
+// that have arrived, in small pieces.
 type starved struct {
 	*line
 	from, until rt.Instant

@@ -295,8 +295,8 @@ func (l *line) tick(a *Arm, dst []float32) (stale robot.Joints) {
 	return stale
 }
 
-// arming arms an arm tick by tick, and calls each before every read. It returns the first error,
-// also when the arm is not armed after 500 ticks.
+// arming arms an arm tick by tick, and calls each before every read. It returns the first error, or an error if the arm
+// is not armed after 500 ticks.
 func (l *line) arming(a *Arm, each func()) error {
 	dst := make([]float32, 6)
 	for range 500 {

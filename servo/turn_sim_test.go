@@ -80,8 +80,8 @@ func TestForgottenTurn(t *testing.T) {
 	rttest.Want(t, bad, 0, "the goals of differ")
 }
 
-// Goal: when a motor restarts during a run, the arm never returns a position that is off by a turn,
-// and reports the restart, also on a leader.
+// Goal: when a motor restarts during a run, the arm never returns a position that is off by a turn, and reports the
+// restart. A leader does so, too.
 func TestForgetsItsTurnInARun(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"koch", "koch_leader"} {

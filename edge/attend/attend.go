@@ -49,7 +49,7 @@ type Config struct {
 	Cameras    []capture.Config
 	Encoding   capture.Encoding
 	Record     record.Mode // content of the record; empty: off
-	RecordDir  string      // folder of the record's files; empty: records in the folder of the robot's state
+	RecordDir  string      // folder of the record's files; empty: "records" in the robot's state folder
 	RecordSize int64       // maximum bytes of the record's files
 	page.Flags             // flags of the page
 	RT         rt.Mode

@@ -96,7 +96,7 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 	}
 }
 
-// Goal: a broken picture makes no garbage, either: the collector is off.
+// Goal: a broken picture makes no garbage, because the collector is off during a run.
 func TestBrokenPictureNoAlloc(t *testing.T) {
 	good, stray, half, _ := testPictures(t)
 	e := New("front", brokenCamera(good, half, stray), 0)

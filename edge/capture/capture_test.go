@@ -463,7 +463,7 @@ func TestPictureNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: the first picture allocates nothing, either: the collector is off by then.
+// Goal: even the first picture allocates nothing, because the collector is off by then.
 func TestFirstPictureNoAlloc(t *testing.T) {
 	for _, f := range rawFilms(640, 480) {
 		for name, c := range map[string]Config{"as it is": {}, "turned": {Rotate: 90}} {

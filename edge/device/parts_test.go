@@ -109,7 +109,7 @@ func FuzzByPart(f *testing.F) {
 	})
 }
 
-// A camera shows its part's world also where another part is not simulated.
+// A camera shows its part's world even if another part is not simulated.
 func TestCamerasShowTheWorldOfTheirPart(t *testing.T) {
 	left, right := new(sim.Live), new(sim.Live)
 	both := Sims{arms: []simulated{{part: "left", world: left}, {part: "right", world: right}}}

@@ -116,7 +116,7 @@ type Ending struct {
 	Reason string `json:"reason"` // why the run ended
 }
 
-// Quantiles are those of a histogram, in the unit of the key.
+// Quantiles are the quantiles of a histogram, in the unit of the key.
 type Quantiles struct {
 	P50  float64 `json:"p50"`
 	P99  float64 `json:"p99"`
@@ -148,7 +148,7 @@ type BusSummary struct {
 	FastTries uint64 `json:"fast_tries,omitempty"`     // attempts to return to fast reads
 }
 
-// Part is one part of a robot of several.
+// Part is one part of a robot of several parts.
 type Part struct {
 	Name string     `json:"name"` // name of the part, the beginning of its joints' names
 	Port string     `json:"port"` // serial port of the part

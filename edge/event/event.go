@@ -55,8 +55,8 @@ const (
 	Operated       // A: Word; B: 1 for a refused command
 	Ended          // end of the run. A: exit code; B: Lack
 
-	// The tick emits the next codes, except those from the link. They follow at the end, because earlier records use
-	// the numbers above.
+	// The tick emits the next codes, except the codes from the link. They follow here, at the end, because earlier
+	// records use the numbers above.
 	LeaderHeld  // during a correction. A: the leader's joints that do not lead; B: leader.Cause
 	LeaderLeads // A: the leader's joints that lead again
 	// the bundle drives this arm for the first time. A: ms of slow driving; B: permitted % of the

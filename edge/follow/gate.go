@@ -70,7 +70,7 @@ const slack = 1e-3
 func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	wanted := action
 	if !notFinite(action) && j < len(g.Lead) {
-		// next limits the velocity afterwards, also if a damaged reply makes the place jump.
+		// Method next limits the velocity afterwards, even if a damaged reply makes the place jump.
 		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)

@@ -211,7 +211,7 @@ func TestPartsAreArmedTogether(t *testing.T) {
 	}
 }
 
-// At the end every part under torque parks, also if another part is away or silent.
+// At the end every part under torque parks, even if another part is away or silent.
 func TestPartsEnd(t *testing.T) {
 	park := func(c *Config) { c.Exit = ExitPark }
 	p := armedPair(t, robot.Together, park)

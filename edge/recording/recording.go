@@ -47,7 +47,7 @@ const (
 	picturesWaiting = 8
 	endTimeout      = 5 * time.Second // longest wait for the disk after the arm was released
 
-	// Folder is the name of the folder of records, in the folder of the robot's id.
+	// Folder is the name of the folder of records, in the robot's state folder.
 	Folder = "records"
 
 	// Calibration is the setting that holds the arm's calibration, as servo.Calibration.Text.

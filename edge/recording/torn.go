@@ -16,7 +16,7 @@ const tornEvery = 5 * time.Second
 
 // torn counts pictures of a camera that do not decode. Owner: the collecting thread.
 type torn struct {
-	dropped  uint64 // found by the capture thread, by their markers
+	dropped  uint64 // pictures that the capture thread has dropped because of their markers
 	reported uint64
 	count    uint64
 	last     rt.Instant // capture instant of the newest checked picture
