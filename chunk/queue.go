@@ -18,7 +18,7 @@ type actionQueue struct {
 	robot, model []float32
 	rows         []queued
 	index, end   int  // the actions left are rows [index, end); the rows before index were taken
-	filled       bool // whether LeRobot's queue would be other than None
+	filled       bool // LeRobot's queue would not be None
 }
 
 // queued describes a row of the queue.

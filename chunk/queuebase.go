@@ -113,7 +113,7 @@ func (b *queueBase) append(c *Chunk, r Result) Result {
 	return r
 }
 
-// blend does the same as replace, but blends a row with the queue's action where the queue has one.
+// blend does the same as replace, but if the queue has an action for a row, blend blends the two.
 //
 //rt:noalloc
 func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {

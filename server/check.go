@@ -412,7 +412,7 @@ func (r *Report) manifestText() string {
 	return text.String()
 }
 
-// simulationText returns a note that robots with a real arm refuse the bundle; "" where they accept it.
+// simulationText returns a note that robots with a real arm refuse the bundle; "" if they accept it.
 func (r *Report) simulationText() string {
 	if !r.Simulation {
 		return ""
@@ -461,8 +461,7 @@ func (r *Report) warningText() string {
 	return text.String()
 }
 
-// checkCertificates returns warnings of certificates that will soon be invalid, and an error where
-// no robot could connect.
+// checkCertificates returns warnings of certificates that will soon be invalid, and an error if no robot could connect.
 func checkCertificates(cfg *manifest.Config) (warnings []string, err error) {
 	transport := cfg.Transport()
 	for _, f := range transport.Certificates(time.Now()) {

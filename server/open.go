@@ -536,8 +536,8 @@ func (o *opener) drop(session *session, why string) {
 
 var errNoMemory = errors.New("no memory")
 
-// capabilities returns the announcement of the policy, with the times that a chunk is expected to take while others is
-// the number of other robots that send requests.
+// capabilities returns the announcement of the policy, with the times that a chunk is expected to take. others is the
+// number of other robots that send requests.
 func (o *opener) capabilities(others int) wire.Capabilities {
 	c := o.caps
 	c.WarmedUp = o.phase.warmed.Load()

@@ -75,7 +75,7 @@ func TestAProgramThatFailsAlways(t *testing.T) {
 	}
 }
 
-// A server does not serve a policy whose answer to blank inputs is not finite, because its weights have NaN.
+// The server refuses a policy that answers blank inputs with values that are not finite, as with NaN in its weights.
 func TestAPolicyThatDiverged(t *testing.T) {
 	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
 	m.NotFinite.Store(true)

@@ -39,7 +39,7 @@ type session struct {
 	asked    int          // bytes of one observation, from the sizes in the open
 	memory   int64        // bytes promised to the session, including its own
 	since    rt.Instant   // time of the open
-	instance string       // names the process that opened it; empty: not given
+	instance string       // name of the process that opened the session; empty: not given
 	host     string       // host of that process, for people
 	from     wire.Origin  // link or certificate that opened it
 	tags     string       // the robot's tags, as audit.Tags encodes them

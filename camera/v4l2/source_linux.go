@@ -38,7 +38,7 @@ type Source struct {
 	generation int     // number of streams so far
 	ended      []endedStream
 	copies     []mapping  // used when the driver's buffers cannot be lent
-	retryAt    rt.Instant // next search while the camera is absent
+	retryAt    rt.Instant // time of the next search while the camera is absent
 	sequence   uint64
 	last       uint32     // the driver's sequence number of the newest frame
 	counted    bool       // last is from the present stream

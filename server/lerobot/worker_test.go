@@ -116,8 +116,8 @@ func TestSessionsDoNotMix(t *testing.T) {
 	}
 }
 
-// A policy whose family can compute several robots in a batch does so when the manifest has max_batch. On a CPU it does
-// so only then.
+// A policy whose family can compute several robots in a batch does so if the manifest has max_batch. On a CPU it never
+// does so without max_batch.
 func TestTwoRobotsInABatch(t *testing.T) {
 	cfg := config(t)
 	discard := slog.New(slog.DiscardHandler)

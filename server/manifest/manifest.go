@@ -47,8 +47,8 @@ type Config struct {
 
 	ServingMode      string   `yaml:"serving_mode"`      // auto, shared or exclusive (one session); default auto
 	MaxSessions      Capacity `yaml:"max_sessions"`      // 1..10000, default 5; auto: as many as the server can feed
-	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: from one robot's process or certificate
-	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: from all processes of another machine
+	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: sessions of one robot's process or certificate
+	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: sessions of all processes of another machine
 	RatePerRobot     float64  `yaml:"rate_per_robot"`    // inferences a second of one robot id, 0.1..1000; default 0: no limit
 	SharePerRobot    float64  `yaml:"share_per_robot"`   // of the device's time for one robot id, 0.01..1; default 0: no limit
 	Memory           string   `yaml:"memory"`            // limit of the memory that robots can take, such as 512MiB, the default

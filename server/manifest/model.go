@@ -72,7 +72,7 @@ type Inputs struct {
 // PartInput is a part of the state or of an action. At the policy's server, each part has a separate key.
 type PartInput struct {
 	Key  string `yaml:"key"`
-	Size int    `yaml:"size"` // elements; one entry of a list may leave it out
+	Size int    `yaml:"size"` // number of elements; one entry of a list may omit it
 }
 
 // CameraInput is one camera of the robots, and its name at the policy's server.

@@ -61,8 +61,8 @@ type Report struct {
 // New reports whether the new model is for a robot.
 func (r *Report) New(robot string) bool { return r.State == Serving && r.Plan.Takes(robot) }
 
-// Expects reports whether the model with this digest may be the new model. While the new model is
-// being loaded, every digest may be.
+// Expects reports whether the model with this digest may be the new model. While the new model is being loaded, it
+// returns true for every digest.
 func (r *Report) Expects(digest string) bool {
 	return r.State == Loading || r.SHA256 != "" && strings.HasPrefix(r.SHA256, digest)
 }

@@ -88,7 +88,7 @@ type Server struct {
 
 	listener net.Listener
 	dropped  atomic.Uint64 // number of dropped connections
-	logged   time.Time     // time of the last log line about them; owner: the HTTP server
+	logged   time.Time     // time of the last log line about dropped connections; owner: the HTTP server
 }
 
 // Listen binds address and answers there until Close.

@@ -183,8 +183,8 @@ func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Find
 	return found
 }
 
-// dialEvery is the interval at which the session reads the certificate files of the endpoints to dial for findings.
-// Each attempt to dial reads these files itself.
+// dialEvery is the interval at which the session checks the certificate files of the endpoints to dial. Each attempt to
+// dial reads these files again.
 const dialEvery = time.Minute
 
 // dialFindings are the findings of a session's endpoints to dial.

@@ -18,8 +18,8 @@ type resizer struct {
 	sums                 []uint64 // scratch: the sums of a row of the scaled picture
 }
 
-// taps are the weights of the source pixels that make one pixel of the result. The first weight belongs to source pixel
-// first.
+// taps are the weights of the source pixels that make one pixel of the result. first is the source pixel of the first
+// weight.
 type taps struct {
 	first   int
 	weights []uint64
