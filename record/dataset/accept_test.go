@@ -116,6 +116,13 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 			"has nothing of edge_rt.picture_age_ms"},
 		"a camera without statistics": {replace(statsPath, `"`+imagePrefix+`top"`, `"x"`),
 			"has nothing of observation.images.top"},
+		"a lens cap": {again(func(j *journal) {
+			s := j.entries[1].Stats[imagePrefix+"top"]
+			for _, field := range s.fields() {
+				(*field)[1] = 0.3
+			}
+			s.Std[1], s.Q90[1] = 0, 0.3+1e-9
+		}), ""},
 		"another codec": {replace(infoPath, `"video.codec": "h264"`, `"video.codec": "libx264"`),
 			"gives libx264"},
 		"another's task": {again(func(j *journal) {

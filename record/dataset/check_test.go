@@ -155,6 +155,10 @@ func TestCheck(t *testing.T) {
 		{"a picture's mean", again(func(j *journal) { stat(j, imagePrefix+"top").Mean[2] = 40 }), "which no picture"},
 		{"a picture's deviation", again(func(j *journal) { stat(j, imagePrefix+"top").Std[2] = 0.001 }), "q90 want"},
 		{"a camera's deviation", all(imagePrefix+"top", "std", 0.1, 0.1, 0.1), "all: std of observation.images.top"},
+		{"a deviation without videos", func(t *testing.T, dir string) {
+			feature(imagePrefix+"top", "dtype", "image")(t, dir)
+			all(imagePrefix+"top", "std", 0.1, 0.1, 0.1)(t, dir)
+		}, "all: std of observation.images.top"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			v := rttest.Must(Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video")))(t)

@@ -97,6 +97,9 @@ func (f Feature) size() int {
 	return n
 }
 
+// pictures reports whether the feature has pictures, which LeRobot keeps in videos or in the tables.
+func (f Feature) pictures() bool { return f.DType == videoType || f.DType == "image" }
+
 // picture returns the size of a feature's pictures and their number of channels. LeRobot writes shapes with the
 // channels first and with the channels last; the feature's names show the order.
 func (f Feature) picture() (h, w, channels int) {
