@@ -510,15 +510,12 @@ func (x *export) finish() (*Report, error) {
 
 // bytesOf returns the number of bytes in the files of a folder.
 func bytesOf(dir string) (bytes int64, err error) {
-	err = walk(dir, func(_ string, d fs.DirEntry) error {
-		if !d.Type().IsRegular() {
-			return nil
-		}
-		info, err := d.Info()
-		if err == nil {
+	err = walk(dir, func(rel string, _ fs.DirEntry) error {
+		info, err := os.Stat(filepath.Join(dir, rel)) // follows links: the Hub's cache consists of them
+		if err == nil && info.Mode().IsRegular() {
 			bytes += info.Size()
 		}
-		return err
+		return nil
 	})
 	return bytes, err
 }

@@ -109,13 +109,12 @@ func (h *head) begun() bool { return !h.info.Torn || h.ended || h.first != never
 func find(paths []string) (files []string, listed map[string]bool, err error) {
 	listed = map[string]bool{}
 	seen := map[string]bool{}
-	add := func(path string) error {
-		full, err := filepath.Abs(path)
-		if err == nil && !seen[full] {
+	add := func(path string) {
+		full, _ := filepath.Abs(path) // path exists
+		if !seen[full] {
 			seen[full] = true
 			files = append(files, path)
 		}
-		return err
 	}
 	for _, path := range paths {
 		info, err := given(path)
@@ -126,9 +125,7 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			if !info.Mode().IsRegular() { // opening a pipe would block, and no signal would end that
 				return nil, nil, refuse("%s is neither a record nor a folder of records", path)
 			}
-			if err := add(path); err != nil {
-				return nil, nil, err
-			}
+			add(path)
 			continue
 		}
 		entries, err := os.ReadDir(path)
@@ -138,7 +135,8 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 		before := len(files)
 		for _, e := range entries {
 			name := filepath.Join(path, e.Name())
-			if !strings.HasSuffix(name, ".mcap") {
+			// a copy by a Mac has hidden files beside the records
+			if !strings.HasSuffix(name, ".mcap") || e.Name()[0] == '.' {
 				continue
 			}
 			info, err := given(name) // follows links, so that a folder of links can be a selection
@@ -147,9 +145,7 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			}
 			if info.Mode().IsRegular() {
 				listed[name] = true
-				if err := add(name); err != nil {
-					return nil, nil, err
-				}
+				add(name)
 			}
 		}
 		if len(files) == before {
@@ -246,6 +242,10 @@ func (r *run) describe(fps int, cameras []string) error {
 	}
 	ticks := rate * float64(multiplier)
 	r.rate, r.period = rate, 1e9/ticks
+	if ticks != math.Trunc(ticks) {
+		return refuse("%s has %v ticks per second, and LeRobot's fps is a whole number: record with a --fps that is one",
+			r.name, ticks)
+	}
 	if fps == 0 {
 		if rate != math.Trunc(rate) {
 			return refuse("%s has %v actions per second, and LeRobot's fps is a whole number: give --fps, a divisor "+

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/record"
@@ -29,18 +28,23 @@ func TestTheLastOutcomeCounts(t *testing.T) {
 	for _, m := range r.marks {
 		outcomes = append(outcomes, m.outcome)
 	}
-	if want := []string{record.Failure, record.Discard, record.Success}; !slices.Equal(outcomes, want) ||
-		r.headless != 1 || open != nil {
-		t.Errorf("outcomes %q, %d ends without a beginning, want %q and 1", outcomes, r.headless, want)
-	}
+	same(t, "outcomes", outcomes, []string{record.Failure, record.Discard, record.Success})
+	same(t, "ends without a beginning, no episode in progress", []any{r.headless, open == nil}, []any{1, true})
+}
+
+// A dataset's rate is a whole number, so there is no dataset of some rates.
+func TestNoDatasetHasTheRate(t *testing.T) {
+	r := &run{info: map[string]string{"joints": "a.pos", "fps": "29.97"}}
+	rttest.Fails(t, r.describe(0, nil), "record with a --fps that is one")
 }
 
 // A folder of links is a selection of records. A link without a target is refused, since its record
-// would be missing.
+// would be missing. A hidden file is no record.
 func TestAFolderOfLinks(t *testing.T) {
 	dir := t.TempDir()
 	chosen := filepath.Join(dir, "chosen")
-	rttest.Do(t, errors.Join(os.Mkdir(chosen, 0o700), os.WriteFile(filepath.Join(dir, "a.mcap"), nil, 0o600),
+	rttest.Do(t, errors.Join(os.Mkdir(chosen, 0o700), os.WriteFile(filepath.Join(chosen, "._.mcap"), nil, 0o600),
+		os.WriteFile(filepath.Join(dir, "a.mcap"), nil, 0o600),
 		os.Mkdir(filepath.Join(chosen, "b.mcap"), 0o700), os.Symlink("../a.mcap", filepath.Join(chosen, "a.mcap"))))
 	if files, listed, err := find([]string{chosen}); err != nil || len(files) != 1 || !listed[files[0]] {
 		t.Errorf("%q, %v, want the link", files, err)

@@ -66,7 +66,8 @@ func (r *run) measure() error {
 			return refuse("%s: pictures of camera %s are %dx%d, and videos have even sides of at most %d: crop them "+
 				"where they are taken (--camera ...,crop=WxH+X+Y)", r.name, name, s.w, s.h, maxSide)
 		case !known && err == nil:
-			return refuse("%s has no picture of camera %s that is whole: --cameras names those to take", r.name, name)
+			return refuse("%s has no picture of camera %s that is whole: leave out that record, or the camera "+
+				"(--cameras NAMES, '' for none)", r.name, name)
 		}
 		r.sizes[name] = s
 	}
