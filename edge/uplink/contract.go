@@ -86,8 +86,7 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 	if l.contract.Prefix == "" || l.changes(&t) {
 		p := l.Patience(t.Horizon, t.FPS)
 		said := paceOf(&ack.Capabilities)
-		surely := Pace{Least: time.Duration(float64(said.Least) / hopelessTimes)}
-		if p.hopeless(surely) != nil {
+		if p.hopeless(Pace{Least: time.Duration(float64(said.Least) / hopelessTimes)}) != nil {
 			return t, p.hopeless(said)
 		}
 	}
