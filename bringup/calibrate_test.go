@@ -355,7 +355,7 @@ func TestCalibrateHalfWritten(t *testing.T) {
 		k.bus.Mute(id, false)
 	}
 	failsAt("middle of its range", 3, "written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex")
-	whole(t, k.cfg) // now the last writes fail, with a complete calibration
+	whole(t, k.cfg) // a complete calibration: now the last writes fail
 	failsAt("There is a calibration", 5, "wrist_roll")
 	k.start(t, "There is a calibration")
 	opens(t, k.cfg, k.end(t))

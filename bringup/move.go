@@ -237,7 +237,7 @@ func (m *mover) fault(now rt.Instant) error {
 			"the arm does not answer any more: check its cables, and whether its motors have restarted")
 	case m.arm.Fatal() != nil:
 		return exit.With(exit.Fault, m.arm.Fatal())
-	case m.armed && m.arm.Phase == follow.Unarmed: // in Arming, motors that a bus watchdog stopped are armed again
+	case m.armed && m.arm.Phase == follow.Unarmed: // in Arming, motors stopped by a bus watchdog are only armed again
 		return exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
 	case m.giveUp == 0 || now <= m.giveUp:
 		return nil

@@ -64,7 +64,7 @@ func has(dir, file string) bool {
 func (all usbDevices) choose(dir, byID, byPath string) stableName {
 	serial, known := all[dir]
 	switch {
-	case !known: // not a USB device: its place is its name
+	case !known: // a device without USB is named by its place
 		return stableName{cmp.Or(byPath, byID), ""}
 	case serial == "" && !has(dir, "idVendor") && byPath == "":
 		return stableName{byID, ""} // the device's folder describes nothing: only the name is known

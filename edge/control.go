@@ -479,7 +479,7 @@ func (c *control) dropAnswer(a *uplink.Answer, key int64, reason int, res chunk.
 //rt:noalloc
 func (c *control) ask(now rt.Instant) {
 	if all := c.in.Sessions(); c.operator.resets.Load() == c.run.resets {
-		c.session.all = all // else the next tick begins an episode, and takes these sessions only after that
+		c.session.all = all // otherwise the next tick first begins an episode, and then takes these sessions
 	}
 	if epoch := c.session.all.Epoch(); epoch != c.session.epoch {
 		c.session.epoch = epoch

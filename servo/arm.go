@@ -425,7 +425,7 @@ func (a *Arm) Close() error {
 		_ = stopWheels(a.bus, a.robot)
 	}
 	if row := a.watchdogRow(); row.Size != 0 && a.health.torque != 0 && !a.bus.lost {
-		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors keep their torque either way
+		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors keep their torque even if this fails
 	}
 	a.bus.lost, a.closed = true, true
 	return a.bus.port.Close()

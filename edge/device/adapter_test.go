@@ -77,7 +77,7 @@ func TestExchangedAdapters(t *testing.T) {
 	gripper.RangeMax--
 	c["gripper"] = gripper
 	ok(t, c.Save(wrong[1].Calibration))
-	ok(t, open(wrong, nil)) // the motors match different calibrations: the adapters were exchanged
+	ok(t, open(wrong, nil)) // the two calibrations differ now: exchanged adapters are accepted
 	ok(t, open(wrong, nil))
 	rttest.Want(t, wrong[0].remembered(), "BBB", "left's adapter")
 }

@@ -68,7 +68,7 @@ func (f *Follower) stallBegins(now rt.Instant, joints robot.Joints) {
 	case robot.Limp:
 		for j := range f.joints {
 			if joints.Has(j) {
-				// before this tick's goals are sent, so that the joint gets no goal
+				// now, before this tick's goals are sent, so that the joint gets no goal
 				f.joints[j] = f.joints[j].after(torqueTaken)
 			}
 		}

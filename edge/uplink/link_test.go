@@ -461,7 +461,7 @@ func TestAgreeFPS(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		fps, trained float64
-		other        bool    // rate of the run with --fps-mismatch allow
+		other        bool    // --fps-mismatch allow is given
 		want         float64 // 0: refused with code 3
 		says         string
 	}{
