@@ -138,7 +138,7 @@ type Follower struct {
 
 	// The next fields are set in a robot of several parts, see Parts.
 	first int  // index of the follower's first joint among the robot's joints
-	part  bool // the robot has others
+	part  bool // the robot has other parts
 }
 
 // silence tracks the joints that do not answer.
