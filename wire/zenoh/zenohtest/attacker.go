@@ -198,10 +198,10 @@ func (a *attacker) interest(id uint32, key codec.Expr, restricted bool) bool {
 	})
 }
 
-// subscribeUnread subscribes to the victim's keys, publishes 100 large samples on one of them, and reads nothing.
+// subscribeUnread subscribes to the victim's keys, publishes 30 large samples on one of them, and reads nothing.
 func (a *attacker) subscribeUnread(int) {
 	a.declare(codec.DeclareSubscriber, 1, codec.Key(victimKeys))
-	for range 100 {
+	for range 30 {
 		if !a.send(5, codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
 			Expr: codec.Key(PingKey), Data: codec.Data{Payload: make([]byte, largePayload)}}) {
 			return
@@ -214,7 +214,7 @@ func (a *attacker) unanswered(i int) {
 		go io.Copy(io.Discard, a.conn)
 		a.declare(codec.DeclareQueryable, 1, codec.Key(HeldKey))
 	}
-	for n := range uint32(200) {
+	for n := range uint32(60) {
 		if !a.send(5, codec.Request{
 			Envelope:  codec.Envelope{QoS: codec.RequestQoS},
 			ID:        n + 1,
