@@ -41,9 +41,10 @@ for host in "$@"; do
 done
 # shellcheck disable=SC2086
 openssl req $key -subj "/CN=$name" -addext "subjectAltName=$names" -addext extendedKeyUsage=serverAuth,clientAuth \
-	-keyout "$name.key" -out "$name.csr" 2>ca.log &&
+	-keyout "$name.key.new" -out "$name.csr" 2>ca.log &&
 	openssl x509 -req -in "$name.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days "${DAYS:-365}" \
-		-copy_extensions copyall -out "$name.pem" 2>ca.log || { cat ca.log >&2; exit 1; }
+		-copy_extensions copyall -out "$name.pem.new" 2>ca.log || { cat ca.log >&2; exit 1; }
+chmod 644 ca.pem "$name.pem.new"
+mv "$name.key.new" "$name.key" && mv "$name.pem.new" "$name.pem" # both or none: a program may read them now
 rm -f "$name.csr" ca.log
-chmod 644 ca.pem "$name.pem"
 echo "certificates/$name.pem and its key: $names, for ${DAYS:-365} days"

@@ -188,7 +188,8 @@ func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (ca
 		return fmt.Errorf("%s was signed by %s, which is no authority", what, issuer(leaf)),
 			"have the authority's certificate made with basicConstraints CA:TRUE and keyUsage keyCertSign"
 	case errors.As(err, &revoked):
-		return fmt.Errorf("%s %w", w.whose, revoked), "where it is in good hands, have one made anew " + w.renew
+		return fmt.Errorf("%s %w", w.whose, revoked),
+			"if that machine is still trusted, have a new key and certificate made " + w.renew
 	case errors.As(err, &unknown):
 		return w.unknown(chain, err, now)
 	}
@@ -270,7 +271,7 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 				"machines is wrong: have the authority made anew with all that it signed, or set the clock", issuer(c))
 	case alert == alertRevoked || alert == alertBad && w.usage == x509.ExtKeyUsageClientAuth: // sent by our listener
 		return fmt.Sprintf("%s may have been revoked by %s", what, issuer(c)),
-			"its log has the reason; have a new one made where it was revoked"
+			"its log has the reason; if it was revoked, have a new one made"
 	}
 	return fmt.Sprintf("%s was signed by %s", what, issuer(c)),
 		fmt.Sprintf("show one that its root CA vouches for, or add the certificate of %s to its root_ca_certificate",
