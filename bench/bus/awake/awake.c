@@ -1,8 +1,8 @@
 /*
- * Keeps the cores in its affinity mask from entering a sleep state: computes on
- * each in the lowest scheduling class until it is ended. The class is the lowest
- * only among the threads of one group; where each session is a group, it makes a
- * group of its own with the lowest weight.
+ * Keeps the cores in its affinity mask from entering a sleep state: until it is ended, it computes
+ * on each core in the lowest scheduling class. That class is the lowest only within a scheduling
+ * group: where each session is a group, the program makes a group of its own with the lowest
+ * weight.
  */
 #define _GNU_SOURCE
 #include <errno.h>

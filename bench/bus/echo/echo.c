@@ -5,10 +5,9 @@
  *
  *   echo RATE CYCLES PATIENCE-NS BUS...    BUS: PORT BAUD REPLY-BYTES FRAMES FRAME...
  *
- * Frames are in hex; each is one write(2), as in the driver. The frames of all
- * buses leave before it waits for the replies of a cycle, as long as the driver. It
- * prints one line per cycle: nanoseconds of the clock, nanoseconds of the thread's CPU,
- * bytes read.
+ * Frames are in hex; each is one write(2), as in the driver. It sends the frames of all buses
+ * before it waits for the replies of a cycle, as long as the driver would. It prints one line per
+ * cycle: nanoseconds of the clock, nanoseconds of the thread's CPU, bytes read.
  */
 #define _GNU_SOURCE
 #include <asm/termbits.h>
@@ -144,7 +143,7 @@ int main(int argc, char **argv) {
 		fprintf(stderr, "echo: %s\n", strerror(errno));
 		return 1;
 	}
-	sched_setscheduler(0, SCHED_FIFO, &param); /* goes on without, as the driver does */
+	sched_setscheduler(0, SCHED_FIFO, &param); /* on failure without it, as the driver does */
 	int64_t next = now(CLOCK_MONOTONIC) + period;
 	for (int i = 0; i < cycles; i++) {
 		sleep_until(next);
