@@ -1,6 +1,6 @@
-// A time line is drawn as small multiples, one below or beside the other, on one scale of
-// time. Its data: {zero_ms, width_ms, from, rows, marks, joints, units}, rows as AppendJSON
-// has them. Text from others is only ever set as text.
+// Draws a time line as small plots, one below or beside the other, on one scale of time. Its data
+// are {zero_ms, width_ms, from, rows, marks, joints, units}, with rows as AppendJSON writes them.
+// Foreign text is only set as text, never as HTML.
 const rowHead = 6, perJoint = 4, flagPaused = 1, flagIntervention = 2, marksListed = 200;
 const lineNames = [["runway", "ms"], ["action age", "ms"], ["round trip", "ms"], ["lateness", "us"]];
 

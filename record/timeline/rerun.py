@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of stdin is the end
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program ends at the end of stdin
 try:
     import numpy
     import rerun as rr
