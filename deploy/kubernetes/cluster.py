@@ -206,7 +206,7 @@ class View:
         return sum(map(is_ready, self.of(app)))
 
     def calm(self, servers, routers=3):
-        """True while so many of each are ready, and no other pod is there."""
+        """True while exactly these numbers of pods exist and all of them are ready."""
         return all(self.ready(a) == len(self.of(a)) == n for a, n in (("lean-server", servers), ("router", routers)))
 
     def since(self, begin):
@@ -221,7 +221,7 @@ def fewest(moments, app="lean-server"):
 
 
 def steps(moments):
-    """The numbers of servers asked for, one after the other."""
+    """The numbers of servers that the Deployment asked for, in order, without repetitions."""
     asked = [m.asked for m in moments]
     return asked[:1] + [b for a, b in zip(asked, asked[1:]) if a != b]
 

@@ -279,7 +279,7 @@ class Play:
         stages.write_text(STAGES)
         self.cluster.start("kube-controller-manager", "--leader-elect=false", "--secure-port=0", "--kube-api-qps=100", "--kube-api-burst=200",
                            f"--service-account-private-key-file={self.cluster.scratch / 'key'}", "--horizontal-pod-autoscaler-sync-period=1s",
-                           "--node-monitor-grace-period=600s")  # else the fake nodes of a busy machine get unready, and their pods
+                           "--node-monitor-grace-period=600s")  # else nodes of a busy machine are unready
         self.cluster.start("kube-scheduler", "--leader-elect=false", "--secure-port=0")
         self.cluster.start("kwok", "--manage-all-nodes=true", "--config", stages)
         self.cluster.create(*map(node, range(NODES)))

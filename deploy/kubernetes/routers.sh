@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes base/router-0.json5 to router-2.json5: the official routers' configuration with the access
-# control of base/manifest.yaml, after each change of clients or routers in it.
+# control of base/manifest.yaml. Run it after each change of clients or routers there.
 #   routers.sh FOLDER [lean-server]     FOLDER has ca.pem, server.pem and server.key (../../examples/router/ca.sh)
 set -eu
 folder=$(cd "${1:?the folder of the certificates}" && pwd) program=${2:-lean-server}

@@ -70,7 +70,7 @@ if [ "$1" = play ]; then
 fi
 for overlay in lab fleet/east fleet/west; do
 	kubectl kustomize "$overlay" >"$scratch/all.yaml"
-	# A dry run creates no namespace, so what is in it needs a real one.
+	# A dry run creates no namespace, but objects in a namespace need one that exists.
 	sed '/^---$/,$d' "$scratch/all.yaml" | kubectl apply -f - >/dev/null
 	kubectl apply --dry-run=server --validate=strict -f "$scratch/all.yaml" >"$scratch/applied" || { echo "the API server refuses $overlay" >&2; exit 1; }
 	! kubectl apply --dry-run=server -f "$scratch/all.yaml" 2>&1 | grep -i warning || { echo "$overlay: got a warning" >&2; exit 1; }
