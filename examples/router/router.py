@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 
-# A robot that is cut off occupies a thread of the router for seconds, and with none left everyone waits.
+# A robot that is cut off occupies a thread of the router for seconds; with no free thread, all robots
+# wait.
 os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 64), tx: (worker_threads: 64), net: (worker_threads: 64))")
 
 import zenoh  # noqa: E402 (it reads the variable)
