@@ -12,7 +12,7 @@ SECONDS = 60
 
 
 def quantiles(*points):
-    """Draws from a distribution by its quantiles (share, ms), between them on the line of the logarithms."""
+    """Draws from a distribution by its quantiles (share, ms), interpolated between them by logarithm."""
 
     def draw(rng):
         u = rng.random()

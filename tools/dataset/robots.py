@@ -113,7 +113,8 @@ def their_kiwi():
 
 
 def compare(name, root, robot):
-    """A dataset with the features and the name of LeRobot's robot, and its frames in LeRobot's loader."""
+    """Checks that a dataset has the features and the name of LeRobot's robot, and loads its frames with LeRobot's
+    loader."""
     info = json.loads((root / "meta/info.json").read_text())
     want = hw_to_dataset_features(robot.observation_features, "observation") | hw_to_dataset_features(robot.action_features, "action")
     cameras = {k for k in info["features"] if k.startswith("observation.images.")}

@@ -47,8 +47,8 @@ class CompareError(Exception):
 
 
 def status(pid: int) -> dict[str, float]:
-    """Memory of a process in MiB: now, at its peak, and the parts of the present amount that
-    are its own and those of files (mapped weights, which the kernel can drop)."""
+    """Memory of a process in MiB: now, at its peak, and of the present amount the private part and the part of mapped
+    files (weights, which the kernel can drop)."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     names = {"rss_mib": "VmRSS", "peak_rss_mib": "VmHWM", "anon_mib": "RssAnon", "file_mib": "RssFile"}
     return {ours: int(lines[theirs].split()[0]) / 1024 for ours, theirs in names.items()}
@@ -92,7 +92,7 @@ def wait_for(child: subprocess.Popen, ready) -> None:
             raise CompareError(f"it ended with {child.returncode} before it was ready")
         if time.monotonic() > end:
             raise CompareError(f"it was not ready after {LOAD_SECONDS:g} s")
-        time.sleep(0.01)  # a loading process does not announce its end
+        time.sleep(0.01)  # a process does not announce that it has loaded
 
 
 # The subjects: each is a context manager that yields the process and a function from an

@@ -2,7 +2,7 @@
 
     worker.py BIN-FOLDER PYTHON-WITH-LEROBOT [--kills N] [--seed S]     # 100 kills: 20 minutes, Ctrl-C reports those so far
 
-lean-server serves a small ACT with random weights in its worker, real LeRobot and all. Four robots (openpi's released
+lean-server serves a small ACT with random weights in its worker, with the real LeRobot. Four robots (openpi's released
 client) ask without a pause; each answer has to have the bytes of the answer to the same observation before the first
 kill. A third of the kills is followed by another one while the worker loads. Ends with an error after a wrong chunk, a
 connection or session that was lost, or a worker that does not serve again.

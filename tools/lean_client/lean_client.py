@@ -29,12 +29,12 @@ HEADER = struct.Struct("<HBQIqI")  # schema, type, sequence, episode, stamp, epo
 OBSERVATION, CHUNK, EVENT = 1, 2, 3
 LATER = ("late", "unavailable", "draining", "unknown_session")  # codes of events after which another attempt may succeed
 FINAL = (*LATER, "bad_observation")  # codes of events instead of a chunk; others are information
-ANSWERS = 16  # chunks and events that wait for the caller
+ANSWERS = 16  # most chunks and events that wait for the caller
 
 
 MAX_ROWS = 4096  # docs/wire.md, "Limits"
-MAX_MESSAGE = 16 << 20  # bytes that lean-server's transport takes (docs/zenoh.md)
-SOON = 1.0  # s, in which the servers of a service name their loads
+MAX_MESSAGE = 16 << 20  # largest message of lean-server's transport, in bytes (docs/zenoh.md)
+SOON = 1.0  # seconds in which the servers of a service report their loads
 
 
 class Refused(RuntimeError):
@@ -140,7 +140,8 @@ class Link:
         return self.ask(f"{self.prefix}/status", b"")
 
     def statuses(self) -> list[dict]:
-        """Returns the Status of every server that answers soon, the least loaded first; else that of the first one."""
+        """Returns the Status of every server that answers soon, the least loaded first; if none does, that of the
+        first to answer."""
         found = list(self.answers(f"{self.prefix}/status", b"", min(self._timeout, SOON))) or [self.status()]
         return sorted(found, key=lambda s: (bool(s.get("draining")), float(s.get("server_load") or 0)))
 
@@ -228,8 +229,8 @@ class Client:
             raise
 
     def _open(self, body: dict) -> dict:
-        """Returns the ack of the first server that accepts the session; raises Refused with the best chance of another
-        attempt."""
+        """Returns the ack of the first server that accepts the session; else raises the Refused that gives another
+        attempt the best chance."""
         refused = None
         for status in self._link.warm():
             body["server_id"] = status.get("server_id", "")
@@ -257,7 +258,8 @@ class Client:
                 self._keep(header, body)
 
     def _keep(self, header: tuple, body: dict) -> None:
-        """Keeps an answer for chunk; of too many the oldest is dropped, since only the newest request counts."""
+        """Keeps an answer for chunk(). If there are too many, drops the oldest, since only the newest request
+        counts."""
         while True:
             try:
                 return self._answers.put_nowait((header, body))

@@ -229,7 +229,7 @@ def manifest(family) -> dict[str, Any]:
             meta[f"{vector}_limits"] = limits
     if mask := checkpoint.relative_mask():
         meta["relative_mask"] = mask
-        meta.pop("action_limits", None)  # the statistics are those of the differences
+        meta.pop("action_limits", None)  # the limits would be those of the differences
     return meta
 
 
@@ -286,7 +286,8 @@ def file_of(tensors: dict[str, np.ndarray], tasks: list[str]) -> bytes:
 
 @contextlib.contextmanager
 def one_thread():
-    """Limits torch to one thread: its order of addition depends on the number of threads, and a bundle must not."""
+    """Limits torch to one thread: the order of its additions depends on the number of threads, and a bundle must not
+    depend on it."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

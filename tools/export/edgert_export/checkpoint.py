@@ -234,7 +234,7 @@ class Checkpoint:
         return next((s for s in self.pre + self.post if s.name == name), None)
 
     def rename(self) -> dict[str, str]:
-        """The policy's keys by the robot's."""
+        """Maps the robot's keys to the policy's."""
         step = self.step("rename_observations_processor")
         return dict(step.config.get("rename_map") or {}) if step else {}
 

@@ -78,7 +78,7 @@ def test_lekiwi(programs, tmp_path):
         calibrate = [programs / "edge-rt", "calibrate", *flags]
         done = subprocess.run(calibrate, input="\n", capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert (tmp_path / "kiwi.json").read_bytes() == written  # as LeRobot wrote it, which reads it below
+        assert (tmp_path / "kiwi.json").read_bytes() == written  # unchanged; LeRobot reads it below
         states, info = drive(programs / "edge-rt", link, tmp_path)
         names = list(theirs.observation_features)
         assert info["robot_type"] == theirs.name

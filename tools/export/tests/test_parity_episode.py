@@ -42,7 +42,7 @@ INFO = {"fps": FPS, "robot_type": "so101_follower", "features": {"action": JOINT
 
 
 def unpack(data: bytes, at: int = 0):
-    """The MessagePack value at a place, and the place after it: the kinds that the wire uses."""
+    """The MessagePack value at a place, and the place after it, for the kinds of values that the wire uses."""
     kind = data[at]
     at += 1
     number = {0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
@@ -73,7 +73,7 @@ def tensor(of: dict | None) -> np.ndarray | None:
 
 
 def written(captures: Path) -> list[Path]:
-    """The files of a ring that lean-server has filled, once it has written the last one."""
+    """Waits until lean-server has written the last file of a full ring, and returns the ring's files."""
     sizes = None
     while sizes != (now := [(p, p.stat().st_size) for p in sorted(captures.iterdir())]):
         sizes = now
@@ -100,7 +100,7 @@ class Episode:
                 joined[m.seq] = m
         begun = [t.t_ns for t in self.ticks]
         at = lambda m: bisect.bisect_right(begun, m.t_ns) - 1
-        self.requests = {}  # answered ones, by the tick that asked
+        self.requests = {}  # answered requests, by the tick of the request
         self.unanswered = {at(m) for seq, m in asked.items() if seq not in joined}
         for path in written(captures):
             with safe_open(path, "numpy") as f:
@@ -217,7 +217,7 @@ class Replay:
                 assert got is not None and got.numpy().tobytes() == np.float32(recorded.action).tobytes(), f"action of tick {self.tick}"
                 self.actions += 1
             elif recorded.starved:
-                assert self.queue.qsize() == recorded.queue  # some are left where the motors were silent
+                assert self.queue.qsize() == recorded.queue  # actions are left if motors were silent
         request = self.episode.requests.get(self.tick)
         seen = {"top": np.zeros((120, 160, 3), np.uint8)} | dict.fromkeys(checkpoints.JOINTS, 0.0)
         if request:
@@ -231,14 +231,15 @@ class Replay:
         self.play(self.tick + 1)
 
     def perf_counter(self) -> float:
-        """The record's clock: 0 when a request begins, and its round trip when its chunk is there."""
+        """The clock that LeRobot reads: 0 when a request begins, and the record's round trip when its chunk has
+        arrived."""
         if (now := next(self.times, None)) is None:
             if self.tick in self.episode.unanswered:
-                raise Ended  # by the run's end, or ours asked again before the answer, which LeRobot does not
+                raise Ended  # the run ended first, or edge-rt asked again before the answer, which LeRobot never does
             assert self.tick in self.episode.requests, f"LeRobot asks at tick {self.tick}, edge-rt at {list(self.episode.requests)}"
             self.request = self.episode.requests[self.tick]
             if any(self.tick < asked < self.request.joined for asked in self.episode.requests):
-                raise Ended  # as above, and both were answered
+                raise Ended  # edge-rt asked again before the answer, and both requests were answered
             self.times, now = iter((self.request.rtt,)), 0.0
         return now
 

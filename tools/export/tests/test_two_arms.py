@@ -142,7 +142,7 @@ def test_lerobot_and_edge_rt_in_turn(buses, make, programs, tmp_path, monkeypatc
         count = span / (c.range_max - c.range_min)
         assert motor["position"] == pytest.approx(seen[motor["joint"] + ".pos"], abs=count), motor
 
-    # The same action again, by edge-rt, from elsewhere: the same registers.
+    # edge-rt sends the same action from another pose, and must write the same registers.
     theirs.connect(calibrate=False)
     theirs.send_action({f"{s}_{n}.pos": 50.0 if n == "gripper" else 0.0 for s, arm in arms.items() for n in arm.bus.motors})
     time.sleep(1.5)

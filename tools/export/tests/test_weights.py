@@ -80,7 +80,7 @@ def test_what_bf16_holds_loses_nothing(family, graphs, form):
     """The chunk has the same bytes as with float32 weights, folded or not; tensors that a checkpoint keeps in float32 stay."""
     models = graphs(form)
     case = family.case(3, np.random.default_rng(3), "guided")
-    mapped = {"session.disable_prepacking": "1"}  # as in lean-server for large weights: with packed ones products round otherwise
+    mapped = {"session.disable_prepacking": "1"}  # as in lean-server: packed weights round differently
     want = Runner(models, family.steps(), **mapped)(case.inputs)
     before = sum(map(onnx_graph.size, models.values()))
     shrunk = sum(map(weights.shrink, models.values()))

@@ -187,8 +187,8 @@ def test_chunks_equal_lerobots(family: str, tmp_path: Path) -> None:
 
 
 def batches_equal_single_rows(served: worker.Policy) -> None:
-    """Robots that share a call get the chunks of their own calls, but for rounding, whatever the order: three without a prefix,
-    where the family has RTC two with one, and one with another task's length."""
+    """Robots that share a call get the chunks of separate calls, except for rounding, in any order: three without a
+    prefix, two with a prefix if the family has RTC, and one with a task of another length."""
     assert (served.max_batch > 1) == (served.config.type in ("act", "smolvla", "pi0", "pi05"))
     if served.max_batch == 1:
         return

@@ -99,7 +99,8 @@ def test_the_newest_answers_stay():
 
 
 def test_events():
-    """Information ends nothing, such as a quota; an event of another session or server is not this robot's."""
+    """An event that is only information, such as a quota, ends nothing; an event of another session or server does not
+    count."""
     client = client_of_nobody()
     event = {"code": "quota", "text": "0.5 inferences a second", "server_id": "s", "nonce": 5}
     final = {**event, "code": "bad_observation"}

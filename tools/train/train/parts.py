@@ -41,7 +41,7 @@ class Robot:
     arms: tuple[str, ...]  # prefixes of the joints
     cameras: tuple[str, ...]  # of each arm
     base: tuple[tuple[str, str, float], ...] = ()  # name, unit and limit of each velocity
-    drive: tuple[float, ...] = ()  # of each velocity: its unit for a degree of the first joint's goal
+    drive: tuple[float, ...] = ()  # for each velocity, how much one degree of the first joint's goal adds to it
 
 
 ROBOTS = {
@@ -51,7 +51,7 @@ ROBOTS = {
 
 
 def describe(robot: Robot, one: dict) -> dict:
-    """The robot's bundle.json without digests, of the one-arm bundle's."""
+    """Makes the robot's bundle.json, without digests, from the one-arm bundle's."""
     many = {k: v for k, v in one.items() if k != "files"}
     names = [arm + joint for arm in robot.arms for joint in bundle.JOINTS] + [b[0] for b in robot.base]
     units = bundle.UNITS * len(robot.arms) + [b[1] for b in robot.base]
@@ -102,7 +102,8 @@ def build(robot: Robot, one: onnx.ModelProto, manifest: dict) -> bytes:
 
 
 def arms_of(robot: Robot, name: str, sets: dict[str, golden.Batch]) -> list[golden.Batch]:
-    """A one-arm set for each arm: the set itself, then rows of another with the same controls."""
+    """A one-arm set for each arm: the named set for the first arm, rows of TOGETHER with the same controls for the
+    others."""
     own, n = sets[name], len(sets[name]["in/state"])
     other = {k: np.ascontiguousarray(v[::-1][:n]) for k, v in sets[TOGETHER].items()}
     mine = ("in/state", "in/noise", "in/prefix", *(k for k in own if k.startswith("in/image.")))
@@ -110,7 +111,7 @@ def arms_of(robot: Robot, name: str, sets: dict[str, golden.Batch]) -> list[gold
 
 
 def request(robot: Robot, arms: list[golden.Batch]) -> golden.Batch:
-    """The inputs of the robot's graph, of those of its arms."""
+    """Makes the inputs of the robot's graph from those of its arms."""
     batch = {k.removeprefix("in/"): v for k, v in arms[0].items() if k.startswith("in/")}
     for camera, arm in zip(robot.cameras, arms):
         batch[f"image.{camera}"] = arm[f"in/image.{bundle.CAMERAS[0]['name']}"]
