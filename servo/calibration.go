@@ -92,7 +92,7 @@ func parseCalibration(data []byte) (Calibration, error) {
 	if name := twice(data); name != "" {
 		return nil, fmt.Errorf("%s occurs twice; remove one of them", name)
 	}
-	c := make(Calibration, len(file))
+	c := Calibration{}
 	for name, text := range file {
 		if c[name], err = parseMotor(text); err != nil {
 			return nil, fmt.Errorf("motor %s: %w", name, err)
@@ -131,7 +131,7 @@ func twice(data []byte) string {
 		case token == json.Delim('}'):
 			seen, isKey = seen[:len(seen)-1], true
 		case isKey:
-			key, _ := token.(string)
+			key := strings.ToLower(fmt.Sprint(token)) // the decoder takes Range_Min for range_min
 			if seen[len(seen)-1][key] {
 				return key
 			}
