@@ -30,7 +30,7 @@ type recordedEpisode struct {
 	DOF         int
 	Rate        float64      // ticks per second
 	Rows        []float32    // [ticks*DOF], in robot units: the goals that the gate let pass
-	Torn        bool         // the record has no end
+	Torn        bool         // the record is cut or damaged
 	ID          string       // the arm's name
 	Calibration string       // calibration of the recorded arm, as servo.Calibration.Text; empty in an older record
 	Wheels      robot.Joints // joints that are wheels of a base: their values in a row are velocities
@@ -144,6 +144,9 @@ func load(in io.ReadSeeker, arm robot.Robot, number uint32) (recordedEpisode, er
 	}
 	s, err := r.choose(number)
 	if err != nil {
+		if info.Cause != nil {
+			err = fmt.Errorf("%w; %w", err, info.Cause)
+		}
 		return recordedEpisode{}, err
 	}
 	e := recordedEpisode{

@@ -182,6 +182,10 @@ func TestReplayRefusals(t *testing.T) {
 		_, err := loaded(t, written(t, tt.run, 30, tt.put), tt.number)
 		rttest.Ends(t, err, tt.code, tt.says)
 	}
+	cut := written(t, settings(so101(t)), 30, good)
+	whole := rttest.Must(os.ReadFile(cut))(t)
+	rttest.Do(t, os.WriteFile(cut, whole[:len(whole)-40], 0o600))
+	rttest.Ends(t, rttest.Err(loaded(t, cut, 7)), exit.Usage, "1, 2, 3; it is cut or damaged")
 	cfg := ReplayConfig{
 		File:   "/none.mcap",
 		Speed:  1,

@@ -243,8 +243,8 @@ func (r *run) describe(fps int, cameras []string) error {
 	ticks := rate * float64(multiplier)
 	r.rate, r.period = rate, 1e9/ticks
 	if ticks != math.Trunc(ticks) {
-		return refuse("%s has %v ticks per second, and LeRobot's fps is a whole number: record with a --fps that is one",
-			r.name, ticks)
+		return refuse("%s has %v ticks per second, and LeRobot's fps is a whole number: record with a --fps that is "+
+			"one", r.name, ticks)
 	}
 	if fps == 0 {
 		if rate != math.Trunc(rate) {
