@@ -48,7 +48,7 @@ type Live struct {
 	Status
 	drive.Live
 	Phase   string `json:"phase,omitempty"` // phase of the take-over, in a run with a leader
-	Taken   string `json:"taken,omitempty"` // parts that a person drives, of a robot of several
+	Taken   string `json:"taken,omitempty"` // of several parts: the parts that a person drives
 	Episode uint32 `json:"episode_id"`      // number of the episode
 	Queue   int64  `json:"queue"`           // actions that wait
 

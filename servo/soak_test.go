@@ -73,7 +73,7 @@ func (o *oracle) last(joint, raw int) rt.Instant {
 type soakTally struct {
 	cycles, values, stale uint64
 	old                   uint64 // values of an earlier cycle, whose reply came late while the cycle's own was lost
-	undetectable          uint64 // wrong, in a cycle with a damaged reply whose checksum fits
+	undetectable          uint64 // wrong values in a cycle with a damaged reply whose checksum fits
 	wrong                 uint64
 	oldest, worst         time.Duration
 }

@@ -81,7 +81,7 @@ func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 				t.Fatalf("%d baud: missing %b", baud, missing)
 			}
 		}
-		// time by which the line of 1 Mbaud is slower than computed for 8 bytes out and 8 bytes in
+		// computed for 8 bytes out and 8 bytes in: the line of 1 Mbaud is slower by this time
 		slower := time.Duration(16*(10000-b.byteNs)) * time.Nanosecond
 		for i, want := range []time.Duration{slower, slower + 50*time.Microsecond} {
 			if got := g.each[i].tuning().delay; got < want-2*tuneLast || got > want+2*tuneLast {

@@ -192,7 +192,7 @@ type Reply struct {
 	State    string              `json:"state"`                 // state of the run
 	Paused   bool                `json:"paused"`                // an operator has paused the arm
 	Phase    string              `json:"phase,omitempty"`       // phase of the take-over, in a run with a leader
-	Taken    string              `json:"taken,omitempty"`       // parts that a person drives, of a robot of several
+	Taken    string              `json:"taken,omitempty"`       // of several parts: the parts that a person drives
 	Waits    string              `json:"waits,omitempty"`       // the operator's next step without which nothing moves
 	Episode  uint32              `json:"episode_id"`            // number of the episode
 	Task     string              `json:"task,omitempty"`        // the arm's current task
