@@ -124,7 +124,7 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 		{"id with a wildcard", func(a *admission) { a.open.ClientUUID = "*" }, "client_uuid", false},
 		{"id not on the list", func(a *admission) {
 			a.cfg.Clients = []string{"robot-08"}
-		}, "client 'robot-07' is not on this server's list", false},
+		}, "client 'robot-07' is not on this server's list: add it to clients in the manifest", false},
 		{"radians for degrees", func(a *admission) {
 			a.open.ActionUnits, a.caps.ActionUnits = []string{"radians", "radians"}, []string{"degrees", "degrees"}
 		}, "action_units", false},
