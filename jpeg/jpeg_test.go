@@ -288,7 +288,7 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 		want string
 	}{
 		{src, 160, 120, "got 128x64, want 160x120"},
-		{src[:len(src)-9], bandsW, bandsH, "make sense"},
+		{src[:len(src)-9], bandsW, bandsH, "make sense, and which begin with \"\\xff\\xd8\\xff\\xe0\""},
 		{bytes.Replace(src, []byte{0xff, 0xc0}, []byte{0xff, 0xc9}, 1), bandsW, bandsH, "Huffman"}, // arithmetic coding
 		{append(src[:len(src)-90:len(src)-90], 0xff, 0xd9), bandsW, bandsH, "end of data segment"},
 	} {

@@ -132,8 +132,7 @@ func (s *Source) first(canceled func() bool) error {
 			return nil
 		case b.count >= sameBursts && !b.varied && b.first > 1:
 			return fmt.Errorf("%w: it writes %d bytes at a time, as many as %d pictures of %v: declare the size and "+
-				"format "+
-				"that it writes", ErrPictures, b.first*s.size, b.first, s.format)
+				"format that it writes", ErrPictures, b.first*s.size, b.first, s.format)
 		case s.begunAt == 0 && now >= limit:
 			return s.nothing()
 		}
@@ -155,8 +154,7 @@ func (s *Source) checkFirst(f *camera.Frame) error {
 		s.limit()
 		s.largest = min(s.largest, unknownSize) // the buffers have no room for larger pictures
 	case s.format.Width != p.W || s.format.Height != p.H:
-		return fmt.Errorf("%w: they are %dx%d, the flag has %dx%d: change the flag, or the size in the program's "+
-			"options",
+		return fmt.Errorf("%w: they are %dx%d, the flag has %dx%d: change the flag, or the program's options",
 			ErrPictures, p.W, p.H, s.format.Width, s.format.Height)
 	}
 	return nil
