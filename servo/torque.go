@@ -183,10 +183,9 @@ func Release(b *Bus, r robot.Robot) error {
 		// Every reachable motor is limp by now, so there is time for slower attempts: the adapter
 		// may be slow, or the motor may answer only pings.
 		AnswerReads(b, r.ServosOf(ids[i]))
-		if b.WriteRegister(ids[i], row, 0) == nil {
-			if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
-				continue
-			}
+		_ = b.WriteRegister(ids[i], row, 0) // a motor may obey although other software has left it without acknowledgements
+		if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
+			continue
 		}
 		name := "shadow"
 		for _, m := range r.Motors {

@@ -131,3 +131,18 @@ func TestOpenLeavesTorqueAlone(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a motor that acknowledges no write, as other software may have left it, and that missed the frame for all motors
+// counts as limp once it reads back so.
+func TestReleaseNeedsNoAcknowledgement(t *testing.T) {
+	l := sixMotors()
+	l.stiffen(1)
+	l.servos[3].muteTimes = 2 * offRounds
+	l.tamper = func(reply []byte) []byte {
+		if reply[2] == 3 && len(reply) == 6 {
+			return nil
+		}
+		return reply
+	}
+	rttest.Do(t, Release(l.bus(), so101()))
+}
