@@ -138,12 +138,13 @@ func findServer(err error) string {
 	var name *net.DNSError
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED): // a machine answers, but no server listens
+		return "start lean-server, or check --connect"
 	case errors.As(err, &name) && name.IsNotFound:
 		return fmt.Sprintf("no machine has the name %s: correct --connect, or give an address there", name.Name)
 	case name != nil, errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		return "check this machine's network, the other machine, and --connect"
 	}
-	return "start lean-server, or check --connect"
+	return "start lean-server, or check --connect; the rules of a router (lean-server acl) must name this robot"
 }
 
 // linkConfig returns the configuration of the session.

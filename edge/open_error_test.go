@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
@@ -55,4 +56,5 @@ func TestFindServer(t *testing.T) {
 			t.Errorf("%v: %q, want %q", err, got, tt.want)
 		}
 	}
+	rttest.Contains(t, findServer(errors.New("no lean-server answers")), "(lean-server acl) must name this robot")
 }
