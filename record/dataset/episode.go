@@ -206,24 +206,23 @@ func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bo
 		return parts, false
 	}
 	for _, frames := range parts {
-		var blind int
-		var part []frame
+		var blind, from int
+		var camera string // of a picture that is missing
 		var shown [][]frame
-		for i := range frames {
-			f := &frames[i]
-			if r.setPictures(f) > c.MaxPictureAge {
-				blind++
-				if part != nil {
-					shown = append(shown, part)
-				}
-				part = nil
-				continue
+		end := func(to int) {
+			if to > from {
+				shown = append(shown, frames[from:to])
 			}
-			part = append(part, *f)
+			from = to + 1
 		}
-		if part != nil {
-			shown = append(shown, part)
+		for i := range frames {
+			if age, of := r.setPictures(&frames[i]); age > c.MaxPictureAge {
+				camera = of
+				blind++
+				end(i)
+			}
 		}
+		end(len(frames))
 		switch {
 		case blind == 0:
 			out = append(out, frames)
@@ -231,7 +230,8 @@ func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bo
 			left.add(blind, "frames without a picture of the last %v", c.MaxPictureAge)
 			out, cut = append(out, shown...), true
 		default:
-			left.add(1, "episodes with frames that have no picture of the last %v%s", c.MaxPictureAge, r.ring())
+			left.add(1, "episodes with frames that have no picture of the last %v from camera %s (--missing-pictures cut "+
+				"leaves out only the frames)%s", c.MaxPictureAge, camera, r.ring())
 		}
 	}
 	return out, cut
@@ -246,20 +246,22 @@ func (r *run) ring() string {
 	return ""
 }
 
-// setPictures sets a frame's pictures and returns the age of the oldest picture.
-func (r *run) setPictures(f *frame) (oldest time.Duration) {
+// setPictures sets a frame's pictures and returns the age of the oldest picture, and its camera.
+func (r *run) setPictures(f *frame) (oldest time.Duration, camera string) {
 	f.pictures = make([]int, len(r.cams))
 	for k, name := range r.cams {
 		all := r.pictures[name]
 		i := sort.Search(len(all), func(i int) bool { return all[i] > f.at }) - 1
 		if i < 0 {
-			return math.MaxInt64
+			return math.MaxInt64, name
 		}
 		f.pictures[k] = i
-		oldest = max(oldest, f.at.Sub(all[i]))
+		if age := f.at.Sub(all[i]); age >= oldest {
+			oldest, camera = age, name
+		}
 	}
 	f.age = oldest
-	return oldest
+	return oldest, camera
 }
 
 // keepLong leaves out parts that are too short after a cut.

@@ -100,10 +100,6 @@ type head struct {
 	first rt.Instant // instant of its first tick; never: the file has no tick
 }
 
-// begun reports whether a file holds any part of a run. A file without a tick and without an end does not: it
-// comes from a run that was cut off in its first moments, or that has just started.
-func (h *head) begun() bool { return !h.info.Torn || h.ended || h.first != never }
-
 // find lists the record files that the arguments name; an argument is a file or a folder. listed
 // holds the files that come from a folder.
 func find(paths []string) (files []string, listed map[string]bool, err error) {
@@ -191,7 +187,8 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 		if err != nil {
 			return nil, 0, err
 		}
-		if listed[path] && !h.begun() {
+		// a run that was cut off in its first moments, or has just started, has no tick and no end
+		if listed[path] && h.info.Torn && !h.ended && h.first == never {
 			empty++
 			continue
 		}
@@ -204,14 +201,15 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 	for _, key := range keys {
 		of := heads[key]
 		slices.SortStableFunc(of, func(a, b head) int { return cmp.Compare(a.first, b.first) })
-		if first := &of[0]; first.first == never && first.info.Cause != nil && !listed[first.path] {
+		first := &of[0]
+		if first.first == never && first.info.Cause != nil && !listed[first.path] {
 			return nil, 0, refuse("%s holds no tick: %w", first.path, first.info.Cause)
 		}
 		r := &run{
-			name: of[0].path,
+			name: first.path,
 			key:  key,
-			info: of[0].info.Run,
-			wall: of[0].info.Wall,
+			info: first.info.Run,
+			wall: first.info.Wall,
 		}
 		for _, h := range of {
 			r.files = append(r.files, h.path)

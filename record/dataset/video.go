@@ -213,12 +213,20 @@ func (e *encoder) stop() {
 
 // video is ffprobe's description of a video.
 type video struct {
-	Codec       string
-	PixelFormat string
-	W, H        int
-	FPS         float64 // average rate, by which LeRobot selects frames
-	Frames      int
-	Uneven      int // frames whose time is off by more than a tenth of a period
+	videoStream
+	FPS    float64 // average rate, by which LeRobot selects frames
+	Frames int
+	Uneven int // frames whose time is off by more than a tenth of a period
+}
+
+// videoStream is the part of the description that ffprobe gives as it is.
+type videoStream struct {
+	Codec       string `json:"codec_name"`
+	PixelFormat string `json:"pix_fmt"`
+	W           int    `json:"width"`
+	H           int    `json:"height"`
+	Rate        string `json:"avg_frame_rate"`
+	Base        string `json:"time_base"`
 }
 
 // probe reads a video's stream and the time of each of its frames.
@@ -256,14 +264,7 @@ func (v *video) parse(out io.Reader) error {
 		Packets []struct {
 			PTS *int64 `json:"pts"`
 		} `json:"packets"`
-		Streams []struct {
-			Codec string `json:"codec_name"`
-			W     int    `json:"width"`
-			H     int    `json:"height"`
-			Pix   string `json:"pix_fmt"`
-			Rate  string `json:"avg_frame_rate"`
-			Base  string `json:"time_base"`
-		} `json:"streams"`
+		Streams []videoStream `json:"streams"`
 	}
 	if err := json.NewDecoder(io.LimitReader(out, maxProbe)).Decode(&all); err != nil {
 		return err
@@ -278,14 +279,10 @@ func (v *video) parse(out io.Reader) error {
 		}
 		times = append(times, *p.PTS)
 	}
-	stream := all.Streams[0]
-	v.Codec = stream.Codec
-	v.W = stream.W
-	v.H = stream.H
-	v.PixelFormat = stream.Pix
+	v.videoStream = all.Streams[0]
 	v.Frames = len(times)
-	v.FPS = ratio(stream.Rate)
-	base := ratio(stream.Base)
+	v.FPS = ratio(v.Rate)
+	base := ratio(v.Base)
 	slices.Sort(times)
 	for i, t := range times {
 		if off := float64(t)*base*v.FPS - float64(i); off > 0.1 || off < -0.1 {
