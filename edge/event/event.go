@@ -213,7 +213,7 @@ var codes = [numCodes]struct{ kind, message string }{
 	TorqueOn:        {"joint", "torque was switched on"},
 	BusLost:         {"bus", "motors do not answer: the arm holds, and no goals are sent"},
 	BusBack:         {"bus", "the arm was away and is back"},
-	JointFrozen:     {"joint", "a motor does not answer: its joint gets no goal"},
+	JointFrozen:     {"joint", "a motor does not answer, or its position cannot be right: its joint gets no goal"},
 	JointHeld:       {"joint", "a joint keeps its goal because its motor complains"},
 	JointOverloaded: {"joint", "a motor is overloaded; the joint follows only what takes load off it"},
 	JointBlind:      {"joint", "a motor's encoder complains; the joint is not driven"},
