@@ -47,7 +47,7 @@ type commands struct {
 
 	Lead leaderCmd `cmd:"" name:"leader" uses:"bus,robot,calibration,id,duration,connect,tls-ca,tls-cert,tls-key,quiet,json" help:"Offer a leader arm to a robot on another machine."`
 
-	Fleet fleetCmd `cmd:"" help:"Watch a fleet of robots."`
+	Fleet fleetCmd `cmd:"" uses:"connect,tls-ca,tls-cert,tls-key,json typed" help:"Watch a fleet of robots."`
 
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset from records, or inspect one: export, info, check."`
 

@@ -10,7 +10,7 @@ import (
 )
 
 type fleetCmd struct {
-	Top fleetTopCmd `cmd:"" uses:"connect,tls-ca,tls-cert,tls-key,json typed" help:"Show the state of each robot at a server or router; the robots need --telemetry."`
+	Top fleetTopCmd `cmd:"" help:"Show the state of each robot at a server or router; the robots need --telemetry."`
 }
 
 type fleetTopCmd struct {

@@ -54,6 +54,9 @@ func TestFleetTopAtADeadAddress(t *testing.T) {
 	at := "tcp/" + silent.Addr().String()
 	began := time.Now()
 	refusal{"fleet top --once --connect " + at, 4, at + "|--connect|within 3s"}.check(t)
+	if _, help, _ := edgeRT(t, "fleet", "--help"); strings.Contains(help, "--bus") {
+		t.Errorf("fleet --help has the flags of a run:\n%s", help)
+	}
 	if took := time.Since(began); took > 6*time.Second {
 		t.Errorf("it took %v, want about 3s", took)
 	}
