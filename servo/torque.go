@@ -183,7 +183,7 @@ func Release(b *Bus, r robot.Robot) error {
 		// Every reachable motor is limp by now, so there is time for slower attempts: the adapter
 		// may be slow, or the motor may answer only pings.
 		AnswerReads(b, r.ServosOf(ids[i]))
-		_ = b.WriteRegister(ids[i], row, 0) // a motor may obey although other software has left it without acknowledgements
+		_ = b.WriteRegister(ids[i], row, 0) // a motor may obey without an acknowledgement
 		if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
 			continue
 		}

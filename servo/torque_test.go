@@ -132,8 +132,8 @@ func TestOpenLeavesTorqueAlone(t *testing.T) {
 	}
 }
 
-// Goal: a motor that acknowledges no write, as other software may have left it, and that missed the frame for all motors
-// counts as limp once it reads back so.
+// Goal: a motor that acknowledges no write, as other software may have left it, and that missed the frame for all
+// motors counts as limp once it reads back so.
 func TestReleaseNeedsNoAcknowledgement(t *testing.T) {
 	l := sixMotors()
 	l.stiffen(1)

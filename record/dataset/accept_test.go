@@ -35,6 +35,7 @@ func replace(rel, old, with string) edit {
 
 // A dataset that LeRobot's loader accepts passes the check. Facts of interest become notes.
 func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
+	t.Parallel()
 	needFFmpeg(t)
 	whole := checkable(t, "top")
 	rename := func(t *testing.T, from, to string) {

@@ -75,6 +75,7 @@ func again(change func(*journal)) edit {
 
 // An exported dataset passes the check, and the check finds each kind of damage.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	needFFmpeg(t)
 	whole := checkable(t, "top")
 	if v := verdict(t, whole); !v.Whole() || v.Rows != 45 || v.Videos != 3 {

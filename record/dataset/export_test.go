@@ -372,6 +372,7 @@ func TestMissingPictures(t *testing.T) {
 // An interrupted export continues with its unfinished episode, and the result equals the result of an export without an
 // interruption.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	needFFmpeg(t)
 	s := &scene{seconds: 6, cameras: []string{"top"}}
 	for i := range 6 {

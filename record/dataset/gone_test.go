@@ -95,6 +95,7 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 // No frame shows a picture whose size differs from the camera's other pictures. Wherever such a
 // picture is, the export of the folder succeeds. The most frequent size is the camera's.
 func TestAPictureOfAnotherSize(t *testing.T) {
+	t.Parallel()
 	needFFmpeg(t)
 	odd := func(at ...int) func(string, int) (int, int) {
 		return func(camera string, i int) (int, int) {
@@ -138,6 +139,7 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 // At a path that the export would write, the folder of an interrupted export may have a link. The
 // export refuses this link, and leaves the link's target as it is.
 func TestAPartialWithLinks(t *testing.T) {
+	t.Parallel()
 	needFFmpeg(t)
 	for _, rel := range []string{
 		marker, "data", "data/chunk-000", "meta", "meta/episodes", "meta/episodes/chunk-000", journalPath,

@@ -279,6 +279,7 @@ func TestWhatAppearsMeanwhileStays(t *testing.T) {
 // --append completes an episode whose run continued, removes a discarded episode, and updates an episode whose outcome
 // an operator changed. All other episodes stay.
 func TestAppendFollowsTheRecord(t *testing.T) {
+	t.Parallel()
 	needFFmpeg(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.mcap")
@@ -538,6 +539,7 @@ func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int
 // No frame shows a picture that does not decode, wherever in the record the picture is. The report counts such
 // pictures, with their cameras and times.
 func TestTornPictures(t *testing.T) {
+	t.Parallel()
 	needFFmpeg(t)
 	for what, c := range map[string]struct {
 		torn  func(camera string, n int) bool
