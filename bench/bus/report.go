@@ -54,7 +54,7 @@ type Report struct {
 // (stage.Host).
 type Pairs struct {
 	All     int     `json:"all"`            // number of pairs
-	Calm    int     `json:"calm"`           // number of those during which the machine was calm
+	Calm    int     `json:"calm"`           // number of pairs during which the machine was calm
 	P50     float64 `json:"ratio_p50"`      // ratio, median over the pairs
 	P99     float64 `json:"ratio_p99"`      // ratio, median over the pairs
 	CalmP50 float64 `json:"calm_ratio_p50"` // ratio, median over the calm pairs; 0: no calm pair

@@ -20,7 +20,7 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 		Timeouts   int    `json:"targets_timed_out"`
 		Actions    int    `json:"actions"`
 		Starved    int    `json:"starved_ticks"`
-		StarvedBus int    `json:"starved_by_bus"` // the part that the bus caused
+		StarvedBus int    `json:"starved_by_bus"` // starved ticks that the bus caused
 		Requests   int    `json:"requests"`
 		Estimate   int    `json:"latency_estimate_steps"`
 		Schedule   string `json:"schedule"`

@@ -27,7 +27,7 @@ var (
 // quantiles holds the quantile at each level: of latenesses in microseconds, or of ratios.
 type quantiles [len(levels)]float64
 
-// The values of over's argument least: leastUS for latenesses, in microseconds, and leastRatio for ratios.
+// Smallest divisors for over: leastUS for latenesses, in microseconds, and leastRatio for ratios.
 const (
 	leastUS    = 1
 	leastRatio = 1e-3

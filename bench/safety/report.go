@@ -30,7 +30,7 @@ type Result struct {
 	Did   string `json:"did"`   // the arm's actions from the fault on
 
 	StepCounts  int     `json:"step_counts"`  // counts, the longest step of a goal in the whole run
-	StepDegrees float64 `json:"step_degrees"` // degrees, the same, of the servo's shaft
+	StepDegrees float64 `json:"step_degrees"` // degrees, of the servo's shaft, for the same step
 	StepJoint   string  `json:"step_joint"`   // the joint of that step
 
 	// ms, from the fault until the arm was safe; -1 where that does not apply

@@ -69,7 +69,7 @@ type Scheduler struct {
 	Seconds   float64 `json:"seconds"`    // s, of all its turns
 	Requests  int     `json:"requests"`   // requests with a chunk
 	Lost      int     `json:"lost"`       // requests without a chunk
-	StarvedMs float64 `json:"starved_ms"` // ms, without actions, sum of all robots
+	StarvedMs float64 `json:"starved_ms"` // ms, time without actions, summed over all robots
 	Busy      int     `json:"busy"`       // computing processes beside the server, --busy
 }
 

@@ -41,7 +41,7 @@ type Steady struct {
 	Shared   int     `json:"shared"`   // inferences of more than one request
 	// heap objects that the server allocated, except those for readings of its counters
 	Allocations int     `json:"allocations"`
-	ScrapeCost  int     `json:"scrape_allocations"` // heap objects of each of the two readings of the counters
+	ScrapeCost  int     `json:"scrape_allocations"` // heap objects that each of its two counter readings takes
 	Collections int     `json:"collections"`        // garbage collections
 	HeapGrewMB  float64 `json:"heap_grew_mb"`       // MiB, growth of the heap
 	RSSBeginMB  float64 `json:"rss_begin_mb"`       // MiB, resident memory at the start
