@@ -76,7 +76,7 @@ type fittedJoint struct {
 
 const (
 	fittedStep = time.Millisecond
-	catchUpMax = 2000 // most steps that one call integrates; before them the motor does not move
+	catchUpMax = 2000 // most steps that one call integrates; the motor rests in the time before them
 	dutyMax    = 0.97
 	stuckBelow = 1e-3 // rad/s below which friction may hold the shaft
 	speedGain  = 4.0  // in mode Velocity: duty per unit of relative error

@@ -54,7 +54,7 @@ const (
 	maxDelay  = time.Minute
 	minRate   = 1000 // bytes per second; at a lower rate an observation takes minutes
 	maxRate   = 1 << 40
-	minNth    = 2 // to lose every message, a script has a share of 1
+	minNth    = 2 // a script that loses every message has a share of 1 instead
 	maxNth    = 1 << 20
 	maxPoints = 4096
 )

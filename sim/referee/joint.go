@@ -99,7 +99,7 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 		r.releasedByDriver(j, e)
 	}
 	known := j.fellAt == 0 || e.At.Sub(j.fellAt) > r.ticks(j.fallTicks())
-	held := e.Before.Torque || !known && j.before.Torque // as far as the driver can know
+	held := e.Before.Torque || !known && j.before.Torque // the torque, as far as the driver can know it
 	if (on || goal) && !held {
 		r.checkTorque(j, e)
 	}

@@ -58,7 +58,7 @@ const (
 	stale      = 100 * time.Millisecond // silence after which a servo's next goal must be its present position
 	leadFor    = 500 * time.Millisecond // a goal may be ahead of a lagging servo by its travel in this time
 	offWithin  = 300 * time.Millisecond // time from an end until all torque must be off
-	chunkGrace = 200 * time.Millisecond // a chunk may be reported later than the bus's events by this time
+	chunkGrace = 200 * time.Millisecond // longest delay of a chunk's report after the bus's events
 	reliefIn   = 500 * time.Millisecond // longest time until the driver follows a relieving goal
 	stopTicks  = 2                      // ticks after which a wheel without permission must have the goal 0
 	knowTicks  = 2                      // ticks after which a driver can detect a servo's restart
@@ -126,7 +126,7 @@ type Referee struct {
 	joints   []joint
 	now      rt.Instant
 	hasChunk bool
-	early    []Violation // torque before the first chunk, until chunkGrace is over
+	early    []Violation // violations by torque before the first chunk, kept until chunkGrace is over
 	armed    bool        // a servo has got torque in this run
 	paused   bool
 	ended    rt.Instant

@@ -212,7 +212,8 @@ func Open(cfg Config) (*Bus, error) {
 	return b, nil
 }
 
-// fillPlant creates the default Plant, or the fitted motors that a Plant does not move.
+// fillPlant sets the default Plant if c has none. It creates fitted motors for the wheels, or with
+// c.Fitted for all joints.
 func (c *Config) fillPlant(now rt.Instant) {
 	c.fitted = len(c.joints) - c.Wheels
 	if c.Plant == nil && c.Fitted {

@@ -57,8 +57,9 @@ func (s *servo) monitor(now rt.Instant) {
 	s.emitChange(now)
 }
 
-// measureEffort computes the load of the motor. The effort of an ideal shaft between two readings
-// far apart is unknown and trips no protection, unless the shaft presses against an obstacle.
+// measureEffort computes the load of the motor. If two readings are far apart, the effort of an
+// ideal shaft between them is unknown. It then trips no protection, unless the shaft presses
+// against an obstacle.
 //
 //rt:noalloc
 func (s *servo) measureEffort(now rt.Instant) {
@@ -202,11 +203,11 @@ type State struct {
 	ID       uint8
 	Torque   bool
 	Powered  bool // its supply is on
-	Boots    bool // it is powered but still boots
+	Boots    bool // the servo is powered but still boots
 	Position int  // position that a client would read
 	Place    int  // true position of the shaft, in encoder counts
 	Pressed  bool // the motor presses the shaft against an obstacle
-	Holds    bool // it holds an object: see Block
+	Holds    bool // the shaft holds an object: see Block
 	Goal     int
 	Duty     float64 // -1 to 1
 	Amps     float64

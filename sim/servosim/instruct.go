@@ -12,7 +12,7 @@ import (
 //rt:noalloc
 func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code uint8, answers bool) {
 	s.monitor(now)
-	answers = s.answers(r) // the return level before the request decides, because the request may change it
+	answers = s.answers(r) // the return level from before the request decides, because the request may change the level
 	switch r.inst {
 	case instPing:
 		if s.t.series == seriesX {
