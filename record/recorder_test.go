@@ -694,7 +694,7 @@ func TestLostWhileASaveIsRetried(t *testing.T) {
 		}
 		write(r, clock.Now(), true)
 		steps, _, _, _ := contents(t, r.cfg.Dir)
-		if lost := int(r.Stats().Lost); lost == 0 || lost+len(steps) != 180 { // memory had 30 from before the save
+		if lost := int(r.Stats().Lost); lost == 0 || lost+len(steps) != 180 { // memory still held 30 older messages
 			t.Errorf("break at %d: %d lost and %d written, want 180 together", breaks, lost, len(steps))
 		}
 	}
@@ -792,8 +792,8 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	}
 }
 
-// A record leaves the disk's reserve free: it shrinks below its size by deleting its own oldest files, and reports when
-// no such file remains.
+// A record leaves the disk's reserve free: it shrinks below its allowed size by deleting its own oldest files, and
+// reports when no such file remains.
 func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	const disk, chunk = 64 << 20, chunkBytes
 	reserve := int64(disk / reserveShare)

@@ -23,7 +23,7 @@ const journalPath = "meta/edge_rt_journal.jsonl"
 type settings struct {
 	Robot    string             `json:"robot"`
 	own      string             // edge-rt's name of the robot, Robot in older journals and records; empty: unknown
-	Units    string             `json:"units,omitempty"` // of the joints; empty in older journals
+	Units    string             `json:"units,omitempty"` // units of the joints; empty in older journals
 	FPS      int                `json:"fps"`
 	VCodec   string             `json:"vcodec"`
 	CRF      int                `json:"crf"`

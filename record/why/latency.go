@@ -16,7 +16,7 @@ type Stage struct {
 	// exposure, capture, encode, send, network, queue, decode, inference, send back, merge, bus; at the
 	// end glass to motor, the whole way
 	Name string  `json:"stage"`
-	N    int     `json:"n"`      // observations with a value; exposure is on no record
+	N    int     `json:"n"`      // number of observations with this stage; no record has the exposure
 	P50  float64 `json:"p50_ms"` // ms
 	P99  float64 `json:"p99_ms"` // ms
 }

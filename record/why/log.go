@@ -134,7 +134,7 @@ type Log struct {
 	bySeq                  map[uint64]*request
 	// for each request, the instant at which goals of its chunk were first written
 	ran      map[uint64]rt.Instant
-	strange  []record.Chunk // answers to no request of this run
+	strange  []record.Chunk // chunks that answer no request of this run
 	events   []happened
 	sessions []opened
 	cuts     []cut

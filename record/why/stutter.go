@@ -246,7 +246,7 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	r := &reason{cause: NewEpisode}
 	// The text omits missing.Episode, which counts resets, not the episodes of a dataset.
 	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
-	// The event is recorded after the operation.
+	// The operation comes first, and its event is recorded later.
 	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) {
 		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
 			r.add(e.At, "an operator: %s", e.Text)
