@@ -16,10 +16,10 @@ const (
 	Clean    Code = 0 // stopped as asked
 	Failure  Code = 1 // a failure while running: restart
 	Usage    Code = 2 // a flag or argument is wrong: do not restart
-	Config   Code = 3 // config, manifest or bundle invalid, or a contract refused: do not restart
+	Config   Code = 3 // config, manifest or bundle invalid, or the server refused the robot: do not restart
 	Absent   Code = 4 // device or server absent past max_offline: restart slowly
 	RealTime Code = 5 // real time refused by the kernel with --rt=require: do not restart
-	Fault    Code = 6 // fault latched, an operator is needed: do not restart
+	Fault    Code = 6 // fault that stays until an operator acts: do not restart
 )
 
 // Final are the codes after which a restart cannot help: a person has to act first. The units'

@@ -30,7 +30,7 @@ type Program struct {
 	Name, Description string
 	Brief             string            // the output of --help for the program as a whole; empty: that of --help-all
 	Version           string            // the output of --version
-	Env               string            // the prefix of its environment variables
+	Env               string            // prefix of the program's environment variables
 	Vars              map[string]string // replacements for ${name} in the grammar's tags
 	Once              []string          // flags that name a device, a file or a robot; two different values are refused
 	Stdout, Stderr    io.Writer
@@ -75,7 +75,7 @@ const lenientTag = "lenient"
 // Parse reads the command line into grammar, kong's struct; environment variables and the file of --config have lower
 // precedence. If done is true, the program ends with code: Parse has shown the help, or has reported an error.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
-	left := -1 // not negative when the parser asks to exit, after --help
+	left := -1 // exit code with which the parser asks to exit, after --help
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
 		kong.Vars(p.Vars), kong.Vars{"version": p.Version},
 		kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),

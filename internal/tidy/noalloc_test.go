@@ -19,7 +19,7 @@ import (
 
 const (
 	mark   = "//rt:noalloc"
-	waiver = "//rt:allow" // a reason follows; it permits that a value escapes on this line
+	waiver = "//rt:allow" // permits that a value escapes on its line; a reason follows
 )
 
 // span is one marked function.

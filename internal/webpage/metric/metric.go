@@ -137,7 +137,7 @@ func (s *Set) Info(name, help string, values func() []Label) {
 type Vector struct {
 	family *dto.MetricFamily
 	label  string
-	made   []series // made by all scrapes so far, for reuse
+	made   []series // series of all scrapes so far, for reuse
 }
 
 // Add adds the next series of this scrape: its label, and its value.
