@@ -19,7 +19,7 @@ import (
 // ran on step j for every schedule.
 type player struct {
 	*holdServer
-	old  bool                 // a draft server: no key t, conditioned on both prefixes
+	old  bool                 // the server follows LeRobot's draft: without the key t, conditioned on both prefixes
 	lose func(chunk int) bool // counted from 1
 
 	mu   sync.Mutex

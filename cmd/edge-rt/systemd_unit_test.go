@@ -98,7 +98,7 @@ func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 		{"exit-code", "exited", "3", 6},
 		{"exit-code", "exited", "4", 6},
 		{"exit-code", "exited", "1", 0},
-		{"exit-code", "exited", "2", 6}, // a wrong flag: the run before held the arm
+		{"exit-code", "exited", "2", 6}, // a wrong flag; the previous run held the arm
 		{"exit-code", "exited", "5", 6},
 		{"exit-code", "exited", "6", 0},
 		{"timeout", "exited", "0", 0},

@@ -280,7 +280,7 @@ func (f *flags) config() (manifest.Config, error) {
 	cfg.Audit, cfg.Traces = f.Audit, f.Traces
 	cfg.Version = version
 	for _, out := range [][2]string{{"--json", f.JSON}, {"--audit", f.Audit}} {
-		if out[1] != "" && out[1] != "-" { // checked now, not at the end of a run of days
+		if out[1] != "" && out[1] != "-" { // checked now, not only after a run of days
 			err = errors.Join(err, program.Writable(out[0], out[1]))
 		}
 	}
