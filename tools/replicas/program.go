@@ -35,7 +35,7 @@ func start(name string, cmd *exec.Cmd) (p program, err error) {
 
 // serving holds the settings that may differ between servers.
 type serving struct {
-	third    bool   // the server has sessions for a third of the robots; false: for all
+	third    bool   // true: the server has room for a third of the robots; false: for all
 	bundle   string // "": the bundle of the demo
 	service  string
 	revision string
