@@ -136,7 +136,7 @@ func (c *Child) LastWords() string {
 	if i := strings.LastIndex("\n"+text, "\n"+prefix); i >= 0 {
 		text = text[i+len(prefix):]
 	} else if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:] // another project's program: its last line
+		text = text[i+1:] // the program is another project's: take its last line
 	}
 	first, _, more := strings.Cut(text, "\n")
 	if more {
