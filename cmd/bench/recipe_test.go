@@ -15,7 +15,7 @@ func TestRecipeIsApplied(t *testing.T) {
 	needs(t)
 	needsPrograms(t)
 	var r recipe.Report
-	measured(t, &r, "recipe", "--others", "nice0", "--gc", "on", "--load", "alloc", "--rounds", "1", "--slice", "9s")
+	measured(t, &r, "recipe", "--others", "nice0", "--gc", "on", "--load", "alloc", "--rounds", "1", "--slice", "7s")
 	if len(r.Cells) != 1 || r.Cells[0].Rounds != 1 {
 		if failed := strings.Join(r.Cells[0].Failed, "; "); strings.Contains(failed, "the bus takes") {
 			t.Skipf("other programs keep the simulated bus from its pace: %s", failed)
