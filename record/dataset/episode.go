@@ -62,7 +62,7 @@ func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 			left.add(1, "episodes that were to be left out (%s)", m.outcome)
 			continue
 		}
-		if len(c.Only) > 0 && !slices.Contains(c.Only, onlyWord(m.outcome)) {
+		if len(c.Only) > 0 && !slices.Contains(c.Only, cmp.Or(outcomeWord(outcomeNumber(m.outcome)), "none")) {
 			left.add(1, "episodes of another outcome (%s)", cmp.Or(m.outcome, "none"))
 			continue
 		}
@@ -99,15 +99,8 @@ func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 	return out, nil
 }
 
-// onlyWord returns the word of --only for an episode's outcome. An episode whose time ran out has no outcome.
-func onlyWord(outcome string) string {
-	if outcome == record.Timeout {
-		return "none"
-	}
-	return cmp.Or(outcome, "none")
-}
-
-// outcomeWord returns the journal's word for the number of an outcome.
+// outcomeWord returns the journal's word for the number of an outcome; empty for an episode without a verdict, such as
+// one whose time ran out.
 func outcomeWord(n float64) string {
 	return map[float64]string{1: record.Success, 0: record.Failure}[n]
 }
