@@ -1,15 +1,12 @@
 package netfault
 
 import (
-	"errors"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Cable is the state of a Proxy, which acts as a cable. Both directions may be cut at once.
@@ -26,6 +23,7 @@ const (
 // on request.
 type Proxy struct {
 	target   string
+	at       string // address of listener
 	listener net.Listener
 	tasks    sync.WaitGroup
 
@@ -48,20 +46,16 @@ const (
 // NewProxy listens on a free port and forwards the connections to target, tcp/host:port.
 func NewProxy(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		l.Close()
-		l, err = net.Listen("tcp", l.Addr().String()) // Unplugged keeps only a port that was named
-	}
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: strings.TrimPrefix(target, "tcp/"), listener: l}
-	p.tasks.Go(p.accept)
+	p := &Proxy{target: strings.TrimPrefix(target, "tcp/"), at: l.Addr().String()}
+	p.serve(l)
 	return p, nil
 }
 
 // Endpoint returns the endpoint to dial.
-func (p *Proxy) Endpoint() string { return "tcp/" + p.listener.Addr().String() }
+func (p *Proxy) Endpoint() string { return "tcp/" + p.at }
 
 // Delay makes every piece wait for a random time of at most d.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
@@ -71,19 +65,15 @@ func (p *Proxy) Slow(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
 
 // Set changes the state of the cable.
 func (p *Proxy) Set(c Cable) {
-	p.cable.Store(uint32(c))
+	was := p.cable.Swap(uint32(c))
 	p.Refuse(c == Unplugged)
-	if raw, err := p.listener.(*net.TCPListener).SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
-			if c == Unplugged {
-				_ = unix.Shutdown(int(fd), unix.SHUT_RD)
-			} else {
-				_ = unix.Listen(int(fd), unix.SOMAXCONN)
-			}
-		})
-	}
 	if c == Unplugged {
+		p.listener.Close()
 		p.Cut()
+	} else if Cable(was) == Unplugged {
+		if l, err := net.Listen("tcp", p.at); err == nil { // else all connections stay refused
+			p.serve(l)
+		}
 	}
 }
 
@@ -104,22 +94,21 @@ func (p *Proxy) Cut() {
 // Close ends the listener and all connections.
 func (p *Proxy) Close() {
 	p.Set(Unplugged)
-	p.listener.Close()
 	p.tasks.Wait()
 }
 
-func (p *Proxy) accept() {
-	for {
-		near, err := p.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
+// serve carries the connections to l until it is closed.
+func (p *Proxy) serve(l net.Listener) {
+	p.listener = l
+	p.tasks.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.tasks.Go(func() { p.carry(near) })
 		}
-		if err != nil {
-			time.Sleep(cutLook) // unplugged
-			continue
-		}
-		p.tasks.Go(func() { p.carry(near) })
-	}
+	})
 }
 
 // Conns holds open connections.
