@@ -341,8 +341,8 @@ func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	k.start(t, "cannot go on: motor 3 (elbow_flex) has Homing_Offset 77 by now, want -547")
 }
 
-// When a motor fails during the writes, the error names the written motors and the way to continue.
-// The calibration continues when the motor is back.
+// When a motor fails during the writes, the error names the written motors and the way to continue. When one fails
+// before them, nothing is written. The calibration continues when the motor is back.
 func TestCalibrateHalfWritten(t *testing.T) {
 	t.Parallel()
 	k := inHands(t, "so101", 1500, servosim.Config{})
@@ -355,8 +355,8 @@ func TestCalibrateHalfWritten(t *testing.T) {
 		k.bus.Mute(id, false)
 	}
 	failsAt("middle of its range", 3, "written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex")
-	whole(t, k.cfg) // a complete calibration: now the last writes fail
-	failsAt("There is a calibration", 5, "wrist_roll")
+	whole(t, k.cfg) // a complete calibration: now switching torque off fails
+	failsAt("There is a calibration", 5, "torque not confirmed: motor 5 (wrist_roll)")
 	k.start(t, "There is a calibration")
 	opens(t, k.cfg, k.end(t))
 }

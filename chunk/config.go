@@ -95,7 +95,7 @@ type Config struct {
 	Buffer   time.Duration // rtc, append, v1: request below this runway; 0: 500 ms; or AutoBuffer
 
 	Threshold  float64 // async: request when at most this share of a chunk is left; 0: 0.5
-	Similarity float64 // async: an observation is new from this distance of the states; 0: 1, negative: always
+	Similarity float64 // async: an observation is new from this distance of states; 0 means 1; negative: always
 	Aggregate  string  // async, v1: how two predictions for a step become one action, see Aggregates
 
 	RequestTimeout time.Duration // Compat: time-out of a request of rtc, append and sync; 0: 5 s

@@ -212,7 +212,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	rttest.Want(t, r.record.Stats().Lost, 0, "messages lost")
 }
 
-// Goal: with two ticks per action the discipline counts actions, not ticks. Half as many actions as ticks run, and the
+// Goal: with two ticks per action the schedule counts actions, not ticks. Half as many actions as ticks run, and the
 // runway of a request lasts two ticks per action.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)

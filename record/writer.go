@@ -65,7 +65,7 @@ type writer struct {
 	begun    rt.Instant
 	closedAt rt.Instant // time of the last save; 0: there was no save
 	every    time.Duration
-	saving   bool // mode Ring: a save has begun, and a failing disk has not taken all of it
+	saving   bool // mode Ring: a save has begun, and its file is not closed yet
 	retry    time.Duration
 	retryAt  rt.Instant
 

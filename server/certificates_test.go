@@ -59,5 +59,5 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	if ok, _ := c.usable(); !ok {
 		t.Error("not usable after the renewal")
 	}
-	c.check(nil, time.Now(), logger) // the C library's network has no findings
+	c.check(nil, time.Now(), logger) // a network without certificates has no findings
 }

@@ -337,7 +337,7 @@ func (p *pace) warm(took time.Duration) {
 	p.steady.Store(max(p.steady.Load(), int64(took)))
 }
 
-// served records an inference for robots.
+// served records an inference's duration.
 //
 //rt:noalloc
 func (p *pace) served(took time.Duration) {

@@ -31,10 +31,10 @@ type Camera struct {
 	Name       string       `json:"name"`                // name of the camera
 	Picked     string       `json:"picked"`              // format, size and rate
 	How        string       `json:"how"`                 // the work on the pictures
-	Captured   uint64       `json:"captured"`            // captured pictures, as in edge-rt's frames
-	Dropped    uint64       `json:"dropped"`             // dropped pictures, as in edge-rt's frames
-	Broken     uint64       `json:"broken"`              // broken pictures, as in edge-rt's frames
-	Errors     uint64       `json:"errors"`              // errors, as in edge-rt's frames
+	Captured   uint64       `json:"captured"`            // captured pictures, as in edge-rt's `frames`
+	Dropped    uint64       `json:"dropped"`             // dropped pictures, as in edge-rt's `frames`
+	Broken     uint64       `json:"broken"`              // broken pictures, as in edge-rt's `frames`
+	Errors     uint64       `json:"errors"`              // errors, as in edge-rt's `frames`
 	Pictures   uint64       `json:"pictures"`            // pictures put into messages
 	Bytes      float64      `json:"bytes"`               // bytes, mean size of a message
 	Latency    bench.Spread `json:"capture_to_wire_ms"`  // ms, from the capture of a picture until it is in a message

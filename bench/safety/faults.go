@@ -39,7 +39,7 @@ type fault struct {
 	Do     func(*run) error        // other actions; run.onRevert undoes them
 
 	Lean    bool                            // lean-server with the demo policy is the server
-	Args    []string                        // edge-rt's flags, in which DIR is the run's folder and RECORDS the folder of its records
+	Args    []string                        // edge-rt's flags; DIR is the run's folder, RECORDS that of its records
 	Safety  string                          // a line of the robot's safety block
 	Bus     func(*servosim.Config, []uint8) // changes a bus; the fault concerns the servos with these ids
 	Before  func(*run) error                // called before the edge starts

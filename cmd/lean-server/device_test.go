@@ -51,8 +51,7 @@ func TestDevice(t *testing.T) {
 // Goal: after a SIGTERM the program terminates an inference that takes longer than the drain may wait, and ends in
 // bounded time with code 0.
 //
-// testdata/hang.pb is the part of a graph that adds to the policy's chunk the result, 0, of a loop of max(0, largest
-// state - 1e6) * 1e12 turns.
+// testdata/hang.pb adds 0 to the policy's chunk: the result of a loop of max(0, largest state - 1e6) * 1e12 turns.
 func TestSIGTERMDuringALongInference(t *testing.T) {
 	rttest.RealTime(t)
 	hang := rttest.Must(os.ReadFile("testdata/hang.pb"))(t)

@@ -229,8 +229,8 @@ func (p *Parts) CancelArming() {
 	p.findPhase()
 }
 
-// ArmStep takes the next step of arming, for one part in each tick. Unless the parts are apart, no part is armed before
-// every part is ready. A part outside its range is refused before any other part is armed. touched reports whether this
+// ArmStep takes the next step of arming, for one part in each tick. If the parts arm together, none is armed before all
+// are ready. A part outside its range is refused before any other part is armed. touched reports whether this
 // step may have switched torque on. The error has an exit code.
 func (p *Parts) ArmStep(t rt.Tick) (touched bool, err error) {
 	at := -1

@@ -36,8 +36,8 @@ func TestOverloadAtItsGoalFollowsItsLoad(t *testing.T) {
 	}
 }
 
-// Goal: an overloaded joint whose motor has no load follows goals near its place; when it meets an obstacle, it does
-// not push further.
+// Goal: despite an overload error, a joint without load follows goals near its place; when it meets an obstacle, it
+// does not push further.
 func TestAnOverloadWithoutALoadMoves(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 5, 5, 50)

@@ -123,8 +123,8 @@ func TestLeadingForgets(t *testing.T) {
 	rttest.NoAllocs(t, "a check allocates %v times", 50, func() { l.Check(rt.Instant(2*tick), e) })
 }
 
-// Goal: when a joint crosses its encoder's seam, its place in the pose stays and is marked as held. The leader reports
-// the crossing, and the jump is not a push.
+// Goal: a joint that crosses its encoder's seam keeps its place in the pose and is marked as held. The leader reports
+// the crossing and counts no push.
 func TestLeaderGoesOverItsSeam(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })

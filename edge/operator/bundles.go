@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
-// Limits of the file of a robot's bundles.
+// Limits of the file that lists the bundles of an arm.
 const (
 	maxRan      = 64      // bundles; the oldest are dropped
 	maxRanBytes = 1 << 16 // far more than maxRan digests need

@@ -58,7 +58,7 @@ func strange(t *testing.T, ticks int) (file string) {
 			r.Image(0, now, record.Bytes{A: data})
 		}
 		r.Collect()
-		clock.Advance(4 * time.Millisecond) // pictures stay in memory for ten seconds
+		clock.Advance(4 * time.Millisecond) // memory keeps the pictures of the last 2500 of these steps
 	}
 	stop := new(atomic.Bool)
 	stop.Store(true)

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// The bounds on the sessions of a link and of a host hold for the parts of a session's origin that are known.
+// The bounds on sessions per link and per host hold only where the link or the host is known.
 func TestPlaces(t *testing.T) {
 	link := func(name, host string) func(int) wire.Origin {
 		return func(int) wire.Origin { return wire.Origin{Name: name, Host: host} }

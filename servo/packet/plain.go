@@ -79,7 +79,7 @@ func (p plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	return plainEnd(dst, start)
 }
 
-// By params Cut recognizes a damaged LEN, which would otherwise swallow the next replies. Cut skips an intact frame of
+// Cut recognizes a damaged LEN by params; otherwise it would swallow the next replies. Cut skips an intact frame of
 // another length as a whole: since no bytes are escaped, the parameters of that frame may look like a frame.
 //
 //rt:noalloc

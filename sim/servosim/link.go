@@ -89,7 +89,7 @@ func (b *Bus) publish() error {
 	return nil
 }
 
-// plugPending reports whether the wire must plug the adapter in or remove it.
+// plugPending reports whether the adapter is still to be plugged in or removed.
 //
 //rt:noalloc
 func (b *Bus) plugPending() bool {
