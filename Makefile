@@ -109,8 +109,8 @@ test-arm64: # the programs built for arm64, and unit tests under QEMU's user emu
 ##@ develop
 
 # What takes longest begins early, in both halves of the tests: begun last, it leaves a core without work.
-LONG := ./cmd/edge-rt ./edge/... ./bringup ./wire/zenoh/... ./cmd/... ./server ./record/dataset ./bench/safety \
-	./tools/soak ./tools/whymatrix ./tools/demo ./bench/bus ./servo ./sim/servosim
+LONG := ./cmd/edge-rt ./edge/... ./bringup ./server ./record/dataset ./servo ./wire/zenoh/... ./cmd/... ./bench/safety \
+	./tools/whymatrix ./tools/demo ./bench/bus ./tools/soak ./sim/servosim
 
 .PHONY: test
 test: ## formatting, vet and all tests, also against independent judges (six minutes of two cores)
