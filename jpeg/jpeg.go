@@ -199,7 +199,8 @@ func explain(err error, src []byte, w, h int, detail string) error {
 		return fmt.Errorf("%w: got %dx%d in %d bytes, want at most %d pixels and %d scans", err, p.W, p.H, len(src),
 			MaxPixels, maxScans)
 	case errors.Is(err, ErrCorrupt) && seen != nil:
-		return fmt.Errorf("%w: %d bytes, of which %d make sense, and which begin with %.4q", err, len(src), p.End, src)
+		return fmt.Errorf("%w: %d bytes, of which %d make sense, and which begin with %q", err, len(src), p.End,
+			src[:min(4, len(src))])
 	case detail != "":
 		return fmt.Errorf("%w: %d bytes: %s", err, len(src), detail)
 	}

@@ -232,8 +232,8 @@ func (a *admission) identity() string {
 		return err.Error()
 	}
 	if len(a.cfg.Clients) > 0 && !slices.Contains(a.cfg.Clients, a.open.ClientUUID) {
-		return fmt.Sprintf("client %s is not on this server's list: add it to clients in the manifest and restart it",
-			pyString(a.open.ClientUUID))
+		return fmt.Sprintf("client %s is not on this server's list: add it to clients in the manifest and "+
+			"restart lean-server", pyString(a.open.ClientUUID))
 	}
 	return ""
 }

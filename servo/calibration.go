@@ -131,7 +131,10 @@ func twice(data []byte) string {
 		case token == json.Delim('}'):
 			seen, isKey = seen[:len(seen)-1], true
 		case isKey:
-			key := strings.ToLower(fmt.Sprint(token)) // the decoder takes Range_Min for range_min
+			key := fmt.Sprint(token)
+			if len(seen) == 2 { // the decoder takes Range_Min for range_min
+				key = strings.ToLower(key)
+			}
 			if seen[len(seen)-1][key] {
 				return key
 			}

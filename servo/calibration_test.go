@@ -48,6 +48,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 		{"a fraction", `{"a": {"id": 1.5}}`, "motor a: got number 1.5 for id, want a whole number"},
 		{"a word", `{"a": {"id": "1"}}`, "motor a: got string for id, want a whole number"},
 		{"a motor twice", `{"a": {` + motor + `}, "a": {` + motor + `}}`, "a occurs twice"},
+		{"two motors whose names differ in case", `{"a": {` + motor + `}, "A": {"id": 1.5}}`, "motor A"},
 		{"a key twice", `{"a": {` + motor + `, "ID": 2}}`, "id occurs twice"},
 		{"a range beyond any encoder", strings.Replace(`{"a": {`+motor+`}}`, "4095", "1000000000", 1),
 			"no encoder counts that far"},

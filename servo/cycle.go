@@ -190,8 +190,8 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 }
 
 // turnOff reports whether a position of joint i must be wrong: the joint has torque, and the position is far outside
-// its range and nearer to it in another turn. The motor has lost a turn, or its replies are damaged. With goals near
-// such a position the joint would drive to its end stop.
+// its range and about as near to it, or nearer, in another turn. The motor has lost a turn, or its replies are damaged.
+// With goals near such a position the joint would drive to its end stop.
 //
 //rt:noalloc
 func (a *Arm) turnOff(i, raw int) bool {

@@ -243,7 +243,10 @@ func TestLinkRefusals(t *testing.T) {
 		{"other columns", demo, "", func(a *wire.SessionAck) {
 			a.ActionNames = []string{"gripper.pos", "pan.pos"}
 		}, exit.Config, "gripper.pos"},
-		{"other units", demo, "", func(a *wire.SessionAck) {
+		{"actions in other units", demo, "", func(a *wire.SessionAck) {
+			a.ActionUnits = []string{"degrees", "radians"}
+		}, exit.Config, `server wants ["degrees" "radians"]`},
+		{"a state in other units", demo, "", func(a *wire.SessionAck) {
 			a.StateUnits = []string{"radians", "degrees"}
 		}, exit.Config, `server wants ["radians" "degrees"]`},
 		{"chunks of one action", demo, "", func(a *wire.SessionAck) {

@@ -43,8 +43,9 @@ done
 openssl req $key -subj "/CN=$name" -addext "subjectAltName=$names" -addext extendedKeyUsage=serverAuth,clientAuth \
 	-keyout "$name.key.new" -out "$name.csr" 2>ca.log &&
 	openssl x509 -req -in "$name.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days "${DAYS:-365}" \
-		-copy_extensions copyall -out "$name.pem.new" 2>ca.log || { cat ca.log >&2; exit 1; }
+		-copy_extensions copyall -out "$name.pem.new" 2>ca.log || { cat ca.log >&2; rm -f "$name.key.new" "$name.pem.new"; exit 1; }
 chmod 644 ca.pem "$name.pem.new"
-mv "$name.key.new" "$name.key" && mv "$name.pem.new" "$name.pem" # both or none: a program may read them now
+mv "$name.key.new" "$name.key" # both are whole before either takes its place: a program may read them now
+mv "$name.pem.new" "$name.pem"
 rm -f "$name.csr" ca.log
 echo "certificates/$name.pem and its key: $names, for ${DAYS:-365} days"

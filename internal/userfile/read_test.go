@@ -30,10 +30,11 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
+func init() { patience = time.Second }
+
 // Goal: a pipe is read to its end. A pipe without a writer, or with a writer that writes nothing,
 // does not block the reader for ever.
 func TestReadPipe(t *testing.T) {
-	patience = time.Second // of all tests
 	name := filepath.Join(t.TempDir(), "pipe")
 	rttest.Do(t, syscall.Mkfifo(name, 0o600))
 	rttest.Fails(t, rttest.Err(Read(name, 10)), "is a pipe") // the pipe has no writer

@@ -359,7 +359,7 @@ func TestMissingPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
 	cfg := s.config(t)
-	refused(t, cfg, "no episode is left", "1 episodes with frames that have no picture of the last 250ms from "+
+	refused(t, cfg, "no episode is left", "1 episodes with frames that have no picture of the last 250ms, as from "+
 		"camera top", "--record all")
 	cfg.Missing = cutEpisode
 	d := data(t, cfg)

@@ -599,7 +599,7 @@ func TestTornPictures(t *testing.T) {
 		return n > 35 && n < 55
 	}))
 	r := exporting(t, cfg)
-	if r.Episodes != 1 || r.Left["episodes with frames that have no picture of the last 250ms from camera top "+
+	if r.Episodes != 1 || r.Left["episodes with frames that have no picture of the last 250ms, as from camera top "+
 		"(--missing-pictures cut leaves out only the frames)"] != 1 ||
 		r.Torn[0].Count != 19 {
 		t.Errorf("%+v", r)

@@ -204,8 +204,9 @@ func (k *Keeper) reread() {
 	k.edits++
 	k.read = read
 	plan, restart := read.Rollout, k.base.Changed(&read)
-	if now := k.Report().Plan; !plan.Active() && k.serves(manifest.RolloutModel{RepoOrPath: read.Model.RepoOrPath}) {
-		plan = now // the new model is now the manifest's only model; both models are served until the restart
+	if now := k.Report(); !plan.Active() && read.Model.RepoOrPath == k.model.RepoOrPath &&
+		(k.second != nil || now.State == Loading) {
+		plan = now.Plan // the new model is now the manifest's only model; both models are served until the restart
 	}
 	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
 	k.Log.Info("roll-out: the manifest was read again", "model", plan.Model.RepoOrPath, "share", plan.Share,
@@ -307,7 +308,7 @@ func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
 			return
 		case <-time.After(Poll):
 		}
-		if k.reread(); k.Report().Plan.Active() && k.Report().Plan.Model == m {
+		if k.reread(); k.Report().Plan.Active() && k.Report().Plan.Model.RepoOrPath == m.RepoOrPath {
 			k.enter(Loading, "")
 		} else {
 			k.enter(Leaving, "withdrawn during its load, which ends first; no robot gets the new model")

@@ -37,6 +37,10 @@ func TestSteps(t *testing.T) {
 		rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+text+strings.Repeat("\n", size)), 0o600))
 	}
 	write("rollout: {model: new, share: 0.5}\n")
+	adopt := func() {
+		text := strings.Replace(string(rttest.Must(os.ReadFile(file))(t)), "old", "next", 1)
+		rttest.Do(t, os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
+	}
 	var second *fake
 	var broken error
 	var k *Keeper
@@ -47,12 +51,18 @@ func TestSteps(t *testing.T) {
 			if loads++; broken != nil {
 				return nil, broken
 			}
-			if read.Rollout.Share == 0.75 {
-				write("rollout: {model: next}\n")
-				for i := 0; i < 1000 && k.Report().State != Leaving; i++ {
+			during := map[float64]func(){0.75: func() { write("rollout: {model: next}\n") }, 0.8: adopt, 0.85: func() {
+				write("rollout: {model: {repo_or_path: next, sha256: abcdef01}, share: 0.9}\n")
+			}}[read.Rollout.Share]
+			if during != nil {
+				plan := k.Report().Plan
+				during()
+				for i := 0; i < 1000 && plan.Share == k.Report().Plan.Share && len(k.Report().Restart) == 0; i++ {
 					time.Sleep(10 * time.Millisecond) // Eventually could end this goroutine, and load waits for it
 				}
-				rttest.Want(t, k.Report().State, Leaving, "state after a withdrawal during the load")
+				time.Sleep(10 * time.Millisecond) // the state follows the plan
+				withdrawn := read.Rollout.Share == 0.75
+				rttest.Want(t, k.Report().State == Leaving, withdrawn, "%v: withdrawn during the load", plan.Share)
 			}
 			second = &fake{done: make(chan struct{})}
 			return second, nil
@@ -89,11 +99,12 @@ func TestSteps(t *testing.T) {
 		{"back while it loads", func() { broken = nil; write("rollout: {model: next, share: 0.75}\n") }, Leaving, 4,
 			"it has 0"},
 		{"the block is removed", func() { write(""); clock.Advance(leaveTime) }, Off, 4, ""},
-		{"and comes back", func() { write("rollout: {model: next, share: 1}\n") }, Serving, 5, ""},
-		{"its model is the manifest's", func() {
-			text := strings.Replace(string(rttest.Must(os.ReadFile(file))(t)), "old", "next", 1)
-			rttest.Do(t, os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
-		}, Serving, 5, ""},
+		{"pinned while it loads", func() { write("rollout: {model: next, share: 0.85}\n") }, Serving, 5, ""},
+		{"back again", func() { write("") }, Leaving, 5, "it has 0"},
+		{"unloaded", func() { clock.Advance(leaveTime) }, Off, 5, ""},
+		{"the manifest's model while it loads", func() { write("rollout: {model: next, share: 0.8}\n") }, Serving, 6, ""},
+		{"and comes back", func() { write("rollout: {model: next, share: 1}\n") }, Serving, 6, ""},
+		{"its model is the manifest's", adopt, Serving, 6, ""},
 	} {
 		if tt.change != nil {
 			tt.change()

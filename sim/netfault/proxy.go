@@ -63,7 +63,7 @@ func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 // Slow limits the bytes per second in each direction; 0 is no limit.
 func (p *Proxy) Slow(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
 
-// Set changes the state of the cable.
+// Set changes the state of the cable. One goroutine calls Set and Close.
 func (p *Proxy) Set(c Cable) {
 	was := p.cable.Swap(uint32(c))
 	p.Refuse(c == Unplugged)
@@ -71,8 +71,12 @@ func (p *Proxy) Set(c Cable) {
 		p.listener.Close()
 		p.Cut()
 	} else if Cable(was) == Unplugged {
-		if l, err := net.Listen("tcp", p.at); err == nil { // else all connections stay refused
-			p.serve(l)
+		for range 100 { // another program's connection may have the port for a moment; without it all stay refused
+			if l, err := net.Listen("tcp", p.at); err == nil {
+				p.serve(l)
+				return
+			}
+			time.Sleep(cutLook)
 		}
 	}
 }

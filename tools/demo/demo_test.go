@@ -46,7 +46,7 @@ func runDemo(t *testing.T, robot, manifest string, duration time.Duration) (s ed
 // The demo must be able to fail: a policy that answers with the present position reaches no target.
 func TestStandingStillFails(t *testing.T) {
 	if s, err := runDemo(t, "so101", "testdata/demo/still.yaml", 6*time.Second); err == nil || s.Targets != 0 ||
-		s.Ticks < 300 {
+		s.Ticks < 240 {
 		t.Errorf("demo with the still bundle: %v, %d targets, %d ticks; want an error, 0, about 360", err, s.Targets,
 			s.Ticks)
 	}
