@@ -144,7 +144,7 @@ func findServer(err error) string {
 	case name != nil, errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		return "check this machine's network, the other machine, and --connect"
 	}
-	return "start lean-server, or check --connect; if that is a router, its rules (lean-server acl) must name this robot"
+	return "start lean-server, or check --connect; a router's rules (lean-server acl) must name this robot"
 }
 
 // linkConfig returns the configuration of the session.

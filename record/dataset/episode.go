@@ -223,8 +223,8 @@ func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bo
 			left.add(blind, "frames without a picture of the last %v", c.MaxPictureAge)
 			out, cut = append(out, shown...), true
 		default:
-			left.add(1, "episodes with frames that have no picture of the last %v, as from camera %s (--missing-pictures "+
-				"cut leaves out only the frames)%s", c.MaxPictureAge, camera, r.ring())
+			left.add(1, "episodes with frames that have no picture of the last %v, as from camera %s "+
+				"(--missing-pictures cut leaves out only the frames)%s", c.MaxPictureAge, camera, r.ring())
 		}
 	}
 	return out, cut

@@ -102,7 +102,7 @@ func TestSteps(t *testing.T) {
 		{"pinned while it loads", func() { write("rollout: {model: next, share: 0.85}\n") }, Serving, 5, ""},
 		{"back again", func() { write("") }, Leaving, 5, "it has 0"},
 		{"unloaded", func() { clock.Advance(leaveTime) }, Off, 5, ""},
-		{"the manifest's model while it loads", func() { write("rollout: {model: next, share: 0.8}\n") }, Serving, 6, ""},
+		{"adopted while it loads", func() { write("rollout: {model: next, share: 0.8}\n") }, Serving, 6, ""},
 		{"and comes back", func() { write("rollout: {model: next, share: 1}\n") }, Serving, 6, ""},
 		{"its model is the manifest's", adopt, Serving, 6, ""},
 	} {
