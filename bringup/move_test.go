@@ -15,7 +15,6 @@ import (
 )
 
 // Goal: a move names the joints that it first moves into their range, even those that the command does not name.
-// joint of the command.
 func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	t.Parallel()
 	r := named(t, "so101")

@@ -160,8 +160,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n",
 			`:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
 		{"key nothing resembles", "model:\n  weights: 7\n",
-			`:2: unknown key "model.weights", known to this version: runtime, repo_or_path, policy_type, id, revision, dtype, device, ` +
-				`fallback, cuda_graph, cache_dir, python, dataset_info, url, api_key, inputs, compile, memory_limit`},
+			`:2: unknown key "model.weights", known to this version: runtime, repo_or_path, policy_type, id, ` +
+				`revision, dtype, device, fallback, cuda_graph, cache_dir, python, dataset_info, url, api_key, inputs, compile, memory_limit`},
 		{"key of a camera", "model: {inputs: {cameras: [{shape: [3, 480, 640]}]}}\n",
 			`:1: unknown key "model.inputs.cameras[0].shape", known to this version: name, key, height`},
 		{"slip in a camera", "model: {inputs: {cameras: [{hight: 480}]}}\n", `did you mean "model.inputs.cameras[0].height"?`},

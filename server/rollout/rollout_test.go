@@ -57,11 +57,15 @@ func TestSteps(t *testing.T) {
 			if during != nil {
 				plan := k.Report().Plan
 				during()
-				for i := 0; i < 1000 && plan.Share == k.Report().Plan.Share && len(k.Report().Restart) == 0; i++ {
+				withdrawn := read.Rollout.Share == 0.75
+				seen := func() bool {
+					r := k.Report()
+					return r.State == Leaving || !withdrawn && (r.Plan.Share != plan.Share || len(r.Restart) > 0)
+				}
+				for i := 0; i < 1000 && !seen(); i++ {
 					time.Sleep(10 * time.Millisecond) // Eventually could end this goroutine, and load waits for it
 				}
 				time.Sleep(10 * time.Millisecond) // the state follows the plan
-				withdrawn := read.Rollout.Share == 0.75
 				rttest.Want(t, k.Report().State == Leaving, withdrawn, "%v: withdrawn during the load", plan.Share)
 			}
 			second = &fake{done: make(chan struct{})}
