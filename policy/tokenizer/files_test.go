@@ -249,6 +249,7 @@ func TestSpecCheck(t *testing.T) {
 		{"span", pi05(func(s *Spec) { s.State.Span = nil }), "want 2 of each"},
 		{"b", pi05(func(s *Spec) { s.State.B = []float32{1} }), "want 2 of each"},
 		{"a span of 0", pi05(func(s *Spec) { s.State.Span[1] = 0 }), "span has a 0"},
+		{"a span below 0", pi05(func(s *Spec) { s.State.Span[0] = -1 }), "span has a -1"},
 	} {
 		err := tt.spec.Check(2)
 		if tt.want == "" && err != nil || tt.want != "" && (!rttest.Says(err, tt.want)) {

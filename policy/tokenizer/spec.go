@@ -102,8 +102,8 @@ func (s *State) check(stateDim int) error {
 		return fmt.Errorf("tokenizer: state has %d a, %d b and %d span, want %d of each, as many as the state's values",
 			len(s.A), len(s.B), len(s.Span), stateDim)
 	}
-	if slices.Contains(s.Span, 0) {
-		return errors.New("tokenizer: state.span has a 0, want the divisor with its epsilon")
+	if least := slices.Min(s.Span); least <= 0 {
+		return fmt.Errorf("tokenizer: state.span has a %v, want the divisor with its epsilon, which is above 0", least)
 	}
 	return nil
 }
