@@ -80,10 +80,10 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func
 		log:      log,
 		slots:    map[*remote.Row]int{},
 		answer:   make([]byte, 4096),
-		closing:  make(chan struct{}),
 		ended:    make(chan struct{}),
 		state:    "loading",
 	}
+	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.patience.first, w.patience.least = batchFirst, batchLeast
 	if w.file, err = newFile(); err != nil {
 		return nil, err

@@ -32,6 +32,9 @@ const (
 	linesPerSecond = 50
 	// killedWithin is how long a killed worker may take to end.
 	killedWithin = 5 * time.Second
+	// readsWithin bounds the wait for the last lines of an ended worker: a process outside its group may still have
+	// the pipe open.
+	readsWithin = 100 * time.Millisecond
 )
 
 // process is one run of the worker.
@@ -79,7 +82,7 @@ func startProcess(python, settings string, rows *os.File, log *slog.Logger) (p *
 		return nil, errors.Join(err, life.Close())
 	}
 	defer write.Close()
-	p.life, p.output = life, &output{log: log}
+	p.life, p.output = life, &output{log: log, ended: make(chan struct{})}
 	p.cmd = exec.Command(python, "/proc/self/fd/6")
 	p.cmd.ExtraFiles = []*os.File{theirs, rows, alive, code}
 	p.cmd.Stdout, p.cmd.Stderr = write, write
@@ -109,7 +112,10 @@ func (p *process) wait(output io.Closer) {
 	_ = p.cmd.Wait() // the process state has everything that the error reports
 	p.kill()
 	p.life.Close()
-	p.output.settle()
+	select { // output reads the lines that the worker wrote just before its end
+	case <-p.output.ended:
+	case <-time.After(readsWithin):
+	}
 	output.Close()
 	p.why = p.reason()
 	close(p.done)
@@ -168,11 +174,11 @@ func (p *process) memory() int64 {
 
 // output reads the lines that the worker prints. It keeps the last linesKept lines, and logs at most linesPerSecond.
 type output struct {
-	log *slog.Logger
+	log   *slog.Logger
+	ended chan struct{} // closed when the pipe has ended
 
 	mu    sync.Mutex
-	lines []string
-	ended bool
+	lines []string // guarded by mu
 
 	// Owner: the reading goroutine.
 	second time.Time
@@ -181,6 +187,7 @@ type output struct {
 }
 
 func (o *output) read(from io.Reader) {
+	defer close(o.ended)
 	lines := bufio.NewReaderSize(from, lineMax)
 	for {
 		line, long, err := lines.ReadLine()
@@ -191,9 +198,6 @@ func (o *output) read(from io.Reader) {
 			o.add(text)
 		}
 		if err != nil {
-			o.mu.Lock()
-			o.ended = true
-			o.mu.Unlock()
 			return
 		}
 	}
@@ -219,19 +223,6 @@ func (o *output) add(line string) {
 		return
 	}
 	o.log.Info("worker", "prints", line)
-}
-
-// settle waits a moment, so that output reads the lines that the worker wrote just before its end.
-func (o *output) settle() {
-	for range 20 {
-		o.mu.Lock()
-		ended := o.ended
-		o.mu.Unlock()
-		if ended {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // last returns the last line that the worker printed, at most 300 bytes of it.

@@ -51,7 +51,8 @@ type worker struct {
 	meta     *policy.Meta
 	shared   *shared // nil before Allocate was called
 	slots    map[*remote.Row]int
-	closing  chan struct{} // closed by Close
+	ctx      context.Context // ends when Close is called
+	stop     context.CancelFunc
 	ended    chan struct{} // closed when no process is started any more
 
 	// Owner: the thread that calls Batch.
@@ -213,6 +214,7 @@ func (w *worker) Allocate(rows int) (list []*remote.Row, err error) {
 		w.slots[r] = i
 	}
 	if err := w.mapRows(w.process); err != nil {
+		close(w.ended) // otherwise Close would wait for supervise, which does not run
 		return nil, fmt.Errorf("%w: the worker maps its rows: %w", policy.ErrRun, err)
 	}
 	w.mu.Lock()
@@ -242,7 +244,7 @@ func (w *worker) supervise() {
 				continue
 			case <-p.done:
 				w.lost(p)
-			case <-w.closing:
+			case <-w.ctx.Done():
 				return
 			}
 			if w.answered.Swap(false) {
@@ -252,7 +254,7 @@ func (w *worker) supervise() {
 		w.set(fmt.Sprintf("the worker starts again in %v", wait))
 		select {
 		case <-time.After(wait):
-		case <-w.closing:
+		case <-w.ctx.Done():
 			return
 		}
 		wait = min(2*wait, restartMost)
@@ -285,17 +287,8 @@ func (w *worker) set(state string) {
 
 // again starts the worker. It returns nil when the start failed.
 func (w *worker) again() *process {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-w.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	begun := time.Now()
-	p, hello, err := w.start(ctx, func(text string) {
+	p, hello, err := w.start(w.ctx, func(text string) {
 		w.set("the worker loads: " + text)
 		w.log.Info("worker", "loading", text)
 	})
@@ -309,7 +302,7 @@ func (w *worker) again() *process {
 	if err != nil {
 		w.failures.Add(1)
 		w.why = err.Error()
-		if ctx.Err() == nil {
+		if w.ctx.Err() == nil {
 			w.log.Error("the worker did not start", "why", err)
 		}
 		return nil
@@ -386,7 +379,7 @@ func (w *worker) kill(why string) {
 // Close ends the worker and all that it has started.
 func (w *worker) Close() (err error) {
 	w.once.Do(func() {
-		close(w.closing)
+		w.stop()
 		if w.shared != nil {
 			<-w.ended
 		}

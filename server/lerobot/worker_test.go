@@ -197,6 +197,21 @@ func TestFailuresOfTheWorker(t *testing.T) {
 	}
 }
 
+// When a worker ends after it has sent its description, Serve returns an error, and Close waits for no further worker.
+func TestAWorkerThatEndsBeforeItsRows(t *testing.T) {
+	p := rttest.Must(Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {}))(t)
+	p.Runtime.(*worker).process.kill()
+	rttest.FailsAs(t, rttest.Err(p.Serve(1, 2)), policy.ErrRun, "maps its rows")
+	closed := make(chan error, 1)
+	go func() { closed <- p.Runtime.Close() }()
+	select {
+	case err := <-closed:
+		rttest.Do(t, err)
+	case <-time.After(2 * killedWithin):
+		t.Fatal("Close does not return")
+	}
+}
+
 // A worker whose memory grows beyond model.memory_limit is started again, and the page has the reason.
 func TestALeakEndsTheWorker(t *testing.T) {
 	m, w := open(t, io.Discard)
