@@ -18,7 +18,8 @@ const (
 	// Protocol.First, because that time may include a compilation.
 	answerTime  = 10 * time.Second
 	answerTimes = 10
-	// The wait between two attempts to connect doubles from retryFirst to retryMost.
+	// The wait between two attempts to connect doubles from retryFirst to retryMost, until a connection has answered
+	// an inference.
 	retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
 )
 
@@ -77,6 +78,7 @@ type Connection[L Link] struct {
 	stop context.CancelFunc
 	lost chan struct{} // capacity 1: wakes keep
 	kept sync.WaitGroup
+	wait time.Duration // until the next attempt to connect. Owner: keep
 
 	mu      sync.Mutex
 	now     Condition          // guarded by mu
@@ -170,12 +172,26 @@ func (c *Connection[L]) keep() {
 	}
 }
 
+// reconnect connects again: at once if the last connection has answered an inference. Otherwise a server that ends
+// each connection after its blank inputs would be called without a pause.
 func (c *Connection[L]) reconnect() {
 	why := ""
-	for wait := retryFirst; c.ctx.Err() == nil; wait = min(2*wait, retryMost) {
+	c.update(func(*Condition) {
+		if c.longest > 0 {
+			c.wait = 0
+		}
+	})
+	for c.ctx.Err() == nil {
 		if _, ok := c.current(); ok {
 			return
 		}
+		c.update(func(now *Condition) { now.State = "waiting to reconnect" })
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-time.After(c.wait):
+		}
+		c.wait = min(max(2*c.wait, retryFirst), retryMost)
 		l, err := c.connect(c.ctx)
 		if err == nil {
 			c.update(func(now *Condition) { now.Restarts++ })
@@ -187,11 +203,7 @@ func (c *Connection[L]) reconnect() {
 			why = err.Error()
 			c.Log.Warn("the policy's server does not serve", "server", c.Server, "why", why)
 		}
-		c.update(func(now *Condition) { now.Why, now.State = err.Error(), "waiting to reconnect" })
-		select {
-		case <-c.ctx.Done():
-		case <-time.After(wait):
-		}
+		c.update(func(now *Condition) { now.Why = err.Error() })
 	}
 }
 
