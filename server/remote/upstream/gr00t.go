@@ -113,7 +113,7 @@ func compareModalities(meta ndarray.Map, spec *Spec, horizon int) error {
 		}
 		for _, key := range served.keys {
 			if !slices.Contains(own[name], key) && name != "action" {
-				return fmt.Errorf("the server wants %s.%s, and model.inputs names only %s", name, key,
+				return fmt.Errorf("the server wants %s.%s, and model.inputs names only %s", name, short(key),
 					list(name, own[name]))
 			}
 		}
@@ -128,8 +128,7 @@ func compareModalities(meta ndarray.Map, spec *Spec, horizon int) error {
 			return &horizonError{got: served.steps, want: horizon}
 		case name != "action" && served.steps != 1:
 			return fmt.Errorf("the server wants %d steps of %s in an observation, and this runtime sends one",
-				served.steps,
-				name)
+				served.steps, name)
 		}
 	}
 	return nil
@@ -139,5 +138,5 @@ func list(modality string, names []string) string {
 	if len(names) == 0 {
 		return "no " + modality
 	}
-	return strings.Join(names, ", ")
+	return short(strings.Join(names, ", "))
 }

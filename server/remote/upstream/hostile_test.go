@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // message is a message that a scripted server sends.
@@ -84,6 +85,18 @@ func TestHostileServers(t *testing.T) {
 				t.Errorf("Open = %v, want %v with %s", err, tt.kind, tt.want)
 			}
 		})
+	}
+}
+
+// The names in a server's modality configuration cannot fill the log or control a terminal.
+func TestHostileModalities(t *testing.T) {
+	config := ndarray.Map{"modality_keys": []any{strings.Repeat("\x1b", 1<<20)}, "delta_indices": []any{int64(0)}}
+	spec := &Spec{Nested: true, Actions: []Part{{"action.arm", 1}}}
+	for _, name := range []string{"video", "action"} {
+		err := compareModalities(ndarray.Map{name: config}, spec, 1)
+		if err == nil || len(err.Error()) > 2*textMost || rttest.Says(err, "\x1b") {
+			t.Errorf("%s: %.999v", name, err)
+		}
 	}
 }
 

@@ -83,7 +83,7 @@ func TestWhatTheManifestLacks(t *testing.T) {
 		return strings.Join(lines, "")
 	}
 	for _, tt := range []struct{ name, text, want string }{
-		{"rate", without("fps"), "model.inputs.fps is required beside model.runtime openpi: the server does not tell"},
+		{"rate", without("fps"), "model.inputs.fps is required beside model.runtime openpi: the server does not"},
 		{"horizon", without("chunk_size"), "model.inputs.chunk_size is required"},
 		{"joints", without("action_names"), "model.inputs.action_names is required"},
 		{"units", without("action_units"), "model.inputs.action_units is required"},

@@ -24,18 +24,22 @@ var errAnswer = errors.New("the server's answer is of another form")
 // errText is an error that the server reports as text.
 var errText = errors.New("the server reports an error")
 
-// textMost bounds the characters of a server's text in an error.
+// textMost bounds the bytes of a server's text in an error.
 const textMost = 400
 
 // reported returns an error with a server's text. If the text is a traceback, the error has only its last line, which
 // is the reason.
 func reported(text string) error {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	text = plain.Text(lines[len(lines)-1])
-	if len(text) > textMost {
+	return fmt.Errorf("%w: %s", errText, short(lines[len(lines)-1]))
+}
+
+// short returns a server's text as one line, which it cuts to textMost bytes.
+func short(text string) string {
+	if text = plain.Text(text); len(text) > textMost {
 		text = strings.ToValidUTF8(text[:textMost], "") + "…"
 	}
-	return fmt.Errorf("%w: %s", errText, text)
+	return text
 }
 
 // field is one entry of the server's observation.
@@ -257,8 +261,7 @@ func (e *horizonError) Unwrap() error { return errAnswer }
 
 // keys returns the first keys of a map as a text for an error.
 func keys(m ndarray.Map) string {
-	names := slices.Sorted(maps.Keys(m))
-	return plain.Text(cmp.Or(strings.Join(names[:min(len(names), 12)], ", "), "(none)"))
+	return short(cmp.Or(strings.Join(slices.Sorted(maps.Keys(m)), ", "), "(none)"))
 }
 
 // isAnswer reports whether err is about the content of an answer, which leaves the connection intact.

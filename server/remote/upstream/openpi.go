@@ -67,7 +67,7 @@ func dialOpenPI(ctx context.Context, address, key string) (link, error) {
 	conn, response, err := websocket.Dial(ctx, address, options)
 	if err != nil {
 		if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
-			return nil, fmt.Errorf("it answers with HTTP status %s, want a WebSocket", response.Status)
+			return nil, fmt.Errorf("it answers with HTTP status %s, want a WebSocket", short(response.Status))
 		}
 		if op := (*net.OpError)(nil); errors.As(err, &op) {
 			return nil, op // leaves out the names that the outer layers add
@@ -123,17 +123,26 @@ func endOf(err error) error {
 	return fmt.Errorf("%w: %w", errEnded, err)
 }
 
+// ended returns the error of a connection that has ended, else nil. ok is false when the reader has ended before.
+func (m *incoming) ended(ok bool) error {
+	switch {
+	case !ok:
+		return errEnded
+	case m.err != nil:
+		return endOf(m.err)
+	}
+	return nil
+}
+
 func (o *openpi) next(ctx context.Context) (any, error) {
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case m, ok := <-o.incoming:
-		switch {
-		case !ok:
-			return nil, errEnded
-		case m.err != nil:
-			return nil, endOf(m.err)
-		case m.kind == websocket.MessageText: // after this message, the server closes the connection
+		if err := m.ended(ok); err != nil {
+			return nil, err
+		}
+		if m.kind == websocket.MessageText { // after this message, the server closes the connection
 			return nil, reported(string(m.data))
 		}
 		return ndarray.Parse(m.data)
@@ -146,14 +155,8 @@ var errEnded = errors.New("the connection ended")
 func (o *openpi) ask(ctx context.Context, message []byte) (any, error) {
 	select {
 	case m, ok := <-o.incoming:
-		switch {
-		case !ok:
-			return nil, errEnded
-		case m.err != nil:
-			return nil, endOf(m.err)
-		}
 		// otherwise the message would count as the answer to this request
-		return nil, fmt.Errorf("%w: the server sent a message without a request", errEnded)
+		return nil, cmp.Or(m.ended(ok), fmt.Errorf("%w: the server sent a message without a request", errEnded))
 	default:
 	}
 	if err := o.conn.Write(ctx, websocket.MessageBinary, message); err != nil {

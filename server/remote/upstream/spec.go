@@ -7,6 +7,7 @@ package upstream
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -111,15 +112,6 @@ func padded(channelsFirst bool, namesAndKeys ...string) (cameras []Camera) {
 	return cameras
 }
 
-// presetNames returns the names of a kind's presets.
-func presetNames(kind string) (names []string) {
-	for name := range presets[kind] {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // presetOf returns a published configuration. Without a name, it returns the general form of the kind's servers, with
 // one key for the state, one key for the actions and no cameras.
 func presetOf(kind, name string) (Spec, error) {
@@ -128,7 +120,8 @@ func presetOf(kind, name string) (Spec, error) {
 		spec.Cameras = slices.Clone(spec.Cameras)
 		return spec, nil
 	case name != "":
-		return spec, fmt.Errorf("preset is '%s', want one of %s, or none", name, strings.Join(presetNames(kind), ", "))
+		return spec, fmt.Errorf("preset is '%s', want one of %s, or none", name,
+			strings.Join(slices.Sorted(maps.Keys(presets[kind])), ", "))
 	case kind == GR00T:
 		return Spec{Nested: true, Prompt: "language.annotation.human.task_description"}, nil
 	}
@@ -199,8 +192,7 @@ func resolve(key string, parts []Part, names string, total int) ([]Part, error) 
 			return nil, fmt.Errorf("%s: the key %s occurs twice", key, part.Key)
 		case part.Size < 0 || part.Size == 0 && open >= 0:
 			return nil, fmt.Errorf("%s: the size of %s is %d, want at least 1; one entry may leave it out", key,
-				part.Key,
-				part.Size)
+				part.Key, part.Size)
 		case part.Size == 0:
 			open = i
 		}
