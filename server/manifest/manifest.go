@@ -82,6 +82,9 @@ type Config struct {
 
 	flags     map[string]string // key path -> flag that has set it
 	overrides []Override        // of the command line
+
+	info os.FileInfo // of the file, from before it was read
+	read []Setting   // the settings as the file and overrides have them
 }
 
 // Conditioning sets how chunks are conditioned on the actions that a robot runs before they arrive.
@@ -147,6 +150,9 @@ func (s Secret) String() string {
 	return "(hidden)"
 }
 
+// MarshalText returns String's text.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // TLS names the PEM files of the tls/ endpoints, relative to the manifest's
 // folder.
 type TLS struct {
@@ -189,11 +195,14 @@ func Default() Config {
 // and the expected value, and wrap ErrInvalid. An override whose value its key cannot have is an error that names the
 // flag.
 func Load(file string, overrides ...Override) (Config, error) {
+	info, _ := os.Stat(file) // an error is also one of reading
 	data, err := userfile.ReadYAML(file)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrInvalid, err)
 	}
-	return parse(file, data, overrides)
+	cfg, err := parse(file, data, overrides)
+	cfg.info = info
+	return cfg, err
 }
 
 // parse does the work of Load for data, the content of file.
@@ -212,6 +221,7 @@ func parse(file string, data []byte, overrides []Override) (_ Config, err error)
 	cfg.named = cfg.Model.RepoOrPath
 	cfg.block = cfg.Rollout.Model.RepoOrPath
 	cfg.resolve(filepath.Dir(file))
+	cfg.read = cfg.Settings()
 	return cfg, nil
 }
 
@@ -394,6 +404,9 @@ func (c Capacity) String() string {
 	}
 	return strconv.Itoa(int(c))
 }
+
+// MarshalText returns String's text.
+func (c Capacity) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalYAML reads a number or the word auto. The decoder has already checked that the value is a number or this
 // word.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,9 +14,7 @@ import (
 
 func load(t *testing.T, text string) (Config, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
-	return Load(path)
+	return Load(write(t, text))
 }
 
 func TestPathsAreExpanded(t *testing.T) {
@@ -81,70 +78,46 @@ debug: { capture_dir: null, capture_max: 16 }
 func TestLoadReadsEveryKey(t *testing.T) {
 	cfg := rttest.Must(load(t, fullManifest))(t)
 	dir := filepath.Dir(cfg.file)
-	want := Config{
-		Model: ModelConfig{
-			Runtime:    "onnx",
-			RepoOrPath: filepath.Join(dir, "bundle"),
-			ID:         "lerobot/pi0_towels",
-			Revision:   "main",
-			Device:     "cpu",
-			Fallback:   "none",
+	want := Default()
+	want.Model.RepoOrPath, want.Model.ID = filepath.Join(dir, "bundle"), "lerobot/pi0_towels"
+	want.Service, want.DefaultTask = "demo", "fold the towel"
+	want.PinTask, want.StrictFPS = true, true
+	want.ServingMode, want.MaxSessions = "shared", 7
+	want.WarmupInferences, want.Clients = 3, []string{"arm-1", "arm-2"}
+	want.Scheduler, want.MaxBatch = "round_robin", 4
+	want.BatchWindowMS, want.DecodeThreads = 2.5, 2
+	want.Threads, want.HealthPort = 3, 0
+	want.Conditioning = Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5}
+	want.Zenoh = Zenoh{
+		ConnectEndpoints: []string{"tls/router.gpu-cluster.internal:7447"},
+		ListenEndpoints:  []string{"tcp/0.0.0.0:7447"},
+		TLS: TLS{
+			RootCACertificate: filepath.Join(dir, "ca.pem"), ConnectCertificate: "/etc/edge/cert.pem",
+			ConnectPrivateKey: filepath.Join(dir, "key.pem"), ListenCertificate: filepath.Join(dir, "cert.pem"),
+			ListenPrivateKey: filepath.Join(dir, "key.pem"), EnableMTLS: true,
 		},
-		Service:          "demo",
-		DefaultTask:      "fold the towel",
-		PinTask:          true,
-		ServingMode:      "shared",
-		MaxSessions:      7,
-		WarmupInferences: 3,
-		StrictFPS:        true,
-		Clients:          []string{"arm-1", "arm-2"},
-		Scheduler:        "round_robin",
-		MaxBatch:         4,
-		BatchWindowMS:    2.5,
-		DecodeThreads:    2,
-		Threads:          3,
-		Conditioning:     Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5},
-		Zenoh: Zenoh{
-			ConnectEndpoints: []string{"tls/router.gpu-cluster.internal:7447"},
-			ListenEndpoints:  []string{"tcp/0.0.0.0:7447"},
-			TLS: TLS{
-				RootCACertificate: filepath.Join(dir, "ca.pem"), ConnectCertificate: "/etc/edge/cert.pem",
-				ConnectPrivateKey: filepath.Join(dir, "key.pem"), ListenCertificate: filepath.Join(dir, "cert.pem"),
-				ListenPrivateKey: filepath.Join(dir, "key.pem"), EnableMTLS: true,
-			},
-		},
-		Debug: Debug{CaptureMax: 16},
 	}
-	cfg.file, cfg.lines = "", nil
-	if !equalConfig(cfg, want) {
-		t.Errorf("Load = %+v\nwant %+v", cfg, want)
-	}
+	want.Debug.CaptureMax = 16
+	wantValues(t, &cfg, &want)
 }
 
-func equalConfig(a, b Config) bool {
-	same := slices.Equal(a.Clients, b.Clients) && slices.Equal(a.Zenoh.ConnectEndpoints, b.Zenoh.ConnectEndpoints) &&
-		slices.Equal(a.Zenoh.ListenEndpoints, b.Zenoh.ListenEndpoints)
-	return same && reflect.DeepEqual(a.Model, b.Model) && a.Service == b.Service && a.DefaultTask == b.DefaultTask &&
-		a.PinTask == b.PinTask &&
-		a.ServingMode == b.ServingMode && a.MaxSessions == b.MaxSessions && a.WarmupInferences == b.WarmupInferences &&
-		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch &&
-		a.DecodeThreads == b.DecodeThreads &&
-		a.BatchWindowMS == b.BatchWindowMS && a.Threads == b.Threads && a.HealthPort == b.HealthPort &&
-		a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug &&
-		a.Conditioning == b.Conditioning
+// wantValues expects that two manifests have the same values.
+func wantValues(t *testing.T, got, want *Config) {
+	t.Helper()
+	wants := want.Settings()
+	for i, s := range got.Settings() {
+		if !reflect.DeepEqual(s.Value, wants[i].Value) {
+			t.Errorf("%s is %v, want %v", s.Key, s.Value, wants[i].Value)
+		}
+	}
 }
 
 func TestLoadDefaults(t *testing.T) {
 	cfg := rttest.Must(load(t, "model: {repo_or_path: /b}\n"))(t)
-	cfg.file, cfg.lines = "", nil
 	want := Default()
 	want.Model.RepoOrPath = "/b"
-	if !equalConfig(cfg, want) {
-		t.Errorf("Load = %+v\nwant %+v", cfg, want)
-	}
-	if got := cfg.Listen(); !slices.Equal(got, []string{DefaultListen}) {
-		t.Errorf("Listen() = %v, want %v", got, DefaultListen)
-	}
+	wantValues(t, &cfg, &want)
+	rttest.Equal(t, cfg.Listen(), []string{DefaultListen}, "Listen()")
 }
 
 // Every refusal is one line that names the manifest's line, the found value and the value to write
@@ -263,6 +236,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"a robot without a name", "model: {repo_or_path: b}\nclients: [\"\"]\n", `:2: clients names no robot`},
 		{"a router without a name", "model: {repo_or_path: b}\nrouters: [\"\"]\n", `:2: routers has an empty name`},
 		{"octal number", "model: {repo_or_path: b}\nthreads: 010\n", `:2: [2:10] got "010", want digits`},
+		{"no memory of a worker", "model: {runtime: lerobot, repo_or_path: a, python: b, memory_limit: 0GiB}\n",
+			`:1: model.memory_limit must be above 0, got 0GiB`},
 		{"negative rate", "model: {runtime: openpi, url: \"ws://a\", inputs: {fps: -1}}\n",
 			`model.inputs.fps must be above 0 and at most 10000 Hz, got -1`},
 		{"rate that is no number", "model: {runtime: lerobot, repo_or_path: a, python: b, inputs: {fps: .nan}}\n",

@@ -108,24 +108,24 @@ func (c *Config) checkRuntime() error {
 	switch m.Runtime {
 	case RuntimeLeRobot:
 		if m.RepoOrPath == "" {
-			return c.missing("repo_or_path", "the folder of the checkpoint, such as "+
+			return c.Missing("repo_or_path", "the folder of the checkpoint, such as "+
 				"outputs/train/act/checkpoints/last/pretrained_model")
 		}
 		if m.Python == "" {
-			return c.missing("python", "the interpreter of the environment that has LeRobot, such as "+
+			return c.Missing("python", "the interpreter of the environment that has LeRobot, such as "+
 				"~/lerobot/.venv/bin/python")
 		}
 	case RuntimeOpenPI:
 		if m.URL == "" {
-			return c.missing("url", "the address of the server, such as ws://127.0.0.1:8000")
+			return c.Missing("url", "the address of the server, such as ws://127.0.0.1:8000")
 		}
 	case RuntimeGR00T:
 		if m.URL == "" {
-			return c.missing("url", "the address of the server, such as tcp://127.0.0.1:5555")
+			return c.Missing("url", "the address of the server, such as tcp://127.0.0.1:5555")
 		}
 	case RuntimeLeRobotAsync:
 		if m.URL == "" {
-			return c.missing("url", "the address of the policy_server, such as 127.0.0.1:8080")
+			return c.Missing("url", "the address of the policy_server, such as 127.0.0.1:8080")
 		}
 	default:
 		if m.RepoOrPath == "" {
@@ -156,11 +156,8 @@ func (c *Config) Exclude(policy bool) error {
 
 // Missing returns the error of an absent key of model that the runtime needs. reason is an example
 // of its value, or why the key is needed.
-func (c *Config) Missing(key, reason string) error { return c.missing(key, reason) }
-
-// missing returns the error of an absent key that the runtime needs.
-func (c *Config) missing(key, example string) error {
-	return c.Errorf("model."+key, "model.%s is required beside model.runtime %s: %s", key, c.Model.Runtime, example)
+func (c *Config) Missing(key, reason string) error {
+	return c.Errorf("model."+key, "model.%s is required beside model.runtime %s: %s", key, c.Model.Runtime, reason)
 }
 
 // checkUnread refuses keys that the runtime would ignore.
@@ -195,11 +192,9 @@ func (c *Config) checkUnread() error {
 		"cache_dir":          {RuntimeONNX},
 	}
 	for _, key := range slices.Sorted(maps.Keys(only)) {
-		if given := c.origin("model." + key); given != "default" &&
-			!slices.Contains(only[key], cmp.Or(m.Runtime, RuntimeONNX)) {
+		if runtime := cmp.Or(m.Runtime, RuntimeONNX); c.Stated("model."+key) && !slices.Contains(only[key], runtime) {
 			return c.Errorf("model."+key, "model.%s is not read beside model.runtime %s, only beside %s: remove it",
-				key,
-				cmp.Or(m.Runtime, RuntimeONNX), strings.Join(only[key], ", "))
+				key, runtime, strings.Join(only[key], ", "))
 		}
 	}
 	return c.checkInputs()
@@ -265,8 +260,10 @@ func (c *Config) checkDevice() (err error) {
 		"is true, want false: a CUDA graph needs inputs and outputs in the GPU's memory, and they are in the host's")
 	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback",
 		"must be none or cpu, got '%s'", m.Fallback)
-	_, failed = c.WorkerMemory()
+	limit, failed := c.WorkerMemory()
 	want(failed == nil, "model.memory_limit", "is no size: %w", failed)
+	want(failed != nil || limit > 0 || m.MemoryLimit == "", "model.memory_limit", "must be above 0, got %s",
+		m.MemoryLimit)
 	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype",
 		"must be one of %s, as the bundle was exported, or absent, got '%s'",
 		strings.Join(policy.DTypes, "|"), m.Dtype)

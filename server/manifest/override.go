@@ -125,14 +125,7 @@ func (c *Config) Settings() (all []Setting) {
 				walk(v.Field(i), path)
 				continue
 			}
-			value := v.Field(i).Interface()
-			switch v := value.(type) {
-			case Capacity:
-				value = v.String()
-			case Secret:
-				value = v.String()
-			}
-			all = append(all, Setting{path, value, c.origin(path)})
+			all = append(all, Setting{path, v.Field(i).Interface(), c.origin(path)})
 		}
 	}
 	walk(reflect.ValueOf(*c), "")

@@ -3,6 +3,7 @@ package manifest
 import (
 	"cmp"
 	"maps"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -89,6 +90,9 @@ func wantRobots(want func(ok bool, key, format string, args ...any), key string,
 // File returns the path of the manifest; "" for a manifest that was not read from a file.
 func (c *Config) File() string { return c.file }
 
+// Info describes the manifest's file as it was read; nil for a manifest that was not read from a file.
+func (c *Config) Info() os.FileInfo { return c.info }
+
 // Reload reads the manifest again, with the same keys from the command line.
 func (c *Config) Reload() (Config, error) { return Load(c.file, c.overrides...) }
 
@@ -110,21 +114,12 @@ func (c *Config) NewModel(read *Config) Config {
 }
 
 // Changed returns the keys outside the block rollout whose values differ between c and to, two readings of the file.
+// Settings that the server changed after a reading do not count.
 func (c *Config) Changed(to *Config) (keys []string) {
-	values := func(of *Config) map[string]any {
-		all := map[string]any{}
-		for _, s := range of.Settings() {
-			all[s.Key] = s.Value
-		}
-		maps.DeleteFunc(all, func(key string, _ any) bool { return strings.HasPrefix(key, "rollout.") })
-		return all
-	}
-	before, now := values(c), values(to)
-	for key, value := range now {
-		if !reflect.DeepEqual(before[key], value) {
-			keys = append(keys, key)
+	for i, s := range to.read {
+		if !strings.HasPrefix(s.Key, "rollout.") && !reflect.DeepEqual(c.read[i].Value, s.Value) {
+			keys = append(keys, s.Key)
 		}
 	}
-	slices.Sort(keys)
 	return keys
 }

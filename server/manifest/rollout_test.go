@@ -1,10 +1,13 @@
 package manifest
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -15,9 +18,7 @@ import (
 // written writes a manifest with a bundle, followed by the text more, and returns its path.
 func written(t *testing.T, more string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+more), 0o600))
-	return file
+	return write(t, "model: {repo_or_path: old}\n"+more)
 }
 
 func TestRolloutBlock(t *testing.T) {
@@ -101,6 +102,21 @@ func TestEditRollout(t *testing.T) {
 			t.Errorf("%s: %v,\n%s\nwant\n%s", tt.name, err, got, tt.want)
 		}
 		rttest.Want(t, rttest.Must(os.Stat(file))(t).Mode().Perm(), 0o640, "%s: mode", tt.name)
+	}
+}
+
+// Changed compares readings of the file, not the settings that the server changed later, and also sees another secret,
+// which no report shows.
+func TestChanged(t *testing.T) {
+	const text = "model: {runtime: openpi, url: \"ws://a\", api_key: first}\n"
+	cfg := rttest.Must(load(t, text))(t)
+	rttest.Do(t, cfg.Exclude(true))
+	cfg.HealthPort = 1
+	to := rttest.Must(load(t, strings.Replace(text, "first", "second", 1)+"threads: 2\n"))(t)
+	rttest.Equal(t, cfg.Changed(&to), []string{"model.api_key", "threads"}, "Changed")
+	shown := rttest.Must(json.Marshal(cfg.Settings()))(t)
+	if !bytes.Contains(shown, []byte(`"(hidden)"`)) || bytes.Contains(shown, []byte("first")) {
+		t.Errorf("the settings are %s, want no secret", shown)
 	}
 }
 

@@ -95,7 +95,6 @@ type Keeper struct {
 
 	// Owner: Run.
 	second Second
-	base   manifest.Config       // Manifest without the settings that lean-server's own flags set
 	read   manifest.Config       // the last good content
 	model  manifest.RolloutModel // model of second, or the model that was refused
 	edits  int                   // number of times that the manifest was read with new content
@@ -121,13 +120,9 @@ func (k *Keeper) Counted() *Counts {
 }
 
 // New returns a keeper. Its Report is valid at once, with the state Loading when the manifest has an active roll-out.
+// Edits since the manifest was read count, because a server may load its first model for minutes before it calls New.
 func New(c Config) *Keeper {
-	k := &Keeper{Config: c, base: c.Manifest}
-	k.seen, _ = os.Stat(c.Manifest.File()) // an error is reported by reread
-	if read, err := c.Manifest.Reload(); err == nil {
-		k.base = read
-	}
-	k.read = k.base
+	k := &Keeper{Config: c, read: c.Manifest, seen: c.Manifest.Info()}
 	r := Report{Plan: c.Manifest.Rollout}
 	if r.Plan.Active() {
 		r.State = Loading
@@ -203,7 +198,7 @@ func (k *Keeper) reread() {
 	k.seen = info
 	k.edits++
 	k.read = read
-	plan, restart := read.Rollout, k.base.Changed(&read)
+	plan, restart := read.Rollout, k.Manifest.Changed(&read)
 	if now := k.Report(); !plan.Active() && read.Model.RepoOrPath == k.model.RepoOrPath &&
 		(k.second != nil || now.State == Loading) {
 		plan = now.Plan // the new model is now the manifest's only model; both models are served until the restart

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,5 +136,19 @@ func TestSteps(t *testing.T) {
 	defer cancel()
 	if k.Run(ctx); !second.stopped {
 		t.Error("the second server still runs")
+	}
+}
+
+// An edit that comes while the server loads its first model, before New, is not lost.
+func TestAnEditBeforeTheKeeper(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "server.yaml")
+	rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"), 0o600))
+	cfg := rttest.Must(manifest.Load(file))(t)
+	rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\nthreads: 2\nrollout: {model: new, share: 1}\n"),
+		0o600))
+	k := New(Config{Manifest: cfg, Log: slog.New(slog.DiscardHandler)})
+	k.reread()
+	if r := k.Report(); r.Plan.Share != 1 || !slices.Equal(r.Restart, []string{"threads"}) {
+		t.Errorf("the report has share %g and restart %q, want 1 and threads", r.Plan.Share, r.Restart)
 	}
 }
