@@ -433,6 +433,9 @@ func suits(cfg *manifest.Config, first *Deps, model *loaded) error {
 	case model.SHA256 == first.SHA256:
 		return refuse("%s has sha256 %.12s, as the model that is served: name another bundle", model.where,
 			model.SHA256)
+	case model.Meta.SimulationOnly && !first.Meta.SimulationOnly:
+		return refuse("%s is simulation_only and the served model is not: the run of each robot with a real arm would "+
+			"end when the robot gets it", model.where)
 	}
 	old, is := first.Meta, model.Meta
 	for _, c := range []struct {

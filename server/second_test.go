@@ -132,9 +132,7 @@ func TestTwoModels(t *testing.T) {
 	if ack := r.opens(first, "new-arm", "", 2); !ack.Accepted || ack.ModelSHA256 != "5ha" {
 		t.Errorf("back at the first model: %+v", ack)
 	}
-	if ack := r.opens(second, "bound", "n3w", 2); !ack.Accepted {
-		t.Errorf("a run that is bound to the new model stays: %+v", ack)
-	}
+	r.admits(r.opens(second, "bound", "n3w", 2), "a run that is bound to the new model")
 	rttest.Eventually(t, "the first server takes the robot", func() bool {
 		return r.server.sessions.find("new-arm") != nil
 	})
@@ -162,9 +160,7 @@ func TestARolloutThatFails(t *testing.T) {
 	if !strings.Contains(report.Why, "its actions are [a b]") || !r.closed {
 		t.Errorf("why: %s", report.Why)
 	}
-	if ack := r.opens(r.server.id, "arm", "", 1); !ack.Accepted {
-		t.Errorf("the first model: %+v", ack)
-	}
+	r.admits(r.opens(r.server.id, "arm", "", 1), "the first model")
 	text := rttest.Must(os.ReadFile(r.file))(t)
 	rttest.Do(t, os.WriteFile(r.file, append(text, "rollout: {share: 7}\n"...), 0o600))
 	rttest.Eventually(t, "the broken edit", func() bool { return r.server.rollout.Report().Edit != "" })
@@ -175,6 +171,14 @@ func TestARolloutThatFails(t *testing.T) {
 	}
 	if n := r.server.rollout.Counted(); n.Models.Load() != 1 || n.Manifests.Load() != 1 {
 		t.Errorf("counted %d models and %d manifests, want one each", n.Models.Load(), n.Manifests.Load())
+	}
+}
+
+// A new model for simulated arms only would end the runs of all robots with a real arm.
+func TestARolloutForSimulationOnly(t *testing.T) {
+	r := roll(t, "rollout: {model: new, share: 1}\n", func(m *policy.Meta) { m.SimulationOnly = true })
+	if why := r.await(rollout.Failed).Why; !strings.Contains(why, "new is simulation_only") {
+		t.Errorf("why: %s", why)
 	}
 }
 
@@ -204,12 +208,8 @@ func TestABoundRobotWaitsForItsModel(t *testing.T) {
 	}
 	other := process("other", "i", "host", 1)
 	other.ServerID, other.ModelSHA256 = b.server.id, "5ha"
-	if ack := b.open(other); !ack.Accepted {
-		t.Errorf("a robot that is bound to the first model: %+v", ack)
-	}
+	b.admits(b.open(other), "a robot that is bound to the first model")
 	close(load)
 	rttest.Eventually(t, "failed", func() bool { return b.server.rollout.Report().State == rollout.Failed })
-	if ack := b.open(o); !ack.Accepted {
-		t.Errorf("later: %+v", ack)
-	}
+	b.admits(b.open(o), "the bound robot after the failure")
 }
