@@ -157,7 +157,6 @@ func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, erro
 		}
 	}
 	if cfg.Debug.CaptureDir != "" {
-		var err error
 		if w.captures, err = openRing(cfg.Debug.CaptureDir, cfg.Debug.CaptureMax); err != nil {
 			return nil, errors.Join(cfg.Errorf("debug.capture_dir", "debug.capture_dir: %w", err), closeFile(w.file))
 		}

@@ -3,6 +3,7 @@ package capacity
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/edge-rt/edge-rt/policy"
@@ -41,13 +42,9 @@ func newGate(m *policy.Meta, scheduler string) *gate {
 // learn takes the present inference time of each size of batch, smallest size first. It reports whether the gate uses
 // them, because they differ enough from the previous times.
 func (g *gate) learn(took []Size) (changed bool) {
-	if changed = len(took) != len(g.o.Took); !changed {
-		for i, s := range took {
-			if math.Abs(s.Ms-g.o.Took[i].Ms) > noticed*g.o.Took[i].Ms {
-				changed = true
-			}
-		}
-	}
+	changed = !slices.EqualFunc(took, g.o.Took, func(now, before Size) bool {
+		return math.Abs(now.Ms-before.Ms) <= noticed*before.Ms
+	})
 	if changed {
 		g.o.Took = append(g.o.Took[:0], took...)
 	}
@@ -90,10 +87,7 @@ func (g *gate) most(robot Robot) int {
 // feeds reports whether n robots are fed. They are the first n of robots; if n is larger, they are all of robots, and
 // the rest are robots like another.
 func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
-	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
-	for len(fleet) < n {
-		fleet = append(fleet, another)
-	}
+	fleet := slices.Concat(robots[:min(n, len(robots))], slices.Repeat([]Robot{another}, max(0, n-len(robots))))
 	return g.whyNot(fleet) == ""
 }
 

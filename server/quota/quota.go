@@ -43,12 +43,8 @@ func NewCounter(l Limits) *Counter {
 // two counts the sessions of both servers. A robot has the same meter at both. Groups are separate,
 // because each server has its own scheduler. Part ends this common counting.
 func (b *Counter) Beside() *Counter {
-	b.beside = &Counter{
-		limits: b.limits,
-		groups: map[string]*queue.Group{},
-		meters: b.meters,
-		beside: b,
-	}
+	b.beside = NewCounter(b.limits)
+	b.beside.meters, b.beside.beside = b.meters, b
 	return b.beside
 }
 
