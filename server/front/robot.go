@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -82,7 +81,7 @@ func (g *Gateway) Open(ctx context.Context, kind Kind, addr string, asked wire.S
 	}
 	r.open.ClientUUID = name
 	r.open.SchemaVersion = wire.SchemaVersion
-	r.open.Instance = randomHex()
+	r.open.Instance = rand.Text()
 	r.open.Host, _, _ = net.SplitHostPort(addr) // empty for an address without a port
 	r.open.Tags = append(r.open.Tags, wire.Tag{Key: "front", Value: kind.String()})
 	if err := r.connect(ctx); err != nil {
@@ -91,12 +90,6 @@ func (g *Gateway) Open(ctx context.Context, kind Kind, addr string, asked wire.S
 		return nil, err
 	}
 	return r, nil
-}
-
-func randomHex() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails, according to its documentation
-	return hex.EncodeToString(b[:])
 }
 
 // Name returns the robot's name in the server's log, page and audit.

@@ -64,18 +64,17 @@ func (k *keys) check(meta *policy.Meta) error {
 		if !slices.ContainsFunc(meta.Cameras, func(c policy.Camera) bool { return c.Name == name }) {
 			return fmt.Errorf("%w: fronts.openpi.cameras has %s, and the policy has the cameras %s",
 				manifest.ErrInvalid,
-				name, cameraNames(meta))
+				name, strings.Join(cameraNames(meta), ", "))
 		}
 	}
 	return nil
 }
 
-func cameraNames(meta *policy.Meta) string {
-	var names []string
+func cameraNames(meta *policy.Meta) (names []string) {
 	for _, c := range meta.Cameras {
 		names = append(names, c.Name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // read returns a message's observation and task. Both are valid until the next call.

@@ -391,11 +391,7 @@ func (c *client) metadata() []byte {
 	b = msgp.AppendInt(msgp.AppendString(b, "action_horizon"), meta.ChunkSize)
 	b = appendTexts(msgp.AppendString(b, "action_names"), meta.ActionNames)
 	b = appendTexts(msgp.AppendString(b, "state_names"), meta.StateNames)
-	var cameras []string
-	for _, camera := range meta.Cameras {
-		cameras = append(cameras, camera.Name)
-	}
-	return appendTexts(msgp.AppendString(b, "cameras"), cameras)
+	return appendTexts(msgp.AppendString(b, "cameras"), cameraNames(meta))
 }
 
 func appendTexts(b []byte, texts []string) []byte {
