@@ -11,95 +11,27 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 	trained := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, PrefixEnd: 24}
 	guided := Meta{ChunkSize: 50, NumSteps: 5, RTC: "guided", PrefixEnd: 24}
 	none := Meta{ChunkSize: 50, RTC: "none"}
+	steer := func(rows, delay, end int, mode Mode, beta float32) Controls {
+		return Controls{PrefixLen: rows, Delay: delay, PrefixEnd: end, Mode: mode, Beta: beta}
+	}
 	for _, tt := range []struct {
 		name             string
 		meta             Meta
 		rows, delay, end int
 		want             Controls
 	}{
-		{"no prefix, no conditioning", trained, 0, 8, 24, Controls{
-			PrefixLen: 0,
-			Delay:     0,
-			PrefixEnd: 24,
-			Mode:      ModeFree,
-			Beta:      10,
-		}},
-		{"known delay", trained, 30, 8, 24, Controls{
-			PrefixLen: 30,
-			Delay:     8,
-			PrefixEnd: 24,
-			Mode:      ModeTrained,
-			Beta:      10,
-		}},
-		{"longest known delay", trained, 30, 20, 24, Controls{
-			PrefixLen: 30,
-			Delay:     20,
-			PrefixEnd: 24,
-			Mode:      ModeTrained,
-			Beta:      10,
-		}},
-		{"one step beyond is guided", trained, 30, 21, 24, Controls{
-			PrefixLen: 30,
-			Delay:     21,
-			PrefixEnd: 24,
-			Mode:      ModeGuided,
-			Beta:      10,
-		}},
-		{"delay beyond the prefix is the prefix", trained, 12, 40, 24, Controls{
-			PrefixLen: 12,
-			Delay:     12,
-			PrefixEnd: 24,
-			Mode:      ModeTrained,
-			Beta:      10,
-		}},
-		{"negative numbers are none", trained, -1, -1, -1, Controls{
-			PrefixLen: 0,
-			Delay:     0,
-			PrefixEnd: 24,
-			Mode:      ModeFree,
-			Beta:      10,
-		}},
-		{"end defaults to the bundle's", trained, 30, 8, 0, Controls{
-			PrefixLen: 30,
-			Delay:     8,
-			PrefixEnd: 24,
-			Mode:      ModeTrained,
-			Beta:      10,
-		}},
-		{"end is kept inside the chunk", trained, 30, 8, 99, Controls{
-			PrefixLen: 30,
-			Delay:     8,
-			PrefixEnd: 50,
-			Mode:      ModeTrained,
-			Beta:      10,
-		}},
-		{"prefix is kept inside the chunk", trained, 99, 8, 24, Controls{
-			PrefixLen: 50,
-			Delay:     8,
-			PrefixEnd: 24,
-			Mode:      ModeTrained,
-			Beta:      10,
-		}},
-		{"untrained policy is guided with its own steps", guided, 30, 8, 24, Controls{
-			PrefixLen: 30,
-			Delay:     8,
-			PrefixEnd: 24,
-			Mode:      ModeGuided,
-			Beta:      5,
-		}},
-		{"no delay is guided: a trained prefix of no rows is none", trained, 30, 0, 24, Controls{
-			PrefixLen: 30,
-			PrefixEnd: 24,
-			Mode:      ModeGuided,
-			Beta:      10,
-		}},
-		{"policy without conditioning", none, 30, 8, 24, Controls{
-			PrefixLen: 30,
-			Delay:     8,
-			PrefixEnd: 24,
-			Mode:      ModeFree,
-			Beta:      0,
-		}},
+		{"no prefix, no conditioning", trained, 0, 8, 24, steer(0, 0, 24, ModeFree, 10)},
+		{"known delay", trained, 30, 8, 24, steer(30, 8, 24, ModeTrained, 10)},
+		{"longest known delay", trained, 30, 20, 24, steer(30, 20, 24, ModeTrained, 10)},
+		{"one step beyond is guided", trained, 30, 21, 24, steer(30, 21, 24, ModeGuided, 10)},
+		{"delay beyond the prefix is the prefix", trained, 12, 40, 24, steer(12, 12, 24, ModeTrained, 10)},
+		{"negative numbers are none", trained, -1, -1, -1, steer(0, 0, 24, ModeFree, 10)},
+		{"end defaults to the bundle's", trained, 30, 8, 0, steer(30, 8, 24, ModeTrained, 10)},
+		{"end is kept inside the chunk", trained, 30, 8, 99, steer(30, 8, 50, ModeTrained, 10)},
+		{"prefix is kept inside the chunk", trained, 99, 8, 24, steer(50, 8, 24, ModeTrained, 10)},
+		{"untrained policy is guided with its own steps", guided, 30, 8, 24, steer(30, 8, 24, ModeGuided, 5)},
+		{"without delay, guided: no rows are a trained prefix", trained, 30, 0, 24, steer(30, 0, 24, ModeGuided, 10)},
+		{"policy without conditioning", none, 30, 8, 24, steer(30, 8, 24, ModeFree, 0)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rttest.Want(t, tt.meta.Condition(&Conditioning{}, tt.rows, tt.delay, tt.end), tt.want,

@@ -169,15 +169,9 @@ func (s *onnxScan) size(wire protowire.Type) (int64, error) {
 
 // skip skips a value.
 func (s *onnxScan) skip(size int64) error {
-	for size > 0 {
-		n, err := s.r.Discard(int(min(size, math.MaxInt32)))
-		s.read += int64(n)
-		size -= int64(n)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	n, err := io.CopyN(io.Discard, s.r, size)
+	s.read += n
+	return err
 }
 
 // text reads a short value and skips a long one, which cannot be a file name.

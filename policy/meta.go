@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -172,12 +173,7 @@ func (m *Meta) Trained() bool { return strings.Contains(m.RTC, "trained") }
 func (m *Meta) Steps() int { return max(m.ObservationSteps, 1) }
 
 //rt:noalloc
-func (m *Meta) noiseRows() int {
-	if m.NoiseRows > 0 {
-		return m.NoiseRows
-	}
-	return m.ChunkSize
-}
+func (m *Meta) noiseRows() int { return cmp.Or(m.NoiseRows, m.ChunkSize) }
 
 // scheduled reports whether the graph takes a schedule and sigma_d.
 //
@@ -206,7 +202,7 @@ func (m *Meta) parse(raw []byte) error {
 		return fmt.Errorf("bundle_version is %d, this program reads version %d: export the policy again with the "+
 			"edgert-export of lean-server's version", m.BundleVersion, BundleVersion)
 	}
-	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
+	return errors.Join(m.Check(), errors.Join(m.checkFiles()...))
 }
 
 // Check reports all impossible values of a description without a bundle, whose policy another program computes. Each

@@ -190,10 +190,12 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 // all of it, and a smaller deviation holds it closer.
 func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 	const rows, delay, end = 30, 4, 24
-	controls := []Controls{
-		{Schedule: scheduleLinear}, {Schedule: scheduleZeros}, {Schedule: scheduleOnes}, {Schedule: scheduleExp},
-		{Schedule: scheduleLinear, SigmaD: 0.2},
-	}
+	c := Controls{PrefixLen: rows, Delay: delay, PrefixEnd: end, Mode: ModeGuided, Beta: 10}
+	controls := []Controls{c, c, c, c, c}
+	controls[1].Schedule = scheduleZeros
+	controls[2].Schedule = scheduleOnes
+	controls[3].Schedule = scheduleExp
+	controls[4].SigmaD = 0.2
 	m := openModel(t, demoDir, Options{MaxBatch: len(controls)})
 	if !m.Bundle().scheduled() {
 		t.Fatal("the demo bundle takes no schedule")
@@ -203,11 +205,6 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 		for k := range m.Prefix(i) {
 			m.Prefix(i)[k] = m.State(i)[k%6]
 		}
-		c.PrefixLen = rows
-		c.Delay = delay
-		c.PrefixEnd = end
-		c.Mode = ModeGuided
-		c.Beta = 10
 		m.SetControls(i, c)
 	}
 	rttest.Do(t, m.Run(len(controls)))

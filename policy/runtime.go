@@ -79,14 +79,12 @@ func findRuntime(path, device string) (found, version string, err error) {
 	if path != "" {
 		return loadNamed(path)
 	}
-	var installed string
-	var isInstalled bool
+	installed := "" // by a package, a wheel or make install
 	if prefix, err := userfile.Prefix(); err == nil {
-		installed, isInstalled = installedLibrary(prefix)
-		if isInstalled && deviceIsCPU(device) {
+		if installed = libraryIn(filepath.Join(prefix, "lib", "edge-rt")); installed != "" && deviceIsCPU(device) {
 			return loadNamed(installed)
 		}
-		if lib, ok := environmentLibrary(prefix); ok {
+		if lib := environmentLibrary(prefix); lib != "" {
 			return loadNamed(lib)
 		}
 	}
@@ -96,14 +94,14 @@ func findRuntime(path, device string) (found, version string, err error) {
 			for _, place := range places {
 				dirs, _ := filepath.Glob(filepath.Join(root, place)) // fails only for a malformed pattern
 				for _, dir := range dirs {
-					if lib, ok := libraryIn(dir); ok {
+					if lib := libraryIn(dir); lib != "" {
 						return loadNamed(lib)
 					}
 				}
 			}
 		}
 	}
-	if isInstalled {
+	if installed != "" {
 		return loadNamed(installed)
 	}
 	const system = "libonnxruntime.so.1"
@@ -116,23 +114,18 @@ func findRuntime(path, device string) (found, version string, err error) {
 		strings.Join(roots, ", "), system, howToGet())
 }
 
-// installedLibrary returns the library that a package, a wheel or make install puts below the prefix.
-func installedLibrary(prefix string) (string, bool) {
-	return libraryIn(filepath.Join(prefix, "lib", "edge-rt"))
-}
-
 // environmentLibrary returns the library of onnxruntime or onnxruntime-gpu in the Python environment into which the
-// program's wheel was installed. An onnxruntime without that wheel beside it, such as below /usr, belongs to another
-// program and may have any version.
-func environmentLibrary(prefix string) (string, bool) {
+// program's wheel was installed, or "" if there is none. An onnxruntime without that wheel beside it, such as below
+// /usr, belongs to another program and may have any version.
+func environmentLibrary(prefix string) string {
 	// Glob fails only for a malformed pattern.
 	wheels, _ := filepath.Glob(filepath.Join(prefix, "lib", "python3.*", "*-packages", "edge_rt-*.dist-info"))
 	for _, wheel := range wheels {
-		if lib, ok := libraryIn(filepath.Join(filepath.Dir(wheel), "onnxruntime", "capi")); ok {
-			return lib, true
+		if lib := libraryIn(filepath.Join(filepath.Dir(wheel), "onnxruntime", "capi")); lib != "" {
+			return lib
 		}
 	}
-	return "", false
+	return ""
 }
 
 // searchPlaces returns the places of the library below a root, in groups. findRuntime searches one group in all roots
@@ -167,11 +160,10 @@ func loadNamed(path string) (found, version string, err error) {
 		return "", "", fmt.Errorf("%w: %w\n%s", ErrNoRuntime, err, howToGet())
 	}
 	if info.IsDir() {
-		lib, ok := libraryIn(path)
-		if !ok {
-			return "", "", fmt.Errorf("%w: no libonnxruntime.so* in %s\n%s", ErrNoRuntime, path, howToGet())
+		folder := path
+		if path = libraryIn(folder); path == "" {
+			return "", "", fmt.Errorf("%w: no libonnxruntime.so* in %s\n%s", ErrNoRuntime, folder, howToGet())
 		}
-		path = lib
 	}
 	// The path must be absolute, because the loader would search the system for a bare file name.
 	if path, err = filepath.Abs(path); err != nil {
@@ -183,13 +175,13 @@ func loadNamed(path string) (found, version string, err error) {
 	return path, version, checkVersion(path, version)
 }
 
-// libraryIn returns the library of a folder. Of several libraries it returns the newest by name.
-func libraryIn(dir string) (string, bool) {
+// libraryIn returns the library of a folder, or "" if it has none. Of several libraries it returns the newest by name.
+func libraryIn(dir string) string {
 	libs, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*")) // the result is sorted
 	if len(libs) == 0 {
-		return "", false
+		return ""
 	}
-	return libs[len(libs)-1], true
+	return libs[len(libs)-1]
 }
 
 // searchRoots returns the working directory, the program's folder and all their

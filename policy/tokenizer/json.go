@@ -274,16 +274,13 @@ func readCharacters(t *Tokenizer, f *jsonFile) error {
 			t.runes[r] = id
 		}
 	}
-	return t.readBytes(func(piece string) (int32, bool) {
-		id, ok := f.Model.Vocab[piece]
-		return id, ok
-	})
+	return t.readBytes(f.Model.Vocab)
 }
 
 // readBytes finds the token of each byte. All 256 must exist, so that every text has tokens.
-func (t *Tokenizer) readBytes(token func(piece string) (int32, bool)) error {
+func (t *Tokenizer) readBytes(tokens map[string]int32) error {
 	for b := range t.fall {
-		id, ok := token(fmt.Sprintf("<0x%02X>", b))
+		id, ok := tokens[fmt.Sprintf("<0x%02X>", b)]
 		if !ok {
 			return fmt.Errorf("byte_fallback without a piece <0x%02X>", b)
 		}

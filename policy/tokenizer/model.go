@@ -216,10 +216,7 @@ func (f *modelFile) fill(t *Tokenizer) error {
 			return fmt.Errorf("piece %.80q has the type %d: not supported", p.text, p.kind)
 		}
 	}
-	return t.readBytes(func(piece string) (int32, bool) {
-		id, ok := bytes[piece]
-		return id, ok
-	})
+	return t.readBytes(bytes)
 }
 
 // ranks returns the rank of each piece's score, the highest first. Pieces of the same score have

@@ -108,13 +108,9 @@ func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
 	return parseJSON(data, spec)
 }
 
-// encode returns the ids of a task in its template, with special tokens and without padding. encode refuses a task of
-// more than max_len tokens. When the prompt contains the state, a task alone has no ids: use Prompt.
+// encode returns the ids of a task in its template, with special tokens, without the state and without padding. It
+// refuses a task of more than max_len tokens.
 func (t *Tokenizer) encode(task string) (ids []int64, err error) {
-	if t.spec.State != nil {
-		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a " +
-			"request, not of a task")
-	}
 	text, err := t.spec.text(task)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package tokenizer
 
 import (
-	"bytes"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -139,5 +139,5 @@ func run(text []byte, k kind) int {
 
 // strip does the same as Python's str.strip, whose white space has four more control characters than Go's.
 func strip(s string) string {
-	return string(bytes.TrimFunc([]byte(s), func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }))
+	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f })
 }
