@@ -289,8 +289,7 @@ func (a *admission) pictures() string {
 func (a *admission) raw() (shapes []wire.CameraShape) {
 	for _, known := range [][]wire.CameraShape{a.open.CameraShapes, a.caps.CameraShapes} {
 		for _, shape := range known {
-			named := func(s wire.CameraShape) bool { return s.Name == shape.Name }
-			if slices.Contains(a.open.RawImages, shape.Name) && !slices.ContainsFunc(shapes, named) {
+			if slices.Contains(a.open.RawImages, shape.Name) && shapeOf(shapes, shape.Name) == nil {
 				shapes = append(shapes, shape)
 			}
 		}
@@ -298,16 +297,26 @@ func (a *admission) raw() (shapes []wire.CameraShape) {
 	return shapes
 }
 
+// shapeOf returns the shape of the camera called name, or nil when shapes has no such camera.
+func shapeOf(shapes []wire.CameraShape, name string) *wire.CameraShape {
+	for i := range shapes {
+		if shapes[i].Name == name {
+			return &shapes[i]
+		}
+	}
+	return nil
+}
+
 // tooLarge returns an error text for the first camera whose JPEG is too large to be scaled; "" when there is no such
 // camera.
 func (a *admission) tooLarge() string {
 	for i, view := range a.cameras {
 		want := a.caps.CameraShapes[i]
-		at := slices.IndexFunc(a.open.CameraShapes, func(c wire.CameraShape) bool { return c.Name == want.Name })
-		if at < 0 || view.ExactSize || slices.Contains(a.open.RawImages, want.Name) {
+		from := shapeOf(a.open.CameraShapes, want.Name)
+		if from == nil || view.ExactSize || slices.Contains(a.open.RawImages, want.Name) {
 			continue
 		}
-		if from := a.open.CameraShapes[at]; (from.W != want.W || from.H != want.H) && !jpeg.CanFit(from.W, from.H) &&
+		if (from.W != want.W || from.H != want.H) && !jpeg.CanFit(from.W, from.H) &&
 			jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) == 0 {
 			return fmt.Sprintf("camera %s: a JPEG of %dx%d (width x height) is too large: a picture that is scaled "+
 				"to %dx%d has at most %d pixels (2560x1600) and sides of %d: have the camera send smaller pictures",
@@ -323,11 +332,10 @@ func (a *admission) decoded() []wire.CameraShape {
 	client := slices.Clone(a.open.CameraShapes)
 	for i, view := range a.cameras {
 		want := a.caps.CameraShapes[i]
-		at := slices.IndexFunc(client, func(c wire.CameraShape) bool { return c.Name == want.Name })
-		if at < 0 || client[at].C != want.C {
+		from := shapeOf(client, want.Name)
+		if from == nil || from.C != want.C {
 			continue
 		}
-		from := &client[at]
 		if jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) > 0 ||
 			!view.ExactSize && (slices.Contains(a.open.RawImages, want.Name) || jpeg.CanFit(from.W, from.H)) {
 			from.W, from.H = want.W, want.H
@@ -339,11 +347,7 @@ func (a *admission) decoded() []wire.CameraShape {
 // warnOfShapes warns of pictures that are squeezed into another aspect ratio.
 func (a *admission) warnOfShapes() {
 	for _, want := range a.caps.CameraShapes {
-		at := slices.IndexFunc(a.open.CameraShapes, func(c wire.CameraShape) bool { return c.Name == want.Name })
-		if at < 0 {
-			continue
-		}
-		if from := a.open.CameraShapes[at]; !sameShape(from.W, from.H, want.W, want.H) {
+		if from := shapeOf(a.open.CameraShapes, want.Name); from != nil && !sameShape(from.W, from.H, want.W, want.H) {
 			a.warn("camera %s: pictures of %dx%d are squeezed to %dx%d (width x height), another shape than the "+
 				"policy was trained with: crop them to %s",
 				want.Name, from.W, from.H, want.W, want.H, crop(from.W, from.H, want.W, want.H))
@@ -443,8 +447,8 @@ func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOp
 	for _, name := range o.CameraNames {
 		pixels := largest
 		for _, known := range [][]wire.CameraShape{caps.CameraShapes, o.CameraShapes} {
-			if i := slices.IndexFunc(known, func(c wire.CameraShape) bool { return c.Name == name }); i >= 0 {
-				pixels = known[i].H * known[i].W
+			if shape := shapeOf(known, name); shape != nil {
+				pixels = shape.H * shape.W
 			}
 		}
 		if slices.Contains(o.RawImages, name) {

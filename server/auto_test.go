@@ -56,13 +56,9 @@ func TestAutoLetsInWhoIsFed(t *testing.T) {
 		t.Errorf("the refusal: %+v", last)
 	}
 	rttest.Want(t, b.server.summary().Refusals["full"], 1, "refusals counted")
-	if ack := b.openFrom(link(0, "arm0"), fakeOpen("arm-00")); !ack.Accepted {
-		t.Errorf("a robot's own next session is refused: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(0, "arm0"), fakeOpen("arm-00")), "a robot's own next session")
 	b.server.opener.drop(b.server.sessions.find("arm-00"), "test")
-	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
-		t.Errorf("one has left, and the next is refused: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(99, "new"), fakeOpen("new")), "the next robot after one has left")
 }
 
 // A robot that requests chunks more often than expected leaves room for fewer robots.
@@ -88,9 +84,7 @@ func TestASlowSpellPasses(t *testing.T) {
 	usual := b.shown().MaxSessions
 	b.infer(time.Second)
 	b.server.opener.measure()
-	if ack := b.openFrom(link(0, "first"), fakeOpen("first")); !ack.Accepted {
-		t.Fatalf("the first robot is refused: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(0, "first"), fakeOpen("first")), "the first robot")
 	refused := b.openFrom(link(1, "second"), fakeOpen("second"))
 	if refused.Accepted || !strings.Contains(refused.Error, "1000.0 ms here") {
 		t.Fatalf("the second during the spell: %+v", refused)
@@ -100,9 +94,7 @@ func TestASlowSpellPasses(t *testing.T) {
 		b.server.opener.measure()
 	}
 	rttest.Want(t, b.shown().MaxSessions, usual, "room long after the spell")
-	if ack := b.openFrom(link(1, "second"), fakeOpen("second")); !ack.Accepted {
-		t.Errorf("the second after the spell: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(1, "second"), fakeOpen("second")), "the second after the spell")
 
 	b.infer(time.Second)
 	for _, s := range b.server.sessions.all() { // robots that send keep their places
@@ -111,14 +103,10 @@ func TestASlowSpellPasses(t *testing.T) {
 	}
 	b.server.stats.outcomes[0].Add(1) // a request is answered
 	b.server.opener.measure()
-	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); ack.Accepted {
-		t.Fatal("the third during another spell gets in")
-	}
+	b.refuses(b.openFrom(link(2, "third"), fakeOpen("third")), "the third during another spell")
 	b.infer(5 * time.Millisecond) // the requests show that the slowness is over
 	b.server.opener.measure()
-	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); !ack.Accepted {
-		t.Errorf("the third after it: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(2, "third"), fakeOpen("third")), "the third after it")
 }
 
 // An impossible control rate, for which the duration of a chunk would be infinite, zero or negative, is treated as a
@@ -149,19 +137,13 @@ func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 		s.received.Store(1)
 	}
 	b.clock.Advance(idleGrace)
-	if ack := b.openFrom(link(98, "new"), fakeOpen("new")); ack.Accepted {
-		t.Fatal("a robot that sends has to give way")
-	}
+	b.refuses(b.openFrom(link(98, "new"), fakeOpen("new")), "a newcomer beside a robot that sends")
 	silent := b.server.sessions.find("arm-01")
 	silent.received.Store(0)
 	greedy := fakeOpen("greedy")
 	greedy.FPS = 2 * b.server.opener.meta.FPS
-	if ack := b.openFrom(link(98, "greedy"), greedy); ack.Accepted {
-		t.Error("one of twice the rate takes the place of a slower one")
-	}
-	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
-		t.Fatalf("a newcomer beside a silent one: %s", ack.Error)
-	}
+	b.refuses(b.openFrom(link(98, "greedy"), greedy), "a robot of twice the rate")
+	b.admits(b.openFrom(link(99, "new"), fakeOpen("new")), "a newcomer beside a silent one")
 	if b.server.sessions.find("arm-01") != nil || len(b.server.sessions.all()) != n ||
 		b.server.stats.displaced.Load() != 1 {
 		t.Errorf("%d sessions, %d displaced, want %d, 1, without the silent one", len(b.server.sessions.all()),
@@ -180,7 +162,5 @@ func TestARefusalOfAFastRobotIsItsOwn(t *testing.T) {
 	if ack := b.openFrom(link(98, "greedy"), greedy); ack.Accepted {
 		t.Fatalf("a robot of 1000 Hz gets in beside %d", n-1)
 	}
-	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
-		t.Errorf("the next one, of the usual rate, is refused as well: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(99, "new"), fakeOpen("new")), "the next one, of the usual rate")
 }

@@ -26,9 +26,7 @@ func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)
 	b.start(change...)
 	var robots []*robot
 	for _, name := range names {
-		if ack := b.open(process(name, "", "", 1)); !ack.Accepted {
-			t.Fatalf("open = %+v", ack)
-		}
+		b.admits(b.open(process(name, "", "", 1)), "an open")
 		robots = append(robots, b.robot(name))
 	}
 	return b, robots

@@ -278,12 +278,26 @@ func link(n int, host string) wire.Origin {
 	return wire.Origin{Name: fmt.Sprint("link ", n), Host: host}
 }
 
+// admits ends the test if an open was refused. what names the open.
+func (b *bench) admits(ack wire.SessionAck, what string) {
+	if !ack.Accepted {
+		b.t.Helper()
+		b.t.Fatalf("%s is refused: %+v", what, ack)
+	}
+}
+
+// refuses fails the test if an open was accepted. what names the open.
+func (b *bench) refuses(ack wire.SessionAck, what string) {
+	if ack.Accepted {
+		b.t.Helper()
+		b.t.Errorf("%s is accepted: %+v", what, ack)
+	}
+}
+
 // opened opens a session at a server that need not run.
 func (b *bench) opened(uuid string) *session {
 	b.t.Helper()
-	if ack := b.openFrom(wire.Origin{}, fakeOpen(uuid)); !ack.Accepted {
-		b.t.Fatalf("open = %+v", ack)
-	}
+	b.admits(b.openFrom(wire.Origin{}, fakeOpen(uuid)), uuid)
 	return b.server.sessions.find(uuid)
 }
 
@@ -346,9 +360,7 @@ type live struct {
 func (b *bench) live(uuid string, epoch uint32) live {
 	b.t.Helper()
 	ack := b.open(process(uuid, "", "", epoch))
-	if !ack.Accepted {
-		b.t.Fatalf("open(%s, %d) = %+v", uuid, epoch, ack)
-	}
+	b.admits(ack, uuid)
 	return live{b: b, uuid: uuid, id: ack.SessionID, token: b.show(uuid, epoch)}
 }
 

@@ -71,7 +71,7 @@ type Report struct {
 	Fronts      map[string]string `json:"fronts,omitempty"`
 	Health      string            `json:"health"`            // address of the health page
 	Program     string            `json:"runtime"`           // model.runtime of the manifest
-	Runtime     string            `json:"onnxruntime"`       // version of ONNX Runtime, or of the program of another runtime
+	Runtime     string            `json:"onnxruntime"`       // version of ONNX Runtime, or of another program
 	Library     string            `json:"library"`           // file of the library
 	Device      string            `json:"device"`            // device of the policy
 	Instead     string            `json:"device_instead_of"` // why device is the CPU in place of another; else empty
@@ -332,11 +332,8 @@ func answersTwice(p *loaded, task string) (same *bool, err error) {
 
 // slowText returns a warning when computing a chunk takes longer than executing it, else "".
 func (r *Report) slowText() string {
-	lasts := 0.
-	if r.FPS > 0 {
-		lasts = float64(r.ChunkSize) / r.FPS * 1e3
-	}
-	if lasts == 0 || r.InferenceMs < lasts {
+	lasts := float64(r.ChunkSize) / r.FPS * 1e3
+	if r.InferenceMs < lasts {
 		return ""
 	}
 	return fmt.Sprintf("\n             SLOW: the %d actions of a chunk last %.0f ms, so an arm moves in steps",
@@ -360,7 +357,7 @@ func (r *Report) Print(w io.Writer) error {
 %s  health     %s
   inference  %.2f ms (median of %d) on %s, %s%s
              %s
-  tensors    %s
+  tensors    %.1f MiB of inputs and outputs
 %s%s%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.kind(), r.Bundle, r.SHA256,
 		r.tested(), r.simulationText(),
 		r.unlistedText(),
@@ -368,7 +365,7 @@ func (r *Report) Print(w io.Writer) error {
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), r.frontText(), cmp.Or(r.Health, "off"),
 		r.InferenceMs,
-		r.Inferences, r.deviceText(), r.runtimeText(), r.slowText(), r.Library, r.tensorText(), r.rolloutText(),
+		r.Inferences, r.deviceText(), r.runtimeText(), r.slowText(), r.Library, mib(r.TensorBytes), r.rolloutText(),
 		r.warningText(),
 		r.manifestText())
 	return err
@@ -387,7 +384,7 @@ func (r *Report) kind() string {
 	if r.Program == manifest.RuntimeONNX {
 		return "bundle    "
 	}
-	return fmt.Sprintf("%-10s", "of")
+	return "of        "
 }
 
 // tested returns a text on the result of the golden sets, which only a bundle has.
@@ -498,11 +495,6 @@ func (r *Report) deviceText() string {
 		return r.Device
 	}
 	return fmt.Sprintf("%s (INSTEAD of a GPU: %s)", r.Device, r.Instead)
-}
-
-// tensorText returns a text on the memory of inputs and outputs, which does not count the policy's own memory.
-func (r *Report) tensorText() string {
-	return fmt.Sprintf("%.1f MiB of inputs and outputs", float64(r.TensorBytes)/(1<<20))
 }
 
 func listText(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }

@@ -43,9 +43,7 @@ func foreignOpen() wire.SessionOpen {
 // A front's clients and the network's robots share one server's sessions, limits and counters.
 func TestAFrontsClientsAreRobots(t *testing.T) {
 	b, gateway, f := serveFront(t)
-	if ack := b.open(fakeOpen("arm")); !ack.Accepted {
-		t.Fatalf("the network's robot: %+v", ack)
-	}
+	b.admits(b.open(fakeOpen("arm")), "the network's robot")
 	foreign := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:555", foreignOpen()))(t)
 	rttest.Want(t, foreign.Name(), "lerobot-10.1.2.3", "name")
 	_, err := gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:556", foreignOpen())

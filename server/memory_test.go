@@ -40,14 +40,10 @@ func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	if n, last = opened(func(int) wire.Origin { return wire.Origin{} }, "routed"); n != 290 {
 		t.Errorf("%d of 290 robots behind a router got a session; then %+v", n, last)
 	}
-	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-000")); !ack.Accepted {
-		t.Errorf("a robot's own next session is refused: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-000")), "a robot's own next session")
 	rttest.Want(t, b.server.summary().Refusals["quota"], 290-8+290-64, "refusals counted")
 	b.server.opener.drop(b.server.sessions.find("one-003"), "test")
-	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-200")); !ack.Accepted {
-		t.Errorf("one session has ended, and the next is refused: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-200")), "the next robot after a session has ended")
 }
 
 // large returns the open of a robot with raw pictures.
@@ -79,12 +75,8 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 		t.Fatalf("%d robots of %v are in %v, want %d; then %+v", n, memory.Size(need), memory.Size(cfg.RobotMemory()),
 			want, last)
 	}
-	for _, words := range []string{"no memory: this robot needs 2.", "3 observations of 916.5 KiB",
-		"of 32.0 MiB are promised to others", "MiB are in use (sessions", "or raise memory in the server's manifest"} {
-		if !strings.Contains(last.Error, words) {
-			t.Errorf("the refusal lacks %q: %s", words, last.Error)
-		}
-	}
+	rttest.Contains(t, last.Error, "no memory: this robot needs 2.", "3 observations of 916.5 KiB",
+		"of 32.0 MiB are promised to others", "MiB are in use (sessions", "or raise memory in the server's manifest")
 	if s := b.server.summary(); s.Refusals["memory"] != 1 || s.Memory.LimitMB != 32 || s.Memory.UsedMB == 0 {
 		t.Errorf("summary: %v, %+v", s.Refusals, s.Memory)
 	}
@@ -93,9 +85,7 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 		t.Errorf("a small robot, for which there is room, is refused: %s", ack.Error)
 	}
 	b.server.opener.drop(b.server.sessions.find("arm-000"), "test")
-	if ack := b.openFrom(link(n, ""), large("arm-last")); !ack.Accepted {
-		t.Errorf("one has left, and the next is refused: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(n, ""), large("arm-last")), "the next robot after one has left")
 	for _, s := range b.server.sessions.all() {
 		b.server.opener.drop(s, "test")
 	}
@@ -128,12 +118,8 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 		t.Fatalf("%d observations were refused for want of memory, want 1", n)
 	}
 	e := <-b.server.receiver.events.waiting
-	for _, words := range []string{"no memory for an observation of 900.8 KiB", "where the robot's open announced",
-		"captures 23.8 MiB", "raise memory"} {
-		if !strings.Contains(e.text, words) {
-			t.Errorf("the event lacks %q: %s", words, e.text)
-		}
-	}
+	rttest.Contains(t, e.text, "no memory for an observation of 900.8 KiB", "where the robot's open announced",
+		"captures 23.8 MiB", "raise memory")
 	modest.ask(1)
 	if b.server.stats.noRoom.Load() != 1 || b.server.pool.Bytes() == 0 {
 		t.Errorf("a modest robot's observation was refused: %v", b.server.memory)
@@ -175,27 +161,19 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 		t.Fatalf("a newcomer displaces a robot that has just opened: %+v", ack)
 	}
 	b.clock.Advance(idleGrace)
-	if ack := b.openFrom(link(1, "a"), fakeOpen("greedy")); ack.Accepted {
-		t.Error("a link with a session gets another one's place, which has no more")
-	}
-	if ack := b.openFrom(link(4, "a"), fakeOpen("greedy")); ack.Accepted {
-		t.Error("a host with a session gets another one's place, which has no more")
-	}
+	b.refuses(b.openFrom(link(1, "a"), fakeOpen("greedy")), "another robot of a link with a session")
+	b.refuses(b.openFrom(link(4, "a"), fakeOpen("greedy")), "another robot of a host with a session")
 	if ack := b.openFrom(link(3, "c"), wire.SessionOpen{ClientUUID: "bad", SchemaVersion: 1}); ack.Accepted ||
 		b.uuids() != "idle sends" {
 		t.Error("a robot that does not fit this policy displaces another")
 	}
-	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
-		t.Fatalf("a newcomer is refused while a place is idle: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(3, "c"), fakeOpen("new")), "a newcomer beside an idle place")
 	rttest.Want(t, b.uuids(), "new sends", "sessions")
 	idle.wantEvent(wire.EventUnknownSession, "it sends no observation")
 	b.robot("new").ask(1)
 	b.server.sessions.find("new").tokenOf(true, b.clock.Now())
 	b.clock.Advance(time.Hour)
-	if ack := b.openFrom(link(5, "e"), fakeOpen("newer")); ack.Accepted {
-		t.Error("a newcomer displaces a robot that sends")
-	}
+	b.refuses(b.openFrom(link(5, "e"), fakeOpen("newer")), "a newcomer beside a robot that sends")
 	rttest.Want(t, b.server.stats.displaced.Load(), 1, "displaced sessions counted")
 }
 
@@ -217,9 +195,7 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 	}
 	b.robot("waits").ask(1)
 	b.clock.Advance(idleGrace)
-	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
-		t.Fatalf("a newcomer is refused beside one that sends garbage: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(3, "c"), fakeOpen("new")), "a newcomer beside a robot that sends garbage")
 	rttest.Want(t, b.uuids(), "new waits", "sessions")
 }
 
@@ -234,13 +210,9 @@ func TestWhoVanishedGivesWay(t *testing.T) {
 		b.robot(uuid).ask(1)
 	}
 	b.clock.Advance(ownerTimeout)
-	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted {
-		t.Fatal("a robot that sent a moment ago gives way")
-	}
+	b.refuses(b.openFrom(link(3, "c"), fakeOpen("new")), "a newcomer beside a robot that sent a moment ago")
 	b.clock.Advance(time.Millisecond)
-	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
-		t.Fatalf("a newcomer is refused for a robot that has vanished: %s", ack.Error)
-	}
+	b.admits(b.openFrom(link(3, "c"), fakeOpen("new")), "a newcomer beside a robot that has vanished")
 	rttest.Want(t, b.uuids(), "new shows", "sessions")
 }
 
@@ -286,9 +258,7 @@ func TestASessionTakesNoMoreThanIsCounted(t *testing.T) {
 		o.Task = strings.Repeat("t", wire.MaxTextBytes-1)
 		o.Host = strings.Repeat("h", 200)
 		o.Instance = strings.Repeat("i", 200)
-		if ack := b.openFrom(link(i, fmt.Sprint(i)), o); !ack.Accepted {
-			t.Fatal(ack.Error)
-		}
+		b.admits(b.openFrom(link(i, fmt.Sprint(i)), o), "an open")
 	}
 	took, counted := (heap()-before)/n, sessionMemory(servertest.Meta())
 	t.Logf("%d bytes a session, counted as %d", took, counted)

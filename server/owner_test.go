@@ -82,9 +82,7 @@ func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 		t.Errorf("after %v: %+v, want a refusal that knows no host", ownerTimeout, ack)
 	}
 	b.clock.Advance(time.Millisecond)
-	if ack := b.open(process("arm", "two", "right-pi", 1)); !ack.Accepted {
-		t.Errorf("a little later: %s", ack.Error)
-	}
+	b.admits(b.open(process("arm", "two", "right-pi", 1)), "another process a little later")
 }
 
 // Each chunk of a session repeats the nonce that the ack of the session's open had. For a robot that got no nonce,

@@ -56,9 +56,7 @@ func playFleet(t *testing.T, robots int) *bench {
 		o.SessionEpoch, o.Host = 1, fmt.Sprintf("pi-%02d", i+1)
 		o.Tags, o.Task = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "cell", Value: fmt.Sprint(i / 4)}},
 			"put the cube into the box"
-		if ack := b.open(o); !ack.Accepted {
-			t.Fatalf("open = %+v", ack)
-		}
+		b.admits(b.open(o), "an open")
 		obs := rttest.Must(b.session.Publisher(obsKey(t, o.ClientUUID), wire.ObservationQoS))(t)
 		wg.Go(func() {
 			for seq := uint64(1); ; seq++ {
@@ -123,16 +121,11 @@ func TestThePageInChromium(t *testing.T) {
 	b.open(wrong)
 	rttest.Eventually(t, "chunks", func() bool { return b.server.summary().Requests > 100 })
 	dom := browse(t, at, 4*time.Second, "1200,900", "")
-	for _, want := range []string{
-		`role="status" class="good">serving<`, ">lerobot/act_pick_and_place</h1>", "sha256 9c56cc51b374,", "on cpu,",
+	rttest.Contains(t, dom, `role="status" class="good">serving<`, ">lerobot/act_pick_and_place</h1>",
+		"sha256 9c56cc51b374,", "on cpu,",
 		">8 of 8<", "⚠ full: new robots are sent to other servers",
 		">so101-01<", ">so101-08<", "put the cube into the box", "site=lab cell=1", "inferences in the last", "full 1",
-		"the device computed",
-	} {
-		if !strings.Contains(dom, want) {
-			t.Errorf("the page lacks %q", want)
-		}
-	}
+		"the device computed")
 	if t.Failed() {
 		t.Logf("%s", dom[strings.Index(dom, "<header"):strings.LastIndex(dom, "<script>")])
 	}
@@ -232,11 +225,8 @@ func TestThePageSaysHowTheServerIs(t *testing.T) {
 		if l.State != state || l.Why != why || l.Ready != (state == "serving") {
 			t.Errorf("%q, %q, ready %v; want %q, %q", l.State, l.Why, l.Ready, state, why)
 		}
-		for _, text := range append(warnings, "lines of the log were lost", "CPU instead of a GPU") {
-			if !strings.Contains(strings.Join(l.Warnings, "; "), text) {
-				t.Errorf("warnings %q, want %q among them", l.Warnings, text)
-			}
-		}
+		rttest.Contains(t, strings.Join(l.Warnings, "; "), append(warnings, "lines of the log were lost",
+			"CPU instead of a GPU")...)
 	}
 	if l := showLive(nil, status.Query{}); l.State != loadingText || l.Server != nil {
 		t.Errorf("while the policy loads: %+v", l)

@@ -119,16 +119,21 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 		return key, nil
 	}
 	if err != nil {
-		q.stats.refused[refusedMalformed].Add(1)
-		return key, wire.AppendSessionAck(nil, &wire.SessionAck{
-			Error:         "server error: " + err.Error(),
-			SchemaVersion: wire.SchemaVersion,
-			ServerLoad:    q.sessions.load(),
-			ServerID:      q.id,
-		})
+		return key, q.malformed("server error: " + err.Error())
 	}
 	ack := q.opener.open(&o, asked.From())
 	return key, wire.AppendSessionAck(nil, &ack)
+}
+
+// malformed counts a malformed open and returns its refusal.
+func (q *queries) malformed(text string) []byte {
+	q.stats.refused[refusedMalformed].Add(1)
+	return wire.AppendSessionAck(nil, &wire.SessionAck{
+		Error:         text,
+		SchemaVersion: wire.SchemaVersion,
+		ServerLoad:    q.sessions.load(),
+		ServerID:      q.id,
+	})
 }
 
 // robotSession answers, as session does, a query at the key of one robot. Access rules may let only that robot use the
@@ -144,17 +149,12 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	if !q.answers(named) {
 		return key, nil
 	}
-	q.stats.refused[refusedMalformed].Add(1)
 	text := fmt.Sprintf("key names client %s, body names %s", pyString(named), pyString(uuid))
+	reply = q.malformed(text)
 	if op, _ := wire.ParseOp(asked.Payload()); op == wire.OpClose {
-		return key, wire.AppendResetAck(nil, &wire.ResetAck{Error: text})
+		reply = wire.AppendResetAck(nil, &wire.ResetAck{Error: text})
 	}
-	return key, wire.AppendSessionAck(nil, &wire.SessionAck{
-		Error:         text,
-		SchemaVersion: wire.SchemaVersion,
-		ServerLoad:    q.sessions.load(),
-		ServerID:      q.id,
-	})
+	return key, reply
 }
 
 // closing returns the answer to a close, or nil when another server answers it.

@@ -191,16 +191,12 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			r := a.robot("arm")
 			first, second := tt.first, tt.second
 			first.ServerID, second.ServerID = a.server.id, b.server.id
-			if ack := a.open(first); !ack.Accepted {
-				t.Fatal(ack.Error)
-			}
+			a.admits(a.open(first), "an open")
 			held := rttest.Must(wire.HeldKey(a.server.prefix, "arm", a.server.id,
 				wire.HeldMark("arm", first.Instance),
 				first.SessionEpoch))(t)
 			b.server.others.OnToken(held, false) // the token has not arrived at this server yet
-			if ack := b.open(second); !ack.Accepted {
-				t.Fatal(ack.Error)
-			}
+			b.admits(b.open(second), "an open")
 			b.server.others.OnToken(held, true)
 			sessions := func() int { return len(a.server.sessions.all()) + len(b.server.sessions.all()) }
 			rttest.Eventually(t, "one session", func() bool {

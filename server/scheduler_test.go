@@ -17,9 +17,7 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	robots := map[string]*robot{}
 	send := func(id string, runwayMs float64) {
 		// because of the epoch, the server treats it as a robot that reads events
-		if ack := b.open(process(id, "", "", 1)); !ack.Accepted {
-			t.Fatalf("open = %+v", ack)
-		}
+		b.admits(b.open(process(id, "", "", 1)), "an open")
 		robots[id] = b.robot(id)
 		obs := fakeObs(t)
 		obs.HasRunway, obs.RunwayMs = true, runwayMs

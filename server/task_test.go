@@ -69,16 +69,12 @@ func TestTaskOfAnObservation(t *testing.T) {
 		}
 	}
 	open := fakeOpen("arm")
-	if ack := b.open(open); !ack.Accepted {
-		t.Fatal(ack.Error)
-	}
+	b.admits(b.open(open), "an open")
 	wants("", "wait\n")
 	wants("pick", "pick\n")
 	wants("", "wait\n") // the session's own task again
 	open.Task = "fold"
-	if ack := b.open(open); !ack.Accepted {
-		t.Fatal(ack.Error)
-	}
+	b.admits(b.open(open), "an open")
 	wants("", "fold\n")
 	ask("far too long to read")
 	r.wantEvent(wire.EventBadObservation, "has 29 tokens, this policy reads at most 16")
@@ -126,9 +122,7 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 	cfg.DefaultTask, cfg.PinTask = "wait", true
 	b := newReader(t, cfg)
 	b.start()
-	if ack := b.open(fakeOpen("arm")); !ack.Accepted {
-		t.Fatal(ack.Error)
-	}
+	b.admits(b.open(fakeOpen("arm")), "an open")
 	r, o := b.robot("arm"), fakeObs(t)
 	o.Task = "pick"
 	r.send(obsHeader(0, 1), o)

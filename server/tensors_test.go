@@ -41,9 +41,7 @@ func (c *cameras) bench(t *testing.T, change ...func(*Deps)) *bench {
 	t.Cleanup(func() { b.server.worker.engine.tensors.close() })
 	o := fakeOpen("arm")
 	o.CameraNames = b.server.caps.ExpectedCameras
-	if ack := b.openFrom(wire.Origin{}, o); !ack.Accepted {
-		t.Fatalf("open = %+v", ack)
-	}
+	b.admits(b.openFrom(wire.Origin{}, o), "an open")
 	return b
 }
 

@@ -320,7 +320,7 @@ func (w *worker) checkFinite(b *buffer) bool {
 //
 //go:noinline
 func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
-	queued, waits := w.waitQueued()
+	queued := w.waitQueued()
 	for i := range b.used {
 		if t := &b.slots[i]; t.session != nil && t.err == nil {
 			w.publisher.answerOne(t, &e)
@@ -333,23 +333,24 @@ func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
 		}
 	}
 	w.publisher.answer(b, e)
-	return w.endedSlowly(b, queued, waits)
+	return w.endedSlowly(b, queued)
 }
 
-// If a run was queued after the ended run, waitQueued waits for its end, so that the device is free for judge. waits is
-// true if there was such a run.
-func (w *worker) waitQueued() (queued batch.Ended, waits bool) {
+// waitQueued waits for the end of the run that was queued after the ended run, so that the device is free for judge. It
+// returns nil if there is no such run.
+func (w *worker) waitQueued() *batch.Ended {
 	if w.running == nil {
-		return queued, false
+		return nil
 	}
-	return <-w.engine.device.Ended(), true
+	queued := <-w.engine.device.Ended()
+	return &queued
 }
 
 // endedSlowly frees b and ends the run that waitQueued has waited for.
-func (w *worker) endedSlowly(b *buffer, queued batch.Ended, waits bool) error {
+func (w *worker) endedSlowly(b *buffer, queued *batch.Ended) error {
 	w.free(b)
-	if waits {
-		return w.end(queued)
+	if queued != nil {
+		return w.end(*queued)
 	}
 	return nil
 }
@@ -358,9 +359,8 @@ func (w *worker) endedSlowly(b *buffer, queued batch.Ended, waits bool) error {
 //
 //go:noinline
 func (w *worker) endFailed(b *buffer, e batch.Ended) error {
-	queued, waits := w.waitQueued()
-	memory := errors.Is(e.Err, policy.ErrMemory)
-	if memory || b.requests() == 1 {
+	queued := w.waitQueued()
+	if errors.Is(e.Err, policy.ErrMemory) || b.requests() == 1 {
 		e.Err = w.engine.judge(e.Err, b, e.Size)
 	}
 	if b.requests() > 1 && w.engine.failed.Load() == nil {
@@ -370,7 +370,7 @@ func (w *worker) endFailed(b *buffer, e batch.Ended) error {
 	} else {
 		w.publisher.answer(b, e)
 	}
-	return w.endedSlowly(b, queued, waits)
+	return w.endedSlowly(b, queued)
 }
 
 // free makes a buffer ready to be filled again.

@@ -24,7 +24,7 @@ func Describe(cfg *manifest.Config, kind, source string) (m policy.Meta, err err
 			"the units of the state, one for each of state_names"},
 	} {
 		if key.missing {
-			return m, cfg.Missing("inputs."+key.name, "the server does not tell "+key.reason)
+			return m, cfg.Missing("inputs."+key.name, "the server does not report "+key.reason)
 		}
 	}
 	m = policy.Meta{

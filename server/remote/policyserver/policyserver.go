@@ -118,17 +118,13 @@ func (s *server) name() string { return "the policy_server at " + s.url }
 // checkKeys returns an error for the first missing key, or for an address of another form.
 func checkKeys(cfg *manifest.Config) error {
 	model := &cfg.Model
-	for _, key := range []struct {
-		name    string
-		missing bool
-		reason  string
-	}{
-		{"policy_type", model.PolicyType == "", "LeRobot's name of the policy's type, such as act"},
-		{"repo_or_path", model.RepoOrPath == "",
+	for _, key := range []struct{ name, value, reason string }{
+		{"policy_type", model.PolicyType, "LeRobot's name of the policy's type, such as act"},
+		{"repo_or_path", model.RepoOrPath,
 			"the checkpoint as the policy_server finds it: a folder or a name on the hub"},
 	} {
-		if key.missing {
-			return cfg.Missing(key.name, key.reason+"; the policy_server does not tell it")
+		if key.value == "" {
+			return cfg.Missing(key.name, key.reason+"; the policy_server does not report it")
 		}
 	}
 	host, port, err := net.SplitHostPort(model.URL)
