@@ -16,7 +16,7 @@ import (
 // ImageKey begins LeRobot's name of a camera's feature.
 const ImageKey = "observation.images."
 
-// errBackoff is the pause of a capture thread after a failed Grab.
+// errBackoff is the pause after a failed Grab.
 const errBackoff = 50 * time.Millisecond
 
 // Frame is a captured picture. If it is a JPEG, JPEG holds its markers.
@@ -107,9 +107,7 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 			if e.grabOutage.failed(clock.Now(), e.MaxAge) {
 				e.grabOutage.report(err)
 			}
-			if !errors.Is(err, camera.ErrStalled) {
-				clock.SleepUntil(clock.Now().Add(errBackoff))
-			}
+			pause(clock, err)
 			continue
 		}
 		if any && s.Sequence > last+1 {
@@ -140,6 +138,13 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 		if e.captured.Add(1) == 1 && !e.mustDecode {
 			pending.Add(-1)
 		}
+	}
+}
+
+// pause waits after err, the error of a Grab, unless the Grab itself has waited for a picture.
+func pause(clock rt.Clock, err error) {
+	if !errors.Is(err, camera.ErrStalled) {
+		clock.SleepUntil(clock.Now().Add(errBackoff))
 	}
 }
 

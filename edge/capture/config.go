@@ -82,8 +82,8 @@ func Parse(text string) (c Config, err error) {
 		return Config{}, exit.Errorf(exit.Usage, "--camera %q: %s", text, fmt.Sprintf(format, args...))
 	}
 	name, source, ok := strings.Cut(text, "=")
-	cutOptions := cutFirst
-	if strings.HasPrefix(source, pipeOf) {
+	cutOptions, piped := cutFirst, strings.HasPrefix(source, pipeOf)
+	if piped {
 		cutOptions = cutLast
 	}
 	source, options := cutOptions(source)
@@ -106,14 +106,12 @@ func Parse(text string) (c Config, err error) {
 			return bad("size %s, want sides of 1 to %d", m[0][1:], maxSide)
 		}
 	}
-	if odd := oddEnd.FindString(source); odd != "" && !strings.HasPrefix(source, pipeOf) {
+	if odd := oddEnd.FindString(source); odd != "" && !piped {
 		return bad("%s at its end: want whole numbers as in :640x480@30", odd)
 	}
-	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern &&
-		!strings.HasPrefix(source, pipeOf) {
+	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern && !piped {
 		return bad("source %q, want sim, sim:SOCKET of an edge-rt sim-bus --scene, pattern, pipe:'COMMAND', a device "+
-			"such "+
-			"as /dev/video0, or the path of a picture or folder, such as ./run1", source)
+			"such as /dev/video0, or the path of a picture or folder, such as ./run1", source)
 	}
 	if c.Source = expandSource(source); c.Source == pipeOf {
 		return bad("pipe: has no command; give one, such as pipe:'rpicam-vid -t 0 --codec mjpeg -o -'")

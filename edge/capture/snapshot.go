@@ -7,7 +7,9 @@ import (
 	"image/color"
 	"image/png"
 	"io"
+	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +24,8 @@ import (
 
 // Limits of the warm-up: the first frames of many cameras are dark until their automatic exposure has settled.
 const (
-	snapshotFrames = 10
-	snapshotLimit  = 5 * time.Second
+	warmUpFrames = 10
+	warmUpLimit  = 5 * time.Second
 )
 
 // Snapshot writes one picture of a --camera flag, as in an observation, to a *.jpg or *.png file.
@@ -36,22 +38,18 @@ func Snapshot(out io.Writer, flag string, encoding Encoding, file string) error 
 	if ext != ".jpg" && ext != ".jpeg" && ext != ".png" {
 		return exit.Errorf(exit.Usage, "-o %s: want *.jpg or *.png", file)
 	}
-	clock := rt.KernelClock()
-	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
-	source, picked, err := Open(&c, Options{Clock: clock, World: world, Decoded: encoding.Reencode ||
-		encoding.Quality == 0})
+	cam, picked, err := openAlone(&c, encoding.Reencode || encoding.Quality == 0)
 	if err != nil {
 		return err
 	}
-	defer source.Close()
-	cam := New(c.Name, source, c.MaxAge)
+	defer cam.Source.Close()
 	encoder, err := NewEncoder(cam, &c, encoding)
 	if err != nil {
 		return err
 	}
 	defer encoder.Close()
-	if err := cam.warmUp(clock); err != nil {
-		return exit.Errorf(exit.Absent, "camera %s: %w", c.Name, err)
+	if _, err := cam.take(rt.KernelClock(), warmUpFrames, warmUpLimit); err != nil { // the last one is the snapshot
+		return err
 	}
 	var m wire.Image
 	if _, err := encoder.Picture(&m); err != nil {
@@ -73,78 +71,93 @@ func Snapshot(out io.Writer, flag string, encoding Encoding, file string) error 
 // MeasureRate takes pictures for a time, and returns their number per second and the mode of the
 // camera.
 func MeasureRate(c *Config, span time.Duration) (fps float64, picked string, err error) {
-	clock := rt.KernelClock()
-	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
-	source, picked, err := Open(c, Options{Clock: clock, World: world})
+	cam, picked, err := openAlone(c, false)
 	if err != nil {
 		return 0, "", err
 	}
-	defer source.Close()
-	cam := New(c.Name, source, c.MaxAge)
-	if err := cam.warmUp(clock); err != nil {
-		return 0, picked, exit.Errorf(exit.Absent, "camera %s: %w", c.Name, err)
+	defer cam.Source.Close()
+	clock := rt.KernelClock()
+	if _, err := cam.take(clock, warmUpFrames, warmUpLimit); err != nil {
+		return 0, picked, err
 	}
-	began, taken := clock.Now(), 0
-	for clock.Now().Sub(began) < span {
-		s := cam.Newest.Back()
-		if source.Grab(&s.Frame) == nil && checkFrame(s) == nil {
-			cam.Newest.Publish(int64(s.At))
-			taken++
-		}
-	}
-	return float64(taken) / clock.Now().Sub(began).Seconds(), picked, nil
+	began := clock.Now()
+	taken, err := cam.take(clock, math.MaxInt, span)
+	return float64(taken) / clock.Now().Sub(began).Seconds(), picked, err
 }
 
-// warmUp captures snapshotFrames pictures. The last one is the snapshot.
-func (e *Camera) warmUp(clock rt.Clock) error {
+// openAlone opens a camera outside a run. decoded is Options.Decoded.
+func openAlone(c *Config, decoded bool) (cam *Camera, picked string, err error) {
+	clock := rt.KernelClock()
+	source, picked, err := Open(c, Options{
+		Clock:   clock,
+		World:   func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) },
+		Decoded: decoded,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return New(c.Name, source, c.MaxAge), picked, nil
+}
+
+// take captures at most most pictures within limit, and returns their number. It fails if there is no whole picture.
+func (e *Camera) take(clock rt.Clock, most int, limit time.Duration) (taken int, err error) {
 	var last error
-	taken := 0
-	for end := clock.Now().Add(snapshotLimit); taken < snapshotFrames && clock.Now() < end; {
+	for end := clock.Now().Add(limit); taken < most && clock.Now() < end; {
 		s := e.Newest.Back()
-		if last = e.Source.Grab(&s.Frame); last == nil {
-			last = checkFrame(s)
-		}
-		if last == nil {
+		if last = e.Source.Grab(&s.Frame); last != nil {
+			pause(clock, last)
+		} else if last = checkFrame(s); last == nil {
 			e.Newest.Publish(int64(s.At))
 			taken++
 		}
 	}
-	if taken > 0 {
-		return nil
+	if taken == 0 {
+		return 0, exit.Errorf(exit.Absent, "camera %s: no whole picture in %v: %w", e.Name, limit, last)
 	}
-	return fmt.Errorf("no whole picture in %v: %w", snapshotLimit, last)
+	return taken, nil
+}
+
+// jpegFile returns a JPEG with its tables.
+func jpegFile(m *wire.Image) []byte {
+	return slices.Concat(m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:])
+}
+
+// Decode returns a picture of an observation as a raw picture.
+func Decode(m *wire.Image) (*wire.Image, error) {
+	if m.Codec == wire.Raw {
+		return m, nil
+	}
+	file := jpegFile(m)
+	p, err := jpeg.Inspect(file)
+	if err != nil {
+		return nil, err
+	}
+	d, err := jpeg.NewDecoder()
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	pix := make([]byte, 3*p.W*p.H)
+	return &wire.Image{Name: m.Name, W: p.W, H: p.H, Data: pix}, d.DecodeRGB(pix, file, p.W, p.H)
 }
 
 // encodeFile returns the picture as a file of the type with extension ext.
 func encodeFile(m *wire.Image, ext string) ([]byte, error) {
-	if m.Codec == wire.JPEG {
-		file := bytes.Join([][]byte{m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:]}, nil)
-		if ext != ".png" {
-			return file, nil
-		}
-		p, err := jpeg.Inspect(file)
-		if err != nil {
-			return nil, err
-		}
-		d, err := jpeg.NewDecoder()
-		if err != nil {
-			return nil, err
-		}
-		defer d.Close()
-		pix := make([]byte, 3*p.W*p.H)
-		if err := d.DecodeRGB(pix, file, p.W, p.H); err != nil {
-			return nil, err
-		}
-		m = &wire.Image{W: p.W, H: p.H, Data: pix}
-	}
-	if ext != ".png" {
+	switch {
+	case ext != ".png" && m.Codec == wire.Raw:
 		return nil, fmt.Errorf("a raw picture is no JPEG: name the file *.png")
+	case ext != ".png":
+		return jpegFile(m), nil
+	}
+	m, err := Decode(m)
+	if err != nil {
+		return nil, err
 	}
 	im := image.NewRGBA(image.Rect(0, 0, m.W, m.H))
 	for i := range m.W * m.H {
 		im.SetRGBA(i%m.W, i/m.W, color.RGBA{m.Data[3*i], m.Data[3*i+1], m.Data[3*i+2], 255})
 	}
 	var b bytes.Buffer
-	err := png.Encode(&b, im)
+	err = png.Encode(&b, im)
 	return b.Bytes(), err
 }

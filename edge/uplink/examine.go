@@ -1,11 +1,6 @@
 package uplink
 
 import (
-	"bytes"
-	"errors"
-	"image"
-	"image/draw"
-	stdjpeg "image/jpeg"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -107,38 +102,14 @@ func (x *examiner) end(found []string, seen bool) (holds bool) {
 // decoded returns the pictures in the form for the comparison. It leaves out pictures that cannot be decoded.
 func decoded(images []wire.Image) (pictures []trained.Picture) {
 	for i := range images {
-		m := &images[i]
-		p := trained.Picture{
-			Name: strings.TrimPrefix(m.Name, capture.ImageKey),
-			W:    m.W,
-			H:    m.H,
-			RGB:  m.Data,
+		if m, err := capture.Decode(&images[i]); err == nil { // the server reports a picture that does not decode
+			pictures = append(pictures, trained.Picture{
+				Name: strings.TrimPrefix(m.Name, capture.ImageKey),
+				W:    m.W,
+				H:    m.H,
+				RGB:  m.Data,
+			})
 		}
-		if m.Codec != wire.Raw {
-			data := slices.Concat(m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:])
-			if decode(&p, data) != nil {
-				continue // the server reports a picture that does not decode
-			}
-		}
-		pictures = append(pictures, p)
 	}
 	return pictures
-}
-
-func decode(p *trained.Picture, data []byte) error {
-	m, err := stdjpeg.Decode(bytes.NewReader(data))
-	if err != nil {
-		return err
-	}
-	p.W, p.H = m.Bounds().Dx(), m.Bounds().Dy()
-	if p.W <= 0 || p.H <= 0 {
-		return errors.New("the picture is empty")
-	}
-	rgba := image.NewRGBA(image.Rect(0, 0, p.W, p.H))
-	draw.Draw(rgba, rgba.Bounds(), m, m.Bounds().Min, draw.Src)
-	p.RGB = make([]byte, 0, 3*p.W*p.H)
-	for i := 0; i < len(rgba.Pix); i += 4 {
-		p.RGB = append(p.RGB, rgba.Pix[i:i+3]...)
-	}
-	return nil
 }

@@ -128,11 +128,10 @@ func (l *Link) find(ctx context.Context) (string, error) {
 		if err != nil || want != "" && svc.Name != want {
 			continue
 		}
-		if p := svc.Prefix(); !slices.Contains(found, p) {
-			found = append(found, p)
-		}
+		found = append(found, svc.Prefix())
 	}
 	slices.Sort(found)
+	found = slices.Compact(found)
 	had := l.contract.Prefix
 	switch {
 	case had != "" && slices.Contains(found, had):
@@ -338,18 +337,39 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 	if err != nil {
 		return nil, err
 	}
-	var best *wire.SessionAck
+	best, unusable := l.keepOne(prefix, id, replies)
+	switch {
+	case best != nil && best.Accepted:
+		return best, nil
+	case unusable != nil:
+		return nil, unusable
+	case best == nil:
+	case best.Temporary():
+		return nil, l.temporaryRefusal(best)
+	default:
+		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, best.Error)
+	}
+	if text := l.OtherRobot(); text != "" {
+		return nil, fmt.Errorf("no answer to the session request at %s: %s", prefix, text)
+	}
+	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.RequestTimeout)
+}
+
+// keepOne returns the ack among the answers to a session request that counts, and closes the sessions of the others.
+// best is nil without an ack. unusable is the error of an answer that is no ack; nil if there is none.
+func (l *Link) keepOne(prefix, id string, replies []wire.Reply) (best *wire.SessionAck, unusable error) {
 	for _, r := range replies {
-		if r.Err {
-			if access.IsDenied(r.Payload) {
-				return nil, exit.With(exit.Config, &deniedError{fmt.Errorf("session refused by %s: %s", prefix,
-					r.Payload)})
-			}
+		var ack wire.SessionAck
+		switch {
+		case r.Err && access.IsDenied(r.Payload):
+			unusable = exit.With(exit.Config, &deniedError{fmt.Errorf("session refused by %s: %s", prefix, r.Payload)})
+			continue
+		case r.Err:
 			continue
 		}
-		var ack wire.SessionAck
 		if err := wire.ParseSessionAck(&ack, r.Payload); err != nil {
-			return nil, fmt.Errorf("session at %s: %w", prefix, err)
+			unusable = cmp.Or(unusable, fmt.Errorf("session at %s: %w", prefix, err))
+			continue
 		}
 		meant := ack.ServerID == id
 		switch {
@@ -362,19 +382,7 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 			l.closeSession(prefix, ack.SessionID)
 		}
 	}
-	switch {
-	case best == nil:
-	case best.Accepted:
-		return best, nil
-	case best.Temporary():
-		return nil, l.temporaryRefusal(best)
-	default:
-		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, best.Error)
-	}
-	if text := l.OtherRobot(); text != "" {
-		return nil, fmt.Errorf("no answer to the session request at %s: %s", prefix, text)
-	}
-	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.RequestTimeout)
+	return best, unusable
 }
 
 // askSession requests a session at the robot's own key, which a router can restrict to this robot. Without an answer at
@@ -419,7 +427,7 @@ func (l *Link) temporaryRefusal(ack *wire.SessionAck) error {
 		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy,
 			l.Identity.ID)
 	}
-	return &temporaryError{err, time.Duration(ack.RetryAfterMs) * time.Millisecond, why}
+	return &temporaryError{err, min(time.Duration(ack.RetryAfterMs)*time.Millisecond, longestRetry), why}
 }
 
 // declare declares the robot's keys once; the transport repeats this after a reconnect.

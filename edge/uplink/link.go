@@ -43,6 +43,7 @@ const (
 	leastWait     = time.Millisecond       // shortest wait for the answers to a query
 	unheardWait   = 2 * time.Second        // pause before the silent servers are asked again
 	warmWait      = time.Second            // wait before the next request to a server that warms its policy up
+	longestRetry  = time.Minute            // longest wait that a server's refusal can demand
 
 	resetLimit = time.Second           // longest wait for the server's acknowledgement of a reset
 	restPoll   = 50 * time.Millisecond // poll interval for the end of a rest, and for a lost session

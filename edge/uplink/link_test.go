@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -510,14 +511,12 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 		{"ab13", "ab12", "sha256 ab12, want one beginning with ab13 (--expect-model)"},
 		{"ab", "", "sha256 unknown, want one beginning with ab"},
 	} {
-		s := newServer(t, "demo")
-		s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = tt.has })
-		l, _ := s.dial(t, "")
-		l.ExpectModel = tt.expect
-		err := l.connect(within(t, 5*time.Second))
-		if tt.says == "" && err != nil || tt.says != "" &&
-			(exit.Of(err) != exit.Config || !rttest.Says(err, tt.says)) {
-			t.Errorf("expecting %q of a server with %q: %v, want %q", tt.expect, tt.has, err, tt.says)
+		l, ack := New(Config{Names: testNames, ExpectModel: tt.expect, Log: slog.New(slog.DiscardHandler)}), goodAck()
+		ack.ModelSHA256 = tt.has
+		if _, err := l.checkContract("p", &ack); tt.says == "" {
+			rttest.Do(t, err)
+		} else {
+			rttest.Ends(t, err, exit.Config, tt.says)
 		}
 	}
 }
@@ -643,5 +642,50 @@ func TestAskSessionWithHardlyAnyTime(t *testing.T) {
 	replies, err := l.askSession(t.Context(), "@lerobot/m/main/demo", nil, 900*time.Microsecond)
 	if err != nil || replies != nil {
 		t.Errorf("%v, %v, want neither", replies, err)
+	}
+}
+
+// replying is a network in which every query gets the same replies.
+type replying struct {
+	wire.Session
+	replies []wire.Reply
+}
+
+func (r replying) Get(context.Context, string, []byte, time.Duration) ([]wire.Reply, error) {
+	return r.replies, nil
+}
+
+// Goal: an answer that is no ack does not take away the session that another server has opened. Without such a session
+// the answer gives the reason.
+func TestAnUnusableAnswerHidesNoSession(t *testing.T) {
+	good := wire.Reply{Payload: wire.AppendSessionAck(nil, new(goodAck()))}
+	garbage, denied := wire.Reply{Payload: []byte{0xc1}}, wire.Reply{Payload: []byte("access denied: x"), Err: true}
+	for i, tt := range []struct {
+		replies []wire.Reply
+		code    exit.Code
+	}{
+		{[]wire.Reply{good, garbage}, exit.Clean}, {[]wire.Reply{garbage, good}, exit.Clean},
+		{[]wire.Reply{good, denied}, exit.Clean}, {[]wire.Reply{denied, good}, exit.Clean},
+		{[]wire.Reply{garbage}, exit.Failure}, {[]wire.Reply{denied, garbage}, exit.Config},
+	} {
+		l := New(Config{
+			Identity: &operator.Identity{ID: "arm"},
+			Limits:   Limits{RequestTimeout: time.Second},
+			Clock:    rttest.NewClock(1),
+		})
+		l.net = replying{replies: tt.replies}
+		ack, err := l.request(t.Context(), "demo/m/main", "", false)
+		if exit.Of(err) != tt.code || (ack != nil) != (tt.code == exit.Clean) {
+			t.Errorf("replies %d: %v, %v (code %d), want code %d", i, ack, err, exit.Of(err), tt.code)
+		}
+	}
+}
+
+// Goal: no refusal makes a robot wait for days.
+func TestARetryIsBounded(t *testing.T) {
+	var later *temporaryError
+	err := New(Config{}).temporaryRefusal(&wire.SessionAck{RetryAfterMs: math.MaxInt32})
+	if !errors.As(err, &later) || later.after != longestRetry {
+		t.Errorf("%+v, want a wait of %v", later, longestRetry)
 	}
 }

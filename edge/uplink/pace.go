@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -78,13 +79,10 @@ func (a *Inferences) Learn(p Pace) Pace {
 	if kept == 0 {
 		return p
 	}
-	most := a.took[0]
-	for _, took := range a.took[1:kept] {
-		most = max(most, took)
-	}
-	least := a.took[(a.n-1)%paceWindow]
-	for i := 2; i <= min(kept, paceKnown); i++ {
-		least = min(least, a.took[(a.n-i)%paceWindow])
+	most := slices.Max(a.took[:kept])
+	least := most
+	for i := range min(kept, paceKnown) {
+		least = min(least, a.took[(a.n-1-i)%paceWindow])
 	}
 	if kept < paceKnown && p.Least > 0 {
 		least = min(least, p.Least)

@@ -283,9 +283,14 @@ func (l *Link) tellPace() {
 	l.toldPace = s.Most + s.Queue
 	sMin := cmp.Or(l.Schedule.SMin, chunk.DefaultSMin(t.Horizon))
 	for _, text := range p.notes(s, t.Horizon, sMin, t.FPS) {
-		l.Log.Warn(text, "session", l.In.Sessions().ID())
-		recording.Note(l.Record, l.Clock, event.SlowPolicy, record.LevelWarning, int64(s.Least), int64(s.Queue), text)
+		l.warnSlow(text, s)
 	}
+}
+
+// warnSlow logs and records that the server's pace s changes a limit of the run, or exceeds it.
+func (l *Link) warnSlow(text string, s Pace) {
+	l.Log.Warn(text, "session", l.In.Sessions().ID())
+	recording.Note(l.Record, l.Clock, event.SlowPolicy, record.LevelWarning, int64(s.Least), int64(s.Queue), text)
 }
 
 // tellAge logs a change of the permitted age of actions by at least half, which follows a change of the policy's pace.
@@ -300,9 +305,8 @@ func (l *Link) tellAge(p *Patience, s Pace) {
 	if before == age {
 		return
 	}
-	text := fmt.Sprintf("--max-action-age is %v now, and was %v: a chunk takes %s", age, before, seconds(s.Least))
-	l.Log.Warn(text, "session", l.In.Sessions().ID())
-	recording.Note(l.Record, l.Clock, event.SlowPolicy, record.LevelWarning, int64(s.Least), int64(s.Queue), text)
+	l.warnSlow(fmt.Sprintf("--max-action-age is %v now, and was %v: a chunk takes %s", age, before, seconds(s.Least)),
+		s)
 }
 
 // seconds formats a duration for people.
