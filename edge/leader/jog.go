@@ -2,6 +2,7 @@ package leader
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -45,14 +46,13 @@ func (g *Jog) Press(joint, way int) {
 
 // Move is Press for the joint with this name. The page calls it.
 func (g *Jog) Move(name string, way int) error {
-	for j, known := range g.names {
-		if known == name && way >= -1 && way <= 1 {
-			g.Press(j, way)
-			return nil
-		}
+	joint := slices.Index(g.names, name)
+	if joint < 0 || way < -1 || way > 1 {
+		return fmt.Errorf("joint %q in direction %d, want one of %s, and 1, -1 or 0", name, way,
+			strings.Join(g.names, ", "))
 	}
-	return fmt.Errorf("joint %q in direction %d, want one of %s, and 1, -1 or 0", name, way,
-		strings.Join(g.names, ", "))
+	g.Press(joint, way)
+	return nil
 }
 
 // Way returns the direction of a joint at an instant; 0: it stays.
@@ -111,8 +111,7 @@ func (g *Jog) Help() string {
 		list = append(list, fmt.Sprintf("%d %s", (j+1)%digits, name))
 	}
 	return "keys: " + strings.Join(list, ", ") +
-		" (j and k: the one before, the next); hold the up or down arrow to move " +
-		"it; Esc ends the run"
+		" (j and k: the one before, the next); hold the up or down arrow to move it; Esc ends the run"
 }
 
 // Jogged makes the keys of a Jog lead: its pose is the follower's goal, moved by one tick of the

@@ -198,34 +198,34 @@ func TestLeaderThatIsNotWantedAnyMore(t *testing.T) {
 	}
 }
 
-// Goal: a leader that cannot arrive reports the joint and is limp.
+// Goal: a leader that cannot arrive, or is outside its range, reports the joint and is limp.
 func TestLeaderThatDoesNotGetThere(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes as long as a leader may")
-	}
-	s := newStand(t, "so101_leader", nil)
-	s.bus.Block(2, middle, true)
-	s.place[1] = 40
-	s.want(1, true)
-	s.until("given up", func(p *Pose) bool { return p.State == Failed })
-	s.cycles(2)
-	if !s.says("its shoulder_lift is at") || !s.says("edge-rt ctl correct tries again") || s.stiff() ||
-		s.Pose().Order != 1 {
-		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
-	}
-}
-
-// Goal: a leader outside its range is not armed.
-func TestLeaderOutsideItsRange(t *testing.T) {
-	t.Parallel()
-	s := newStand(t, "so101_leader", nil)
-	s.hand.Move(s.cfg.Clock.Now(), 900, 1e6)
-	s.cycles(3)
-	s.want(1, true)
-	s.until("refused", func(p *Pose) bool { return p.State == Failed })
-	if !s.says("gripper is at") || s.stiff() {
-		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
+	for _, tt := range []struct {
+		name, says string
+		long       bool // it takes as long as a leader may
+		prevent    func(*stand)
+	}{
+		{"blocked", "its shoulder_lift is at", true, func(s *stand) {
+			s.bus.Block(2, middle, true)
+			s.place[1] = 40
+		}},
+		{"outside its range", "gripper is at", false, func(s *stand) { s.hand.Move(s.cfg.Clock.Now(), 900, 1e6) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if tt.long && testing.Short() {
+				t.Skip()
+			}
+			s := newStand(t, "so101_leader", nil)
+			tt.prevent(s)
+			s.cycles(3)
+			s.want(1, true)
+			s.until("given up", func(p *Pose) bool { return p.State == Failed })
+			s.cycles(2)
+			if !s.says(tt.says) || !s.says("edge-rt ctl correct tries again") || s.stiff() || s.Pose().Order != 1 {
+				t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
+			}
+		})
 	}
 }
 

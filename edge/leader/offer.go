@@ -138,8 +138,7 @@ func NewOffer(ctx context.Context, net wire.Session, cfg OfferConfig) (*Offer, e
 
 func (o *Offer) rivalError() error {
 	return exit.Errorf(exit.Config,
-		"another leader in this network is called %s: end it, or give this one another name "+
-			"with --id", o.cfg.Name)
+		"another leader in this network is called %s: end it, or give this one another name with --id", o.cfg.Name)
 }
 
 // Rights returns the rights of a robot whose certificate has these names. The robot may follow the leader with the name

@@ -294,8 +294,8 @@ func (r *Remote) why(now rt.Instant) string {
 			r.cfg.Name, r.cfg.Robot.Name)
 	case r.poseCount.Load() == 0:
 		return fmt.Sprintf(
-			"no pose of the leader %s has arrived: start edge-rt leader --id %[1]s there, and check its "+
-				"endpoint", r.cfg.Name)
+			"no pose of the leader %s has arrived: start edge-rt leader --id %[1]s there, and check its endpoint",
+			r.cfg.Name)
 	}
 	return fmt.Sprintf("the leader %s is silent", r.cfg.Name)
 }

@@ -34,8 +34,8 @@ func Split(p device.Place, follower robot.Robot) (here []device.Place, far []Rem
 			return nil, nil, err
 		case at.Bus == device.JogLeader:
 			return nil, nil,
-				exit.Errorf(exit.Usage, "--leader %s=jog: keys move the joints of all parts: want --leader "+
-					"jog alone", at.Part)
+				exit.Errorf(exit.Usage, "--leader %s=jog: keys move the joints of all parts: want --leader jog alone",
+					at.Part)
 		case !ok:
 			here = append(here, at)
 			continue

@@ -237,15 +237,6 @@ func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, er
 	return action.Do(ctx, text)
 }
 
-// SetTask carries out the command Task.
-func (p *Panel) SetTask(ctx context.Context, text string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err := p.carryOut(ctx, Task, text)
-	p.Note(Task+" "+text, err)
-	return err
-}
-
 // Between runs f between two commands.
 func (p *Panel) Between(f func()) {
 	p.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/webpage"
 	"github.com/edge-rt/edge-rt/record/timeline"
 )
@@ -108,14 +109,13 @@ func (p *Page) setTask(run *Run, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxTaskBytes+1))
-	if err == nil {
-		err = run.Panel.SetTask(r.Context(), strings.TrimSpace(string(text)))
-	}
 	if err != nil {
 		p.guard.Refuse(w, http.StatusConflict, "%v", err)
-		return
+	} else if reply := run.Panel.Command(r.Context(), operator.Task+" "+strings.TrimSpace(string(text))); !reply.OK {
+		p.guard.Refuse(w, http.StatusConflict, "%s", reply.Error)
+	} else {
+		w.WriteHeader(http.StatusNoContent)
 	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 // picture answers with the camera's newest picture and its age.

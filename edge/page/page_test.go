@@ -221,6 +221,7 @@ func TestSetTask(t *testing.T) {
 	}
 	s.Watch(Run{Ticks: s.ticks.Load, Panel: &operator.Panel{
 		Actions: map[string]operator.Action{operator.Task: {Do: task}},
+		State:   func() operator.Reply { return operator.Reply{} },
 		Note:    func(string, error) {},
 	}})
 	long := strings.Repeat("x", maxTaskBytes+1)

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -106,12 +108,7 @@ func (g *gate) check(token string, from netip.Addr) verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now, from := g.clock.Now(), networkOf(from)
-	at := -1
-	for i := range g.wrong {
-		if g.wrong[i].address == from {
-			at = i
-		}
-	}
+	at := slices.IndexFunc(g.wrong, func(s stranger) bool { return s.address == from })
 	if at >= 0 && g.wrong[at].due.Sub(now) > (wrongBurst-1)*wrongInterval {
 		return tokenNotLookedAt
 	}
@@ -120,16 +117,11 @@ func (g *gate) check(token string, from netip.Addr) verdict {
 		return tokenRight
 	}
 	if at < 0 {
-		at = len(g.wrong)
-		if at < wrongKept {
+		if at = len(g.wrong); at < wrongKept {
 			g.wrong = append(g.wrong, stranger{})
 		} else {
-			at = 0
-			for i := range g.wrong {
-				if g.wrong[i].due < g.wrong[at].due {
-					at = i
-				}
-			}
+			first := slices.MinFunc(g.wrong, func(a, b stranger) int { return cmp.Compare(a.due, b.due) })
+			at = slices.Index(g.wrong, first)
 		}
 		g.wrong[at] = stranger{address: from}
 	}

@@ -28,10 +28,10 @@ type torn struct {
 var errMarkers = errors.New("its markers are cut or of another size")
 
 // check counts the newest picture as torn if it does not decode. err is the encoder's error, if the encoder had to
-// decode the picture. If behind is set, pictures have accumulated: then check does not decode the picture, so that no
+// decode the picture. If backlog is set, pictures have accumulated: then check does not decode the picture, so that no
 // pictures are lost.
-func (r *Recording) check(t *tap, at rt.Instant, err error, behind bool) {
-	if err == nil && at != t.last && t.asItCame && !behind {
+func (r *Recording) check(t *tap, at rt.Instant, err error, backlog bool) {
+	if err == nil && at != t.last && t.asItCame && !backlog {
 		err = r.decoder.Check(t.picture.Data)
 	}
 	if err != nil {
