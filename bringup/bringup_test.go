@@ -3,6 +3,7 @@ package bringup
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
@@ -102,63 +104,42 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// Scan names the motors that the --robot does not have, and the robot that has all of them.
-func TestScanOfAnArmOnABase(t *testing.T) {
-	t.Parallel()
-	_, cfg, out := simArm(t, named(t, "lekiwi"), servosim.Config{Wheels: 3})
-	cfg.Robot = named(t, "so101")
-	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 9, Named: true})
-	if err != nil || !strings.Contains(out.String(), "A so101 has no motor 7 (sts3215), 8 (sts3215), 9 (sts3215); "+
-		"all together are the motors of lekiwi.") {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// Scan reports a motor of the robot whose first answers were lost: the answer to the ping to all motors, and the
-// answers to both quick pings.
-func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
-	t.Parallel()
-	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))(t)
-	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Faults: script})
-	if err := scans(t, cfg); err != nil ||
-		!strings.Contains(out.String(), "All 6 motors") {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// Scan finds motors that still have another baud rate than the robot.
-func TestScanFindsAWrongSpeed(t *testing.T) {
-	t.Parallel()
-	r := named(t, "so101")
-	_, cfg, out := simArm(t, r, servosim.Config{Baud: 115_200})
-	err := scans(t, cfg)
-	if exit.Of(err) != exit.Absent || !strings.Contains(out.String(),
-		"motor 2 (shoulder_lift) runs at 115200 baud, want 1000000") {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// The printed next command has the flags of the command that prints it.
-func TestTheNextCommandIsForTheSameArm(t *testing.T) {
+func TestScanOfUnusualBuses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "arm.yaml")
 	rttest.Do(t, os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600))
-	r := named(t, file)
-	_, cfg, out := simArm(t, r, servosim.Config{})
-	cfg.Calibration = "mine.json"
-	if err := scans(t, cfg); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	rttest.Contains(t, out.String(),
-		"edge-rt calibrate --bus "+cfg.Bus+" --robot "+file+" --id black --calibration mine.json")
-}
-
-func TestScanOfProtocol1(t *testing.T) {
-	t.Parallel()
-	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}})
-	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 5}); err != nil ||
-		!strings.Contains(out.String(), "ax-12a") {
-		t.Errorf("%v\n%s", err, out)
+	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))(t)
+	for _, tt := range []struct {
+		name, simulated, robot string
+		sim                    servosim.Config
+		last                   uint8
+		code                   exit.Code
+		says                   string
+	}{
+		{"an arm on a base", "lekiwi", "so101", servosim.Config{Wheels: 3}, 9, exit.Clean,
+			"A so101 has no motor 7 (sts3215), 8 (sts3215), 9 (sts3215); all together are the motors of lekiwi."},
+		// the answer to the ping to all motors is lost, and the answers to both quick pings
+		{"a motor whose first answers are lost", "so101", "so101", servosim.Config{Faults: script}, 7, exit.Clean,
+			"All 6 motors"},
+		{"another baud rate", "so101", "so101", servosim.Config{Baud: 115_200}, 7, exit.Absent,
+			"motor 2 (shoulder_lift) runs at 115200 baud, want 1000000"},
+		{"protocol 1", "so101", "", servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}}, 5, exit.Clean,
+			"ax-12a"},
+		{"the next command has the same flags", file, file, servosim.Config{}, 7, exit.Clean,
+			" --robot " + file + " --id black --calibration mine.json"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, cfg, out := simArm(t, named(t, tt.simulated), tt.sim)
+			cfg.Calibration = "mine.json"
+			scan := ScanConfig{Config: cfg, Last: tt.last, Named: tt.robot != ""}
+			if scan.Named {
+				scan.Robot = named(t, tt.robot)
+			}
+			if err := Scan(t.Context(), scan); exit.Of(err) != tt.code || !strings.Contains(out.String(), tt.says) {
+				t.Errorf("%v (code %d), want code %d and %q\n%s", err, exit.Of(err), tt.code, tt.says, out)
+			}
+		})
 	}
 }
 
@@ -181,20 +162,33 @@ func scans(t *testing.T, cfg Config) error {
 	return Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
 }
 
+// SetupMotors gives an id to a motor that has another baud rate, or that other software has left silent.
 func TestSetupMotors(t *testing.T) {
 	t.Parallel()
-	for _, model := range []string{"sts3215", "xl330-m288"} {
-		t.Run(model, func(t *testing.T) {
+	const untouched = -1
+	for _, tt := range []struct {
+		model       string
+		baud, level int
+	}{
+		{"sts3215", 57_600, untouched}, {"xl330-m288", 57_600, untouched},
+		{"xl330-m288", 1_000_000, 0}, {"xl330-m288", 1_000_000, 1}, {"sts3215", 1_000_000, 0},
+	} {
+		t.Run(fmt.Sprint(tt), func(t *testing.T) {
 			t.Parallel()
-			_, cfg, out := simArm(t, single(t, model), servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: model}},
-				Baud: 57_600})
+			_, cfg, out := simArm(t, single(t, tt.model), servosim.Config{
+				Servos: []servosim.Servo{{ID: 1, Model: tt.model}},
+				Baud:   tt.baud,
+			})
+			if tt.level != untouched {
+				registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
+			}
 			cfg.In = strings.NewReader("\n")
 			if err := SetupMotors(t.Context(), cfg); err != nil {
-				t.Fatalf("%s: %v\n%s", model, err, out)
+				t.Fatalf("%v\n%s", err, out)
 			}
 			rttest.Contains(t, out.String(), "base is motor 5 now")
 			if err := scans(t, cfg); err != nil {
-				t.Errorf("%s: %v\n%s", model, err, out)
+				t.Errorf("%v\n%s", err, out)
 			}
 		})
 	}
@@ -269,30 +263,31 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
+// An arm with its maker's calibration, and a base without an arm, have no joint that a person could move.
+func TestCalibrateWithoutAPerson(t *testing.T) {
 	t.Parallel()
-	r := named(t, "omx_leader")
-	_, cfg, out := simArm(t, r, servosim.Config{})
-	if err := Calibrate(t.Context(), cfg); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	base := named(t, "lekiwi")
+	base.Motors = base.Motors[6:]
+	for _, tt := range []struct {
+		robot  robot.Robot
+		wheels int
+		joint  string
+		want   servo.MotorCalibration
+	}{
+		{named(t, "omx_leader"), 0, "gripper", servo.MotorCalibration{
+			ID:           6,
+			DriveMode:    1,
+			HomingOffset: 100,
+			RangeMax:     4095,
+		}},
+		{base, 3, "base_back_wheel", servo.MotorCalibration{ID: 8, RangeMax: 4095}},
+	} {
+		_, cfg, out := simArm(t, tt.robot, servosim.Config{Wheels: tt.wheels})
+		if err := Calibrate(t.Context(), cfg); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		rttest.Want(t, loaded(t, cfg.Place)[tt.joint], tt.want, "calibration of %s", tt.joint)
 	}
-	want := servo.MotorCalibration{ID: 6, DriveMode: 1, HomingOffset: 100, RangeMax: 4095}
-	if got := loaded(t, cfg.Place)["gripper"]; got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-// A base without an arm has no joint that a person could move.
-func TestCalibrateOfABase(t *testing.T) {
-	t.Parallel()
-	r := named(t, "lekiwi")
-	r.Motors = r.Motors[6:]
-	_, cfg, out := simArm(t, r, servosim.Config{Wheels: 3})
-	if err := Calibrate(t.Context(), cfg); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	rttest.Want(t, loaded(t, cfg.Place)["base_back_wheel"], servo.MotorCalibration{ID: 8, RangeMax: 4095},
-		"calibration")
 }
 
 func TestMonitor(t *testing.T) {

@@ -89,8 +89,7 @@ func listCameras(cfg Config, all bool, sys string, found []v4l2.Info, denied []e
 	if len(found) == 0 {
 		none := exit.Errorf(exit.Absent, "no camera here: plug one in and look again (edge-rt cameras); without one, "+
 			"--camera top=pattern shows bars, --camera top=./folder plays pictures, and --camera top=pipe:'COMMAND' "+
-			"takes "+
-			"those of a program, as of a CSI or network camera")
+			"takes those of a program, as of a CSI or network camera")
 		return errors.Join(none, s.report(report))
 	}
 	for i := range found {

@@ -22,13 +22,12 @@ import (
 )
 
 const (
-	maxRobots       = 4096     // further robots are counted and not shown
+	maxRobots       = 4096     // further robots are not shown; their messages are counted
 	maxTelemetry    = 64 << 10 // bytes of a telemetry message; longer messages are counted and dropped
 	maxFleetText    = 128      // bytes of a text in a message; a message with a longer text is dropped, too
 	maxFigure       = 1e12     // largest accepted figure: counts and seconds of real runs are smaller
 	fleetGone       = 10 * time.Second
 	fleetDial       = 3 * time.Second
-	fleetPoll       = 50 * time.Millisecond
 	streaming       = "STREAMING"
 	fleetStateOrder = "DEAD STALLED RECONNECTING DEGRADED CONNECTING " + streaming
 )
@@ -72,7 +71,7 @@ type fleet struct {
 	mu      sync.Mutex
 	robots  map[string]*reading // newest telemetry by key; mu guards this field and those below
 	dropped int                 // malformed or too long
-	full    int                 // robots beyond maxRobots
+	full    int                 // messages of robots beyond maxRobots
 }
 
 // reading is the newest telemetry of a robot.
@@ -130,11 +129,8 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 	}
 	out := plain.Writer(cfg.Out)
 	for {
-		for next := f.clock.Now().Add(cfg.Every); f.clock.Now() < next; {
-			if ctx.Err() != nil {
-				return nil
-			}
-			f.clock.SleepUntil(min(next, f.clock.Now().Add(fleetPoll)))
+		if pause(ctx, f.clock, cfg.Every); ctx.Err() != nil {
+			return nil
 		}
 		robots := f.list(f.clock.Now())
 		var view strings.Builder
@@ -266,7 +262,7 @@ func (f *fleet) write(w io.Writer, robots []FleetRobot) {
 	f.mu.Lock()
 	rest := ""
 	if f.dropped+f.full > 0 {
-		rest = fmt.Sprintf("; %d malformed, %d of too many robots", f.dropped, f.full)
+		rest = fmt.Sprintf("; %d messages malformed, %d of robots beyond %d", f.dropped, f.full, maxRobots)
 	}
 	f.mu.Unlock()
 	fmt.Fprintf(w, "%d robots, %d streaming%s\n", len(robots), well, rest)

@@ -40,7 +40,7 @@ func TestAFleetWithLiars(t *testing.T) {
 	var out strings.Builder
 	f.write(plain.Writer(&out), robots)
 	if text := out.String(); strings.Count(text, "\n") != 4 || strings.ContainsAny(text, "\x1b\t") ||
-		!strings.HasPrefix(text, "2 robots, 1 streaming; 12 malformed") {
+		!strings.HasPrefix(text, "2 robots, 1 streaming; 12 messages malformed") {
 		t.Errorf("got %q", text)
 	}
 	for _, still := range []string{"paused", "waiting"} {

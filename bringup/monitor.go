@@ -110,7 +110,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	}
 	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {
 		if n > 0 {
-			if s.pause(ctx, cfg.Every); ctx.Err() != nil {
+			if pause(ctx, s.Clock, cfg.Every); ctx.Err() != nil {
 				break
 			}
 			if cfg.Live {
@@ -371,10 +371,10 @@ func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
 		"it; calibrate it again", mode, c.DriveMode)
 }
 
-// pause waits for d, or until the operator interrupts.
-func (s *session) pause(ctx context.Context, d time.Duration) {
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, clock rt.Clock, d time.Duration) {
 	const step = 20 * time.Millisecond
-	for end := s.Clock.Now().Add(d); ctx.Err() == nil && s.Clock.Now() < end; {
-		s.Clock.SleepUntil(min(end, s.Clock.Now().Add(step)))
+	for end := clock.Now().Add(d); ctx.Err() == nil && clock.Now() < end; {
+		clock.SleepUntil(min(end, clock.Now().Add(step)))
 	}
 }

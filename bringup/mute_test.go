@@ -73,28 +73,6 @@ func loaded(t *testing.T, place device.Place) servo.Calibration {
 	return rttest.Must(servo.LoadCalibration(place.File()))(t)
 }
 
-// Goal: setup-motors also gives an id to a motor that other software has left silent.
-func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		model string
-		level int
-	}{{"xl330-m288", 0}, {"xl330-m288", 1}, {"sts3215", 0}} {
-		t.Run(fmt.Sprint(tt.model, tt.level), func(t *testing.T) {
-			t.Parallel()
-			_, cfg, out := simArm(t, single(t, tt.model),
-				servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}},
-					Baud: 1_000_000})
-			registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
-			cfg.In = strings.NewReader("\n")
-			if err := SetupMotors(t.Context(), cfg); err != nil ||
-				!strings.Contains(out.String(), "base is motor 5 now") {
-				t.Errorf("%s at level %d: %v\n%s", tt.model, tt.level, err, out)
-			}
-		})
-	}
-}
-
 // Goal: no command writes to a motor of another model than the robot's, even if the motor answers only pings: its
 // registers may have other addresses.
 func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -81,16 +80,16 @@ func TestSwappedPorts(t *testing.T) {
 	buses, places, cfg, _ := twoArms(t)
 	for i := range places {
 		c := servo.Calibration{}
-		bus := openBus(t, buses[i].Path())
 		for _, m := range places[i].Robot.Motors {
 			at := servo.MotorCalibration{ID: int(m.ID), HomingOffset: 10 + i, RangeMin: 1000 + i, RangeMax: 3000}
 			c[m.Name] = at
+			settings := map[table.Register]int{}
 			for _, s := range calibrated(m, at) {
-				write(t, bus, m, s)
+				settings[s.Register] = s.Value
 			}
+			registers(t, Config{Place: places[i]}, m.ID, settings)
 		}
 		rttest.Do(t, c.Save(places[i].File()))
-		bus.Close()
 	}
 	rttest.Do(t, device.CheckSwapped(places, rt.KernelClock())) // each arm at its port
 	places[0].Bus, places[1].Bus = places[1].Bus, places[0].Bus
@@ -138,22 +137,4 @@ func TestCalibrateOfAPartWantsAnID(t *testing.T) {
 	arm := named(t, "bi_so101").Parts()[0]
 	cfg := Config{Place: device.Place{Part: arm.Name, Robot: arm.Robot, Bus: "/dev/ttyNONE"}}
 	rttest.Ends(t, Calibrate(t.Context(), cfg), exit.Usage, "black_left")
-}
-
-type openedBus struct {
-	*servo.Bus
-	port servo.Port
-}
-
-func (b openedBus) Close() { b.port.Close() }
-
-func openBus(t *testing.T, path string) openedBus {
-	t.Helper()
-	port := rttest.Must(servo.OpenPort(path, 1_000_000))(t)
-	return openedBus{servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock()), port}
-}
-
-func write(t *testing.T, bus openedBus, m robot.Motor, s robot.Setting) {
-	t.Helper()
-	rttest.Do(t, bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value))
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -31,6 +30,10 @@ func (k *calibrator) record(ctx context.Context) error {
 func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 	k.sayMove()
 	k.listen()
+	every := printEvery
+	if k.Screen {
+		every = drawEvery
+	}
 	var nextPrint, nextSave rt.Instant
 	accepted := false // the operator has seen which joints moved to one side only
 	for {
@@ -58,7 +61,7 @@ func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 		}
 		now := k.Clock.Now()
 		if now >= nextPrint {
-			nextPrint = now.Add(k.showEvery())
+			nextPrint = now.Add(every)
 			k.show(false)
 		}
 		if now >= nextSave {
@@ -155,13 +158,6 @@ func (k *calibrator) readAll() error {
 		return last
 	}
 	return nil
-}
-
-func (k *calibrator) showEvery() time.Duration {
-	if k.Screen {
-		return drawEvery
-	}
-	return printEvery
 }
 
 // show draws the table over the last one on a terminal, and prints one line elsewhere.

@@ -260,20 +260,19 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	bus.Servos, bus.Baud = nil, r.Baud
 	bus.Wheels = r.Wheels().Len()
 	fits := len(r.Motors)-bus.Wheels == sim.DOF && !r.Leader
-	bus.Weights = make([]servosim.Weight, 0, 2*len(r.Motors))
+	bus.Weights = nil
 	for _, m := range r.Motors {
 		var weight servosim.Weight
 		if !cfg.Weightless && slices.Contains(sinkingJoints, strings.TrimPrefix(m.Name, "arm_")) {
 			weight = servosim.Weight{Rest: m.Model.Resolution / 4, Speed: sinkTurns * float64(m.Model.Resolution)}
 		}
-		bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name}),
-			append(bus.Weights, weight)
-		if m.Shadow != 0 {
-			bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name}),
-				append(bus.Weights, weight)
-			fits = false
+		for _, id := range []uint8{m.ID, m.Shadow} {
+			if id != 0 {
+				bus.Servos = append(bus.Servos, servosim.Servo{ID: id, Model: m.Model.Name})
+				bus.Weights = append(bus.Weights, weight)
+			}
 		}
-		fits = fits && m.Model.Resolution == simResolution
+		fits = fits && m.Shadow == 0 && m.Model.Resolution == simResolution
 	}
 	switch {
 	case cfg.Motors && fits:

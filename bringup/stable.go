@@ -2,7 +2,6 @@ package bringup
 
 import (
 	"cmp"
-	"os"
 	"path/filepath"
 
 	"github.com/edge-rt/edge-rt/edge/device"
@@ -54,11 +53,6 @@ func findUSB(sys string) usbDevices {
 
 func (all usbDevices) add(dir string) { all[dir] = readWord(filepath.Join(dir, "serial")) }
 
-func has(dir, file string) bool {
-	_, err := os.Stat(filepath.Join(dir, file))
-	return err == nil
-}
-
 // choose returns the name of the device in the folder dir. A USB device gets its link by serial number only if it has a
 // number that no other device here has.
 func (all usbDevices) choose(dir, byID, byPath string) stableName {
@@ -66,7 +60,7 @@ func (all usbDevices) choose(dir, byID, byPath string) stableName {
 	switch {
 	case !known: // a device without USB is named by its place
 		return stableName{cmp.Or(byPath, byID), ""}
-	case serial == "" && !has(dir, "idVendor") && byPath == "":
+	case serial == "" && !exists(filepath.Join(dir, "idVendor")) && byPath == "":
 		return stableName{byID, ""} // the device's folder describes nothing: only the name is known
 	case serial == "":
 		return stableName{byPath, "it has no serial number"}

@@ -1,6 +1,7 @@
 package bringup
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -37,19 +38,21 @@ func torquedArm(t *testing.T) *servosim.Bus {
 	return b
 }
 
+// offAt configures torque off for an SO-101.
+func offAt(bus string) TorqueOffConfig {
+	return TorqueOffConfig{Bus: device.ByPart{bus}, Robot: "so101"}
+}
+
 func TestTorqueOff(t *testing.T) {
 	t.Parallel()
 	b := torquedArm(t)
 	var out strings.Builder
-	off := TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "park"}
-	rttest.Do(t, TorqueOff(off, &out))
+	rttest.Do(t, TorqueOff(offAt(b.Path()), &out))
+	rttest.Do(t, TorqueOff(offAt(b.Path()), &out)) // a second time is as good as the first
 	if on := b.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after torque off", on)
 	}
 	rttest.Contains(t, out.String(), "off on 6 motors")
-	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, &out); err != nil {
-		t.Errorf("a second time: %v, want it to be as good as the first", err)
-	}
 }
 
 // TorqueOff makes the other motors limp although one motor is silent, and its error names the silent motor.
@@ -57,7 +60,7 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	t.Parallel()
 	b := torquedArm(t)
 	b.Mute(3, true)
-	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder))
+	err := TorqueOff(offAt(b.Path()), io.Discard)
 	if exit.Of(err) != exit.Absent || !rttest.Says(err, "motor 3 (elbow_flex)") || rttest.Says(err, "motor 2") ||
 		rttest.Says(err, "--robot") {
 		t.Errorf("torque off with motor 3 silent: %v (code %d), want motor 3 alone named and code 4", err, exit.Of(err))
@@ -74,7 +77,7 @@ func TestTorqueOffOfAnotherArm(t *testing.T) {
 	t.Parallel()
 	b, cfg, _ := simArm(t, named(t, "koch"), servosim.Config{})
 	defer b.Close()
-	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{cfg.Bus}, Robot: "so101"}, new(strings.Builder))
+	err := TorqueOff(offAt(cfg.Bus), io.Discard)
 	// This calls torque off for a Koch without --robot.
 	rttest.Ends(t, err, exit.Absent, "with the arm's --robot where it is no so101")
 }
@@ -87,9 +90,7 @@ func TestTorqueOffAfterAService(t *testing.T) {
 	b.Mute(3, true)
 	back := time.AfterFunc(1200*time.Millisecond, func() { b.Mute(3, false) })
 	defer back.Stop()
-	off := TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}
-	if err := TorqueOff(off, new(strings.Builder)); err != nil ||
-		slices.Contains(b.TorqueEnabled(), true) {
+	if err := TorqueOff(offAt(b.Path()), io.Discard); err != nil || slices.Contains(b.TorqueEnabled(), true) {
 		t.Errorf("torque off with motor 3 silent for 1.2 s: %v, torque %v", err, b.TorqueEnabled())
 	}
 }
@@ -105,7 +106,7 @@ func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 	}
 	began, done := time.Now(), make(chan error, 1)
 	go func() {
-		done <- TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder))
+		done <- TorqueOff(offAt(b.Path()), io.Discard)
 	}()
 	rttest.Eventually(t, "motor 6 without torque", func() bool { return !b.TorqueEnabled()[5] })
 	limp := time.Since(began)
@@ -128,10 +129,9 @@ func TestTorqueOffRefusals(t *testing.T) {
 	}{
 		{"no bus", TorqueOffConfig{Robot: "so101"}, exit.Usage, "--bus"},
 		{"no such robot", TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "r2d2"}, exit.Usage, "so101"},
-		{"no such port", TorqueOffConfig{Bus: device.ByPart{"/dev/ttyNONE"}, Robot: "so101"}, exit.Absent,
-			"/dev/ttyNONE"},
-		{"an edge still runs", TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, exit.Absent, "end "},
-		{"simulated", TorqueOffConfig{Bus: device.ByPart{"sim"}, Robot: "so101"}, exit.Clean, ""},
+		{"no such port", offAt("/dev/ttyNONE"), exit.Absent, "/dev/ttyNONE"},
+		{"an edge still runs", offAt(b.Path()), exit.Absent, "end "},
+		{"simulated", offAt("sim"), exit.Clean, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
@@ -150,7 +150,14 @@ func TestTorqueOffRefusals(t *testing.T) {
 // When a run with --on-exit hold ends cleanly or is refused at its start, the arm stays under torque. After a kill or a
 // fault it does not, because a killed edge may have done anything.
 func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
-	tests := []struct {
+	b := torquedArm(t)
+	t.Setenv("GOTRACEBACK", "crash") // the unit file sets it, too
+	end := func(result, code, status string) {
+		t.Setenv("SERVICE_RESULT", result)
+		t.Setenv("EXIT_CODE", code)
+		t.Setenv("EXIT_STATUS", status)
+	}
+	for _, tt := range []struct {
 		name, onExit, result, code, status string
 		stays                              bool
 	}{
@@ -172,32 +179,17 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		{"after a core dump", "hold", "core-dump", "dumped", "ABRT", false},
 		{"after a stop that was to park", "park", "success", "exited", "0", false},
 		{"after a stop that was to let go", "off", "success", "exited", "0", false},
+	} {
+		end(tt.result, tt.code, tt.status)
+		rttest.Want(t, heldOnPurpose(tt.onExit), tt.stays, "%s: the arm is held", tt.name)
 	}
-	b := torquedArm(t)
-	t.Setenv("GOTRACEBACK", "crash") // the unit file sets it, too
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Setenv("SERVICE_RESULT", tt.result)
-			t.Setenv("EXIT_CODE", tt.code)
-			t.Setenv("EXIT_STATUS", tt.status)
-			rttest.Want(t, heldOnPurpose(tt.onExit), tt.stays, "leftHolding(%s) with %s, %s, %s", tt.onExit, tt.result,
-				tt.code, tt.status)
-		})
-	}
-	t.Run("after what may be a panic", func(t *testing.T) {
-		t.Setenv("SERVICE_RESULT", "exit-code")
-		t.Setenv("EXIT_CODE", "exited")
-		t.Setenv("EXIT_STATUS", "2")
-		t.Setenv("GOTRACEBACK", "single")
-		if heldOnPurpose("hold") {
-			t.Error("code 2 without GOTRACEBACK=crash holds the arm")
-		}
-	})
-	t.Setenv("SERVICE_RESULT", "success")
-	t.Setenv("EXIT_CODE", "exited")
-	t.Setenv("EXIT_STATUS", "0")
-	rttest.Do(t, TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "hold"},
-		new(strings.Builder)))
+	end("exit-code", "exited", "2")
+	t.Setenv("GOTRACEBACK", "single")
+	rttest.Want(t, heldOnPurpose("hold"), false, "after code 2, which may be a panic: the arm is held")
+	end("success", "exited", "0")
+	off := offAt(b.Path())
+	off.OnExit = "hold"
+	rttest.Do(t, TorqueOff(off, io.Discard))
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Errorf("torque %v, want the arm held", on)
 	}

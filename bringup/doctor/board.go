@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/edge-rt/edge-rt/edge/device"
 )
 
 const (
@@ -76,48 +79,36 @@ func (d *doctor) power() Finding {
 	const better = "the board's own 27 W supply; the motors have a supply of their own"
 	switch {
 	case !firmware && !sensor:
-		f.Level, f.Found = Unknown, "this board does not measure its supply"
+		f.unknown("this board does not measure its supply")
 	case bits&underVoltageNow != 0 || alarm == 1:
-		f.Level = Problem
-		f.Found = "the board's supply is too low now"
-		f.Better = better
+		f.set(Problem, "the board's supply is too low now", better)
 	case bits&throttledNow != 0:
-		f.Level = Problem
-		f.Found = "the board has slowed its processor down"
-		f.Better = "a cooler, or a stronger supply"
+		f.set(Problem, "the board has slowed its processor down", "a cooler, or a stronger supply")
 	case bits&underVoltageWas != 0:
-		f.Level = Advice
-		f.Found = "the board's supply was too low since its start"
-		f.Better = better
+		f.set(Advice, "the board's supply was too low since its start", better)
 	case bits&throttledWas != 0:
-		f.Level = Advice
-		f.Found = "the board slowed its processor down since its start"
-		f.Better = "a cooler"
-	case bad != "":
-		f.Level, f.Found = Unknown, bad
-	case alarmBad != "":
-		f.Level, f.Found = Unknown, alarmBad
+		f.set(Advice, "the board slowed its processor down since its start", "a cooler")
+	case bad+alarmBad != "":
+		f.unknown(cmp.Or(bad, alarmBad))
 	}
 	return f
 }
 
 // heat examines the hottest sensor with a plausible value; a board may also have sensors without a plausible value.
 func (d *doctor) heat() Finding {
-	hottest := int64(math.MinInt64)
-	found := false
-	why := "no sensor"
+	hottest, why := int64(math.MinInt64), "no sensor"
 	for _, file := range d.glob("sys/class/thermal/thermal_zone[0-9]*/temp") {
 		milli, bad := d.number(coldestMilli, hottestMilli, d.below(file))
 		if bad != "" {
 			why = bad
 			continue
 		}
-		hottest, found = max(hottest, milli), true
+		hottest = max(hottest, milli)
 	}
 	f := Finding{Check: "heat", Level: OK, Found: fmt.Sprintf("%d C", hottest/1000)}
 	switch {
-	case !found:
-		f.Level, f.Found = Unknown, why
+	case hottest == math.MinInt64:
+		f.unknown(why)
 	case hottest >= hotMilli:
 		f.Level, f.Better = Problem, fmt.Sprintf("below %d C: a cooler", hotMilli/1000)
 	}
@@ -138,10 +129,10 @@ func disk(folder string, own bool) Finding {
 	if free < leastGiB {
 		f.Level, f.Better = Problem, fmt.Sprintf("%d GiB for records: delete old ones, or --record-dir on another disk",
 			leastGiB)
-		f.Command = "du -sh " + folder
+		f.Command = "du -sh " + device.Quote(folder)
 	} else if own && unix.Access(folder, unix.W_OK) != nil {
-		f.Level, f.Found = Advice, fmt.Sprintf("this user may not write to %s, where records go", folder)
-		f.Better = "--record-dir with a folder of this user"
+		f.set(Advice, fmt.Sprintf("this user may not write to %s, where records go", folder),
+			"--record-dir with a folder of this user")
 	}
 	return f
 }
@@ -153,12 +144,10 @@ func (d *doctor) timeSync() Finding {
 	code, err := unix.Adjtimex(&state)
 	switch {
 	case err != nil:
-		f.Level, f.Found = Unknown, fmt.Sprintf("the kernel does not tell: %v", err)
+		f.unknown(fmt.Sprintf("the kernel does not report it: %v", err))
 	case code == unix.TIME_ERROR || state.Status&unix.STA_UNSYNC != 0:
-		f.Level, f.Safe = Advice, true
-		f.Found = "not set by the network"
-		f.Better = "synchronised: certificates and records depend on it"
-		f.Command = "sudo timedatectl set-ntp true"
+		f.offer(Advice, "not set by the network", "synchronised: certificates and records depend on it",
+			"sudo timedatectl set-ntp true")
 	}
 	return f
 }

@@ -47,6 +47,21 @@ type Finding struct {
 	Fixed   bool   `json:"fixed,omitempty"`   // the command has run, and the finding is gone
 }
 
+// unknown makes f a finding about a value that cannot be found, for the reason why.
+func (f *Finding) unknown(why string) { f.Level, f.Found = Unknown, why }
+
+// set sets the weight of f, the value on this machine and the better value.
+func (f *Finding) set(level Level, found, better string) {
+	f.Level = level
+	f.Found, f.Better = found, better
+}
+
+// offer is set, with a command that --fix offers to run.
+func (f *Finding) offer(level Level, found, better, command string) {
+	f.set(level, found, better)
+	f.Command, f.Safe = command, true
+}
+
 // Report is the --json of edge-rt doctor.
 type Report struct {
 	Findings []Finding `json:"findings"`

@@ -304,6 +304,11 @@ func TestAPortThatIsAway(t *testing.T) {
 	}
 }
 
+// A shell can run the command for a port whose path has a space.
+func TestTheCommandForAPortIsQuoted(t *testing.T) {
+	rttest.Contains(t, new(doctor).permission("/dev/my arm").Command, "stat -c %G '/dev/my arm'")
+}
+
 // An arm without a calibration needs one, not a scan.
 func TestAnArmWithoutCalibration(t *testing.T) {
 	place := device.Place{Bus: "/dev/null", Robot: rttest.Must(device.Robot("so101"))(t), ID: "none"}

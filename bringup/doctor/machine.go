@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,9 +127,9 @@ func (d *doctor) kernel() Finding {
 	f := Finding{Check: "kernel", Level: OK, Found: release + ", PREEMPT_RT"}
 	switch {
 	case !ok:
-		f.Level, f.Found = Unknown, unreadable("proc/version")
+		f.unknown(unreadable("proc/version"))
 	case !linux:
-		f.Level, f.Found = Unknown, implausible(version, "Linux version …", "proc/version")
+		f.unknown(implausible(version, "Linux version …", "proc/version"))
 	case strings.Contains(version, "PREEMPT_RT") || d.text("sys/kernel/realtime") == "1":
 	case strings.Contains(version, "PREEMPT_DYNAMIC"):
 		d.preemption(&f, release)
@@ -158,11 +159,10 @@ func (d *doctor) preemption(f *Finding, release string) {
 	switch mode {
 	case "full", "lazy":
 	case "none", "voluntary":
-		f.Level, f.Safe = Advice, true
-		f.Better = "preempt=full in the kernel's command line; until the next start the command sets it"
-		f.Command = "echo full | sudo tee /" + file
+		f.offer(Advice, f.Found, "preempt=full in the kernel's command line; until the next start the command sets it",
+			"echo full | sudo tee /"+file)
 	default:
-		f.Level, f.Found = Unknown, release+", PREEMPT_DYNAMIC; its model: "+unreadable(file)
+		f.unknown(release + ", PREEMPT_DYNAMIC; its model: " + unreadable(file))
 		if os.Geteuid() != 0 {
 			f.Command = "sudo edge-rt doctor"
 		}
@@ -193,20 +193,17 @@ func (d *doctor) isolation() Finding {
 	f.Level, f.Found = OK, fmt.Sprintf("isolcpus=%s nohz_full=%s", text, full)
 	switch {
 	case text == "":
-		last := cores - 1
-		f.Level = Advice
-		f.Found = fmt.Sprintf("none of %d", cores)
-		f.Better = fmt.Sprintf("isolcpus=%d nohz_full=%[1]d in the kernel's command line, then a restart: the tick "+
-			"gets a core of its own", last)
-		f.Command = d.bootOption(fmt.Sprintf("isolcpus=%d nohz_full=%[1]d", last))
+		option := fmt.Sprintf("isolcpus=%d nohz_full=%[1]d", cores-1)
+		f.set(Advice, fmt.Sprintf("none of %d", cores), option+
+			" in the kernel's command line, then a restart: the tick gets a core of its own")
+		f.Command = d.bootOption(option)
 	case !nohz:
 		f.Found = "isolcpus=" + text + "; this kernel has no nohz_full"
 	case full != text:
-		f.Level = Advice
-		f.Better = fmt.Sprintf("nohz_full=%s in the kernel's command line, then a restart: no timer tick on an "+
-			"isolated "+
-			"core", text)
-		f.Command = d.bootOption("nohz_full=" + text)
+		option := "nohz_full=" + text
+		f.set(Advice, f.Found, option+
+			" in the kernel's command line, then a restart: no timer tick on an isolated core")
+		f.Command = d.bootOption(option)
 	}
 	return f
 }
@@ -225,20 +222,17 @@ func (d *doctor) governor() Finding {
 	for _, file := range d.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor") {
 		name := d.text(d.below(file))
 		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" || name == "" {
-			f.Level, f.Found = Unknown, implausible(name, "the name of a governor", d.below(file))
+			f.unknown(implausible(name, "the name of a governor", d.below(file)))
 			return f
 		}
 		all[name] = true
 	}
 	switch {
 	case len(all) == 0:
-		f.Level, f.Found = Unknown, "the processor's clock is not this system's"
+		f.unknown("the processor's clock is not this system's")
 	case len(all) > 1 || !all["performance"]:
-		f.Level = Advice
-		f.Found = strings.Join(keys(all), ", ")
-		f.Safe = true
-		f.Better = "performance: a slow clock delays the tick"
-		f.Command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+		f.offer(Advice, strings.Join(keys(all), ", "), "performance: a slow clock delays the tick",
+			"echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
 	}
 	return f
 }
@@ -247,7 +241,7 @@ func (d *doctor) idle() Finding {
 	f := Finding{Check: "idle states", Level: OK, Found: fmt.Sprintf("left within %d us", maxIdleExitUS)}
 	states := d.glob("sys/devices/system/cpu/cpu0/cpuidle/state*/latency")
 	if len(states) == 0 {
-		f.Level, f.Found = Unknown, "this kernel names no idle states; a host may have its own"
+		f.unknown("this kernel names no idle states; a host may have its own")
 		return f
 	}
 	slow := ""
@@ -256,7 +250,7 @@ func (d *doctor) idle() Finding {
 		us, bad := d.number(0, deepestIdleUS, dir, "latency")
 		off, offBad := d.number(0, 3, dir, "disable") // bit 0: disabled by the user; bit 1: by the driver
 		if bad+offBad != "" {
-			f.Level, f.Found = Unknown, bad+offBad
+			f.unknown(cmp.Or(bad, offBad))
 			return f
 		}
 		if us > maxIdleExitUS && off == 0 {
@@ -264,13 +258,9 @@ func (d *doctor) idle() Finding {
 		}
 	}
 	if slow != "" {
-		f.Level = Advice
-		f.Found = slow
-		f.Safe = true
-		f.Better = fmt.Sprintf("no state of more than %d us", maxIdleExitUS)
-		f.Command = fmt.Sprintf(
+		f.offer(Advice, slow, fmt.Sprintf("no state of more than %d us", maxIdleExitUS), fmt.Sprintf(
 			`for s in /sys/devices/system/cpu/cpu*/cpuidle/state*; do [ "$(cat $s/latency)" -le %d ] `+
-				`|| echo 1 | sudo tee $s/disable; done`, maxIdleExitUS)
+				`|| echo 1 | sudo tee $s/disable; done`, maxIdleExitUS))
 	}
 	return f
 }
@@ -322,12 +312,10 @@ func (d *doctor) priority() Finding {
 	case d.capable(unix.CAP_SYS_NICE):
 		f.Found = "every priority (CAP_SYS_NICE)"
 	case bad != "":
-		f.Level, f.Found = Unknown, bad
+		f.unknown(bad)
 	case text != unlimited && n < wantPriority:
-		f.Level, f.Safe = Problem, true
-		f.Found = fmt.Sprintf("real-time priorities up to %d", n)
-		f.Better = fmt.Sprintf("%d, then log in again; the systemd unit has it", wantPriority)
-		f.Command = limits
+		f.offer(Problem, fmt.Sprintf("real-time priorities up to %d", n),
+			fmt.Sprintf("%d, then log in again; the systemd unit has it", wantPriority), limits)
 	}
 	return f
 }
@@ -339,11 +327,10 @@ func (d *doctor) memlock() Finding {
 	case d.capable(unix.CAP_IPC_LOCK):
 		f.Found = "no limit (CAP_IPC_LOCK)"
 	case bad != "":
-		f.Level, f.Found = Unknown, bad
+		f.unknown(bad)
 	case text != unlimited && n < wantMemlock:
-		f.Level, f.Safe = Advice, true
-		f.Found = fmt.Sprintf("%d KiB may be locked in memory", n>>10)
-		f.Better, f.Command = "unlimited, then log in again; the systemd unit has it", limits
+		f.offer(Advice, fmt.Sprintf("%d KiB may be locked in memory", n>>10),
+			"unlimited, then log in again; the systemd unit has it", limits)
 	}
 	return f
 }
@@ -358,23 +345,18 @@ func (d *doctor) throttling() Finding {
 		f.Found = "off"
 		return f
 	case bad+periodBad != "":
-		f.Level, f.Found = Unknown, bad
-		if bad == "" {
-			f.Found = periodBad
-		}
+		f.unknown(cmp.Or(bad, periodBad))
 		return f
 	case n > period:
-		f.Level, f.Found = Unknown, implausible(strconv.FormatInt(n, 10),
+		f.unknown(implausible(strconv.FormatInt(n, 10),
 			fmt.Sprintf("at most the period of %d us", period),
-			"proc/sys/kernel/sched_rt_runtime_us")
+			"proc/sys/kernel/sched_rt_runtime_us"))
 		return f
 	}
 	f.Found = fmt.Sprintf("%d of each %d us for real-time threads", n, period)
 	if 2*n < period {
-		f.Level = Problem
-		f.Safe = true
-		f.Better = "95 of 100: else the tick loses its priority for the rest of each period"
-		f.Command = fmt.Sprintf("sudo sysctl -w kernel.sched_rt_runtime_us=%d", period/100*95)
+		f.offer(Problem, f.Found, "95 of 100: else the tick loses its priority for the rest of each period",
+			fmt.Sprintf("sudo sysctl -w kernel.sched_rt_runtime_us=%d", period/100*95))
 	}
 	return f
 }
@@ -391,12 +373,12 @@ func (d *doctor) clockSource() Finding {
 	f := Finding{Check: "clock source", Level: OK, Found: text}
 	switch {
 	case !ok:
-		f.Level, f.Found = Unknown, unreadable(folder, "current_clocksource")
+		f.unknown(unreadable(folder, "current_clocksource"))
 	case slices.Contains(slowClocks, text):
 		f.Level, f.Better = Advice, "tsc or arch_sys_counter: each reading of this clock takes microseconds"
 		f.Command = "cat /" + folder + "/available_clocksource"
 	case !slices.Contains(fastClocks, text):
-		f.Level, f.Found = Unknown, implausible(text, "a known clock", folder, "current_clocksource")
+		f.unknown(implausible(text, "a known clock", folder, "current_clocksource"))
 	}
 	return f
 }
@@ -408,13 +390,13 @@ func (d *doctor) interrupts() Finding {
 	all, ok := d.read("proc/interrupts")
 	switch {
 	case bad != "":
-		f.Level, f.Found = Unknown, bad
+		f.unknown(bad)
 		return f
 	case text == "":
 		f.Found = "no CPU is isolated from them"
 		return f
 	case !ok || !strings.HasPrefix(all, "CPU"):
-		f.Level, f.Found = Unknown, implausible(all, "a table of interrupts", "proc/interrupts")
+		f.unknown(implausible(all, "a table of interrupts", "proc/interrupts"))
 		return f
 	}
 	for line := range strings.SplitSeq(all, "\n") {
@@ -424,17 +406,13 @@ func (d *doctor) interrupts() Finding {
 		irq, _, _ := strings.Cut(strings.TrimSpace(line), ":")
 		on, list, bad := d.cpuList("proc/irq", irq, "effective_affinity_list")
 		if bad != "" || list == "" {
-			f.Level, f.Found = Unknown, bad
-			if bad == "" {
-				f.Found = implausible(list, "a list of processors", "proc/irq", irq, "effective_affinity_list")
-			}
+			f.unknown(cmp.Or(bad,
+				implausible(list, "a list of processors", "proc/irq", irq, "effective_affinity_list")))
 			return f
 		}
 		if overlap(on, isolated) {
-			f.Level, f.Safe = Advice, true
-			f.Found = fmt.Sprintf("interrupt %s of USB is on the isolated CPU %s", irq, list)
-			f.Better = "another CPU"
-			f.Command = fmt.Sprintf("echo 0 | sudo tee /proc/irq/%s/smp_affinity_list", irq)
+			f.offer(Advice, fmt.Sprintf("interrupt %s of USB is on the isolated CPU %s", irq, list), "another CPU",
+				fmt.Sprintf("echo 0 | sudo tee /proc/irq/%s/smp_affinity_list", irq))
 		}
 	}
 	return f

@@ -24,8 +24,8 @@ import (
 const (
 	busShare    = 0.6 // share of a period that edge-rt permits a bus
 	dialLimit   = 5 * time.Second
-	queryEvery  = 100 * time.Millisecond
-	queryLimit  = time.Second // a later reply counts as lost
+	queryEvery  = 100 * time.Millisecond // shortest interval between two queries
+	queryLimit  = time.Second            // a later reply counts as lost
 	cameraFor   = 2 * time.Second
 	rateShare   = 0.9 // share of its nominal rate that a camera must reach
 	farMS       = 150 // ms; a link whose round trip has a larger p99 counts as slow
@@ -89,9 +89,7 @@ func (d *doctor) certificates() (all []Finding) {
 		} else if time.Now().After(c.Until) {
 			continue // the findings below name the expired certificate
 		} else {
-			f.Level = OK
-			f.Better = ""
-			f.Found = fmt.Sprintf("%s is valid until %s", file, c.Until.Format(time.DateOnly))
+			f.set(OK, fmt.Sprintf("%s is valid until %s", file, c.Until.Format(time.DateOnly)), "")
 		}
 		all = append(all, f)
 	}
@@ -251,8 +249,7 @@ func (d *doctor) queryFor(ctx context.Context, net wire.Session) {
 	l := d.link
 	times := rt.NewHist()
 	clock := rt.KernelClock()
-	next := clock.Now()
-	for end := next.Add(d.For); clock.Now() < end && ctx.Err() == nil; {
+	for end := clock.Now().Add(d.For); clock.Now() < end && ctx.Err() == nil; {
 		d.show("asking the server: %d queries, %d lost, %.0f s left", l.Queries, l.Lost, end.Sub(clock.Now()).Seconds())
 		began := clock.Now()
 		replies, err := net.Get(ctx, wire.StatusKey(l.Service), nil, queryLimit)
@@ -267,8 +264,7 @@ func (d *doctor) queryFor(ctx context.Context, net wire.Session) {
 			l.FPS = s.TrainedFPS
 			l.WarmedUp = s.WarmedUp
 		}
-		next = next.Add(queryEvery)
-		clock.SleepUntil(next)
+		clock.SleepUntil(began.Add(queryEvery))
 	}
 	l.P50, l.P99 = drive.Millis(times.Quantile(0.5)), drive.Millis(times.Quantile(0.99))
 }
@@ -297,8 +293,7 @@ func (d *doctor) judgeLink() []Finding {
 		server.Found = fmt.Sprintf("%s: its status has %d actions in a chunk, %g Hz and inferences of %g ms", l.Service,
 			l.ChunkSize, l.FPS, l.InferenceMS)
 		server.Better = fmt.Sprintf("a chunk of at least 1, a rate up to %d Hz and inferences up to %d ms; no flags "+
-			"are "+
-			"proposed", uplink.MaxFPS, maxInferenceMS)
+			"are proposed", uplink.MaxFPS, maxInferenceMS)
 	case !l.WarmedUp:
 		server.Level, server.Found = Advice, l.Service+" has not run its policy yet"
 		server.Better = "wait until its log says ready"

@@ -63,10 +63,8 @@ func (d *doctor) permission(node string) Finding {
 	if unix.Access(node, unix.R_OK|unix.W_OK) == nil {
 		return f
 	}
-	f.Level, f.Safe = Problem, true
-	f.Found = node + " may not be opened by this user"
-	f.Better = "the group of the port, then log in again"
-	f.Command = fmt.Sprintf(`sudo usermod -aG "$(stat -c %%G %s)" "$USER"`, node)
+	f.offer(Problem, node+" may not be opened by this user", "the group of the port, then log in again",
+		fmt.Sprintf(`sudo usermod -aG "$(stat -c %%G %s)" "$USER"`, device.Quote(node)))
 	return f
 }
 
@@ -89,7 +87,7 @@ func (d *doctor) holder(node string) Finding {
 		}
 	}
 	if hidden {
-		f.Level, f.Found = Unknown, "no other program that this user may see has "+node
+		f.unknown("no other program that this user may see has " + node)
 		f.Command = "sudo edge-rt doctor"
 	}
 	return f
@@ -101,22 +99,13 @@ var answers = regexp.MustCompile("^[^\x00]*\x00($|-|run\x00|teleop\x00|replay\x0
 
 // held returns the finding for a port that another program has opened.
 func held(node, pid, program, line string) Finding {
+	f := Finding{Check: "port is free", Command: "kill " + pid}
+	f.set(Problem, fmt.Sprintf("%s (process %s) has %s", program, pid, node), "end it")
 	if program == "edge-rt" && answers.MatchString(line) {
-		return Finding{
-			Check:   "port is free",
-			Level:   Advice,
-			Found:   fmt.Sprintf("edge-rt (process %s) has %s", pid, node),
-			Better:  "a run has the arm: its page shows the bus",
-			Command: "edge-rt ctl status",
-		}
+		f.set(Advice, f.Found, "a run has the arm: its page shows the bus")
+		f.Command = "edge-rt ctl status"
 	}
-	return Finding{
-		Check:   "port is free",
-		Level:   Problem,
-		Found:   fmt.Sprintf("%s (process %s) has %s", program, pid, node),
-		Better:  "end it",
-		Command: "kill " + pid,
-	}
+	return f
 }
 
 // latency examines the timer of FTDI adapters; other adapters have none.
@@ -126,20 +115,15 @@ func (d *doctor) latency(node string) Finding {
 		return Finding{}
 	}
 	ms, bad := d.number(0, 255, file)
+	f := Finding{Check: "latency timer", Level: OK, Found: fmt.Sprintf("%s: %d ms", node, ms)}
 	switch {
 	case bad != "":
-		return Finding{Check: "latency timer", Level: Unknown, Found: bad}
-	case ms <= 1:
-		return Finding{Check: "latency timer", Level: OK, Found: fmt.Sprintf("%s: %d ms", node, ms)}
+		f.unknown(bad)
+	case ms > 1:
+		f.offer(Advice, fmt.Sprintf("%s collects bytes for %d ms", node, ms), "1 ms; the udev rules set it",
+			"echo 1 | sudo tee /"+file)
 	}
-	return Finding{
-		Check:   "latency timer",
-		Level:   Advice,
-		Found:   fmt.Sprintf("%s collects bytes for %d ms", node, ms),
-		Better:  "1 ms; the udev rules set it",
-		Command: fmt.Sprintf("echo 1 | sudo tee /%s", file),
-		Safe:    true,
-	}
+	return f
 }
 
 // daemons examines programs that open every new serial port. Our udev rules hide the arm from
@@ -164,12 +148,11 @@ func (d *doctor) daemons() Finding {
 	}
 	switch {
 	case seen == 0:
-		f.Level, f.Found = Unknown, unreadable("proc/PID/comm")
+		f.unknown(unreadable("proc/PID/comm"))
 	case len(found) > 0:
-		f.Level, f.Safe = Problem, true
-		f.Found = strings.Join(keys(found), " and ") + " run, which open new serial ports and write into them"
-		f.Better = "off, or the udev rules, which hide the arm from ModemManager"
-		f.Command = "sudo systemctl disable --now " + strings.Join(keys(found), " ")
+		f.offer(Problem, strings.Join(keys(found), " and ")+" run, which open new serial ports and write into them",
+			"off, or the udev rules, which hide the arm from ModemManager",
+			"sudo systemctl disable --now "+strings.Join(keys(found), " "))
 	}
 	return f
 }
@@ -179,14 +162,14 @@ func (d *doctor) daemons() Finding {
 func (d *doctor) controllers(nodes []string) Finding {
 	f := Finding{Check: "USB tree", Level: OK, Found: "no arm shares a controller with a camera"}
 	if len(nodes) == 0 {
-		f.Level, f.Found = Unknown, "no arm is here"
+		f.unknown("no arm is here")
 		return f
 	}
 	cameras := map[string]string{}
 	for _, file := range d.glob("sys/class/video4linux/video*/device") {
 		bus, err := usbBus(file)
 		if err != nil {
-			f.Level, f.Found = Unknown, unreadable(d.below(file))
+			f.unknown(unreadable(d.below(file)))
 		}
 		if bus != "" {
 			cameras[bus] = filepath.Base(filepath.Dir(file))
@@ -195,13 +178,12 @@ func (d *doctor) controllers(nodes []string) Finding {
 	for _, node := range nodes {
 		bus, err := usbBus(filepath.Join(d.Root, "sys/class/tty", filepath.Base(node), "device"))
 		if err != nil {
-			f.Level, f.Found = Unknown, "the kernel does not name the controller of "+node
+			f.unknown("the kernel does not name the controller of " + node)
 		}
 		if camera := cameras[bus]; bus != "" && camera != "" {
-			f.Level = Advice
-			f.Found = fmt.Sprintf("%s and %s share the controller %s", filepath.Base(node), camera, bus)
-			f.Better = "the arm at a USB 2 socket and the cameras at USB 3 sockets (on a Pi 5 these have controllers " +
-				"of their own)"
+			f.set(Advice, fmt.Sprintf("%s and %s share the controller %s", filepath.Base(node), camera, bus),
+				"the arm at a USB 2 socket and the cameras at USB 3 sockets (on a Pi 5 these have controllers of "+
+					"their own)")
 			f.Command = "lsusb -t"
 			return f
 		}
