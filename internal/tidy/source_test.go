@@ -60,6 +60,16 @@ var sourceRules = []struct {
 		},
 	},
 	{
+		"a name hides no file", "Go builds x_arm.go and x_arm_test.go for 32-bit ARM alone, so such tests never run",
+		hiddenFiles,
+		[]sourceSample{
+			{"an architecture", "a/a_arm_test.go", "package a\n", []string{"a/a_arm_test.go"}},
+			{"a system", "a/a_windows.go", "package a\n", []string{"a/a_windows.go"}},
+			{"the usual ones", "a/a_linux.go", "package a\n-- a/a_linux_amd64_test.go\npackage a\n", nil},
+			{"a whole name", "a/arm.go", "package a\n-- a/arm_test.go\npackage a\n", nil},
+		},
+	},
+	{
 		"tests of real time are marked", "only they may be run again, so a reader must see which they are",
 		unmarkedRealTime,
 		[]sourceSample{
@@ -144,6 +154,22 @@ var starters = []string{
 	"record/timeline",   // a command asks a page for several things at their own rates
 	"sim/netfault",      // it delivers held messages later
 	"sim/servosim",      // the motors run beside the program that talks to them
+}
+
+// suffixes are the ends of names that Go builds only for architectures and systems on which nothing of ours runs.
+var suffixes = strings.Fields("386 arm armbe arm64be loong64 mips mipsle mips64 mips64le ppc ppc64 ppc64le riscv riscv64 " +
+	"s390 s390x sparc sparc64 wasm aix android darwin dragonfly freebsd hurd illumos ios js netbsd openbsd plan9 solaris " +
+	"wasip1 windows zos")
+
+// hiddenFiles returns the files that are built only for such an architecture or system.
+func hiddenFiles(t *tree) (hidden []string) {
+	for _, f := range t.files {
+		name := strings.TrimSuffix(strings.TrimSuffix(path.Base(f.path), ".go"), "_test")
+		if i := strings.LastIndexByte(name, '_'); i > 0 && slices.Contains(suffixes, name[i+1:]) {
+			hidden = append(hidden, f.path)
+		}
+	}
+	return hidden
 }
 
 func longFiles(t *tree) (findings []string) {

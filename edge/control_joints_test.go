@@ -11,7 +11,6 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Goal: a joint held for heat or supply keeps exactly its goal. An overloaded joint keeps its
@@ -78,9 +77,9 @@ func TestWarningIsSaidOnce(t *testing.T) {
 	r.bus.warned = 3
 	r.serve(5, 1, 50)
 	said := r.told(event.JointWarned)
-	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || held(r.arm) != 0 ||
+	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || r.arm.Held() != 0 ||
 		r.drive.Stopped() {
-		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, held(r.arm),
+		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, r.arm.Held(),
 			r.drive.Stopped())
 	}
 }
@@ -196,10 +195,4 @@ func TestNothingIsArmedWhilePaused(t *testing.T) {
 	if !r.bus.torque || r.arm.Phase != follow.Armed {
 		t.Errorf("torque %v, phase %v after the pause", r.bus.torque, r.arm.Phase)
 	}
-}
-
-func held(arm *follow.Follower) robot.Joints {
-	var v follow.View
-	arm.View(&v)
-	return v.Held
 }
