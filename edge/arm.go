@@ -143,13 +143,9 @@ func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.Arm
 // mayAppear reports whether a later attempt can succeed. denied is the time for which the port has
 // refused access.
 func mayAppear(err error, denied time.Duration) bool {
-	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply,
-		servo.ErrGarbled} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return errors.Is(err, servo.ErrPortDenied) && denied < udevTime
+	return errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) ||
+		errors.Is(err, servo.ErrMotorMissing) || errors.Is(err, servo.ErrNoReply) || errors.Is(err, servo.ErrGarbled) ||
+		errors.Is(err, servo.ErrPortDenied) && denied < udevTime
 }
 
 // measureBuses refuses a bus that is too slow or loses too many replies.
@@ -241,6 +237,7 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 	}
 	hot := hotplug.New(arm, cfg, e.clock)
 	e.onClose(hot.Close)
+	e.onCloseUnlessStuck(hot.ReleaseTriggers) // of a run that has not begun
 	e.leaderArms = append(e.leaderArms, hot)
 	every, err := drive.MeasureLeader(ctx, arm, e.clock)
 	if err != nil {

@@ -406,7 +406,7 @@ func (c *Config) realArm() string {
 	}
 	const cure = "run it with --bus sim, or serve a policy that was trained on this arm"
 	buses := device.ByPart{c.Bus}.Values()
-	serial := func(bus string) bool { return !device.PseudoTerminal(bus) }
+	serial := func(bus string) bool { return bus != device.Sim && !device.PseudoTerminal(bus) }
 	if len(buses) == 0 || slices.ContainsFunc(buses, serial) {
 		return fmt.Sprintf("--bus %s is a serial port, and on a real arm its actions mean nothing; %s", c.Bus, cure)
 	}

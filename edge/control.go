@@ -251,7 +251,7 @@ func (c *control) blocks() (b block) {
 func (c *control) move(t rt.Tick) {
 	before, drives := c.arm.Phase, c.mode.drives()
 	switch {
-	case c.drive.Step(t, before != follow.Unarmed, drives == nothing):
+	case c.drive.Step(t, before == follow.Arming, drives == nothing):
 		c.act(t.Woke, drives)
 	case before == follow.Armed:
 		c.core.Hold()

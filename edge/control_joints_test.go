@@ -84,24 +84,6 @@ func TestWarningIsSaidOnce(t *testing.T) {
 	}
 }
 
-// Goal: the arm starts slowly, until it has caught up with its actions.
-func TestSlewAfterArming(t *testing.T) {
-	r := newSlowRig(t)
-	r.serve(70, 1, 80)
-	var steps []float32
-	for i := 1; i < len(r.bus.writes); i++ {
-		if d := r.bus.writes[i][0] - r.bus.writes[i-1][0]; d != 0 {
-			steps = append(steps, d)
-		}
-	}
-	if len(steps) < 49 || slices.Max(steps) != 1.5 {
-		t.Errorf("steps %v, want 1.5 until it is there, although the time was over long before", steps)
-	}
-	from := len(r.bus.writes)
-	r.serve(20, 1, -50)
-	rttest.Want(t, r.bus.writes[from+6][0]-r.bus.writes[from+5][0], -3, "a step of once it has caught up")
-}
-
 // Goal: motors that a bus watchdog has stopped, away from their goals, are armed where they are.
 func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	r := newRig(t)

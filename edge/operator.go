@@ -21,21 +21,14 @@ const tickTimeout = time.Second
 
 // panel returns the commands of edge-rt ctl as a policy's run carries them out.
 func (e *Edge) panel() *operator.Panel {
-	act := func(do func(*Edge, context.Context, string) (bool, error), works func(*Edge) bool) operator.Action {
-		a := operator.Action{Do: func(ctx context.Context, text string) (bool, error) { return do(e, ctx, text) }}
-		if works != nil {
-			a.Works = func() bool { return works(e) }
-		}
-		return a
-	}
 	actions := map[string]operator.Action{
-		operator.Pause:   act((*Edge).pause, (*Edge).moves),
-		operator.Resume:  act((*Edge).resumeRun, (*Edge).canResume),
-		operator.Correct: act((*Edge).correction, (*Edge).canCorrect),
-		operator.Reset:   act((*Edge).resetBoth, nil),
-		operator.Task:    act((*Edge).runTask, nil),
-		operator.Unload:  act((*Edge).unload, nil),
-		operator.Save:    act((*Edge).save, func(e *Edge) bool { return e.cfg.Record == record.Ring }),
+		operator.Pause:   {Do: operator.Simple(e.pause), Works: e.moves},
+		operator.Resume:  {Do: operator.Simple(e.resumeRun), Works: e.canResume},
+		operator.Correct: {Do: e.correction, Works: e.canCorrect},
+		operator.Reset:   {Do: e.resetBoth},
+		operator.Task:    {Do: e.runTask},
+		operator.Unload:  {Do: e.unload},
+		operator.Save:    {Do: e.save, Works: func() bool { return e.cfg.Record == record.Ring }},
 		operator.Stop:    {Do: operator.Simple(func() { e.drive.Leave(drive.Operator) })},
 		operator.Release: {Do: operator.Simple(func() { e.drive.Release() })},
 	}
@@ -88,18 +81,16 @@ func (e *Edge) listenOperator(context.Context) (err error) {
 	return err
 }
 
-func (e *Edge) pause(context.Context, string) (bool, error) {
+func (e *Edge) pause() {
 	e.control.operator.pause.Store(true)
 	e.control.operator.correct.Store(false)
-	return false, nil
 }
 
-func (e *Edge) resumeRun(context.Context, string) (bool, error) {
+func (e *Edge) resumeRun() {
 	corrected, paused := e.control.operator.correct.Swap(false), e.control.operator.pause.Swap(false)
 	if !corrected && !paused && e.episodes.Resting() {
 		e.control.operator.rest.Store(false) // the arm moves without an episode
 	}
-	return false, nil
 }
 
 // resetBoth begins an episode here and at the server. acked reports the server's confirmation.
@@ -355,15 +346,18 @@ const episodePoll = 50 * time.Millisecond
 // stepEpisodes begins and ends episodes on time, until the run has ended.
 func (e *Edge) stepEpisodes(ctx context.Context) {
 	for !e.drive.Ending().Load() {
-		e.commands.Between(func() {
-			if e.cfg.Episodes.Strategy == episode.DAgger {
-				e.episodes.Correct(e.control.holder() == correcting)
-			}
-			e.rollOver(ctx)
-			e.episodes.Step(ctx)
-		})
+		e.commands.Between(func() { e.stepEpisode(ctx) })
 		e.clock.SleepUntil(e.clock.Now().Add(episodePoll))
 	}
+}
+
+func (e *Edge) stepEpisode(ctx context.Context) {
+	// the end of a run takes the arm from a person who has not given it back: that correction is no success
+	if e.cfg.Episodes.Strategy == episode.DAgger && !e.drive.Leaving() {
+		e.episodes.Correct(e.control.holder() == correcting)
+	}
+	e.rollOver(ctx)
+	e.episodes.Step(ctx)
 }
 
 // modelChange returns the way in which the run takes another model of its service; nil: it does not.

@@ -24,14 +24,14 @@ func usual() uplink.Config {
 }
 
 // slowAnswer answers the newest request after an inference of 8 s, during which the server answers
-// a status query every second.
-func (r *rig) slowAnswer() {
+// a status query every second. says is the time of the inference in the answer, in ms.
+func (r *rig) slowAnswer(says float64) {
 	asked := r.session.key
 	for range 8 {
 		r.step(100)
 		r.in.AliveAt.Store(int64(r.time.Now()))
 	}
-	r.in.Answers.Back().Body.InferenceMs = 8000
+	r.in.Answers.Back().Body.InferenceMs = says
 	r.answer(asked, 6)
 }
 
@@ -45,7 +45,7 @@ func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
 	r.in.Announce(uplink.Pace{Least: 8 * time.Second, Most: 8 * time.Second})
 	r.step(1)
 	for range 3 {
-		r.slowAnswer()
+		r.slowAnswer(8000)
 		r.step(testHorizon + 20)
 	}
 	if got := r.stats.actions.Load(); got < 2*testHorizon {
@@ -73,7 +73,7 @@ func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
 		if r.out.TooSlow.Load() {
 			t.Fatalf("given up after %d answers", i)
 		}
-		r.slowAnswer()
+		r.slowAnswer(8000)
 		r.step(20)
 	}
 	if r.stats.actions.Load() != 0 || !r.out.TooSlow.Load() {
@@ -108,13 +108,7 @@ func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 		r.core.MaxAge = cfg.MaxActionAge
 		r.step(1)
 		for range 2 {
-			asked := r.session.key
-			for range 8 {
-				r.step(100)
-				r.in.AliveAt.Store(int64(r.time.Now()))
-			}
-			r.in.Answers.Back().Body.InferenceMs = says
-			r.answer(asked, 6)
+			r.slowAnswer(says)
 			r.step(testHorizon + 20)
 		}
 		if got := r.stats.actions.Load(); got < testHorizon {

@@ -48,6 +48,7 @@ func TestWhichArmIsReal(t *testing.T) {
 		{link, []string{"top=/dev/video0"}, "--camera top=/dev/video0"},
 		{link, []string{"top=./pictures"}, "--camera top=./pictures"},
 		{"left=" + link + ",right=" + bus.Path(), []string{"left_top=sim"}, ""},
+		{"left=" + link + ",right=sim", []string{"left_top=sim"}, ""},
 		{"left=" + link + ",right=/dev/null", []string{"left_top=sim"}, "right=/dev/null is a serial port"},
 		{"/dev/null", []string{"top=sim"}, "--bus /dev/null is a serial port"},
 		{"/dev/ptmx", []string{"top=sim"}, "serial port"},

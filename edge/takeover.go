@@ -50,24 +50,23 @@ func (c *control) checkLeader(now rt.Instant) {
 	if k.leader == nil {
 		return
 	}
-	if c.mode != aligning && c.mode != correcting {
-		k.led = k.parts
-		if asked := robot.Joints(c.operator.taken.Load()); asked != 0 {
-			k.led = asked
-		}
-		k.leader.Choose(k.led)
-		c.stats.led.Store(uint32(k.led))
-	}
 	if c.needResume && c.operator.correct.Swap(false) {
 		c.operator.pause.Store(true) // a correction does not count as the consent that a restarted motor needs
 	}
+	led := cmp.Or(robot.Joints(c.operator.taken.Load()), k.parts)
 	if pose := k.leader.Pose(); pose.Pushes != k.pushes {
 		k.pushes = pose.Pushes
 		if r := c.request(); (r == goOn || r == breaks) && modes[c.mode][lead].do&takeOver != 0 &&
 			c.arm.Phase == follow.Armed {
 			c.events.Emit(now, event.LeaderPushed, 0, 0)
 			c.operator.correct.Store(true)
+			led = k.parts // even if the last command named one part
 		}
+	}
+	if c.mode != aligning && c.mode != correcting {
+		k.led = led
+		k.leader.Choose(led)
+		c.stats.led.Store(uint32(led))
 	}
 }
 
@@ -177,6 +176,9 @@ func (c *control) correct(now rt.Instant, row []float32) {
 	k := &c.takeover
 	pose := k.leader.Pose()
 	c.reportHeld(now, pose)
+	if row != nil {
+		c.arm.DriveOnly(now, row, ^k.led)
+	}
 	if pose.At <= k.since || pose.Stiff || now.Sub(pose.At) >= leaderSilent {
 		if !k.silent {
 			k.silent = true
@@ -184,38 +186,30 @@ func (c *control) correct(now rt.Instant, row []float32) {
 		}
 		c.arm.CancelArming()
 		c.arm.StartOnlySlowly(now, k.led)
-		if row != nil {
-			c.arm.DriveOnly(now, row, ^k.led)
-		}
 		return
 	}
 	if k.silent {
 		k.silent = false
 		c.events.Emit(now, event.LeaderBack, 0, 0)
 	}
-	switch c.arm.Phase {
-	case follow.Unarmed:
-		c.arm.StartArming()
-	case follow.Armed:
-		driven := k.led
-		clear(k.action) // a base gets velocity 0
-		copy(k.action, pose.Joints)
-		c.arm.KeepGoals(k.action, k.held|^k.led)
-		if row != nil {
-			driven = c.arm.Joints()
-			for j, v := range row {
-				if !k.led.Has(j) {
-					k.action[j] = v
-				}
-			}
+	c.arm.StartArming() // also a part that was away while the other parts stayed armed
+	if c.arm.Phase != follow.Armed {
+		return
+	}
+	clear(k.action) // a base gets velocity 0
+	copy(k.action, pose.Joints)
+	c.arm.KeepGoals(k.action, k.held|^k.led)
+	for j, v := range row {
+		if !k.led.Has(j) {
+			k.action[j] = v
 		}
-		c.arm.DriveOnly(now, k.action, driven)
-		c.source = pose.At
-		c.stats.corrected.Add(1)
-		if e := c.entry; e != nil {
-			e.Intervention, e.Source = true, pose.At
-			e.Action.Set(k.action)
-		}
+	}
+	c.arm.Lead(now, k.action, k.led)
+	c.source = pose.At
+	c.stats.corrected.Add(1)
+	if e := c.entry; e != nil {
+		e.Intervention, e.Source = true, pose.At
+		e.Action.Set(k.action)
 	}
 }
 
@@ -243,9 +237,7 @@ func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
 // held reports, for the record, that a pause, a break between episodes or an alignment holds the arm.
 //
 //rt:noalloc
-func (c *control) held() bool {
-	return c.mode == aligning || c.operator.pause.Load() || c.operator.rest.Load()
-}
+func (c *control) held() bool { return c.mode == paused || c.mode == aligning || c.mode == resting }
 
 // led reports whether the run has a leader.
 func (e *Edge) led() bool { return e.control.takeover.leader != nil }
@@ -262,9 +254,12 @@ func (e *Edge) correction(_ context.Context, part string) (bool, error) {
 	}
 	before := c.stats.takeovers.Load()
 	c.operator.correct.Store(true)
-	c.operator.pause.Store(false)
+	was := c.operator.pause.Swap(false)
 	err := e.await(func() bool { return c.stats.takeovers.Load() != before || c.holder() >= aligning })
 	if err != nil {
+		if was {
+			c.operator.pause.Store(true) // otherwise the policy would go on as soon as the tick does
+		}
 		c.operator.correct.Store(false)
 	} else if e.jog != nil {
 		e.log.Info(e.jog.Help())

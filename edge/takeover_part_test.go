@@ -5,6 +5,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -111,6 +112,46 @@ func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	}
 	if r.arm.Goal[0] == -40 || r.arm.Goal[1] != 30 {
 		t.Errorf("goals %v, want right at 30 and left on its way", r.arm.Goal)
+	}
+}
+
+// Goal: a part that was away is armed again, even if the other part has stayed armed: in a correction at the leader's
+// next pose, and in a run without a policy at once.
+func TestAPartThatReturnsIsArmed(t *testing.T) {
+	for name, tick := range map[string]func(*rig, *fakeLeader){
+		"a correction": func(r *rig, l *fakeLeader) { r.led(1, l) },
+		"no policy": func(r *rig, _ *fakeLeader) {
+			now := r.time.Now()
+			r.arm.Read(rt.Tick{Deadline: now, Woke: now})
+			r.drive.Step(rt.Tick{Deadline: now, Woke: now}, true, false)
+			r.time.SleepUntil(now.Add(testPeriod))
+		},
+	} {
+		for _, coupling := range []robot.Coupling{robot.Together, robot.Apart} {
+			r, l, buses := newPair(t, coupling)
+			r.operator.correct.Store(true)
+			r.led(5, l)
+			buses[0].back, buses[0].torque = hotplug.Unplugged, false
+			for range 5 {
+				tick(r, l)
+			}
+			if !buses[0].torque || r.arm.Phase != follow.Armed || r.arm.Rearming() {
+				t.Errorf("%s, %s: torque %v, phase %v, want the part armed", name, coupling, buses[0].torque,
+					r.arm.Phase)
+			}
+		}
+	}
+}
+
+// Goal: a push hands over every part with a leader, whichever part the last command was about.
+func TestAPushConcernsEveryPart(t *testing.T) {
+	r, l, _ := newPair(t, robot.Apart)
+	r.operator.taken.Store(1)
+	r.led(1, l)
+	l.pose.Pushes++
+	r.led(1, l)
+	if led := r.takeover.led; r.holder() != correcting || led != 3 || r.stats.led.Load() != 3 {
+		t.Errorf("%v, joints %b, want a correction of both parts", r.holder(), led)
 	}
 }
 

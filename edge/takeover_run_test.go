@@ -322,7 +322,7 @@ func TestTakeoverThereAndBack(t *testing.T) {
 			return r.control.stats.actions.Load() > actions+5
 		})
 		if episode, rows := r.server.startOf(); episode <= before || rows != 0 {
-			t.Errorf("round %d: episode %d behind %d, its first request with %d rows of prefix, want a new one with "+
+			t.Errorf("round %d: episode %d after %d, its first request with %d rows of prefix, want a new one with "+
 				"none", i, episode, before, rows)
 		}
 	}
@@ -335,7 +335,7 @@ func TestTakeoverThereAndBack(t *testing.T) {
 		for _, at := range handed {
 			if since := s.at.Sub(at); since > 0 && since < 500*time.Millisecond &&
 				(s.counts > slow || s.counts < -slow) {
-				t.Errorf("%v behind a change of hands a goal goes %d counts, want at most %d", since, s.counts, slow)
+				t.Errorf("%v after a change of hands a goal goes %d counts, want at most %d", since, s.counts, slow)
 			}
 		}
 	}
@@ -439,6 +439,21 @@ func TestStiffLeaderAtTheStart(t *testing.T) {
 	defer e.release()
 	if lead.stiff() {
 		t.Errorf("torque %v, want it let go", lead.bus.TorqueEnabled())
+	}
+}
+
+// Goal: a run that ends before it begins leaves no trigger of a leader under torque.
+func TestATriggerIsReleasedBeforeTheRun(t *testing.T) {
+	lead := newJudged(t, "koch_leader", 1, 10*time.Millisecond, sim.NewHand(6, 2048))
+	e := leaderless(t)
+	e.robot = rttest.Must(robot.ByName("koch"))(t)
+	e.cfg.Leader = device.Place{Bus: lead.place.Bus, Calibration: lead.place.Calibration}
+	rttest.Do(t, e.openLeader(t.Context()))
+	if !lead.stiff() {
+		t.Error("the trigger is limp in an open leader")
+	}
+	if e.release(); lead.stiff() {
+		t.Errorf("torque %v at the end", lead.bus.TorqueEnabled())
 	}
 }
 

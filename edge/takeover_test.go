@@ -1,10 +1,12 @@
 package edge
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
@@ -181,6 +183,7 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 	dir := recordInto(t, r)
 	r.serve(30, 3, 10)
 	l := r.lead(true, 0, 0)
+	r.operator.rest.Store(true) // also in a break between two episodes
 	r.handOver(t, l)
 	l.pose.Joints = []float32{7, 8}
 	r.led(5, l)
@@ -241,7 +244,7 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 	}
 	r.led(1, l)
 	if d := r.arm.Goal[0] - held[0]; d <= 0 || d > 1.5+1e-3 {
-		t.Errorf("the first step behind the silence is %v, want half of a tick's 3", d)
+		t.Errorf("the first step after the silence is %v, want half of a tick's 3", d)
 	}
 	said := r.told(event.LeaderSilent, event.LeaderBack)
 	rttest.Equal(t, said, []event.Event{{Code: event.LeaderSilent, B: 1}, {Code: event.LeaderBack}},
@@ -359,6 +362,20 @@ func TestAlignmentThatFails(t *testing.T) {
 	r.handOver(t, l) // the old failure belongs to another order
 }
 
+// Goal: a take-over that the tick does not begin leaves the arm paused.
+func TestATakeoverThatDoesNotBegin(t *testing.T) {
+	r := newRig(t)
+	l := r.lead(false, 0, 0)
+	r.operator.pause.Store(true)
+	r.led(2, l)
+	e := &Edge{control: r.control, clock: r.time, drive: r.drive, cfg: Config{FPS: 100}}
+	_, err := e.correction(t.Context(), "")
+	rttest.Fails(t, err, "the tick does not answer")
+	if !r.operator.pause.Load() || r.operator.correct.Load() {
+		t.Errorf("paused %v, correcting %v: want the pause as it was", r.operator.pause.Load(), r.operator.correct.Load())
+	}
+}
+
 // Goal: a push takes over only from a policy that drives the arm.
 func TestPushTakesOver(t *testing.T) {
 	r := newRig(t)
@@ -470,6 +487,26 @@ func TestEndDuringACorrection(t *testing.T) {
 		if !r.drive.Stopped() || r.drive.Failed() != nil {
 			t.Errorf("%v: stop %v, failed %v", during, r.drive.Stopped(), r.drive.Failed())
 		}
+	}
+}
+
+// Goal: a correction in which the run ends stays without an outcome, like every episode in which the run ends.
+func TestEndDuringACorrectionsEpisode(t *testing.T) {
+	r := newRig(t)
+	recordInto(t, r)
+	e := &Edge{
+		control: r.control, drive: r.drive, clock: r.time, link: r.link, record: r.record,
+		log: slog.New(slog.DiscardHandler),
+		cfg: Config{Record: record.All, Episodes: episode.Plan{Strategy: episode.DAgger, Leader: true}},
+	}
+	e.episodes = e.newEpisodes()
+	_, l := newLedRig(t, r)
+	e.stepEpisode(t.Context())
+	r.drive.Leave(drive.Operator)
+	r.led(2, l)
+	e.stepEpisode(t.Context())
+	if st := e.episodes.Status(); r.holder() == correcting || st.Number != 1 || st.Open != 1 || st.Success != 0 {
+		t.Errorf("%v, %+v: want episode 1 without an end", r.holder(), st)
 	}
 }
 

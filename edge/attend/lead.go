@@ -34,7 +34,7 @@ type LeadConfig struct {
 	Out      io.Writer
 	Clock    rt.Clock // nil: the kernel's clock
 
-	// OpenJSON opens the file for the summary as JSON. nil: no file.
+	// OpenJSON opens the file for the summary as JSON. It is called before the leader is opened. nil: no file.
 	OpenJSON func() (io.WriteCloser, error)
 
 	// Listen calls key with the keys of a terminal until stop is called.
@@ -70,22 +70,26 @@ func Lead(ctx context.Context, cfg LeadConfig) error {
 	if err := s.check(); err != nil {
 		return err
 	}
+	var file io.WriteCloser
+	if cfg.OpenJSON != nil {
+		var err error
+		if file, err = cfg.OpenJSON(); err != nil {
+			return err
+		}
+	}
 	began := s.clock.Now()
 	err := s.run(ctx)
 	sum := s.summary(err, s.clock.Now().Sub(began))
 	for _, arm := range s.arms {
+		arm.ReleaseTriggers() // of a leader that could not be offered
 		arm.Close()
 	}
 	if len(s.arms) > 0 {
 		fmt.Fprintf(cfg.Out, "leader     %s, %.0f s, %d poses sent, round trip p50 %.1f ms, p99 %.1f ms, max %.1f ms\n",
 			sum.Name, sum.Seconds, sum.Messages.Sent, sum.RTT.P50, sum.RTT.P99, sum.RTT.Max)
 	}
-	if cfg.OpenJSON != nil {
-		file, failed := cfg.OpenJSON()
-		if failed == nil {
-			failed = errors.Join(drive.WriteJSON(plain.Writer(file), sum), file.Close())
-		}
-		err = errors.Join(err, failed)
+	if file != nil {
+		err = errors.Join(err, drive.WriteJSON(plain.Writer(file), sum), file.Close())
 	}
 	return err
 }
@@ -217,7 +221,7 @@ func (s *lead) run(ctx context.Context) error {
 	var ending atomic.Bool
 	var threads sync.WaitGroup
 	failed := make(chan error, len(leaders)+1)
-	// the error of keep is ignored
+	// keep never returns an error
 	s.arms.KeepOpen(&ending, func(keep func() error) { threads.Go(func() { _ = keep() }) }, s.cfg.Log)
 	for _, l := range leaders {
 		threads.Go(func() { failed <- l.Run(&ending, func() bool { return false }) })

@@ -351,10 +351,7 @@ func (s *session) show() {
 func (s *session) close() {
 	s.run.Close()
 	for _, arm := range s.leaders {
-		if !arm.Away() && len(arm.Arm().Triggers()) > 0 {
-			// only the triggers are under torque, as springs that hold no load: an error does no harm
-			_ = arm.TorqueOff()
-		}
+		arm.ReleaseTriggers()
 		arm.Close()
 	}
 	s.arms.Close()

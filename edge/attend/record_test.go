@@ -191,7 +191,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	}
 	key("right") // the key ends the reset
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
-		t.Errorf("behind right: %+v", s)
+		t.Errorf("after the right arrow: %+v", s)
 	}
 	// start twice
 	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "start")), "under way")

@@ -362,26 +362,6 @@ func TestAPausedReplayHolds(t *testing.T) {
 	}
 }
 
-// Half the speed takes twice the time, on the same path.
-func TestAReplayAtHalfTheSpeed(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, wave(t))
-	s.Speed = 0.5
-	if err := Replay(t.Context(), s.ReplayConfig); err != nil {
-		t.Fatalf("%v\n%s", err, s)
-	}
-	s.clean(t)
-	rows := 0
-	if _, err := record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
-		if m.Action.N > 0 {
-			rows++
-		}
-		return nil
-	}}); err != nil || rows != 4*rate-1 {
-		t.Errorf("%d rows ran, %v; want %d", rows, err, 4*rate-1)
-	}
-}
-
 // Ctrl-C ends a replay as it ends a run: the arm parks and is released, and the end is clean. With --on-exit hold the
 // arm stays under torque.
 func TestAReplayIsInterrupted(t *testing.T) {

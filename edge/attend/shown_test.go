@@ -77,6 +77,9 @@ func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 			if last := ran[len(ran)-1]; math.Abs(float64(last-40)) > 1 {
 				t.Errorf("at speed %v it ends at %v, want 40", speed, last)
 			}
+			if n, want := len(ran), int((3*rate-1)/speed)+1; n < want || n > want+3 {
+				t.Errorf("at speed %v it takes %d ticks, want %d", speed, n, want)
+			}
 		})
 	}
 }

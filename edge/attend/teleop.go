@@ -297,7 +297,7 @@ func (s *teleop) move(t rt.Tick) {
 			s.arm.KeepGoals(s.lead, p.held<<p.joints.First())
 		}
 		s.arm.StartOnlySlowly(t.Woke, s.silent)
-		s.arm.DriveOnly(t.Woke, s.lead, led)
+		s.arm.Lead(t.Woke, s.lead, led)
 		s.act(s.lead, s.seen)
 	}
 	for _, far := range s.far {

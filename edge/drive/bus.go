@@ -31,7 +31,7 @@ type BusCheck struct {
 	Log       *slog.Logger
 
 	// Rest waits between two measurements; its error ends the start. nil: the bus is not measured again, and lost
-	// replies are tolerated.
+	// replies are tolerated as long as some cycles lose none.
 	Rest func(context.Context, time.Duration) error
 }
 
@@ -52,12 +52,7 @@ func MeasureUntil(arm *servo.Arm, fits func(servo.Measurement) bool) (all servo.
 
 // Measure measures the bus of an arm.
 func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
-	losses := func(m servo.Measurement) error {
-		if c.Rest == nil {
-			return nil
-		}
-		return arm.CheckLosses(m)
-	}
+	losses := func(m servo.Measurement) error { return c.losses(arm, m) }
 	limit := time.Duration(busShare * float64(c.Period))
 	all, err := MeasureUntil(arm, func(all servo.Measurement) bool {
 		return ctx.Err() != nil || all.Clean > 0 && all.P99 <= limit && losses(all) == nil
@@ -102,6 +97,14 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 			"damaged", all.Corrupt, "cure", cure)
 	}
 	return nil
+}
+
+// losses returns an error if the bus loses too many replies.
+func (c *BusCheck) losses(arm *servo.Arm, m servo.Measurement) error {
+	if c.Rest == nil && m.Clean > 0 {
+		return nil
+	}
+	return arm.CheckLosses(m)
 }
 
 // slowness returns the log attributes for a simulated bus that exceeds the limits of a real one.

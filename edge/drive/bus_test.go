@@ -6,7 +6,21 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/servo"
 )
+
+// Goal: a bus on which every cycle loses a reply is refused for its losses, not as slow, even where a run tolerates them.
+func TestABusWithoutACleanCycle(t *testing.T) {
+	arm := newDriven(t, "off").cfg.Bus.(*hotplug.Arm).Arm()
+	for clean, want := range []string{"motor 3 (elbow_flex) 9 of 9", ""} {
+		err := new(BusCheck).losses(arm, servo.Measurement{Cycles: 9, Clean: clean, Lost: []int{0, 0, 9, 0, 0, 0}})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d clean cycles: %v, want %q", clean, err, want)
+		}
+	}
+}
 
 // Goal: of two possible causes, the log of a slow simulated bus names the true one.
 func TestSlowSimulatedBus(t *testing.T) {

@@ -241,7 +241,7 @@ func (r *Run) ticks(tick func(rt.Tick) rt.Wait) (err error) {
 }
 
 // Step advances the arm's phase, after its Read, and reports whether the arm is armed and its source
-// decides its motion in this tick. Step arms an unarmed arm only if ready is true. If held is true,
+// decides its motion in this tick. Step arms an unarmed arm or part only if ready is true. If held is true,
 // joints outside their range stay where they are; otherwise Step moves them into their range.
 //
 // Owner: the tick.
@@ -266,6 +266,9 @@ func (r *Run) Step(t rt.Tick, ready, held bool) (drive bool) {
 		}
 		return arm.Apart()
 	case arm.Phase == follow.Armed:
+		if ready {
+			arm.StartArming() // a part that was away while the other parts stayed armed
+		}
 		if arm.Rearming() {
 			r.armStep(t)
 		}

@@ -155,7 +155,7 @@ func TestScheduledEpisodes(t *testing.T) {
 	}
 	for _, word := range []string{"start", "success"} {
 		if err := s.do(word); !rttest.Says(err, "all 3 episodes") {
-			t.Errorf("%s behind the last: %v", word, err)
+			t.Errorf("%s after the last: %v", word, err)
 		}
 	}
 	want := []string{"4 1 false  wave", "34 1 true timeout wave", "35 1 true failure wave", "44 2 false  wave",

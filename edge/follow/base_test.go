@@ -96,7 +96,7 @@ func (r *baseRig) ticks(t *testing.T, n int, want ...float32) {
 		case r.Phase == Arming:
 			rttest.Must(r.ArmStep(tick))(t)
 		case r.Phase == Armed && want != nil:
-			r.Drive(r.now, want)
+			r.DriveAt(r.now, want, 1)
 		case r.Phase == Parking:
 			r.parkStep(r.now, false)
 		}
@@ -306,7 +306,7 @@ func TestABaseAllocatesNothing(t *testing.T) {
 	action := []float32{5, 0.5, 0, 0}
 	rttest.NoAllocs(t, "%v allocations", 50, func() {
 		r.ReadBy(tick, r.now.Add(testPeriod))
-		r.Drive(tick.Woke, action)
+		r.DriveAt(tick.Woke, action, 1)
 		r.ReadBy(tick, r.now.Add(testPeriod))
 		r.ReadBy(tick, r.now.Add(testPeriod))
 	})

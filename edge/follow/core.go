@@ -14,7 +14,7 @@ import (
 //
 //	read the joints                               // state
 //	action := core.Next(now)                      // or core.Hold() to keep the arm where it is
-//	for j := range goal {                         // package edge: Follower.Drive, which also
+//	for j := range goal {                         // package edge: Parts.Drive, which also
 //		goal[j] = gate.Pass(j, goal[j], action.Row[j], state[j]) // checks whether the joint may move
 //	}
 //	result := core.Schedule.OnChunk(now, &chunk)  // at most one arrived chunk

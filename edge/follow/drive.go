@@ -10,21 +10,22 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Drive moves one tick towards an action, as far as each joint may.
-//
-//rt:noalloc
-func (f *Follower) Drive(now rt.Instant, action []float32) { f.DriveAt(now, action, 1) }
-
-// DriveAt is Drive at a share (pace) of the velocity limit.
+// DriveAt moves one tick towards an action, as far as each joint may, at a share (pace) of the velocity limit.
 //
 //rt:noalloc
 func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
-	f.ease(now)
+	f.drive(now, action, pace, true)
+}
+
+// drive is DriveAt for an action of the policy or of a person.
+//
+//rt:noalloc
+func (f *Follower) drive(now rt.Instant, action []float32, pace float32, policy bool) {
+	if policy {
+		pace = f.ease(now, pace)
+	}
 	if f.slow.active {
 		pace = min(pace, float32(f.cfg.Safety.Slew))
-	}
-	if f.slow.easeIn > 0 {
-		pace = min(pace, easePace)
 	}
 	caught := f.slow.active && now >= f.slow.until && f.caughtUp(action)
 	f.move(action, pace)
@@ -37,18 +38,22 @@ func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
 // the slew applies.
 const easePace = 0.3
 
-// ease counts down the time for which an unknown policy drives the arm at easePace. After this time the slow start goes
-// on until the arm has caught up.
+// ease counts down the time for which an unknown policy drives the arm at easePace, and returns the pace of this tick.
+// After this time the slow start goes on until the arm has caught up.
 //
 //rt:noalloc
-func (f *Follower) ease(now rt.Instant) {
+func (f *Follower) ease(now rt.Instant, pace float32) float32 {
 	if f.slow.easeIn <= 0 {
-		return
+		return pace
 	}
 	f.slow.active = true
-	if f.slow.easeIn -= f.cfg.Period; f.slow.easeIn <= 0 && f.first == 0 {
+	if f.slow.easeIn -= f.cfg.Period; f.slow.easeIn > 0 {
+		return min(pace, easePace)
+	}
+	if f.first == 0 {
 		f.cfg.Events.Emit(now, event.FirstRunOver, 0, 0)
 	}
+	return pace
 }
 
 // easeIn begins another policy slowly. If d is not 0 the policy is unknown, and drives the arm at easePace for the

@@ -52,6 +52,33 @@ func TestAnUnknownPolicyStartsSlowly(t *testing.T) {
 	}
 }
 
+// Goal: while a person drives, the slow time of an unknown policy does not pass, and does not slow the person.
+func TestAnUnknownPolicySlowsNoPerson(t *testing.T) {
+	events := event.NewQueue(16)
+	r := newRig(func(c *Config) { c.EaseIn, c.Events = 5*testPeriod, events })
+	p := One(r.Follower)
+	lead := func(n int, to float32) {
+		for range n {
+			r.tick(t)
+			p.Lead(r.now, []float32{to, 50}, 1)
+		}
+	}
+	r.StartArming()
+	r.ticks(t, 1)
+	drained(events)
+	lead(40, 5) // the slow start after the arming ends
+	from := r.Goal[0]
+	lead(1, 90)
+	rttest.Want(t, r.Goal[0]-from, 2, "travel of a tick while a person drives")
+	rttest.Want(t, len(drained(events)), 0, "events while a person drives")
+	from = r.Goal[0]
+	if r.ticks(t, 1, 90, 50); r.Goal[0]-from > 0.61 {
+		t.Errorf("the policy's first tick travels %v, want 0.6", r.Goal[0]-from)
+	}
+	r.ticks(t, 4, 90, 50)
+	rttest.Equal(t, drained(events), []event.Code{event.FirstRunOver}, "events after the policy's five ticks")
+}
+
 func TestAKnownPolicyDoesNot(t *testing.T) {
 	events := event.NewQueue(16)
 	r := armed(t, func(c *Config) { c.Events = events })

@@ -137,7 +137,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 		rttest.Must(r.ArmStep(tick))(t)
 	case Armed:
 		if want != nil {
-			r.Drive(r.now, want)
+			r.DriveAt(r.now, want, 1)
 		}
 	case Parking:
 		r.parkStep(r.now, false)
@@ -181,7 +181,7 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	r.may[1] = mayGoal
 	r.silence.bus = true
 	n = len(r.bus.sent)
-	r.Drive(r.now, []float32{30, 80})
+	r.DriveAt(r.now, []float32{30, 80}, 1)
 	if len(r.bus.sent) != n {
 		t.Error("goals leave while the arm is silent")
 	}
@@ -350,8 +350,8 @@ func TestOutsideTheRange(t *testing.T) {
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	r.ReadBy(tick, r.now.Add(testPeriod))
-	if _, err := r.ArmStep(tick); !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
-		t.Errorf("arming outside the range: %v, want it refused with code 6", err)
+	if touched, err := r.ArmStep(tick); touched || !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
+		t.Errorf("arming outside the range: touched %v, %v; want it refused untouched, with code 6", touched, err)
 	}
 	r = newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1

@@ -55,13 +55,6 @@ func TestGateLead(t *testing.T) {
 	rttest.Want(t, g.Pass(0, goal, 10, -8), 2, "the joint was pushed to -8: goal (one step back, 2)")
 }
 
-// Goal: the robot's own max_step holds in every tick.
-func TestGateMaxStep(t *testing.T) {
-	g := testGate()
-	g.Lead = []float32{1, 1}
-	rttest.Want(t, g.Pass(0, 0, 9, 0), 1, "goal (within 1 of the joint)")
-}
-
 // Goal: preview returns the goals of Pass, since the preview conditions the policy.
 func TestPreviewEqualsPass(t *testing.T) {
 	rows := []float32{9, 50, 9, 50, -9, 200, -20, 0}

@@ -60,7 +60,7 @@ func TestKochAtLowRates(t *testing.T) {
 					for j := range want {
 						want[j] = 10
 					}
-					f.Drive(tick.Woke, want)
+					f.DriveAt(tick.Woke, want, 1)
 				}
 				if phases[f.Phase]++; phases[Armed] >= 2*hz {
 					break

@@ -93,19 +93,14 @@ func newParts(coupling robot.Coupling, names []string, parts []*Follower) *Parts
 		f.Goal, f.part = p.Goal[first:last:last], true
 		f.first, first = first, last
 		p.gate.join(&f.gate)
+		pause := func(rt.Pause) {} // of a bus that never waits
 		if bus, ok := f.bus.(Pausable); ok {
-			p.Beside(func() { f.ReadBy(p.tick, p.deadline) }, bus)
-		} else {
-			p.Beside(func() { f.ReadBy(p.tick, p.deadline) }, noPause{})
+			pause = bus.SetPause
 		}
+		p.overlap.Add(func() { f.ReadBy(p.tick, p.deadline) }, pause)
 	}
 	return p
 }
-
-// noPause is a bus that never waits.
-type noPause struct{}
-
-func (noPause) SetPause(rt.Pause) {}
 
 // Beside makes Read run another read at the same time, such as a leader's. Call it before the first tick, and only for
 // a robot of several parts.
@@ -272,34 +267,38 @@ func (p *Parts) Drive(now rt.Instant, action []float32) { p.DriveAt(now, action,
 //
 //rt:noalloc
 func (p *Parts) DriveAt(now rt.Instant, action []float32, pace float32) {
-	p.drive(now, action, pace, ^robot.Joints(0))
+	p.drive(now, action, pace, ^robot.Joints(0), true)
 }
 
 // DriveOnly is Drive for the parts that have one of these joints. The other parts hold.
 //
 //rt:noalloc
 func (p *Parts) DriveOnly(now rt.Instant, action []float32, joints robot.Joints) {
-	p.drive(now, action, 1, joints)
+	p.drive(now, action, 1, joints, true)
+}
+
+// Lead is DriveOnly for a person's action. The time for which an unknown policy drives slowly does not pass meanwhile,
+// and does not slow the person.
+//
+//rt:noalloc
+func (p *Parts) Lead(now rt.Instant, action []float32, joints robot.Joints) {
+	p.drive(now, action, 1, joints, false)
 }
 
 //rt:noalloc
-func (p *Parts) drive(now rt.Instant, action []float32, pace float32, joints robot.Joints) {
-	if !p.Several() {
-		p.parts[0].DriveAt(now, action, pace)
-		return
-	}
+func (p *Parts) drive(now rt.Instant, action []float32, pace float32, joints robot.Joints, policy bool) {
 	for _, f := range p.parts {
 		if p.moves(f) && joints.Has(f.first) {
-			f.DriveAt(now, action[f.first:f.first+len(f.Goal)], pace)
+			f.drive(now, action[f.first:f.first+len(f.Goal)], pace, policy)
 		}
 	}
 }
 
-// moves reports whether a part gets goals in this tick.
+// moves reports whether a part gets goals in this tick. The caller knows that the only part of a robot gets goals.
 //
 //rt:noalloc
 func (p *Parts) moves(f *Follower) bool {
-	return f.Phase == Armed && !p.holding && !f.rescuing()
+	return !p.Several() || f.Phase == Armed && !p.holding && !f.rescuing()
 }
 
 // Rescuing reports whether the tick must call RescueStep. Then it may call Drive only if the parts are apart.
@@ -357,7 +356,7 @@ func (p *Parts) ParkStep(now rt.Instant, hurry bool) {
 func (p *Parts) ReturnStep() (there bool) {
 	there = true
 	for _, f := range p.parts {
-		if !p.Several() || p.moves(f) {
+		if p.moves(f) {
 			there = f.returnStep() && there
 		}
 	}

@@ -45,6 +45,29 @@ func (c Cause) String() string {
 	return "the adapter was unplugged"
 }
 
+// values are the methods of servo.Arm that return values, or note values for the next Read. They work while the arm is
+// away, too.
+type values interface {
+	Positions(dst []float32)
+	Jumped() robot.Joints
+	Goals(dst []float32)
+	Reactions() servo.Reactions
+	Complaint(joint int) (servo.Fault, int)
+	Effort(joint int, since rt.Instant) float64
+	Push(joint int, since rt.Instant) (way float32, known bool)
+	Wheel(joint int) (goal, present int)
+	OutOfRange() robot.Joints
+	MovedWhileArming() robot.Joints
+	Unchecked() robot.Joints
+	GoalMismatch() robot.Joints
+	Warned() robot.Joints
+	Recheck()
+	Prioritize(joints robot.Joints)
+	Fatal() error
+	Raws(dst []int)
+	Outside(slack int) robot.Joints
+}
+
 // Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods return the arm's last values.
 // Of the methods of a servo.Arm it has only those that a tick needs. Owner: tick thread, except for methods and fields
 // marked otherwise.
@@ -58,6 +81,7 @@ type Arm struct {
 	beside  Parts // arms of the same robot, this arm included; set before KeepOpen
 
 	// Owner: tick thread.
+	values                   // arm
 	arm         *servo.Arm   // closed while away
 	cause       Cause        // cause of the absence, while the arm is away
 	reconnected Cause        // cause of the last absence, until Reconnected reads it; then 0
@@ -89,13 +113,10 @@ func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 }
 
 func (a *Arm) use(arm *servo.Arm) {
-	a.arm = arm
+	a.arm, a.values = arm, arm
 	arm.SetPause(a.pause)
 	a.current.Store(arm)
 }
-
-// calibration returns the calibration with which the arm was opened.
-func (a *Arm) calibration() servo.Calibration { return a.cfg.Calibration }
 
 // Path returns the serial port at which the arm was opened.
 func (a *Arm) Path() string { return a.cfg.Path }
@@ -179,63 +200,6 @@ func (a *Arm) Arm() *servo.Arm { return a.current.Load() }
 //
 //rt:noalloc
 func (a *Arm) Away() bool { return a.cause != 0 }
-
-// These methods of servo.Arm return values, or note values for the next Read. They work while the arm is away, too.
-
-//rt:noalloc
-func (a *Arm) Positions(dst []float32) { a.arm.Positions(dst) }
-
-//rt:noalloc
-func (a *Arm) Jumped() (joints robot.Joints) { return a.arm.Jumped() }
-
-//rt:noalloc
-func (a *Arm) Goals(dst []float32) { a.arm.Goals(dst) }
-
-//rt:noalloc
-func (a *Arm) Reactions() servo.Reactions { return a.arm.Reactions() }
-
-//rt:noalloc
-func (a *Arm) Complaint(joint int) (servo.Fault, int) { return a.arm.Complaint(joint) }
-
-//rt:noalloc
-func (a *Arm) Effort(joint int, since rt.Instant) float64 { return a.arm.Effort(joint, since) }
-
-//rt:noalloc
-func (a *Arm) Push(joint int, since rt.Instant) (way float32, known bool) {
-	return a.arm.Push(joint, since)
-}
-
-//rt:noalloc
-func (a *Arm) Wheel(joint int) (goal, present int) { return a.arm.Wheel(joint) }
-
-//rt:noalloc
-func (a *Arm) OutOfRange() (joints robot.Joints) { return a.arm.OutOfRange() }
-
-//rt:noalloc
-func (a *Arm) MovedWhileArming() (joints robot.Joints) { return a.arm.MovedWhileArming() }
-
-//rt:noalloc
-func (a *Arm) Unchecked() (joints robot.Joints) { return a.arm.Unchecked() }
-
-//rt:noalloc
-func (a *Arm) GoalMismatch() (joints robot.Joints) { return a.arm.GoalMismatch() }
-
-//rt:noalloc
-func (a *Arm) Warned() (joints robot.Joints) { return a.arm.Warned() }
-
-//rt:noalloc
-func (a *Arm) Recheck() { a.arm.Recheck() }
-
-//rt:noalloc
-func (a *Arm) Prioritize(joints robot.Joints) { a.arm.Prioritize(joints) }
-
-func (a *Arm) Fatal() error { return a.arm.Fatal() }
-
-//rt:noalloc
-func (a *Arm) Raws(dst []int) { a.arm.Raws(dst) }
-
-//rt:noalloc
-func (a *Arm) Outside(slack int) (joints robot.Joints) { return a.arm.Outside(slack) }
 
 // These methods of servo.Arm do nothing while the arm is away, except Extremes.
 
@@ -454,6 +418,14 @@ func (a *Arm) RetryTorqueOff(hurry func() bool) error {
 		if err := a.TorqueOff(); err == nil || a.clock.Now() >= end || hurry() {
 			return err
 		}
+	}
+}
+
+// ReleaseTriggers switches the torque of a leader's triggers off. A trigger is a spring that holds no load, so an error
+// does no harm. Call it only after the last Read.
+func (a *Arm) ReleaseTriggers() {
+	if !a.Away() && len(a.Arm().Triggers()) > 0 {
+		_ = a.TorqueOff()
 	}
 }
 

@@ -78,7 +78,7 @@ func (p Parts) OpenError() (all error) {
 func (p Parts) Calibration(r robot.Robot) servo.Calibration {
 	all := servo.Calibration{}
 	for i, part := range r.Parts() {
-		all.Join(part.Prefix(), p[i].calibration())
+		all.Join(part.Prefix(), p[i].cfg.Calibration)
 	}
 	return all
 }
