@@ -2,61 +2,13 @@ package edge
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/servo"
 )
-
-// Goal: a joint held for heat or supply keeps exactly its goal. An overloaded joint keeps its
-// force, and follows goals that relieve it. The other joints go on.
-func TestComplainingJoints(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		says     servo.Reactions
-		deeper   bool // the joint follows a goal that increases its load
-		relieved bool // the joint follows a goal that relieves it
-	}{
-		{"heat", servo.Reactions{Hold: 1}, false, false},
-		{"overload", servo.Reactions{Overload: 1}, false, true},
-		{"encoder", servo.Reactions{Encoder: 1}, false, false},
-		{"limp", servo.Reactions{Limp: 1}, false, false},
-		{"well", servo.Reactions{}, true, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t)
-			r.serve(20, 1, 50)
-			if r.arm.Phase != follow.Armed {
-				t.Fatalf("phase %v, want armed", r.arm.Phase)
-			}
-			r.bus.stuck = true // an obstacle is in the way
-			r.serve(10, 1, -20)
-			r.bus.says = tt.says
-			before := [testDOF]float32(r.arm.Goal)
-			r.serve(3, 1, -60)
-			rttest.Want(t, r.arm.Goal[0] < before[0], tt.deeper, "goal %v after %v: pushed harder", r.arm.Goal[0],
-				before[0])
-			if !tt.deeper && tt.name != "limp" && r.arm.Goal[0] != before[0] { // a limp joint is not held
-				t.Errorf("goal %v, want it kept at %v: the force stays", r.arm.Goal[0], before[0])
-			}
-			if r.arm.Goal[1] == before[1] {
-				t.Errorf("the other joint's goal is still %v", r.arm.Goal[1])
-			}
-			before = [testDOF]float32(r.arm.Goal)
-			r.serve(12, 1, 80)
-			rttest.Want(t, r.arm.Goal[0] > before[0], tt.relieved, "goal %v after %v: relieved", r.arm.Goal[0],
-				before[0])
-			if last := r.bus.masks[len(r.bus.masks)-1]; last&1 != 0 != tt.relieved || last&2 == 0 {
-				t.Errorf("the last goals went to joints %b, want the first among them %v", last, tt.relieved)
-			}
-		})
-	}
-}
 
 func TestMotorThatStopsTheRun(t *testing.T) {
 	r := newRig(t)
