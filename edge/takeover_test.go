@@ -371,8 +371,8 @@ func TestATakeoverThatDoesNotBegin(t *testing.T) {
 	e := &Edge{control: r.control, clock: r.time, drive: r.drive, cfg: Config{FPS: 100}}
 	_, err := e.correction(t.Context(), "")
 	rttest.Fails(t, err, "the tick does not answer")
-	if !r.operator.pause.Load() || r.operator.correct.Load() {
-		t.Errorf("paused %v, correcting %v: want the pause as it was", r.operator.pause.Load(), r.operator.correct.Load())
+	if o := &r.operator; !o.pause.Load() || o.correct.Load() {
+		t.Errorf("paused %v, correcting %v: want the pause as it was", o.pause.Load(), o.correct.Load())
 	}
 }
 

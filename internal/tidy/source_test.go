@@ -157,9 +157,9 @@ var starters = []string{
 }
 
 // suffixes are the ends of names that Go builds only for architectures and systems on which nothing of ours runs.
-var suffixes = strings.Fields("386 arm armbe arm64be loong64 mips mipsle mips64 mips64le ppc ppc64 ppc64le riscv riscv64 " +
-	"s390 s390x sparc sparc64 wasm aix android darwin dragonfly freebsd hurd illumos ios js netbsd openbsd plan9 solaris " +
-	"wasip1 windows zos")
+var suffixes = strings.Fields("386 arm armbe arm64be loong64 mips mipsle mips64 mips64le ppc ppc64 ppc64le riscv " +
+	"riscv64 s390 s390x sparc sparc64 wasm aix android darwin dragonfly freebsd hurd illumos ios js netbsd openbsd " +
+	"plan9 solaris wasip1 windows zos")
 
 // hiddenFiles returns the files that are built only for such an architecture or system.
 func hiddenFiles(t *tree) (hidden []string) {
