@@ -168,23 +168,52 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 	}
 }
 
-// pingAll pings every motor of the robot. Its error names the silent ones.
+// pingAll pings every motor of the robot. Its error names the silent ones, and those whose answers are garbled.
 func (s *session) pingAll() error {
-	var silent []string
+	var silent, garbled []string
 	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
+		name := fmt.Sprintf("%d (%s)", m.ID, m.Name)
 		switch err := s.bus.Ping(m.ID); {
 		case errors.Is(err, servo.ErrPortLost):
 			return exit.With(exit.Absent, err)
+		case errors.Is(err, servo.ErrGarbled):
+			garbled = append(garbled, name)
 		case err != nil:
-			silent = append(silent, fmt.Sprintf("%d (%s)", m.ID, m.Name))
+			silent = append(silent, name)
 		}
 	}
-	if len(silent) == 0 {
+	switch {
+	case len(garbled) > 0:
+		return exit.Errorf(exit.Absent, "garbled replies from motor %s on %s: two motors may have the same id, or a "+
+			"plug is loose; edge-rt setup-motors %s gives each motor its own id", strings.Join(garbled, ", "), s.Bus,
+			s.flags())
+	case len(silent) == 0:
 		return nil
 	}
 	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan "+
 		"--bus %s tries every baud rate and kind of motor, edge-rt setup-motors %s numbers new motors",
 		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, device.Quote(s.Bus), s.flags())
+}
+
+// checkModels fails when a motor has another model than the robot's: the arm is another one, and its motors must not
+// get this robot's values.
+func (s *session) checkModels() error {
+	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
+		number := s.bus.PingModel(m.ID) // a Dynamixel may answer only pings
+		if number == 0 {
+			var err error
+			if number, err = s.read(m, table.ModelNumber); err != nil {
+				return err
+			}
+		}
+		if number != m.Model.Number {
+			is := found{number: number, model: table.ByNumber(number, m.Model.Protocol)}
+			return exit.Errorf(exit.Absent, "%w: motor %d (%s) on %s is a %s, want a %s; nothing was written: edge-rt "+
+				"scan --bus %s names the arm of any motors", servo.ErrWrongModel, m.ID, m.Name, s.Bus, is.name(),
+				m.Model.Name, device.Quote(s.Bus))
+		}
+	}
+	return nil
 }
 
 // read returns a register of a motor.

@@ -47,6 +47,9 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	if err := s.pingAll(); err != nil {
 		return err
 	}
+	if err := s.checkModels(); err != nil {
+		return err
+	}
 	if changed, err := servo.EnableReplies(s.bus, append(s.shadows(), s.Robot.Motors...)); err != nil {
 		return exit.With(exit.Absent, err)
 	} else if len(changed) > 0 {
@@ -207,11 +210,8 @@ func (k *calibrator) home(ctx context.Context) error {
 	}
 	k.offsets = map[string]int{}
 	var wrote []string
-	// Until the next OpenArm, a joint's second motor must not receive the writes to the id of its first motor.
-	for _, m := range k.shadows() {
-		if err := k.setDiffering(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
-			return k.halfWritten(err, nil, m.Name)
-		}
+	if err := k.separate(); err != nil {
+		return err
 	}
 	for _, m := range append(k.shadows(), k.Robot.Motors...) {
 		offset, err := k.homeMotor(m)
@@ -238,6 +238,21 @@ func (k *calibrator) home(ctx context.Context) error {
 	}
 	k.ranges = ranges
 	return k.keep(stepMoving)
+}
+
+// separate makes every motor obey only its own id. Until the next OpenArm, a joint's second motor must not receive the
+// writes to the id of its first motor, and other software may have left any Dynamixel with the id of another one.
+func (k *calibrator) separate() error {
+	for _, m := range append(k.shadows(), k.Robot.Motors...) {
+		alone := existing(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}})
+		if len(alone) == 0 {
+			continue
+		}
+		if err := k.setDiffering(m, alone); err != nil {
+			return k.halfWritten(err, nil, m.Name)
+		}
+	}
+	return nil
 }
 
 // halfWritten adds to an error the names of the written motors and the way to continue.
@@ -392,6 +407,9 @@ func (k *calibrator) finish(ctx context.Context) error {
 func (k *calibrator) save(c servo.Calibration) error {
 	if err := c.Check(k.Robot); err != nil {
 		return exit.With(exit.Config, err)
+	}
+	if err := k.separate(); err != nil {
+		return err
 	}
 	var wrote []string
 	for _, m := range k.Robot.Motors {

@@ -196,7 +196,8 @@ func TestCalibrateModuloOneTurn(t *testing.T) {
 	}
 }
 
-// Calibrate also works when other software has set motors to answer no writes, and one of them to count turns.
+// Calibrate also works when other software has set motors to answer no writes, and one of them to count turns, or to
+// obey the id of another one.
 func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, level := range map[string]int{"so101": 0, "koch": 1} {
@@ -205,15 +206,40 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 		phase := func() int { return registers(t, k.cfg, 5, nil, table.Phase)[0] }
 		if name == "so101" {
 			registers(t, k.cfg, 5, map[table.Register]int{table.Phase: phase() | table.PhaseMultiTurn})
+		} else {
+			registers(t, k.cfg, 2, map[table.Register]int{table.SecondaryID: 5})
+			k.h.raw[4].Store(2500) // its offset is not that of motor 2
 		}
 		k.begin(t)
 		k.lead(t, 1000, 2200, 1500)
-		k.end(t)
+		opens(t, k.cfg, k.end(t))
 		if !strings.Contains(k.out.String(), "answer now: elbow_flex") {
 			t.Errorf("%s: %s", name, k.out)
 		}
 		if name == "so101" && phase()&table.PhaseMultiTurn != 0 {
 			t.Errorf("Phase is %d, want it without its multi-turn bit", phase())
+		}
+	}
+}
+
+// Calibrate writes nothing to the motors of another arm, nor to an arm with two motors of one id.
+func TestCalibrateOfOtherMotors(t *testing.T) {
+	t.Parallel()
+	twins := slices.Repeat([]servosim.Servo{{ID: 2, Model: "xl430-w250"}}, 2)
+	for _, tt := range []struct {
+		servos []servosim.Servo
+		says   string
+	}{
+		{nil, "motor 1 (shoulder_pan) on"}, // the motors of a koch_leader
+		{append(twins, servosim.Servo{ID: 1, Model: "xl430-w250"}), "garbled replies from motor 2 (shoulder_lift) on"},
+	} {
+		_, cfg, out := simArm(t, named(t, "koch_leader"), servosim.Config{Servos: tt.servos})
+		cfg.Robot, cfg.In = named(t, "koch"), strings.NewReader("\n\n")
+		err := Calibrate(t.Context(), cfg)
+		got := registers(t, cfg, 1, nil, table.HomingOffset, table.OperatingMode)
+		if exit.Of(err) != exit.Absent || !rttest.Says(err, tt.says) ||
+			!slices.Equal(got, []int{0, table.ModePosition}) {
+			t.Errorf("%v, offset and mode %v, want %q and nothing written\n%s", err, got, tt.says, out)
 		}
 	}
 }

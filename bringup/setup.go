@@ -91,6 +91,8 @@ func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) 
 		return found{}, fmt.Errorf("no %s answers: check its supply and cable, and --robot", m.Model.Name)
 	case len(all) > 1 || all[0].duplicate:
 		return found{}, errors.New("more than one motor answers: connect this one alone")
+	case all[0].unreadable:
+		return found{}, fmt.Errorf("motor %d %s", all[0].id, all[0].state())
 	case all[0].model != m.Model:
 		return found{}, fmt.Errorf("this is a %s, want a %s", all[0].name(), m.Model.Name)
 	}
