@@ -247,6 +247,9 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 				"Return_Delay_Time",
 				name)
 		}
+		if slices.ContainsFunc(out, func(s Setting) bool { return s.Register == reg }) {
+			return nil, fmt.Errorf("settings: %s occurs twice: remove one of them", reg)
+		}
 		if slices.Contains(barred, reg) {
 			return nil, fmt.Errorf("settings: %s is no setting: it is written by setup-motors, calibrate or the "+
 				"driver itself", reg)
@@ -362,13 +365,10 @@ func (r *Robot) check() error {
 			return fmt.Errorf("motor %q: %w", m.Name, err)
 		}
 		for _, id := range []uint8{m.ID, m.Shadow} {
-			if other, twice := ids[id]; twice && (id != 0 || m.ID == 0) {
+			if other, twice := ids[id]; twice {
 				return fmt.Errorf("motor %q: id %d is %q's", m.Name, id, other)
 			}
-			if id != 0 || m.ID == 0 {
-				ids[id] = m.Name
-			}
-			if m.Shadow == 0 {
+			if ids[id] = m.Name; m.Shadow == 0 {
 				break
 			}
 		}
@@ -407,6 +407,8 @@ func (r *Robot) checkMotor(m Motor) error {
 		return fmt.Errorf("max_step: got %v, want 0 (no limit) or more", m.MaxStep)
 	case m.Shadow != 0 && !m.Model.Has(table.SecondaryID):
 		return fmt.Errorf("shadow: %s has no Secondary_ID", m.Model.Name)
+	case m.Trigger != nil && !(math.Abs(*m.Trigger) <= 360):
+		return fmt.Errorf("trigger: got %v, want a position of the joint, in its unit", *m.Trigger)
 	case m.Trigger != nil && !r.Leader:
 		return fmt.Errorf("trigger: only a leader has one")
 	case m.Trigger != nil && r.Actuated:

@@ -125,8 +125,8 @@ type Safety struct {
 	Encoder     Reaction      // position sensor
 	Stall       Reaction      // high load without motion; Hold lets the joint follow only goals that reduce the load
 	StallFor    time.Duration // duration of a stall before the reaction
-	AfterReplug Return        // what follows when the adapter was unplugged, while the motors kept their torque
-	AfterReset  Return        // what follows when a servo has restarted because its supply was interrupted
+	AfterReplug Return        // behaviour after the adapter was unplugged, while the motors kept their torque
+	AfterReset  Return        // behaviour after a servo has restarted because its supply was interrupted
 	BusWatchdog time.Duration // a Dynamixel stops by itself after this time without a packet; 0: never
 	Slew        float64       // share of the velocity limit right after arming
 	SlewFor     time.Duration // time until the full velocity limit
