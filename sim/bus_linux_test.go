@@ -41,12 +41,11 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 		live.advance(tick)
 		goal := e.Goal(world.tip(), world.Target(), world.Post(), world.Q()[gripper])
 		live.mu.Unlock()
-		write := []byte{0xFE, 22, 0x83, 42, 2}
+		var goals [DOF]int
 		for j, q := range goal {
-			r := RawOf(j, q)
-			write = append(write, byte(j+1), byte(r), byte(r>>8))
+			goals[j] = RawOf(j, q)
 		}
-		exchange(t, fd, nil, write)
+		sendGoals(t, fd, goals)
 		if k == 0 {
 			exchange(t, fd, nil, torque)
 		}
@@ -94,6 +93,16 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 	}
 }
 
+// sendGoals sends a goal to each servo.
+func sendGoals(t *testing.T, fd int, goals [DOF]int) {
+	t.Helper()
+	write := []byte{0xFE, 22, 0x83, 42, 2}
+	for j, r := range goals {
+		write = append(write, byte(j+1), byte(r), byte(r>>8))
+	}
+	exchange(t, fd, nil, write)
+}
+
 // Events on the bus have effects in the world. At an obstacle a joint stops and presses until its protection trips.
 // The gripper drops its object when its goal becomes its present position. An arm without power sinks.
 func TestFaultsInTheWorld(t *testing.T) {
@@ -111,13 +120,6 @@ func TestFaultsInTheWorld(t *testing.T) {
 		}
 		return bus.States()
 	}
-	goals := func(goal []int) {
-		write := []byte{0xFE, 22, 0x83, 42, 2}
-		for j, r := range goal {
-			write = append(write, byte(j+1), byte(r), byte(r>>8))
-		}
-		exchange(t, fd, nil, write)
-	}
 	read(time.Second) // an arm that has never had torque stays where it is
 	start := raw
 	if raw[lift] != start[lift] || raw[lift] < 1500 {
@@ -128,7 +130,7 @@ func TestFaultsInTheWorld(t *testing.T) {
 	goal := start
 	goal[gripper] += 600
 	goal[pan] += 600
-	goals(goal[:])
+	sendGoals(t, fd, goal)
 	s := read(2 * time.Second)
 	if raw[gripper] != start[gripper]+200 || !s[gripper].Holds || s[gripper].Duty < 0.9 || raw[pan] != start[pan]+100 ||
 		s[pan].Amps < 1 {
@@ -138,7 +140,7 @@ func TestFaultsInTheWorld(t *testing.T) {
 		s[gripper].Duty > 0.21 {
 		t.Errorf("after four seconds of it: %+v, %+v", s[gripper], s[pan])
 	}
-	goals(raw[:])
+	sendGoals(t, fd, raw)
 	if s = read(2 * time.Second); s[gripper].Holds || s[gripper].Fault != 0 || bus.Counters().Dropped != 1 ||
 		s[lift].Place != start[lift] {
 		t.Errorf("with goal := present: %+v", s[gripper])

@@ -51,9 +51,7 @@ func (v *liveView) Grab(dst *camera.Frame) error {
 	if v.closed.Load() {
 		return camera.ErrClosed
 	}
-	k := max(v.next, v.grid.First(v.live.clock.Now()))
-	at := v.grid.Instant(k)
-	v.live.clock.SleepUntil(at)
+	k, at := v.grid.Sleep(v.live.clock, v.next)
 	if v.closed.Load() {
 		return camera.ErrClosed
 	}

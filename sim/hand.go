@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/edge-rt/edge-rt/rt"
@@ -27,11 +28,7 @@ func NewHand(n, raw int) *Hand {
 
 // Move makes the hand move all limp shafts to the count raw, at speed counts per second.
 func (h *Hand) Move(now rt.Instant, raw int, speed float64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for j := range h.torque {
-		h.shafts.Sink(now, j, raw, speed)
-	}
+	h.Lead(now, slices.Repeat([]int{raw}, len(h.torque)), speed)
 }
 
 // Lead makes the hand move each limp shaft to its count in raw, at speed counts per second.

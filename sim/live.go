@@ -86,11 +86,18 @@ func NewLive(w *World, clock rt.Clock, start rt.Instant) *Live {
 //
 //rt:noalloc
 func (l *Live) Goal(now rt.Instant, joint, raw int) {
+	l.lock(now, joint).goal = AngleOf(joint, raw)
+	l.mu.Unlock()
+}
+
+// lock returns a joint's register to change at the instant now. The caller unlocks mu.
+//
+//rt:noalloc
+func (l *Live) lock(now rt.Instant, joint int) *goalRegister {
 	l.mu.Lock()
 	l.advance(now)
-	l.rebase(joint)
-	l.goals[joint].goal = AngleOf(joint, raw)
-	l.mu.Unlock()
+	l.motion[joint] = motion{q: l.at(joint, l.phase), from: l.phase} // a new straight line begins at the present value
+	return &l.goals[joint]
 }
 
 // Torque makes a joint follow its goal when on is true; otherwise the joint stops, or sinks if Sink has set
@@ -98,10 +105,7 @@ func (l *Live) Goal(now rt.Instant, joint, raw int) {
 //
 //rt:noalloc
 func (l *Live) Torque(now rt.Instant, joint int, on bool) {
-	l.mu.Lock()
-	l.advance(now)
-	l.rebase(joint)
-	l.goals[joint].torque = on
+	l.lock(now, joint).torque = on
 	l.mu.Unlock()
 }
 
@@ -109,11 +113,8 @@ func (l *Live) Torque(now rt.Instant, joint int, on bool) {
 //
 //rt:noalloc
 func (l *Live) Sink(now rt.Instant, joint, rest int, speed float64) {
-	l.mu.Lock()
-	l.advance(now)
-	l.rebase(joint)
-	l.goals[joint].rest = AngleOf(joint, rest)
-	l.goals[joint].sink = speed / countsPer(joint) / ticksPerSecond
+	g := l.lock(now, joint)
+	g.rest, g.sink = AngleOf(joint, rest), speed/countsPer(joint)/ticksPerSecond
 	l.mu.Unlock()
 }
 
@@ -149,15 +150,7 @@ func (l *Live) Speed(now rt.Instant, joint int) float64 {
 }
 
 // Score returns the score until the clock's present instant.
-func (l *Live) Score() Score {
-	now := l.clock.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.advance(now)
-	s := Score{SkippedTicks: l.skipped}
-	s.Reached, s.Collided, s.Timeouts = l.world.Legs()
-	return s
-}
+func (l *Live) Score() Score { return l.View().Score }
 
 // sceneAt returns the scene at now, and its instant. When an earlier call was for a later instant,
 // it returns the scene of that later instant.
@@ -219,11 +212,4 @@ func (l *Live) at(joint int, phase float64) float64 {
 		return m.q
 	}
 	return towards(m.q, g.rest, float64(g.sink*(phase-m.from)))
-}
-
-// rebase begins a new straight line at the joint's present value. Called with mu held.
-//
-//rt:noalloc
-func (l *Live) rebase(joint int) {
-	l.motion[joint] = motion{q: l.at(joint, l.phase), from: l.phase}
 }

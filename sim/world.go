@@ -2,7 +2,7 @@
 // post on a table, under a camera.
 //
 // World is the task itself without a clock: Step moves the six servos by one 60 Hz tick and judges,
-// Render paints what a camera sees (world.go, arm.go, scene.go). Live advances a World with a clock
+// Render paints a camera's picture (world.go, arm.go, scene.go). Live advances a World with a clock
 // (live.go) and shares it between a simulated bus and cameras (camera.go).
 //
 // In a leg of the task, the arm brings the tip within 15 mm of the target and keeps it there for

@@ -103,26 +103,6 @@ func TestWorldNoAlloc(t *testing.T) {
 	})
 }
 
-// Every size shows the whole native view, centred. Where the picture is an
-// integer multiple, a disc's middle must have the disc's colour.
-func TestOtherSizesShowTheSameScene(t *testing.T) {
-	w := NewWorld(4, 1)
-	for _, size := range []struct{ w, h int }{{160, 120}, {640, 480}, {320, 480}, {1280, 480}, {80, 60}, {161, 119}} {
-		pix := make([]byte, size.w*size.h*3)
-		s := w.scene()
-		s.render(pix, size.w, size.h)
-		mpp := 0.004 * max(160/float64(size.w), 120/float64(size.h))
-		at := func(p Point) [3]byte {
-			col, row := int(p.X/mpp+float64(size.w)/2), int(float64(size.h)/2-p.Y/mpp)
-			return [3]byte(pix[(row*size.w+col)*3:])
-		}
-		rttest.Want(t, at(w.Target()), [3]byte{220, 30, 30}, "%dx%d: the target's middle", size.w, size.h)
-		rttest.Want(t, at(w.tip()), [3]byte{20, 160, 60}, "%dx%d: the tip's middle", size.w, size.h)
-		rttest.Want(t, at(Point{-0.31, 0.23}), [3]byte{225, 225, 225},
-			"%dx%d: the far left corner of the table", size.w, size.h)
-	}
-}
-
 func BenchmarkRender(b *testing.B) {
 	for _, size := range []struct {
 		name string

@@ -14,6 +14,12 @@ const agesMax = 1024
 // Side counts the legs towards targets on one side.
 type Side struct{ Reached, Collided, TimedOut int }
 
+func (s *Side) add(o Side) {
+	s.Reached += o.Reached
+	s.Collided += o.Collided
+	s.TimedOut += o.TimedOut
+}
+
 // legs returns the number of ended legs.
 func (s Side) legs() int { return s.Reached + s.Collided + s.TimedOut }
 
@@ -82,11 +88,9 @@ func (r *Outcome) age(ticks int) { r.ages[min(max(ticks, 0), agesMax)]++ }
 
 // Both returns the sum of the two sides.
 func (r *Outcome) Both() Side {
-	return Side{
-		Reached:  r.Right.Reached + r.Left.Reached,
-		Collided: r.Right.Collided + r.Left.Collided,
-		TimedOut: r.Right.TimedOut + r.Left.TimedOut,
-	}
+	sum := r.Right
+	sum.add(r.Left)
+	return sum
 }
 
 // Success returns the success of both sides together.

@@ -39,11 +39,8 @@ func Run(cfg Config) (Result, error) {
 // add adds another outcome to r.
 func (r *Outcome) add(o *Outcome) {
 	r.Runs += o.Runs
-	for _, s := range []struct{ to, from *Side }{{&r.Right, &o.Right}, {&r.Left, &o.Left}} {
-		s.to.Reached += s.from.Reached
-		s.to.Collided += s.from.Collided
-		s.to.TimedOut += s.from.TimedOut
-	}
+	r.Right.add(o.Right)
+	r.Left.add(o.Left)
 	for _, n := range []struct{ to, from *int }{
 		{&r.Actions, &o.Actions}, {&r.Starved, &o.Starved}, {&r.Waited, &o.Waited}, {&r.Requests, &o.Requests},
 		{&r.Inferences, &o.Inferences},

@@ -99,15 +99,11 @@ func NewFitted(joints []Joint, now rt.Instant) *Fitted {
 }
 
 //rt:noalloc
-func (f *Fitted) Goal(now rt.Instant, joint, raw int) {
-	f.joints[joint].settle(now)
-	f.joints[joint].goal = float64(raw)
-}
+func (f *Fitted) Goal(now rt.Instant, joint, raw int) { f.settled(now, joint).goal = float64(raw) }
 
 //rt:noalloc
 func (f *Fitted) Torque(now rt.Instant, joint int, on bool) {
-	j := &f.joints[joint]
-	j.settle(now)
+	j := f.settled(now, joint)
 	if on && !j.torque {
 		j.target, j.pace = j.place, 0
 		j.summed, j.off = 0, 0
@@ -116,46 +112,36 @@ func (f *Fitted) Torque(now rt.Instant, joint int, on bool) {
 }
 
 //rt:noalloc
-func (f *Fitted) Present(now rt.Instant, joint int) int {
-	j := &f.joints[joint]
-	j.settle(now)
-	return Round(j.seen)
-}
+func (f *Fitted) Present(now rt.Instant, joint int) int { return Round(f.settled(now, joint).seen) }
 
 //rt:noalloc
-func (f *Fitted) Speed(now rt.Instant, joint int) float64 {
-	j := &f.joints[joint]
-	j.settle(now)
-	return j.speed
-}
+func (f *Fitted) Speed(now rt.Instant, joint int) float64 { return f.settled(now, joint).speed }
 
 //rt:noalloc
 func (f *Fitted) Drive(now rt.Instant, joint int) (duty, amps, wish float64) {
-	j := &f.joints[joint]
-	j.settle(now)
+	j := f.settled(now, joint)
 	return j.duty, j.amps, j.wish
 }
 
 //rt:noalloc
-func (f *Fitted) Tune(now rt.Instant, joint int, v Loop) {
-	f.joints[joint].settle(now)
-	f.joints[joint].v = v
-}
+func (f *Fitted) Tune(now rt.Instant, joint int, v Loop) { f.settled(now, joint).v = v }
 
 //rt:noalloc
 func (f *Fitted) Push(now rt.Instant, joint int, torque float64) {
-	f.joints[joint].settle(now)
-	f.joints[joint].extra = torque
+	f.settled(now, joint).extra = torque
 }
 
 //rt:noalloc
 func (f *Fitted) Block(now rt.Instant, joint int, lo, hi float64) {
-	f.joints[joint].settle(now)
-	f.joints[joint].lo, f.joints[joint].hi = lo, hi
+	j := f.settled(now, joint)
+	j.lo, j.hi = lo, hi
 }
 
+// settled returns a joint whose motion is integrated up to the instant now.
+//
 //rt:noalloc
-func (j *fittedJoint) settle(now rt.Instant) {
+func (f *Fitted) settled(now rt.Instant, joint int) *fittedJoint {
+	j := &f.joints[joint]
 	if late := now.Sub(j.at) - catchUpMax*fittedStep; late > 0 {
 		j.at = j.at.Add(late)
 	}
@@ -163,6 +149,7 @@ func (j *fittedJoint) settle(now rt.Instant) {
 		j.at = j.at.Add(fittedStep)
 		j.step(fittedStep.Seconds())
 	}
+	return j
 }
 
 // step integrates one period of the firmware and of the physics.

@@ -40,34 +40,23 @@ func NewIdealAt(n, raw int, speed float64) *Ideal {
 }
 
 //rt:noalloc
-func (f *Ideal) Goal(now rt.Instant, joint, raw int) {
-	f.shafts[joint].advance(now)
-	f.shafts[joint].goal = float64(raw)
-}
+func (f *Ideal) Goal(now rt.Instant, joint, raw int) { f.advanced(now, joint).goal = float64(raw) }
 
 //rt:noalloc
-func (f *Ideal) Torque(now rt.Instant, joint int, on bool) {
-	f.shafts[joint].advance(now)
-	f.shafts[joint].torque = on
-}
+func (f *Ideal) Torque(now rt.Instant, joint int, on bool) { f.advanced(now, joint).torque = on }
 
 //rt:noalloc
 func (f *Ideal) Sink(now rt.Instant, joint, rest int, speed float64) {
-	s := &f.shafts[joint]
-	s.advance(now)
+	s := f.advanced(now, joint)
 	s.rest, s.sink = float64(rest), speed
 }
 
 //rt:noalloc
-func (f *Ideal) Present(now rt.Instant, joint int) int {
-	f.shafts[joint].advance(now)
-	return Round(f.shafts[joint].place)
-}
+func (f *Ideal) Present(now rt.Instant, joint int) int { return Round(f.advanced(now, joint).place) }
 
 //rt:noalloc
 func (f *Ideal) Speed(now rt.Instant, joint int) float64 {
-	s := &f.shafts[joint]
-	s.advance(now)
+	s := f.advanced(now, joint)
 	to, speed := s.heading()
 	if s.place == to {
 		return 0
@@ -83,14 +72,18 @@ func (s *idealShaft) heading() (to, speed float64) {
 	return s.rest, s.sink
 }
 
+// advanced returns a shaft at its place at the instant now.
+//
 //rt:noalloc
-func (s *idealShaft) advance(now rt.Instant) {
+func (f *Ideal) advanced(now rt.Instant, joint int) *idealShaft {
+	s := &f.shafts[joint]
 	if now > s.since {
 		to, speed := s.heading()
 		reach := speed * float64(now.Sub(s.since)) / float64(time.Second)
 		s.place += min(max(to-s.place, -reach), reach)
 	}
 	s.since = max(s.since, now)
+	return s
 }
 
 // Round returns the count nearest to v.

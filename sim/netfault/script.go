@@ -90,7 +90,7 @@ type Script struct {
 }
 
 // errScript is the error of Parse for an invalid script.
-var errScript = errors.New("faulty: bad script")
+var errScript = errors.New("netfault: bad script")
 
 // yamlScript is the YAML of a Script.
 type yamlScript struct {
@@ -112,8 +112,8 @@ type yamlFault struct {
 	Anywhere bool         `yaml:"anywhere"`
 }
 
-// Parse parses a script, which is one YAML document with a list of faults. The list may be empty. An error says which
-// entry is wrong.
+// Parse parses a script, which is one YAML document with a list of faults. The list may be empty. An error names
+// the wrong entry.
 func Parse(data []byte) (*Script, error) {
 	var src yamlScript
 	if err := decode(data, &src); err != nil {

@@ -409,7 +409,7 @@ func TestGoalVelocityZero(t *testing.T) {
 	}
 }
 
-// Where the documents leave a wheel's behaviour open, the simulator does what is unsafe. After
+// Where the documents leave a wheel's behaviour open, the simulator behaves unsafely. After
 // power-up the goal velocity is the highest. A goal velocity switches a limp wheel's torque on.
 // Without a host the wheel keeps its last goal velocity.
 func TestAWheelIsUnsafe(t *testing.T) {

@@ -10,19 +10,21 @@ import (
 )
 
 // Mute disconnects a servo from the bus, or connects it again.
-func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo, _ rt.Instant) { s.mute = on }) }
+func (b *Bus) Mute(id uint8, on bool) {
+	b.alter([]uint8{id}, func(s *servo, _ rt.Instant) { s.mute = on })
+}
 
 // SetFault sets the error bits that a servo reports in every status packet, for instance 0x20 for
 // an overload; an X servo reports an alert and has the bits in its hardware error register. The
 // packet's data stay valid, and torque stays on.
 func (b *Bus) SetFault(id, bits uint8) {
-	b.script(id, func(s *servo, _ rt.Instant) { s.forced = bits })
+	b.alter([]uint8{id}, func(s *servo, _ rt.Instant) { s.forced = bits })
 }
 
 // SetSupply sets the voltage of a servo's supply without load. Below about 4 V a 7.4 V servo stops;
 // it boots when the voltage returns.
 func (b *Bus) SetSupply(id uint8, volts float64) {
-	b.script(id, func(s *servo, now rt.Instant) { s.supply(volts, now) })
+	b.alter([]uint8{id}, func(s *servo, now rt.Instant) { s.supply(volts, now) })
 }
 
 // Power switches the supply of the servos with these ids on or off; without ids, of all servos. Without
@@ -42,7 +44,7 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 // obstacle is an object, which falls when the motor stops pressing on it; see State.Holds and
 // Counters.Dropped.
 func (b *Bus) Block(id uint8, at int, holds bool) {
-	b.script(id, func(s *servo, now rt.Instant) { s.block(at, false, holds, now) })
+	b.alter([]uint8{id}, func(s *servo, now rt.Instant) { s.block(at, false, holds, now) })
 }
 
 // PowerCycle switches the supply of all servos off and on. They lose their torque and RAM, and do
@@ -79,8 +81,6 @@ func (b *Bus) Inject(s Script) error {
 	b.pty.wake()
 	return nil
 }
-
-func (b *Bus) script(id uint8, change func(*servo, rt.Instant)) { b.alter([]uint8{id}, change) }
 
 // alter changes the servos with these ids, or all servos without ids, and wakes the bus, because
 // the next scheduled work may have changed.

@@ -1,5 +1,7 @@
 package servosim
 
+import "bytes"
+
 // A frame of Feetech and of Dynamixel protocol 1.0, in both directions:
 //
 //	FF FF | id | length | instruction or error | parameters ... | checksum
@@ -109,15 +111,9 @@ func crc(b []byte) (c uint16) {
 // isHeader reports whether b is the beginning of a packet, or of its header when b is shorter.
 //
 //rt:noalloc
-func isHeader(b []byte) bool {
-	const header = "\xFF\xFF\xFD\x00"
-	for i := range min(len(b), len(header)) {
-		if b[i] != header[i] {
-			return false
-		}
-	}
-	return true
-}
+func isHeader(b []byte) bool { return bytes.HasPrefix(header, b[:min(len(b), len(header))]) }
+
+var header = []byte{0xFF, 0xFF, 0xFD, 0}
 
 // cutPacket does the same as cut for packets of protocol 2.0. It writes the parameters, without
 // their stuffing, into room. A packet is bad when its body has an FF FF FD without stuffing.
@@ -139,7 +135,7 @@ func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
 			continue
 		}
 		end := packetHead + length
-		if next := headerIn(p[4:min(end, len(p))]); next > 0 {
+		if next := bytes.Index(p[4:min(end, len(p))], header); next > 0 {
 			return frame{}, used + 4 + next, false, true
 		}
 		if len(p) < end {
@@ -155,18 +151,6 @@ func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
 		return frame{id: p[4], inst: body[0], params: body[1:]}, used + end, true, false
 	}
 	return frame{}, used, false, false
-}
-
-// headerIn returns the index of the first complete header in b; -1 when there is no header.
-//
-//rt:noalloc
-func headerIn(b []byte) int {
-	for i := 0; i+4 <= len(b); i++ {
-		if isHeader(b[i:]) {
-			return i
-		}
-	}
-	return -1
 }
 
 // unstuff appends to dst the bytes of src without the FD that is stuffed after every FF FF FD.

@@ -146,7 +146,7 @@ func ordered(s *servo, goal int, now rt.Instant) { s.write(stsGoal, le(int64(goa
 func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	b := open(t, Config{Clock: clock})
-	b.script(3, func(s *servo, now rt.Instant) { s.setEncoderFault(motor.EncoderFault{Offset: -7}, now) })
+	b.alter([]uint8{3}, func(s *servo, now rt.Instant) { s.setEncoderFault(motor.EncoderFault{Offset: -7}, now) })
 	b.Block(6, 1900, true)
 	b.mu.Lock()
 	ordered(&b.servos[5], 1000, clock.Now())
@@ -161,7 +161,7 @@ func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 	if s := look(); s[2].Fault != faultEncoder || s[2].Position != 2041 || !s[5].Holds || s[5].Place != 1900 {
 		t.Errorf("%+v", s)
 	}
-	b.script(3, func(s *servo, now rt.Instant) { s.setEncoderFault(motor.EncoderFault{}, now) })
+	b.alter([]uint8{3}, func(s *servo, now rt.Instant) { s.setEncoderFault(motor.EncoderFault{}, now) })
 	b.mu.Lock()
 	ordered(&b.servos[5], 1900, clock.Now())
 	b.mu.Unlock()

@@ -51,6 +51,18 @@ func (s trial) passes(d time.Duration) (reads int) {
 	return s.present(s.encoderCount(s.Now()))
 }
 
+// swing drives the shaft to 2300 and returns by how many counts it passes its goal.
+func (s trial) swing() (most int) {
+	s.set(s.t.at.torque, 1)
+	s.set(s.t.at.goal, 2300)
+	for range 300 {
+		s.Advance(5 * time.Millisecond)
+		s.refresh(s.Now())
+		most = max(most, s.place()-2300)
+	}
+	return most
+}
+
 // drive writes a goal and switches the torque on.
 func (s trial) drive(goal int) {
 	s.set(s.t.at.goal, int64(goal))
@@ -322,21 +334,6 @@ func TestADampedMotorSinksSlowly(t *testing.T) {
 	}
 }
 
-func TestABrownOutRestartsAServo(t *testing.T) {
-	s := one(t, "sts3215", Config{})
-	s.set(stsTorque, 1)
-	s.set(stsTorqueLimit, 300)
-	s.supply(3.5, s.Now())
-	if s.receives(1_000_000, s.Now()) {
-		t.Error("it hears without a supply")
-	}
-	s.supply(7.4, s.Now())
-	s.Advance(feetechBoot)
-	if !s.receives(1_000_000, s.Now()) || s.mem[stsTorque] != 0 || s.get(stsTorqueLimit) != 1000 {
-		t.Errorf("after the boot: torque %d, torque limit %d, want 0, 1000", s.mem[stsTorque], s.get(stsTorqueLimit))
-	}
-}
-
 func TestASecondaryIDObeysInSilence(t *testing.T) {
 	s := one(t, "xl430-w250", Config{})
 	s.set(xSecondID, 7)
@@ -488,17 +485,10 @@ func TestTheOtherGainsOfADynamixel(t *testing.T) {
 	if soft, stiff := sag(0), sag(800); soft < 5 || stiff > soft/3 || stiff < -3 {
 		t.Errorf("it sags by %d counts without an I gain and by %d with one; want some, next to none", soft, stiff)
 	}
-	swing := func(d int64) (most int) {
+	swing := func(d int64) int {
 		s := one(t, "xl430-w250", Config{Fitted: true, Loads: []motor.Load{{Inertia: 0.02}}})
 		s.set(xPositionD, d)
-		s.set(xTorque, 1)
-		s.set(xGoal, 2300)
-		for range 300 {
-			s.Advance(5 * time.Millisecond)
-			s.refresh(s.Now())
-			most = max(most, s.place()-2300)
-		}
-		return most
+		return s.swing()
 	}
 	if free, damped := swing(0), swing(4000); free < 5 || damped > free/2 {
 		t.Errorf("it swings over by %d counts with D 0 and by %d with D 4000, want much less", free, damped)
@@ -524,17 +514,10 @@ func TestTheOtherGainsOfAFeetech(t *testing.T) {
 				"want some, less, next to none", model, soft, half, stiff)
 		}
 	}
-	swing := func(model string, d int64) (most int) {
+	swing := func(model string, d int64) int {
 		s := one(t, model, Config{Fitted: true, Loads: []motor.Load{{Inertia: 0.05}}})
 		s.set(stsD, d)
-		s.set(stsTorque, 1)
-		s.set(stsGoal, 2300)
-		for range 300 {
-			s.Advance(5 * time.Millisecond)
-			s.refresh(s.Now())
-			most = max(most, s.place()-2300)
-		}
-		return most
+		return s.swing()
 	}
 	for _, model := range []string{"sts3215", "sts3250"} {
 		none := swing(model, 0)

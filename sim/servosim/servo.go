@@ -27,7 +27,7 @@ type servo struct {
 	stagedAddr int
 	stagedSize int
 
-	forced      uint8 // error bits that a test has set; only the status packet shows them
+	forced      uint8 // error bits that a test has set
 	alarm       uint8 // error bits of the servo itself; an X servo keeps them until a reboot
 	mute        bool  // the servo neither receives nor sends, as if it were unplugged
 	silentUntil rt.Instant
@@ -302,10 +302,7 @@ func (s *servo) resetRAM(now rt.Instant) {
 		s.resetGoals()
 	}
 	s.refresh(now)
-	goal := s.t.at.goal
-	present := s.t.at.present
-	n := int(s.t.row(s.t.at.goal).size)
-	copy(s.mem[goal:goal+n], s.mem[present:present+n])
+	s.put(s.t.at.goal, s.get(s.t.at.present))
 	s.refresh(now)
 	s.tune(now)
 }

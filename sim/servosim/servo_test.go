@@ -134,8 +134,7 @@ func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
 			s.put(9, int64(tt.lo))
 			s.put(11, int64(tt.hi))
 			s.put(stsOffset, signed(tt.off, signOffset))
-			g := signed(tt.goal, signPosition)
-			s.write(stsGoal, []byte{byte(g), byte(g >> 8)}, s.Now())
+			s.set(stsGoal, signed(tt.goal, signPosition))
 			rttest.Want(t, plant.goal[0], tt.want,
 				"goal %d in [%d, %d] offset %d: position", tt.goal, tt.lo, tt.hi, tt.off)
 		})
@@ -157,10 +156,8 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 			s, plant := alone(t, Config{})
 			plant.place[0] = tt.place
 			s.mem[stsPhase] = byte(tt.phase)
-			w := signed(tt.off, signOffset)
-			s.write(stsOffset, []byte{byte(w), byte(w >> 8)}, s.Now())
-			b := s.read(nil, stsPresent, 2, s.Now())
-			rttest.Want(t, magnitude(int64(b[0])|int64(b[1])<<8, signPosition), tt.want,
+			s.set(stsOffset, signed(tt.off, signOffset))
+			rttest.Want(t, magnitude(s.seen(stsPresent), signPosition), tt.want,
 				"position at place %d with offset %d", tt.place, tt.off)
 		})
 	}
@@ -171,8 +168,7 @@ func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
 	plant.place[0] = 3000
 	s.set(stsTorque, torqueOn)
 	s.set(stsTorque, torqueCentre)
-	b := s.read(nil, stsPresent, 2, s.Now())
-	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[stsTorque] != torqueOn || !plant.torque[0] {
+	if got := s.seen(stsPresent); got != centre || s.mem[stsTorque] != torqueOn || !plant.torque[0] {
 		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[stsTorque], centre)
 	}
 }
@@ -187,8 +183,7 @@ func TestAPlaceReadsAsAnyPosition(t *testing.T) {
 		if _, code, answers := s.obey(&r, nil, s.Now()); code != 0 || !answers {
 			t.Errorf("%d: code %d, answers %v", position, code, answers)
 		}
-		b := s.read(nil, stsPresent, 2, s.Now())
-		rttest.Want(t, int(b[0])|int(b[1])<<8, position, "present")
+		rttest.Want(t, s.seen(stsPresent), int64(position), "present")
 	}
 }
 
@@ -205,7 +200,7 @@ func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 
 func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	s, plant := alone(t, Config{GoalLeavesTorque: true})
-	s.write(stsGoal, []byte{0xB8, 0x0B}, s.Now())
+	s.set(stsGoal, 3000)
 	if plant.torque[0] || s.mem[stsTorque] != 0 {
 		t.Error("GoalLeavesTorque: a goal alone turns torque on")
 	}
