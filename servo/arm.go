@@ -291,40 +291,42 @@ func (a *Arm) unusedID() ID {
 }
 
 func (a *Arm) findMotors() error {
-	var here, missing []string
-	var cause error
+	var here, missing, garbled []string
 	last := -1
-	for i, j := range a.units {
-		err := a.bus.Ping(j.id)
-		switch {
+	for i, u := range a.units {
+		id := fmt.Sprint(u.id)
+		switch err := a.bus.Ping(u.id); {
 		case err == nil:
-			here = append(here, fmt.Sprint(j.id))
+			here = append(here, id)
 			last = i
 		case errors.Is(err, ErrPortLost), errors.Is(err, ErrCanceled):
-			return a.wrap(j, err)
+			return a.wrap(u, err)
 		default:
-			missing = append(missing, fmt.Sprintf("%d (%s)", j.id, j.name))
-			cause = err
+			missing = append(missing, fmt.Sprintf("%s (%s)", id, u.name))
+			if errors.Is(err, ErrGarbled) {
+				garbled = append(garbled, id)
+			}
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	what := fmt.Sprintf("no reply from motor %s on %s", strings.Join(missing, ", "), a.path)
+	answered := "answered " + strings.Join(here, " ")
+	cure := "check its cable, power and id, and its baud rate (edge-rt scan)"
 	switch {
 	case len(here) == 0:
-		return fmt.Errorf("%w: %s: no motor answered at %d baud; check the motors' power, the cable to the first one, "+
-			"the baud rate and --robot: edge-rt scan without it names the arm of any motors", ErrMotorMissing, what,
-			a.robot.Baud)
-	case errors.Is(cause, ErrGarbled):
-		return fmt.Errorf("%w: %s: answered %s; the reply was garbled, so two motors may have the same id",
-			ErrMotorMissing, what, strings.Join(here, " "))
+		answered = fmt.Sprintf("no motor answered at %d baud", a.robot.Baud)
+		cure = "check the motors' power, the cable to the first one, the baud rate and --robot: edge-rt scan without " +
+			"it names the arm of any motors"
 	case len(missing) > 1 && len(missing) == len(a.units)-1-last:
-		return fmt.Errorf("%w: %s: answered %s; check the cable after motor %d (%s)", ErrMotorMissing, what,
-			strings.Join(here, " "), a.units[last].id, a.units[last].name)
+		cure = fmt.Sprintf("check the cable after motor %d (%s)", a.units[last].id, a.units[last].name)
 	}
-	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what,
-		strings.Join(here, " "))
+	if len(garbled) > 0 && len(garbled) < len(a.units) {
+		cure = fmt.Sprintf("the replies of id %s were garbled, so two motors may have the same id: edge-rt "+
+			"setup-motors gives each its own", strings.Join(garbled, ", "))
+	}
+	return fmt.Errorf("%w: no reply from motor %s on %s: %s; %s", ErrMotorMissing, strings.Join(missing, ", "), a.path,
+		answered, cure)
 }
 
 // answer sets the status return level of a motor so that it answers every instruction.
@@ -377,6 +379,9 @@ func (a *Arm) note(u unit, format string, args ...any) {
 // read returns the value of a motor's register. Its error names the motor.
 func (a *Arm) read(u unit, r table.Register) (int, error) {
 	v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
+	if errors.Is(err, ErrGarbled) { // the answers of two servos to a ping are equal, and may look like one
+		err = fmt.Errorf("%w; check its plugs, and whether two motors have the same id", err)
+	}
 	return v, a.wrap(u, err)
 }
 

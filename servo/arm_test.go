@@ -46,7 +46,8 @@ func TestOpenRefuses(t *testing.T) {
 		text string
 	}{
 		{"one motor missing", func(l *line) { l.servos[3] = nil }, ErrMotorMissing,
-			"no reply from motor 3 (elbow_flex) on fake: answered 1 2 4 5 6; check its cable, power and id"},
+			"no reply from motor 3 (elbow_flex) on fake: answered 1 2 4 5 6; check its cable, power and id, and its " +
+				"baud rate"},
 		{"the chain broken", func(l *line) { l.servos[5], l.servos[6] = nil, nil }, ErrMotorMissing,
 			"no reply from motor 5 (wrist_roll), 6 (gripper) on fake: answered 1 2 3 4; check the cable after motor " +
 				"4 (wrist_flex)"},
@@ -56,7 +57,27 @@ func TestOpenRefuses(t *testing.T) {
 			"first one, the baud rate and --robot"},
 		{"two motors of one id", func(l *line) {
 			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
-		}, ErrMotorMissing, "two motors may have the same id"},
+		}, ErrMotorMissing, "answered 1 3 4 5 6; the replies of id 2 were garbled, so two motors may have the same id"},
+		{"two motors of one id, which another lacks", func(l *line) {
+			l.servos[6] = nil
+			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
+		}, ErrMotorMissing, "answered 1 3 4 5; the replies of id 2 were garbled, so two motors may have the same id"},
+		{"new motors, all of id 1", func(l *line) {
+			l.servos = [254]*fakeServo{1: l.servos[1]}
+			l.tamper = func(r []byte) []byte { r[3] ^= 0x60; return r }
+		}, ErrMotorMissing, "no motor answered at 1000000 baud; the replies of id 1 were garbled"},
+		{"noise for every reply", func(l *line) {
+			l.tamper = func(r []byte) []byte { r[3] ^= 0x60; return r }
+		}, ErrMotorMissing, "no motor answered at 1000000 baud; check the motors' power"},
+		{"two motors of one id whose answers to a ping are equal", func(l *line) {
+			l.tamper = onlyFor(2, func(r []byte) []byte {
+				if len(r) > 6 {
+					r[5] ^= 0x60
+				}
+				return r
+			})
+		}, ErrGarbled, "motor 2 (shoulder_lift) on fake: read Model_Number of id 2: servo: garbled reply; check its " +
+			"plugs, and whether two motors have the same id"},
 		{"another model", func(l *line) {
 			l.servos[4].put(3, 2825)
 		}, ErrWrongModel, "motor 4 (wrist_flex) on fake: got model number 2825 (sts3250), want 777"},
@@ -160,5 +181,13 @@ func TestPhaseIsReadTwice(t *testing.T) {
 	}
 	if !refused {
 		t.Error("no wrong reading was named")
+	}
+}
+
+// The reasons of a refusal have a fixed order, so that the error has one text.
+func TestARefusalHasOneText(t *testing.T) {
+	for range 20 {
+		got := refusal{table.Dynamixel1, 1<<1 | 1<<3 | 1<<6}.Error()
+		rttest.Want(t, got, "refused: beyond the angle limits: value out of range: unknown instruction", "refusal")
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/edge-rt/edge-rt/internal/userfile"
@@ -227,6 +226,23 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 	if err := row.Check(m.HomingOffset); err != nil {
 		return fmt.Errorf("homing_offset: %w", err)
 	}
+	return m.obeyed(motor.Model, mode)
+}
+
+// offsetMost is the largest homing offset that a Dynamixel adds in Operating_Mode 3.
+//
+// Source: ROBOTIS e-manual, Homing Offset(20).
+const offsetMost = 1024
+
+// obeyed refuses a homing offset that a servo in that Operating_Mode ignores: its positions would be elsewhere than in
+// the mode in which it was calibrated.
+func (m MotorCalibration) obeyed(model *table.Model, mode int) error {
+	offset := max(m.HomingOffset, -m.HomingOffset)
+	if model.Protocol == table.Dynamixel2 && mode == table.ModePosition && offset > offsetMost {
+		return fmt.Errorf("homing_offset: got %d, and in Operating_Mode %d a Dynamixel ignores an offset beyond %d: "+
+			"put Operating_Mode: %d under settings in the robot's description", m.HomingOffset, mode, offsetMost,
+			table.ModeExtendedPosition)
+	}
 	return nil
 }
 
@@ -309,12 +325,10 @@ func (c Calibration) json() []byte {
 			dst = append(dst, ',')
 		}
 		m := c[name]
-		dst = append(dst, "\n    "...)
-		dst = strconv.AppendQuote(dst, name)
-		dst = fmt.Appendf(dst,
-			": {\n        \"id\": %d,\n        \"drive_mode\": %d,\n        \"homing_offset\": %d,\n"+
-				"        \"range_min\": %d,\n        \"range_max\": %d\n    }", m.ID, m.DriveMode, m.HomingOffset,
-			m.RangeMin, m.RangeMax)
+		key, _ := json.Marshal(name) // a string has no error
+		dst = fmt.Appendf(dst, "\n    %s: {\n        \"id\": %d,\n        \"drive_mode\": %d,\n"+
+			"        \"homing_offset\": %d,\n        \"range_min\": %d,\n        \"range_max\": %d\n    }", key, m.ID,
+			m.DriveMode, m.HomingOffset, m.RangeMin, m.RangeMax)
 	}
 	return append(dst, "\n}"...)
 }

@@ -41,7 +41,14 @@ func (a *Arm) checkCalibration(u unit, all Calibration) error {
 	offset := got[0]
 	low := got[1]
 	high := got[2]
-	mode, _ := a.robot.Motors[u.joint].Setting(table.OperatingMode)
+	mode, given := a.robot.Motors[u.joint].Setting(table.OperatingMode)
+	if !given && u.model.Protocol == table.Dynamixel2 {
+		v, err := a.read(u, table.OperatingMode)
+		if err != nil {
+			return err
+		}
+		mode = v
+	}
 	if CountsTurns(u.model, mode) && (c.RangeMin < 0 || c.RangeMax > u.model.MaxRaw()) {
 		// the servo's registers cannot hold this range, and in this mode the servo ignores them
 		low, high = c.RangeMin, c.RangeMax
@@ -51,6 +58,9 @@ func (a *Arm) checkCalibration(u unit, all Calibration) error {
 	}
 	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.Dynamixel1
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
+		if err := c.obeyed(u.model, mode); err != nil {
+			return a.refuse(ErrCalibration, u, ": %w", err)
+		}
 		return a.checkDriveMode(u, c)
 	}
 	cure := otherFile
@@ -135,6 +145,9 @@ func (a *Arm) checkLatched(i int) error {
 	status, err := a.read(u, table.Status)
 	fault := StatusFault(u.model.Protocol, status)
 	if err != nil || fault == 0 {
+		return err
+	}
+	if err := a.answer(i); err != nil { // other software may have left it without answers to instructions
 		return err
 	}
 	if err := a.bus.instruct(u.id, packet.Reboot); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// Stats counts what happened on an arm's bus since it was opened.
+// Stats counts the events on an arm's bus since it was opened.
 type Stats struct {
 	Cycles       uint64   // calls of Read
 	Lost         uint64   // positions that were requested and did not come

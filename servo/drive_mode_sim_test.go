@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -84,6 +85,26 @@ func TestDriveModeWithoutEffect(t *testing.T) {
 		if notes := strings.Join(arm.Notes(),
 			"\n"); strings.Contains(notes, "elbow_flex): its calibration has drive_mode 1") != tt.reported {
 			t.Errorf("%s: notes %q", tt.robot, notes)
+		}
+	}
+}
+
+// Goal: OpenArm refuses a homing offset that a Dynamixel ignores in the mode in which it is driven, since the joint
+// would be elsewhere than in the calibration.
+func TestHomingOffsetThatIsIgnored(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{xmArm, strings.Replace(xmArm, ", Operating_Mode: 3", "", 1)} {
+		for offset, refused := range map[int]bool{1024: false, -1025: true} {
+			r := rttest.Must(robot.Parse("xm", []byte(text)))(t)
+			bus := simOf(t, r, servosim.Config{})
+			onBus(t, bus, r, func(b *servo.Bus) { write(t, b, r.Motors[1], table.HomingOffset, offset) })
+			cfg := config(bus, r)
+			cfg.Calibration["b"] = servo.MotorCalibration{ID: 2, HomingOffset: offset, RangeMax: 4095}
+			err := opens(cfg)
+			if errors.Is(err, servo.ErrCalibration) != refused || err != nil &&
+				!rttest.Says(err, "in Operating_Mode 3 a Dynamixel ignores an offset beyond 1024") {
+				t.Errorf("offset %d: %v, want it refused: %v", offset, err, refused)
+			}
 		}
 	}
 }

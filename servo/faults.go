@@ -68,10 +68,7 @@ func (h *health) checkFaults(i int) {
 		if h.streak[i] = max(0, min(h.streak[i], 2*persistentReads)-1); h.streak[i] > 0 {
 			return // an intermittent fault keeps its reaction for some reads
 		}
-		h.reactions.Hold, h.reactions.Overload = h.reactions.Hold&^bit, h.reactions.Overload&^bit
-		return
-	}
-	if h.streak[i]++; h.streak[i] < persistentReads {
+	} else if h.streak[i]++; h.streak[i] < persistentReads {
 		return
 	}
 	h.reactions.Hold, h.reactions.Overload = h.reactions.Hold&^bit, h.reactions.Overload&^bit

@@ -78,6 +78,28 @@ func TestLimitsThatWereLeft(t *testing.T) {
 	}
 }
 
+// Goal: when the correction of a limit that other software left in a motor under torque is not acknowledged at the end
+// of the arming, the next arming corrects it.
+func TestALimitThatWasLeftIsNotForgotten(t *testing.T) {
+	l := sixMotors()
+	l.stiffen(1)
+	l.each(func(_ int, s *fakeServo) { s.put(46, 3400) })
+	l.servos[2].put(46, 300)
+	a := l.mustOpen(t)
+	l.tamper = func(r []byte) []byte {
+		if q := l.log[len(l.log)-1]; q[4] == 3 && q[5] == 46 {
+			l.servos[2].put(46, 300)
+			return nil
+		}
+		return r
+	}
+	rttest.Fails(t, a.TorqueOn(), "Goal_Velocity")
+	l.tamper = nil
+	l.stiffen(1)
+	arm(t, a)
+	rttest.Want(t, l.servos[2].word(46), 3400, "the velocity after the second arming")
+}
+
 // Goal: OpenArm makes a leader limp that boots with torque or was left under torque, and writes all
 // of its settings. A follower keeps its torque.
 func TestStiffLeaderIsLetGo(t *testing.T) {

@@ -71,9 +71,12 @@ func TestOverlapKeepsTimesApart(t *testing.T) {
 	const patience = 8 * time.Millisecond
 	o, stale := overlapped(arms, patience)
 	complete := 0
-	for _, id := range []uint8{1, 2, 3, 4, 5, 6} {
-		buses[0].Mute(id, true)
+	mute := func(on bool) {
+		for id := range uint8(6) {
+			buses[0].Mute(id+1, on)
+		}
 	}
+	mute(true)
 	before := arms[1].Stats()
 	for range 20 {
 		if o.Run(); stale[1] == 0 {
@@ -87,9 +90,7 @@ func TestOverlapKeepsTimesApart(t *testing.T) {
 	if after := arms[1].Stats(); after.Retries-before.Retries > 4 {
 		t.Errorf("%d retries on the other bus", after.Retries-before.Retries)
 	}
-	for _, id := range []uint8{1, 2, 3, 4, 5, 6} {
-		buses[0].Mute(id, false)
-	}
+	mute(false)
 	o.Run()
 	retried := 0
 	rttest.Eventually(t, "in 10 reads with a loss on both buses each was repeated", func() bool {

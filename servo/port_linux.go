@@ -149,37 +149,22 @@ func unshared(path string) error {
 	return nil
 }
 
-// serialStruct is the kernel's struct serial_struct.
+// The kernel's struct serial_struct in words of 32 bits: 18 on 64-bit machines, fewer on others.
 //
 // Source: include/uapi/linux/serial.h.
-type serialStruct struct {
-	Type, Line       int32
-	Port             uint32
-	IRQ, Flags       int32
-	XmitFifoSize     int32
-	CustomDivisor    int32
-	BaudBase         int32
-	CloseDelay       uint16
-	IOType, Reserved byte
-	Hub6             int32
-	ClosingWait      uint16
-	ClosingWait2     uint16
-	IomemBase        uintptr
-	IomemRegShift    uint16
-	_                [2]byte
-	PortHigh         uint32
-	IomapBase        uintptr
-}
-
-const asyncLowLatency = 1 << 13
+const (
+	serialWords     = 18
+	serialFlags     = 4 // index of its flags
+	asyncLowLatency = 1 << 13
+)
 
 // lowLatency makes the driver deliver bytes at once. Otherwise an FTDI adapter collects bytes for
 // 16 ms. Other drivers and ptys refuse the request, and do not need it.
 func lowLatency(fd int, path string) {
-	var s serialStruct
+	var s [serialWords]int32
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL,
 		uintptr(unsafe.Pointer(&s))); errno == 0 {
-		s.Flags |= asyncLowLatency
+		s[serialFlags] |= asyncLowLatency
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCSSERIAL, uintptr(unsafe.Pointer(&s)))
 	}
 	if device, err := filepath.EvalSymlinks(path); err == nil {

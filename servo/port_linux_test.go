@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -137,20 +136,6 @@ func TestPortWaitsAndReads(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(p.Read(buf)), ErrPortLost)
 	rttest.FailsAs(t, rttest.Err(p.Write(buf)), ErrPortLost)
 }
-
-// The kernel's struct is 72 bytes on 64-bit machines and 60 on 32-bit ones.
-func TestSerialStructSize(t *testing.T) {
-	want := uintptr(72)
-	if bitsOfInt == 32 {
-		want = 60
-	}
-	rttest.Want(t, sizeOfSerialStruct, want, "serialStruct has bytes")
-}
-
-const (
-	bitsOfInt          = 32 << (^uint(0) >> 63)
-	sizeOfSerialStruct = unsafe.Sizeof(serialStruct{})
-)
 
 // Members of the group dialout may open adapters; a pseudo-terminal belongs to the user who made
 // it.

@@ -31,7 +31,8 @@ type readGroup struct {
 	each         []*readGroup // one group per servo, for protocols without a sync read
 }
 
-func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
+// newReads returns the group of servos whose requests are not set yet.
+func newReads(addr, n int, ids ...ID) *readGroup {
 	g := &readGroup{
 		ids:    ids,
 		addr:   addr,
@@ -42,6 +43,11 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
 		errs:   make([]byte, len(ids)),
 	}
 	g.expect(ids...)
+	return g
+}
+
+func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
+	g := newReads(addr, n, ids...)
 	if !b.protocol.SyncRead() {
 		for _, id := range ids {
 			one := b.newSingle(id, addr, n)
@@ -58,15 +64,7 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
 
 // newSingle returns the group of one servo, with a plain read as its request.
 func (b *Bus) newSingle(id ID, addr, n int) *readGroup {
-	g := &readGroup{
-		ids:    []ID{id},
-		addr:   addr,
-		params: n,
-		all:    1,
-		data:   make([]byte, n),
-		errs:   make([]byte, 1),
-	}
-	g.expect(id)
+	g := newReads(addr, n, id)
 	g.request = b.format.AppendRead(nil, id, addr, n)
 	g.wire = b.wireTime(len(g.request), 1, n)
 	return g

@@ -99,15 +99,19 @@ const phaseSteps = 1 << 2
 
 // restoreSpeeds writes the values that findLimits has deferred, except those that EndRescue will restore.
 func (a *Arm) restoreSpeeds() error {
-	for len(a.rescue.leftover) > 0 {
-		s := a.rescue.leftover[0]
-		a.rescue.leftover = a.rescue.leftover[1:]
-		if slices.ContainsFunc(a.rescue.before, func(b speed) bool { return b.unit == s.unit && b.row == s.row }) {
-			continue // EndRescue restores this speed
-		}
-		if err := a.setSpeed(s); err != nil {
+	a.rescue.leftover = slices.DeleteFunc(a.rescue.leftover, func(s speed) bool {
+		return slices.ContainsFunc(a.rescue.before, func(b speed) bool { return b.unit == s.unit && b.row == s.row })
+	})
+	return a.setSpeeds(&a.rescue.leftover)
+}
+
+// setSpeeds writes speeds and removes those that were written from the list.
+func (a *Arm) setSpeeds(list *[]speed) error {
+	for len(*list) > 0 {
+		if err := a.setSpeed((*list)[0]); err != nil {
 			return err
 		}
+		*list = (*list)[1:]
 	}
 	return nil
 }
@@ -128,11 +132,8 @@ func (a *Arm) fullSpeed(unit float64) int {
 // EndRescue ends the permission of Rescue and restores the servos' earlier speed limits. The caller
 // calls it once every joint is inside its range.
 func (a *Arm) EndRescue() error {
-	for len(a.rescue.before) > 0 {
-		if err := a.setSpeed(a.rescue.before[0]); err != nil {
-			return err
-		}
-		a.rescue.before = a.rescue.before[1:]
+	if err := a.setSpeeds(&a.rescue.before); err != nil {
+		return err
 	}
 	a.rescue.joints = 0
 	return nil

@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -179,14 +180,17 @@ func Release(b *Bus, r robot.Robot) error {
 	_ = stopWheels(b, r) // a wheel that misses the torque-off frame at least stops
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string
+	garbled := false
 	for _, i := range setAll(b, row, ids, make([]int, len(ids))) {
 		// Every reachable motor is limp by now, so there is time for slower attempts: the adapter
 		// may be slow, or the motor may answer only pings.
 		AnswerReads(b, r.ServosOf(ids[i]))
 		_ = b.WriteRegister(ids[i], row, 0) // a motor may obey without an acknowledgement
-		if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
+		on, _, err := b.ReadRegister(ids[i], row)
+		if err == nil && on == 0 {
 			continue
 		}
+		garbled = garbled || errors.Is(err, ErrGarbled)
 		name := "shadow"
 		for _, m := range r.Motors {
 			if m.ID == ids[i] {
@@ -201,6 +205,9 @@ func Release(b *Bus, r robot.Robot) error {
 		return nil
 	case len(ids):
 		cure += ", or repeat it with the arm's --robot where it is no " + r.Name
+	}
+	if garbled {
+		cure += "; replies were garbled, so two motors may have the same id (edge-rt scan)"
 	}
 	return fmt.Errorf("%w: %s did not confirm; %s", ErrTorque, strings.Join(names, ", "), cure)
 }

@@ -146,3 +146,13 @@ func TestReleaseNeedsNoAcknowledgement(t *testing.T) {
 	}
 	rttest.Do(t, Release(l.bus(), so101()))
 }
+
+// Release makes two motors with the same id limp, too. They cannot confirm it, and the error names the cause.
+func TestReleaseOfTwoMotorsOfOneID(t *testing.T) {
+	l := sixMotors()
+	l.stiffen(1)
+	l.tamper = onlyFor(3, func(r []byte) []byte { r[len(r)-1]++; return r })
+	err := Release(l.bus(), so101())
+	rttest.FailsAs(t, err, ErrTorque, "motor 3 (elbow_flex) did not confirm", "two motors may have the same id")
+	l.each(func(id int, s *fakeServo) { rttest.Want(t, s.mem[40], 0, "torque of motor %d", id) })
+}

@@ -27,9 +27,9 @@ func (r refusal) Error() string {
 		return fmt.Sprintf("refused: code %d", r.code&^0x80)
 	}
 	text := ""
-	for bit, what := range map[byte]string{1 << 1: "beyond the angle limits", 1 << 3: "value out of range",
-		1 << 4: "wrong checksum", 1 << 6: "unknown instruction"} {
-		if r.code&bit != 0 {
+	for bit, what := range [...]string{1: "beyond the angle limits", 3: "value out of range", 4: "wrong checksum",
+		6: "unknown instruction"} {
+		if r.code>>bit&1 != 0 && what != "" {
 			text += ": " + what
 		}
 	}

@@ -105,6 +105,7 @@ func FuzzCalibrationText(f *testing.F) {
 	f.Add(`{"a":{"id":1,"drive_mode":0,"homing_offset":0,"range_min":1,"range_max":2}}`)
 	f.Add(string(demoCalibration().json()))
 	f.Add(`{"a": null}`)
+	f.Add(`{"\u007f":{"id":1,"drive_mode":0,"homing_offset":0,"range_min":1,"range_max":2}}`)
 	r := so101()
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseCalibration(text)

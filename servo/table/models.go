@@ -9,9 +9,9 @@ var models = []*Model{
 	x("xl330-m288", 1200, 1),
 	x("xc330-t181", 1210, 1),
 	x("xc330-t288", 1220, 1),
-	xLoad("xl430-w250", 1060),
-	xLoad("xc430-w150", 1070),
-	xLoad("xc430-w240", 1080),
+	x("xl430-w250", 1060, 0),
+	x("xc430-w150", 1070, 0),
+	x("xc430-w240", 1080, 0),
 	x("xm430-w350", 1020, 2.69),
 	x("xm430-w210", 1030, 2.69),
 	x("xm540-w270", 1120, 2.69),
@@ -38,9 +38,14 @@ func sms(name string, number int) *Model {
 	}, smsRows)
 }
 
-// x returns an X series model with a current sensor; Present = Actual + Homing_Offset. The models
-// of size 330 have no Acceleration_Limit, nor does newer firmware of the other models.
+// x returns an X series model; Present = Actual + Homing_Offset. A model without a current sensor has a currentMA of 0.
+// The models of size 330 have no Acceleration_Limit, nor does newer firmware of the other models.
 func x(name string, number int, currentMA float64) *Model {
+	rows, without := xRows, []Register{AccelerationLimit}
+	if currentMA == 0 {
+		rows = append([]Row{loadRow}, xRows...)
+		without = append(without, PresentCurrent, CurrentLimit, GoalCurrent)
+	}
 	return newModel(Model{
 		Name:       name,
 		Number:     number,
@@ -49,19 +54,5 @@ func x(name string, number int, currentMA float64) *Model {
 		Span:       360,
 		Offset:     1,
 		CurrentMA:  currentMA,
-	}, xRows, AccelerationLimit)
-}
-
-// xLoad returns an X series model without a current sensor.
-func xLoad(name string, number int) *Model {
-	rows := append([]Row{loadRow}, xRows...)
-	return newModel(Model{
-		Name:       name,
-		Number:     number,
-		Protocol:   Dynamixel2,
-		Resolution: 4096,
-		Span:       360,
-		Offset:     1,
-	}, rows,
-		AccelerationLimit, PresentCurrent, CurrentLimit, GoalCurrent)
+	}, rows, without...)
 }
