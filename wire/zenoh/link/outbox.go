@@ -169,8 +169,6 @@ func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 		return q, nil
 	case blocks && !d.NoWait && (d.MaxWait == 0 || !q.timedOut):
 		return o.waitForRoom(q, size, d.MaxWait)
-	case blocks:
-		q.timedOut = d.MaxWait > 0
 	}
 	o.link.cfg.Counters.Dropped.Add(1)
 	return nil, ErrCongested
@@ -309,11 +307,10 @@ func (o *outbox) run() {
 func (o *outbox) step(keepAlive bool) (done bool, err error) {
 	conn := o.link.conn
 	o.mu.Lock()
-	closing := o.closing
-	o.mu.Unlock()
-	if !closing {
+	if !o.closing { // close has set an earlier deadline
 		conn.SetWriteDeadline(time.Now().Add(o.link.cfg.Stall))
 	}
+	o.mu.Unlock()
 	if err := o.space.await(); err != nil {
 		return false, err
 	}

@@ -2,6 +2,7 @@ package link
 
 import (
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,4 +100,57 @@ func TestWaitersTimeOutIndependently(t *testing.T) {
 		rttest.Want(t, <-short, maxWait, "the second gave up after")
 		rttest.Want(t, <-long, cfg.Stall, "the first gave up after")
 	})
+}
+
+// Goal: a message that may not wait leaves the timeout of the next message as it is.
+func TestNoWaitLeavesTheTimeoutOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours := stuckLink(config(1, codec.Client))
+		p := numbered(1, 60_000)
+		for !full(ours, p, block) {
+			rttest.Do(t, ours.Push(p, block))
+		}
+		relayed := Delivery{QoS: codec.RequestQoS, Reliable: true, MaxWait: 100 * time.Millisecond, NoWait: true}
+		rttest.FailsAs(t, ours.Push(p, relayed), ErrCongested)
+		relayed.NoWait = false
+		began := time.Now()
+		rttest.FailsAs(t, ours.Push(p, relayed), ErrCongested)
+		rttest.Want(t, time.Since(began), relayed.MaxWait, "the second gave up after")
+	})
+}
+
+// slowDeadline is a connection that takes a while to set its first write deadline.
+type slowDeadline struct {
+	discard
+	calls atomic.Int64
+	began chan struct{} // closed when the first deadline is about to be set
+	last  time.Time
+}
+
+func (c *slowDeadline) SetWriteDeadline(t time.Time) error {
+	if c.calls.Add(1) == 1 {
+		close(c.began)
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.last = t
+	return nil
+}
+
+// Goal: the writer does not lengthen the deadline of a link that another goroutine closes at the same time.
+func TestCloseDeadlineStays(t *testing.T) {
+	cfg := config(1, codec.Client)
+	offer := cfg.offer()
+	conn := &slowDeadline{began: make(chan struct{})}
+	ours := open(conn, cfg, &offer, &offer, time.Minute, 0, 0)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		<-conn.began
+		ours.Close(codec.CloseGeneric)
+	}()
+	rttest.Must(ours.out.step(true))(t)
+	<-closed
+	if left := time.Until(conn.last); left > closeTimeout {
+		t.Errorf("the writer of a closed link has %v, want at most %v", left, closeTimeout)
+	}
 }
