@@ -50,10 +50,13 @@ func Replace(path string, data []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	return os.Rename(tmp, path)
+	return nil
 }
 
 // Write writes the output of a command as Replace does, so that a failure leaves an earlier file as it is.

@@ -35,7 +35,7 @@ func TestExpand(t *testing.T) {
 	t.Setenv("HOME", "/")
 	rttest.Want(t, Expand("~"), "/", "Expand(~) with / as home")
 	if CheckPath("a~") != nil || CheckPath("./~a") != nil || CheckPath("~no-such-user/a") == nil {
-		t.Error("Check wants to refuse what begins with ~, and nothing else")
+		t.Error("CheckPath does not refuse exactly the paths that begin with ~")
 	}
 }
 
@@ -49,6 +49,15 @@ func TestReplaceFollowsALink(t *testing.T) {
 		t.Errorf("the linked file has %q, want what was written to the link", text)
 	}
 	if _, err := os.Stat(file + ".tmp"); err == nil {
+		t.Error("a temporary file is left")
+	}
+}
+
+// A file that cannot be replaced, such as a mounted one, leaves no temporary file.
+func TestReplaceThatFailsLeavesNothing(t *testing.T) {
+	folder := t.TempDir()
+	rttest.Fails(t, Replace(folder, []byte("new")), "rename")
+	if _, err := os.Stat(folder + ".tmp"); err == nil {
 		t.Error("a temporary file is left")
 	}
 }
