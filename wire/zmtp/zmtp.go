@@ -75,10 +75,10 @@ func Dial(ctx context.Context, address string, limit int) (*Conn, error) {
 	c := &Conn{Conn: raw, limit: limit}
 	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
 	err = c.greet()
-	if !stop() && err == nil {
+	if !stop() {
 		err = ctx.Err()
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: no greeting within %v", ErrProtocol, handshakeTime)
 	}
 	if err != nil {

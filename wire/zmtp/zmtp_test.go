@@ -111,6 +111,13 @@ func TestRequestEndsWithItsContext(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(c.Request(ctx, []byte("x"))), context.DeadlineExceeded)
 }
 
+// The error of an interrupted Dial is that of its context, not that of a silent peer.
+func TestDialEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	rttest.FailsAs(t, rttest.Err(Dial(ctx, scripted(t, nil), replyMost)), context.Canceled)
+}
+
 // repServer is a Python program that answers each request with the request and sends heartbeats. It needs pyzmq.
 const repServer = `
 import sys, zmq
