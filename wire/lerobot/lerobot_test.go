@@ -172,7 +172,7 @@ func TestOneArrayForAllActions(t *testing.T) {
 			action = append(whole(&pickle.Array{Type: "f4", Shape: []int{1 << 20}, Data: make([]byte, 4<<20)}), 0x94)
 		}
 		one := whole(&pickle.Object{Class: "TimedAction", State: dict("timestep", int64(i), "action", "HERE")})
-		src = append(src, bytes.Replace(one, []byte("\x8c\x04HERE"), action, 1)...)
+		src = append(src, bytes.Replace(one, whole("HERE"), action, 1)...)
 	}
 	if _, rows, err := ParseActions(append(src, "e."...)); !errors.Is(err, ErrMessage) {
 		t.Errorf("%d actions, %v, want a refusal", len(rows), err)
