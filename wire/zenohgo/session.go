@@ -194,19 +194,18 @@ func (d *declared) happen(f func()) {
 	})
 }
 
-func keyOf(key string) (zenohc.KeyExpr, error) {
-	k, err := zenohc.NewKeyExpr(key)
-	if err != nil || key == "" {
-		return k, fmt.Errorf("wire/zenohgo: key %q: %w", key, errors.Join(err))
+func keyOf(key string) (k zenohc.KeyExpr, err error) {
+	if key == "" {
+		return k, errors.New("wire/zenohgo: an empty key")
 	}
-	return k, nil
+	if k, err = zenohc.NewKeyExpr(key); err != nil {
+		err = fmt.Errorf("wire/zenohgo: key %q: %w", key, err)
+	}
+	return k, err
 }
 
 // declare makes a declaration on a key.
 func (s *Session) declare(key string, make func(*declared, zenohc.KeyExpr) error) (*declared, error) {
-	if key == "" {
-		return nil, errors.New("wire/zenohgo: an empty key")
-	}
 	d := &declared{s: s}
 	return d, s.call(func() error {
 		k, err := keyOf(key)
