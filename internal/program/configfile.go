@@ -77,13 +77,10 @@ func (r *configFile) Validate(app *kong.Application) error {
 		return r.broken
 	}
 	known := map[string]bool{}
-	for _, group := range app.Leaves(false) {
-		for _, f := range group.Flags {
+	for _, node := range append(app.Leaves(false), app.Node) {
+		for _, f := range node.Flags {
 			known[f.Name] = true
 		}
-	}
-	for _, f := range app.Flags {
-		known[f.Name] = true
 	}
 	var unknown []string
 	for key := range r.values {
@@ -138,12 +135,18 @@ func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 func pairs(values map[string]any) any {
 	var list []any
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if k := reflect.ValueOf(values[name]).Kind(); k == reflect.Slice || k == reflect.Map {
+		if nested(values[name]) {
 			return values // a later check refuses such values
 		}
 		list = append(list, fmt.Sprintf("%s=%v", name, values[name]))
 	}
 	return list
+}
+
+// nested reports whether v is a list or a map.
+func nested(v any) bool {
+	kind := reflect.ValueOf(v).Kind()
+	return kind == reflect.Slice || kind == reflect.Map
 }
 
 func checkValue(flag *kong.Flag, v any) error {
@@ -157,11 +160,7 @@ func checkValue(flag *kong.Flag, v any) error {
 	}
 	switch v := v.(type) {
 	case []any:
-		nested := slices.ContainsFunc(v, func(e any) bool {
-			k := reflect.ValueOf(e).Kind()
-			return k == reflect.Slice || k == reflect.Map
-		})
-		if kind != reflect.Slice || nested {
+		if kind != reflect.Slice || slices.ContainsFunc(v, nested) {
 			return fmt.Errorf("got the list %v, want %s", v, want)
 		}
 	case map[string]any:

@@ -93,12 +93,12 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		if err = refuseUnusedFlags(ctx); err == nil {
 			err = p.checkRepeatedFlags(ctx, args)
 		}
-	}
-	if err == nil && left < 0 {
-		err = checkRanges(ctx)
-	}
-	if err == nil && left < 0 {
-		expandPaths(ctx)
+		if err == nil {
+			err = checkRanges(ctx)
+		}
+		if err == nil {
+			expandPaths(ctx)
+		}
 	}
 	switch {
 	case left >= 0:
@@ -168,12 +168,12 @@ func negativesLast(args []string) []string {
 			rest, last = append(rest, a), append(last, args[i+1:]...)
 			return append(rest, last...)
 		}
-		if behindFlag := i == 0 || strings.HasPrefix(args[i-1], "-") && !negative(args[i-1]); negative(a) &&
-			!behindFlag {
+		afterFlag := i == 0 || strings.HasPrefix(args[i-1], "-") && !negative(args[i-1])
+		if negative(a) && !afterFlag {
 			last = append(last, a)
-			continue
+		} else {
+			rest = append(rest, a)
 		}
-		rest = append(rest, a)
 	}
 	if last == nil {
 		return args

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
@@ -29,30 +31,29 @@ type grammar struct {
 	Version struct{} `cmd:"" uses:"" help:"Print the version."`
 }
 
-func parse(args ...string) (g grammar, command string, code exit.Code, done bool, stdout, stderr string) {
+// parse parses a command line into the grammar g. said is the standard error.
+func parse(g any, args ...string) (ctx *kong.Context, code exit.Code, done bool, stdout, said string) {
 	var out, err strings.Builder
-	p := Program{Name: "robot", Description: "Moves.", Env: "PROGRAM_TEST", Stdout: &out, Stderr: &err}
-	ctx, code, done := p.Parse(&g, args)
-	if ctx != nil {
-		command = ctx.Command()
-	}
-	return g, command, code, done, out.String(), err.String()
+	p := Program{Name: "robot", Env: "PROGRAM_TEST", Once: []string{"bus", "file"}, Stdout: &out, Stderr: &err}
+	ctx, code, done = p.Parse(g, args)
+	return ctx, code, done, out.String(), err.String()
 }
 
 func TestParse(t *testing.T) {
 	t.Setenv("PROGRAM_TEST_BUS", "/dev/x")
-	g, command, code, done, _, stderr := parse("scan", "--deep")
-	if g.Bus != "/dev/x" || g.Seed != 3 || !g.Scan.Deep || command != "scan" || code != 0 || done {
-		t.Errorf("Parse = %+v, %q, %d, %t (%s)", g, command, code, done, stderr)
+	var g grammar
+	ctx, code, done, _, stderr := parse(&g, "scan", "--deep")
+	if done || g.Bus != "/dev/x" || g.Seed != 3 || !g.Scan.Deep || ctx.Command() != "scan" || code != 0 {
+		t.Errorf("Parse = %+v, %d, %t (%s)", g, code, done, stderr)
 	}
-	_, _, code, done, _, stderr = parse("--buss", "x")
+	_, code, done, _, stderr = parse(&g, "--buss", "x")
 	if code != exit.Usage || !done || !strings.HasPrefix(stderr, "robot: ") ||
 		!strings.HasSuffix(stderr, "; see robot --help\n") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("a wrong flag: code %d, done %t, said %q", code, done, stderr)
 	}
 	for args, want := range map[string]bool{"--json - --buss x": true, "--json=- --buss x": true,
 		"--buss x --json": false} {
-		if _, _, _, _, stdout, _ := parse(strings.Fields(args)...); strings.Contains(stdout, `"code": 2`) != want {
+		if _, _, _, stdout, _ := parse(&g, strings.Fields(args)...); strings.Contains(stdout, `"code": 2`) != want {
 			t.Errorf("%s: standard output %q, want JSON: %t", args, stdout, want)
 		}
 	}
@@ -107,20 +108,11 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 			Config ConfigFile
 			many
 		}
-		var stderr strings.Builder
-		p := Program{
-			Name:   "robot",
-			Env:    "PROGRAM_TEST",
-			Once:   []string{"bus", "file"},
-			Stdout: io.Discard,
-			Stderr: &stderr,
-		}
-		_, code, done := p.Parse(&g, tt.args)
+		_, code, done, _, stderr := parse(&g, tt.args...)
 		refused := done && code == exit.Usage
-		repeated := strings.Contains(stderr.String(), "more than once")
-		if repeated != (tt.want != "") || !strings.Contains(stderr.String(), tt.want) || repeated &&
-			refused == tt.warn {
-			t.Errorf("%q: code %d, %q, want %q", tt.args, code, stderr.String(), tt.want)
+		repeated := strings.Contains(stderr, "more than once")
+		if repeated != (tt.want != "") || !strings.Contains(stderr, tt.want) || repeated && refused == tt.warn {
+			t.Errorf("%q: code %d, %q, want %q", tt.args, code, stderr, tt.want)
 		}
 	}
 }
@@ -138,9 +130,8 @@ func TestPathsAreExpanded(t *testing.T) {
 		Bus         string `placeholder:"PORT"`
 		Task        string `placeholder:"TEXT"`
 	}
-	p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: io.Discard, Stderr: io.Discard}
-	if _, code, done := p.Parse(&g, []string{"--config", file, "--bus=~/arm", "--task=~/$HOME"}); done {
-		t.Fatalf("Parse ends with code %d", code)
+	if _, code, done, _, said := parse(&g, "--config", file, "--bus=~/arm", "--task=~/$HOME"); done {
+		t.Fatalf("Parse ends with code %d, %s", code, said)
 	}
 	if g.Calibration != "/u/c.json" || g.ConfigDir != "/u/d" || g.Bus != "/u/arm" || g.Task != "~/$HOME" {
 		t.Errorf("Parse = %+v, want every path below /u, and the task as it was written", g)
@@ -159,13 +150,11 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 		{"one that takes nothing", []string{"version", "--help"}, []string{"--help"}, []string{"--seed", "--bus"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, _, code, done, stdout, _ := parse(tt.args...)
+			_, code, done, stdout, _ := parse(new(grammar), tt.args...)
 			if code != 0 || !done {
 				t.Errorf("code %d, done %t, want 0 and true", code, done)
 			}
-			for _, word := range tt.shows {
-				rttest.Contains(t, stdout, word)
-			}
+			rttest.Contains(t, stdout, tt.shows...)
 			for _, word := range tt.leavesOut {
 				if strings.Contains(stdout, word) {
 					t.Errorf("help shows %q:\n%s", word, stdout)
@@ -209,11 +198,9 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 			Run   struct{} `cmd:"" default:"1"`
 			Watch struct{} `cmd:"" uses:"pause typed,level"`
 		}
-		var out, said strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: &out, Stderr: &said}
-		ctx, _, done := p.Parse(&g, strings.Fields(tt.args))
+		ctx, _, done, _, said := parse(&g, strings.Fields(tt.args)...)
 		if done || g.Pause != tt.pause || g.Level != tt.level || g.Other != tt.other {
-			t.Errorf("%s, variables %t: %+v (%s), want %d, %d, %d", tt.args, tt.variables, g, &said, tt.pause, tt.level,
+			t.Errorf("%s, variables %t: %+v (%s), want %d, %d, %d", tt.args, tt.variables, g, said, tt.pause, tt.level,
 				tt.other)
 			continue
 		}
@@ -224,11 +211,10 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 		if set := strings.Contains(tt.args, "--pause") || command == "run"; Set(ctx, "pause") != set {
 			t.Errorf("%s, variables %t: Set of a flag that is typed is %t", tt.args, tt.variables, !set)
 		}
-		p.Parse(&g, []string{command, "--help"})
-		if shown := strings.Contains(out.String(), "$PROGRAM_TEST_PAUSE"); shown != (command == "run") ||
-			!strings.Contains(out.String(), "$PROGRAM_TEST_LEVEL") ||
-			strings.Contains(out.String(), "$PROGRAM_TEST_CONFIG") {
-			t.Errorf("%s --help names variables that it does not read, or hides one that it reads:\n%s", command, &out)
+		_, _, _, help, _ := parse(&g, command, "--help")
+		if shown := strings.Contains(help, "$PROGRAM_TEST_PAUSE"); shown != (command == "run") ||
+			!strings.Contains(help, "$PROGRAM_TEST_LEVEL") || strings.Contains(help, "$PROGRAM_TEST_CONFIG") {
+			t.Errorf("%s --help names variables that it does not read, or hides one that it reads:\n%s", command, help)
 		}
 	}
 }
@@ -258,12 +244,10 @@ func TestNegativeNumbers(t *testing.T) {
 				To    float64 `arg:""`
 			} `cmd:""`
 		}
-		var said strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
-		_, code, done := p.Parse(&g, strings.Fields(tt.args))
-		if code != tt.code || done != (code != 0) || !strings.Contains(said.String(), tt.says) ||
-			strings.Count(said.String(), "\n") > 1 {
-			t.Errorf("%s: code %d, said %q; want %d and %q", tt.args, code, &said, tt.code, tt.says)
+		_, code, done, _, said := parse(&g, strings.Fields(tt.args)...)
+		if code != tt.code || done != (code != 0) || !strings.Contains(said, tt.says) ||
+			strings.Count(said, "\n") > 1 {
+			t.Errorf("%s: code %d, said %q; want %d and %q", tt.args, code, said, tt.code, tt.says)
 		}
 		if !done && (g.Move.To != tt.to || g.Move.Joint != "elbow" || g.Bus == "" &&
 			strings.Contains(tt.args, "--bus")) {
@@ -295,12 +279,10 @@ func TestAFlagThatMeansNothing(t *testing.T) {
 			Speed  int
 			grammar
 		}
-		var said strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
-		ctx, code, done := p.Parse(&g, strings.Fields(tt.args))
-		if done != (tt.says != "") || done && code != exit.Usage || !strings.Contains(said.String(), tt.says) ||
-			strings.Count(said.String(), "\n") > 1 {
-			t.Errorf("%s: code %d, %q, want %q", tt.args, code, &said, tt.says)
+		ctx, code, done, _, said := parse(&g, strings.Fields(tt.args)...)
+		if done != (tt.says != "") || done && code != exit.Usage || !strings.Contains(said, tt.says) ||
+			strings.Count(said, "\n") > 1 {
+			t.Errorf("%s: code %d, %q, want %q", tt.args, code, said, tt.says)
 		}
 		if !done && (!given(ctx, strings.TrimLeft(strings.Fields(tt.args)[1], "-")) || given(ctx, "speed") &&
 			strings.HasPrefix(tt.args, "scan")) {
@@ -339,18 +321,16 @@ func TestValuesInTheFile(t *testing.T) {
 			Joint   []string
 			grammar
 		}
-		var said strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
-		_, code, done := p.Parse(&g, append([]string{"--config", file}, strings.Fields(tt.args)...))
+		_, code, done, _, said := parse(&g, append([]string{"--config", file}, strings.Fields(tt.args)...)...)
 		if tt.says == "" {
 			if done {
-				t.Errorf("%s: refused: %s", tt.text, &said)
+				t.Errorf("%s: refused: %s", tt.text, said)
 			}
 			continue
 		}
-		if code != exit.Usage || !strings.Contains(said.String(), "config file "+file+", "+tt.says) ||
-			strings.Count(said.String(), "\n") != 1 {
-			t.Errorf("%s: code %d, said %q; want 2, the file and %q", tt.text, code, &said, tt.says)
+		if code != exit.Usage || !strings.Contains(said, "config file "+file+", "+tt.says) ||
+			strings.Count(said, "\n") != 1 {
+			t.Errorf("%s: code %d, said %q; want 2, the file and %q", tt.text, code, said, tt.says)
 		}
 	}
 }
@@ -522,11 +502,9 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 			Scan struct{} `cmd:"" uses:"bus"`
 			Limp struct{} `cmd:"" uses:"bus" lenient:""`
 		}
-		var said strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: io.Discard, Stderr: &said}
-		_, _, done := p.Parse(&g, append(strings.Fields(tt.args), "--config", file))
-		if done != (tt.says != "") || !strings.Contains(said.String(), tt.says) || !done && g.Bus != "x" {
-			t.Errorf("%s with %q and %q: done %t, %q, want %q", tt.args, tt.yaml, tt.fps, done, &said, tt.says)
+		_, _, done, _, said := parse(&g, append(strings.Fields(tt.args), "--config", file)...)
+		if done != (tt.says != "") || !strings.Contains(said, tt.says) || !done && g.Bus != "x" {
+			t.Errorf("%s with %q and %q: done %t, %q, want %q", tt.args, tt.yaml, tt.fps, done, said, tt.says)
 		}
 	}
 }

@@ -57,11 +57,9 @@ func TestRanges(t *testing.T) {
 		{"scan --last 253", "--last is 253"},
 		{"move --to 10", "--to is 10, want 0 to 9"},
 	} {
-		var said strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
-		_, code, _ := p.Parse(new(rangedGrammar), strings.Fields(tt.args))
-		if (code == exit.Usage) != (tt.says != "") || !strings.Contains(said.String(), tt.says) {
-			t.Errorf("%s: code %d, %q, want %q", tt.args, code, &said, tt.says)
+		_, code, _, _, said := parse(new(rangedGrammar), strings.Fields(tt.args)...)
+		if (code == exit.Usage) != (tt.says != "") || !strings.Contains(said, tt.says) {
+			t.Errorf("%s: code %d, %q, want %q", tt.args, code, said, tt.says)
 		}
 	}
 }
@@ -82,11 +80,9 @@ func TestRangesOfVariablesAndTheFile(t *testing.T) {
 		{"1s", "scan --config " + file, ""},
 	} {
 		t.Setenv("PROGRAM_TEST_WAIT", tt.wait)
-		var said strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
-		_, code, _ := p.Parse(new(rangedGrammar), strings.Fields(tt.args))
-		if (code == exit.Usage) != (tt.says != "") || !strings.Contains(said.String(), tt.says) {
-			t.Errorf("%s, wait %s: code %d, %q, want %q", tt.args, tt.wait, code, &said, tt.says)
+		_, code, _, _, said := parse(new(rangedGrammar), strings.Fields(tt.args)...)
+		if (code == exit.Usage) != (tt.says != "") || !strings.Contains(said, tt.says) {
+			t.Errorf("%s, wait %s: code %d, %q, want %q", tt.args, tt.wait, code, said, tt.says)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestNesting(t *testing.T) {
 		refused    bool
 	}{
 		{"lists", "name: " + deep("[", "]", 10), false},
-		{"lists behind each other", "name: " + strings.Repeat("[[a], {b: c}, ", 20) + strings.Repeat("]", 20), false},
+		{"lists one after the other", "name: " + strings.Repeat("[[a], {b: c}, ", 20) + strings.Repeat("]", 20), false},
 		{"many marks, a line each", strings.Repeat("- - a\n", 200), false},
 		{"rules", "# " + strings.Repeat("-", 200) + "\nname: a\n", false},
 		{"too many lists", deep("[", "]", maxYAMLBytes/4), true},
@@ -97,7 +97,7 @@ func TestNesting(t *testing.T) {
 func TestMarksAndLongLines(t *testing.T) {
 	var f file
 	if err := DecodeYAML([]byte("\xEF\xBB\xBFname: a\n"), &f); err != nil || f.Name != "a" {
-		t.Errorf("behind a byte order mark: %+v, %v", f, err)
+		t.Errorf("after a byte order mark: %+v, %v", f, err)
 	}
 	if _, err := ParseYAML([]byte("\xEF\xBB\xBFname: a\n")); err != nil {
 		t.Error(err)
