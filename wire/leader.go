@@ -117,7 +117,7 @@ func ParseLeaderPose(p *LeaderPose, src []byte) error {
 		}
 		p.Place = append(p.Place, v)
 	}
-	if p.Instance == 0 || p.Held>>(n/4) != 0 && n/4 < MaxLeaderJoints {
+	if p.Instance == 0 || p.Held>>(n/4) != 0 {
 		return ErrMalformed
 	}
 	return nil

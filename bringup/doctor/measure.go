@@ -93,7 +93,7 @@ func (d *doctor) certificates() (all []Finding) {
 		}
 		all = append(all, f)
 	}
-	for _, ending := range tls.DialFindings() {
+	for _, ending := range tls.DialFindings(time.Now()) {
 		f := Finding{
 			Check:  "certificate",
 			Level:  Advice,

@@ -268,7 +268,7 @@ func scalar(args []Value) (Value, error) {
 		if len(b) == 8 && b[7] > 127 {
 			return nil, tooLarge("bits of an integer", 64, 63)
 		}
-		return unsigned(b), nil
+		return int64(unsigned(b)), nil
 	}
 	return signed(b), nil
 }

@@ -137,15 +137,18 @@ func (d *decoder) take(n int) ([]byte, error) {
 	return b, nil
 }
 
+// fixed reads a number of width bytes.
+func (d *decoder) fixed(width int) (uint64, error) {
+	b, err := d.take(width)
+	return unsigned(b), err
+}
+
 // counted reads a length of width bytes, and then as many bytes as this length.
 func (d *decoder) counted(width int) ([]byte, error) {
-	b, err := d.take(width)
+	n, err := d.fixed(width)
 	if err != nil {
 		return nil, err
 	}
-	var full [8]byte
-	copy(full[:], b)
-	n := binary.LittleEndian.Uint64(full[:])
 	if n > uint64(len(d.src)-d.at) {
 		return nil, malformed("%d bytes are announced at byte %d, %d follow", n, d.at, len(d.src)-d.at)
 	}
@@ -176,59 +179,47 @@ func (d *decoder) control(op opcode) error {
 		d.marks = append(d.marks, len(d.stack))
 		return nil
 	case opProto:
-		b, err := d.take(1)
-		if err == nil && (b[0] < 2 || b[0] > 5) {
-			err = malformed("protocol %d, want 2 to 5", b[0])
+		n, err := d.fixed(1)
+		if err == nil && (n < 2 || n > 5) {
+			err = malformed("protocol %d, want 2 to 5", n)
 		}
 		return err
 	case opFrame:
-		b, err := d.take(8)
-		if err == nil && binary.LittleEndian.Uint64(b) > uint64(len(d.src)-d.at) {
-			err = malformed("a frame of %d bytes, %d follow", binary.LittleEndian.Uint64(b), len(d.src)-d.at)
+		n, err := d.fixed(8)
+		if err == nil && n > uint64(len(d.src)-d.at) {
+			err = malformed("a frame of %d bytes, %d follow", n, len(d.src)-d.at)
 		}
 		return err
 	case opMemoize:
-		return d.put(len(d.memo))
+		return d.put(uint64(len(d.memo)))
 	}
-	i, err := d.index(op)
+	width := 4
+	if op == opBinPut || op == opBinGet {
+		width = 1
+	}
+	i, err := d.fixed(width)
 	switch {
 	case err != nil:
 		return err
 	case op == opBinPut || op == opLongPut:
 		return d.put(i)
-	case i >= len(d.memo):
+	case i >= uint64(len(d.memo)):
 		return malformed("memo %d of %d", i, len(d.memo))
 	}
 	d.stack = append(d.stack, d.memo[i])
 	return nil
 }
 
-// index reads the number of a memo.
-func (d *decoder) index(op opcode) (int, error) {
-	if op == opBinPut || op == opBinGet {
-		b, err := d.take(1)
-		if err != nil {
-			return 0, err
-		}
-		return int(b[0]), nil
-	}
-	b, err := d.take(4)
-	if err != nil {
-		return 0, err
-	}
-	return int(binary.LittleEndian.Uint32(b)), nil
-}
-
 // put stores the newest value as memo i. It refuses a number that leaves a gap, because writers number their memos
 // without gaps.
-func (d *decoder) put(i int) error {
+func (d *decoder) put(i uint64) error {
 	v, err := d.top()
-	switch {
+	switch n := uint64(len(d.memo)); {
 	case err != nil:
 		return err
-	case i > len(d.memo):
-		return malformed("memo %d after %d", i, len(d.memo))
-	case i == len(d.memo):
+	case i > n:
+		return malformed("memo %d after %d", i, n)
+	case i == n:
 		d.memo = append(d.memo, v)
 	default:
 		d.memo[i] = v
@@ -344,23 +335,21 @@ func (d *decoder) number(op opcode) (Value, error) {
 	case op == opBinInt || op == opLong1:
 		return signed(b), nil
 	}
-	return unsigned(b), nil
+	return int64(unsigned(b)), nil
 }
 
-// unsigned reads a little-endian number below 2^63.
-func unsigned(b []byte) (n int64) {
+// unsigned reads a little-endian number of at most 8 bytes.
+func unsigned(b []byte) (n uint64) {
 	for i := range b {
-		n |= int64(b[i]) << (8 * i)
+		n |= uint64(b[i]) << (8 * i)
 	}
 	return n
 }
 
 // signed reads a little-endian two's complement of at most 8 bytes.
 func signed(b []byte) int64 {
-	var full [8]byte
-	copy(full[:], b)
 	shift := 64 - 8*len(b)
-	return int64(binary.LittleEndian.Uint64(full[:])) << shift >> shift
+	return int64(unsigned(b)) << shift >> shift
 }
 
 func (d *decoder) bytes(op opcode) (Value, error) {

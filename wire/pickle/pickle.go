@@ -5,7 +5,7 @@
 // reader runs nothing. It has a closed table of opcodes (decode.go) and a closed table of names (table.go): LeRobot's
 // dataclasses, numeric NumPy arrays and scalars, torch's CPU tensors. It builds their values itself. Any other opcode
 // or name ends the reading with an error that names it. The memory that a pickle takes is bounded by its own length and
-// by Limits.
+// by the constants below.
 //
 // A Value is one of nil, bool, int64, float64, string, []byte, *List, *Tuple, *Dict, *Object and
 // *Array. Bytes and the data of arrays are parts of the source.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -28,24 +29,19 @@ func attributes(t *testing.T, v Value, class string) *Dict {
 	return o.State
 }
 
-func get(d *Dict, key string) Value {
-	v := d.Get(key)
-	return v
-}
-
 func TestConfig(t *testing.T) {
 	c := attributes(t, rttest.Must(Decode(read(t, "config")))(t), "RemotePolicyConfig")
-	features := get(c, "lerobot_features").(*Dict)
-	state := get(features, "observation.state").(*Dict)
-	top := get(features, "observation.images.top").(*Dict)
-	if get(c, "policy_type") != "act" || get(c, "actions_per_chunk") != int64(50) ||
-		!reflect.DeepEqual(get(state, "names").(*List).Items, []Value{"a.pos", "b.pos"}) ||
-		!reflect.DeepEqual(get(top, "shape").(*Tuple).Items, []Value{int64(16), int64(24), int64(3)}) {
+	features := c.Get("lerobot_features").(*Dict)
+	state := features.Get("observation.state").(*Dict)
+	top := features.Get("observation.images.top").(*Dict)
+	if c.Get("policy_type") != "act" || c.Get("actions_per_chunk") != int64(50) ||
+		!reflect.DeepEqual(state.Get("names").(*List).Items, []Value{"a.pos", "b.pos"}) ||
+		!reflect.DeepEqual(top.Get("shape").(*Tuple).Items, []Value{int64(16), int64(24), int64(3)}) {
 		t.Errorf("config = %+v", c)
 	}
 	c = attributes(t, rttest.Must(Decode(read(t, "config2")))(t), "RemotePolicyConfig")
-	feature := attributes(t, get(get(c, "lerobot_features").(*Dict), "observation.state"), "PolicyFeature")
-	if kind := get(feature, "type").(*Object); kind.Class != "FeatureType" || kind.Args[0] != Value("STATE") {
+	feature := attributes(t, c.Get("lerobot_features").(*Dict).Get("observation.state"), "PolicyFeature")
+	if kind := feature.Get("type").(*Object); kind.Class != "FeatureType" || kind.Args[0] != Value("STATE") {
 		t.Errorf("type = %+v", kind)
 	}
 }
@@ -53,10 +49,10 @@ func TestConfig(t *testing.T) {
 func TestObservation(t *testing.T) {
 	for _, name := range []string{"obs", "obs5"} {
 		o := attributes(t, rttest.Must(Decode(read(t, name)))(t), "TimedObservation")
-		raw := get(o, "observation").(*Dict)
-		top := get(raw, "top").(*Array)
-		if get(o, "timestamp") != 1.5 || get(o, "timestep") != int64(3) || get(o, "must_go") != true ||
-			get(raw, "a.pos") != 1.25 || get(raw, "b.pos") != 2.5 || get(raw, "task") != "pick" ||
+		raw := o.Get("observation").(*Dict)
+		top := raw.Get("top").(*Array)
+		if o.Get("timestamp") != 1.5 || o.Get("timestep") != int64(3) || o.Get("must_go") != true ||
+			raw.Get("a.pos") != 1.25 || raw.Get("b.pos") != 2.5 || raw.Get("task") != "pick" ||
 			top.Type != "u1" || !reflect.DeepEqual(top.Shape, []int{2, 3, 3}) || len(top.Data) != 18 {
 			t.Errorf("%s = %+v, %+v, %+v", name, o, raw, top)
 		}
@@ -78,9 +74,9 @@ func TestActions(t *testing.T) {
 		}
 		for i, item := range list.Items {
 			a := attributes(t, item, "TimedAction")
-			action := get(a, "action").(*Array)
+			action := a.Get("action").(*Array)
 			values, ok := action.Floats(nil)
-			if get(a, "timestep") != int64(i) || get(a, "timestamp") != 1+float64(i)*(1/30.0) || !ok ||
+			if a.Get("timestep") != int64(i) || a.Get("timestamp") != 1+float64(i)*(1/30.0) || !ok ||
 				!reflect.DeepEqual(values, []float32{float32(2 * i), float32(2*i + 1)}) {
 				t.Errorf("%s: action %d = %+v, %v", name, i, a, values)
 			}
@@ -217,7 +213,7 @@ func TestHostile(t *testing.T) {
 
 // Bombs are small pickles with very large values. Decoding ends with an error, or the values share memory.
 func TestBombs(t *testing.T) {
-	repeat := func(s string, n int) string { return string(bytes.Repeat([]byte(s), n)) }
+	repeat := strings.Repeat
 	laughs := proto + "]\x94"
 	for i := range 30 { // each list contains the previous list ten times, so 30 lists have 10^30 items
 		laughs += "](" + repeat("h"+string(rune(i)), 10) + "e\x94"
@@ -331,8 +327,7 @@ func TestErrorsAreShort(t *testing.T) {
 // For an array with transposed axes, NumPy 2.3 and later write the order K and the order of the axes.
 func TestTransposedArray(t *testing.T) {
 	src := read(t, "obs5k")
-	top := get(get(attributes(t, rttest.Must(Decode(src))(t), "TimedObservation"), "observation").(*Dict),
-		"top").(*Array)
+	top := attributes(t, rttest.Must(Decode(src))(t), "TimedObservation").Get("observation").(*Dict).Get("top").(*Array)
 	if !reflect.DeepEqual(top.Shape, []int{2, 3, 4}) || top.Data[0] != 0 || top.Data[1] != 6 || top.Data[4] != 1 {
 		t.Errorf("top = %v %v", top.Shape, top.Data)
 	}

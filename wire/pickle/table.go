@@ -2,7 +2,7 @@ package pickle
 
 import "fmt"
 
-// kind is the meaning of a name of the table: what the opcodes can make from it.
+// kind is the meaning of a name of the table. It decides which opcodes may use the name, and for which value.
 type kind uint8
 
 const (

@@ -106,6 +106,14 @@ func days(left time.Duration) string {
 // them.
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
+func (s *Security) ending(now time.Time) (warnings []string) {
+	for _, f := range slices.Concat(s.DialFindings(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now),
+		openKey(s.ListenKey)) {
+		warnings = append(warnings, f.Text)
+	}
+	return warnings
+}
+
 // Ends calls add with the end of the validity of each certificate file that is set and can be read: "ca" is the root
 // CA, "connect" the certificate for dialling, "listen" the certificate for listening.
 func (s *Security) Ends(add func(file string, end time.Time)) {
@@ -121,19 +129,8 @@ func (s *Security) Ends(add func(file string, end time.Time)) {
 	}
 }
 
-func (s *Security) ending(now time.Time) (warnings []string) {
-	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now),
-		openKey(s.ListenKey)) {
-		warnings = append(warnings, f.Text)
-	}
-	return warnings
-}
-
 // DialFindings returns the findings for the root CA, and for the certificate and the key with which we dial.
-func (s *Security) DialFindings() []Finding { return s.dialling(time.Now()) }
-
-// dialling does the work of DialFindings at the instant now.
-func (s *Security) dialling(now time.Time) []Finding {
+func (s *Security) DialFindings(now time.Time) []Finding {
 	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now),
 		s.fileFindings(s.ConnectCertificate, "servers refuse it", now), openKey(s.ConnectKey))
 }
@@ -163,7 +160,7 @@ func (e Endpoint) Dialling(now time.Time) (found []Finding) {
 	if e.Protocol != TLS {
 		return nil
 	}
-	found = e.Security.dialling(now)
+	found = e.Security.DialFindings(now)
 	if err := e.CheckDial(); err != nil {
 		found = append(found, Finding{Text: fmt.Sprintf("%s can be dialled no more: %v", e, err)})
 	}

@@ -122,7 +122,7 @@ func globMatch(pattern, text string) bool {
 	}
 	text = text[len(head):]
 	for {
-		piece, behind, more := strings.Cut(rest, "$*")
+		piece, after, more := strings.Cut(rest, "$*")
 		if !more {
 			return strings.HasSuffix(text, piece)
 		}
@@ -130,6 +130,6 @@ func globMatch(pattern, text string) bool {
 		if at < 0 {
 			return false
 		}
-		text, rest = text[at+len(piece):], behind
+		text, rest = text[at+len(piece):], after
 	}
 }

@@ -251,11 +251,18 @@ func (n *node[T]) addChild(c *node[T]) {
 		n.plain = append(n.plain, c)
 		if n.index != nil {
 			n.index[c.chunk] = c
-		} else if len(n.plain) > linearMax {
-			n.index = make(map[string]*node[T], 2*linearMax)
-			for _, p := range n.plain {
-				n.index[p.chunk] = p
-			}
+		} else {
+			n.reindex()
+		}
+	}
+}
+
+// reindex makes the map of the children without wildcards if there are many.
+func (n *node[T]) reindex() {
+	if n.index = nil; len(n.plain) > linearMax {
+		n.index = make(map[string]*node[T], len(n.plain))
+		for _, p := range n.plain {
+			n.index[p.chunk] = p
 		}
 	}
 }
@@ -290,12 +297,7 @@ func (n *node[T]) shrink() {
 	}
 	n.peak = left
 	n.plain, n.globs = slices.Clip(slices.Clone(n.plain)), slices.Clip(slices.Clone(n.globs))
-	if n.index = nil; len(n.plain) > linearMax {
-		n.index = make(map[string]*node[T], len(n.plain))
-		for _, p := range n.plain {
-			n.index[p.chunk] = p
-		}
-	}
+	n.reindex()
 }
 
 // swapRemove removes c by putting the last child in its place.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -91,8 +92,8 @@ func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []b
 	case theirs.Patch > ours.Patch:
 		err = fmt.Errorf("zenoh: peer raised the patch level to %d, want at most %d", theirs.Patch, ours.Patch)
 	}
-	theirs.ZID = append([]byte(nil), theirs.ZID...)
-	return theirs, append([]byte(nil), theirs.Cookie...), err
+	theirs.ZID = bytes.Clone(theirs.ZID)
+	return theirs, bytes.Clone(theirs.Cookie), err
 }
 
 // Accept opens a link as the acceptor. Once the handshake has identified the peer, admit decides
@@ -169,7 +170,7 @@ func (s *stream) acceptInit() (codec.Init, error) {
 	if err != nil {
 		s.refuse(codec.CloseInvalid)
 	}
-	theirs.ZID = append([]byte(nil), theirs.ZID...)
+	theirs.ZID = bytes.Clone(theirs.ZID)
 	return theirs, err
 }
 

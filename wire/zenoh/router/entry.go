@@ -145,9 +145,12 @@ func (e *entry) visible(f *face) bool {
 	return len(e.holders) > 1 || len(e.holders) == 1 && (e.holders[0].face != f || e.kind == codec.DeclareToken)
 }
 
-// infoFor returns the attributes under which a queryable is announced to a link. Called with mu
-// held.
+// infoFor returns the attributes under which an entry is announced to a link; only queryables have attributes. Called
+// with mu held.
 func (e *entry) infoFor(f *face) (best info) {
+	if e.kind != codec.DeclareQueryable {
+		return best
+	}
 	for i := range e.holders {
 		if h := &e.holders[i]; f.relays(h.face) {
 			best = best.better(info{h.info.complete, min(h.info.distance, math.MaxUint16-1) + 1})
@@ -253,10 +256,7 @@ func (f *face) show(e *entry) {
 		}
 		return
 	}
-	var now info
-	if e.kind == codec.DeclareQueryable {
-		now = e.infoFor(f)
-	}
+	now := e.infoFor(f)
 	if (!told || known != now) && f.remember(e, now) {
 		f.declare(declaration(e.kind, e.id, e.key, now))
 	}

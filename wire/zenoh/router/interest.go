@@ -126,12 +126,10 @@ func (f *face) asked(m *codec.Interest) {
 	if f.gone || m.Mode == codec.InterestFinal {
 		return
 	}
-	if future {
-		if f.link != nil && (len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything ||
-			!r.ensureCapacity(f, i.key)) {
-			r.counters.Declarations.Add(1)
-			future = false
-		}
+	if future && f.link != nil && (len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything ||
+		!r.ensureCapacity(f, i.key)) {
+		r.counters.Declarations.Add(1)
+		future = false
 	}
 	if future {
 		i.aggregated = map[codec.DeclareKind]aggregation{}
@@ -242,10 +240,7 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 		if !e.visible(f) {
 			continue
 		}
-		var now info
-		if kind == codec.DeclareQueryable {
-			now = e.infoFor(f)
-		}
+		now := e.infoFor(f)
 		d := declaration(kind, 0, e.key, now)
 		d.Answers, d.Interest = true, id
 		if future {
@@ -265,11 +260,8 @@ func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
 		if !e.visible(i.face) {
 			continue
 		}
-		var one info
-		if kind == codec.DeclareQueryable {
-			one = e.infoFor(i.face)
-			one.complete = one.complete && keyexpr.Includes(e.key, i.key)
-		}
+		one := e.infoFor(i.face)
+		one.complete = one.complete && keyexpr.Includes(e.key, i.key)
 		if !any {
 			all, any = one, true
 		} else {

@@ -43,8 +43,8 @@ type Config struct {
 	// everything, too.
 	Rights func(names []string) *access.Rights
 
-	// Log gets one line for the start and one for the end of an accepted link. Event is called for the same events,
-	// with a nil err for the start. Neither may block.
+	// Log gets a line when a link is accepted, when it ends, and when a connection is refused. Event is called for the
+	// same events; err is nil when a link is accepted. Neither may block.
 	Log   func(line string)
 	Event func(from string, err error)
 }
