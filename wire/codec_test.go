@@ -51,6 +51,7 @@ func TestLimits(t *testing.T) {
 	observation := func(src []byte) error { return ParseObservation(new(Observation), src) }
 	chunk := func(src []byte) error { return ParseActionChunk(new(ActionChunk), src) }
 	openBody := func(src []byte) error { return ParseSessionOpen(new(SessionOpen), src) }
+	reset := func(src []byte) error { return ParseReset(new(Reset), src) }
 	text := func(n int) []byte { return msgp.AppendString(nil, strings.Repeat("x", n)) }
 	images := func(n int) []byte {
 		b := msgp.AppendMapHeader(nil, uint32(n))
@@ -96,26 +97,22 @@ func TestLimits(t *testing.T) {
 		{"bytes of a uuid", openBody, "client_uuid", text, MaxUUIDBytes},
 		{"entries of spans", observation, "spans", spans, MaxSpans},
 		{"names", openBody, "action_names", names, MaxNames},
+		{"nesting of an unknown key", reset, "x", func(n int) []byte {
+			return append(bytes.Repeat([]byte{0x91}, n), 0xc0)
+		}, MaxDepth},
 		{"delay", observation, "inference_delay_steps", func(n int) []byte {
 			return appendInt(nil, int64(n))
 		}, MaxRows},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := tt.parse(body(tt.key, tt.value(tt.limit)...)); err != nil {
-				t.Errorf("%d: %v, want it accepted", tt.limit, err)
-			}
-			err := tt.parse(body(tt.key, tt.value(tt.limit+1)...))
-			if err == nil {
-				t.Errorf("%d is accepted, want it refused", tt.limit+1)
-			}
+			rttest.Do(t, tt.parse(body(tt.key, tt.value(tt.limit)...)))
+			rttest.Fails(t, tt.parse(body(tt.key, tt.value(tt.limit+1)...)))
 		})
 	}
 	many := func(n int) []byte {
 		return append(msgp.AppendMapHeader(nil, uint32(n)), bytes.Repeat([]byte{0xa1, 'x', 0xc0}, n)...)
 	}
-	if err := observation(many(MaxMapKeys)); err != nil {
-		t.Errorf("%d keys: %v, want them accepted", MaxMapKeys, err)
-	}
+	rttest.Do(t, observation(many(MaxMapKeys)))
 	rttest.FailsAs(t, observation(many(MaxMapKeys+1)), ErrTooLarge)
 }
 
@@ -147,8 +144,6 @@ func TestHostileBytes(t *testing.T) {
 		{"prefix of one axis", body("prefix_model", tensorBytes("<f4", []int64{2}, 8)...), ErrShape},
 		{"state of integers", body("state", tensorBytes("<i4", []int64{2}, 8)...), ErrShape},
 		{"five axes", body("state", tensorBytes("<f4", []int64{1, 1, 1, 1, 2}, 8)...), ErrTooLarge},
-		{"a product beyond 64 bits", body("state", tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26},
-			0)...), ErrShape},
 		{"grey raw picture", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x83}, "codec"),
 			append(msgp.AppendString(nil, "raw"), tensorOf("", []int64{1, 1, 1}, []byte{7})[8:]...)...)...), ErrShape},
 		{"data longer than the shape", body("state", tensorBytes("<f4", []int64{2}, 12)...), ErrShape},
@@ -203,7 +198,7 @@ func TestTolerance(t *testing.T) {
 	rttest.Want(t, o.RunwayMs, -256, "runway_ms of int16 -256")
 	src := []byte{0x81, 0xc4, 1, 't', 0xd3, 0, 0, 0, 0, 0, 0, 0, 5}
 	if rttest.Do(t, ParseObservation(&o, src)); o.T != 5 {
-		t.Errorf("t behind a bin key in a long form = %d, want 5", o.T)
+		t.Errorf("t after a bin key in a long form = %d, want 5", o.T)
 	}
 	two := append([]byte{0x82}, appendImage(appendImage(nil, &Image{Name: "x", Data: []byte{1}}),
 		&Image{Name: "x", Data: []byte{2}})...)

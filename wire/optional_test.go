@@ -128,9 +128,9 @@ func TestZeroIsNotAbsent(t *testing.T) {
 	}
 }
 
-// TestOptionalKeysStandBehindTheSchema: a body with optional keys is the body without them, except for the number of
+// TestOptionalKeysFollowTheSchema: a body with optional keys is the body without them, except for the number of
 // keys, followed by the optional keys. So an old peer that reads in order reads the keys of the schema first.
-func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
+func TestOptionalKeysFollowTheSchema(t *testing.T) {
 	full, bare := demoObservation(), demoObservation()
 	bare.HasT = false
 	bare.HasN = false

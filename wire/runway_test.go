@@ -30,7 +30,7 @@ func TestReadAsked(t *testing.T) {
 		said bool
 		err  error
 	}{
-		{"behind the pictures", AppendObservation(nil, &whole), 412.5, true, nil},
+		{"after the pictures", AppendObservation(nil, &whole), 412.5, true, nil},
 		{"not said", AppendObservation(nil, &silent), 0, false, nil},
 		{"an integer, as Python may send it", head(0xcc, 200), 200, true, nil},
 		{"nil is not said", head(0xc0), 0, false, nil},
@@ -39,7 +39,7 @@ func TestReadAsked(t *testing.T) {
 		{"not a number", head(0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0), 0, false, ErrNotFinite},
 		{"not a map", []byte{0xc0}, 0, false, ErrMalformed},
 		{"cut off", head(0xcb, 1), 0, false, ErrMalformed},
-		{"bytes behind it", append(head(1), 0), 0, false, ErrMalformed},
+		{"bytes after it", append(head(1), 0), 0, false, ErrMalformed},
 		{"as many unknown values as may be", nested(MaxSkipped - 1), 0, false, nil},
 		{"one more", nested(MaxSkipped), 0, false, ErrTooLarge},
 		{"millions of them", nested(4_700_000), 0, false, ErrTooLarge},

@@ -53,9 +53,7 @@ func TestCheckObservation(t *testing.T) {
 		})
 	}
 	var anything Shapes
-	if err := anything.CheckObservation(&Observation{}); err != nil {
-		t.Errorf("sizes that are not given refuse: %v", err)
-	}
+	rttest.Do(t, anything.CheckObservation(&Observation{}))
 }
 
 func TestCheckUnitsAndCameraShapes(t *testing.T) {
@@ -100,7 +98,7 @@ func TestTemporary(t *testing.T) {
 		{"accepted", SessionAck{Accepted: true, RetryAfterMs: 1}, false},
 		{"an old server is full", SessionAck{Error: "server full: 5/5 sessions active"}, true},
 		{"draining", SessionAck{Draining: true}, true},
-		{"told when to retry", SessionAck{RetryAfterMs: 100}, true},
+		{"a time to retry", SessionAck{RetryAfterMs: 100}, true},
 		{"contract", SessionAck{Error: "state dim mismatch: server=6, client=7"}, false},
 	} {
 		rttest.Want(t, tt.ack.Temporary(), tt.want, "%s: Temporary", tt.name)

@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
@@ -89,12 +90,12 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 	x := a.Start(at, zenohtest.Churn)
 	defer x.Close()
 	good := mustOpen(t, Config{Connect: []string{at}, TLS: trust, BackoffMin: 10 * time.Millisecond})
-	var back samples
-	rttest.Must(good.Subscribe("@victim/echo", back.deposit))(t)
+	var back sessiontest.Basket
+	rttest.Must(good.Subscribe("@victim/echo", back.Deposit))(t)
 	ping := rttest.Must(good.Publisher(zenohtest.PingKey, wire.ObservationQoS))(t)
 	rttest.Eventually(t, "a good client's round trip", func() bool {
 		ping.Put(make([]byte, 100), nil)
-		return back.count() > 0
+		return back.Count() > 0
 	})
 	if !x.Wait(30 * time.Second) {
 		t.Fatal("the attack did not end in 30 s")

@@ -275,7 +275,7 @@ func whole(t *testing.T, robots []*robot, when string) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: robot %d hears %d, gets %d replies and sees %d tokens of %d", when, r.id, news,
+				t.Fatalf("%s: robot %d receives from %d, gets %d replies and sees %d tokens of %d", when, r.id, news,
 					len(replies), r.sees(), len(robots))
 			}
 		}

@@ -2,6 +2,7 @@ package zenoh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -91,13 +92,10 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 		TimeoutMS: uint64(timeout.Milliseconds()),
 		Query:     codec.Query{Consolidation: codec.ConsolidateNone, HasBody: payload != nil, Payload: payload},
 	}.Message()
-	if up.Send(m, link.Delivery{QoS: codec.RequestQoS, Reliable: true}) != nil {
-		s.mu.Lock()
-		q.finish()
-		s.mu.Unlock()
+	err := up.Send(m, link.Delivery{QoS: codec.RequestQoS, Reliable: true})
+	if err == nil || errors.Is(err, link.ErrClosed) { // the end of the link finishes q
+		err = s.await(ctx, q.done, timeout)
 	}
-	err := s.await(ctx, q.done, timeout)
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.outQueries, id)

@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 	"github.com/edge-rt/edge-rt/wire/zenoh/router"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
 // attacker is a node with a valid handshake that then sends arbitrary messages.
@@ -121,12 +122,12 @@ func (a *attacker) settle(id uint32) {
 // serves checks that the victim still serves other sessions.
 func serves(t *testing.T, victim *Session, at string) {
 	t.Helper()
-	var got samples
-	defer rttest.Must(victim.Subscribe("@good/*", got.deposit))(t).Undeclare()
+	var got sessiontest.Basket
+	defer rttest.Must(victim.Subscribe("@good/*", got.Deposit))(t).Undeclare()
 	good := mustOpen(t, Config{Connect: []string{at}})
 	defer good.Close()
 	pub := rttest.Must(good.Publisher("@good/a", wire.ActionQoS))(t)
-	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
+	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.Count() > 0 })
 }
 
 // Goal: a listener refuses each key that crashes the official router. It keeps the sender's link and all other links.
@@ -206,8 +207,8 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	held := make(chan wire.Query, maxInQueries+1)
 	rttest.Must(victim.Queryable("@held", func(q wire.Query) { held <- q }))(t)
-	var got samples
-	rttest.Must(victim.Subscribe("@push/**", got.deposit))(t)
+	var got sessiontest.Basket
+	rttest.Must(victim.Subscribe("@push/**", got.Deposit))(t)
 	a := mustAttack(t, at)
 	const n = maxInQueries + 500
 	for i := range uint32(n) {
@@ -217,9 +218,9 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 	}
 	a.settle(1 << 20)
 	queries := victim.router.Held().Queries
-	if s := victim.Stats(); queries != maxInQueries || s.Queries != 500 || s.Routes != 1 || got.count() != n {
+	if s := victim.Stats(); queries != maxInQueries || s.Queries != 500 || s.Routes != 1 || got.Count() != n {
 		t.Errorf("%d queries wait, stats %+v, %d samples; want %d, 500 queries refused, one overflow of routes, %d "+
-			"samples", queries, s, got.count(), maxInQueries, n)
+			"samples", queries, s, got.Count(), maxInQueries, n)
 	}
 	serves(t, victim, at)
 }

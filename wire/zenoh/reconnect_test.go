@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
 // quick is the configuration of a session that reconnects fast enough for a test.
@@ -58,9 +59,9 @@ func TestUndeclareLeavesNothing(t *testing.T) {
 	sub.Undeclare()
 	rttest.Eventually(t, "no receiver", func() bool { return len(server.up.Receivers(nil, "@s/a")) == 0 })
 	rttest.Must(server.Token("@w/a"))(t)
-	var seen presence
-	w := rttest.Must(edge.SubscribeTokens("@w/*", seen.deposit))(t)
-	rttest.Eventually(t, "the token", func() bool { return len(seen.seen()) == 1 })
+	var seen sessiontest.Diary
+	w := rttest.Must(edge.SubscribeTokens("@w/*", seen.Deposit))(t)
+	rttest.Eventually(t, "the token", func() bool { return len(seen.Entries()) == 1 })
 	w.Undeclare()
 	edge.mu.Lock()
 	defer edge.mu.Unlock()
@@ -95,6 +96,13 @@ func TestLostLinkEndsGet(t *testing.T) {
 	}
 }
 
+// Goal: a query that the link does not take is an error, not a query without replies.
+func TestQueryThatCannotBeSent(t *testing.T) {
+	_, at := listener(t, Config{})
+	edge := mustOpen(t, Config{Connect: []string{at}, MaxMessage: 1000})
+	rttest.Fails(t, rttest.Err(edge.Get(t.Context(), "@g", make([]byte, 2000), time.Second)), "larger than the limit")
+}
+
 // Goal: if a queryable never finishes a query, the querier's Get and the entry of the query still end, after the
 // timeout and the grace.
 func TestUnfinishedQueryIsEnded(t *testing.T) {
@@ -119,16 +127,16 @@ func TestUnfinishedQueryIsEnded(t *testing.T) {
 func TestManyEdges(t *testing.T) {
 	const n = 20
 	server, at := listener(t, Config{})
-	var heard samples
-	rttest.Must(server.Subscribe("@f/*/obs", heard.deposit))(t)
-	got := make([]samples, n)
+	var heard sessiontest.Basket
+	rttest.Must(server.Subscribe("@f/*/obs", heard.Deposit))(t)
+	got := make([]sessiontest.Basket, n)
 	for i := range n {
 		edge := mustOpen(t, Config{Connect: []string{at}})
-		rttest.Must(edge.Subscribe(fmt.Sprintf("@f/r%d/act", i), got[i].deposit))(t)
+		rttest.Must(edge.Subscribe(fmt.Sprintf("@f/r%d/act", i), got[i].Deposit))(t)
 		pub := rttest.Must(edge.Publisher(fmt.Sprintf("@f/r%d/obs", i), wire.ObservationQoS))(t)
 		rttest.Do(t, pub.Put([]byte{byte(i)}, nil))
 	}
-	rttest.Eventually(t, "all observations", func() bool { return heard.count() == n })
+	rttest.Eventually(t, "all observations", func() bool { return heard.Count() == n })
 	for i := range n {
 		key := fmt.Sprintf("@f/r%d/act", i)
 		hearing(t, server, key)
@@ -137,15 +145,15 @@ func TestManyEdges(t *testing.T) {
 		rttest.Want(t, len(pub.(*publisher).targets), 1, "links of an action of one robot")
 	}
 	for i := range n {
-		rttest.Eventually(t, "an action", func() bool { return got[i].count() > 0 })
-		if got[i].count() != 1 || got[i].at(0).Payload[0] != byte(i) {
-			t.Errorf("edge %d got %d actions, the first for %d", i, got[i].count(), got[i].at(0).Payload[0])
+		rttest.Eventually(t, "an action", func() bool { return got[i].Count() > 0 })
+		if got[i].Count() != 1 || got[i].Samples()[0].Payload[0] != byte(i) {
+			t.Errorf("edge %d got %d actions, the first for %d", i, got[i].Count(), got[i].Samples()[0].Payload[0])
 		}
 	}
 }
 
 func TestNeverLinkedToItself(t *testing.T) {
-	selfish := freeEndpoint(t)
+	selfish := sessiontest.FreeEndpoint(t)
 	var links events
 	self := mustOpen(t, Config{
 		Listen:     []string{selfish},

@@ -1,17 +1,15 @@
 package zenoh
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
 // listener opens a session on a free port and returns its endpoint.
@@ -33,53 +31,6 @@ func mustOpen(t *testing.T, cfg Config) *Session {
 	return s.(*Session)
 }
 
-// samples collects the samples of callbacks.
-type samples struct {
-	mu  sync.Mutex
-	all []wire.Sample
-}
-
-func (s *samples) deposit(in wire.Sample) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, wire.Sample{Key: in.Key, Payload: bytes.Clone(in.Payload),
-		Attachment: bytes.Clone(in.Attachment)})
-}
-
-func (s *samples) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.all)
-}
-
-func (s *samples) at(i int) wire.Sample {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all[i]
-}
-
-// presence collects token reports as "+key" and "-key".
-type presence struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (p *presence) deposit(key string, alive bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	sign := "-"
-	if alive {
-		sign = "+"
-	}
-	p.all = append(p.all, sign+key)
-}
-
-func (p *presence) seen() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.all)
-}
-
 // hearing waits until samples of s on key have a receiver.
 func hearing(t *testing.T, s *Session, key string) {
 	t.Helper()
@@ -98,11 +49,11 @@ func TestASessionDoesNotHearItself(t *testing.T) {
 	for i, ways := range [][2]*Session{{server, client}, {client, server}} {
 		from, to := ways[0], ways[1]
 		key := fmt.Sprintf("@self/%d", i)
-		var own, others samples
-		for s, got := range map[*Session]*samples{from: &own, to: &others} {
-			rttest.Must(s.Subscribe(key, got.deposit))(t)
+		var own, others sessiontest.Basket
+		for s, got := range map[*Session]*sessiontest.Basket{from: &own, to: &others} {
+			rttest.Must(s.Subscribe(key, got.Deposit))(t)
 			rttest.Must(s.Queryable(key, func(q wire.Query) {
-				got.deposit(wire.Sample{Key: "asked"})
+				got.Deposit(wire.Sample{Key: "asked"})
 				q.Reply(key, nil)
 				q.Finish()
 			}))(t)
@@ -113,8 +64,8 @@ func TestASessionDoesNotHearItself(t *testing.T) {
 			replies, err := from.Get(t.Context(), key, nil, rttest.Patience)
 			return err == nil && len(replies) == 1
 		})
-		rttest.Eventually(t, "the sample and the query", func() bool { return others.count() >= 2 })
-		rttest.Want(t, own.count(), 0, "its own samples and queries at session %d", i)
+		rttest.Eventually(t, "the sample and the query", func() bool { return others.Count() >= 2 })
+		rttest.Want(t, own.Count(), 0, "its own samples and queries at session %d", i)
 	}
 }
 

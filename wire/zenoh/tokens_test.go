@@ -43,7 +43,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 	}
 	second.Undeclare()
 	rttest.Want(t, len(a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareSubscriber })), 0,
-		"ends told of an aggregate before the last goes")
+		"ends of an aggregate that were sent before its last subscriber ended")
 	a.send(codec.Interest{ID: 5, Mode: codec.InterestFinal})
 	rttest.Want(t, len(ask(codec.InterestCurrentFuture, codec.AboutSubscribers, "@n/**")), 0, "after all are gone")
 	sub("@n/a/4").Undeclare()

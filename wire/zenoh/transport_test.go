@@ -3,8 +3,6 @@ package zenoh
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
 // transports lists the endpoints that a listener may have, with the configurations of both sides.
@@ -69,7 +68,7 @@ func TestFailover(t *testing.T) {
 	first, at1 := listener(t, Config{})
 	second, at2 := listener(t, Config{})
 	var links events
-	cfg := quick(freeEndpoint(t)) // where no node answers
+	cfg := quick(sessiontest.FreeEndpoint(t)) // where no node answers
 	cfg.Connect = append(cfg.Connect, at1, at2)
 	cfg.Links = links.add
 	edge := mustOpen(t, cfg)
@@ -78,15 +77,15 @@ func TestFailover(t *testing.T) {
 		t.Fatalf("linked to %+v (%d), want %s", ev, n, at1)
 	}
 	rttest.Must(edge.Token("@fo/edge"))(t)
-	var seen1, seen2 presence
-	first.SubscribeTokens("@fo/*", seen1.deposit)
-	second.SubscribeTokens("@fo/*", seen2.deposit)
-	rttest.Eventually(t, "the token at the first", func() bool { return len(seen1.seen()) == 1 })
-	if len(seen2.seen()) != 0 {
+	var seen1, seen2 sessiontest.Diary
+	first.SubscribeTokens("@fo/*", seen1.Deposit)
+	second.SubscribeTokens("@fo/*", seen2.Deposit)
+	rttest.Eventually(t, "the token at the first", func() bool { return len(seen1.Entries()) == 1 })
+	if len(seen2.Entries()) != 0 {
 		t.Error("linked to both endpoints at once: everything would arrive twice")
 	}
 	first.Close()
-	rttest.Eventually(t, "the token at the second", func() bool { return len(seen2.seen()) == 1 })
+	rttest.Eventually(t, "the token at the second", func() bool { return len(seen2.Entries()) == 1 })
 	var closed *link.CloseError
 	if ev, _ := links.last(false); !ev.Dialled {
 		t.Errorf("last event %+v", ev)
@@ -159,19 +158,4 @@ func TestUnixSocketComesBack(t *testing.T) {
 	rttest.Must(os.Stat(path))(t)
 	listener(t, Config{Listen: []string{at}})
 	rttest.Eventually(t, "the edge to be back", edge.Connected)
-}
-
-// freeEndpoint returns an endpoint without a listener. Its port is below the ports that the kernel gives to dialling
-// sockets, because another socket could take such a port before the test listens on it.
-func freeEndpoint(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
-		if err == nil {
-			defer l.Close()
-			return "tcp/" + l.Addr().String()
-		}
-	}
-	t.Fatal("no free port in a hundred")
-	return ""
 }

@@ -4,7 +4,6 @@ package zenohgo
 
 import (
 	"context"
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -20,7 +19,7 @@ import (
 // lacks lists the limits of the binding.
 var lacks = sessiontest.Lacks{Latest: true, LongAttachment: true, SharedTokens: true, EndedTokens: true}
 
-// open opens a session of the library when native is set, otherwise one of package zenoh.
+// open opens a session of package zenoh when native is set, otherwise one of the library.
 func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -36,13 +35,6 @@ func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
 	rttest.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-func freeEndpoint(t *testing.T) string {
-	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return "tcp/" + l.Addr().String()
 }
 
 // before starts a proxy for an endpoint. Tests cut the connection at the proxy.
@@ -66,7 +58,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(n.name, func(t *testing.T) {
 			sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
-				at := freeEndpoint(t)
+				at := sessiontest.FreeEndpoint(t)
 				left := open(t, n.left, zenoh.Config{Listen: []string{at}})
 				way := before(t, at)
 				right := open(t, n.right, zenoh.Config{Connect: []string{way.Endpoint()}})
@@ -91,7 +83,7 @@ func TestContractAtRouter(t *testing.T) {
 	}
 	router := rttest.Must(zenohtest.Start(python))(t)
 	t.Cleanup(router.Stop)
-	at := freeEndpoint(t)
+	at := sessiontest.FreeEndpoint(t)
 	rttest.Must(router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}))(t)
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		cfg := zenoh.Config{Connect: []string{at}}

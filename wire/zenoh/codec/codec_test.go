@@ -12,8 +12,7 @@ import (
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b := rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))(t)
-	return b
+	return rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))(t)
 }
 
 func TestVLE(t *testing.T) {

@@ -112,10 +112,10 @@ func TestCableCutBehindARouter(t *testing.T) {
 		}
 		e.flows(t, "after")
 		rttest.Eventually(t, "the token", func() bool {
-			all := e.tokens.entries()
+			all := e.tokens.Entries()
 			return len(all) > 2 && all[len(all)-1] == "+@cable/b"
 		})
-		t.Logf("everything worked %.2f s after the cable came back: %v", time.Since(back).Seconds(), e.tokens.entries())
+		t.Logf("everything worked %.2f s after the cable came back: %v", time.Since(back).Seconds(), e.tokens.Entries())
 	})
 }
 

@@ -116,7 +116,7 @@ func atOurs(t *testing.T, v version, mode string) func(*testing.T) sessiontest.N
 
 // atTheirs makes our session dial an official node.
 func atTheirs(t *testing.T, v version, mode string) func(*testing.T) sessiontest.Net {
-	theirs, at := v.start(t), freeEndpoint(t)
+	theirs, at := v.start(t), sessiontest.FreeEndpoint(t)
 	way := proxy(t, at)
 	return func(t *testing.T) sessiontest.Net {
 		right := open(t, theirs, zenohtest.Config{Mode: mode, Listen: []string{at}})

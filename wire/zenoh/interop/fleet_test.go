@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
 const (
@@ -45,7 +46,7 @@ func newFleet(t *testing.T, routers ...string) *fleet {
 	t.Helper()
 	f := copyExample(t)
 	for _, name := range routers {
-		f.ports[name] = freeEndpoint(t)[len("tcp/127.0.0.1:"):]
+		f.ports[name] = sessiontest.FreeEndpoint(t)[len("tcp/127.0.0.1:"):]
 		f.run("./ca.sh", name, "localhost", "127.0.0.1")
 	}
 	for _, name := range []string{"server", "arm-a", "arm-b", "operator"} {
@@ -229,10 +230,10 @@ func (f *fleet) holds(server, robots, attacker string) {
 	var heard, stolen, tokens diary
 	rttest.OrPanic(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
 		if len(s.Payload) < 100 { // a real robot's observation is longer
-			heard.note(string(s.Payload))
+			heard.Note(string(s.Payload))
 		}
 	}))
-	rttest.OrPanic(operator.SubscribeTokens(service+"/**", tokens.token))
+	rttest.OrPanic(operator.SubscribeTokens(service+"/**", tokens.Deposit))
 	opened := regexp.MustCompile(`session open.*session=(\S+)`)
 	rttest.Eventually(t, "arm-b's session", func() bool { return opened.MatchString(b.String()) })
 	id := opened.FindStringSubmatch(b.String())[1]
@@ -241,13 +242,13 @@ func (f *fleet) holds(server, robots, attacker string) {
 	rttest.OrPanic(forger.Subscribe(service+"/arm-b/action", stolen.sample))
 	rttest.OrPanic(forger.Subscribe(service+"/**", func(s wire.Sample) {
 		if s.Key != service+"/arm-a/action" { // the only key on which the forger may receive
-			stolen.note(s.Key)
+			stolen.Note(s.Key)
 		}
 	}))
 	rttest.OrPanic(forger.Token(service + "/arm-b/99/alive"))
 	rttest.OrPanic(forger.Token(service + "/arm-a/98/alive"))
-	rttest.OrPanic(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
-	rttest.OrPanic(forger.Queryable(service+"/status", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
+	rttest.OrPanic(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.Note(q.Key()); q.Finish() }))
+	rttest.OrPanic(forger.Queryable(service+"/status", func(q wire.Query) { stolen.Note(q.Key()); q.Finish() }))
 	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b", SchemaVersion: wire.SchemaVersion})
 	end := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b", SessionID: id})
 	ask := func(key string, body []byte, want int) {
@@ -270,9 +271,9 @@ func (f *fleet) holds(server, robots, attacker string) {
 	}
 	heard.reads(t, "forged /arm-a/obs")
 	rttest.Eventually(t, "arm-a's own token", func() bool {
-		return slices.Contains(tokens.entries(), "+"+service+"/arm-a/98/alive")
+		return slices.Contains(tokens.Entries(), "+"+service+"/arm-a/98/alive")
 	})
-	if all := tokens.entries(); slices.Contains(all, "+"+service+"/arm-b/99/alive") {
+	if all := tokens.Entries(); slices.Contains(all, "+"+service+"/arm-b/99/alive") {
 		t.Errorf("arm-a's certificate shows arm-b's token: %v", all)
 	}
 	keys, err := forger.Tokens(t.Context(), wire.ServerAliveAny, patience)
@@ -290,7 +291,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 	twin := f.arm("arm-b", "arm-a", attacker, "30s", "3s")
 	f.streamed("arm-a", a)
 	f.streamed("arm-b", b)
-	rttest.Want(t, len(stolen.entries()), 0, "samples for the thief of arm-a's certificate")
+	rttest.Want(t, len(stolen.Entries()), 0, "samples for the thief of arm-a's certificate")
 	twin.cmd.Wait()
 	if code := twin.cmd.ProcessState.ExitCode(); code != 4 || !strings.Contains(twin.String(), "names arm-a") {
 		t.Errorf("arm-b with arm-a's certificate: code %d, want 4 and what its certificate names", code)

@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
 // identity returns the code blocks of a kind (sh, yaml) in the section "Identity" of docs/fleet.md.
@@ -66,7 +67,7 @@ func TestIdentity(t *testing.T) {
 	page := identity("sh")
 	do := func(n int) { f.run("sh", "-euc", page[n]) }
 	do(0)
-	at := freeEndpoint(t)[len("tcp/"):]
+	at := sessiontest.FreeEndpoint(t)[len("tcp/"):]
 	f.ports["gpu-box"] = at[strings.IndexByte(at, ':')+1:]
 	manifest := string(rttest.Must(os.ReadFile(filepath.Join(f.dir, "server.yaml")))(t))
 	manifest = manifest[:strings.Index(manifest, "clients:")]
@@ -148,7 +149,7 @@ func (f *fleet) ignoresLists(revoked string) {
 	} {
 		f.edit("tls.json5", old, new)
 	}
-	f.ports["router-1"] = freeEndpoint(f.t)[len("tcp/127.0.0.1:"):]
+	f.ports["router-1"] = sessiontest.FreeEndpoint(f.t)[len("tcp/127.0.0.1:"):]
 	f.router(all[len(all)-1], "router-1", "tls.json5")
 	file := filepath.Join(f.dir, revoked)
 	ours(f.t, zenoh.Config{Connect: []string{"tls/127.0.0.1:" + f.ports["router-1"]}, TLS: endpoint.Security{

@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
@@ -30,7 +31,7 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 			More: map[string]any{"transport/link/tx/lease": 400}})
 		rttest.Must(theirs.Token("@idle"))(t)
 		var seen diary
-		rttest.Must(left.SubscribeTokens("@idle", seen.token))(t)
+		rttest.Must(left.SubscribeTokens("@idle", seen.Deposit))(t)
 		seen.reads(t, "+@idle")
 		before := lines.Load()
 		time.Sleep(2 * time.Second) // both sides are idle meanwhile
@@ -41,7 +42,8 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 	})
 }
 
-// everything has one session's declarations of every kind, and what another session needs to use them.
+// everything has one session's declarations of every kind, and the publisher and querier of another session that use
+// them.
 type everything struct {
 	samples, tokens diary
 	pub             wire.Publisher
@@ -57,17 +59,17 @@ func declareAll(t *testing.T, root string, a, b wire.Session) *everything {
 	rttest.Must(b.Subscribe(root+"/**", e.samples.sample))(t)
 	rttest.Must(b.Queryable(root+"/q", func(q wire.Query) { q.Reply(root+"/q", q.Payload()); q.Finish() }))(t)
 	rttest.Must(b.Token(root + "/b"))(t)
-	rttest.Must(a.SubscribeTokens(root+"/**", e.tokens.token))(t)
+	rttest.Must(a.SubscribeTokens(root+"/**", e.tokens.Deposit))(t)
 	e.pub = rttest.Must(a.Publisher(root+"/p", wire.ActionQoS))(t)
 	return e
 }
 
 func (e *everything) flows(t *testing.T, when string) {
 	t.Helper()
-	before := len(e.samples.entries())
+	before := len(e.samples.Entries())
 	rttest.Eventually(t, "samples "+when, func() bool {
 		e.pub.Put([]byte(when), nil)
-		return len(e.samples.entries()) > before
+		return len(e.samples.Entries()) > before
 	})
 	rttest.Eventually(t, "replies "+when, func() bool {
 		r, err := e.asker.Get(context.Background(), e.root+"/q", []byte(when), time.Second)
@@ -111,8 +113,8 @@ func TestWatcherWithoutHistory(t *testing.T) {
 				}
 				rttest.Eventually(t, "the token", there)
 				var seen diary
-				rttest.Must(watcher.SubscribeNewTokens("@w/**", seen.token))(t)
-				rttest.Eventually(t, "an answer behind the subscription, which has arrived then", there)
+				rttest.Must(watcher.SubscribeNewTokens("@w/**", seen.Deposit))(t)
+				rttest.Eventually(t, "an answer, which arrives after the subscription", there)
 				mark := rttest.Must(holder.Token("@w/mark"))(t)
 				seen.reads(t, "+@w/mark")
 				token.Undeclare()
@@ -160,7 +162,7 @@ func TestOursVanishes(t *testing.T) {
 		for _, how := range []string{"killed", "silent"} {
 			t.Run(how, func(t *testing.T) {
 				var seen diary
-				rttest.Must(theirs.SubscribeTokens("@v/"+how, seen.token))(t)
+				rttest.Must(theirs.SubscribeTokens("@v/"+how, seen.Deposit))(t)
 				token := "@v/" + how
 				way := proxy(t, at)
 				gone := ours(t, zenoh.Config{Connect: []string{way.Endpoint()}, Lease: 500 * time.Millisecond})
@@ -187,7 +189,7 @@ func TestMutualTLSAndAccessControl(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		ca := endpointtest.New(t)
 		routerCert, routerKey := ca.Issue("router", "localhost", "127.0.0.1")
-		at := "tls/localhost:" + freeEndpoint(t)[len("tcp/127.0.0.1:"):]
+		at := "tls/localhost:" + sessiontest.FreeEndpoint(t)[len("tcp/127.0.0.1:"):]
 		open(t, v.start(t), zenohtest.Config{Mode: "router", Listen: []string{at}, More: map[string]any{
 			"transport/link/tls": map[string]any{"enable_mtls": true, "root_ca_certificate": ca.CA,
 				"listen_certificate": routerCert, "listen_private_key": routerKey},
@@ -242,7 +244,7 @@ func TestOverTLS(t *testing.T) {
 			"listen_certificate": cert, "listen_private_key": key, "connect_certificate": cert,
 			"connect_private_key": key}}
 		t.Run("they listen", func(t *testing.T) {
-			at := "tls/localhost:" + freeEndpoint(t)[len("tcp/127.0.0.1:"):]
+			at := "tls/localhost:" + sessiontest.FreeEndpoint(t)[len("tcp/127.0.0.1:"):]
 			node := open(t, v.start(t), zenohtest.Config{Mode: "router", Listen: []string{at}, More: theirs})
 			a := ours(t, zenoh.Config{Connect: []string{at}, TLS: mine})
 			declareAll(t, "@there", a, node).flows(t, "there")
@@ -283,7 +285,7 @@ var fleetRules = func() map[string]any {
 func allowed(t *testing.T, robot, boss wire.Session) {
 	var got, tokens diary
 	rttest.Must(boss.Subscribe("fleet/r1/**", got.sample))(t)
-	rttest.Must(boss.SubscribeTokens("fleet/**", tokens.token))(t)
+	rttest.Must(boss.SubscribeTokens("fleet/**", tokens.Deposit))(t)
 	rttest.Must(robot.Token("fleet/r1/alive"))(t)
 	rttest.Must(robot.Queryable("fleet/r1/status", func(q wire.Query) {
 		q.Reply("fleet/r1/status", []byte("fine"))
@@ -291,7 +293,7 @@ func allowed(t *testing.T, robot, boss wire.Session) {
 	}))(t)
 	tokens.reads(t, "+fleet/r1/alive")
 	pub := rttest.Must(robot.Publisher("fleet/r1/state", wire.ActionQoS))(t)
-	rttest.Eventually(t, "the sample", func() bool { pub.Put([]byte("here"), nil); return len(got.entries()) > 0 })
+	rttest.Eventually(t, "the sample", func() bool { pub.Put([]byte("here"), nil); return len(got.Entries()) > 0 })
 	rttest.Eventually(t, "the reply", func() bool {
 		r, err := boss.Get(context.Background(), "fleet/r1/status", nil, time.Second)
 		return err == nil && len(r) == 1 && string(r[0].Payload) == "fine"
@@ -328,5 +330,5 @@ func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	rttest.Want(t, len(rttest.Must(boss.Get(context.Background(), "fleet/r1/secret", nil, patience))(t)), 0,
 		"answers of a stranger's queryable")
 	time.Sleep(200 * time.Millisecond) // any sample that must not arrive would have arrived by then
-	rttest.Want(t, len(leaked.entries()), 0, "samples that pass though denied")
+	rttest.Want(t, len(leaked.Entries()), 0, "samples that pass though denied")
 }

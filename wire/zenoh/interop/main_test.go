@@ -3,7 +3,6 @@ package interop
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
@@ -103,7 +103,7 @@ func open(t *testing.T, n *zenohtest.Node, cfg zenohtest.Config) *zenohtest.Sess
 // router starts an official router and returns its endpoint.
 func (v version) router(t *testing.T, connect ...string) (n *zenohtest.Node, at string) {
 	t.Helper()
-	n, at = v.start(t), freeEndpoint(t)
+	n, at = v.start(t), sessiontest.FreeEndpoint(t)
 	open(t, n, zenohtest.Config{Mode: "router", Listen: []string{at}, Connect: connect})
 	return n, at
 }
@@ -145,42 +145,12 @@ func ours(t *testing.T, cfg zenoh.Config) *zenoh.Session {
 	return s.(*zenoh.Session)
 }
 
-func freeEndpoint(t *testing.T) string {
-	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return "tcp/" + l.Addr().String()
-}
-
 const patience = 20 * time.Second
 
-// diary notes the arriving samples.
-type diary struct {
-	mu  sync.Mutex
-	all []string
-}
+// diary notes the arriving samples and tokens.
+type diary struct{ sessiontest.Diary }
 
-func (d *diary) note(entry string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.all = append(d.all, entry)
-}
-
-func (d *diary) token(key string, alive bool) {
-	sign := "-"
-	if alive {
-		sign = "+"
-	}
-	d.note(sign + key)
-}
-
-func (d *diary) sample(s wire.Sample) { d.note(string(s.Payload)) }
-
-func (d *diary) entries() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.all)
-}
+func (d *diary) sample(s wire.Sample) { d.Note(string(s.Payload)) }
 
 // reads waits until the diary contains exactly these entries.
 func (d *diary) reads(t *testing.T, want ...string) {
@@ -192,7 +162,7 @@ func (d *diary) reads(t *testing.T, want ...string) {
 		}
 	}()
 	rttest.Eventually(t, fmt.Sprint("the entries ", want), func() bool {
-		got = d.entries()
+		got = d.Entries()
 		return slices.Equal(got, want)
 	})
 }

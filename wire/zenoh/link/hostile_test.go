@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -190,7 +191,7 @@ func TestInboundBytes(t *testing.T) {
 			}
 			got, _ := io.ReadAll(raw)
 			if tt.invalid && !bytes.Contains(got, framed([]byte{codec.IDClose, byte(codec.CloseInvalid)})) {
-				t.Errorf("the peer was told % x, want a Close INVALID", got)
+				t.Errorf("the peer got % x, want a Close INVALID", got)
 			}
 		})
 	}
@@ -227,7 +228,7 @@ func TestReassembly(t *testing.T) {
 		{"does not decode", []step{{first, []byte{0x7d, 0xff}, 0}, {last, []byte{0xff}, 0}, {first, a, 0}, {more, b, 0},
 			{last, c, 0}}, 1, 1},
 		{"larger than a message may be", append([]step{{first, a, 0}},
-			repeat(step{more, make([]byte, 60_000), 0}, 80)...), 0, 1},
+			slices.Repeat([]step{{more, make([]byte, 60_000), 0}}, 80)...), 0, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, raw, sn := rawSession(t)
@@ -253,14 +254,6 @@ func TestReassembly(t *testing.T) {
 			rttest.Want(t, l.cfg.Budget.Used(), 0, "bytes of the budget that are still taken")
 		})
 	}
-}
-
-func repeat[T any](v T, n int) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = v
-	}
-	return all
 }
 
 // Goal: when the budget is exhausted, the link that holds the most is ended and the present request is refused. Later

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -83,7 +84,7 @@ func (r *received) handle(m *codec.Message) error {
 func (r *received) snapshot() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]int(nil), r.nums...)
+	return slices.Clone(r.nums)
 }
 
 func numbered(n, size int) *codec.Push {
@@ -131,7 +132,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	}
 	rttest.Want(t, len(all)+replaced, count, "%d arrived and %d replaced: sum", len(all), replaced)
 	rttest.Want(t, ours.cfg.Counters.Replaced.Load(), uint64(replaced), "counted as replaced")
-	t.Logf("%d of %d left, the last behind %d kB of older ones", len(all), count, (len(all)-1)*size/1000)
+	t.Logf("%d of %d left, the last after %d kB of older ones", len(all), count, (len(all)-1)*size/1000)
 }
 
 func TestDropNeverWaits(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // gate is a subscriber whose callback blocks until release is called. It collects the number with
 // which each sample begins.
 type gate struct {
-	basket
+	Basket
 	open    chan struct{}
 	release func()
 }
@@ -26,13 +26,13 @@ func (p pair) gate(key string) *gate {
 	p.subscribe(p.to, key, func(s wire.Sample) {
 		<-g.open
 		s.Payload = s.Payload[:numberBytes]
-		g.deposit(s)
+		g.Deposit(s)
 	})
 	return g
 }
 
 func (g *gate) numbers() (all []int) {
-	for _, s := range g.samples() {
+	for _, s := range g.Samples() {
 		all = append(all, numberOf(s.Payload))
 	}
 	return all
@@ -88,11 +88,11 @@ var congestion = []testCase{
 		}
 	}},
 	{"blocking loses nothing", func(p pair) {
-		var got basket
+		var got Basket
 		p.subscribe(p.to, "@c/block", func(s wire.Sample) {
 			time.Sleep(time.Millisecond) // slower than the publisher
 			s.Payload = s.Payload[:numberBytes]
-			got.deposit(s)
+			got.Deposit(s)
 		})
 		pub := p.matched(p.from, "@c/block", blocking)
 		const n = 300
@@ -102,7 +102,7 @@ var congestion = []testCase{
 			rttest.PanicOn(pub.Put(payload, nil))
 		}
 		got.await(p, n)
-		for i, s := range got.samples() {
+		for i, s := range got.Samples() {
 			if numberOf(s.Payload) != i {
 				p.Fatalf("sample %d came as number %d", numberOf(s.Payload), i)
 			}
@@ -170,7 +170,7 @@ var congestion = []testCase{
 		rttest.Eventually(p.T, "the bulk", func() bool { return bulkSeen.Load() == n })
 		<-done
 		if at := bulkWhenUrgent.Load(); at >= n {
-			p.Errorf("the urgent sample came behind all %d of the bulk", at)
+			p.Errorf("the urgent sample came after all %d bulk samples", at)
 		}
 	}},
 }

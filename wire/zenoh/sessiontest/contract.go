@@ -23,6 +23,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -139,37 +141,40 @@ func (p pair) known() {
 	}
 }
 
-// basket collects samples with copies of their lent bytes.
-type basket struct {
+// Basket collects samples with copies of their lent bytes.
+type Basket struct {
 	mu  sync.Mutex
 	all []wire.Sample
 }
 
-func (b *basket) deposit(s wire.Sample) {
+// Deposit adds a sample.
+func (b *Basket) Deposit(s wire.Sample) {
 	s.Payload, s.Attachment = bytes.Clone(s.Payload), bytes.Clone(s.Attachment)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all = append(b.all, s)
 }
 
-func (b *basket) samples() []wire.Sample {
+// Samples returns the samples so far.
+func (b *Basket) Samples() []wire.Sample {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.all)
 }
 
-func (b *basket) count() int { return len(b.samples()) }
+// Count returns the number of samples so far.
+func (b *Basket) Count() int { return len(b.Samples()) }
 
 // await waits for n samples at least.
-func (b *basket) await(p pair, n int) {
+func (b *Basket) await(p pair, n int) {
 	p.Helper()
-	rttest.Eventually(p.T, fmt.Sprint(n, " samples"), func() bool { return b.count() >= n })
+	rttest.Eventually(p.T, fmt.Sprint(n, " samples"), func() bool { return b.Count() >= n })
 }
 
-// keys lists the keys of the samples, sorted.
-func (b *basket) keys() []string {
+// Keys lists the keys of the samples, sorted.
+func (b *Basket) Keys() []string {
 	keys := []string{}
-	for _, s := range b.samples() {
+	for _, s := range b.Samples() {
 		keys = append(keys, s.Key)
 	}
 	slices.Sort(keys)
@@ -177,10 +182,10 @@ func (b *basket) keys() []string {
 }
 
 // settled waits until no sample has arrived for a while, and returns the number of samples.
-func (b *basket) settled() int {
+func (b *Basket) settled() int {
 	n := -1
-	for n != b.count() {
-		n = b.count()
+	for n != b.Count() {
+		n = b.Count()
 		time.Sleep(150 * time.Millisecond)
 	}
 	return n
@@ -199,3 +204,18 @@ const numberBytes = 8 // each payload begins with the sample's number
 
 func number(b []byte, n int) { binary.LittleEndian.PutUint64(b, uint64(n)) }
 func numberOf(b []byte) int  { return int(binary.LittleEndian.Uint64(b)) }
+
+// FreeEndpoint returns an endpoint without a listener. Its port is below the ports that the kernel gives to dialling
+// sockets, because another socket could take such a port before the test listens on it.
+func FreeEndpoint(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		if err == nil {
+			defer l.Close()
+			return "tcp/" + l.Addr().String()
+		}
+	}
+	t.Fatal("no free port in a hundred")
+	return ""
+}

@@ -15,16 +15,16 @@ var life = []testCase{
 		if p.cut == nil {
 			p.Skip("this network cannot cut its links")
 		}
-		var got basket
-		p.subscribe(p.to, "@c/re/s", got.deposit)
+		var got Basket
+		p.subscribe(p.to, "@c/re/s", got.Deposit)
 		p.queryable(p.to, "@c/re/q", replier("@c/re/q", "yes"))
 		p.token(p.to, "@c/re/t")
 		d, _ := p.watch(p.from, "@c/re/*")
 		pub := p.matched(p.from, "@c/re/s", blocking)
 		works := func() {
 			p.Helper()
-			before := got.count()
-			rttest.Eventually(p.T, "a sample", func() bool { pub.Put(nil, nil); return got.count() > before })
+			before := got.Count()
+			rttest.Eventually(p.T, "a sample", func() bool { pub.Put(nil, nil); return got.Count() > before })
 			rttest.Eventually(p.T, "a reply", func() bool {
 				r, err := p.from.Get(p.Context(), "@c/re/q", nil, time.Second)
 				return err == nil && slices.Equal(texts(r), []string{"yes"})
@@ -47,7 +47,7 @@ var life = []testCase{
 		}
 		// With two declarations of the same subscription, each gets each sample once.
 		got.settled()
-		before := got.count()
+		before := got.Count()
 		rttest.PanicOn(pub.Put([]byte("once"), nil))
 		got.await(p, before+1)
 		if n := got.settled() - before; n != 1 {
@@ -61,9 +61,7 @@ var life = []testCase{
 		d, _ := p.watch(p.from, "@c/close/*")
 		p.reached(p.from, "@c/close/q", 1)
 		p.reads(d, "+@c/close/t")
-		if err := p.to.Close(); err != nil {
-			p.Errorf("Close = %v", err)
-		}
+		rttest.Do(p, p.to.Close())
 		p.reads(d, "+@c/close/t", "-@c/close/t")
 		r, err := p.from.Get(p.Context(), "@c/close/q", nil, rttest.Patience)
 		if len(r) != 0 || err != nil && !errors.Is(err, wire.ErrDisconnected) {
@@ -74,9 +72,7 @@ var life = []testCase{
 		pub := p.publisher(p.from, "@c/shut", blocking)
 		sub := p.subscribe(p.from, "@c/shut", func(wire.Sample) {})
 		rttest.Eventually(p.T, "the link to show", p.from.Connected)
-		if err := p.from.Close(); err != nil {
-			p.Errorf("Close = %v", err)
-		}
+		rttest.Do(p, p.from.Close())
 		if p.from.Connected() {
 			p.Error("Connected after Close")
 		}

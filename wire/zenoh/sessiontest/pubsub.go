@@ -25,8 +25,8 @@ func errorOf(_ any, err error) error { return err }
 var pubsub = []testCase{
 	// Put copies the payload, so the test can reuse its buffers.
 	{"samples of 0 B to 5 MB arrive whole and in order, with their attachments", func(p pair) {
-		var got basket
-		p.subscribe(p.to, "@c/*/size", got.deposit)
+		var got Basket
+		p.subscribe(p.to, "@c/*/size", got.Deposit)
 		pub := p.matched(p.from, "@c/r1/size", blocking)
 		var all []wire.Sample
 		for i, n := range []int{0, 1, 63, 64, 127, 128, 4096, 16383, 65400, 65480, 65535, 65536, 100_000, 1 << 20,
@@ -49,7 +49,7 @@ var pubsub = []testCase{
 		clear(payload)
 		clear(attachment)
 		got.await(p, len(all))
-		for i, s := range got.samples() {
+		for i, s := range got.Samples() {
 			if i >= len(all) || s.Key != all[i].Key || !bytes.Equal(s.Payload, all[i].Payload) ||
 				!bytes.Equal(s.Attachment, all[i].Attachment) || len(all[i].Attachment) == 0 && s.Attachment != nil {
 				p.Fatalf("sample %d: key %s, %d bytes, attachment % x", i, s.Key, len(s.Payload),
@@ -74,9 +74,9 @@ var pubsub = []testCase{
 			{"c/*/@v", []string{"c/a/@v"}},
 		} {
 			root := fmt.Sprintf("w%d/", i)
-			var got, mark basket
-			p.subscribe(p.to, root+tt.expr, got.deposit)
-			p.subscribe(p.to, root+"mark", mark.deposit)
+			var got, mark Basket
+			p.subscribe(p.to, root+tt.expr, got.Deposit)
+			p.subscribe(p.to, root+"mark", mark.Deposit)
 			last := p.matched(p.from, root+"mark", blocking)
 			for _, k := range keys {
 				rttest.PanicOn(p.publisher(p.from, root+k, blocking).Put(nil, nil))
@@ -87,21 +87,21 @@ var pubsub = []testCase{
 			for _, k := range tt.want {
 				want = append(want, root+k)
 			}
-			if !slices.Equal(got.keys(), want) {
-				p.Errorf("%s heard %v, want %v", root+tt.expr, got.keys(), want)
+			if !slices.Equal(got.Keys(), want) {
+				p.Errorf("%s heard %v, want %v", root+tt.expr, got.Keys(), want)
 			}
 		}
 	}},
 	{"overlapping subscriptions get each sample once", func(p pair) {
-		var wide, narrow, same basket
-		p.subscribe(p.to, "@c/over/**", wide.deposit)
-		p.subscribe(p.to, "@c/over/a", narrow.deposit)
-		p.subscribe(p.to, "@c/over/a", same.deposit)
+		var wide, narrow, same Basket
+		p.subscribe(p.to, "@c/over/**", wide.Deposit)
+		p.subscribe(p.to, "@c/over/a", narrow.Deposit)
+		p.subscribe(p.to, "@c/over/a", same.Deposit)
 		pub := p.matched(p.from, "@c/over/a", blocking)
 		for range 50 {
 			rttest.PanicOn(pub.Put(nil, nil))
 		}
-		for _, b := range []*basket{&wide, &narrow, &same} {
+		for _, b := range []*Basket{&wide, &narrow, &same} {
 			b.await(p, 50)
 			if n := b.settled(); n != 50 {
 				p.Errorf("%d samples, want 50", n)
@@ -109,20 +109,18 @@ var pubsub = []testCase{
 		}
 	}},
 	{"an undeclared subscriber receives nothing more", func(p pair) {
-		var got, rest basket
-		sub := p.subscribe(p.to, "@c/un/a", got.deposit)
-		p.subscribe(p.to, "@c/un/b", rest.deposit)
+		var got, rest Basket
+		sub := p.subscribe(p.to, "@c/un/a", got.Deposit)
+		p.subscribe(p.to, "@c/un/b", rest.Deposit)
 		a, b := p.matched(p.from, "@c/un/a", blocking), p.matched(p.from, "@c/un/b", blocking)
 		rttest.PanicOn(a.Put(nil, nil))
 		got.await(p, 1)
-		if err := sub.Undeclare(); err != nil {
-			p.Errorf("Undeclare = %v", err)
-		}
+		rttest.Do(p, sub.Undeclare())
 		rttest.PanicOn(a.Put(nil, nil))
 		rttest.PanicOn(b.Put(nil, nil))
 		rest.await(p, 1)
-		if got.count() != 1 {
-			p.Errorf("%d samples after Undeclare, want the 1 from before", got.count())
+		if got.Count() != 1 {
+			p.Errorf("%d samples after Undeclare, want the 1 from before", got.Count())
 		}
 	}},
 	{"callbacks come one at a time", func(p pair) {
@@ -148,8 +146,8 @@ var pubsub = []testCase{
 		}
 	}},
 	{"a callback may publish", func(p pair) {
-		var pong basket
-		p.subscribe(p.from, "@c/pong", pong.deposit)
+		var pong Basket
+		p.subscribe(p.from, "@c/pong", pong.Deposit)
 		answer := p.matched(p.to, "@c/pong", blocking)
 		p.subscribe(p.to, "@c/ping", func(s wire.Sample) { answer.Put(s.Payload, nil) })
 		ping := p.matched(p.from, "@c/ping", blocking)

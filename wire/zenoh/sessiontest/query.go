@@ -75,21 +75,21 @@ var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair
 
 var queries = []testCase{
 	{"a query brings its key and payload, and its reply too", func(p pair) {
-		var got basket
+		var got Basket
 		p.queryable(p.to, "@c/q/*", func(q wire.Query) {
-			got.deposit(wire.Sample{Key: q.Key(), Payload: q.Payload()})
+			got.Deposit(wire.Sample{Key: q.Key(), Payload: q.Payload()})
 			q.Reply("@c/q/a", append([]byte("re:"), q.Payload()...))
 			q.Finish()
 		})
 		p.reached(p.from, "@c/q/*", 1)
-		before := got.count()
+		before := got.Count()
 		r := p.get(p.from, "@c/q/*", pattern(3, 200_000))
 		if len(r) != 1 || r[0].Key != "@c/q/a" || r[0].Err ||
 			!bytes.Equal(r[0].Payload, append([]byte("re:"), pattern(3, 200_000)...)) {
 			p.Errorf("%d replies, want one of all bytes", len(r))
 		}
 		p.get(p.from, "@c/q/a", nil)
-		asked := got.samples()[before:]
+		asked := got.Samples()[before:]
 		if len(asked) != 2 || asked[0].Key != "@c/q/*" || !bytes.Equal(asked[0].Payload, pattern(3, 200_000)) ||
 			asked[1].Key != "@c/q/a" || len(asked[1].Payload) != 0 {
 			p.Errorf("the queryable was asked %d times, or for something else", len(asked))
@@ -223,9 +223,7 @@ var queries = []testCase{
 	{"an undeclared queryable is asked no more", func(p pair) {
 		q := p.queryable(p.to, "@c/gone", replier("@c/gone", "here"))
 		p.reached(p.from, "@c/gone", 1)
-		if err := q.Undeclare(); err != nil {
-			p.Errorf("Undeclare = %v", err)
-		}
+		rttest.Do(p, q.Undeclare())
 		if r := p.get(p.from, "@c/gone", nil); len(r) != 0 {
 			p.Errorf("replies after Undeclare: %v", texts(r))
 		}

@@ -10,28 +10,35 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// diary records a token that appears as "+key" and a token that vanishes as "-key".
-type diary struct {
+// Diary records texts in the order of their arrival.
+type Diary struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (d *diary) deposit(key string, alive bool) {
+// Note records one text.
+func (d *Diary) Note(entry string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	sign := map[bool]string{true: "+", false: "-"}
-	d.all = append(d.all, sign[alive]+key)
+	d.all = append(d.all, entry)
 }
 
-func (d *diary) entries() []string {
+// Deposit records a token that appears as "+key" and a token that vanishes as "-key".
+func (d *Diary) Deposit(key string, alive bool) {
+	sign := map[bool]string{true: "+", false: "-"}
+	d.Note(sign[alive] + key)
+}
+
+// Entries returns the texts so far.
+func (d *Diary) Entries() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.all)
 }
 
 // of lists the entries for one key, in their order.
-func (d *diary) of(key string) (all []string) {
-	for _, e := range d.entries() {
+func (d *Diary) of(key string) (all []string) {
+	for _, e := range d.Entries() {
 		if e[1:] == key {
 			all = append(all, e)
 		}
@@ -39,13 +46,13 @@ func (d *diary) of(key string) (all []string) {
 	return all
 }
 
-func (p pair) watch(s wire.Session, expr string) (*diary, wire.Declaration) {
-	d := new(diary)
-	return d, rttest.OrPanic(s.SubscribeTokens(expr, d.deposit))
+func (p pair) watch(s wire.Session, expr string) (*Diary, wire.Declaration) {
+	d := new(Diary)
+	return d, rttest.OrPanic(s.SubscribeTokens(expr, d.Deposit))
 }
 
 // reads waits until the diary has exactly the entries want, in any order.
-func (p pair) reads(d *diary, want ...string) {
+func (p pair) reads(d *Diary, want ...string) {
 	p.Helper()
 	slices.Sort(want)
 	var got []string
@@ -55,7 +62,7 @@ func (p pair) reads(d *diary, want ...string) {
 		}
 	}()
 	rttest.Eventually(p.T, fmt.Sprint("the entries ", want), func() bool {
-		got = slices.Sorted(slices.Values(d.entries()))
+		got = slices.Sorted(slices.Values(d.Entries()))
 		return slices.Equal(got, want)
 	})
 }
@@ -78,9 +85,7 @@ var tokens = []testCase{
 		p.reads(d, "+@c/l/first", "+@c/l/second")
 		third := p.token(p.to, "@c/l/x/third")
 		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third")
-		if err := first.Undeclare(); err != nil {
-			p.Errorf("Undeclare = %v", err)
-		}
+		rttest.Do(p, first.Undeclare())
 		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first")
 		third.Undeclare()
 		p.reads(d, "+@c/l/first", "+@c/l/second", "+@c/l/x/third", "-@c/l/first", "-@c/l/x/third")
@@ -133,7 +138,7 @@ var tokens = []testCase{
 		d, _ := p.watch(p.from, "@c/o/*")
 		tok := p.token(p.from, "@c/o/own")
 		if p.fromLacks.SharedTokens {
-			rttest.Eventually(p.T, "the own token", func() bool { return len(d.entries()) > 0 })
+			rttest.Eventually(p.T, "the own token", func() bool { return len(d.Entries()) > 0 })
 		} else {
 			p.reads(d, "+@c/o/own")
 		}
@@ -141,7 +146,7 @@ var tokens = []testCase{
 		p.lists(p.to, "@c/o/*", "@c/o/own")
 		tok.Undeclare()
 		if p.fromLacks.SharedTokens {
-			rttest.Eventually(p.T, "its end", func() bool { return slices.Contains(d.entries(), "-@c/o/own") })
+			rttest.Eventually(p.T, "its end", func() bool { return slices.Contains(d.Entries(), "-@c/o/own") })
 		} else {
 			p.reads(d, "+@c/o/own", "-@c/o/own")
 		}
@@ -176,7 +181,7 @@ var tokens = []testCase{
 		p.reads(third, "+@c/w/a", "+@c/w/b")
 		p.reads(second, "+@c/w/a")
 	}},
-	{"an undeclared watcher is told no more, and the next begins anew", func(p pair) {
+	{"an undeclared watcher gets no more reports, and the next begins anew", func(p pair) {
 		tok := p.token(p.to, "@c/u/old")
 		p.token(p.to, "@c/u/new")
 		d, w := p.watch(p.from, "@c/u/*")
