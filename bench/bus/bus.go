@@ -46,6 +46,9 @@ func (c *Config) check() (r robot.Robot, err error) {
 	case c.Duration < 2*c.Slice:
 		return r, exit.Errorf(exit.Usage, "--slice is %v and --duration %v, want two of them in it", c.Slice,
 			c.Duration)
+	case c.Slice.Seconds()*c.FPS < 1:
+		return r, exit.Errorf(exit.Usage, "--slice is %v, want a cycle in it: %v at --fps %g", c.Slice,
+			time.Duration(float64(time.Second)/c.FPS), c.FPS)
 	case c.Port.Given() && (c.Plain || c.Baud != 0):
 		return r, exit.Errorf(exit.Usage, "--plain and --baud are the simulator's; with --bus the motors decide")
 	}
@@ -151,7 +154,9 @@ func (c *Config) turns(ctx context.Context, places []place, echo string, report 
 		if err != nil {
 			return err
 		}
-		report.addDriver(d)
+		if err := report.addDriver(d); err != nil {
+			return err
+		}
 		var one *driverSlice
 		if len(places) > 1 {
 			if one, err = drive(ctx, places[:1], c.FPS, c.Slice, c.Slice, a); err != nil {

@@ -70,7 +70,7 @@ func TestTheReportAddsUp(t *testing.T) {
 		FPS:    100,
 		places: []place{{robot: so101}},
 	}
-	r.addDriver(six())
+	rttest.Do(t, r.addDriver(six()))
 	r.Echo.add([]sample{{took: 1300 * time.Microsecond, in: 48}, {took: 1300 * time.Microsecond, in: 48}}, r.BytesIn)
 	r.addLosses(six())
 	echo := func(us, cpu time.Duration) []sample {
@@ -114,6 +114,7 @@ func TestWhatIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no such arm":          func(c *Config) { c.Robot = "nope" },
 		"a leader":             func(c *Config) { c.Robot = "koch_leader" },
+		"less than a cycle":    func(c *Config) { c.Slice, c.FPS = time.Second/2, 1 },
 		"a slice too long":     func(c *Config) { c.Slice = time.Hour },
 		"a simulator's rate":   func(c *Config) { c.Port, c.Baud = device.ByPart{"/dev/ttyACM0"}, 500_000 },
 		"a port of two":        func(c *Config) { c.Robot, c.Port = "bi_so101", device.ByPart{"left=/dev/ttyACM0"} },
@@ -124,6 +125,12 @@ func TestWhatIsRefused(t *testing.T) {
 		rttest.Want(t, exit.Of(rttest.Err(c.check())), exit.Usage, "the code of %s", name)
 	}
 	rttest.Do(t, rttest.Err(good.check()))
+}
+
+// Without a clean cycle of the driver there are no frames that the C program could send.
+func TestABusWithoutACleanCycle(t *testing.T) {
+	lost := &driverSlice{samples: []sample{{lost: true}}, buses: []traffic{{}}}
+	rttest.Ends(t, new(Report).addDriver(lost), exit.Failure, "no cycle of a slice")
 }
 
 // The real programs run a few cycles: on a busy machine only their counts are meaningful, not their

@@ -9,6 +9,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -182,7 +183,9 @@ func (s *Subject) add(all []sample, in int) {
 	}
 }
 
-func (r *Report) addDriver(d *driverSlice) {
+// addDriver adds a slice of the driver. It returns an error until a slice has a clean cycle, because the C program
+// sends the frames of such a cycle.
+func (r *Report) addDriver(d *driverSlice) error {
 	in := 0
 	for _, b := range d.buses {
 		in += b.in
@@ -190,12 +193,17 @@ func (r *Report) addDriver(d *driverSlice) {
 	if in > 0 && (r.BytesIn == 0 || in <= r.BytesIn) {
 		r.BytesIn, r.traffic = in, d.buses
 	}
+	if r.traffic == nil {
+		return exit.Errorf(exit.Failure, "no cycle of a slice had a reply of each motor in time: want a bus that "+
+			"answers, a lower --fps or a longer --slice")
+	}
 	r.Driver.add(d.samples, r.BytesIn)
 	r.count(d)
 	r.BytesOut = 0
 	for _, b := range r.traffic {
 		r.BytesOut += b.out()
 	}
+	return nil
 }
 
 func (t traffic) out() (n int) {
