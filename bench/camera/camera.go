@@ -88,7 +88,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			if on {
 				ticks = &report.With
 			}
-			if err := cfg.slice(clock, pipelines, on, ticks); err != nil {
+			if err := cfg.slice(ctx, clock, pipelines, on, ticks); err != nil {
 				return nil, err
 			}
 			runtime.GC() // between slices, as an edge does between episodes
@@ -108,16 +108,18 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-// slice runs the loop for a slice's time, with the cameras or without.
-func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *Ticks) error {
+// slice runs the loop for a slice's time, with the cameras or without. It ends early when ctx ends, or with the loop.
+func (cfg *Config) slice(ctx context.Context, clock rt.Clock, pipelines []*pipeline, on bool, ticks *Ticks) error {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Slice)
+	defer cancel()
 	var stop, ending atomic.Bool
 	var threads sync.WaitGroup
-	failed := make(chan error, 2)
+	var failed error
 	if on {
 		for _, p := range pipelines {
 			threads.Go(func() { p.capture(clock, &ending) })
 		}
-		threads.Go(func() { failed <- send(clock, pipelines, &ending) })
+		threads.Go(func() { send(clock, pipelines, &ending) })
 	}
 	loop := rt.NewLoop(rt.LoopConfig{
 		Clock:  clock,
@@ -126,25 +128,21 @@ func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *
 		CPU:    rt.UnpinnedCPU,
 	})
 	threads.Go(func() {
-		failed <- loop.Run(&stop, func(t rt.Tick) rt.Wait {
+		defer cancel()
+		failed = loop.Run(&stop, func(t rt.Tick) rt.Wait {
 			ticks.late.Record(max(0, t.Woke.Sub(t.Deadline)))
 			return rt.Wait{}
 		})
 	})
-	clock.SleepUntil(clock.Now().Add(cfg.Slice))
+	<-ctx.Done()
 	stop.Store(true)
 	ending.Store(true)
 	threads.Wait()
-	close(failed)
 	ticks.add(loop.Stats(), loop.Grant())
-	for err := range failed {
-		if errors.Is(err, rt.ErrRealTimeRefused) {
-			return exit.With(exit.RealTime, err)
-		} else if err != nil {
-			return err
-		}
+	if errors.Is(failed, rt.ErrRealTimeRefused) {
+		return exit.With(exit.RealTime, failed)
 	}
-	return nil
+	return failed
 }
 
 // pipeline is one camera and the code that turns its pictures into messages.
@@ -213,7 +211,7 @@ func (p *pipeline) capture(clock rt.Clock, stop *atomic.Bool) {
 }
 
 // send is the edge's sender thread: every new picture becomes a message.
-func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) error {
+func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began, heap := clock.Now(), rt.ReadHeap()
@@ -235,7 +233,6 @@ func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) error {
 		p.allocs += rt.ReadHeap().Allocs - heap.Allocs
 		p.seconds += clock.Now().Sub(began).Seconds()
 	}
-	return nil
 }
 
 // encode puts the newest picture into a message, unless an earlier message has this picture.

@@ -56,6 +56,23 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// An interrupt ends a measurement within its slice.
+func TestAnInterruptEndsASlice(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := Measure(ctx, Config{
+		Camera:   []string{"a=pattern:160x120@30"},
+		FPS:      60,
+		Duration: 2 * time.Hour,
+		Slice:    time.Hour,
+		RT:       "off",
+	})
+	if errors.Is(err, jpeg.ErrNoLibrary) {
+		t.Skip(err)
+	}
+	rttest.FailsAs(t, err, context.DeadlineExceeded)
+}
+
 func TestMeasureRefuses(t *testing.T) {
 	good := Config{Camera: []string{"a=pattern"}, FPS: 60, Duration: 2 * time.Second, Slice: time.Second}
 	for name, change := range map[string]func(*Config){
