@@ -111,6 +111,9 @@ func TestMeasureRefuses(t *testing.T) {
 		{"only absent devices", func(c *Config) {
 			c.Device = []string{"cuda:63"}
 		}, exit.Config, "no device could be measured"},
+		{"program without a time", func(c *Config) {
+			c.Beside = []string{`fast=echo '{"batches": [{"batch": 1, "p50_ms": 0}]}'`}
+		}, exit.Failure, "fast"},
 		{"program that says nothing", func(c *Config) { c.Beside = []string{"mute=true"} }, exit.Failure, "mute"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
