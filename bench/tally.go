@@ -199,7 +199,8 @@ func (t *Tally) UnmarshalJSON(b []byte) error {
 	*t = Tally{}
 	for key, n := range bins {
 		us, err := strconv.ParseFloat(key, 64)
-		if err != nil || !(us >= 0 && us <= maxTallyUS) || n > math.MaxUint32 {
+		// Fractions of one microsecond add up to one bin, which must be readable again.
+		if err != nil || !(us >= 0 && us <= maxTallyUS) || n > math.MaxUint32-t.n {
 			return fmt.Errorf("bin %q: %d, want microseconds: count", key, n)
 		}
 		t.AddUS(us, n)

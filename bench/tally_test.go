@@ -74,6 +74,7 @@ func TestTallyJSON(t *testing.T) {
 		{"infinity", `{"Inf":1}`, math.MaxUint64, 0},
 		{"NaN", `{"NaN":1}`, math.MaxUint64, 0},
 		{"a negative count", `{"1":-1}`, math.MaxUint64, 0},
+		{"counts that are beyond any run together", `{"1.1":4294967295,"1.2":1}`, math.MaxUint64, 0},
 		{"a count beyond any run", `{"1":4294967296}`, math.MaxUint64, 0},
 		{"a list", `[[1,2]]`, math.MaxUint64, 0},
 	} {
