@@ -63,6 +63,13 @@ func StartGroup(cmd *exec.Cmd) (*Child, error) {
 	return Start(cmd)
 }
 
+// StartLogged starts the command as StartGroup does, with both outputs in its Log.
+func StartLogged(cmd *exec.Cmd) (*Child, error) {
+	log := new(Log)
+	cmd.Stdout, cmd.Stderr = log, log
+	return StartGroup(cmd)
+}
+
 // PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 

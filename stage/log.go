@@ -2,6 +2,7 @@ package stage
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ const logMax = 16 << 20
 // poll is the interval at which Until checks its condition.
 const poll = 5 * time.Millisecond
 
+// Line is a line of a Log.
 type Line struct {
 	At   time.Time // time at which its last byte came
 	Text string
@@ -69,6 +71,14 @@ func (l *Log) Tail(n int) string {
 		fmt.Fprintf(&text, "%s %s\n", line.At.Format("05.000"), line.Text)
 	}
 	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // Until calls ok until it returns true or the limit is over, and returns its last answer.

@@ -94,8 +94,8 @@ func FreeEndpoint() (string, error) {
 	return "", errors.New("no free port below those of outgoing connections")
 }
 
-// listens reports whether a process accepts connections at the endpoint.
-func listens(endpoint string) bool {
+// Listens reports whether a process accepts connections at the endpoint.
+func Listens(endpoint string) bool {
 	c, err := net.DialTimeout("tcp", strings.TrimPrefix(endpoint, "tcp/"), time.Second)
 	if err == nil {
 		c.Close()

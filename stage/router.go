@@ -52,9 +52,7 @@ func (r *Router) Start() (err error) {
 	if r.packages != "" {
 		cmd.Env = append(cmd.Env, "PYTHONPATH="+r.packages)
 	}
-	log := new(Log)
-	cmd.Stdout, cmd.Stderr = log, log
-	if r.Child, err = StartGroup(cmd); err != nil {
+	if r.Child, err = StartLogged(cmd); err != nil {
 		return err
 	}
 	if _, err := r.Await("router listens", routerLimit); err != nil {

@@ -64,7 +64,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		if err := s.Alive(); err != nil {
 			return err
 		}
-		if listens(s.Endpoint) {
+		if Listens(s.Endpoint) {
 			return nil
 		}
 	}

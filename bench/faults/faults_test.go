@@ -552,7 +552,7 @@ func TestThePapersEpisodes(t *testing.T) {
 		what     string
 	}{
 		{0.7, 4, false, "nothing"}, {4, 6.5, true, "observations dropped"}, {7, 9.5, true, "chunks dropped"},
-		{9.5, 16, false, "everything doubled"}, {16, 25, false, "everything behind the next, then nothing"},
+		{9.5, 16, false, "everything doubled"}, {16, 25, false, "every message after the next one, then nothing"},
 	} {
 		rttest.Want(t, starved(mixture, tt.from, tt.to) > 0, tt.gaps, "%s, %g to %g s: ticks without an action",
 			tt.what, tt.from, tt.to)
@@ -565,10 +565,10 @@ func TestThePapersEpisodes(t *testing.T) {
 		what                      string
 	}{
 		{4.9, 1, 9, 1, 9, "before the spikes"},
-		{5.95, 20, 24, 25, 25, "behind half a second"}, // 25 is half a chunk, the maximum
+		{5.95, 20, 24, 25, 25, "after half a second"}, // 25 is half a chunk, the maximum
 		{9, 10, 15, 25, 25, "three seconds later"},
 		{14.9, 8, 10, 8, 8, "before the second"},
-		{16.45, 25, 25, 25, 25, "behind a second"},
+		{16.45, 25, 25, 25, 25, "after a second"},
 		{19.4, 15, 20, 25, 25, "three seconds later"},
 		{24.9, 8, 12, 8, 8, "at the end"},
 	} {

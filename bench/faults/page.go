@@ -60,16 +60,19 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		}
 		cells = append(cells, p)
 	}
-	var schedules []string
-	for i := range r.Cells[0].Rows {
-		schedules = append(schedules, r.Cells[0].Rows[i].Schedule)
-	}
 	return page.Execute(w, struct {
 		Report    *Report
 		How       string
 		Cells     []cellPage
 		Schedules []string
-	}{r, r.how(), cells, schedules})
+	}{r, r.how(), cells, r.schedules()})
+}
+
+func (r *Report) schedules() (names []string) {
+	for _, row := range r.Cells[0].Rows {
+		names = append(names, row.Schedule)
+	}
+	return names
 }
 
 func (r *Report) episode(scenario, contender int) string {
@@ -94,12 +97,8 @@ func (r *Report) WriteQueues(w io.Writer) error {
 	if len(r.traces[0]) == 0 {
 		return errNoTicks
 	}
-	var names []string
-	for _, row := range r.Cells[0].Rows {
-		names = append(names, row.Schedule)
-	}
 	title := fmt.Sprintf("Actions left: %s, %s", r.Cells[0].Title, r.how())
-	_, err := io.WriteString(w, drawQueues(title, names, r.traces)+"\n")
+	_, err := io.WriteString(w, drawQueues(title, r.schedules(), r.traces)+"\n")
 	return err
 }
 

@@ -144,9 +144,6 @@ func stretches(n int, so func(tick int) bool) (all [][2]int) {
 }
 
 func windowsOf(script *netfault.Script, ticks int) (out []window) {
-	if script == nil {
-		return nil
-	}
 	for i := range script.Faults {
 		fault := &script.Faults[i]
 		for _, s := range stretches(ticks, func(tick int) bool {

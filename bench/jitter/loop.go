@@ -80,16 +80,20 @@ func (p LoopPart) Run(w io.Writer) error {
 		return exit.With(exit.RealTime, err)
 	}
 	seconds, after := time.Since(began).Seconds(), rt.ReadHeap()
-	r := loopResult{Lateness: counts.late.tally(), Jitter: counts.jitter.tally().Quantiles()}
-	stats := loop.Stats()
-	grant := loop.Grant()
-	r.Seconds, r.GCCycles = seconds, after.Cycles-heap.Cycles
-	r.OverrunsOwn = stats.OverrunsOwn
-	r.OverrunsHost = stats.OverrunsHost
-	r.Skipped = stats.Skipped
-	r.Granted, r.Why = grant.Granted, grant.Why
-	r.Faults, r.Involuntary = faults, switches
-	return json.NewEncoder(w).Encode(r)
+	stats, grant := loop.Stats(), loop.Grant()
+	return json.NewEncoder(w).Encode(loopResult{
+		Lateness:     counts.late.tally(),
+		Jitter:       counts.jitter.tally().Quantiles(),
+		OverrunsOwn:  stats.OverrunsOwn,
+		OverrunsHost: stats.OverrunsHost,
+		Skipped:      stats.Skipped,
+		Granted:      grant.Granted,
+		Why:          grant.Why,
+		Seconds:      seconds,
+		GCCycles:     after.Cycles - heap.Cycles,
+		Faults:       faults,
+		Involuntary:  switches,
+	})
 }
 
 // loopCounts counts the ticks' lateness, and the jitter between consecutive ticks, in memory that

@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const ms = time.Millisecond
@@ -132,7 +133,7 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 		t.Cleanup(func() { c.child.Stop() })
 		tid := rttest.Must(c.child.waitTick(ctx, tickLimit))(t)
 		if offset >= 0 {
-			sleep(ctx, 1100*ms) // cyclictest begins at the next second
+			stage.Sleep(ctx, 1100*ms) // cyclictest begins at the next second
 		}
 		at := rttest.Must(idleInstant(clock, period, func() (uint64, error) {
 			return bench.SleepsOf(c.child.PID(), tid)

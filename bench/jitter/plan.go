@@ -56,8 +56,7 @@ func kindsOf(subjects []string, reference, lerobot bool) (all []kind) {
 // the round before, so that the machine's periodic work affects all kinds. The slices get shorter
 // where the total is not enough for one round.
 func plan(kinds []kind, total, slice time.Duration) (rounds [][]kind, length time.Duration, err error) {
-	round := time.Duration(len(kinds)) * slice
-	n := max(int(total/round), 1)
+	n := max(int(total/slice)/len(kinds), 1)
 	length = min(slice, total/time.Duration(len(kinds)))
 	if length < minSlice {
 		return nil, 0, exit.Errorf(exit.Usage, "slices of %v are too short: want --duration %v or more (%d slices to "+

@@ -64,9 +64,3 @@ func (c *process) waitExit(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
-
-func sleep(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	<-ctx.Done()
-}

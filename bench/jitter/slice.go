@@ -49,7 +49,7 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 		err = shareCPUs(os.Getpid(), tid) // cyclictest binds its thread to a CPU, and the subjects do not
 	}
 	if err == nil {
-		sleep(ctx, length)
+		stage.Sleep(ctx, length)
 	}
 	run, finishErr := c.finish()
 	return run, errors.Join(err, finishErr)

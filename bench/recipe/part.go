@@ -15,6 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Part is an edge with one recipe. It runs in a process of its own, as `bench part edge`.
@@ -112,10 +113,7 @@ func (p Part) watch(ctx context.Context, r *Result) {
 			}
 			shares.read(threads)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(watchEvery):
-		}
+		stage.Sleep(ctx, watchEvery)
 	}
 	r.RTShare, r.RTPeak = shares.total(), shares.peak
 }

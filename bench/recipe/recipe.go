@@ -134,7 +134,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer arm.Stop()
 	var all []Slice
-	for round := range cfg.Rounds {
+	for round := 0; round < cfg.Rounds && ctx.Err() == nil; round++ {
 		for i, cell := range bench.Turned(cells, round) {
 			cfg.Progress("round %d of %d, %d of %d: others %s, collector %s, load %s, %v\n",
 				round+1, cfg.Rounds, i+1, len(cells), cell.Others, cell.GC, cell.Load, cfg.Slice)

@@ -34,12 +34,6 @@ func (t *Table) Addf(format string, args ...any) {
 	t.Add(strings.Split(fmt.Sprintf(format, args...), "\t")...)
 }
 
-// Write writes the table for a terminal.
-func (t Table) Write(w io.Writer) error {
-	_, err := io.WriteString(w, t.String())
-	return err
-}
-
 // String returns the table for a terminal.
 func (t Table) String() string {
 	rows := t.Rows

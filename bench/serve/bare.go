@@ -76,21 +76,18 @@ type load struct {
 	runs     int // number of runs, counted by the lowest row of each batch
 }
 
-// taken is the result of one reading.
-type taken struct{ batches map[int]*load }
-
-// read reads the lines since the last reading.
-func (l *auditLog) read() (t taken, err error) {
+// read reads the lines since the last reading, and returns their batches by size.
+func (l *auditLog) read() (batches map[int]*load, err error) {
 	time.Sleep(100 * time.Millisecond) // the server writes the lines after it has sent the answers
 	file, err := os.Open(l.name)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
 	defer file.Close()
 	if _, err := file.Seek(l.at, io.SeekStart); err != nil {
-		return t, err
+		return nil, err
 	}
-	t.batches = map[int]*load{}
+	batches = map[int]*load{}
 	lines := bufio.NewReader(file)
 	for {
 		text, err := lines.ReadBytes('\n')
@@ -108,15 +105,15 @@ func (l *auditLog) read() (t taken, err error) {
 			Outcome   string  `json:"outcome"`
 		}
 		if err := json.Unmarshal(text, &line); err != nil {
-			return t, err
+			return nil, err
 		}
 		if line.Outcome != "ok" {
 			continue
 		}
-		b := t.batches[line.Batch]
+		b := batches[line.Batch]
 		if b == nil {
 			b = new(load)
-			t.batches[line.Batch] = b
+			batches[line.Batch] = b
 		}
 		b.requests++
 		if line.Row == 0 {
@@ -135,7 +132,7 @@ func (l *auditLog) read() (t taken, err error) {
 		}
 	}
 	l.readings++
-	return t, nil
+	return batches, nil
 }
 
 func (l *auditLog) meanBatch() float64 { return bench.Round(l.rows / max(1, l.runs)) }

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -89,7 +88,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Sprintf("%s (%s, %.12s) on %s, %d threads, batches up to %d, ONNX Runtime %s", r.Bundle, r.Policy, r.SHA256,
 			r.Device, r.Threads, r.MaxBatch, r.Runtime), r.Machine.Rows())
 	if r.Steady.Seconds > 0 {
-		return errors.Join(facts.Write(w), r.Steady.write(w))
+		fmt.Fprint(w, facts)
+		return r.Steady.write(w)
 	}
 	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "busy", "batch", "lost", "Jain",
 		"own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}

@@ -220,11 +220,11 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 		if err != nil {
 			return c, err
 		}
-		taken, err := log.read()
+		batches, err := log.read()
 		if err != nil {
 			return c, err
 		}
-		rate, err := s.bare.run(ctx, taken.batches, s.cfg.Slice)
+		rate, err := s.bare.run(ctx, batches, s.cfg.Slice)
 		if err != nil {
 			return c, err
 		}

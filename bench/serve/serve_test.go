@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // The robots whose actions run out demand the given load, whatever the time of a chunk.
@@ -29,11 +31,21 @@ func TestFleetAsksForTheLoad(t *testing.T) {
 	}
 }
 
+// An interrupt ends a robot's turn also while the robot waits: with a slow policy it waits for minutes.
+func TestAnInterruptEndsATurn(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	d := dry{robot: &robot{FakeRobot: new(stage.FakeRobot)}, offset: time.Hour}
+	if d.play(ctx, time.Now(), 2*time.Hour); d.Header.SeqID != 0 {
+		t.Errorf("it has sent %d requests after the interrupt", d.Header.SeqID)
+	}
+}
+
 // auditLog reads each line once, and an incomplete line only when its rest is written. It leaves
 // out the lines of the first reading, which belong to the warm-up.
 func TestAuditLogGrows(t *testing.T) {
 	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
-	grow := func(text string) taken {
+	grow := func(text string) map[int]*load {
 		t.Helper()
 		f := rttest.Must(os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))(t)
 		defer f.Close()
@@ -43,10 +55,10 @@ func TestAuditLogGrows(t *testing.T) {
 	const line = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":0,"outcome":"ok"}` + "\n"
 	const other = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":2,"outcome":"ok"}` + "\n"
 	grow(line)
-	if got := grow(line + other + other[:40]); got.batches[4].requests != 2 || got.batches[4].runs != 1 {
-		t.Errorf("two of a batch: %+v", got.batches[4])
+	if got := grow(line + other + other[:40]); got[4].requests != 2 || got[4].runs != 1 {
+		t.Errorf("two of a batch: %+v", got[4])
 	}
-	rttest.Want(t, grow(other[40:] + `{"outcome":"bad_observation"}` + "\n").batches[4].requests, 1,
+	rttest.Want(t, grow(other[40:] + `{"outcome":"bad_observation"}` + "\n")[4].requests, 1,
 		"the whole of half a line")
 	if len(l.own) != 3 || l.own[0] < 0.49 || l.own[0] > 0.51 || l.meanBatch() != 3 {
 		t.Errorf("own %v, mean batch %v, want three times 0.5 ms, and 3", l.own, l.meanBatch())

@@ -173,13 +173,13 @@ func (d *dry) play(ctx context.Context, begin time.Time, slice time.Duration) {
 	ends := asks.Add(d.ahead) // instant at which its actions end
 	d.Observation.HasRunway = true
 	for time.Since(begin) < slice && ctx.Err() == nil {
-		time.Sleep(time.Until(asks.Add(d.way)))
+		stage.Sleep(ctx, time.Until(asks.Add(d.way)))
 		left := time.Until(ends) - d.way
 		d.Observation.RunwayMs = max(0, left.Seconds()*1e3)
-		if !d.ask(ctx) {
+		if ctx.Err() != nil || !d.ask(ctx) {
 			return
 		}
-		time.Sleep(d.way)
+		stage.Sleep(ctx, d.way)
 		now := time.Now()
 		if now.After(ends) {
 			d.starved += now.Sub(ends)

@@ -166,10 +166,7 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
 		var failed error
 		for asking.Err() == nil && failed == nil {
 			_, failed = page.read()
-			select {
-			case <-asking.Done():
-			case <-time.After(scrapeEvery):
-			}
+			stage.Sleep(asking, scrapeEvery)
 		}
 		ended <- failed
 	}()

@@ -116,7 +116,7 @@ func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !run.Running():
-			return fmt.Errorf("edge-rt ended before its corrections were there: %w", run.Wait(0))
+			return errors.Join(errors.New("edge-rt ended before its corrections were there"), run.Wait(0))
 		case time.Now().After(limit):
 			return fmt.Errorf("%d of %d corrections within %v", r.Found.Corrected.Corrections, r.corrections,
 				r.plan.correct)
@@ -126,7 +126,7 @@ func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 			if running = err == nil && s.State == "STREAMING"; running {
 				back = time.Now()
 			}
-			pause(ctx, pollEvery)
+			stage.Sleep(ctx, pollEvery)
 			continue
 		}
 		why := trouble(sight{
@@ -136,7 +136,7 @@ func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 			since: time.Since(back),
 		})
 		if why == "" {
-			pause(ctx, tick)
+			stage.Sleep(ctx, tick)
 			continue
 		}
 		if err := r.takeOver(ctx, t); err != nil {
@@ -175,7 +175,7 @@ func (r *round) takeOver(ctx context.Context, t *table) error {
 			return fmt.Errorf("the teacher reached %d of %d targets within %v", v.Reached-begin.Reached, r.corrected,
 				leadLimit)
 		}
-		pause(ctx, tick)
+		stage.Sleep(ctx, tick)
 	}
 }
 
@@ -193,7 +193,7 @@ func (r *round) awaitHand(ctx context.Context) error {
 		case time.Now().After(limit):
 			return fmt.Errorf("the leader was not where the arm is within %v", alignLimit)
 		}
-		pause(ctx, pollEvery)
+		stage.Sleep(ctx, pollEvery)
 	}
 	return err
 }

@@ -105,16 +105,16 @@ func (r *round) teach(ctx context.Context, t *table, teleop *stage.Child, n int)
 		case ctx.Err() != nil:
 			return last, context.Cause(ctx)
 		case !teleop.Running():
-			return last, fmt.Errorf("edge-rt teleop ended before its episodes were there: %w", teleop.Wait(0))
+			return last, errors.Join(errors.New("edge-rt teleop ended before its episodes were there"), teleop.Wait(0))
 		case time.Now().After(limit):
-			return last, fmt.Errorf("%d of %d episodes within %v; edge-rt is %s, its episodes %s: %w",
-				last.Episodes.Success, n, r.plan.teach, s.State, s.Episodes.Phase, err)
+			return last, errors.Join(fmt.Errorf("%d of %d episodes within %v; edge-rt is %s, its episodes %s",
+				last.Episodes.Success, n, r.plan.teach, s.State, s.Episodes.Phase), err)
 		case err == nil && s.Episodes.Phase == "recording":
 			if last, err = r.show(ctx, t); err != nil {
 				return last, err
 			}
 		default: // edge-rt starts, or pauses between two episodes
-			pause(ctx, pollEvery)
+			stage.Sleep(ctx, pollEvery)
 		}
 	}
 	return last, nil
@@ -143,15 +143,7 @@ func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 		case judgement(v.Score)-v.Reached > judgement(begin.Score)-begin.Reached, time.Now().After(limit):
 			return r.ctl("rerecord")
 		}
-		pause(ctx, tick)
-	}
-}
-
-// pause waits, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+		stage.Sleep(ctx, tick)
 	}
 }
 

@@ -64,20 +64,17 @@ func (h *hand) move(ctx context.Context) {
 	var teacher sim.Teacher
 	var q [sim.DOF]float64 // the hand's position while it leads
 	led := false
-	for every := time.NewTicker(tick); ; {
+	for ticks := time.Tick(tick); ; {
 		select {
-		case <-every.C:
+		case <-ticks:
 		case <-h.stop:
-			every.Stop()
 			return
 		case <-ctx.Done():
-			every.Stop()
 			return
 		}
 		v, err := h.eye.View()
 		leads := h.note(v, err)
 		if err != nil {
-			every.Stop()
 			return
 		}
 		if leads && !led { // the hand now grasps the leader at its position

@@ -124,8 +124,8 @@ func (p *plan) share(i int) int {
 	return p.episodes*(i+1)/p.worlds - p.episodes*i/p.worlds
 }
 
-func (p *plan) at(parts ...string) string { return filepath.Join(append([]string{p.dir}, parts...)...) }
-func (p *plan) python() string            { return p.tool("python") }
+func (p *plan) at(name string) string { return filepath.Join(p.dir, name) }
+func (p *plan) python() string        { return p.tool("python") }
 
 func (p *plan) tool(name string) string {
 	path, err := filepath.Abs(filepath.Join(p.env, "bin", name))

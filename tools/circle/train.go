@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math"
@@ -113,26 +112,16 @@ var lossInLog = regexp.MustCompile(`\bloss:([0-9.]+|nan|inf)\b`)
 
 // losses returns the first and the last loss in a training's log.
 func losses(file string) (first, last float64, err error) {
-	f, err := os.Open(file)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer f.Close()
-	n := 0
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		m := lossInLog.FindStringSubmatch(lines.Text())
-		if m == nil {
-			continue
-		}
-		if last, err = strconv.ParseFloat(m[1], 64); err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", file, err)
-		}
-		if n++; n == 1 {
-			first = last
-		}
-	}
-	if n == 0 {
+	all := lossInLog.FindAllStringSubmatch(string(text), -1)
+	if all == nil {
 		return 0, 0, fmt.Errorf("%s has no loss", file)
 	}
-	return first, last, nil
+	if first, err = strconv.ParseFloat(all[0][1], 64); err == nil {
+		last, err = strconv.ParseFloat(all[len(all)-1][1], 64)
+	}
+	return first, last, err
 }

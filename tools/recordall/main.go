@@ -49,7 +49,7 @@ type options struct {
 	Bin      string        `default:"bin" help:"folder of the programs"`
 	Manifest string        `default:"testdata/demo/server.yaml" help:"what the server serves"`
 	Python   string        `default:".venv-export/bin/python" help:"Python with LeRobot; without it, no such part"`
-	Runs     int           `default:"3" help:"how many record all; one without is before and after each"`
+	Runs     uint          `default:"3" help:"how many record all; one without is before and after each"`
 	Time     time.Duration `default:"2m" help:"how long each of them lasts"`
 	Off      time.Duration `help:"how long each without a record lasts; default: as long"`
 	Beside   bool          `help:"another robot, which records nothing, runs beside each of these"`
@@ -108,9 +108,7 @@ func measure(ctx context.Context, o options) error {
 		}
 		runs = append(runs, got...)
 	}
-	if err := table(runs).Write(os.Stdout); err != nil {
-		return err
-	}
+	fmt.Print(table(runs))
 	if err := besides(ctx, o, records); err != nil {
 		wrong = append(wrong, err)
 	}
@@ -120,9 +118,9 @@ func measure(ctx context.Context, o options) error {
 // plan returns the values of --record for each run: one for each robot that runs at the same time.
 func (o *options) plan() (runs [][]string) {
 	if o.Beside {
-		return slices.Repeat([][]string{{"off", "all"}}, o.Runs)
+		return slices.Repeat([][]string{{"off", "all"}}, int(o.Runs))
 	}
-	return append([][]string{{"off"}}, slices.Repeat([][]string{{"all"}, {"off"}}, o.Runs)...)
+	return append([][]string{{"off"}}, slices.Repeat([][]string{{"all"}, {"off"}}, int(o.Runs))...)
 }
 
 // together runs one robot for each of the modes, which are values of --record, all at the same time.
@@ -228,7 +226,8 @@ func table(runs []slice) *report.Table {
 	return t
 }
 
-// besides makes LeRobot record the pictures of the newest record, in each of LeRobot's two ways.
+// besides decodes the pictures of the newest record in Python, and then makes LeRobot record them in each of its two
+// ways.
 func besides(ctx context.Context, o options, records string) error {
 	if _, err := exec.LookPath(o.Python); err != nil {
 		fmt.Printf("LeRobot: left out, %v (make export-env)\n", err)

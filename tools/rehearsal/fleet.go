@@ -4,7 +4,6 @@ import (
 	_ "embed" // network.sh
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -218,13 +217,7 @@ func (f *fleet) route(n int) error {
 
 // listens waits until a program listens.
 func (f *fleet) listens(at string) error {
-	if !f.await(startLimit, func() bool {
-		c, err := net.DialTimeout("tcp", at, time.Second)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	}) {
+	if !f.await(startLimit, func() bool { return stage.Listens(at) }) {
 		return fmt.Errorf("%s: no listener within %v", at, startLimit)
 	}
 	return nil
@@ -289,9 +282,7 @@ func (f *fleet) observe() error {
 	}
 	cmd := stage.Command(f.o.Prometheus, "--config.file="+config, "--storage.tsdb.path="+f.file("data"),
 		"--web.listen-address="+prometheusAt)
-	log := new(stage.Log)
-	cmd.Stdout, cmd.Stderr = log, log
-	child, err := stage.StartGroup(cmd)
+	child, err := stage.StartLogged(cmd)
 	if err != nil {
 		return err
 	}

@@ -26,10 +26,8 @@ type program struct {
 }
 
 func start(name string, cmd *exec.Cmd) (p program, err error) {
-	log := new(stage.Log)
-	cmd.Stdout, cmd.Stderr = log, log
 	p.name = name
-	p.Child, err = stage.StartGroup(cmd)
+	p.Child, err = stage.StartLogged(cmd)
 	return p, err
 }
 
