@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -243,14 +244,7 @@ func (s *system) streams(ctx context.Context) bool {
 	return strings.TrimSpace(out) == "STREAMING"
 }
 
-func (s *system) isLimp() bool {
-	for _, on := range s.arm.TorqueEnabled() {
-		if on {
-			return false
-		}
-	}
-	return true
-}
+func (s *system) isLimp() bool { return !slices.Contains(s.arm.TorqueEnabled(), true) }
 
 // install boots the system, and installs and configures the packages.
 func install(ctx context.Context, s *system) error {

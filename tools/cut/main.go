@@ -133,10 +133,8 @@ func startIn(namespace, bin, dir, name string, args ...string) (*stage.Child, er
 // line is the part of an audit line that the test reads.
 type line struct {
 	TS      time.Time `json:"ts"`
-	Seq     uint64    `json:"seq_id"`
 	Mono    int64     `json:"client_mono_ns"`
 	Service float64   `json:"service_ms"`
-	Outcome string    `json:"outcome"`
 }
 
 // bootTime returns the wall clock's time at the zero of the monotonic clock. Both namespaces share

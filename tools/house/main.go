@@ -10,6 +10,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -66,15 +67,10 @@ func printTree(all map[string]*count.Figures) {
 }
 
 func printPackages(all map[string]*count.Figures) {
-	dirs := make([]string, 0, len(all))
-	for dir := range all {
-		dirs = append(dirs, dir)
-	}
-	slices.Sort(dirs)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	defer w.Flush()
 	fmt.Fprintln(w, "package\ttokens\tin tests\t")
-	for _, dir := range dirs {
+	for _, dir := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(w, "%s\t%d\t%d\t\n", dir, all[dir].Tokens, all[dir].TestTokens)
 	}
 	total := count.Sum(all)

@@ -28,7 +28,7 @@ type options struct {
 	Manifest string        `default:"testdata/demo/server.yaml" help:"what the server serves"`
 	Keep     string        `name:"json" help:"folder to keep the summaries in"`
 	Edges    int           `default:"3" help:"robots at once"`
-	Kills    int           `default:"5" help:"times the server is killed"`
+	Kills    uint          `default:"5" help:"times the server is killed"`
 	Duration time.Duration `default:"10m" help:"how long the arms run"`
 	Down     time.Duration `default:"5s" help:"how long the server stays away"`
 	Targets  int           `default:"30" help:"fewest targets of every edge"`

@@ -12,8 +12,6 @@ import (
 	"github.com/edge-rt/edge-rt/record/why"
 )
 
-const auditFile = safety.AuditFile
-
 // How long before and after a fault a finding still belongs to the fault: the effects may last longer than the fault.
 const (
 	before     = 200 * time.Millisecond

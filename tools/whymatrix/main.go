@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/bench/safety"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/why"
 	"github.com/edge-rt/edge-rt/rt"
@@ -156,7 +157,7 @@ func findings(dir string) ([]why.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	audit := filepath.Join(dir, auditFile)
+	audit := filepath.Join(dir, safety.AuditFile)
 	if _, err := os.Stat(audit); err != nil {
 		audit = ""
 	}

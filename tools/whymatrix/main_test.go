@@ -23,7 +23,7 @@ func TestInjectedFaultsAreNamed(t *testing.T) {
 		t.Skip("half a minute")
 	}
 	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))(t)
-	rows, err := play(t.Context(), options{Bin: bin, Tree: "../../testdata/demo", Only: short, Workers: 2, Tries: 2})
+	rows, err := play(t.Context(), options{Bin: bin, Tree: "../../testdata/demo", Only: short, Workers: 4, Tries: 2})
 	if err != nil || len(rows) != len(short) {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench/faults"
+	"github.com/edge-rt/edge-rt/bench/safety"
 	"github.com/edge-rt/edge-rt/record/why"
 	"github.com/edge-rt/edge-rt/stage"
 )
@@ -157,7 +158,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 			return err
 		}
 	}
-	server, err := stage.NewServer(o.Bin, manifest, "--audit", filepath.Join(dir, auditFile))
+	server, err := stage.NewServer(o.Bin, manifest, "--audit", filepath.Join(dir, safety.AuditFile))
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func Packages(root string) (map[string]*Figures, error) {
 	return all, err
 }
 
-// add Figures one file.
+// add adds the figures of one file.
 func (c *Figures) add(path string) error {
 	src, err := os.ReadFile(path)
 	if err != nil {
