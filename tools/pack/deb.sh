@@ -2,8 +2,8 @@
 # Makes dist/*.deb with nfpm for ARCHS: edge-rt, lean-server, edge-rt-common and edge-rt-onnxruntime.
 # The files are those of make install below /usr.
 cd "$(dirname "$0")/../.."
-tools/pack/build.sh
 . tools/pack/common.sh
+tools/pack/build.sh
 pack_python
 nfpm=bin/nfpm-v2.45.0/nfpm # its version is part of its path, as golangci-lint's in the Makefile
 [ -x $nfpm ] || GOBIN=$PWD/$(dirname $nfpm) go install "github.com/goreleaser/nfpm/v2/cmd/nfpm@$(echo $nfpm | sed 's,bin/nfpm-\(.*\)/nfpm,\1,')"

@@ -2,12 +2,12 @@
 # Makes a release in dist/: wheels, Debian packages, a bill of materials for each program (CycloneDX)
 # and checksums, after a search for known vulnerabilities of what the programs call.
 cd "$(dirname "$0")/../.."
+. tools/pack/common.sh
 if [ -z "${OFFLINE:-}" ]; then
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/... || { echo 'pack: no release without this search; OFFLINE=1 leaves it out' >&2; exit 1; }
 fi
 tools/pack/wheels.sh
 tools/pack/deb.sh
-. tools/pack/common.sh
 python=.venv-pack/bin/python
 for program in edge-rt lean-server bench; do
 	go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -licenses -noserial -version "$number" -output "dist/$program.cdx.json" "dist/programs/amd64/$program"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes dist/*.whl: edge_rt for ARCHS, and edgert_export. auditwheel judges them.
 cd "$(dirname "$0")/../.."
-tools/pack/build.sh
 . tools/pack/common.sh
+tools/pack/build.sh
 pack_python
 rm -f dist/*.whl
 machines=
