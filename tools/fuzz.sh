@@ -31,10 +31,16 @@ fuzz() { # package folder target
 	return 255 # ends xargs
 }
 
-if [ "${1:-}" = one ]; then
+case ${1:-} in
+one)
 	fuzz "$2" "$3" "$4"
 	exit
-fi
+	;;
+build)
+	go test -c -fuzz=. -o "$BINARIES/$(printf %s "$2" | tr / -).test" "$2" || exit 255 # ends xargs
+	exit
+	;;
+esac
 FUZZTIME=${1:-10s}
 BINARIES=$(mktemp -d)
 FUZZCACHE=$(go env GOCACHE)/fuzz
@@ -47,7 +53,5 @@ go list -f '{{$p := .ImportPath}}{{range .TestGoFiles}}{{$p}} {{$.Dir}}/{{.}}{{"
 			echo "$package $(dirname "$file") $target"
 		done
 	done | sort -u >"$BINARIES/targets"
-cut -d' ' -f1 "$BINARIES/targets" | sort -u | while read -r package; do
-	go test -c -fuzz=. -o "$BINARIES/$(printf %s "$package" | tr / -).test" "$package"
-done
+cut -d' ' -f1 "$BINARIES/targets" | sort -u | xargs -L 1 -P "$(nproc)" tools/fuzz.sh build
 xargs -L 1 -P "$(nproc)" tools/fuzz.sh one <"$BINARIES/targets"

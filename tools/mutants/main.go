@@ -233,9 +233,9 @@ func (s suite) try(root, dir string, m mutant) (caught bool, err error) {
 	if err := os.WriteFile(list, overlay, 0o644); err != nil {
 		return false, err
 	}
-	out, err := exec.Command("go", "test", "-overlay", list, "-vet=off", "-short", "-failfast", "-count=1", "-run",
-		s.tests,
-		s.dir).CombinedOutput()
+	// A broken line can also make a test wait without end.
+	out, err := exec.Command("go", "test", "-overlay", list, "-vet=off", "-short", "-failfast", "-count=1",
+		"-timeout", "1m", "-run", s.tests, s.dir).CombinedOutput()
 	if strings.Contains(string(out), " failed]") { // build, setup
 		return false, fmt.Errorf("%s: %q does not compile: %s", m.file, m.new, out)
 	}
