@@ -188,16 +188,16 @@ func TestCameraErr(t *testing.T) {
 
 // Goal: a camera that fails after its first pictures has no rate, and is not asked without a pause.
 func TestARateNeedsAPicture(t *testing.T) {
-	f := film(camera.Gray8, 2, 2, make([]byte, 4))
-	clock, tries := rttest.NewClock(1), 0
-	f.clock, f.err, f.pace = clock, camera.ErrGone, func() {
+	f, tries := film(camera.Gray8, 2, 2, make([]byte, 4)), 0
+	f.err = camera.ErrGone
+	f.pace = func() {
 		if tries++; tries > 100 {
 			t.Fatal("it is asked without a pause")
 		}
 	}
 	e := New("front", f, 0)
-	rttest.Want(t, rttest.Must(e.take(clock, 5, time.Second))(t), 1, "pictures before it fails")
-	if n, err := e.take(clock, 5, time.Second); n != 0 || !errors.Is(err, camera.ErrGone) {
+	rttest.Want(t, rttest.Must(e.take(f.clock, 5, time.Second))(t), 1, "pictures before it fails")
+	if n, err := e.take(f.clock, 5, time.Second); n != 0 || !errors.Is(err, camera.ErrGone) {
 		t.Errorf("%d pictures, %v; want none, and the reason", n, err)
 	}
 }

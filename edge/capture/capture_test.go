@@ -199,7 +199,7 @@ func TestTransformScales(t *testing.T) {
 // fakeCamera is a source that lends its pictures one after the other.
 type fakeCamera struct {
 	format   camera.Format
-	clock    rt.Clock
+	clock    *rttest.Clock
 	pictures [][]byte
 	step     uint64 // difference of two sequence numbers; 0: 1
 	next     int

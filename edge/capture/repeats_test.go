@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/camera"
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -24,7 +23,7 @@ func commented(src []byte, text string) []byte {
 
 // watch runs a camera for this number of pictures, one every 100 ms. It returns the numbers of the pictures after which
 // the camera reports an error.
-func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures int) (complains int) {
+func watch(t *testing.T, e *Camera, f *fakeCamera, pictures int) (complains int) {
 	t.Helper()
 	var stop atomic.Bool
 	var pending atomic.Int32
@@ -37,9 +36,9 @@ func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures
 		if taken++; taken == pictures {
 			stop.Store(true)
 		}
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		f.clock.Advance(100 * time.Millisecond)
 	}
-	e.Run(clock, &stop, &pending)
+	e.Run(f.clock, &stop, &pending)
 	return complains
 }
 
@@ -61,13 +60,11 @@ func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 		{"a driver's buffers in turn", camera.MJPEG, [][]byte{good, stray, good}, garbled},
 		{"raw", camera.Gray8, [][]byte{gray(9)}, gray(10)},
 	} {
-		clock := rttest.NewClock(rt.Instant(time.Second))
 		f := film(tt.format, sceneW, sceneH, tt.frozen...)
-		f.clock = clock
 		e := New("front", liveCamera{f}, 0)
 		tap := e.Tap(0, 32)
-		began := clock.Now()
-		if at := watch(t, e, f, clock, 31); at < 11 || at > 13 {
+		began := f.clock.Now()
+		if at := watch(t, e, f, 31); at < 11 || at > 13 {
 			t.Errorf("%s: it complains after %d pictures, want a second after the first", tt.name, at)
 		}
 		if err := e.Err(); !rttest.Says(err, "it has repeated one picture for 1s") {
@@ -88,10 +85,10 @@ func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 				tt.name, age, kept)
 		}
 		f.pictures, f.next = [][]byte{tt.moving}, 0
-		if watch(t, e, f, clock, 1); e.Err() != nil || e.Stats().Captured != distinct+1 {
+		if watch(t, e, f, 1); e.Err() != nil || e.Stats().Captured != distinct+1 {
 			t.Errorf("%s: with a new picture it says %v", tt.name, e.Err())
 		}
-		if newest, _, _ = e.Newest.Front(); clock.Now().Sub(newest.At) > 50*time.Millisecond {
+		if newest, _, _ = e.Newest.Front(); f.clock.Now().Sub(newest.At) > 50*time.Millisecond {
 			t.Errorf("%s: the new picture is not the newest", tt.name)
 		}
 	}
@@ -104,23 +101,19 @@ func TestPicturesThatMayStandStill(t *testing.T) {
 		change *bool
 		hangs  bool
 	}{{nil, false}, {new(true), true}, {new(false), false}} {
-		clock := rttest.NewClock(rt.Instant(time.Second))
 		f := brokenCamera(good)
-		f.clock = clock
 		e := New("front", f, 0)
 		if tt.change != nil {
 			e.SetLive(*tt.change)
 		}
-		watch(t, e, f, clock, 20)
+		watch(t, e, f, 20)
 		if s := e.Stats(); (e.Err() != nil) != tt.hangs || (s.Repeated > 0) != tt.hangs {
 			t.Errorf("%v: %v, %+v", tt.change, e.Err(), s)
 		}
 	}
-	clock := rttest.NewClock(rt.Instant(time.Second))
 	f := brokenCamera(good)
-	f.clock = clock
 	e := New("front", liveCamera{f}, 0)
-	if e.SetLive(false); watch(t, e, f, clock, 20) >= 0 || e.Stats().Captured != 20 {
+	if e.SetLive(false); watch(t, e, f, 20) >= 0 || e.Stats().Captured != 20 {
 		t.Errorf("live=no: %v", e.Err())
 	}
 }
@@ -129,15 +122,13 @@ func TestPicturesThatMayStandStill(t *testing.T) {
 // picture with its age.
 func TestARepeatedPictureLeavesWithItsAge(t *testing.T) {
 	good, _, _, _ := testPictures(t)
-	clock := rttest.NewClock(rt.Instant(time.Second))
 	f := brokenCamera(good)
-	f.clock = clock
 	e := New("front", liveCamera{f}, 0)
 	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 90})
-	watch(t, e, f, clock, 10)
+	watch(t, e, f, 10)
 	var m wire.Image
-	if at, err := v.Picture(&m); err != nil || clock.Now().Sub(at) < 900*time.Millisecond || len(m.Data) == 0 {
-		t.Errorf("a picture of %d bytes, %v old, %v; want the first, 900 ms old", len(m.Data), clock.Now().Sub(at), err)
+	if at, err := v.Picture(&m); err != nil || f.clock.Now().Sub(at) < 900*time.Millisecond || len(m.Data) == 0 {
+		t.Errorf("a picture of %d bytes, %v old, %v; want the first, 900 ms old", len(m.Data), f.clock.Now().Sub(at), err)
 	}
 }
 

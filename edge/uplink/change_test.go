@@ -25,7 +25,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 		}
 		began <- to.SHA256[:1]
 	}}
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	rttest.Want(t, l.model(), strings.Repeat("a", 64), "within an episode the open names")
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("b", 64) })
 	maintain(t, l)
@@ -57,7 +57,7 @@ func TestAnExpectedModelIsNotGivenUp(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
 	l, _ := s.dial(t, "")
 	l.Change = &Change{Between: func() bool { return true }}
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	e := wire.Event{Code: wire.EventModel, Nonce: 41}
 	events := 0
 	l.receiver.onEvent = func(wire.Event) { events++ }

@@ -196,10 +196,16 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// opens opens a session.
+func opens(t *testing.T, l *Link) {
+	t.Helper()
+	rttest.Do(t, l.connect(within(t, 10*time.Second)))
+}
+
 func TestLinkOpensTheOnlyService(t *testing.T) {
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	o := s.opens[0]
 	if o.Instance != l.Identity.Instance || o.Host != "left-pi" || l.In.Sessions().Open.Nonce != 41 {
 		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.In.Sessions().Open.Nonce,
@@ -395,7 +401,7 @@ func TestLinkNamesItsRawPictures(t *testing.T) {
 	l.Cameras = append(l.Cameras, capture.Config{Name: "wrist", Source: "sim", Quality: 80})
 	for quality, want := range map[int]string{0: "[observation.images.top]", 90: "[]"} {
 		l.JPEGQuality = quality
-		rttest.Do(t, l.connect(within(t, 5*time.Second)))
+		opens(t, l)
 		rttest.Want(t, fmt.Sprint(s.opens[len(s.opens)-1].RawImages), want,
 			"quality %d: size of raw pictures", quality)
 	}
@@ -405,7 +411,7 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.ActionNames, a.T = nil, 0 })
 	l, log := s.dial(t, "demo")
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	rttest.Contains(t, log.String(), "level=WARN", "order cannot be checked")
 	if !l.In.Sessions().Open.Old {
 		t.Error("a server without t in its ack counts as a new one")
@@ -416,7 +422,7 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	rttest.Do(t, l.connect(t.Context()))
+	opens(t, l)
 	l.RequestTimeout = time.Minute
 	// the token's return must end the wait
 	l.backOff(time.Minute)
@@ -495,7 +501,7 @@ func TestAgreeFPS(t *testing.T) {
 func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
 	l.RequestTimeout = 100 * time.Millisecond // without an answer for this time, the link opens the session again
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))
@@ -529,7 +535,7 @@ func TestResetNamesTheTask(t *testing.T) {
 	if acked, err := l.Reset(t.Context(), 1, "fly"); acked || err == nil {
 		t.Errorf("without a session: %v, %v, want an error", acked, err)
 	}
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	var got []wire.Reset
 	key := rttest.Must(wire.ResetKey(l.contract.Prefix, "arm"))(t)
 	rttest.Must(s.net.Queryable(key, func(q wire.Query) {
@@ -591,7 +597,7 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 		l, log := router.dial(t, "")
 		l.Schedule = tt.schedule
 		for range 2 {
-			rttest.Do(t, l.connect(within(t, 5*time.Second)))
+			opens(t, l)
 		}
 		all["a"].change(func(r *server) {
 			for _, o := range r.opens {

@@ -168,7 +168,7 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	}
 	rttest.Eventually(t, "the session is given back", func() bool { return s.closed() > 0 })
 	l.Given.MaxActionAge = false
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	rttest.Contains(t, log.String(), "SLOW POLICY", "--max-action-age is 13s", "--request-timeout", "session=s1")
 	lines := strings.Count(log.String(), "\n")
 	if l.tellPace(); strings.Count(log.String(), "\n") != lines {
@@ -220,7 +220,7 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
 	l, log := s.dial(t, "")
 	l.MaxActionAge, l.MaxOffline = DefaultMaxActionAge, time.Minute
-	rttest.Do(t, l.connect(within(t, 5*time.Second)))
+	opens(t, l)
 	told := func(pace Pace) string {
 		n := log.Len()
 		l.Out.SetPace(pace)
@@ -305,7 +305,7 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	})
 	l, log := router.dial(t, "")
 	l.RequestTimeout, l.MaxOffline = 400*time.Millisecond, time.Minute
-	rttest.Do(t, l.connect(t.Context()))
+	opens(t, l)
 	if id := l.server(); id != "a" {
 		t.Fatalf("the session is at %s, want a", id)
 	}
@@ -334,7 +334,7 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")
 	l.RequestTimeout, l.MaxOffline = 2*time.Second, time.Minute
-	rttest.Do(t, l.connect(t.Context()))
+	opens(t, l)
 	all["a"].change(func(r *server) { r.far = 700 * time.Millisecond })
 	l.In.Announce(steady(8 * time.Second))
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))

@@ -132,7 +132,7 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	l, _ := router.dial(t, "")
 	l.RequestTimeout = time.Minute
 	l.backOff(time.Hour)
-	rttest.Do(t, l.connect(t.Context()))
+	opens(t, l)
 	maintain(t, l)
 	rttest.Do(t, all["c"].token.Undeclare())
 	time.Sleep(4 * restPoll) // the session must not be lost, which gives no event to wait for
@@ -165,7 +165,7 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	l, _ := router.dial(t, "")
 	l.RequestTimeout = time.Minute
 	l.backOff(20 * time.Millisecond)
-	rttest.Do(t, l.connect(t.Context()))
+	opens(t, l)
 	rttest.Eventually(t, "the other server's token", func() bool { return l.servers.state("b") == alive })
 	maintain(t, l)
 	rttest.Do(t, all["a"].token.Undeclare())
@@ -210,7 +210,7 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	all["b"].change(func(r *server) { r.status.ServerID, r.ack.ServerID, r.ack.SessionID = "a", "a", "copy" })
 	all["a"].change(func(r *server) { r.ack.SessionID = "original" })
 	l, _ := router.dial(t, "")
-	rttest.Do(t, l.connect(within(t, 10*time.Second)))
+	opens(t, l)
 	other := map[string]string{"original": "copy", "copy": "original"}[l.In.Sessions().ID()]
 	for _, r := range all {
 		r.change(func(r *server) {
