@@ -235,7 +235,7 @@ func TestCalibrate(t *testing.T) {
 	for _, name := range []string{"so101", "koch", "so101_leader"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := inHands(t, name, 1500, servosim.Config{})
+			k := inHands(t, name, 1500, 0)
 			k.begin(t)
 			k.lead(t, 1000, 2200, 1500)
 			c := k.end(t)
@@ -312,14 +312,22 @@ func whole(t *testing.T, cfg Config) {
 	rttest.Do(t, c.Save(cfg.File()))
 }
 
-// moves runs Move for a joint, at 0.3 of the joint's velocity limit.
-func moves(t *testing.T, cfg Config, joint string, to float64) error {
+// wholeArm is simArm for an SO-101, with a calibration by whole.
+func wholeArm(t *testing.T) (*servosim.Bus, Config, *screen) {
+	t.Helper()
+	bus, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
+	whole(t, cfg)
+	return bus, cfg, out
+}
+
+// moves runs Move for a joint, at a share of the joint's velocity limit.
+func moves(t *testing.T, cfg Config, joint string, to, speed float64) error {
 	t.Helper()
 	return Move(t.Context(), MoveConfig{
 		Config: cfg,
 		Joint:  joint,
 		To:     to,
-		Speed:  0.3,
+		Speed:  speed,
 	})
 }
 
@@ -327,12 +335,12 @@ func TestMove(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
 		bus, cfg, out := simArm(t, named(t, name), servosim.Config{})
-		if err := moves(t, cfg, "elbow_flex", 20); exit.Of(err) != exit.Config ||
+		if err := moves(t, cfg, "elbow_flex", 20, 0.3); exit.Of(err) != exit.Config ||
 			!rttest.Says(err, "edge-rt calibrate") {
 			t.Errorf("%s without a calibration: %v", name, err)
 		}
 		whole(t, cfg)
-		if err := moves(t, cfg, "elbow_flex", 20); err != nil {
+		if err := moves(t, cfg, "elbow_flex", 20, 0.3); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
 		if !strings.Contains(out.String(), "elbow_flex is at ") {
@@ -341,10 +349,10 @@ func TestMove(t *testing.T) {
 		if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 			t.Errorf("%s: torque %v after move", name, on)
 		}
-		if err := moves(t, cfg, "elbow_flex", 500); exit.Of(err) != exit.Usage || !rttest.Says(err, "its range is") {
+		if err := moves(t, cfg, "elbow_flex", 500, 0.3); exit.Of(err) != exit.Usage || !rttest.Says(err, "its range is") {
 			t.Errorf("%s: beyond the range: %v", name, err)
 		}
-		if err := moves(t, cfg, "tail", 5); exit.Of(err) != exit.Usage || !rttest.Says(err, "wrist_roll") {
+		if err := moves(t, cfg, "tail", 5, 0.3); exit.Of(err) != exit.Usage || !rttest.Says(err, "wrist_roll") {
 			t.Errorf("%s: unknown joint: %v", name, err)
 		}
 	}
@@ -354,10 +362,9 @@ func TestMove(t *testing.T) {
 // the move to 75 degrees per second, so Move gave up before the joint reached its goal.
 func TestMoveHasItsSpeed(t *testing.T) {
 	t.Parallel()
-	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
-	whole(t, cfg)
+	_, cfg, out := wholeArm(t)
 	for _, to := range []float64{-170, 170} {
-		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: to, Speed: 1}); err != nil {
+		if err := moves(t, cfg, "elbow_flex", to, 1); err != nil {
 			t.Fatalf("to %v: %v\n%s", to, err, out)
 		}
 	}
@@ -366,8 +373,7 @@ func TestMoveHasItsSpeed(t *testing.T) {
 // An interrupted move leaves the arm limp.
 func TestMoveInterrupted(t *testing.T) {
 	t.Parallel()
-	bus, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
-	whole(t, cfg)
+	bus, cfg, out := wholeArm(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 90, Speed: 0.02}) }()
@@ -382,8 +388,7 @@ func TestMoveInterrupted(t *testing.T) {
 // An interrupt ends Move before it has pinged all silent motors.
 func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
 	t.Parallel()
-	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
-	whole(t, cfg)
+	bus, cfg, _ := wholeArm(t)
 	for id := range byte(6) {
 		bus.Mute(id+1, true)
 	}

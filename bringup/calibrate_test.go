@@ -33,13 +33,12 @@ type calibration struct {
 	done chan error
 }
 
-// inHands returns a simulated arm whose joints all read at. It starts no command.
-func inHands(t *testing.T, name string, at int, sim servosim.Config) *calibration {
+// inHands returns a simulated arm whose joints all read at, with noise counts of noise. It starts no command.
+func inHands(t *testing.T, name string, at, noise int) *calibration {
 	t.Helper()
 	k := &calibration{h: new(led)}
 	k.h.all(at)
-	sim.Plant = k.h
-	k.bus, k.cfg, _ = simArm(t, named(t, name), sim)
+	k.bus, k.cfg, _ = simArm(t, named(t, name), servosim.Config{Plant: k.h, Noise: noise})
 	return k
 }
 
@@ -152,7 +151,7 @@ func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
 func TestCalibrateFollowsTheSeam(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
-		k := inHands(t, name, 3000, servosim.Config{})
+		k := inHands(t, name, 3000, 0)
 		k.start(t, "middle of its range")
 		k.h.all(3600) // the arm moves while a person puts it down
 		k.enter()
@@ -187,7 +186,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 // A reading beyond one turn does not lead to an offset that is wrong by a turn after the next power-up.
 func TestCalibrateModuloOneTurn(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "koch", 4000, servosim.Config{})
+	k := inHands(t, "koch", 4000, 0)
 	k.h.all(4196)
 	k.begin(t)
 	k.lead(t, 3000, 5500, 4196)
@@ -201,7 +200,7 @@ func TestCalibrateModuloOneTurn(t *testing.T) {
 func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, level := range map[string]int{"so101": 0, "koch": 1} {
-		k := inHands(t, name, 1500, servosim.Config{})
+		k := inHands(t, name, 1500, 0)
 		registers(t, k.cfg, 3, map[table.Register]int{table.ResponseStatusLevel: level})
 		phase := func() int { return registers(t, k.cfg, 5, nil, table.Phase)[0] }
 		if name == "so101" {
@@ -247,7 +246,7 @@ func TestCalibrateOfOtherMotors(t *testing.T) {
 // Calibrate does not take one count of noise for a motion, and its error names the motors that it has written.
 func TestCalibrateRefusesNoise(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "so101", 1500, servosim.Config{Noise: 1})
+	k := inHands(t, "so101", 1500, 1)
 	k.begin(t)
 	k.lead(t, 1500, 1500)
 	k.enter()
@@ -272,7 +271,7 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 // also accept a joint that was at its end during the middle pose.
 func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "so101", 1500, servosim.Config{})
+	k := inHands(t, "so101", 1500, 0)
 	k.cfg.Keyboard = true
 	k.begin(t)
 	k.lead(t, 1500+4200)
@@ -287,7 +286,7 @@ func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 // A calibration that was interrupted, or whose adapter was unplugged, continues at its last step.
 func TestCalibrateGoesOn(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "so101", 1500, servosim.Config{})
+	k := inHands(t, "so101", 1500, 0)
 	k.begin(t)
 	k.lead(t, 1000)
 	k.stop()
@@ -307,7 +306,7 @@ func TestCalibrateGoesOn(t *testing.T) {
 // Unplugging the adapter ends the recording, and the recorded ranges stay.
 func TestCalibrateUnplugged(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "so101", 1500, servosim.Config{})
+	k := inHands(t, "so101", 1500, 0)
 	k.begin(t)
 	k.lead(t, 1000)
 	k.bus.Close()
@@ -323,7 +322,7 @@ func TestCalibrateUnplugged(t *testing.T) {
 // enough.
 func TestCalibrateDrawsATable(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "so101", 1500, servosim.Config{})
+	k := inHands(t, "so101", 1500, 0)
 	k.cfg.Screen = true
 	k.start(t, "The middle pose, seen from the side")
 	k.out.await(t, "middle of its range")
@@ -342,7 +341,7 @@ func TestCalibrateDrawsATable(t *testing.T) {
 // A calibration does not continue after other software has changed the motors.
 func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "so101", 1500, servosim.Config{})
+	k := inHands(t, "so101", 1500, 0)
 	k.begin(t)
 	k.stop()
 	if err := k.wait(t); err == nil {
@@ -371,7 +370,7 @@ func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 // before them, nothing is written. The calibration continues when the motor is back.
 func TestCalibrateHalfWritten(t *testing.T) {
 	t.Parallel()
-	k := inHands(t, "so101", 1500, servosim.Config{})
+	k := inHands(t, "so101", 1500, 0)
 	failsAt := func(text string, id uint8, want string) {
 		t.Helper()
 		k.start(t, text)
@@ -473,8 +472,7 @@ func FuzzProgress(f *testing.F) {
 // Enter alone does not write a calibration into the motors of another arm whose file is in the same folder.
 func TestCalibrateOfAnotherArm(t *testing.T) {
 	t.Parallel()
-	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
-	whole(t, cfg)
+	_, cfg, out := wholeArm(t)
 	white := cfg
 	white.Calibration = filepath.Join(filepath.Dir(cfg.File()), "white.json")
 	c := loaded(t, cfg.Place)

@@ -24,7 +24,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	at := registers(t, cfg, r.Motors[5].ID, nil, table.PresentPosition)[0]
 	c[r.Motors[5].Name] = servo.MotorCalibration{ID: int(r.Motors[5].ID), RangeMin: at + 40, RangeMax: at + 1000}
 	rttest.Do(t, c.Save(cfg.File()))
-	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 0, Speed: 0.5}); err != nil {
+	if err := moves(t, cfg, "elbow_flex", 0, 0.5); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	rttest.Contains(t, out.String(), "are moved in slowly: gripper.")
@@ -33,8 +33,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 // Goal: a move that gives up reports the lasting cause, not a reply that was lost in its last tick.
 func TestMoveNamesWhatLasted(t *testing.T) {
 	t.Parallel()
-	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
-	whole(t, cfg)
+	bus, cfg, _ := wholeArm(t)
 	open := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: loaded(t, cfg.Place), Clock: rt.KernelClock()}
 	arm := rttest.Must(servo.OpenArm(open))(t)
 	h := hotplug.New(arm, open, open.Clock)
@@ -104,7 +103,7 @@ func TestMoveOfATiredJoint(t *testing.T) {
 	}
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Plant: plant})
 	whole(t, cfg)
-	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 45, Speed: 1}); err != nil {
+	if err := moves(t, cfg, "elbow_flex", 45, 1); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -37,7 +37,7 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 			return Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1})
 		}},
 		{"move", "did not answer every instruction", func(t *testing.T, cfg Config) error {
-			return moves(t, cfg, "elbow_flex", 5)
+			return moves(t, cfg, "elbow_flex", 5, 0.3)
 		}},
 		{"torque off", "", func(t *testing.T, cfg Config) error { return release(cfg.Bus, cfg.Robot, cfg.Out) }},
 		{"the only calibration that matches", "", func(t *testing.T, cfg Config) error {
@@ -82,7 +82,7 @@ func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	mute(t, cfg, 0)
 	cfg.Robot = named(t, "widowx") // it has xm430 motors where a koch has xl430
 	whole(t, cfg)
-	rttest.Fails(t, moves(t, cfg, "waist", 5))
+	rttest.Fails(t, moves(t, cfg, "waist", 5, 0.3))
 	port := rttest.Must(servo.OpenPort(cfg.Bus, koch.Baud))(t)
 	defer port.Close()
 	b := servo.NewBus(port, koch.Baud, koch.Protocol(), rt.KernelClock())

@@ -75,7 +75,7 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 						want.fails)
 				}
 				if err != nil && !strings.Contains(v.cameraError(err).Error(), "camera front: jpeg: corrupt") {
-					t.Errorf("%s, picture %d: Explain() = %v", name, i, v.cameraError(err))
+					t.Errorf("%s, picture %d: cameraError() = %v", name, i, v.cameraError(err))
 				}
 				if at != 0 && first == nil {
 					first = bytes.Clone(m.Data)
@@ -161,7 +161,7 @@ func TestCameraErr(t *testing.T) {
 		stop.Store(false)
 		e.Run(clock, &stop, &blind)
 		if err := e.Err(); err != nil || e.Stats().Captured == 0 {
-			t.Errorf("%s: Trouble() = %v after %d good pictures", name, err, e.Stats().Captured)
+			t.Errorf("%s: Err() = %v after %d good pictures", name, err, e.Stats().Captured)
 		}
 	}
 
@@ -176,7 +176,7 @@ func TestCameraErr(t *testing.T) {
 		v.Picture(&m)
 		if err := e.Err(); (err != nil) != (i >= 5) || err != nil &&
 			!rttest.Says(err, "premature end of data segment") {
-			t.Errorf("picture %d that does not decode: Trouble() = %v", i, err)
+			t.Errorf("picture %d that does not decode: Err() = %v", i, err)
 		}
 	}
 	f.pictures = [][]byte{good}

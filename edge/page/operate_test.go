@@ -67,9 +67,8 @@ func newOperated(t *testing.T, token string) *operated {
 // exchange sends raw bytes from an address of this machine and returns the answer.
 func (o *operated) exchange(t *testing.T, from, request string) (code int, text string) {
 	t.Helper()
-	c := rttest.Must(
-		(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", o.listener.Addr().String()))(t)
-	defer c.Close()
+	c := o.dial(t, from)
+	defer c.Close() // the page permits few open connections
 	c.SetDeadline(time.Now().Add(patience))
 	rttest.Must(io.WriteString(c, request))(t)
 	r := rttest.Must(http.ReadResponse(bufio.NewReader(c), nil))(t)
@@ -286,9 +285,7 @@ func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	o := newOperated(t, rightOne)
 	flood := func(n int, close bool) {
 		for range n {
-			c := rttest.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
-				9)}}).Dial("tcp", o.listener.Addr().String()))(t)
-			defer c.Close()
+			c := o.dial(t, "127.0.0.9")
 			if close {
 				c.Close()
 			}

@@ -305,10 +305,7 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
 	for i := range 3 * maxConnections { // the clients are on several machines, each of which has only its share
-		c := rttest.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
-			byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String()))(t)
-		defer c.Close()
-		io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-")
+		io.WriteString(s.dial(t, fmt.Sprintf("127.0.0.%d", 2+i%6)), "GET / HTTP/1.1\r\nHost: localhost\r\nX-")
 	}
 	rttest.Eventually(t, "all connections taken", func() bool { return s.listener.accepted.Load() >= maxConnections })
 	most := len(s.listener.slots)
@@ -328,8 +325,7 @@ func TestClientsThatTakeNothing(t *testing.T) {
 	s.guard.Rate.Interval = 0
 	asks := bytes.Repeat(asking("/camera/front"), 1000) // requests for more pictures than the kernel buffers
 	for range maxPictures {
-		c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))(t)
-		defer c.Close()
+		c := s.dial(t, "127.0.0.1")
 		c.SetWriteDeadline(time.Now().Add(patience))
 		rttest.Must(c.Write(asks))(t)
 	}
@@ -383,11 +379,18 @@ func (k *keep) ask(t testing.TB, request []byte) (code int) {
 	}
 }
 
+// dial connects to the page from an address of this machine, until the end of the test.
+func (s *stage) dial(t testing.TB, from string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c := rttest.Must(d.Dial("tcp", s.listener.Addr().String()))(t)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 func (s *stage) connect(t testing.TB) *keep {
 	t.Helper()
-	c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))(t)
-	t.Cleanup(func() { c.Close() })
-	return &keep{Conn: c}
+	return &keep{Conn: s.dial(t, "127.0.0.1")}
 }
 
 func asking(path string) []byte {

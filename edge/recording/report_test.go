@@ -14,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// incidents are events that are logged. The last event is only counted.
+// incidents are events that are logged, except for the last one.
 var incidents = []event.Event{
 	{Code: event.StateChanged, A: int64(2), B: int64(4)},
 	{Code: event.BusLost, A: 1 << 40},
