@@ -335,10 +335,7 @@ func TestMove(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
 		bus, cfg, out := simArm(t, named(t, name), servosim.Config{})
-		if err := moves(t, cfg, "elbow_flex", 20, 0.3); exit.Of(err) != exit.Config ||
-			!rttest.Says(err, "edge-rt calibrate") {
-			t.Errorf("%s without a calibration: %v", name, err)
-		}
+		rttest.Ends(t, moves(t, cfg, "elbow_flex", 20, 0.3), exit.Config, "edge-rt calibrate") // no calibration
 		whole(t, cfg)
 		if err := moves(t, cfg, "elbow_flex", 20, 0.3); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
@@ -349,12 +346,8 @@ func TestMove(t *testing.T) {
 		if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 			t.Errorf("%s: torque %v after move", name, on)
 		}
-		if err := moves(t, cfg, "elbow_flex", 500, 0.3); exit.Of(err) != exit.Usage || !rttest.Says(err, "its range is") {
-			t.Errorf("%s: beyond the range: %v", name, err)
-		}
-		if err := moves(t, cfg, "tail", 5, 0.3); exit.Of(err) != exit.Usage || !rttest.Says(err, "wrist_roll") {
-			t.Errorf("%s: unknown joint: %v", name, err)
-		}
+		rttest.Ends(t, moves(t, cfg, "elbow_flex", 500, 0.3), exit.Usage, "its range is")
+		rttest.Ends(t, moves(t, cfg, "tail", 5, 0.3), exit.Usage, "wrist_roll") // no joint
 	}
 }
 

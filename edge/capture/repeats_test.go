@@ -128,7 +128,8 @@ func TestARepeatedPictureLeavesWithItsAge(t *testing.T) {
 	watch(t, e, f, 10)
 	var m wire.Image
 	if at, err := v.Picture(&m); err != nil || f.clock.Now().Sub(at) < 900*time.Millisecond || len(m.Data) == 0 {
-		t.Errorf("a picture of %d bytes, %v old, %v; want the first, 900 ms old", len(m.Data), f.clock.Now().Sub(at), err)
+		t.Errorf("a picture of %d bytes, %v old, %v; want the first, 900 ms old", len(m.Data),
+			f.clock.Now().Sub(at), err)
 	}
 }
 
