@@ -155,15 +155,8 @@ type sight struct {
 func newSights(r robot.Robot, joints []joint) []sight {
 	s := make([]sight, len(joints))
 	for i := range joints {
-		m, c := r.Motors[i], &joints[i].scale
-		unit := c.steps / c.span // counts of one unit
-		switch c.mode {
-		case robot.Range0100:
-			unit = (c.max - c.min) / 100
-		case robot.RangeM100:
-			unit = (c.max - c.min) / 200
-		}
-		s[i].speed = max(travelShare*m.MaxVelocity*math.Abs(unit), travelLeast*c.steps/c.span)
+		c := &joints[i].scale
+		s[i].speed = max(travelShare*r.Motors[i].MaxVelocity*c.unit(), travelLeast*c.steps/c.span)
 	}
 	return s
 }

@@ -224,6 +224,6 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 // every servo reaches.
 func (a *Arm) fastest(i int) float64 {
 	const any = 0.7 // turns per second
-	s, m := &a.joints[i].scale, a.robot.Motors[i]
-	return min(any*float64(m.Model.Resolution), math.Abs(float64(s.raw(m.MaxVelocity)-s.raw(0))))
+	m := a.robot.Motors[i]
+	return min(any*float64(m.Model.Resolution), m.MaxVelocity*a.joints[i].scale.unit())
 }

@@ -85,6 +85,17 @@ func (s *scale) raw(v float64) int {
 	}
 }
 
+// unit returns the counts of one unit.
+func (s *scale) unit() float64 {
+	switch s.mode {
+	case robot.Range0100:
+		return (s.max - s.min) / 100
+	case robot.RangeM100:
+		return (s.max - s.min) / 200
+	}
+	return s.steps / s.span
+}
+
 // Normalize converts a raw position of a motor to its unit.
 func Normalize(m robot.Motor, c MotorCalibration, raw int) float64 {
 	s := newScale(m, c)

@@ -120,15 +120,6 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-func BenchmarkStep(b *testing.B) {
-	w := NewWorld(0, 1)
-	q := w.Q()
-	b.ReportAllocs()
-	for b.Loop() {
-		w.Step(q[:])
-	}
-}
-
 // Rules change how the arm moves and how the world judges, never the places. With the zero value
 // the world is the demo world, to the last bit.
 func TestRules(t *testing.T) {

@@ -15,16 +15,10 @@ type messages struct {
 // observation returns the size in bytes of an observation with its header. file is the picture as
 // it is sent, raw or JPEG.
 func (m *messages) observation(o *Observation, file []byte, width, height int, jpeg bool) int {
-	image := wire.Image{
-		Name:  "observation.images.top",
-		Codec: wire.Raw,
-		H:     height,
-		W:     width,
-		C:     3,
-		Data:  file,
-	}
-	if jpeg {
-		image = wire.Image{Name: image.Name, Codec: wire.JPEG, Data: file}
+	image := wire.Image{Name: "observation.images.top", Codec: wire.JPEG, Data: file}
+	if !jpeg {
+		image.Codec, image.C = wire.Raw, 3
+		image.H, image.W = height, width
 	}
 	m.obs = wire.Observation{
 		State:               o.State[:],

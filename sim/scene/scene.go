@@ -110,14 +110,12 @@ func parseView(b []byte) (v sim.View, err error) {
 	if a.Version != version {
 		return v, fmt.Errorf("scene: version %d, want %d: both programs have to be of one build", a.Version, version)
 	}
-	v.At = rt.Instant(a.At)
-	v.Q = a.Q
-	v.Target = a.Target
-	v.Post = a.Post
-	v.Reached = int(a.Reached)
-	v.Collided = int(a.Collided)
-	v.Timeouts = int(a.Timeouts)
-	v.SkippedTicks = a.SkippedTicks
+	v = sim.View{At: rt.Instant(a.At), Q: a.Q, Target: a.Target, Post: a.Post, Score: sim.Score{
+		Reached:      int(a.Reached),
+		Collided:     int(a.Collided),
+		Timeouts:     int(a.Timeouts),
+		SkippedTicks: a.SkippedTicks,
+	}}
 	for _, f := range []float64{v.Q[0], v.Q[2], v.Target.X, v.Target.Y, v.Post.X, v.Post.Y} {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return v, errors.New("scene: a place that is no number")

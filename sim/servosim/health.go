@@ -12,15 +12,20 @@ import (
 //
 // Guarded by Bus.mu.
 type health struct {
-	duty                             float64 // -1 to 1
-	amps                             float64
-	heat                             motor.Heat
-	volts                            float64 // supply without load
-	rail                             float64 // measured supply, with the load of all servos
-	demand                           float64 // duty of the control loop before its limit
-	capped                           bool    // torque is limited after an overload
-	tripped                          bool    // a call of overload has capped the torque, without a load
-	low                              bool    // a script demands that the supply counts as outside its limits
+	duty   float64 // -1 to 1
+	amps   float64
+	heat   motor.Heat
+	volts  float64 // supply without load
+	rail   float64 // measured supply, with the load of all servos
+	demand float64 // duty of the control loop before its limit
+	low    bool    // a script demands that the supply counts as outside its limits
+	protection
+}
+
+// protection is the state of a servo's protections. The zero value has not tripped.
+type protection struct {
+	capped                           bool // torque is limited after an overload
+	tripped                          bool // a call of overload has capped the torque, without a load
 	overSince, surgeSince, idleSince rt.Instant
 }
 
@@ -145,12 +150,8 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) endOverload(now rt.Instant) {
-	h := &s.health
 	s.alarm &^= faultOverload
-	h.capped = false
-	h.tripped = false
-	h.overSince = 0
-	h.idleSince = 0
+	s.health.protection = protection{surgeSince: s.health.surgeSince}
 	s.tune(now)
 }
 

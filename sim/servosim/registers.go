@@ -195,16 +195,13 @@ func (s *servo) present(raw int) int {
 //rt:noalloc
 func (s *servo) goal() (goal, raw int) {
 	v := s.get(s.t.at.goal)
-	lo, hi := int(s.get(s.t.at.minLimit)), int(s.get(s.t.at.maxLimit))
 	switch s.t.series {
 	case seriesSTS:
 		goal = magnitude(v, signPosition)
 		if s.mem[s.t.at.mode] == modeStep {
 			return goal, s.stepGoal
 		}
-		if lo != 0 || hi != 0 {
-			goal = min(max(goal, lo), hi)
-		}
+		goal = s.limited(goal)
 		raw = goal + s.offset()
 		if s.mem[stsPhase]&phaseTurns == 0 {
 			raw &= 4095
@@ -218,11 +215,19 @@ func (s *servo) goal() (goal, raw int) {
 		}
 		return goal, raw + s.turnOrigin
 	}
-	goal = min(int(v), s.t.counts-1)
-	if lo != 0 || hi != 0 {
-		goal = min(max(goal, lo), hi)
-	}
+	goal = s.limited(min(int(v), s.t.counts-1))
 	return goal, goal
+}
+
+// limited returns the goal nearest to goal inside the servo's limits. Limits of 0 and 0 are no limits.
+//
+//rt:noalloc
+func (s *servo) limited(goal int) int {
+	lo, hi := int(s.get(s.t.at.minLimit)), int(s.get(s.t.at.maxLimit))
+	if lo == 0 && hi == 0 {
+		return goal
+	}
+	return min(max(goal, lo), hi)
 }
 
 // offset returns the value that an STS subtracts from its encoder's count, or that an X servo adds

@@ -272,12 +272,7 @@ func (s *servo) reset(now rt.Instant) {
 	s.alarm = 0
 	s.unpowered = false
 	s.booting = false
-	h := &s.health
-	h.capped = false
-	h.tripped = false
-	h.overSince = 0
-	h.surgeSince = 0
-	h.idleSince = 0
+	s.health.protection = protection{}
 	s.lastRequest = now
 	s.setDriven(now, false)
 	s.resetRAM(now)
