@@ -84,7 +84,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 								for _, r := range d.data[name][row : row+e.Frames] {
 									column = append(column, r[i])
 								}
-								(*s.quantile(k))[i] = exact(column, q.q)
+								(*s.quantile(k))[i] = exact(column, q)
 							}
 						}
 					}
@@ -93,16 +93,16 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 			})(t, dir)
 			editJSON(statsPath, func(stats map[string]any) {
 				for _, name := range []string{stateName, actionName} {
-					for _, q := range quantiles {
+					for k, q := range quantiles {
 						var all []float64
 						for i := range 3 {
 							var column []float64
 							for _, r := range d.data[name] {
 								column = append(column, r[i])
 							}
-							all = append(all, exact(column, q.q))
+							all = append(all, exact(column, q))
 						}
-						stats[name].(map[string]any)[q.name] = all
+						stats[name].(map[string]any)[quantileNames[k]] = all
 					}
 				}
 			})(t, dir)
@@ -140,6 +140,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 					return table.copy(read)
 				}))
 			})(t, dir)
+			replace(statsPath, `"edge_rt.source_age_ms": {`, `"edge_rt.source_age_ms": {"x": [NaN, -Infinity],`)(t, dir)
 		}, "edge_rt.source_age_ms has NaN"},
 	} {
 		t.Run(what, func(t *testing.T) {

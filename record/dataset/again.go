@@ -224,12 +224,11 @@ func (x *export) link(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := link(filepath.Join(x.out, from), path); errors.Is(err, fs.ErrNotExist) {
-		return refuse("%s has no %s: it was edited; export into another place", x.cfg.Out, from)
-	} else if err != nil {
-		return err
+	err = link(filepath.Join(x.out, from), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = refuse("%s has no %s: it was edited; export into another place", x.cfg.Out, from)
 	}
-	return nil
+	return err
 }
 
 // renumber rewrites the data file of an episode for another position in the dataset.

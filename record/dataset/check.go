@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -234,10 +235,7 @@ func (c *checker) checkTasks() {
 		c.find("%s: no column task_index of numbers", tasksPath)
 		return
 	}
-	texts := columns["task"]
-	if texts == nil {
-		texts = columns["__index_level_0__"] // an index without a name
-	}
+	texts := cmp.Or(columns["task"], columns["__index_level_0__"]) // the latter is an index without a name
 	if texts == nil || len(texts.texts) != len(numbers) {
 		c.find("%s: no column task with a text in each row", tasksPath)
 		return
@@ -271,7 +269,7 @@ func (c *checker) checkEpisodes() {
 		}
 		frames = e.to
 		for v, p := range e.videos {
-			if math.Abs(p.to-p.from-float64(e.length)/c.info.FPS) > 0.5/c.info.FPS || p.from < 0 {
+			if !(math.Abs(p.to-p.from-float64(e.length)/c.info.FPS) <= 0.5/c.info.FPS && p.from >= 0) { // may be NaN
 				c.find("episode %d has %d frames at %v per second, and %s for it from %v to %v s", i, e.length,
 					c.info.FPS, v, p.from, p.to)
 			}

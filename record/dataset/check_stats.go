@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
@@ -64,7 +66,7 @@ func neighbours(values []float64, size int) (far [5]between) {
 		}
 		slices.Sort(one)
 		for k, q := range quantiles {
-			at := q.q * float64(rows-1)
+			at := q * float64(rows-1)
 			far[k].low = append(far[k].low, one[max(int(at)-1, 0)])
 			far[k].high = append(far[k].high, one[min(int(math.Ceil(at))+1, rows-1)])
 		}
@@ -155,10 +157,10 @@ func (c *checker) compare(where, name string, all measured, written map[string][
 		for i := range v {
 			near := math.Abs(v[i]-values[i]) <= limit*scale[i]
 			if stat == "std" {
-				near = math.Abs(v[i]-values[i]) <= stdTolerance*values[i] ||
-					math.Abs(v[i]*v[i]-values[i]*values[i]) <= varianceTolerance*scale[i]*scale[i]
+				near = v[i] >= 0 && (math.Abs(v[i]-values[i]) <= stdTolerance*values[i] ||
+					math.Abs(v[i]*v[i]-values[i]*values[i]) <= varianceTolerance*scale[i]*scale[i])
 			}
-			if k := slices.IndexFunc(quantiles, func(q quantile) bool { return q.name == stat }); k >= 0 {
+			if k := slices.Index(quantileNames, stat); k >= 0 {
 				near = near || v[i] >= got.far[k].low[i]-limit*scale[i] && v[i] <= got.far[k].high[i]+limit*scale[i]
 			}
 			if !near {
@@ -176,7 +178,12 @@ func (c *checker) compare(where, name string, all measured, written map[string][
 // compression, so the check cannot recompute them. whole reports whether all of them are present.
 func (c *checker) comparePictures(where, name string, of map[string][]float64) (s form, whole bool) {
 	_, _, channels := c.info.Features[name].picture()
-	whole = len(of["count"]) == 1
+	count := of["count"]
+	if whole = len(count) == 1; len(count) > 0 && !(whole && count[0] >= 1 && count[0] <= 1<<53 &&
+		count[0] == math.Trunc(count[0])) {
+		c.find("%s: the count of %s is %v, want the number of its pictures", where, name, count)
+		return s, false
+	}
 	for i, field := range s.fields() {
 		*field = of[statNames[i]]
 		switch n := len(*field); {
@@ -190,14 +197,14 @@ func (c *checker) comparePictures(where, name string, of map[string][]float64) (
 	}
 	for i, std := range s.Std {
 		mean := s.Mean[i]
-		if channels == 3 && !(s.Min[i] >= 0 && s.Min[i] <= mean && mean <= s.Max[i] && s.Max[i] <= 1 && std >= 0 &&
+		if !(std >= 0) || channels == 3 && !(s.Min[i] >= 0 && s.Min[i] <= mean && mean <= s.Max[i] && s.Max[i] <= 1 &&
 			std <= 0.5+1e-6) {
 			c.find("%s: %s has min, mean, max, std %v, %v, %v, %v, which no picture of 0 to 1 has", where, name,
 				s.Min[i], mean, s.Max[i], std)
 		}
 	}
 	if whole {
-		s.Count = int64(of["count"][0])
+		s.Count = int64(count[0])
 		for k := range s.far {
 			s.far[k] = between{*s.quantile(k), *s.quantile(k)}
 		}
@@ -213,7 +220,7 @@ func (c *checker) checkWhole() {
 		return
 	}
 	var all map[string]map[string]any
-	if err := userfile.ParseJSON(data, &all); err != nil {
+	if err := userfile.ParseJSON(pythonNumber.ReplaceAllFunc(data, quoted), &all); err != nil {
 		c.find("%s: %v", statsPath, err)
 		return
 	}
@@ -255,10 +262,11 @@ func (c *checker) compareQuantiles(name string, all measured, episodes []measure
 	tell := c.differs(name)
 	n := len(written["mean"])
 	got := all.like(n)
-	for k, q := range quantiles {
-		v, there := written[q.name]
-		delete(written, q.name)
-		if !there || len(v) != len(got.Max) {
+	for k, stat := range quantileNames {
+		v, there := written[stat]
+		delete(written, stat)
+		if there && len(v) != len(got.Max) {
+			tell("all: the %s of %s has %d numbers, want %d", stat, name, len(v), len(got.Max))
 			continue
 		}
 		for d := range v {
@@ -270,11 +278,23 @@ func (c *checker) compareQuantiles(name string, all measured, episodes []measure
 			}
 			slack := quantileTolerance * max(math.Abs(got.Max[d]), math.Abs(got.Min[d]), 1e-6)
 			if !(v[d] >= low-slack && v[d] <= high+slack) {
-				tell("all: %s of %s is %v, outside the episodes' range from %v to %v", q.name, name, v[d], low, high)
+				tell("all: %s of %s is %v, outside the episodes' range from %v to %v", stat, name, v[d], low, high)
 				break
 			}
 		}
 	}
+}
+
+// pythonNumber matches the numbers that JSON does not have, but Python's json module writes and reads. It also matches
+// texts, so that it finds no such number within a text.
+var pythonNumber = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+
+// quoted turns a number that pythonNumber has matched into a text, which flat reads. A text stays as it is.
+func quoted(match []byte) []byte {
+	if match[0] == '"' {
+		return match
+	}
+	return slices.Concat([]byte(`"`), match, []byte(`"`))
 }
 
 // flat appends the numbers of nested lists.
@@ -282,6 +302,10 @@ func flat(v any, to []float64) []float64 {
 	switch v := v.(type) {
 	case float64:
 		return append(to, v)
+	case string:
+		if x, err := strconv.ParseFloat(v, 64); err == nil {
+			return append(to, x)
+		}
 	case []any:
 		for _, x := range v {
 			to = flat(x, to)

@@ -19,7 +19,7 @@ func checkable(t *testing.T, cameras ...string) string {
 	t.Helper()
 	s := &scene{seconds: 3, cameras: cameras}
 	for i := range 3 {
-		s.episodes = append(s.episodes, begin(s, i+1, float64(i), "x"), end(s, i+1, float64(i)+0.5, record.Success))
+		s.episodes = append(s.episodes, begin(i+1, float64(i), "x"), end(i+1, float64(i)+0.5, record.Success))
 	}
 	cfg := s.config(t)
 	exporting(t, cfg)
@@ -129,6 +129,15 @@ func TestCheck(t *testing.T) {
 			delete(v["features"].(map[string]any), actionName)
 		}), "does not name: [\"action\"]"},
 		{"a mean", all(actionName, "mean", 0, 0, 0), "all: mean of action"},
+		{"a mean that is no number", func(t *testing.T, dir string) {
+			all(actionName, "mean", 123456, 0, 0)(t, dir)
+			replace(statsPath, "123456", "-Infinity")(t, dir)
+		}, "all: mean of action is -Inf"},
+		{"a deviation below 0", editJSON(statsPath, func(v map[string]any) {
+			std := v[actionName].(map[string]any)["std"].([]any)
+			std[0] = -std[0].(float64)
+		}), "all: std of action is -"},
+		{"too few quantiles", all(actionName, "q99", 90), "all: the q99 of action has 1 numbers, want 3"},
 		{"a quantile", all(actionName, "q99", 90, 0, 1), "all: q99 of action"},
 		{"no statistics of a feature", editJSON(statsPath, func(v map[string]any) {
 			delete(v, actionName)
@@ -153,6 +162,11 @@ func TestCheck(t *testing.T) {
 			s.Count++
 			j.entries[1].Stats[stateName] = *s
 		}), "episode 1: count"},
+		{"a count of no pictures", again(func(j *journal) {
+			s := stat(j, imagePrefix+"top")
+			s.Count = 0
+			j.entries[1].Stats[imagePrefix+"top"] = *s
+		}), "episode 1: the count of observation.images.top is [0]"},
 		{"a picture's mean", again(func(j *journal) { stat(j, imagePrefix+"top").Mean[2] = 40 }), "which no picture"},
 		{"a picture's deviation", again(func(j *journal) { stat(j, imagePrefix+"top").Std[2] = 0.001 }), "q90 want"},
 		{"a camera's deviation", all(imagePrefix+"top", "std", 0.1, 0.1, 0.1), "all: std of observation.images.top"},
@@ -359,4 +373,8 @@ func TestImpossibleLengths(t *testing.T) {
 	if c.checkFile(0, 2, pathOf("", 0)); len(c.Findings) != 1 || !strings.Contains(c.Findings[0], "has 15 rows") {
 		t.Errorf("%q, want that the file has 15 rows and its episodes 20 frames", c.Findings)
 	}
+	never := videoPart{from: math.NaN(), to: math.NaN()}
+	c.episodes = []episodeRow{{length: 45, to: 45, videos: map[string]videoPart{"v": never}}}
+	c.checkEpisodes()
+	rttest.Contains(t, strings.Join(c.Findings, "\n"), "v for it from NaN to NaN s")
 }

@@ -287,8 +287,8 @@ func (e *episode) values(i int, place *place) map[string]any {
 		chunkIndexName: -1.0,
 		sourceAgeName:  -1.0,
 		pictureAgeName: float64(float32(float64(f.age) / 1e6)),
+		runEpisode:     float64(e.mark.number),
 	}
-	values[runEpisode] = float64(e.mark.number)
 	var session record.Session
 	if f.action >= 0 {
 		t = &e.of.ticks[f.action]

@@ -282,8 +282,7 @@ func (x *export) readOld(set settings) (*journal, error) {
 	if x.extra, err = x.unchanged(old); err != nil {
 		return nil, err
 	}
-	mine := of(old)
-	x.old = &mine
+	x.old = new(of(old))
 	return old, nil
 }
 

@@ -64,11 +64,11 @@ func absent(t *testing.T, path string) {
 func TestEpisodesAreTheOperators(t *testing.T) {
 	s := &scene{seconds: 5, first: 3}
 	s.episodes = []record.Episode{
-		begin(s, 1, 0, "pick"), end(s, 1, 1, record.Success),
-		begin(s, 2, 1, "pick"), end(s, 2, 2, record.Discard),
-		begin(s, 3, 2, "pick"), end(s, 3, 3, record.Rerecord),
-		begin(s, 4, 3, "place"), end(s, 4, 4, record.Failure),
-		begin(s, 5, 4.5, "place"), // the run ends in this episode
+		begin(1, 0, "pick"), end(1, 1, record.Success),
+		begin(2, 1, "pick"), end(2, 2, record.Discard),
+		begin(3, 2, "pick"), end(3, 3, record.Rerecord),
+		begin(4, 3, "place"), end(4, 4, record.Failure),
+		begin(5, 4.5, "place"), // the run ends in this episode
 	}
 	cfg := s.config(t)
 	r := exporting(t, cfg)
@@ -103,10 +103,10 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 }
 
 // A timeout is not an outcome, because the operator has not judged the episode.
-func TestATimeoutIsNobodysWord(t *testing.T) {
+func TestATimeoutIsNoOutcome(t *testing.T) {
 	s := &scene{seconds: 4, task: "x"}
-	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"),
-		end(s, 2, 3.5, record.Success)}
+	s.episodes = []record.Episode{begin(1, 0.1, "x"), end(1, 1.5, record.Timeout), begin(2, 2, "x"),
+		end(2, 3.5, record.Success)}
 	cfg := s.config(t)
 	cfg.Only = []string{"none"}
 	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["episodes of another outcome (success)"] != 1 {
@@ -180,7 +180,7 @@ func TestTheActionIsWhatWasSent(t *testing.T) {
 // episode.
 func TestGaps(t *testing.T) {
 	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}}
-	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 5, record.Success)}
+	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 5, record.Success)}
 	for i := 60; i < 70; i++ {
 		s.lost[i] = true
 	}
@@ -277,8 +277,8 @@ func TestRuns(t *testing.T) {
 // A copy of a file, such as a backup, adds nothing: no episode is there twice.
 func TestACopyOfARecord(t *testing.T) {
 	s := &scene{seconds: 3}
-	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success), begin(s, 2, 1, "x"),
-		end(s, 2, 2, record.Success), end(s, 1, 2.5, record.Failure)}
+	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 1, record.Success), begin(2, 1, "x"),
+		end(2, 2, record.Success), end(1, 2.5, record.Failure)}
 	cfg := s.config(t)
 	cfg.Records = append(cfg.Records, s.write(t, filepath.Join(t.TempDir(), "copy.mcap")))
 	d := data(t, cfg)
@@ -287,7 +287,7 @@ func TestACopyOfARecord(t *testing.T) {
 }
 
 // An export that failed before its first episode does not bind the next export to its settings.
-func TestARefusedExportBindsNobody(t *testing.T) {
+func TestARefusedExportHasNoEffect(t *testing.T) {
 	s := &scene{rate: 60}
 	cfg := s.config(t)
 	refused(t, cfg, "--task")
@@ -376,7 +376,7 @@ func TestInterrupted(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 6, cameras: []string{"top"}}
 	for i := range 6 {
-		s.episodes = append(s.episodes, begin(s, i+1, float64(i), "x"), end(s, i+1, float64(i)+0.9, record.Success))
+		s.episodes = append(s.episodes, begin(i+1, float64(i), "x"), end(i+1, float64(i)+0.9, record.Success))
 	}
 	cfg := s.config(t)
 	whole := cfg
@@ -489,7 +489,7 @@ func sameFiles(t *testing.T, a, b string) {
 
 // When ffmpeg exits with status 0 without a complete video, as on a full disk, the error contains
 // its output.
-func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
+func TestFFmpegOnAFullDisk(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
 	real := rttest.Must(exec.LookPath(ffmpeg))(t)
@@ -507,7 +507,7 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 func TestRobotType(t *testing.T) {
 	write := func(robot, robotType string) string {
 		s := &scene{seconds: 1, task: "x", robot: robot, robotType: robotType, instance: robot + robotType}
-		s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success)}
+		s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 1, record.Success)}
 		return s.write(t, filepath.Join(t.TempDir(), "a.mcap"))
 	}
 	old, type1, type2 := write("so101", ""), write("so101", "so_follower"), write("so101", "mine")
@@ -541,8 +541,8 @@ func TestRobotType(t *testing.T) {
 // columns, and so does --append, also when it moves episodes to other places.
 func TestColumns(t *testing.T) {
 	s := &scene{first: 3, seconds: 6, taken: [2]int{40, 60}}
-	s.episodes = []record.Episode{begin(s, 7, 0, "pick"), end(s, 7, 2, record.Success), begin(s, 8, 2, "place"),
-		end(s, 8, 4, record.Success)}
+	s.episodes = []record.Episode{begin(7, 0, "pick"), end(7, 2, record.Success), begin(8, 2, "place"),
+		end(8, 4, record.Success)}
 	cfg := s.config(t)
 	cfg.Plain, cfg.Columns = true, []string{"session", "episode", "model"}
 	exporting(t, cfg)
@@ -569,7 +569,7 @@ func TestColumns(t *testing.T) {
 	}
 	wantColumns(7, 8)
 	s.episodes[1].Outcome = record.Discard
-	s.episodes = append(s.episodes, begin(s, 9, 4, "pick"), end(s, 9, 6, record.Success))
+	s.episodes = append(s.episodes, begin(9, 4, "pick"), end(9, 6, record.Success))
 	s.write(t, cfg.Records[0])
 	cfg.Append = true
 	exporting(t, cfg)

@@ -5,40 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/record"
-	"github.com/edge-rt/edge-rt/record/recordtest"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
-
-// filed writes one file of a run, with the ticks from..to-1 and the cameras' pictures. size returns the sides of a
-// picture.
-func filed(t *testing.T, path string, cameras []string, from, to int,
-	size func(camera string, i int) (w, h int)) string {
-	t.Helper()
-	s := &scene{}
-	s.fill()
-	f := recordtest.Create(t, path, map[string]string{
-		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": "30", "task": "x",
-		"cameras": strings.Join(cameras, ","), "record": "all",
-	})
-	for i := from; i < to; i++ {
-		for _, name := range cameras {
-			w, h := size(name, i)
-			f.Image(&record.Image{
-				At:     s.at(float64(i)/30) + s.shutter,
-				Data:   record.Bytes{A: testPicture(t, i, w, h)},
-				Format: "jpeg",
-				Camera: name,
-			})
-		}
-		f.Tick(s.tick(i))
-	}
-	f.Close()
-	return path
-}
 
 // Deleting files of a record after an export, as a recorder deletes its oldest, removes no frame
 // from the dataset and adds no frame twice.
@@ -62,8 +32,8 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		var files []string
 		add := func(spans [][2]int) {
 			for _, span := range spans {
-				files = append(files, filed(t, filepath.Join(dir, string(rune('a'+len(files)))+".mcap"), nil, span[0],
-					span[1], nil))
+				s := &scene{from: span[0], seconds: float64(span[1]) / 30, task: "x"}
+				files = append(files, s.write(t, filepath.Join(dir, string(rune('a'+len(files)))+".mcap")))
 			}
 		}
 		add(c.before)
@@ -116,9 +86,7 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms after the last picture of the right size
 		"all until the middle": {odd(0, 12), 47, 13},
 	} {
-		dir := t.TempDir()
-		good := filed(t, filepath.Join(dir, "a.mcap"), []string{"top", "wrist"}, 0, 60, c.size)
-		cfg := testConfig(t, good)
+		cfg := (&scene{cameras: []string{"top", "wrist"}, task: "x", size: c.size}).config(t)
 		cfg.Missing = cutEpisode
 		r := exporting(t, cfg)
 		if r.Frames != c.frames || len(r.Torn) != 1 || r.Torn[0].Camera != "wrist" || r.Torn[0].Count != c.count ||
@@ -131,8 +99,7 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 			t.Errorf("%s: the video has the shape %v, want that of most pictures", what, shape)
 		}
 	}
-	dir := t.TempDir()
-	cfg := testConfig(t, filed(t, filepath.Join(dir, "a.mcap"), []string{"wrist"}, 0, 60, odd(40, 59)))
+	cfg := (&scene{cameras: []string{"wrist"}, task: "x", size: odd(40, 59)}).config(t)
 	refused(t, cfg, "no episode is left", "20 pictures of camera wrist have another size")
 }
 
@@ -192,8 +159,7 @@ func TestNoRecordButAFile(t *testing.T) {
 }
 
 // A record that a power cut has left empty, or that has just begun, does not prevent the export of
-// the other records in its folder. If the command line names such a record or a foreign file, the
-// export refuses it.
+// the other records in its folder. If the command line names such a record, the export refuses it.
 func TestARecordWithoutATick(t *testing.T) {
 	dir := t.TempDir()
 	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
@@ -203,10 +169,6 @@ func TestARecordWithoutATick(t *testing.T) {
 		put(t, filepath.Join(dir, "z.mcap"), string(whole[:size]))
 		cfg.Out = filepath.Join(t.TempDir(), "set")
 		r, err := Export(t.Context(), cfg)
-		if size == 5 { // such a file may come from any program
-			rttest.Fails(t, err, "no MCAP file") // 5 bytes
-			continue
-		}
 		if err != nil || r.Episodes != 1 || r.Left["records of which nothing but the beginning is there"] != 1 {
 			t.Errorf("file %d, of %d bytes: %+v, %v", i, size, r, err)
 		}

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,13 +76,32 @@ func readJournal(dir string) (*journal, error) {
 	}
 	for i, line := range lines[1 : len(lines)-1] {
 		var e entry
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := cmp.Or(json.Unmarshal(line, &e), e.check(j.settings.Features)); err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", j.path, i+2, err)
 		}
 		j.take(e)
 	}
 	j.size = int64(len(whole))
 	return j, nil
+}
+
+// check returns an error for an episode that no export has written.
+func (e *entry) check(features map[string]Feature) error {
+	if e.Frames < 1 || e.Frames > maxTableRows {
+		return fmt.Errorf("an episode of %d frames", e.Frames)
+	}
+	for name, f := range features {
+		want, s := f.size(), e.Stats[name]
+		if f.DType == videoType {
+			want = 3 // colours
+		}
+		for i, field := range s.fields() {
+			if f.DType != stringType && len(*field) != want {
+				return fmt.Errorf("the %s of %s has %d numbers, want %d", statNames[i], name, len(*field), want)
+			}
+		}
+	}
+	return nil
 }
 
 // mend cuts off an incomplete last line.

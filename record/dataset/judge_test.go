@@ -23,8 +23,8 @@ func TestLeRobotTakesIt(t *testing.T) {
 		t.Run(codec, func(t *testing.T) {
 			s := &scene{seconds: 8, cameras: []string{"top", "wrist"}, w: 128, h: 96, first: 3}
 			for i := range 4 {
-				s.episodes = append(s.episodes, begin(s, i+1, float64(2*i), []string{"pick", "place"}[i%2]),
-					end(s, i+1, float64(2*i)+1+0.2*float64(i), record.Success))
+				s.episodes = append(s.episodes, begin(i+1, float64(2*i), []string{"pick", "place"}[i%2]),
+					end(i+1, float64(2*i)+1+0.2*float64(i), record.Success))
 			}
 			cfg := s.config(t)
 			cfg.VCodec = codec

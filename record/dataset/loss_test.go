@@ -153,7 +153,7 @@ func umask() fs.FileMode {
 // file at the path of a future episode, or a folder in place of a file.
 func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 	for what, c := range map[string]struct {
-		change func(t *testing.T, dir string)
+		change edit
 		says   string
 	}{
 		"another robot": {editJSON(infoPath, func(v map[string]any) {
@@ -165,8 +165,10 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 		"statistics": {editJSON(statsPath, func(v map[string]any) {
 			v[stateName].(map[string]any)["mean"] = []any{1, 2, 3}
 		}), "observation.state differs"},
-		"more statistics": {editJSON(statsPath, func(v map[string]any) { v["x"] = 1 }), "more features"},
-		"another task":    {again(func(j *journal) { j.tasks = []string{"y"} }), "tasks.parquet"},
+		"no statistics in the journal": {replace(journalPath, `"q99":`, `"x":`), "the q99 of action has 0 numbers, want 3"},
+		"no frames":                    {replace(journalPath, `"frames":30`, `"frames":-30`), "an episode of -30 frames"},
+		"more statistics":              {editJSON(statsPath, func(v map[string]any) { v["x"] = 1 }), "more features"},
+		"another task":                 {again(func(j *journal) { j.tasks = []string{"y"} }), "tasks.parquet"},
 		"an episode too many": {func(t *testing.T, dir string) {
 			put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine")
 		}, "has the place of a future file"},
@@ -224,7 +226,7 @@ func tree(t *testing.T, dir string) string {
 }
 
 // A folder, a file or a link named OUT.partial stays as it is, unless it is the work of an export.
-func TestThePartialOfSomebodyElseStays(t *testing.T) {
+func TestAForeignPartialStays(t *testing.T) {
 	set := testConfig(t, plainRun("zero", 1).write(t, filepath.Join(t.TempDir(), "z.mcap")))
 	exporting(t, set)
 	for what, make := range map[string]func(t *testing.T, partial string){
@@ -283,18 +285,8 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.mcap")
-	run := func(seconds float64, marks ...func(*scene) record.Episode) *scene {
-		s := &scene{instance: "one", seconds: seconds, cameras: []string{"top"}, task: "x"}
-		for _, m := range marks {
-			s.episodes = append(s.episodes, m(s))
-		}
-		return s
-	}
-	begins := func(n int, at float64, task string) func(*scene) record.Episode {
-		return func(s *scene) record.Episode { return begin(s, n, at, task) }
-	}
-	ends := func(n int, at float64, outcome string) func(*scene) record.Episode {
-		return func(s *scene) record.Episode { return end(s, n, at, outcome) }
+	run := func(seconds float64, marks ...record.Episode) *scene {
+		return &scene{seconds: seconds, cameras: []string{"top"}, task: "x", episodes: marks}
 	}
 	run(3).write(t, file)
 	other := &scene{instance: "two", seconds: 2, cameras: []string{"top"}, task: "y", phase: 50}
@@ -318,15 +310,15 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	}
 
 	// The run now has marked episodes.
-	three := []func(*scene) record.Episode{begins(1, 0.5, "x"), ends(1, 2, record.Success), begins(2, 3, "x"),
-		ends(2, 5, record.Success), begins(3, 6, "z")}
+	three := []record.Episode{begin(1, 0.5, "x"), end(1, 2, record.Success), begin(2, 3, "x"),
+		end(2, 5, record.Success), begin(3, 6, "z")}
 	run(9, three...).write(t, file)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, replaced", []int{r.Episodes, r.Frames, r.Replaced}, []int{4, 60 + 45 + 60 + 90, 1})
 	checked(t, cfg.Out)
 
 	// The operator discards episode 1 and turns episode 2 into a failure; episode 3 continues.
-	three = append(three, ends(1, 9, record.Discard), ends(2, 9.1, record.Failure), ends(3, 10, record.Success))
+	three = append(three, end(1, 9, record.Discard), end(2, 9.1, record.Failure), end(3, 10, record.Success))
 	run(12, three...).write(t, file)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, replaced, removed", []int{r.Episodes, r.Frames, r.Replaced, r.Removed},
@@ -346,10 +338,10 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	only.Append = false
 	only.Out = only.Out + "-only"
 	only.Only = []string{record.Success}
-	three = append(three, ends(2, 10.5, record.Success))
+	three = append(three, end(2, 10.5, record.Success))
 	run(12, three...).write(t, file)
 	exporting(t, only)
-	three = append(three, ends(2, 10.6, record.Failure))
+	three = append(three, end(2, 10.6, record.Failure))
 	run(12, three...).write(t, file)
 	only.Append = true
 	if r := exporting(t, only); r.Episodes != 1 || r.Replaced != 1 {
@@ -366,7 +358,7 @@ func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 	cfg := testConfig(t, file)
 	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
 	if _, err := Export(t.Context(), cfg); err == nil {
-		t.Fatal("it was to be interrupted")
+		t.Fatal("the export was not interrupted")
 	}
 	os.RemoveAll(cfg.Out)
 	cfg.Progress = nil
@@ -377,7 +369,7 @@ func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 }
 
 // The report counts a run that is still being recorded.
-func TestARunThatGoesOnSaysSo(t *testing.T) {
+func TestARunInProgressIsCounted(t *testing.T) {
 	file := plainRun("one", 2).write(t, filepath.Join(t.TempDir(), "a.mcap"))
 	f := rttest.Must(os.Open(file))(t)
 	rttest.Do(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
@@ -478,8 +470,8 @@ func TestModesAreTheRecords(t *testing.T) {
 func TestTasksAreWhole(t *testing.T) {
 	long := strings.Repeat("hebe den Würfel auf 把方块 ", 80)[:2000]
 	s := &scene{seconds: 4, task: long}
-	s.episodes = []record.Episode{begin(s, 1, 0, long), end(s, 1, 1.5, record.Success), begin(s, 2, 2, "kurz"),
-		end(s, 2, 3.5, record.Success)}
+	s.episodes = []record.Episode{begin(1, 0, long), end(1, 1.5, record.Success), begin(2, 2, "kurz"),
+		end(2, 3.5, record.Success)}
 	cfg := s.config(t)
 	exporting(t, cfg)
 	d, err := Describe(cfg.Out)
@@ -495,7 +487,7 @@ func TestTasksAreWhole(t *testing.T) {
 	cut := strings.Repeat("x", 239) + "ü"
 	for run, want := range map[string]int{cut + " and more": 0, "another": 1} {
 		old := &scene{seconds: 2, task: run}
-		old.episodes = []record.Episode{begin(old, 1, 0, cut[:240]), end(old, 1, 1.5, record.Success)}
+		old.episodes = []record.Episode{begin(1, 0, cut[:240]), end(1, 1.5, record.Success)}
 		cfg := old.config(t)
 		r := exporting(t, cfg)
 		d, err := Describe(cfg.Out)
@@ -505,35 +497,6 @@ func TestTasksAreWhole(t *testing.T) {
 			t.Errorf("%q: %+v, %v, %+v", run, d.Tasks, err, r.Left)
 		}
 	}
-}
-
-// tearing writes a scene with torn pictures, as cameras produce them: the data of a torn picture
-// end early and are followed by an end marker.
-func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int) bool) string {
-	t.Helper()
-	whole := s.write(t, filepath.Join(t.TempDir(), "whole.mcap"))
-	in := rttest.Must(os.Open(whole))(t)
-	defer in.Close()
-	var f *recordtest.File
-	seen := map[string]int{}
-	info := rttest.Must(record.Read(in, record.Visitor{}))(t)
-	delete(info.Run, "clock_offset_ns")
-	f = recordtest.Create(t, path, info.Run)
-	in.Seek(0, 0)
-	rttest.Must(record.Read(in, record.Visitor{
-		Tick:    func(m *record.Tick) error { f.Tick(m); return nil },
-		Episode: func(m *record.Episode) error { f.Episode(m); return nil },
-		Image: func(m *record.Image) error {
-			if n := seen[m.Camera]; torn(m.Camera, n) {
-				m.Data.A = append(slices.Clone(m.Data.A[:len(m.Data.A)*3/4]), 0xff, 0xd9)
-			}
-			seen[m.Camera]++
-			f.Image(m)
-			return nil
-		},
-	}))(t)
-	f.Close()
-	return path
 }
 
 // No frame shows a picture that does not decode, wherever in the record the picture is. The report counts such
@@ -558,8 +521,8 @@ func TestTornPictures(t *testing.T) {
 			return camera == "wrist" && n%2 == 1
 		}, map[string]int{"wrist": 30}},
 	} {
-		s := &scene{seconds: 2, cameras: []string{"top", "wrist"}, task: "x", first: 3}
-		cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), c.torn))
+		s := &scene{seconds: 2, cameras: []string{"top", "wrist"}, task: "x", first: 3, torn: c.torn}
+		cfg := s.config(t)
 		r := exporting(t, cfg)
 		if r.Episodes != 1 || r.Frames != 57 {
 			t.Errorf("%s: %+v", what, r)
@@ -592,12 +555,10 @@ func TestTornPictures(t *testing.T) {
 		checked(t, cfg.Out)
 	}
 	// If torn pictures leave frames without a picture, the export leaves out the episode of these frames and no other.
-	s := &scene{seconds: 4, cameras: []string{"top"}}
-	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1.9, record.Success), begin(s, 2, 2, "x"),
-		end(s, 2, 3.9, record.Success)}
-	cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), func(_ string, n int) bool {
-		return n > 35 && n < 55
-	}))
+	s := &scene{seconds: 4, cameras: []string{"top"}, torn: func(_ string, n int) bool { return n > 35 && n < 55 }}
+	s.episodes = []record.Episode{begin(1, 0, "x"), end(1, 1.9, record.Success), begin(2, 2, "x"),
+		end(2, 3.9, record.Success)}
+	cfg := s.config(t)
 	r := exporting(t, cfg)
 	if r.Episodes != 1 || r.Left["episodes with frames that have no picture of the last 250ms, as from camera top "+
 		"(--missing-pictures cut leaves out only the frames)"] != 1 ||
@@ -610,15 +571,12 @@ func TestTornPictures(t *testing.T) {
 	if r := exporting(t, cfg); r.Episodes != 2 || r.Added != 0 || r.Replaced != 0 {
 		t.Errorf("again: %+v", r)
 	}
-	cfg = testConfig(t, tearing(t, &scene{cameras: []string{"top"}, task: "x"}, filepath.Join(t.TempDir(), "a.mcap"),
-		func(string, int) bool {
-			return true
-		}))
+	cfg = (&scene{cameras: []string{"top"}, task: "x", torn: func(string, int) bool { return true }}).config(t)
 	refused(t, cfg, "no picture of camera top that is whole")
 }
 
 // The exporter does not treat a folder's name as a pattern or as a protocol.
-func TestNamesOfFoldersMeanThemselves(t *testing.T) {
+func TestFolderNamesAreNoPatterns(t *testing.T) {
 	needFFmpeg(t)
 	for _, name := range []string{"-a[b*", "pick:cubes %d"} {
 		s := plainRun("one", 1)

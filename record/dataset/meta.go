@@ -80,8 +80,7 @@ func (f *folder) writeInfo(j *journal, extra map[string]any) error {
 		Splits:      map[string]string{"train": fmt.Sprintf("0:%d", len(j.entries))},
 	}
 	if len(videosOf(set.Features)) > 0 {
-		path := videoPath
-		info.VideoPath = &path
+		info.VideoPath = new(videoPath)
 	}
 	if set.Robot != "" {
 		info.RobotType = &set.Robot
@@ -214,10 +213,9 @@ func readInfo(dir string) (*infoFile, error) {
 var loadable = regexp.MustCompile(`^v?3(\.\d+)*$`)
 
 func parseInfo(data []byte) (*infoFile, error) {
-	video := videoPath // the following are LeRobot's defaults
-	i := &infoFile{
+	i := &infoFile{ // LeRobot's defaults
 		DataPath:    dataPath,
-		VideoPath:   &video,
+		VideoPath:   new(videoPath),
 		ChunksSize:  chunksSize,
 		DataFileMB:  dataFileMB,
 		VideoFileMB: videoFileMB,

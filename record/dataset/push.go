@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // errNoHub means that the Python interpreter has no huggingface_hub. The text of the error has the
@@ -58,6 +59,7 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, python, "-c", pushProgram, repo, full, Version)
+	cmd.WaitDelay = time.Second // a process that it has started may keep its output open
 	out, err := cmd.Output()
 	var ended *exec.ExitError
 	switch url = lastLine(out); {

@@ -1,8 +1,10 @@
 package dataset
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"golang.org/x/sys/unix"
 )
 
 func TestRepositoryNames(t *testing.T) {
@@ -51,6 +54,24 @@ func TestPushByASilentProgram(t *testing.T) {
 			t.Errorf("%s: %v, want %q and the commands", script, err, want)
 		}
 	}
+}
+
+// An interrupted push ends, even if a process that the interpreter has started does not.
+func TestPushThatIsInterrupted(t *testing.T) {
+	python := filepath.Join(t.TempDir(), "python")
+	rttest.Do(t, os.WriteFile(python, []byte("#!/bin/sh\nsleep 20 & echo $! > $0.pid\nwait\n"), 0o700))
+	ctx, cancel := context.WithCancel(t.Context())
+	pushed := make(chan error)
+	go func() { pushed <- rttest.Err(Push(ctx, python, t.TempDir(), "ada/x")) }()
+	var pid int
+	rttest.Eventually(t, "the process", func() bool {
+		text, _ := os.ReadFile(python + ".pid")
+		_, err := fmt.Sscan(string(text), &pid)
+		return err == nil
+	})
+	cancel()
+	rttest.FailsAs(t, <-pushed, context.Canceled)
+	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // it still runs
 }
 
 // hub is a server with the part of the Hugging Face Hub that a push of small files needs.

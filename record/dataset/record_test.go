@@ -42,6 +42,10 @@ type scene struct {
 	held             [2]int // ticks on which the gate keeps the first joint from reaching its action
 	clipped          uint32 // joints that these ticks mark as clipped in speed
 	phase            int    // added to the numbers in the pictures
+	from             int    // first tick of the file
+
+	size func(camera string, n int) (w, h int) // sides of a camera's picture n; nil: w and h
+	torn func(camera string, n int) bool       // whether picture n ends early, as a camera's; nil: never
 }
 
 // The session of every action of a policy.
@@ -53,8 +57,10 @@ const (
 const testStart = rt.Instant(5_000_000_000)
 
 // at returns the instant at this number of seconds after the beginning of the scene.
-func (s *scene) at(second float64) rt.Instant {
-	return s.start + rt.Instant(math.Round(second*1e9))
+func (s *scene) at(second float64) rt.Instant { return after(s.start, second) }
+
+func after(start rt.Instant, second float64) rt.Instant {
+	return start + rt.Instant(math.Round(second*1e9))
 }
 
 func (s *scene) fill() {
@@ -93,11 +99,18 @@ func (s *scene) write(t testing.TB, path string) string {
 		second := float64(i) / float64(ticks)
 		for ; len(s.cameras) > 0 && float64(picture)/s.cameraFPS <= second; picture++ {
 			taken := float64(picture) / s.cameraFPS
-			if s.blind[1] > s.blind[0] && taken >= s.blind[0] && taken < s.blind[1] {
+			if i < s.from || taken >= s.blind[0] && taken < s.blind[1] {
 				continue
 			}
 			for k, name := range s.cameras {
-				data := testPicture(t, picture+s.phase+100*k, s.w, s.h)
+				w, h := s.w, s.h
+				if s.size != nil {
+					w, h = s.size(name, picture)
+				}
+				data := testPicture(t, picture+s.phase+100*k, w, h)
+				if s.torn != nil && s.torn(name, picture) {
+					data = append(data[:len(data)*3/4], 0xff, 0xd9)
+				}
 				f.Image(&record.Image{
 					At:     s.at(taken) + s.shutter,
 					Data:   record.Bytes{A: data},
@@ -111,10 +124,9 @@ func (s *scene) write(t testing.TB, path string) string {
 				f.Episode(e)
 			}
 		}
-		if s.lost[i] {
-			continue
+		if i >= s.from && !s.lost[i] {
+			f.Tick(s.tick(i))
 		}
-		f.Tick(s.tick(i))
 	}
 	f.Close()
 	return path
@@ -157,17 +169,15 @@ func (s *scene) shown(tick int) (number int, at rt.Instant) {
 	return number, taken(number)
 }
 
-// begin and end return the messages of an episode.
-func begin(s *scene, number int, second float64, task string) record.Episode {
-	s.fill()
-	e := record.Episode{At: s.at(second), Number: uint32(number)}
+// begin and end return the messages of an episode, for a scene with the usual start.
+func begin(number int, second float64, task string) record.Episode {
+	e := record.Episode{At: after(testStart, second), Number: uint32(number)}
 	e.Task.Set(task)
 	return e
 }
 
-func end(s *scene, number int, second float64, outcome string) record.Episode {
-	s.fill()
-	return record.Episode{At: s.at(second), Number: uint32(number), Ended: true, Outcome: outcome}
+func end(number int, second float64, outcome string) record.Episode {
+	return record.Episode{At: after(testStart, second), Number: uint32(number), Ended: true, Outcome: outcome}
 }
 
 // testPicture encodes a number in the picture, as a grey level and as the position of a bar.

@@ -209,7 +209,7 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 			name: first.path,
 			key:  key,
 			info: first.info.Run,
-			wall: first.info.Wall,
+			wall: of[len(of)-1].info.Wall, // the clock may have been set since the first file
 		}
 		for _, h := range of {
 			r.files = append(r.files, h.path)

@@ -2,11 +2,14 @@ package dataset
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
@@ -30,6 +33,22 @@ func TestTheLastOutcomeCounts(t *testing.T) {
 	}
 	same(t, "outcomes", outcomes, []string{record.Failure, record.Discard, record.Success})
 	same(t, "ends without a beginning, no episode in progress", []any{r.headless, open == nil}, []any{1, true})
+}
+
+// The times in a report are those of the newest file's clock, which may have been set during the run.
+func TestTheNewestClockCounts(t *testing.T) {
+	var files []string
+	for i, wall := range []string{"5", fmt.Sprint(recordtest.Wall)} {
+		file := filepath.Join(t.TempDir(), "a.mcap")
+		f := recordtest.Create(t, file, map[string]string{"instance": "one", "clock_offset_ns": wall})
+		f.Tick(&record.Tick{At: rt.Instant(i + 1)})
+		f.Close()
+		files = append([]string{file}, files...)
+	}
+	runs, _, err := runsOf(files, nil)
+	if err != nil || len(runs) != 1 || runs[0].wall != recordtest.Wall {
+		t.Errorf("%+v, %v, want one run with the newest file's time of day", runs, err)
+	}
 }
 
 // A dataset's rate is a whole number, so there is no dataset of some rates.

@@ -5,13 +5,8 @@ import (
 	"slices"
 )
 
-// quantile is one of LeRobot's quantiles, with its name in LeRobot's files.
-type quantile struct {
-	name string
-	q    float64
-}
-
-var quantiles = []quantile{{"q01", 0.01}, {"q10", 0.10}, {"q50", 0.50}, {"q90", 0.90}, {"q99", 0.99}}
+// quantiles are LeRobot's quantiles, in the order of their names.
+var quantiles = []float64{0.01, 0.10, 0.50, 0.90, 0.99}
 
 const bins = 5000 // bins of the histograms from which quantiles are read
 
@@ -35,7 +30,10 @@ type featureStats struct {
 }
 
 // statNames are the names of the statistics in LeRobot's files, in the order of fields.
-var statNames = []string{"min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99"}
+var (
+	statNames     = append([]string{"min", "max", "mean", "std"}, quantileNames...)
+	quantileNames = []string{"q01", "q10", "q50", "q90", "q99"}
+)
 
 // fields returns all statistics except the count. The last five are the quantiles.
 func (s *featureStats) fields() []*[]float64 {
@@ -147,7 +145,7 @@ func quantilesOf(values []weighted, n int64, edges []float64) (q [5]float64) {
 		counts[i] += counts[i-1]
 	}
 	for k := range quantiles {
-		target := quantiles[k].q * float64(n)
+		target := quantiles[k] * float64(n)
 		i, _ := slices.BinarySearch(counts, target)
 		switch {
 		case i == 0:
