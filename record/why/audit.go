@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
 )
@@ -30,18 +29,15 @@ type auditKey struct {
 
 // auditLine is the server's line about one request.
 type auditLine struct {
-	At        time.Time `json:"ts"`
-	SessionID string    `json:"session_id"`
-	Epoch     uint32    `json:"session_epoch"`
-	Seq       uint64    `json:"seq_id"`
-	QueueWait float64   `json:"queue_wait_ms"`
-	Decode    float64   `json:"decode_ms"`
-	Inference float64   `json:"inference_ms"`
-	Service   float64   `json:"service_ms"`
-	Batch     int       `json:"batch"`
-	Passed    uint64    `json:"superseded_seqs"`
-	Outcome   string    `json:"outcome"`
-	Why       string    `json:"why"`
+	SessionID string  `json:"session_id"`
+	Epoch     uint32  `json:"session_epoch"`
+	Seq       uint64  `json:"seq_id"`
+	QueueWait float64 `json:"queue_wait_ms"`
+	Decode    float64 `json:"decode_ms"`
+	Inference float64 `json:"inference_ms"`
+	Service   float64 `json:"service_ms"`
+	Outcome   string  `json:"outcome"`
+	Why       string  `json:"why"`
 }
 
 // Audit holds the server's lines about one robot's sessions. A nil Audit has no lines.

@@ -41,21 +41,21 @@ func (x *explainer) exit() (f Finding, bad bool) {
 func (x *explainer) end(code exit.Code, e happened) *reason {
 	switch code {
 	case exit.Config:
-		if r := hopeless(e); r != nil {
-			return r
+		if strings.Contains(e.Text, hopelessText) {
+			return because(SlowPolicy)
 		}
 		if r := x.session(e.At-lastFault, e.At); r != nil && r.cause == ServerRefuses {
 			return r
 		}
-		return &reason{cause: BadConfig}
+		return because(BadConfig)
 	case exit.RealTime:
-		return &reason{cause: RealTime}
+		return because(RealTime)
 	case exit.Fault:
 		return x.fault(e)
 	case exit.Absent:
 		return x.absent(e)
 	}
-	return &reason{cause: Failure}
+	return because(Failure)
 }
 
 // faultCauses maps the faults with which the servo driver ends a run to causes.
@@ -74,7 +74,7 @@ func (x *explainer) fault(e happened) *reason {
 	at := e.At
 	for _, c := range faultCauses {
 		if strings.Contains(e.Text, c.fault.Error()) {
-			return &reason{cause: c.cause}
+			return because(c.cause)
 		}
 	}
 	told := x.log.between(at-lastFault, at, event.JointHeld, event.JointBlind, event.JointLimp, event.JointStalled,
@@ -84,12 +84,12 @@ func (x *explainer) fault(e happened) *reason {
 			return r // this fault ends teleop and replay
 		}
 		if x.log.actions == 0 {
-			return &reason{cause: OutsideRange}
+			return because(OutsideRange)
 		}
-		return &reason{cause: Failure}
+		return because(Failure)
 	}
 	// The last event has stopped the arm. A warning is the cause only if there is no other event.
-	r := &reason{cause: HeatOrSupply, evidence: evidenceOf(told)}
+	r := because(HeatOrSupply, evidenceOf(told)...)
 	for _, t := range told {
 		if c := jointCause(t); c != "" && c != HeldJoints {
 			r.cause = c
@@ -132,7 +132,7 @@ func (x *explainer) absent(e happened) *reason {
 		return r
 	}
 	if lack == event.LackSession {
-		return &reason{cause: ServerGone}
+		return because(ServerGone)
 	}
-	return &reason{cause: Unknown}
+	return because(Unknown)
 }

@@ -133,7 +133,7 @@ func (x *explainer) pause(s *span) Finding {
 	if r == nil && !l.askedToPause(s.from-second, s.from+second) {
 		r = x.handOver(s.from-second, s.from+second)
 	}
-	f := s.finding(Hold, cmp.Or(r, x.betweenEpisodes(s), &reason{cause: Paused}))
+	f := s.finding(Hold, cmp.Or(r, x.betweenEpisodes(s), because(Paused)))
 	for _, e := range l.between(s.from-second, s.to+second, event.Operated) {
 		f.Evidence = append(f.Evidence, Evidence{e.At, "an operator: " + e.Text})
 	}
@@ -168,7 +168,7 @@ func (x *explainer) betweenEpisodes(s *span) *reason {
 	if l.askedToPause(last.at, s.from+second/2) {
 		return nil
 	}
-	r := &reason{cause: Between}
+	r := because(Between)
 	r.add(last.at, "episode %d of the data set ended (%s)", last.number, last.outcome)
 	if end < len(l.cuts) {
 		r.add(l.cuts[end].at, "episode %d began", l.cuts[end].number)
@@ -188,7 +188,7 @@ func (x *explainer) wait(s *span) Finding {
 			if len(silent) == 0 {
 				return nil
 			}
-			return &reason{cause: LeaderSilent, evidence: evidenceOf(silent)}
+			return because(LeaderSilent, evidenceOf(silent)...)
 		},
 		func() *reason { return x.handOver(s.from-idleAfter-second, s.to) },
 		func() *reason { return x.pictures(s, s.from-second) },
@@ -207,7 +207,7 @@ func (x *explainer) wait(s *span) Finding {
 			break
 		}
 	}
-	f := s.finding(Hold, cmp.Or(r, &reason{cause: Unknown}))
+	f := s.finding(Hold, cmp.Or(r, because(Unknown)))
 	if s.from == x.log.first {
 		f.What = "nothing has run yet"
 	}
@@ -217,7 +217,7 @@ func (x *explainer) wait(s *span) Finding {
 // handOver explains a stretch of time by a takeover: a person took the arm or gave it back.
 func (x *explainer) handOver(from, to rt.Instant) *reason {
 	if told := x.log.between(from, to, event.PhaseChanged); len(told) > 0 {
-		return &reason{cause: HandOver, evidence: evidenceOf(told)}
+		return because(HandOver, evidenceOf(told)...)
 	}
 	return nil
 }
@@ -393,7 +393,7 @@ func (x *explainer) jumpFindings() (all []Finding) {
 		if j.joint < len(units) && units[j.joint] == gripUnit && j.by < gripLimit {
 			continue
 		}
-		r := &reason{cause: PolicyJump}
+		r := because(PolicyJump)
 		q := l.bySeq[j.seq]
 		switch told := x.jumped(j.at, together); {
 		case len(told) > 0:
@@ -498,7 +498,7 @@ func (x *explainer) strangeAnswers() Finding {
 	if n["foreign"] > 0 && n["header"]+n["body"] == 0 {
 		f.Cause = SameID
 		f.Evidence = append(f.Evidence, Evidence{f.From,
-			"they can be read, and answer what another robot asked under this name"})
+			"they can be read: they answer the requests of another robot with this name"})
 	}
 	return f
 }

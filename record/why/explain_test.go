@@ -166,12 +166,20 @@ func (s *story) disconnected() *story {
 	return s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it")
 }
 
+// dry adds the ticks of the actions that 200 ms hold, and n ticks for which no action is left.
+func (s *story) dry(n int) *story { return s.ticks(12).ticks(n, starved) }
+
+// revive adds a request on a tick without actions, its answer, and n ticks that run actions of the answer.
+func (s *story) revive(n int) *story {
+	seq := s.ask(0)
+	return s.ticks(3, starved).answer(seq).ticks(n)
+}
+
 // lose loses a request or its answer, so that the arm starves until the next answer.
 func (s *story) lose() {
 	s.ask(200)
-	s.ticks(12).ticks(4, starved)
-	seq := s.ask(0)
-	s.ticks(3, starved).answer(seq).ticks(10)
+	s.dry(4)
+	s.revive(10)
 }
 
 // request sends a request with 200 ms of actions left, edited by change, without its observation.
@@ -270,7 +278,7 @@ var cases = []testCase{
 		name: "the server had an error",
 		tell: func(s *story) {
 			s.ask(200)
-			s.ticks(12).ticks(4, starved)
+			s.dry(4)
 		},
 		audit: strings.ReplaceAll(auditOf(1, 2, 3, 4), `4,"queue_wait_ms":2,"outcome":"ok"`,
 			`4,"outcome":"inference_failed","why":"out of memory"`),
@@ -279,7 +287,7 @@ var cases = []testCase{
 	tale("the server refuses an observation", func(s *story) {
 		seq := s.ask(200)
 		s.ticks(2).event(event.Notice, int64(event.NoticeBadObservation), int64(seq),
-			"bad_observation: state: got 5, want 6").ticks(12).ticks(4, starved)
+			"bad_observation: state: got 5, want 6").dry(4)
 	}, expect(Stutter, ServerFailed, "got 5, want 6")),
 	tale("passed over at the server", func(s *story) {
 		s.ask(200)
@@ -297,21 +305,19 @@ var cases = []testCase{
 	}, expect(Stutter, LinkSilent, "no answer to it")),
 	tale("nothing comes back, and the session is given up", func(s *story) {
 		s.ask(200)
-		s.ticks(12).ticks(40, starved).lost(event.LossUnanswered, "session lost: no chunk for 1.0 s").ticks(10, starved)
+		s.dry(40).lost(event.LossUnanswered, "session lost: no chunk for 1.0 s").ticks(10, starved)
 	}, expect(Stutter, LinkSilent, "session lost")),
 	tale("the connection breaks, same server", func(s *story) {
 		s.ask(200)
 		s.disconnected().ticks(12).lost(event.LossToken, "session lost: token").ticks(30, starved)
 		s.open("s-2", 2, "box-1")
-		seq := s.ask(0)
-		s.ticks(3, starved).answer(seq).ticks(9)
+		s.revive(9)
 	}, expect(Stutter, LinkLost, "session 2 open at box-1")),
 	tale("the connection breaks, another server", func(s *story) {
 		s.ask(200)
 		s.disconnected().ticks(12).lost(event.LossToken, "session lost: token").ticks(30, starved)
 		s.open("s-2", 2, "box-2")
-		seq := s.ask(0)
-		s.ticks(3, starved).answer(seq).ticks(9)
+		s.revive(9)
 	}, expect(Stutter, ServerGone, "box-1 was there, box-2 is now")),
 	tale("the token goes and the connection stands", func(s *story) {
 		s.ask(200)
@@ -320,21 +326,21 @@ var cases = []testCase{
 	tale("a server drains", func(s *story) {
 		s.ask(200)
 		s.event(event.Notice, int64(event.NoticeDraining), 0, "draining: open elsewhere").lost(event.LossClosed,
-			"session lost: closed").ticks(12).ticks(30, starved)
+			"session lost: closed").dry(30)
 	}, expect(Stutter, ServerDraining, "draining")),
 	tale("a server has no room", func(s *story) {
 		s.ask(200)
 		s.lost(event.LossToken, "session lost: token").event(event.SessionWaits,
-			int64(event.WaitFull), 0, "no session: server full").ticks(12).ticks(30, starved)
+			int64(event.WaitFull), 0, "no session: server full").dry(30)
 	}, expect(Stutter, ServerFull, "server full")),
 	tale("another robot of this name", func(s *story) {
 		s.ask(200)
 		s.lost(event.LossToken, "session lost: token").event(event.SessionWaits,
-			int64(event.WaitTaken), 0, "no session: another robot on host x").ticks(12).ticks(30, starved)
+			int64(event.WaitTaken), 0, "no session: another robot on host x").dry(30)
 	}, expect(Stutter, SameID, "another robot")),
 	tale("the session is closed", func(s *story) {
 		s.ask(200)
-		s.lost(event.LossClosed, "session lost: the server closed it").ticks(12).ticks(30, starved)
+		s.lost(event.LossClosed, "session lost: the server closed it").dry(30)
 	}, expect(Stutter, SessionClosed, "")),
 	tale("another model begins", func(s *story) {
 		s.ask(200)
@@ -415,14 +421,14 @@ var cases = []testCase{
 	}, expect(Stutter, NetworkSlow, "46 of its 50 actions were past")),
 	tale("a slow sender", func(s *story) {
 		s.request(func(*record.Request) {})
-		s.ticks(12).ticks(12, starved)
+		s.dry(12)
 		_ = s.v.Sent(&record.Sent{At: s.now - 50*millisecond, Seq: s.seq, Epoch: 1, Outcome: "sent"})
 		s.answer(s.seq).ticks(10)
 	}, expect(Stutter, SenderSlow, "")),
 	tale("it did not leave", func(s *story) {
 		s.request(func(*record.Request) {})
 		_ = s.v.Sent(&record.Sent{At: s.now, Seq: s.seq, Epoch: 1, Outcome: "error"})
-		s.ticks(12).ticks(12, starved)
+		s.dry(12)
 	}, expect(Stutter, NotSent, "did not leave: error")),
 	tale("answers that are no numbers", slowly(outcome("not_finite")), expect(Stutter, BadChunk, "not_finite")),
 	tale("answers that cannot be read, and the session is given up", func(s *story) {
@@ -552,16 +558,13 @@ var cases = []testCase{
 	}, expect(Hold, Restarted, ""), expect(Exit, Restarted, "gripper")),
 	tale("the connection breaks, and a motor is silent much later", func(s *story) {
 		s.ask(200)
-		s.disconnected().ticks(12).ticks(60, starved).event(event.JointFrozen, 2, 0, "silent").ticks(40, starvedFrozen)
+		s.disconnected().dry(60).event(event.JointFrozen, 2, 0, "silent").ticks(40, starvedFrozen)
 		s.open("s-2", 2, "box-1")
 		s.well()
 	}, expect(Stutter, LinkLost, "", MotorSilent), expect(Hold, MotorSilent, "")),
 	tale("two stutters", func(s *story) {
 		for range 2 {
-			s.ask(200)
-			s.ticks(12).ticks(4, starved)
-			seq := s.ask(0)
-			s.ticks(3, starved).answer(seq).ticks(60)
+			s.lose()
 			s.well()
 		}
 	}, expect(Stutter, Lost, ""), expect(Stutter, Lost, "")),
@@ -709,7 +712,7 @@ var cases = []testCase{
 	}, expect(Exit, RealTime, "")),
 	tale("gave up without a server", func(s *story) {
 		s.ask(200)
-		s.lost(event.LossToken, "session lost: token").ticks(12).ticks(100, starved).ended(4, event.LackNone,
+		s.lost(event.LossToken, "session lost: token").dry(100).ended(4, event.LackNone,
 			"code 4: no chunk for 60 s")
 	}, expect(Stutter, ServerGone, ""), expect(Exit, ServerGone, "")),
 	tale("gave up without motors", func(s *story) {
@@ -770,7 +773,7 @@ func held(joints uint32) func(*record.Tick) { return func(t *record.Tick) { t.He
 func slowly(changes ...func(*record.Chunk)) func(*story) {
 	return func(s *story) {
 		seq := s.ask(200)
-		s.ticks(12).ticks(12, starved).answer(seq, changes...)
+		s.dry(12).answer(seq, changes...)
 		if s.bySeq[seq].joined() != nil {
 			s.ticks(9)
 		}
@@ -907,7 +910,7 @@ func TestEveryCauseIsFound(t *testing.T) {
 }
 
 // A run that waits for its first chunk is a hold, and the ticks give its cause. For a run whose arm
-// cannot be armed, the ticks give the cause of its end.
+// cannot be armed, the ticks give the cause of its end. A stutter at the beginning of the record has no known cause.
 func TestBeforeTheFirstAction(t *testing.T) {
 	for _, tt := range []struct {
 		tell func(*story)
@@ -933,7 +936,8 @@ func TestBeforeTheFirstAction(t *testing.T) {
 			s.ticks(5, idle).answer(seq).ticks(20, idle).ended(6, event.LackNone,
 				"code 6: shoulder_lift stands outside its range")
 		}, Exit, OutsideRange},
-		{func(s *story) { s.ticks(60, idle).well() }, "", ""}, // one second does not count as a hold
+		{func(s *story) { s.ticks(20, starved) }, Stutter, Unknown}, // the record begins in the stutter
+		{func(s *story) { s.ticks(60, idle).well() }, "", ""},       // one second does not count as a hold
 	} {
 		s := newStory()
 		tt.tell(s)
@@ -943,15 +947,6 @@ func TestBeforeTheFirstAction(t *testing.T) {
 		case len(found) != 1 || found[0].Kind != tt.kind || found[0].Cause != tt.want:
 			t.Errorf("%+v, want one %s for %s", found, tt.kind, tt.want)
 		}
-	}
-}
-
-// For a record that begins in the middle of a stutter, the cause is Unknown.
-func TestARecordThatBeginsInAStutter(t *testing.T) {
-	s := newStory()
-	s.ticks(20, starved)
-	if found := s.explain(nil); len(found) != 1 || found[0].Cause != Unknown {
-		t.Errorf("%+v, want one that is unknown", found)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/record"
@@ -121,16 +122,15 @@ func stagesOf(ways []way) (all []Stage) {
 
 // WriteLatency prints the stages instead of the findings.
 func (r *Report) WriteLatency(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%-14s  %7s  %9s  %9s\n", "stage", "n", "p50 ms", "p99 ms")
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "%-14s  %7s  %9s  %9s\n", "stage", "n", "p50 ms", "p99 ms")
 	for _, s := range r.Latency {
-		if err != nil {
-			return err
-		}
 		if s.N == 0 {
-			_, err = fmt.Fprintf(w, "%-14s  %7s  %9s  %9s\n", s.Name, "-", "-", "-")
-			continue
+			fmt.Fprintf(out, "%-14s  %7s  %9s  %9s\n", s.Name, "-", "-", "-")
+		} else {
+			fmt.Fprintf(out, "%-14s  %7d  %9.2f  %9.2f\n", s.Name, s.N, s.P50, s.P99)
 		}
-		_, err = fmt.Fprintf(w, "%-14s  %7d  %9.2f  %9.2f\n", s.Name, s.N, s.P50, s.P99)
 	}
+	_, err := io.WriteString(w, out.String())
 	return err
 }

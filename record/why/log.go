@@ -223,10 +223,7 @@ func (l *Log) ofPart(joints int64) string {
 
 // limit returns a limit from the run's metadata; 0 if the record does not have it.
 func (l *Log) limit(name string) time.Duration {
-	d, err := time.ParseDuration(l.Run[name])
-	if err != nil {
-		return 0
-	}
+	d, _ := time.ParseDuration(l.Run[name])
 	return d
 }
 
@@ -266,8 +263,7 @@ func (l *Log) visitor() record.Visitor {
 		},
 		Sent: func(m *record.Sent) error {
 			if r := l.bySeq[m.Seq]; r != nil && r.sent == nil {
-				s := *m
-				r.sent = &s
+				r.sent = new(*m)
 			}
 			return nil
 		},
@@ -286,8 +282,7 @@ func (l *Log) visitor() record.Visitor {
 			return nil
 		},
 		Session: func(m *record.Session) error {
-			at := l.last
-			l.sessions = keep(l, l.sessions, opened{at, *m})
+			l.sessions = keep(l, l.sessions, opened{l.last, *m})
 			return nil
 		},
 		Event: func(m *record.Event) error {

@@ -20,7 +20,7 @@ import (
 
 // Config configures edge-rt why.
 type Config struct {
-	Path   string   // a file, or a folder of records; empty: the newest record of Dirs
+	Path   string   // a file, or a folder of records; empty: the newest record of Dirs that can be explained
 	Dirs   []string // folders of this host's records
 	ID     string   // robot id for Dirs; empty: all robots
 	At     string   // a time of day; empty: the whole record
@@ -143,6 +143,9 @@ func Run(cfg Config) (*Report, error) {
 		if err := r.explain(l, file, cfg.Audit); err != nil {
 			return nil, err
 		}
+		if cfg.Path == "" {
+			break // the newest record
+		}
 	}
 	if len(r.Files) == 0 {
 		return nil, r.nothing
@@ -164,8 +167,8 @@ func (r *Report) skip(name string, err error) {
 	r.Skipped = append(r.Skipped, Skipped{filepath.Base(name), text})
 }
 
-// files returns the records to explain, grouped by run, and skips files that are no records. Without a file and with
-// --at, each record is a group, the newest first; otherwise the oldest run is first.
+// files returns the records to explain, grouped by run, and skips files that are no records. Without a file each record
+// is a group, the newest first; otherwise the oldest run is first.
 func (c *Config) files(skip func(name string, err error)) (runs [][]string, err error) {
 	path := c.Path
 	if path == "" {
@@ -181,8 +184,6 @@ func (c *Config) files(skip func(name string, err error)) (runs [][]string, err 
 				strings.Join(c.Dirs, " and "), whose, c.hidden("; "))
 		case err != nil:
 			return nil, exit.With(exit.Usage, err)
-		case c.At == "":
-			return [][]string{{names[len(names)-1]}}, nil
 		}
 		for _, n := range slices.Backward(names) {
 			runs = append(runs, []string{n})

@@ -204,14 +204,14 @@ func TestFoldersOfServices(t *testing.T) {
 	rttest.Ends(t, rttest.Err(Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"})), exit.Absent, "sudo edge-rt why")
 }
 
-// Without a file, the report is of the named robot's newest file.
+// Without a file, the report is of the named robot's newest file that can be explained.
 func TestTheNewestFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "black", begin)
 	write(t, dir, "white", begin.Add(time.Hour))
 	whole := load(t, write(t, dir, "black-2", begin.Add(2*time.Hour)))
 	// Such files remain after a power cut or a kill.
-	for name, text := range map[string][]byte{"20261125": nil, "20261123": whole[:200]} {
+	for name, text := range map[string][]byte{"20261125": nil, "20261126": whole[:200]} {
 		rttest.Do(t, os.WriteFile(filepath.Join(dir, "cut-"+name+"T000000.000Z.mcap"), text, 0o600))
 	}
 	for id, want := range map[string]string{"": "black-2-2026", "black": "black-20261124T1203", "white": "white-2026"} {
@@ -224,7 +224,7 @@ func TestTheNewestFile(t *testing.T) {
 	}
 }
 
-func TestRecordsThatAreNone(t *testing.T) {
+func TestFilesThatAreNoRecords(t *testing.T) {
 	dir := t.TempDir()
 	name := write(t, dir, "arm", begin)
 	whole := load(t, name)

@@ -3,7 +3,6 @@ package why
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
@@ -53,7 +52,7 @@ func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 	if !x.tooSlow() || x.longestWait(asked, to) > usual {
 		return nil
 	}
-	r := &reason{cause: SlowPolicy}
+	r := because(SlowPolicy)
 	x.addUsual(r, from)
 	return r
 }
@@ -108,12 +107,4 @@ func (x *explainer) slowWarning(others times) []Finding {
 		return nil
 	}
 	return []Finding{found(Warning, SlowPolicy, told[0].At, told[len(told)-1].At, evidenceOf(told)...)}
-}
-
-// hopeless explains the end of a run that ended because no action could ever run.
-func hopeless(e happened) *reason {
-	if strings.Contains(e.Text, hopelessText) {
-		return &reason{cause: SlowPolicy}
-	}
-	return nil
 }

@@ -22,8 +22,14 @@ type reason struct {
 	began    rt.Instant // 0: not known; a reason that began after the stutter only prolongs the stutter
 }
 
-func (r *reason) add(at rt.Instant, format string, args ...any) {
+func because(cause Cause, evidence ...Evidence) *reason {
+	return &reason{cause: cause, evidence: evidence}
+}
+
+// add adds evidence and returns r.
+func (r *reason) add(at rt.Instant, format string, args ...any) *reason {
 	r.evidence = append(r.evidence, Evidence{at, fmt.Sprintf(format, args...)})
+	return r
 }
 
 // explainer explains the parts of one log.
@@ -114,8 +120,7 @@ func (x *explainer) stutter(s *span) Finding {
 		main = x.request(s, missing, last) // no other reason fits, so the request itself is explained
 	}
 	if main == nil {
-		main = &reason{cause: Unknown}
-		main.add(s.from, "the record holds nothing before it that explains it")
+		main = because(Unknown).add(s.from, "the record holds nothing before it that explains it")
 	}
 	f := s.finding(kind, main)
 	f.Also = also
@@ -125,9 +130,8 @@ func (x *explainer) stutter(s *span) Finding {
 // suspended explains a stretch of time by a suspension of the machine.
 func (x *explainer) suspended(from, to rt.Instant) *reason {
 	for e := range x.log.follow(from, to, event.Suspended) {
-		r := &reason{cause: Suspended}
-		r.add(e.At, "the machine was suspended for %s; earlier requests are void", seconds(e.a))
-		return r
+		return because(Suspended).add(e.At, "the machine was suspended for %s; earlier requests are void",
+			seconds(e.a))
 	}
 	return nil
 }
@@ -148,7 +152,7 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 	l := x.log
 	r := x.away(s.from-second, s.to+aroundBack)
 	if r == nil {
-		r = &reason{cause: BusSilent}
+		r = because(BusSilent)
 	}
 	for _, e := range l.between(max(since, s.from-second), s.to, event.BusLost) {
 		r.add(e.At, "%d motors%s silent at once: nothing is sent", e.a, l.ofPart(e.b))
@@ -221,7 +225,7 @@ func (x *explainer) away(from, to rt.Instant) *reason {
 		return nil
 	}
 	e := backs[0]
-	r := &reason{cause: Unplugged}
+	r := because(Unplugged)
 	joints := uint32(e.b >> 1)
 	why := hotplug.Cause(e.a & (1<<event.CauseBits - 1))
 	if why == hotplug.Restarted || joints != 0 {
@@ -243,7 +247,7 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	if missing == nil || last == nil || !missing.Start || missing.Episode == last.Episode {
 		return nil
 	}
-	r := &reason{cause: NewEpisode}
+	r := because(NewEpisode)
 	// The text omits missing.Episode, which counts resets, not the episodes of a dataset.
 	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
 	// The operation comes first, and its event is recorded later.
@@ -263,7 +267,7 @@ func (x *explainer) resumed(s *span) *reason {
 		return nil
 	}
 	p := &pauses[0]
-	r := &reason{cause: Paused}
+	r := because(Paused)
 	if x.betweenEpisodes(p) != nil {
 		r.cause = Between
 	}
@@ -281,10 +285,8 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 			break
 		}
 		if q.Seq >= missing.Seq && len(q.chunks) > 0 && badChunk(q.arrived().Outcome) {
-			r := &reason{cause: BadChunk}
-			r.add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq,
+			return because(BadChunk).add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq,
 				seconds(q.arrived().At-q.At), q.arrived().Outcome)
-			return r
 		}
 	}
 	return nil
@@ -316,18 +318,18 @@ func (x *explainer) joint(s *span, since rt.Instant) *reason {
 	}
 	r := x.away(s.from-second, s.to+aroundBack)
 	if r == nil {
-		r = &reason{cause: MotorSilent}
+		r = because(MotorSilent)
 	}
 	all := s.frozen
 	for _, e := range frozen[:min(len(frozen), maxEvidence)] {
-		r.add(e.At, "no answer from %s: nothing new is asked until there is", x.log.jointNames(uint32(e.a)))
+		r.add(e.At, "no answer from %s: no chunk is requested until it answers", x.log.jointNames(uint32(e.a)))
 		all |= uint32(e.a)
 	}
 	if len(frozen) > 0 {
 		r.began = frozen[0].At
 	} else {
 		r.began = s.frozenAt
-		r.add(max(s.from, s.frozenAt), "no answer from %s: nothing new is asked until there is",
+		r.add(max(s.from, s.frozenAt), "no answer from %s: no chunk is requested until it answers",
 			x.log.jointNames(s.frozen))
 	}
 	if bits.OnesCount32(all) > 1 && r.cause == MotorSilent {
@@ -345,7 +347,7 @@ func (x *explainer) old(s *span, last *request) *reason {
 	if !s.old() {
 		return nil
 	}
-	r := &reason{cause: ActionTooOld}
+	r := because(ActionTooOld)
 	if last != nil && last.sent != nil && last.sent.Observed != 0 {
 		picture := time.Duration(last.At - last.sent.Observed)
 		r.add(last.At, "request %d went out with a picture that was %s old", last.Seq, seconds(picture))
@@ -367,7 +369,7 @@ func (x *explainer) pictures(s *span, since rt.Instant) *reason {
 	if 2*s.noPicture < s.ticks || s.noPicture == 0 {
 		return nil // old pictures are sent, too
 	}
-	r := &reason{cause: NoPicture, evidence: evidenceOf(silent)}
+	r := because(NoPicture, evidenceOf(silent)...)
 	if len(silent) > 0 {
 		r.cause = CameraSilent
 	}
@@ -383,9 +385,7 @@ func (x *explainer) request(s *span, missing, last *request) *reason {
 			return nil
 		}
 		if missing != nil && (l.Run["schedule"] == "sync" || missing.At-last.joined().At > rt.Instant(x.horizon/2)) {
-			r := &reason{cause: Schedule}
-			r.add(missing.At, "--schedule %s asked when nothing was left: request %d", l.Run["schedule"], missing.Seq)
-			return r
+			return because(Schedule).add(missing.At, "--schedule %s asked when nothing was left: request %d", l.Run["schedule"], missing.Seq)
 		}
 		return x.blame(last)
 	}
