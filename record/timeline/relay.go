@@ -67,11 +67,14 @@ type relay struct {
 
 // liveLines is the answer to /timeline.json.
 type liveLines struct {
-	Instance string `json:"instance"`
-	Lines    struct {
-		answer
-		Rows [][]*float64 `json:"rows"`
-	} `json:"lines"`
+	Instance string  `json:"instance"`
+	Lines    decoded `json:"lines"`
+}
+
+// decoded is an answer with its rows.
+type decoded struct {
+	answer
+	Rows [][]*float64 `json:"rows"`
 }
 
 // The channels of a relay. The channels of cameras follow them.

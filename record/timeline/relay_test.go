@@ -21,7 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/foxglove"
 )
 
-func TestRelayRefusesWhatIsNoRun(t *testing.T) {
+func TestRelayRefusesOtherPages(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	for page, want := range map[string]exit.Code{
@@ -101,7 +101,7 @@ func pageOfARun(t *testing.T) string {
 
 // Without Rerun's SDK, without a viewer, and after a process that ends without a message, the error names the cause and
 // the advice.
-func TestRerunThatCannotBe(t *testing.T) {
+func TestRerunFailures(t *testing.T) {
 	page := pageOfARun(t)
 	for _, tt := range []struct {
 		script, viewer string

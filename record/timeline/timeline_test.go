@@ -25,27 +25,8 @@ func small(columns int) *Timeline {
 	})
 }
 
-// received is the JSON object as a browser sees it.
-type received struct {
-	Zero    int64        `json:"zero_ms"`
-	Now     int64        `json:"now_ms"`
-	Width   int64        `json:"width_ms"`
-	Columns int          `json:"columns"`
-	Joints  []string     `json:"joints"`
-	From    int64        `json:"from"`
-	Rows    [][]*float64 `json:"rows"`
-	Change  uint64       `json:"change"`
-	Marks   []struct {
-		ID    uint64
-		At    int64 `json:"at_ms"`
-		Until int64 `json:"until_ms"`
-		Count uint32
-		Kind  string
-		Text  string
-	}
-}
-
-func (t *Timeline) receive(test *testing.T, since Since) (a received) {
+// receive returns the JSON object as a browser sees it.
+func (t *Timeline) receive(test *testing.T, since Since) (a decoded) {
 	test.Helper()
 	text := t.AppendJSON(nil, since, 2000*ms, 7_000_000_000)
 	if err := json.Unmarshal(text, &a); err != nil {
@@ -95,7 +76,7 @@ func TestAColumnKeepsTheWorst(t *testing.T) {
 }
 
 // A missing value is null, and so is a value that is not finite.
-func TestWhatDidNotHappenIsNoNumber(t *testing.T) {
+func TestAMissingValueIsNull(t *testing.T) {
 	line := small(10)
 	v := line.Visitor()
 	v.Chunk(&record.Chunk{At: 1000 * ms, Outcome: record.Joined, RTT: 5_000_000})

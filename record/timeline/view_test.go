@@ -72,16 +72,8 @@ func strange(t *testing.T, ticks int) (file string) {
 
 // shown is the data on a page.
 type shown struct {
-	Title      string
-	Run        [][2]string
-	Torn       bool
-	Ticks      int
-	Thumbnails []struct {
-		At     int64 `json:"at_ms"`
-		Camera string
-		JPEG   []byte
-	}
-	Lines received
+	view
+	Lines decoded `json:"lines"`
 }
 
 func show(t *testing.T, file string) (page string, s shown, seen seen) {
@@ -197,7 +189,7 @@ func TestATornRecordIsShown(t *testing.T) {
 	rttest.Ends(t, Show(t.Context(), ShowConfig{File: file, HTML: link}), exit.Usage, "it is a folder, link")
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".view-*"))
 	if len(left) != 0 {
-		t.Errorf("it leaves %q", left)
+		t.Errorf("%q remain", left)
 	}
 	rttest.Do(t, os.WriteFile(file, whole, 0o600))
 	small := t.TempDir()
