@@ -10,6 +10,7 @@ package camera
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/edge-rt/edge-rt/rt"
 )
@@ -45,10 +46,8 @@ func (p PixelFormat) String() string {
 
 // ParsePixelFormat is the inverse of String.
 func ParsePixelFormat(name string) (PixelFormat, error) {
-	for p, n := range pixelNames {
-		if n == name && n != "" {
-			return PixelFormat(p), nil
-		}
+	if p := slices.Index(pixelNames[:], name); p > 0 {
+		return PixelFormat(p), nil
 	}
 	return 0, fmt.Errorf("camera: pixel format %q, want mjpeg, yuyv, nv12, grey or rgb", name)
 }

@@ -297,10 +297,10 @@ func (s *Source) read(now, limit rt.Instant, atOnce bool) (ready bool, err error
 }
 
 // slowDown pauses before a read when the program writes far more bytes than its pictures need. The full pipe then makes
-// the program wait. It returns the time after the pause.
+// the program wait.
 //
 //rt:noalloc
-func (s *Source) slowDown(now rt.Instant) rt.Instant {
+func (s *Source) slowDown(now rt.Instant) {
 	f := &s.flow
 	end := f.since.Add(time.Second)
 	if now < end && f.bytes >= flood*s.format.FPS*s.largest {
@@ -310,7 +310,6 @@ func (s *Source) slowDown(now rt.Instant) rt.Instant {
 	if now >= end {
 		f.since, f.bytes = now, 0
 	}
-	return now
 }
 
 // cutOne moves the first whole picture in s.in to dst. got reports whether there was one.

@@ -2,6 +2,7 @@ package v4l2
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -127,7 +128,7 @@ func TestResolve(t *testing.T) {
 		got, err := resolve(controls, tt.set)
 		var list []string
 		for _, a := range got {
-			list = append(list, a.control.Name+"="+itoa(a.value))
+			list = append(list, fmt.Sprintf("%s=%d", a.control.Name, a.value))
 		}
 		if tt.err == "" && (err != nil || !slices.Equal(list, tt.want)) {
 			t.Errorf("%v: %v, %v, want %v", tt.set, list, err, tt.want)
@@ -136,16 +137,6 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%v: %v, want one that says %q", tt.set, err, tt.err)
 		}
 	}
-}
-
-func itoa(v int32) string {
-	if v < 0 {
-		return "-" + itoa(-v)
-	}
-	if v < 10 {
-		return string(rune('0' + v))
-	}
-	return itoa(v/10) + string(rune('0'+v%10))
 }
 
 func TestSlug(t *testing.T) {

@@ -107,22 +107,21 @@ func (d *device) sizes(pixelformat uint32, w Want) (all [][2]uint32) {
 			all = append(all, [2]uint32{s.u[0], s.u[1]})
 			continue
 		}
-		minW := s.u[0]
-		maxW := s.u[1]
-		stepW := max(s.u[2], 1)
-		minH := s.u[3]
-		maxH := s.u[4]
-		stepH := max(s.u[5], 1)
+		width, height := s.u[:3], s.u[3:]
 		for _, c := range [][2]int{{w.Width, w.Height}, {w.NearW, w.NearH}, {usualWidth, usualHeight},
-			{int(maxW), int(maxH)}} {
-			cw, ch := uint32(c[0]), uint32(c[1])
-			if cw >= minW && cw <= maxW && ch >= minH && ch <= maxH && (cw-minW)%stepW == 0 && (ch-minH)%stepH == 0 {
-				all = append(all, [2]uint32{cw, ch})
+			{int(width[1]), int(height[1])}} {
+			if size := [2]uint32{uint32(c[0]), uint32(c[1])}; within(size[0], width) && within(size[1], height) {
+				all = append(all, size)
 			}
 		}
 		break
 	}
 	return all
+}
+
+// within reports whether a side is in a span: min, max and step.
+func within(side uint32, span []uint32) bool {
+	return side >= span[0] && side <= span[1] && (side-span[0])%max(span[2], 1) == 0
 }
 
 func (d *device) rates(pixelformat, width, height uint32, w Want) (all []float64) {
@@ -295,7 +294,9 @@ func (d *device) apply(settings []Setting) error {
 		}
 		for _, a := range todo {
 			c := control{id: a.control.ID, value: a.value}
-			if errno := ioctl(d.fd, vidiocSCtrl, unsafe.Pointer(&c)); errno != 0 {
+			if errno := ioctl(d.fd, vidiocSCtrl, unsafe.Pointer(&c)); errno == unix.ENODEV {
+				return d.refused("set a control of", errno)
+			} else if errno != 0 {
 				return fmt.Errorf("%w %s=%s: the camera refuses %s=%d: %w", ErrControl, s.Name, s.Value, a.control.Name,
 					a.value, errno)
 			}

@@ -154,32 +154,31 @@ var (
 	_ [8]byte   = [unsafe.Sizeof(control{})]byte{}
 )
 
-// The directions in an ioctl number.
+// The parts of an ioctl number that do not depend on the command: V4L2's letter, and the direction.
 const (
-	ioWrite = 1
-	ioRead  = 2
+	ioWrite = 1<<30 | 'V'<<8
+	ioRead  = 2<<30 | 'V'<<8
 	ioBoth  = ioRead | ioWrite
 )
 
 // Source: include/uapi/asm-generic/ioctl.h, _IOC.
 const (
-	vidiocQueryCap  = ioRead<<30 | unsafe.Sizeof(capability{})<<16 | 'V'<<8 // number 0
-	vidiocEnumFmt   = ioBoth<<30 | unsafe.Sizeof(fmtdesc{})<<16 | 'V'<<8 | 2
-	vidiocSFmt      = ioBoth<<30 | unsafe.Sizeof(format{})<<16 | 'V'<<8 | 5
-	vidiocReqBufs   = ioBoth<<30 | unsafe.Sizeof(requestBuffers{})<<16 | 'V'<<8 | 8
-	vidiocQueryBuf  = ioBoth<<30 | unsafe.Sizeof(buffer{})<<16 | 'V'<<8 | 9
-	vidiocQBuf      = ioBoth<<30 | unsafe.Sizeof(buffer{})<<16 | 'V'<<8 | 15
-	vidiocDQBuf     = ioBoth<<30 | unsafe.Sizeof(buffer{})<<16 | 'V'<<8 | 17
-	vidiocStreamOn  = ioWrite<<30 | 4<<16 | 'V'<<8 | 18
-	vidiocStreamOff = ioWrite<<30 | 4<<16 | 'V'<<8 | 19
-	vidiocGParm     = ioBoth<<30 | unsafe.Sizeof(streamparm{})<<16 | 'V'<<8 | 21
-	vidiocSParm     = ioBoth<<30 | unsafe.Sizeof(streamparm{})<<16 | 'V'<<8 | 22
-	vidiocGCtrl     = ioBoth<<30 | unsafe.Sizeof(control{})<<16 | 'V'<<8 | 27
-	vidiocSCtrl     = ioBoth<<30 | unsafe.Sizeof(control{})<<16 | 'V'<<8 | 28
-	vidiocQueryCtrl = ioBoth<<30 | unsafe.Sizeof(queryctrl{})<<16 | 'V'<<8 | 36
-	vidiocQueryMenu = ioBoth<<30 | unsafe.Sizeof(querymenu{})<<16 | 'V'<<8 | 37
-	vidiocEnumSizes = ioBoth<<30 | unsafe.Sizeof(frmsize{})<<16 | 'V'<<8 | 74
-	vidiocEnumIvals = ioBoth<<30 | unsafe.Sizeof(frmival{})<<16 | 'V'<<8 | 75
+	vidiocQueryCap  = ioRead | unsafe.Sizeof(capability{})<<16 // number 0
+	vidiocEnumFmt   = ioBoth | unsafe.Sizeof(fmtdesc{})<<16 | 2
+	vidiocSFmt      = ioBoth | unsafe.Sizeof(format{})<<16 | 5
+	vidiocReqBufs   = ioBoth | unsafe.Sizeof(requestBuffers{})<<16 | 8
+	vidiocQueryBuf  = ioBoth | unsafe.Sizeof(buffer{})<<16 | 9
+	vidiocQBuf      = ioBoth | unsafe.Sizeof(buffer{})<<16 | 15
+	vidiocDQBuf     = ioBoth | unsafe.Sizeof(buffer{})<<16 | 17
+	vidiocStreamOn  = ioWrite | 4<<16 | 18
+	vidiocStreamOff = ioWrite | 4<<16 | 19
+	vidiocSParm     = ioBoth | unsafe.Sizeof(streamparm{})<<16 | 22
+	vidiocGCtrl     = ioBoth | unsafe.Sizeof(control{})<<16 | 27
+	vidiocSCtrl     = ioBoth | unsafe.Sizeof(control{})<<16 | 28
+	vidiocQueryCtrl = ioBoth | unsafe.Sizeof(queryctrl{})<<16 | 36
+	vidiocQueryMenu = ioBoth | unsafe.Sizeof(querymenu{})<<16 | 37
+	vidiocEnumSizes = ioBoth | unsafe.Sizeof(frmsize{})<<16 | 74
+	vidiocEnumIvals = ioBoth | unsafe.Sizeof(frmival{})<<16 | 75
 )
 
 //rt:noalloc

@@ -30,7 +30,6 @@ var numbers = []struct {
 	{"VIDIOC_DQBUF", vidiocDQBuf, 0xc0585611},
 	{"VIDIOC_STREAMON", vidiocStreamOn, 0x40045612},
 	{"VIDIOC_STREAMOFF", vidiocStreamOff, 0x40045613},
-	{"VIDIOC_G_PARM", vidiocGParm, 0xc0cc5615},
 	{"VIDIOC_S_PARM", vidiocSParm, 0xc0cc5616},
 	{"VIDIOC_G_CTRL", vidiocGCtrl, 0xc008561b},
 	{"VIDIOC_S_CTRL", vidiocSCtrl, 0xc008561c},

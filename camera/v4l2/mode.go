@@ -64,22 +64,11 @@ func choose(modes []Mode, w Want) (Mode, error) {
 			return fmt.Sprintf("%dx%d", m.Width, m.Height)
 		}))
 	}
-	fps, order := w.fps(), w.preference()
+	enough, order := w.fps()-fpsSlack, w.preference()
 	return slices.MinFunc(sized, func(a, b Mode) int {
-		if slowA, slowB := a.FPS < fps-fpsSlack, b.FPS < fps-fpsSlack; slowA != slowB {
-			return worse(slowA)
-		} else if slowA && a.FPS != b.FPS {
-			return cmp.Compare(b.FPS, a.FPS)
-		}
-		return cmp.Or(slices.Index(order, a.Pixels)-slices.Index(order, b.Pixels), cmp.Compare(a.FPS, b.FPS))
+		return cmp.Or(cmp.Compare(min(b.FPS, enough), min(a.FPS, enough)),
+			slices.Index(order, a.Pixels)-slices.Index(order, b.Pixels), cmp.Compare(a.FPS, b.FPS))
 	}), nil
-}
-
-func worse(a bool) int {
-	if a {
-		return 1
-	}
-	return -1
 }
 
 // nearest returns the smallest size that contains the wanted size, or the largest size if none does.
@@ -88,14 +77,13 @@ func nearest(modes []Mode, w Want) (width, height int) {
 	if nw == 0 {
 		nw, nh = usualWidth, usualHeight
 	}
-	best := slices.MinFunc(modes, func(a, b Mode) int {
-		if smallA, smallB := a.Width < nw || a.Height < nh, b.Width < nw || b.Height < nh; smallA != smallB {
-			return worse(smallA)
-		} else if smallA {
-			return b.Width*b.Height - a.Width*a.Height
+	rank := func(m Mode) int {
+		if m.Width < nw || m.Height < nh {
+			return math.MaxInt - m.Width*m.Height // after all modes that are large enough
 		}
-		return a.Width*a.Height - b.Width*b.Height
-	})
+		return m.Width * m.Height
+	}
+	best := slices.MinFunc(modes, func(a, b Mode) int { return cmp.Compare(rank(a), rank(b)) })
 	return best.Width, best.Height
 }
 

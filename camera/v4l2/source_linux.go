@@ -2,6 +2,7 @@ package v4l2
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -332,25 +333,33 @@ func (s *Source) reopen() error {
 	if err == nil {
 		err = d.apply(s.cfg.Controls)
 	}
-	if err != nil || format.FrameBytes() > s.format.FrameBytes() || format.Stride != s.format.Stride {
+	if err == nil && (format.FrameBytes() > s.format.FrameBytes() || format.Stride != s.format.Stride) {
+		err = fmt.Errorf("%w: it delivers larger pictures than before", ErrMode)
+	}
+	if err != nil {
 		d.close()
-		return camera.ErrGone
+		return again(err)
 	}
 	st, err := d.startStream()
 	if err != nil { // startStream has closed the device
-		if errors.Is(err, ErrAbsent) {
-			return camera.ErrGone
-		}
-		return camera.ErrStream
+		return again(err)
 	}
 	if s.lends != st.lends() || !s.lends && len(st.buffers[0].mem) > len(s.copies[0].mem) {
 		st.stop()
-		return camera.ErrStream
+		return fmt.Errorf("%w: it gives other buffers than before", camera.ErrStream)
 	}
 	s.stream, s.counted = st, false
 	s.generation++
 	s.restarts.Add(1)
 	return nil
+}
+
+// again returns the error of a camera that cannot be set up as before.
+func again(err error) error {
+	if errors.Is(err, ErrAbsent) {
+		return camera.ErrGone
+	}
+	return fmt.Errorf("%w, and it cannot be set up again: %w", camera.ErrStream, err)
 }
 
 // locate opens the node of the camera with the same name at the same socket. The kernel may have given the node another

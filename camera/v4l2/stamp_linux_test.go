@@ -5,8 +5,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
+
+// The error of a camera that cannot be set up again names the cause. A camera that was unplugged meanwhile is gone.
+func TestWhyACameraIsNotSetUpAgain(t *testing.T) {
+	d := &device{path: "/dev/video7"}
+	rttest.FailsAs(t, again(d.refused("start", unix.EBUSY)), camera.ErrStream, "another program uses the camera")
+	rttest.FailsAs(t, again(d.refused("start", unix.ENOSPC)), camera.ErrStream, "does not fit on its USB bus")
+	rttest.FailsAs(t, again(d.refused("start", unix.ENODEV)), camera.ErrGone)
+}
 
 // Time stamps may stand still or go back, for example where a driver converts the camera's clock. They do not make a
 // picture older than the picture before it.
