@@ -94,13 +94,9 @@ func (c *coder) next() *wireValue {
 
 // describe appends the FieldDescriptorProto of the field named last.
 func (c *coder) describe(name string, kind, label uint64, typeName string) {
-	c.describeAs(c.num, name, kind, label, typeName)
-}
-
-func (c *coder) describeAs(num protowire.Number, name string, kind, label uint64, typeName string) {
 	var b []byte
 	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
-	b = protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), uint64(num))
+	b = protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), uint64(c.num))
 	b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), label)
 	b = protowire.AppendVarint(protowire.AppendTag(b, 5, protowire.VarintType), kind)
 	if typeName != "" {
@@ -195,9 +191,9 @@ func (c *coder) text(name string, v *Text) {
 
 //rt:noalloc
 func (c *coder) task(name string, v *Task) {
-	cut := c.mode == decoding && len(c.in[c.num+1].bytes) == oldTask
+	f := &c.in[c.num+1]
+	cut := c.mode == decoding && len(f.bytes) == oldTask
 	if cut {
-		f := &c.in[c.num+1]
 		f.bytes = wholeCharacters(f.bytes)
 	}
 	if in, decoded := c.chars(name, v.b[:v.n]); decoded {

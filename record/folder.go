@@ -29,7 +29,7 @@ const (
 	timeLayout = "20060102T150405.000Z"
 	lastYear   = 9998 // last year in a name: later names must still fit
 	probeBytes = 4096
-	spareShare = 32
+	spareShare = 32 // makeRoom frees this share of Size more than is needed
 	// after writing this share of Size, the recorder lists the folder again, because other
 	// recorders write to it, too
 	listShare = 64

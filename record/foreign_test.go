@@ -64,7 +64,7 @@ func TestRecordsAreSafeForATerminal(t *testing.T) {
 	send(r.Merges, Chunk{At: clock.Now(), Outcome: evil, Session: &s})
 	r.Note(clock.Now(), evil, LevelInfo, evil)
 	r.Collect()
-	write(r, clock.Now(), true)
+	endRun(r)
 	n := 0
 	is := func(texts ...string) error {
 		n++
@@ -137,8 +137,8 @@ func TestCamerasHaveNames(t *testing.T) {
 }
 
 // setBack returns a recorder whose time of day is set while it records.
-func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run func(time.Duration)) {
-	r, c = recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
+func setBack(t *testing.T, by time.Duration) (r *Recorder, run func(time.Duration)) {
+	r, c := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
 	now, began := r.cfg.Now, c.Now()
 	r.cfg.Now = func() time.Time {
 		if c.Now().Sub(began) > 4*time.Second {
@@ -147,7 +147,7 @@ func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run 
 		return now()
 	}
 	step := int64(0)
-	return r, c, func(d time.Duration) {
+	return r, func(d time.Duration) {
 		for end := c.Now().Add(d); c.Now() < end; step++ {
 			pass(r, step, fmt.Appendf(nil, "picture %d", c.Now().Add(100*time.Millisecond)))
 		}
@@ -158,7 +158,7 @@ func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run 
 // file, the picture's time of day has the same base as those of all other messages.
 func TestClockStepsMoveNoPicture(t *testing.T) {
 	for _, by := range []time.Duration{-10 * time.Second, 10 * time.Second, -24 * time.Hour} {
-		r, clock, run := setBack(t, by)
+		r, run := setBack(t, by)
 		run(3500 * time.Millisecond)
 		why := "a person asked"
 		r.Save(&why, true)
@@ -166,7 +166,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		run(6 * time.Second) // the time of day is set while this run records
 		r.Save(&why, true)
 		run(6 * time.Second)
-		write(r, clock.Now(), true)
+		endRun(r)
 		pictures := 0
 		if _, err := ReadFolder(r.cfg.Dir, Visitor{Image: func(m *Image) error {
 			pictures++

@@ -83,17 +83,15 @@ type Visitor struct {
 	Image   func(*Image) error
 }
 
-// and returns a visitor that calls the funcs of both.
+// and returns a visitor that calls the funcs of both for the messages of Recorder.Visit.
 func (v Visitor) and(w Visitor) Visitor {
 	return Visitor{
 		Tick:    both(v.Tick, w.Tick),
 		Request: both(v.Request, w.Request),
 		Sent:    both(v.Sent, w.Sent),
 		Chunk:   both(v.Chunk, w.Chunk),
-		Session: both(v.Session, w.Session),
 		Event:   both(v.Event, w.Event),
 		Episode: both(v.Episode, w.Episode),
-		Image:   both(v.Image, w.Image),
 	}
 }
 
@@ -219,40 +217,40 @@ func (i *Info) take(run map[string]string) error {
 
 // message decodes a message and calls its func.
 func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
-	data := m.Data
 	switch topic {
 	case TickTopic:
-		return visit(&Tick{}, v.Tick, topic, data, wall)
+		return visit(v.Tick, topic, m.Data, wall)
 	case requestTopic:
-		return visit(&Request{}, v.Request, topic, data, wall)
+		return visit(v.Request, topic, m.Data, wall)
 	case sentTopic:
-		return visit(&Sent{}, v.Sent, topic, data, wall)
+		return visit(v.Sent, topic, m.Data, wall)
 	case chunkTopic:
-		return visit(&Chunk{}, v.Chunk, topic, data, wall)
+		return visit(v.Chunk, topic, m.Data, wall)
 	case SessionTopic:
-		return visit(&Session{}, v.Session, topic, data, wall)
+		return visit(v.Session, topic, m.Data, wall)
 	case eventTopic:
-		return visit(&Event{}, v.Event, topic, data, wall)
+		return visit(v.Event, topic, m.Data, wall)
 	case EpisodeTopic:
-		return visit(&Episode{}, v.Episode, topic, data, wall)
+		return visit(v.Episode, topic, m.Data, wall)
 	}
 	if strings.HasPrefix(topic, CameraTopic) && v.Image != nil {
-		return visit(&Image{}, func(i *Image) error {
+		return visit(func(i *Image) error {
 			if err := CheckCamera(i.Camera); err != nil {
 				return err
 			}
 			// the picture's own time of day may be from before the clock was set
 			i.At = rt.Instant(int64(m.LogTime) - wall)
 			return v.Image(i)
-		}, topic, data, wall)
+		}, topic, m.Data, wall)
 	}
 	return nil
 }
 
-func visit[M message](m M, f func(M) error, topic string, data []byte, wall int64) error {
+func visit[T any, M messagePointer[T]](f func(M) error, topic string, data []byte, wall int64) error {
 	if f == nil {
 		return nil
 	}
+	m := M(new(T))
 	if err := parse(m, data, wall); err != nil {
 		return fmt.Errorf("a message of %s: %w", topic, err)
 	}
@@ -427,6 +425,8 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 		return false, errors.New("no MCAP file: it is empty; want a record that edge-rt has written")
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return false, err
+	case err != nil && bytes.HasPrefix(mcap.Magic, begin), bytes.Equal(begin, make([]byte, n)):
+		return false, errTorn // a power cut leaves the beginning of a file, or zeros
 	case !bytes.Equal(begin, mcap.Magic):
 		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written "+
 			"(an older --record FILE wrote JSON lines, which no command reads)", begin)

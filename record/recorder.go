@@ -48,7 +48,7 @@ const (
 	scratchBytes = 1 << 20 // size of the largest message
 	messageSpan  = 10 * time.Minute
 	pictureSpan  = 10 * time.Second
-	wallStep     = 100 * time.Millisecond
+	wallStep     = 100 * time.Millisecond // least change of the time of day that setWall adopts
 )
 
 // The rest of maxMemory is for the chunk that is being written: the entries that the writer has taken out of a window,

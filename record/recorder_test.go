@@ -159,6 +159,9 @@ func write(r *Recorder, now rt.Instant, ended bool) {
 	}
 }
 
+// endRun runs the last step of the writing thread.
+func endRun(r *Recorder) { write(r, r.cfg.Clock.Now(), true) }
+
 // contents reads all files of a recorder's folder.
 func contents(t *testing.T, dir string) (steps []int64, events []string, pictures int, infos []Info) {
 	t.Helper()
@@ -299,7 +302,7 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 	}
 	run(12 * time.Minute)
 	if found, _ := os.ReadDir(r.cfg.Dir); len(found) != 0 {
-		t.Fatalf("%v is there before anything happened", found)
+		t.Fatalf("%v exists before an incident", found)
 	}
 	starve(r, clock.Now(), step)
 	first := step
@@ -352,7 +355,7 @@ func TestRingNeverWritesSteadily(t *testing.T) {
 	step, open := int64(0), 0
 	run := func(d time.Duration, tick func(*Recorder, rt.Instant, int64)) {
 		for end := clock.Now().Add(d); clock.Now() < end; step++ {
-			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+			clock.Advance(100 * time.Millisecond)
 			tick(r, clock.Now(), step)
 			write(r, clock.Now(), false)
 			if r.writer.file != nil {
@@ -393,7 +396,7 @@ func TestDiskThatFails(t *testing.T) {
 	broken := false
 	r.writer.create = func(id string, at time.Time) (*os.File, error) {
 		if broken {
-			return nil, full
+			return nil, &fs.PathError{Op: "open", Path: nameAt(id, at), Err: full}
 		}
 		return real(id, at)
 	}
@@ -407,15 +410,15 @@ func TestDiskThatFails(t *testing.T) {
 	broken = true
 	r.writer.file.os.Close() // the disk fails under an open file
 	run(5 * time.Second)
-	if s := r.Stats(); s.Error == "" || len(said) == 0 || said[len(said)-1].Err == nil {
-		t.Fatalf("stats %+v, said %v, want the error", s, said)
+	if s := r.Stats(); s.Error == "" || len(said) != 2 || !errors.Is(said[1].Err, full) {
+		t.Fatalf("stats %+v, said %v, want each error once", s, said)
 	}
 	reports := len(said)
 	broken = false
 	run(10 * time.Second)
 	last := r.writer.file.os
 	rttest.Must(syscall.Dup(int(last.Fd())))(t) // holds the descriptor like a child process between fork and exec
-	write(r, clock.Now(), true)
+	endRun(r)
 	if f := rttest.Must(os.Open(last.Name()))(t); Written(f) {
 		t.Error("the run has ended, and its record is locked")
 	}
@@ -435,7 +438,7 @@ func TestDiskThatFails(t *testing.T) {
 // files. At the run's end, the file keeps what the disk has taken.
 func TestASaveThatFails(t *testing.T) {
 	for _, breaks := range []int64{75, 108} {
-		r, clock := recorderAt(t, Config{Mode: Ring})
+		r, _ := recorderAt(t, Config{Mode: Ring})
 		r.Save(&starved, false)
 		for step := range int64(200) {
 			pass(r, step, nil)
@@ -448,7 +451,7 @@ func TestASaveThatFails(t *testing.T) {
 				r.writer.buffer.Reset(io.MultiWriter(r.writer.file.os, (*os.File)(nil))) // writes all, and fails
 			}
 		}
-		write(r, clock.Now(), true)
+		endRun(r)
 		repairIn(t, r.cfg.Dir)
 		steps, _, _, infos := contents(t, r.cfg.Dir)
 		if len(infos) != 4 || infos[1].Torn || !infos[1].Repaired || !slices.IsSorted(steps) || len(steps) != 200 ||
@@ -536,7 +539,7 @@ func none(string) bool { return false }
 func TestEpisodesAreNotDeleted(t *testing.T) {
 	const size = 12 << 20
 	var reports []Report
-	r, clock := recorderAt(t, Config{
+	r, _ := recorderAt(t, Config{
 		Mode:    All,
 		Size:    size,
 		Cameras: []string{"top"},
@@ -549,7 +552,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	for step := range int64(150) {
 		pass(r, step, noise())
 	}
-	write(r, clock.Now(), true)
+	endRun(r)
 	s := r.Stats()
 	entries, total, err := r.writer.folder.list()
 	if err != nil || total > size || len(entries) == 0 || entries[0].name != r.writer.first {
@@ -567,7 +570,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 func TestFilesStayBelowTheSize(t *testing.T) {
 	const size = 12 << 20
 	var gone []string
-	r, clock := recorderAt(t, Config{Mode: All, Size: size, Cameras: []string{"top"}, Report: func(m Report) {
+	r, _ := recorderAt(t, Config{Mode: All, Size: size, Cameras: []string{"top"}, Report: func(m Report) {
 		if m.Why == Deleted {
 			gone = append(gone, m.File)
 		}
@@ -583,7 +586,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 		rttest.Do(t, err)
 		most = max(most, total)
 	}
-	write(r, clock.Now(), true)
+	endRun(r)
 	s := r.Stats()
 	if most > size || s.Deleted == 0 || s.Lost != 0 || s.Error != "" || s.Bytes < 2*size {
 		t.Errorf("at most %d bytes of %d, stats %+v", most, size, s)
@@ -612,15 +615,15 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	full, clock := recorderAt(t, Config{Mode: All, Size: 2 << 20})
 	put(t, full.cfg.Dir, "arm-20200101T000000.000Z.mcap", make([]byte, 2<<20))
 	tick(full, clock.Now(), 1)
-	write(full, clock.Now(), true)
+	endRun(full)
 	if s := full.Stats(); s.Error != errNoRoom.Error() || s.Lost != 1 {
 		t.Errorf("stats %+v, want no room", s)
 	}
 }
 
-// The window counts entries that it dropped before they were read, for all sizes. An entry too
-// large for the memory is not put, and an entry too large for the reader is skipped.
-func TestWindowCountsWhatGaveWay(t *testing.T) {
+// The window counts entries that it dropped before they were read, for all sizes. It refuses an entry that is too large
+// for the memory, and skips an entry that is too large for the reader.
+func TestWindowCountsDroppedEntries(t *testing.T) {
 	const size = 1000
 	random := rand.New(rand.NewPCG(5, 6))
 	w, c := newWindow(size, time.Hour), &cursor{}
@@ -640,7 +643,7 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 				break
 			}
 			if entries = rest; at <= last || int(channel) != len(message) {
-				t.Fatalf("entry %d of %d bytes, marked %d, behind %d", at, len(message), channel, last)
+				t.Fatalf("entry %d of %d bytes, marked %d, after entry %d", at, len(message), channel, last)
 			}
 			read, last = read+1, at
 		}
@@ -674,7 +677,7 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 // save do not.
 func TestLostWhileASaveIsRetried(t *testing.T) {
 	for _, breaks := range []int64{50, 90} {
-		r, clock := recorderAt(t, Config{Mode: Ring})
+		r, _ := recorderAt(t, Config{Mode: Ring})
 		r.messages.span = 3 * time.Second
 		create := r.writer.create
 		for step := range int64(200) {
@@ -692,7 +695,7 @@ func TestLostWhileASaveIsRetried(t *testing.T) {
 			}
 			pass(r, step, nil)
 		}
-		write(r, clock.Now(), true)
+		endRun(r)
 		steps, _, _, _ := contents(t, r.cfg.Dir)
 		if lost := int(r.Stats().Lost); lost == 0 || lost+len(steps) != 180 { // memory still held 30 older messages
 			t.Errorf("break at %d: %d lost and %d written, want 180 together", breaks, lost, len(steps))
@@ -702,7 +705,7 @@ func TestLostWhileASaveIsRetried(t *testing.T) {
 
 // When the disk takes only the heads of files, each message of the run counts as lost once.
 func TestLostOnADiskThatTakesHeads(t *testing.T) {
-	r, clock := recorderAt(t, Config{Mode: All})
+	r, _ := recorderAt(t, Config{Mode: All})
 	r.messages.span = 3 * time.Second
 	for step := range int64(200) {
 		pass(r, step, nil)
@@ -711,7 +714,7 @@ func TestLostOnADiskThatTakesHeads(t *testing.T) {
 		}
 	}
 	r.writer.create = func(string, time.Time) (*os.File, error) { return nil, errDeleted }
-	write(r, clock.Now(), true)
+	endRun(r)
 	rttest.Want(t, r.Stats().Lost, 200, "lost messages of 200")
 }
 
@@ -824,7 +827,7 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 // chunk or two.
 func TestFolderThatVanishes(t *testing.T) {
 	errs := 0
-	r, clock := recorderAt(t, Config{Mode: All, Report: func(x Report) {
+	r, _ := recorderAt(t, Config{Mode: All, Report: func(x Report) {
 		if errors.Is(x.Err, errDeleted) {
 			errs++
 		}
@@ -836,7 +839,7 @@ func TestFolderThatVanishes(t *testing.T) {
 			rttest.Do(t, os.RemoveAll(r.cfg.Dir))
 		}
 	}
-	write(r, clock.Now(), true)
+	endRun(r)
 	got, _, _, infos := contents(t, r.cfg.Dir)
 	if s := r.Stats(); errs != 1 || len(infos) != 1 || len(got) < steps/4 || got[len(got)-1] != steps-1 ||
 		s.Error != "" {
@@ -850,7 +853,7 @@ func TestFilesAreForOwnerAndGroup(t *testing.T) {
 	defer unix.Umask(unix.Umask(0))
 	r, clock := recorderAt(t, Config{Mode: All, Dir: filepath.Join(t.TempDir(), "records")})
 	tick(r, clock.Now(), 1)
-	write(r, clock.Now(), true)
+	endRun(r)
 	found, err := os.ReadDir(r.cfg.Dir)
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%v, %v, want a file", found, err)

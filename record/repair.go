@@ -54,11 +54,9 @@ func (r *Recorder) Repair(stop *atomic.Bool) {
 
 // removeOrphans removes unfinished repairs whose original file no longer exists.
 func (d folder) removeOrphans() {
-	// fails only for a bad pattern
-	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), "*"+Extension+repairing))
-	for _, name := range names {
-		of := strings.TrimSuffix(filepath.Base(name), repairing)
-		if _, err := os.Lstat(filepath.Join(d.dir, of)); ourName.MatchString(of) && errors.Is(err, fs.ErrNotExist) {
+	for _, name := range d.glob("*" + Extension + repairing) {
+		of := strings.TrimSuffix(name, repairing)
+		if _, err := os.Lstat(of); ourName.MatchString(filepath.Base(of)) && errors.Is(err, fs.ErrNotExist) {
 			os.Remove(name)
 		}
 	}

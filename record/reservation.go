@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,8 +71,7 @@ func release(f *os.File) {
 // reservations returns the first files of the runs with a reservation. It removes the reservations
 // of processes that were killed.
 func (d folder) reservations() (firsts []string) {
-	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), reservationName+"*")) // fails only for a bad pattern
-	for _, name := range names {
+	for _, name := range d.glob(reservationName + "*") {
 		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			continue
@@ -88,9 +88,13 @@ func (d folder) reservations() (firsts []string) {
 	return firsts
 }
 
-// escapeGlob returns a pattern that matches only the folder dir.
-func escapeGlob(dir string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+// glob returns the paths of the files whose names match a pattern.
+func (d folder) glob(pattern string) (paths []string) {
+	names, _ := fs.Glob(os.DirFS(d.dir), pattern) // fails only for a bad pattern
+	for _, name := range names {
+		paths = append(paths, filepath.Join(d.dir, name))
+	}
+	return paths
 }
 
 // ofRun reports whether a file is the run's first file, or a later file of the same id. The names

@@ -54,28 +54,25 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 	})
 	kept.cfg.Clock = clock
 	other.cfg.ID = "b"
-	kept.Keep()
-	for range 20 {
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		shoot(kept)
+	shootOften := func(r *Recorder, n int) {
+		for range n {
+			clock.Advance(100 * time.Millisecond)
+			shoot(r)
+		}
 	}
+	kept.Keep()
+	shootOften(kept, 20)
 	first := filepath.Join(dir, kept.writer.first)
 	rttest.Do(t, kept.writer.close(clock.Now()))
-	for range 150 {
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		shoot(other)
-	}
+	shootOften(other, 150)
 	if _, err := os.Stat(first); err != nil {
 		t.Errorf("the other robot deleted an episode: %v", err)
 	}
 	if other.Stats().Deleted == 0 || failed != nil {
 		t.Errorf("%d files of its own deleted, %v, want some and no error", other.Stats().Deleted, failed)
 	}
-	write(kept, clock.Now(), true)
-	for range 150 {
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		shoot(other)
-	}
+	endRun(kept)
+	shootOften(other, 150)
 	if _, err := os.Stat(first); err == nil {
 		t.Error("the run has ended, and its files stay for ever")
 	}
@@ -171,14 +168,14 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 		shoot(r)
 	}
 	if len(said) != 1 || said[0].Why != Unreserved || said[0].Err == nil || r.Stats().LostPictures != 0 {
-		t.Errorf("it says %v, %d pictures lost; want one report, and none", said, r.Stats().LostPictures)
+		t.Errorf("reports %v, %d pictures lost; want one report and no lost picture", said, r.Stats().LostPictures)
 	}
 	r.writer.folder.dir = dir
 	r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(retryEvery))
 	if shoot(r); r.writer.reserved == nil {
-		t.Error("it is not tried again")
+		t.Error("no second try")
 	}
-	write(r, r.cfg.Clock.Now(), true)
+	endRun(r)
 }
 
 // A reservation is valid only while its process runs, and no recorder removes a reservation that another process is
@@ -194,13 +191,13 @@ func TestReservationsOfTheDead(t *testing.T) {
 		t.Errorf("reservations %v, want that of b", got)
 	}
 	if _, err := os.Stat(dead); err == nil {
-		t.Error("the reservation of a process that is gone stays")
+		t.Error("the reservation of a dead process stays")
 	}
 	if !exists(alive) {
-		t.Error("the one that is held was taken away")
+		t.Error("the reservation of a living process was removed")
 	}
 	if err := os.Remove(alive.Name()); err != nil || exists(alive) {
-		t.Errorf("it is said to be there: %v", err)
+		t.Errorf("a removed file exists: %v", err)
 	}
 }
 
@@ -210,12 +207,12 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	r.Keep()
 	shootFile(t, r)
 	rttest.Do(t, os.RemoveAll(r.cfg.Dir))
-	clock.SleepUntil(clock.Now().Add(time.Second))
+	clock.Advance(time.Second)
 	shoot(r)
 	rttest.Want(t, len(r.writer.folder.reservations()), 1, "reservations")
-	write(r, clock.Now(), true)
+	endRun(r)
 	if got, err := filepath.Glob(filepath.Join(r.cfg.Dir, reservationName+"*")); err != nil || len(got) != 0 {
-		t.Errorf("%v, %v are left behind the run", got, err)
+		t.Errorf("%v remain after the run, %v", got, err)
 	}
 }
 
@@ -226,7 +223,7 @@ func TestReservationOfAClockThatIsSetBack(t *testing.T) {
 	shootFile(t, r)
 	now := r.cfg.Now
 	r.cfg.Now = func() time.Time { return now().Add(-time.Hour) }
-	clock.SleepUntil(clock.Now().Add(time.Second))
+	clock.Advance(time.Second)
 	shoot(r)
 	shoot(r)
 	entries, _, err := r.writer.folder.list()
@@ -236,13 +233,13 @@ func TestReservationOfAClockThatIsSetBack(t *testing.T) {
 	}
 	for _, e := range entries {
 		if !r.writer.own(e.name) || !ofRun(firsts[0], e.name) {
-			t.Errorf("%s is not the run's, whose first is %s", e.name, r.writer.first)
+			t.Errorf("%s is no file of the run with the first file %s", e.name, r.writer.first)
 		}
 	}
-	write(r, clock.Now(), true)
+	endRun(r)
 }
 
-func TestWhatIsOfARun(t *testing.T) {
+func TestFilesOfARun(t *testing.T) {
 	first := nameAt("a-b", time.Unix(5, 0))
 	for name, want := range map[string]bool{
 		first:                            true,

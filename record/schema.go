@@ -112,9 +112,10 @@ func enumType(name string, values []string) []byte {
 
 // timestampDescriptor returns google/protobuf/timestamp.proto.
 func timestampDescriptor() []byte {
-	c := coder{mode: describing}
-	c.describeAs(1, "seconds", typeInt64, labelOptional, "")
-	c.describeAs(2, "nanos", typeInt32, labelOptional, "")
+	c := coder{mode: describing, num: 1}
+	c.describe("seconds", typeInt64, labelOptional, "")
+	c.num++
+	c.describe("nanos", typeInt32, labelOptional, "")
 	body := append(protowire.AppendString(tag(nil, 1), "Timestamp"), c.out...)
 	file := protowire.AppendString(tag(nil, 1), timestampFile)
 	file = protowire.AppendString(tag(file, 2), "google.protobuf")

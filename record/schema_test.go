@@ -28,7 +28,7 @@ func messageOf(t *testing.T, channel uint16) protoreflect.MessageDescriptor {
 }
 
 // The schema in a file describes the bytes: the protobuf library decodes them with it.
-func TestSchemasSayWhatIsWritten(t *testing.T) {
+func TestSchemasDescribeTheBytes(t *testing.T) {
 	var tick Tick
 	fillTick(&tick, 5, 41)
 	image := Image{At: 1_500_000_000, Data: Bytes{[]byte{1}, "\x02", []byte{3}}, Format: "jpeg", Camera: "top"}

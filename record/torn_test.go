@@ -46,12 +46,12 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 		for range perChunk {
 			tick(r, clock.Now(), step)
 			step++
-			clock.SleepUntil(clock.Now().Add(chunkTime/perChunk + 1))
+			clock.Advance(chunkTime/perChunk + 1)
 			write(r, clock.Now(), false)
 		}
 		r.Image(0, clock.Now(), Bytes{A: []byte("picture "), C: make([]byte, 3000)})
 	}
-	write(r, clock.Now(), true)
+	endRun(r)
 	entries, _, err := r.writer.folder.list()
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%d files, %v", len(entries), err)
@@ -109,6 +109,18 @@ func TestChunksThatEndWithAnEmptyBlock(t *testing.T) {
 	})
 	if err != nil || !ended || read != chunks {
 		t.Errorf("%d of %d messages, ended %v, %v", read, chunks, ended, err)
+	}
+}
+
+// A file that a power cut has cut within its first bytes, or that has only zeros, is torn like any other.
+func TestCutInTheFirstBytes(t *testing.T) {
+	_, whole := writeChunks(t, 1)
+	for n := 1; n < 60; n++ {
+		for _, data := range [][]byte{whole[:n], make([]byte, n)} {
+			if info, err := Read(bytes.NewReader(data), Visitor{}); err != nil || !info.Torn || info.Cause == nil {
+				t.Errorf("%q: %+v, %v; want a torn file", data, info, err)
+			}
+		}
 	}
 }
 
@@ -255,7 +267,7 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(orphan); err == nil {
-		t.Error("what a repair left of a file that is gone stays")
+		t.Error("the remains of a repair stay although their file is gone")
 	}
 }
 
@@ -325,7 +337,7 @@ func writeUntilKilled(dir string) {
 			step++
 		}
 		r.Collect()
-		clock.SleepUntil(clock.Now().Add(2 * chunkTime))
+		clock.Advance(2 * chunkTime)
 		if err := r.writer.step(clock.Now(), false); err != nil { // this step's first message ends the previous chunk
 			panic(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -182,17 +183,16 @@ func (w *writer) open(now rt.Instant, why string) error {
 	if err := w.folder.sync(); err != nil {
 		return err
 	}
-	if w.r.cfg.Mode == Ring {
+	ring := w.r.cfg.Mode == Ring
+	if ring {
 		w.setPace(now)
+		w.r.counts.saves.Add(1)
 	}
 	w.r.asked.Store(nil)
 	w.r.urgent.Store(false)
 	w.begun, w.until = now, now.Add(afterSave)
 	w.r.counts.files.Add(1)
-	if w.r.cfg.Mode == Ring {
-		w.r.counts.saves.Add(1)
-	}
-	if w.r.counts.failing.Swap(nil) != nil || w.r.cfg.Mode == Ring {
+	if w.r.counts.failing.Swap(nil) != nil || ring {
 		w.r.cfg.Report(Report{File: f.Name(), Why: why})
 	}
 	return nil
@@ -212,28 +212,25 @@ func (w *writer) setPace(now rt.Instant) {
 
 // drain writes the memory's content.
 func (w *writer) drain() error {
-	for _, source := range []struct {
-		window *window
-		cursor *cursor
-		lost   *atomic.Uint64
-		done   *atomic.Uint64
-	}{
-		{w.r.messages, &w.messages, &w.r.counts.lost, &w.r.counts.written},
-		{w.r.pictures, &w.pictures, &w.r.counts.lostPictures, &w.r.counts.pictures},
-	} {
-		for {
-			before := source.cursor.lost
-			n := source.window.read(source.cursor, w.room)
-			source.lost.Add(source.cursor.lost - before)
-			if n == 0 {
-				break
-			}
-			if err := w.write(w.room[:n], source.cursor, source.done); err != nil {
-				return err
-			}
+	counts := &w.r.counts
+	if err := w.drainWindow(w.r.messages, &w.messages, &counts.lost, &counts.written); err != nil {
+		return err
+	}
+	return w.drainWindow(w.r.pictures, &w.pictures, &counts.lostPictures, &counts.pictures)
+}
+
+func (w *writer) drainWindow(from *window, c *cursor, lost, done *atomic.Uint64) error {
+	for {
+		before := c.lost
+		n := from.read(c, w.room)
+		lost.Add(c.lost - before)
+		if n == 0 {
+			return nil
+		}
+		if err := w.write(w.room[:n], c, done); err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
 // write writes entries, which c has read, until the first failure.
@@ -380,10 +377,14 @@ func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	}
 	w.retry, w.retryAt = wait, now.Add(wait)
 	text := err.Error()
-	if old := w.r.counts.failing.Swap(&text); old == nil || *old != text {
+	if old := w.r.counts.failing.Swap(&text); old == nil || nameTime.ReplaceAllString(*old, "") != nameTime.ReplaceAllString(text, "") {
 		w.r.cfg.Report(Report{Err: err})
 	}
 }
+
+// nameTime matches the time in the name of a file. Each try has a file of its own, so fail leaves the time out when it
+// compares two errors.
+var nameTime = regexp.MustCompile(`\d{8}T\d{6}\.\d{3}Z`)
 
 // end counts, after the last step, the messages that could not be written to a failing disk.
 func (w *writer) end() {
@@ -402,7 +403,6 @@ type file struct {
 	options *mcap.WriterOptions
 	wall    int64
 	why     string
-	cameras []string
 
 	chunkBegan rt.Instant // when the open chunk began; 0: the chunk is empty
 	chunks     int        // number of chunks on disk
@@ -413,13 +413,7 @@ type file struct {
 // newFile begins a file with its header, the run's metadata, the schemas and the channels.
 func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 	w.buffer.Reset(f)
-	out := &file{
-		os:      f,
-		buffer:  w.buffer,
-		wall:    wall,
-		why:     why,
-		cameras: w.r.cfg.Cameras,
-	}
+	out := &file{os: f, buffer: w.buffer, wall: wall, why: why}
 	var err error
 	if out.mcap, out.options, err = newMCAP(out.buffer, w.zstd); err != nil {
 		return nil, err
@@ -429,7 +423,7 @@ func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 	if err := out.mcap.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: metadata}); err != nil {
 		return nil, err
 	}
-	for channel := channelTick; channel < channelCamera+uint16(len(out.cameras)); channel++ {
+	for channel := channelTick; channel < channelCamera+uint16(len(w.r.cfg.Cameras)); channel++ {
 		schema := min(channel, channelCamera)
 		if channel <= channelCamera {
 			if err := out.mcap.WriteSchema(&mcap.Schema{
@@ -444,7 +438,7 @@ func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 		if err := out.mcap.WriteChannel(&mcap.Channel{
 			ID:              channel,
 			SchemaID:        schema,
-			Topic:           topicOf(channel, out.cameras),
+			Topic:           topicOf(channel, w.r.cfg.Cameras),
 			MessageEncoding: "protobuf",
 		}); err != nil {
 			return nil, err
