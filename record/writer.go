@@ -377,7 +377,8 @@ func (w *writer) fail(now rt.Instant, err error, ended bool) {
 	}
 	w.retry, w.retryAt = wait, now.Add(wait)
 	text := err.Error()
-	if old := w.r.counts.failing.Swap(&text); old == nil || nameTime.ReplaceAllString(*old, "") != nameTime.ReplaceAllString(text, "") {
+	old := w.r.counts.failing.Swap(&text)
+	if old == nil || nameTime.ReplaceAllString(*old, "") != nameTime.ReplaceAllString(text, "") {
 		w.r.cfg.Report(Report{Err: err})
 	}
 }

@@ -285,8 +285,9 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 			break
 		}
 		if q.Seq >= missing.Seq && len(q.chunks) > 0 && badChunk(q.arrived().Outcome) {
-			return because(BadChunk).add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq,
-				seconds(q.arrived().At-q.At), q.arrived().Outcome)
+			c := q.arrived()
+			return because(BadChunk).add(c.At, "the chunk of request %d came after %s and was dropped: %s", q.Seq,
+				seconds(c.At-q.At), c.Outcome)
 		}
 	}
 	return nil
@@ -385,7 +386,8 @@ func (x *explainer) request(s *span, missing, last *request) *reason {
 			return nil
 		}
 		if missing != nil && (l.Run["schedule"] == "sync" || missing.At-last.joined().At > rt.Instant(x.horizon/2)) {
-			return because(Schedule).add(missing.At, "--schedule %s asked when nothing was left: request %d", l.Run["schedule"], missing.Seq)
+			return because(Schedule).add(missing.At, "--schedule %s asked when nothing was left: request %d",
+				l.Run["schedule"], missing.Seq)
 		}
 		return x.blame(last)
 	}
