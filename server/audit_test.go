@@ -26,11 +26,7 @@ func (b *bench) audited(dir string) *audit.Writer {
 	w := rttest.OrPanic(audit.Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))
 	b.server.audit, b.server.worker.publisher.audit = w, w
 	b.server.counters = counters(b.server.stats, new(Links), new(acl.Service), b.server.others, w.Counted())
-	b.t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			b.t.Error(err)
-		}
-	})
+	b.t.Cleanup(func() { rttest.Do(b.t, w.Close()) })
 	return w
 }
 

@@ -53,9 +53,7 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	if ok, why := c.usable(); ok || why != over.Text {
 		t.Errorf("usable = %v, %q, want not, and why", ok, why)
 	}
-	if lines := look(); !strings.Contains(lines, "in order again") {
-		t.Errorf("renewed: %q", lines)
-	}
+	rttest.Contains(t, look(), "in order again")
 	if ok, _ := c.usable(); !ok {
 		t.Error("not usable after the renewal")
 	}

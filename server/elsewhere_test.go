@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,9 +65,7 @@ func TestAProgramThatIsAway(t *testing.T) {
 	for range 3 {
 		b.clock.Advance(eventInterval)
 		ask("")
-		if got := r.wantEvent(wire.EventUnavailable, ""); !strings.Contains(got.event.Text, "it was killed") {
-			t.Errorf("the robot learns %q, want the reason", got.event.Text)
-		}
+		rttest.Contains(t, r.wantEvent(wire.EventUnavailable, "").event.Text, "it was killed")
 	}
 	rttest.Eventually(t, "the server loads while the program is away", func() bool { // after its declarations
 		ok, why := b.server.ready()

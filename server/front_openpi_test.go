@@ -81,6 +81,21 @@ func (c *dialed) ask(message []byte) (answer ndarray.Map, text string) {
 	return rttest.OrPanic(ndarray.ParseMap(data)), ""
 }
 
+// answers expects an answer to an observation.
+func (c *dialed) answers(message []byte) {
+	c.Helper()
+	if answer, text := c.ask(message); answer == nil {
+		c.Errorf("no answer: %s", text)
+	}
+}
+
+// refuses expects an error with words.
+func (c *dialed) refuses(message []byte, words string) {
+	c.Helper()
+	_, text := c.ask(message)
+	rttest.Contains(c, text, words)
+}
+
 // entry is an array of an observation, with its key.
 type entry struct {
 	key, dtype string
@@ -195,9 +210,7 @@ func TestOpenPIObservationsThatDoNotFit(t *testing.T) {
 			t.Errorf("%s: %v, text %q, want %q", name, answer, text, tt.want)
 		}
 	}
-	if answer, text := c.ask(packed(statePart, hwc)); answer == nil {
-		t.Errorf("a good observation after them: %s", text)
-	}
+	c.answers(packed(statePart, hwc))
 	rttest.Want(t, b.server.stats.fronts.Refused[front.OpenPI][front.Mismatch].Load(), 10, "mismatches counted")
 }
 
@@ -254,17 +267,11 @@ func TestOpenPIBudget(t *testing.T) {
 	c, _ := dialOpenPI(t, address, "")
 	budget := b.server.fronts.Budget()
 	large := entry{"base", "|u1", []int{int(budget.Limit()) + 1}, make([]byte, budget.Limit()+1)}
-	if _, text := c.ask(packed(statePart, large)); !strings.Contains(text, "no memory for the observation") {
-		t.Errorf("a message beyond the budget: %q", text)
-	}
-	large.shape[0] = 9 << 20
+	c.refuses(packed(statePart, large), "no memory for the observation")
+	large.shape[0] = 9 << 20 // beyond a client's share and what is left
 	large.data = large.data[:9<<20]
-	if _, text := c.ask(packed(statePart, hwc, large)); !strings.Contains(text, "no memory for the observation") {
-		t.Errorf("a message beyond a client's share and what is left: %q", text)
-	}
-	if answer, text := c.ask(packed(statePart, chw)); answer == nil {
-		t.Error(text)
-	}
+	c.refuses(packed(statePart, hwc, large), "no memory for the observation")
+	c.answers(packed(statePart, chw))
 	if n := b.server.stats.fronts.Refused[front.OpenPI][front.NoMemory].Load(); n != 2 || budget.Used() == 0 {
 		t.Errorf("%d refusals are counted, and %d bytes held", n, budget.Used())
 	}
@@ -281,9 +288,7 @@ func TestOpenPIClientsThatNeverAsk(t *testing.T) {
 	b.clock.Advance(idleGrace)
 	works, _ := dialOpenPI(t, address, "")
 	for _, c := range []*dialed{works, first} {
-		if answer, text := c.ask(packed(statePart, hwc)); answer == nil {
-			t.Error(text)
-		}
+		c.answers(packed(statePart, hwc))
 	}
 	rttest.Want(t, b.server.stats.displaced.Load(), 2, "sessions that gave way")
 }
@@ -312,15 +317,9 @@ func TestOpenPIKeysOfTheManifest(t *testing.T) {
 	cam := hwc
 	cam.key = "cam"
 	left, right := entry{"left", "<f4", []int{1}, floats(10)}, entry{"right", "<f4", []int{1}, floats(20)}
-	if answer, text := c.ask(packed(cam, left, right)); answer == nil {
-		t.Error(text)
-	}
-	if _, text := c.ask(packed(hwc, left, right)); !strings.Contains(text, "its key cam, the picture of camera top") {
-		t.Error(text)
-	}
-	if _, text := c.ask(packed(cam, left)); !strings.Contains(text, "its key right, a part of the state") {
-		t.Error(text)
-	}
+	c.answers(packed(cam, left, right))
+	c.refuses(packed(hwc, left, right), "its key cam, the picture of camera top")
+	c.refuses(packed(cam, left), "its key right, a part of the state")
 }
 
 // TestReleasedOpenPIClient checks the front with openpi-client itself.

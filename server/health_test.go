@@ -454,11 +454,7 @@ func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 		b.clock.Advance(stuckAfter + time.Second + later)
 		e.endHang(b.clock.Now())
 	}
-	if why := e.failure(); why != nil {
-		t.Errorf("given up: %v", why)
-	}
+	rttest.Do(t, e.failure())
 	e.endHang(b.clock.Now())
-	if why := e.failure(); why == nil {
-		t.Error("not given up after two checks of one request")
-	}
+	rttest.Fails(t, e.failure()) // given up after two checks of one request
 }

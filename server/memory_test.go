@@ -114,9 +114,7 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	big := fakeObs(t)
 	big.Images = append(big.Images, wire.Image{Name: "side", Data: make([]byte, 900<<10)})
 	greedy.send(obsHeader(0, 1), big)
-	if n := b.server.stats.noRoom.Load(); n != 1 {
-		t.Fatalf("%d observations were refused for want of memory, want 1", n)
-	}
+	rttest.Want(t, b.server.stats.noRoom.Load(), 1, "observations refused for want of memory")
 	e := <-b.server.receiver.events.waiting
 	rttest.Contains(t, e.text, "no memory for an observation of 900.8 KiB", "where the robot's open announced",
 		"captures 23.8 MiB", "raise memory")

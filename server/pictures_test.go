@@ -91,7 +91,5 @@ func TestStalePicturesAreShown(t *testing.T) {
 	}
 	log.Reset()
 	b.server.opener.drop(session, "test")
-	if !strings.Contains(log.String(), "stale_pictures=2") {
-		t.Errorf("at the session's end the log says %q, want stale_pictures=2", log.String())
-	}
+	rttest.Contains(t, log.String(), "stale_pictures=2")
 }

@@ -58,9 +58,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 					s.receiver.observationMax)
 			}
 			rttest.NoAllocs(t, fmt.Sprintf("1/%d, %v: %%v allocations a picture", k, chroma), 30, func() {
-				if _, err := row.fill(0, session, 1, body); err != nil {
-					t.Fatalf("1/%d, %v: %v", k, chroma, err)
-				}
+				rttest.Do(t, rttest.Err(row.fill(0, session, 1, body)))
 			})
 			want := shrunk(full, k*w, k*h, k)
 			limit := map[int]float64{1: 0, 2: 2, 4: 1, 8: 1}[k]

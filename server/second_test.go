@@ -177,9 +177,7 @@ func TestARolloutThatFails(t *testing.T) {
 // A new model for simulated arms only would end the runs of all robots with a real arm.
 func TestARolloutForSimulationOnly(t *testing.T) {
 	r := roll(t, "rollout: {model: new, share: 1}\n", func(m *policy.Meta) { m.SimulationOnly = true })
-	if why := r.await(rollout.Failed).Why; !strings.Contains(why, "new is simulation_only") {
-		t.Errorf("why: %s", why)
-	}
+	rttest.Contains(t, r.await(rollout.Failed).Why, "new is simulation_only")
 }
 
 // A robot that is bound to the new model is refused while that model is being loaded. After the

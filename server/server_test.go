@@ -507,18 +507,14 @@ func TestServeDrains(t *testing.T) {
 		t.Errorf("open while draining = %+v, want a temporary refusal", ack)
 	}
 	close(b.leave)
-	if err := <-stopped; err != nil {
-		t.Errorf("Serve = %v, want nil", err)
-	}
+	rttest.Do(t, <-stopped)
 	notice := r.wantEvent(wire.EventDraining, drainingText)
 	want := wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, EpisodeID: 7, SessionEpoch: 3}
 	if notice.event.RetryAfterMs != 1000 || notice.event.ServerID != b.server.id || notice.header != want {
 		t.Errorf("while draining the robot got %+v, want the time, this server and %+v", notice, want)
 	}
 	r.wantChunk(1)
-	if b.network.Publishers(actionKey("a")) != 0 {
-		t.Error("the publisher on the robot's action key is still declared")
-	}
+	rttest.Want(t, b.network.Publishers(actionKey("a")), 0, "publishers on the robot's action key")
 	rttest.Want(t, b.network.Declarations(), 1, "declarations left")
 }
 
@@ -567,9 +563,7 @@ func TestServeReportsAPanic(t *testing.T) {
 func (b *bench) wantError(words string) {
 	b.t.Helper()
 	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.healthy(); return !ok })
-	if err := b.stop(); !rttest.Says(err, words) {
-		b.t.Errorf("Serve = %v, want %q", err, words)
-	}
+	rttest.Fails(b.t, b.stop(), words)
 }
 
 func TestServeReportsAFailedWarmup(t *testing.T) {

@@ -10,9 +10,7 @@ import (
 func TestRegistryFindsSortedSessions(t *testing.T) {
 	r := newRegistry(0)
 	for _, uuid := range []string{"r2", "r10", "B", "a", "r1"} {
-		if d := r.add(newSession(uuid, nil, 0)); d != nil {
-			t.Errorf("add(%s) displaced %s, want nobody", uuid, d.uuid)
-		}
+		rttest.Want(t, r.add(newSession(uuid, nil, 0)), nil, "displaced by %s", uuid)
 	}
 	got := ""
 	for _, s := range r.all() {
@@ -25,9 +23,7 @@ func TestRegistryFindsSortedSessions(t *testing.T) {
 		}
 	}
 	for _, uuid := range []string{"", "A", "r11", "z"} {
-		if s := r.find(uuid); s != nil {
-			t.Errorf("find(%s) = %s, want nil", uuid, s.uuid)
-		}
+		rttest.Want(t, r.find(uuid), nil, "find(%s)", uuid)
 	}
 	rttest.Want(t, r.others("a"), 4, "others(a)")
 	rttest.Want(t, r.others("new"), 5, "others(new)")

@@ -64,9 +64,8 @@ func TestTaskOfAnObservation(t *testing.T) {
 	wants := func(task, read string) {
 		t.Helper()
 		ask(task)
-		if r.wantChunk(seq); b.read() != read {
-			t.Errorf("of an observation with task %q the policy read %q, want %q", task, b.read(), read)
-		}
+		r.wantChunk(seq)
+		rttest.Want(t, b.read(), read, "what the policy read of an observation with task %q", task)
 	}
 	open := fakeOpen("arm")
 	b.admits(b.open(open), "an open")
@@ -94,9 +93,7 @@ func TestTaskOfAnObservation(t *testing.T) {
 	}
 	changed := session.changed
 	wants("stack", "stack\n")
-	if session.changed != changed {
-		t.Error("the announced task was tokenised again")
-	}
+	rttest.Want(t, session.changed, changed, "when the announced task was tokenised")
 	if ack := reset(""); !ack.OK || session.announced.Load().text != "stack" {
 		t.Errorf("a reset without a task: %+v, want none announced", ack)
 	}
@@ -129,9 +126,8 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 	r.wantEvent(wire.EventBadObservation, "pinned to 'wait'")
 	o.Task = "wait"
 	r.send(obsHeader(0, 2), o)
-	if r.wantChunk(2); b.read() != "wait\n" {
-		t.Errorf("of the pinned task the policy read %q", b.read())
-	}
+	r.wantChunk(2)
+	rttest.Want(t, b.read(), "wait\n", "what the policy read of the pinned task")
 }
 
 // Goal: 0 allocations for a request whose task is known.

@@ -170,11 +170,7 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 			o.PastStates = wire.Matrix{Rows: steps - 1, Cols: dof, Data: states[:2*dof]}
 		}
 		body := wire.AppendObservation(nil, o)
-		frame := func() {
-			if _, err := tensors.fill(0, s, 1, body); err != nil {
-				t.Fatalf("%s: %v", tt.name, err)
-			}
-		}
+		frame := func() { rttest.Do(t, rttest.Err(tensors.fill(0, s, 1, body))) }
 		frame()
 		if !slices.Equal(l.State(0), tt.states) || !bytes.Equal(l.images[0], slices.Concat(tt.want...)) {
 			t.Errorf("%s: the policy sees states %v or pictures that were not sent", tt.name, l.State(0))

@@ -78,9 +78,7 @@ func TestJSONIsRefused(t *testing.T) {
 			"more than 65536 added tokens"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if !strings.Contains(small(), tt.old) {
-				t.Fatalf("the small file has no %s", tt.old)
-			}
+			rttest.Contains(t, small(), tt.old)
 			spec := gemmaSpec
 			spec.BOSID = nil
 			_, err := LoadFile(saved(t, "tokenizer.json", []byte(strings.Replace(small(), tt.old, tt.new, 1))), &spec)

@@ -1,7 +1,6 @@
 package capacity
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -62,9 +61,7 @@ func TestAsManyAsAreFed(t *testing.T) {
 	if len(s.here) < 2 || len(s.here) != s.fed {
 		t.Errorf("%d robots are in, Begin said %d", len(s.here), s.fed)
 	}
-	if why := s.refuse(0, uint64(len(s.here))); !strings.Contains(why, "20.0 ms here") {
-		t.Errorf("the next is refused with %q", why)
-	}
+	rttest.Contains(t, s.refuse(0, uint64(len(s.here))), "20.0 ms here")
 	for range 50 {
 		if s.fed = s.Measure(uint64(s.asked), uint64(len(s.here)), s.fed, s.robots); s.fed != len(s.here) {
 			t.Fatalf("with %d robots there is room for %d", len(s.here), s.fed)
@@ -147,9 +144,7 @@ func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 	for change := uint64(0); s.clock.Now().Sub(begin) < minute; change++ {
 		if why := s.refuse(0, change); why != "" {
 			refused++
-			if !strings.Contains(why, "too many robots open and leave") {
-				t.Fatalf("refused with %q", why)
-			}
+			rttest.Contains(t, why, "too many robots open and leave")
 			s.clock.Advance(time.Millisecond)
 		}
 	}

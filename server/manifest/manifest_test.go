@@ -28,10 +28,8 @@ func TestPathsAreExpanded(t *testing.T) {
 
 func TestARevisionOnTheHub(t *testing.T) {
 	cfg := rttest.Must(load(t, "model: {repo_or_path: me/pick@v1.0}\n"))(t)
-	err := cfg.BundleError(errors.New("no folder"))
-	if !rttest.Says(err, "`hf download me/pick --revision v1.0 --local-dir pick`") || cfg.HubName() != "" {
-		t.Errorf("%v, and LeRobot is given %q, want the command, and nothing", err, cfg.HubName())
-	}
+	rttest.Fails(t, cfg.BundleError(errors.New("no folder")), "`hf download me/pick --revision v1.0 --local-dir pick`")
+	rttest.Want(t, cfg.HubName(), "", "HubName()")
 }
 
 // A manifest with every key.
@@ -279,10 +277,9 @@ func TestLoadRefuses(t *testing.T) {
 }
 
 func TestLoadOfMissingFileSaysSo(t *testing.T) {
-	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
-	if !errors.Is(err, ErrInvalid) || !errors.Is(err, os.ErrNotExist) || !rttest.Says(err, "none.yaml") {
-		t.Errorf("Load(none.yaml) = %v, want ErrInvalid, os.ErrNotExist and the name", err)
-	}
+	err := rttest.Err(Load(filepath.Join(t.TempDir(), "none.yaml")))
+	rttest.FailsAs(t, err, ErrInvalid, "none.yaml")
+	rttest.FailsAs(t, err, os.ErrNotExist)
 }
 
 func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {

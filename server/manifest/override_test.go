@@ -74,9 +74,7 @@ func TestBadOverrides(t *testing.T) {
 			}
 			continue
 		}
-		if _, err = Load(file, found...); !rttest.Says(err, tt.want) {
-			t.Errorf("%s: %v, want %s", tt.args, err, tt.want)
-		}
+		rttest.Fails(t, rttest.Err(Load(file, found...)), tt.want)
 	}
 	if _, _, err := Overrides([]string{"--model.device"}, func(string) bool { return false }); err == nil {
 		t.Error("an override without a value is accepted")

@@ -69,9 +69,7 @@ func TestGroups(t *testing.T) {
 		one.Group().Members() != 2 || one.Group().Host.Members() != 3 {
 		t.Errorf("groups %+v, %+v and %+v", one.Group(), two.Group(), other.Group())
 	}
-	if g := b.Place(wire.Origin{}).Enter().Group(); g != nil {
-		t.Errorf("who is unknown is in %+v, want by itself", g)
-	}
+	rttest.Want(t, b.Place(wire.Origin{}).Enter().Group(), nil, "the group of one who is unknown")
 }
 
 // The meter of a robot is kept after its session, as long as it still has an effect.

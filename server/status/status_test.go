@@ -142,9 +142,7 @@ func TestAPanicIsOneRequest(t *testing.T) {
 		t.Errorf("the next gets %d", code)
 	}
 	p.Close()
-	if !strings.Contains(log.String(), "a bug") {
-		t.Errorf("the log says %q", log.String())
-	}
+	rttest.Contains(t, log.String(), "a bug")
 }
 
 // The page loads nothing from other servers, and inserts no text of a robot as HTML.

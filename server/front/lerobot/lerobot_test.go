@@ -134,6 +134,15 @@ func (c *released) actions() (first int64, rows [][]float32) {
 	return first, rows
 }
 
+// served expects an answer that begins at a step.
+func (c *released) served(step int64) {
+	c.t.Helper()
+	first, rows := c.actions()
+	if rttest.Want(c.t, first, step, "the first step"); rows == nil {
+		c.t.Error("no actions")
+	}
+}
+
 func asked() *lerobot.Policy {
 	return &lerobot.Policy{
 		Type:            "fake",
@@ -182,32 +191,27 @@ func TestFilter(t *testing.T) {
 	filtered := &s.front.Counts().Filtered[front.LeRobot]
 	for i, tt := range []struct {
 		name    string
-		obs     []byte
+		step    int64
+		must    bool
+		a, b    float64
 		dropped bool
 	}{
-		{"the first", observed(0, false, 10, 20), false},
-		{"the same step", observed(0, false, 50, 50), true},
-		{"a near state", observed(1, false, 10.7, 20.7), true},
-		{"a far state", observed(2, false, 10.8, 20.8), false},
-		{"near the one answered last", observed(3, false, 11.5, 20.8), true},
-		{"a step that must go", observed(2, true, 10.8, 20.8), false},
+		{"the first", 0, false, 10, 20, false},
+		{"the same step", 0, false, 50, 50, true},
+		{"a near state", 1, false, 10.7, 20.7, true},
+		{"a far state", 2, false, 10.8, 20.8, false},
+		{"near the one answered last", 3, false, 11.5, 20.8, true},
+		{"a step that must go", 2, true, 10.8, 20.8, false},
 	} {
 		before := filtered.Load()
-		rttest.Do(t, c.send(tt.obs))
+		rttest.Do(t, c.send(observed(tt.step, tt.must, tt.a, tt.b)))
 		if dropped := filtered.Load() > before; dropped != tt.dropped {
 			t.Fatalf("%d, %s: dropped %v, want %v", i, tt.name, dropped, tt.dropped)
 		}
-		if _, rows := c.actionsUnless(tt.dropped); (rows == nil) != tt.dropped {
-			t.Errorf("%d, %s: actions = %v", i, tt.name, rows)
+		if !tt.dropped {
+			c.served(tt.step)
 		}
 	}
-}
-
-func (c *released) actionsUnless(dropped bool) (int64, [][]float32) {
-	if dropped {
-		return 0, nil
-	}
-	return c.actions()
 }
 
 func TestNewestObservationWins(t *testing.T) {
@@ -295,9 +299,7 @@ func TestHostileMessages(t *testing.T) {
 	rttest.Do(t, c.send(bytes.Replace(observed(1, true, 1, 2), []byte("u1"), []byte("i1"), 1)))
 	rttest.Fails(t, rttest.Err(c.call(lerobot.PathActions, nil)), "InvalidArgument", "camera top is an array i1 [")
 	rttest.Do(t, c.send(observed(1, true, 1, 2))) // later than all observations above
-	if _, rows := c.actions(); rows == nil {
-		t.Error("no actions")
-	}
+	c.served(1)
 }
 
 // A full server refuses a client and gives the reason. When a client has gone, its session is free again.
@@ -325,9 +327,7 @@ func TestAClientReconnects(t *testing.T) {
 	rttest.Eventually(t, "the end of the connection", func() bool { return s.front.Ended() == 1 })
 	again := s.dial(t)
 	rttest.Do(t, again.send(observed(4, true, 10, 20)))
-	if first, rows := again.actions(); first != 4 || rows == nil {
-		t.Errorf("actions from step %d = %v", first, rows)
-	}
+	again.served(4)
 	rttest.Want(t, s.front.Names()[0], "lerobot-127.0.0.1", "the first of %q", s.front.Names())
 }
 
@@ -347,9 +347,7 @@ func TestTwoClientsReconnect(t *testing.T) {
 	for i := range lost {
 		c := s.dial(t)
 		rttest.Do(t, c.send(observed(int64(10+i), true, 30, 40)))
-		if first, rows := c.actions(); first != int64(10+i) || rows == nil {
-			t.Errorf("actions from step %d = %v", first, rows)
-		}
+		c.served(int64(10 + i))
 	}
 	if n := s.front.Ended(); n != 0 || len(s.front.Names()) != 2 {
 		t.Errorf("%d without a connection, names %q", n, s.front.Names())
@@ -391,9 +389,7 @@ func TestManyCallsWithoutASession(t *testing.T) {
 		}
 	}
 	rttest.Do(t, served.send(observed(1, true, 10, 20)))
-	if _, rows := served.actions(); rows == nil {
-		t.Error("the client with a session gets no actions")
-	}
+	served.served(1)
 	s.dial(t).begin()
 	rttest.Want(t, s.refused(front.TooLarge), 20, "messages counted as too large")
 }
@@ -484,9 +480,7 @@ func TestHostileSessionsShareABudget(t *testing.T) {
 	works.begin()
 	for step := range int64(5) {
 		rttest.Do(t, works.send(observed(step, true, 10, 20)))
-		if first, rows := works.actions(); first != step || rows == nil {
-			t.Errorf("actions from step %d = %v, want step %d", first, rows, step)
-		}
+		works.served(step)
 	}
 	if budget.Most() > budget.Limit() || budget.Used() < budget.Limit()/2 {
 		t.Errorf("%d bytes are held, at most %d were, of %d", budget.Used(), budget.Most(), budget.Limit())
@@ -505,9 +499,7 @@ func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 	c := s.dial(t)
 	c.begin()
 	rttest.Do(t, c.send(observed(1, true, 10, 20)))
-	if _, rows := c.actions(); rows == nil {
-		t.Fatal("no actions")
-	}
+	c.served(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	stream := rttest.Must(c.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, lerobot.PathObservations))(t)
 	rttest.Do(t, stream.SendMsg(&lerobot.Message{State: 1, Data: make([]byte, 1)}))
@@ -515,11 +507,9 @@ func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 		return status.Code(c.send(observed(2, false, 10, 20))) == codes.ResourceExhausted
 	})
 	cancel()
-	for _, refused := range []string{"unread", "for NaN"} {
+	for range 2 { // one refused unread, one for NaN
 		rttest.Eventually(t, "the next one", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
-		if _, rows := c.actions(); rows == nil {
-			t.Error("no actions for the observation after one refused", refused)
-		}
+		c.served(3)
 		rttest.Fails(t, c.send(observed(4, true, math.NaN(), 20)), "NaN")
 	}
 }

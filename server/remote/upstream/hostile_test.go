@@ -109,9 +109,7 @@ func TestUnaskedMessage(t *testing.T) {
 	row := &remote.Row{State: make([]float32, 8), Images: row(&c, "").Images}
 	b := newMessages(c.Kind, &c.Spec, &c.Meta).observation(row, "")
 	o := l.(*openpi)
-	if err := o.conn.Write(t.Context(), packed, b); err != nil { // a message without a request
-		t.Fatal(err)
-	}
+	rttest.Do(t, o.conn.Write(t.Context(), packed, b)) // a message without a request
 	m := <-o.incoming
 	o.incoming <- m
 	rttest.Fails(t, rttest.Err(l.ask(t.Context(), b)), "without a request")

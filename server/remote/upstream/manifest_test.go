@@ -38,9 +38,7 @@ func load(t *testing.T, text string) (Config, error) {
 
 func TestManifestOfAPreset(t *testing.T) {
 	c := rttest.Must(load(t, full))(t)
-	if err := c.Meta.Check(); err != nil {
-		t.Errorf("the description is refused: %v", err)
-	}
+	rttest.Do(t, c.Meta.Check())
 	camera := Camera{
 		Name:   "wrist_image",
 		Key:    "observation/wrist_image",
