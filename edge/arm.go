@@ -60,16 +60,9 @@ func (e *Edge) openArm(ctx context.Context, places []device.Place, i int) error 
 			return err
 		}
 	}
-	calibration, file, err := e.calibration(place)
+	cfg, err := place.Config(path, e.clock)
 	if err != nil {
 		return place.Named(err)
-	}
-	cfg := servo.ArmConfig{
-		Path:        path,
-		Robot:       place.Robot,
-		Calibration: calibration,
-		File:        file,
-		Clock:       e.clock,
 	}
 	arm, err := e.retryArm(ctx, place, &cfg)
 	if err != nil {
@@ -103,16 +96,6 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 
 // simulated reports whether every part is simulated in this process.
 func (e *Edge) simulated() bool { return e.sims.Len() > 0 && e.sims.Len() == len(e.arms) }
-
-// calibration loads the robot's calibration file. The simulated arm has its own calibration,
-// without a file.
-func (e *Edge) calibration(place *device.Place) (c servo.Calibration, file string, err error) {
-	if place.Bus == device.Sim && place.Calibration == "" {
-		return device.SimCalibration(place.Robot), "", nil
-	}
-	c, err = place.Load()
-	return c, place.File(), err
-}
 
 // retryArm opens the arm, and tries again after failures of ports, power and cables. If the flags
 // name no calibration, it sets cfg.Calibration to the one that matches the motors.
@@ -216,46 +199,26 @@ func (e *Edge) openLeader(ctx context.Context) error {
 
 // openLeaderArm opens the leader of one part.
 func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) error {
-	place := &places[i]
-	calibration, err := place.Load()
-	if err != nil {
-		return place.Named(err)
+	opening := drive.LeaderOpening{
+		Places: places,
+		Part:   i,
+		Clock:  e.clock,
+		Push:   e.cfg.Takeover == takeoverPush,
+		Say:    e.sayOfLeader,
+		Open: func(place *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
+			return e.retryArm(ctx, place, cfg)
+		},
+		Opened: func(hot *hotplug.Arm) {
+			e.onClose(hot.Close)
+			e.onCloseUnlessStuck(hot.ReleaseTriggers) // of a run that has not begun
+			e.leaderArms = append(e.leaderArms, hot)
+		},
 	}
-	cfg := servo.ArmConfig{
-		Path:        place.Bus,
-		Robot:       place.Robot,
-		Calibration: calibration,
-		File:        place.File(),
-		Clock:       e.clock,
+	one, err := opening.Leader(ctx)
+	if err == nil {
+		e.leaders = append(e.leaders, one)
 	}
-	arm, err := e.openLimp(ctx, place, &cfg)
-	if err != nil {
-		return device.Swapped(places, i, cfg, err)
-	}
-	for _, note := range arm.Notes() {
-		e.log.Warn("the leader: " + note)
-	}
-	hot := hotplug.New(arm, cfg, e.clock)
-	e.onClose(hot.Close)
-	e.onCloseUnlessStuck(hot.ReleaseTriggers) // of a run that has not begun
-	e.leaderArms = append(e.leaderArms, hot)
-	every, err := drive.MeasureLeader(ctx, arm, e.clock)
-	if err != nil {
-		return place.Named(err)
-	}
-	if err := arm.HoldTriggers(); err != nil {
-		return place.Named(exit.With(exit.Absent, errors.Join(err, arm.TorqueOff())))
-	}
-	e.leaders = append(e.leaders, leader.New(leader.Config{
-		Arm:   hot,
-		Part:  place.Part,
-		Robot: place.Robot,
-		Clock: e.clock,
-		Every: every,
-		Push:  e.cfg.Takeover == takeoverPush,
-		Say:   e.sayOfLeader,
-	}))
-	return device.Swapped(places, i, cfg, nil)
+	return err
 }
 
 // openRemotes joins the networks of leaders on other machines. The leaders may appear in their
@@ -271,24 +234,6 @@ func (e *Edge) openRemotes(ctx context.Context, far []leader.RemoteConfig) (err 
 	e.remotes, err = leader.Dial(ctx, far, e.cfg.transport(), e.cfg.MaxOffline, e.log)
 	e.onClose(e.remotes.Close)
 	return err
-}
-
-// openLimp opens an arm and switches its torque off, because a killed run may have left it on. If motors under torque
-// have refused settings, openLimp opens the arm again, and the limp motors accept them.
-func (e *Edge) openLimp(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
-	for {
-		arm, err := e.retryArm(ctx, place, cfg)
-		if err != nil {
-			return nil, err
-		}
-		if err := arm.TorqueOff(); err != nil {
-			return nil, exit.With(exit.Absent, errors.Join(err, arm.Close()))
-		}
-		if len(arm.Unconfigured()) == 0 {
-			return arm, nil
-		}
-		arm.Close() // the next opening writes the settings that the motors refused under torque
-	}
 }
 
 // sayOfLeader logs and records the messages of the leader's thread.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -141,12 +142,22 @@ func TestABusyMachineIsNotASlowLeader(t *testing.T) {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
 	defer b.Close()
-	arm := openBusy(t, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
-	defer arm.Close()
-	b.Mute(3, true)
-	heard := time.AfterFunc(1500*time.Millisecond, func() { b.Mute(3, false) })
-	defer heard.Stop()
-	if every, err := drive.MeasureLeader(t.Context(), arm, rt.KernelClock()); err != nil || every == 0 {
-		t.Errorf("MeasureLeader = %v, %v, want an interval", every, err)
+	place := device.Place{Bus: b.Path(), Robot: r, Calibration: filepath.Join(t.TempDir(), "leader.json")}
+	rttest.Do(t, device.SimCalibration(r).Save(place.Calibration))
+	opening := drive.LeaderOpening{
+		Places: []device.Place{place},
+		Clock:  rt.KernelClock(),
+		Say:    func(bool, string) {},
+		Open: func(_ *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
+			return openBusy(t, *cfg), nil
+		},
+		Opened: func(hot *hotplug.Arm) {
+			t.Cleanup(hot.Close)
+			b.Mute(3, true)
+			time.AfterFunc(1500*time.Millisecond, func() { b.Mute(3, false) })
+		},
+	}
+	if one, err := opening.Leader(t.Context()); err != nil || one.Every() == 0 {
+		t.Errorf("a leader on a busy machine: %v, want an interval", err)
 	}
 }

@@ -131,55 +131,16 @@ func (s *lead) open(ctx context.Context) (leaders []*leader.Leader, err error) {
 	return leaders, nil
 }
 
-// openArm opens the leader of one part and makes it limp, except for its triggers.
+// openArm opens the leader of one part.
 func (s *lead) openArm(ctx context.Context, places []device.Place, i int) (*leader.Leader, error) {
-	a := &places[i]
-	calibration, err := a.Load()
-	if err != nil {
-		return nil, a.Named(err)
-	}
-	cfg := servo.ArmConfig{
-		Path:        a.Bus,
-		Robot:       a.Robot,
-		Calibration: calibration,
-		File:        a.File(),
-		Clock:       s.clock,
-		Canceled:    func() bool { return ctx.Err() != nil },
-	}
-	var arm *servo.Arm
-	for arm == nil {
-		if arm, err = a.Open(&cfg); err != nil {
-			return nil, device.Swapped(places, i, cfg, err)
-		}
-		if err := arm.TorqueOff(); err != nil {
-			return nil, exit.With(exit.Absent, errors.Join(err, arm.Close()))
-		}
-		if len(arm.Unconfigured()) > 0 { // the motors refused settings under torque and accept them now
-			arm.Close()
-			arm = nil
-		}
-	}
-	hot := hotplug.New(arm, cfg, s.clock)
-	s.arms = append(s.arms, hot)
-	if err := device.Swapped(places, i, cfg, nil); err != nil {
-		return nil, err
-	}
-	every, err := drive.MeasureLeader(ctx, arm, s.clock)
-	if err != nil {
-		return nil, fmt.Errorf("the leader: %w", a.Named(err))
-	}
-	if err := arm.HoldTriggers(); err != nil {
-		return nil, a.Named(exit.With(exit.Absent, err))
-	}
-	return leader.New(leader.Config{
-		Arm:   hot,
-		Part:  a.Part,
-		Robot: a.Robot,
-		Clock: s.clock,
-		Every: every,
+	part := places[i].Part
+	opening := drive.LeaderOpening{
+		Places: places,
+		Part:   i,
+		Clock:  s.clock,
 		Say: func(warn bool, text string) {
-			if a.Part != "" {
-				text = a.Part + ": " + text
+			if part != "" {
+				text = part + ": " + text
 			}
 			if warn {
 				s.cfg.Log.Warn(text)
@@ -187,7 +148,13 @@ func (s *lead) openArm(ctx context.Context, places []device.Place, i int) (*lead
 				s.cfg.Log.Info(text)
 			}
 		},
-	}), nil
+		Open: func(place *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
+			cfg.Canceled = func() bool { return ctx.Err() != nil }
+			return place.Open(cfg)
+		},
+		Opened: func(hot *hotplug.Arm) { s.arms = append(s.arms, hot) },
+	}
+	return opening.Leader(ctx)
 }
 
 func (s *lead) run(ctx context.Context) error {

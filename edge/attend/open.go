@@ -86,33 +86,18 @@ func (s *session) openRecord() (err error) {
 	return err
 }
 
-// armConfig returns the configuration of an arm, without its calibration. When ctx ends, the
-// opening of the arm soon returns servo.ErrCanceled.
-func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConfig, error) {
-	cfg := servo.ArmConfig{
-		Path:     a.Bus,
-		Robot:    a.Robot,
-		Clock:    s.clock,
-		Canceled: func() bool { return ctx.Err() != nil },
+// armConfig returns the configuration of an arm. If the flags name no calibration, it has none, and openArm identifies
+// the calibration from the motors' registers. When ctx ends, the opening of the arm soon returns servo.ErrCanceled.
+func (s *session) armConfig(ctx context.Context, a *device.Place) (cfg servo.ArmConfig, err error) {
+	port := a.Bus
+	if port == device.Sim {
+		if port, err = s.sims.Open(a.Robot, a.Part); err != nil {
+			return cfg, err
+		}
 	}
-	if a.Bus != device.Sim {
-		return cfg, nil
-	}
-	var err error
-	cfg.Path, err = s.sims.Open(a.Robot, a.Part)
+	cfg, err = a.Config(port, s.clock)
+	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	return cfg, err
-}
-
-// calibrate adds an arm's calibration to its configuration. If the flags name none, it adds none, and openArm
-// identifies the calibration from the motors' registers. A simulated arm has a calibration without a file.
-func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {
-	if a.Bus == device.Sim && a.Calibration == "" {
-		cfg.Calibration = device.SimCalibration(a.Robot)
-		return nil
-	}
-	cfg.Calibration, err = a.Load()
-	cfg.File = a.File()
-	return err
 }
 
 // openArm opens part i of places and adds it to arms. If cfg has no calibration, the motors identify
@@ -131,16 +116,12 @@ func (s *session) openArm(cfg servo.ArmConfig, places []device.Place, i int, arm
 	return arm, device.Swapped(places, i, cfg, nil)
 }
 
-// configureAll returns the configurations of a robot's arms, with their calibrations.
+// configureAll returns the configurations of a robot's arms.
 func (s *session) configureAll(ctx context.Context, places []device.Place) (cfgs []servo.ArmConfig, err error) {
 	cfgs = make([]servo.ArmConfig, len(places))
 	for i := range places {
-		a := &places[i]
-		if cfgs[i], err = s.armConfig(ctx, a); err == nil {
-			err = s.calibrate(&cfgs[i], a)
-		}
-		if err != nil {
-			return nil, a.Named(err)
+		if cfgs[i], err = s.armConfig(ctx, &places[i]); err != nil {
+			return nil, places[i].Named(err)
 		}
 	}
 	return cfgs, nil

@@ -132,10 +132,7 @@ func (s *replay) open(ctx context.Context) error {
 
 // identify fills in the configuration of a part's arm, with its calibration.
 func (s *replay) identify(ctx context.Context, cfg *servo.ArmConfig, place *device.Place) (err error) {
-	if *cfg, err = s.armConfig(ctx, place); err == nil {
-		err = s.calibrate(cfg, place)
-	}
-	if err == nil && cfg.Calibration == nil {
+	if *cfg, err = s.armConfig(ctx, place); err == nil && cfg.Calibration == nil {
 		cfg.Calibration, cfg.File, err = place.Find(cfg)
 		s.logTaken(place)
 	}

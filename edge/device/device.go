@@ -12,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
@@ -172,6 +173,19 @@ func (p *Place) Load() (servo.Calibration, error) {
 			p.Robot.Name, p.File(), p.Flags, p.Command())
 	}
 	return c, exit.With(exit.Config, err)
+}
+
+// Config returns the configuration that opens the arm at a port, with the calibration of Load. A simulated arm, whose
+// port is not Bus, has its own calibration without a file. The errors are those of Load.
+func (p *Place) Config(port string, clock rt.Clock) (cfg servo.ArmConfig, err error) {
+	cfg = servo.ArmConfig{Path: port, Robot: p.Robot, Clock: clock}
+	if port != p.Bus && p.Calibration == "" {
+		cfg.Calibration = SimCalibration(p.Robot)
+		return cfg, nil
+	}
+	cfg.Calibration, err = p.Load()
+	cfg.File = p.File()
+	return cfg, err
 }
 
 // Find returns the calibration of Load, or, if Load returns nil, the calibration that matches the

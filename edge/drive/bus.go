@@ -1,14 +1,11 @@
 package drive
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
-	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 )
 
@@ -113,26 +110,4 @@ func slowness(took, want time.Duration, unfit error) []any {
 		return []any{"why", unfit}
 	}
 	return []any{"cycle_p99", took.Round(10 * time.Microsecond), "want", want}
-}
-
-// MeasureLeader returns the interval at which the leader is read. Like BusCheck it measures again while
-// other programs delay this one.
-func MeasureLeader(ctx context.Context, arm *servo.Arm, clock rt.Clock) (every time.Duration, err error) {
-	for again := 0; ; again++ {
-		all, err := MeasureUntil(arm, func(all servo.Measurement) bool {
-			every, err := leader.Interval(all.P99)
-			return all.Clean > 0 && err == nil && every == leader.ReadEvery && arm.CheckLosses(all) == nil
-		})
-		if err != nil {
-			return 0, err
-		}
-		every, err = leader.Interval(all.P99)
-		lost := arm.CheckLosses(all)
-		_, slow := leader.Interval(all.P50)
-		err = cmp.Or(exit.With(exit.Absent, lost), exit.With(exit.Config, err))
-		if err == nil || again == retries || lost == nil && slow != nil || ctx.Err() != nil {
-			return every, err
-		}
-		clock.SleepUntil(clock.Now().Add(retryPause))
-	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// Goal: a bus that loses a reply in every cycle is refused for its losses, not as slow, even where losses are tolerated.
+// Goal: a bus that loses a reply in every cycle is refused for its losses, not as slow, even if losses are tolerated.
 func TestABusWithoutACleanCycle(t *testing.T) {
 	arm := newDriven(t, "off").cfg.Bus.(*hotplug.Arm).Arm()
 	for clean, want := range []string{"motor 3 (elbow_flex) 9 of 9", ""} {
