@@ -83,22 +83,19 @@ func feature(name string, v pickle.Value) (f Feature, err error) {
 	if !ok {
 		return f, fmt.Errorf("%w: feature %q is %s, want a dict", ErrMessage, name, pickle.Brief(v))
 	}
-	if kind := d.Get("dtype"); kind != nil {
-		f.Kind, _ = kind.(string)
-	}
-	shape := d.Get("shape")
-	if n := len(items(shape)); n > axesMost {
+	f.Kind, _ = d.Get("dtype").(string)
+	shape := items(d.Get("shape"))
+	if n := len(shape); n > axesMost {
 		return f, fmt.Errorf("%w: feature %q has a shape of %d axes, want at most %d", ErrMessage, name, n, axesMost)
 	}
-	for _, n := range items(shape) {
+	for _, n := range shape {
 		side, ok := n.(int64)
 		if !ok || side < 0 || side > 1<<20 {
 			return f, fmt.Errorf("%w: feature %q has a side of %s in its shape", ErrMessage, name, pickle.Brief(n))
 		}
 		f.Shape = append(f.Shape, int(side))
 	}
-	names := d.Get("names")
-	for _, n := range items(names) {
+	for _, n := range items(d.Get("names")) {
 		text, ok := n.(string)
 		if !ok {
 			return f, fmt.Errorf("%w: feature %q has a name that is %s", ErrMessage, name, pickle.Brief(n))
@@ -159,8 +156,7 @@ func ParseObservation(src []byte) (*Observation, error) {
 		Timestep:  r.int("timestep"),
 		Values:    r.mapping("observation"),
 	}
-	must := d.Get("must_go")
-	o.MustGo, _ = must.(bool)
+	o.MustGo, _ = d.Get("must_go").(bool)
 	return o, r.err
 }
 
@@ -172,8 +168,7 @@ func (o *Observation) Encode() []byte {
 
 // Number returns the value of a joint. ok is false when the observation has no number of that name.
 func (o *Observation) Number(name string) (f float64, ok bool) {
-	v := o.Values.Get(name)
-	switch v := v.(type) {
+	switch v := o.Values.Get(name).(type) {
 	case float64:
 		return v, true
 	case int64:

@@ -19,22 +19,28 @@ const connectTimeout = 3 * time.Second
 // Dial connects, TLS handshake included. It gives up when ctx ends. If prepare is not nil, Dial calls it with the
 // connection before the TLS handshake.
 func (e Endpoint) Dial(ctx context.Context, prepare func(net.Conn)) (net.Conn, error) {
-	d := net.Dialer{KeepAlive: -1, Timeout: connectTimeout}
-	if e.Protocol == Unix {
-		conn, err := d.DialContext(ctx, "unix", e.Address)
-		return e.dialResult(conn, err, prepare)
-	}
+	network := "tcp"
 	var cfg *tls.Config
-	if e.Protocol == TLS {
+	switch e.Protocol {
+	case Unix:
+		network = "unix"
+	case TLS:
 		host, _, _ := net.SplitHostPort(e.Address)
 		var err error
 		if cfg, err = e.Security.clientConfig(host); err != nil {
 			return nil, err
 		}
 	}
-	conn, err := d.DialContext(ctx, "tcp", e.Address)
-	if conn, err = e.dialResult(conn, err, prepare); err != nil || cfg == nil {
-		return conn, err
+	d := net.Dialer{KeepAlive: -1, Timeout: connectTimeout}
+	conn, err := d.DialContext(ctx, network, e.Address)
+	if err != nil {
+		return nil, e.Unreachable(err)
+	}
+	if prepare != nil {
+		prepare(conn)
+	}
+	if cfg == nil {
+		return conn, nil
 	}
 	secure := tls.Client(conn, cfg)
 	limited, cancel := context.WithTimeout(ctx, handshakeTimeout)
@@ -44,16 +50,6 @@ func (e Endpoint) Dial(ctx context.Context, prepare func(net.Conn)) (net.Conn, e
 		return nil, e.tlsError(err, time.Now())
 	}
 	return secure, nil
-}
-
-func (e Endpoint) dialResult(conn net.Conn, err error, prepare func(net.Conn)) (net.Conn, error) {
-	if err != nil {
-		return nil, e.Unreachable(err)
-	}
-	if prepare != nil {
-		prepare(conn)
-	}
-	return conn, nil
 }
 
 // Unreachable returns the error for an endpoint that does not answer. It contains the system's error without the

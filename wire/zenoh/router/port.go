@@ -2,7 +2,6 @@ package router
 
 import (
 	"github.com/edge-rt/edge-rt/wire"
-	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
@@ -44,19 +43,6 @@ func (p *Port) Receivers(dst []*link.Link, key string) []*link.Link {
 	r := p.face.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.search++
-	for _, e := range r.index.Matches(codec.DeclareSubscriber, key) {
-		for i := range e.holders {
-			if to := e.holders[i].face; to != p.face && to.found != r.search {
-				to.found = r.search
-				dst = append(dst, to.link)
-			}
-		}
-	}
-	for _, to := range r.peers {
-		if !to.ready && to.who.rights.Allows(access.DeclareSubscriber, key) && to.found != r.search {
-			dst = append(dst, to.link)
-		}
-	}
+	p.face.reach(codec.DeclareSubscriber, key, anyHolder, func(to *face) { dst = append(dst, to.link) })
 	return dst
 }

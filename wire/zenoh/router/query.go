@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/wire"
-	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
@@ -107,35 +106,16 @@ func (f *face) request(m *codec.Request) {
 // queryables finds the links to which a query on key is relayed. It leaves out links that the asker reaches directly.
 // Called with mu held.
 func (r *Router) queryables(key string, target codec.Target, asker *face) (to []*face) {
-	r.search++
-	add := func(f *face) {
-		if f.found != r.search && asker.relays(f) {
-			f.found = r.search
-			to = append(to, f)
-		}
-	}
-	found := r.index.Matches(codec.DeclareQueryable, key)
 	if target == codec.BestMatching {
-		if best := nearest(found, key, asker); best != nil {
+		if best := nearest(r.index.Matches(codec.DeclareQueryable, key), key, asker); best != nil {
 			return []*face{best}
 		}
 	}
-	complete := target == codec.AllComplete
-	for _, e := range found {
-		if complete && !keyexpr.Includes(e.key, key) {
-			continue
-		}
-		for i := range e.holders {
-			if !complete || e.holders[i].info.complete {
-				add(e.holders[i].face)
-			}
-		}
+	accepts := anyHolder
+	if target == codec.AllComplete {
+		accepts = func(e *entry, h *holder) bool { return h.info.complete && keyexpr.Includes(e.key, key) }
 	}
-	for _, f := range r.peers {
-		if !f.ready && f.who.rights.Allows(access.DeclareQueryable, key) { // the peer may announce more
-			add(f)
-		}
-	}
+	asker.reach(codec.DeclareQueryable, key, accepts, func(f *face) { to = append(to, f) })
 	return to
 }
 

@@ -111,35 +111,46 @@ func (f *face) match(key []byte, known *route) *route {
 	known.epoch = r.epoch.Load()
 	known.session = false
 	known.links = known.links[:0]
-	r.search++
-	add := func(to *face) {
-		if to.found == r.search || !f.relays(to) {
-			return
-		}
-		to.found = r.search
+	f.reach(codec.DeclareSubscriber, known.key, anyHolder, func(to *face) {
 		if to == r.port.face {
 			known.session = true
 		} else {
 			known.links = append(known.links, to.outlet)
 		}
-	}
-	for _, e := range r.index.Matches(codec.DeclareSubscriber, known.key) {
-		for i := range e.holders {
-			add(e.holders[i].face)
-		}
-	}
-	if r.unready > 0 {
-		for _, to := range r.peers {
-			if !to.ready && to.who.rights.Allows(access.DeclareSubscriber, known.key) {
-				add(to)
-			}
-		}
-	}
+	})
 	if cost := int64(routeBytes + len(known.key) + cap(known.links)*outletBytes); known.cost > 0 && cost > known.cost {
 		f.grow(known, cost)
 	}
 	return known
 }
+
+// reach calls add once for each link to which the router relays messages of f for the declarations of a kind on key. A
+// holder counts if accepts returns true. A peer may still announce a declaration until it is ready. Called with r.mu
+// held.
+func (f *face) reach(kind codec.DeclareKind, key string, accepts func(*entry, *holder) bool, add func(*face)) {
+	r := f.r
+	r.search++
+	once := func(to *face) {
+		if to.found != r.search && f.relays(to) {
+			to.found = r.search
+			add(to)
+		}
+	}
+	for _, e := range r.index.Matches(kind, key) {
+		for i := range e.holders {
+			if h := &e.holders[i]; accepts(e, h) {
+				once(h.face)
+			}
+		}
+	}
+	for _, to := range r.peers {
+		if !to.ready && to.who.rights.Allows(declares[kind], key) {
+			once(to)
+		}
+	}
+}
+
+func anyHolder(*entry, *holder) bool { return true }
 
 // grow counts the memory of a cached route that gets more receivers. If the routes of all links together take too much
 // memory, this link drops all its routes, including this one.
