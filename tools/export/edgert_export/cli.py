@@ -79,8 +79,12 @@ def options(args: argparse.Namespace) -> Options:
 
 def told(argv: list[str], args: argparse.Namespace) -> str:
     """The flags as given, without the paths of this machine."""
-    paths = {str(p): p.name for p in (args.dataset_info, args.vlm) if p}
-    return shlex.join(paths.get(a, a) for a in argv if a not in (str(args.checkpoint), str(args.out)))
+    names, given = {p: p.name for p in (args.dataset_info, args.vlm) if p}, []
+    for a in argv:
+        flag, equals, value = a.partition("=") if a.startswith("--") else ("", "", a)
+        if flag or Path(value) not in (args.checkpoint, args.out):
+            given.append(flag + equals + names.get(Path(value), value))
+    return shlex.join(given)
 
 
 def export(argv: list[str]) -> None:

@@ -54,7 +54,8 @@ def origin(checkpoint: Checkpoint) -> tuple[str, str]:
         return folder.parent.parent.name.removeprefix("models--").replace("--", "/"), folder.name
     name = folder.name
     if name == "pretrained_model":  # as in NAME/checkpoints/STEP/pretrained_model: every training uses this folder name
-        name = folder.parents[2].name if folder.parents[1].name == "checkpoints" else folder.parent.name
+        step = folder.parent
+        name = (step.parents[1] if step.parent.name == "checkpoints" else step).name or name  # the root has no name
     return str(checkpoint.config.get("repo_id") or name), ""
 
 

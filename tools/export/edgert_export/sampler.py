@@ -220,9 +220,7 @@ class Composer:
         names = dict(inputs)
         for tensor in graph.initializer:
             names[tensor.name] = shared = f"{weights}/{tensor.name}"
-            if shared not in self.initializers:
-                self.initializers[shared] = tensor
-                tensor = self.initializers[shared]
+            self.initializers.setdefault(shared, tensor)
         names |= outputs
         placed = []
         for node in graph.node:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import checkpoints
 import numpy as np
@@ -18,7 +19,7 @@ from safetensors.numpy import load_file
 
 from edgert_export import golden
 from edgert_export.checkpoint import Checkpoint
-from edgert_export.cli import main
+from edgert_export.cli import main, parser, told
 from edgert_export.families.base import Case
 from edgert_export.licence import UNKNOWN, origin
 
@@ -168,6 +169,18 @@ def test_name_of_a_training(act, tmp_path):
     last = tmp_path / "pick" / "checkpoints" / "last"
     last.symlink_to("000100")
     assert origin(Checkpoint(last / "pretrained_model")) == ("pick", "")
+    for mounted, want in (("/pretrained_model", "pretrained_model"), ("/checkpoints/1/pretrained_model", "pretrained_model"), ("/pick/pretrained_model", "pick")):
+        assert origin(SimpleNamespace(dir=Path(mounted), config={})) == (want, "")
+
+
+def test_flags_without_paths_of_this_machine():
+    """The bundle names its flags, but no folder of the exporting machine, in any spelling of a path."""
+    for argv, want in (
+        (["a/b", "out", "--fps", "30"], "--fps 30"),
+        (["./a//b/", "out/", "--vlm", "/home/me/vlm/", "--cameras=top=8x8"], "--vlm vlm --cameras=top=8x8"),
+        (["--dataset-info=/home/me/meta/info.json", "/home/me/a", "/home/me/out", "--steps=4"], "--dataset-info=info.json --steps=4"),
+    ):
+        assert told(argv, parser().parse_args(argv)) == want
 
 
 def test_keys_that_are_not_normalised(act, tmp_path):
