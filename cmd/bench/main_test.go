@@ -68,12 +68,10 @@ func measured(t *testing.T, v any, args ...string) {
 	rttest.Want(t, children(t), before, "processes of ours")
 }
 
-// refusal is a command line that bench refuses with one line on standard error.
-type refusal stagetest.Refusal
-
-func (r refusal) check(t *testing.T) {
+// refused checks a command line that bench refuses with one line on standard error.
+func refused(t *testing.T, args string, code int, says string) {
 	t.Helper()
-	stagetest.Refusal(r).Check(t, runBench)
+	stagetest.Refusal{Args: args, Code: code, Says: says}.Check(t, runBench)
 }
 
 func TestBadInput(t *testing.T) {
@@ -128,9 +126,9 @@ func TestBadInput(t *testing.T) {
 	`, "DIR", dir)) {
 		tt.Check(t, runBench)
 	}
-	refusal{"", 2, "jitter"}.check(t)
+	refused(t, "", 2, "jitter")
 	needsPrograms(t)
-	refusal{"jitter --duration 5s --bin " + programs + " --manifest " + dir + "/none.yaml", 3, "none.yaml"}.check(t)
+	refused(t, "jitter --duration 5s --bin "+programs+" --manifest "+dir+"/none.yaml", 3, "none.yaml")
 }
 
 func TestHelpTeaches(t *testing.T) {
@@ -150,8 +148,8 @@ func TestHelpTeaches(t *testing.T) {
 
 func TestFlagWinsOverEnvironment(t *testing.T) {
 	t.Setenv("BENCH_FPS", "0")
-	refusal{"jitter", 2, "--fps is 0"}.check(t)
-	refusal{"jitter --fps 2000", 2, "--fps is 2000"}.check(t)
+	refused(t, "jitter", 2, "--fps is 0")
+	refused(t, "jitter --fps 2000", 2, "--fps is 2000")
 }
 
 // needsPrograms skips the test where edge-rt and lean-server cannot be built.

@@ -47,6 +47,16 @@ func (r *running) crowd(n int, body wire.Observation) *crowd {
 	return c
 }
 
+// headOf returns the header of an observation.
+func headOf(seq uint64, epoch uint32) []byte {
+	return wire.AppendHeader(nil, wire.Header{
+		SchemaVersion: wire.SchemaVersion,
+		MsgType:       wire.MsgObservation,
+		SeqID:         seq,
+		SessionEpoch:  epoch,
+	})
+}
+
 // flood sends observations of all sessions in turn, perS per second, until over.
 func (c *crowd) flood(perS int, over <-chan struct{}) {
 	pace := time.NewTicker(time.Second / time.Duration(perS))
@@ -58,8 +68,7 @@ func (c *crowd) flood(perS int, over <-chan struct{}) {
 			case <-over:
 				return
 			}
-			h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}
-			_ = obs.Put(c.body, wire.AppendHeader(nil, h)) // dropped observations are not repeated
+			_ = obs.Put(c.body, headOf(seq, 0)) // dropped observations are not repeated
 		}
 	}
 }

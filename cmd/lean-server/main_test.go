@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -543,14 +542,7 @@ func (r *running) metrics() map[string]float64 {
 	if code != http.StatusOK {
 		r.t.Fatalf("/metrics: %d, %s", code, text)
 	}
-	all := map[string]float64{}
-	for line := range strings.Lines(text) {
-		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
-		if n, err := strconv.ParseFloat(value, 64); found && err == nil {
-			all[name] = n
-		}
-	}
-	return all
+	return rttest.OrPanic(stage.ReadMetrics(strings.NewReader(text)))
 }
 
 // end sends sig, and checks that the program ends with code 0 and leaves no listening socket. It returns the time

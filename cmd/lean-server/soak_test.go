@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/access"
@@ -111,19 +112,11 @@ func (r *soakRobot) join() {
 			if ok && !ack.Temporary() {
 				r.t.Errorf("%s is refused for good: %s", r.uuid, ack.Error)
 			}
-			pause(r.over, max(100*time.Millisecond, time.Duration(ack.RetryAfterMs)*time.Millisecond))
+			stage.Sleep(r.over, max(100*time.Millisecond, time.Duration(ack.RetryAfterMs)*time.Millisecond))
 		}
 		if r.network == nil {
 			network.Close()
 		}
-	}
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 
@@ -197,13 +190,7 @@ func (r *soakRobot) ask() {
 	body.State = rows[:6]
 	body.PrefixRobot = wire.Matrix{Rows: 3, Cols: 6, Data: rows}
 	body.InferenceDelaySteps = 3
-	h := wire.Header{
-		SchemaVersion: wire.SchemaVersion,
-		MsgType:       wire.MsgObservation,
-		SeqID:         r.seq,
-		SessionEpoch:  r.epoch,
-	}
-	if r.obs.Put(wire.AppendObservation(nil, &body), wire.AppendHeader(nil, h)) != nil {
+	if r.obs.Put(wire.AppendObservation(nil, &body), headOf(r.seq, r.epoch)) != nil {
 		return
 	}
 	for {
@@ -245,18 +232,12 @@ func (r *soakRobot) live() {
 		case 2:
 			_ = r.obs.Put([]byte("no observation"), []byte("no header"))
 		case 3:
-			h := wire.Header{
-				SchemaVersion: wire.SchemaVersion,
-				MsgType:       wire.MsgObservation,
-				SeqID:         r.seq + 1,
-				SessionEpoch:  r.epoch,
-			}
 			r.seq++
-			_ = r.obs.Put(nonsense(r.random), wire.AppendHeader(nil, h))
+			_ = r.obs.Put(nonsense(r.random), headOf(r.seq, r.epoch))
 		default:
 			r.ask()
 		}
-		pause(r.over, time.Duration(20+r.random.IntN(60))*time.Millisecond)
+		stage.Sleep(r.over, time.Duration(20+r.random.IntN(60))*time.Millisecond)
 		if r.unanswered.Load() == before {
 			lost = 0
 		} else if lost++; lost >= 5 && r.network != nil { // the server ended the session meanwhile
@@ -298,7 +279,7 @@ func (s *soak) duplicates(random *rand.Rand) {
 			_, _ = network.Get(s.t.Context(), key, wire.AppendSessionClose(nil,
 				&wire.SessionClose{ClientUUID: o.ClientUUID, SessionID: ack.SessionID}), soakAnswer)
 		}
-		pause(s.over, time.Duration(50+random.IntN(200))*time.Millisecond)
+		stage.Sleep(s.over, time.Duration(50+random.IntN(200))*time.Millisecond)
 		_ = network.Close()
 	}
 }
@@ -333,10 +314,9 @@ func (s *soak) crowds(random *rand.Rand) {
 		flood := wire.AppendObservation(nil, &body)
 		for i := range 60 {
 			for _, p := range all {
-				_ = p.Put(flood, wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation,
-					SeqID: uint64(i + 1)}))
+				_ = p.Put(flood, headOf(uint64(i+1), 0))
 			}
-			pause(s.over, 20*time.Millisecond)
+			stage.Sleep(s.over, 20*time.Millisecond)
 		}
 		_ = network.Close()
 	}
@@ -355,14 +335,9 @@ func (s *soak) thieves(random *rand.Rand) {
 		}
 		key, _ := wire.ObsKey(s.prefix, victim)
 		if p, err := network.Publisher(key, wire.ObservationQoS); err == nil {
-			_ = p.Put([]byte("stolen"), wire.AppendHeader(nil, wire.Header{
-				SchemaVersion: 1,
-				MsgType:       wire.MsgObservation,
-				SeqID:         1 << 62,
-				SessionEpoch:  1 << 30,
-			}))
+			_ = p.Put([]byte("stolen"), headOf(1<<62, 1<<30))
 		}
-		pause(s.over, time.Duration(100+random.IntN(300))*time.Millisecond)
+		stage.Sleep(s.over, time.Duration(100+random.IntN(300))*time.Millisecond)
 		_ = network.Close()
 	}
 }
@@ -374,7 +349,7 @@ func (s *soak) attacks(random *rand.Rand) {
 		for s.over.Err() == nil && !x.Wait(100*time.Millisecond) {
 		}
 		x.Close()
-		pause(s.over, time.Second)
+		stage.Sleep(s.over, time.Second)
 	}
 }
 
@@ -383,7 +358,7 @@ func (s *soak) watch() (peak int64) {
 	for s.over.Err() == nil {
 		now, _ := zenohtest.Resident(s.t, s.r.Process.Pid)
 		peak = max(peak, int64(now))
-		pause(s.over, 50*time.Millisecond)
+		stage.Sleep(s.over, 50*time.Millisecond)
 	}
 	return peak
 }

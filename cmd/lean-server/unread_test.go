@@ -127,32 +127,22 @@ func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Goal: the program also ends if nobody reads its table; it then reports that, and ends with code
-// 1.
-func TestEndsWhileNobodyTakesItsTable(t *testing.T) {
-	rttest.RealTime(t)
-	_, stdout := fullPipe(t)
-	r := startUnread(t, stdout, nil)
-	code, took := r.leave(syscall.SIGTERM)
-	if said := r.Log.String(); code != 1 || took > unreadLimit ||
-		!strings.Contains(said, "standard output: nothing was taken for 1s") {
-		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
-	}
-}
-
-// Goal: the program also ends if nobody reads its audit lines; it then reports that, and ends with
+// Goal: the program also ends if nobody reads its table or its audit lines; it then reports that, and ends with
 // code 1.
-func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
+func TestEndsWhileNobodyTakesItsOutput(t *testing.T) {
 	rttest.RealTime(t)
-	_, stdout := fullPipe(t)
-	r := startUnread(t, stdout, nil, "--audit", "-")
-	network, _ := r.dial()
-	arm := newArm(t, network)
-	arm.ask()
-	code, took := r.leave(syscall.SIGTERM)
-	if said := r.Log.String(); code != 1 || took > unreadLimit ||
-		!strings.Contains(said, "audit: nothing was taken for 1s") {
-		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
+	for what, args := range map[string][]string{"standard output": nil, "audit": {"--audit", "-"}} {
+		_, stdout := fullPipe(t)
+		r := startUnread(t, stdout, nil, args...)
+		if args != nil {
+			network, _ := r.dial()
+			newArm(t, network).ask()
+		}
+		code, took := r.leave(syscall.SIGTERM)
+		if said := r.Log.String(); code != 1 || took > unreadLimit ||
+			!strings.Contains(said, what+": nothing was taken for 1s") {
+			t.Errorf("%s: ended with %d after %v, want 1 within %v and why:\n%s", what, code, took, unreadLimit, said)
+		}
 	}
 }
 
