@@ -136,8 +136,8 @@ func TestEpisodesByHand(t *testing.T) {
 	r.wants(3, "under way with another task", "task", "other")
 	s.SetAnswer(func(wire.Sample) {}) // silent
 	rttest.Eventually(t, "the run holds", func() bool {
-		code, reply, _ := r.ctl("status")
-		return code == 0 && reply.State != "STREAMING"
+		state := r.status().State
+		return state != "" && state != "STREAMING"
 	})
 	if e := r.wants(0, "", "rerecord"); e.Rerecord != 1 || e.Last != record.Rerecord {
 		t.Errorf("rerecord of a run without answers: %+v", e)

@@ -86,11 +86,11 @@ func TestHistoryOfARun(t *testing.T) {
 		whole++
 		for j := range steps - 1 {
 			if got, want := o.PastStates.Data[j*dof:][:dof], ran[o.N-int64(steps-1-j)]; !slices.Equal(got, want) {
-				t.Errorf("behind step %d: %v is %d before, want %v", o.N, got, steps-1-j, want)
+				t.Errorf("after step %d: %v is %d before, want %v", o.N, got, steps-1-j, want)
 			}
 		}
 		if !slices.IsSorted(numbers) {
-			t.Errorf("behind step %d: pictures %d, want them in the camera's order", o.N, numbers)
+			t.Errorf("after step %d: pictures %d, want them in the camera's order", o.N, numbers)
 		}
 		if numbers[0] != numbers[steps-1] {
 			moved++

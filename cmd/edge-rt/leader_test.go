@@ -16,7 +16,7 @@ func startLed(t *testing.T) (r *process, follower, lead *servosim.Bus) {
 	follower, lead = simBus(t), simBus(t)
 	r = startArmed(t, newHoldServer(t), follower, "--leader", lead.Path(), "--leader-calibration", demoCalibration,
 		"--takeover", "push")
-	rttest.Eventually(t, "ctl correct", func() bool { code, _, _ := r.ctl("correct", "--id", "arm"); return code == 0 })
+	r.awaitCtl("correct")
 	awaitTorque(t, lead, 6)
 	return r, follower, lead
 }

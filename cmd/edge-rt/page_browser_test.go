@@ -30,7 +30,7 @@ func takePictures(t *testing.T, dir string) {
 		{62 * time.Second, "status"}} {
 		// Nobody views the page during this time; when it opens, it still gets the last minute.
 		time.Sleep(time.Until(began.Add(step.at)))
-		if code, _, says := r.ctl(step.word, "--id", "arm"); code != 0 {
+		if code, _, says := r.ctl(step.word); code != 0 {
 			t.Fatal(says)
 		}
 	}
@@ -143,7 +143,7 @@ func TestThePageInChromium(t *testing.T) {
 	b.Wait(shownButtons + " === 'stop resume reset release'")
 	b.Wait(marks + ".includes('operator') && " + marks + ".includes('pause')")
 	b.Wait("past.rows.some(row => row && row[5] & 1)")
-	if _, reply, says := r.ctl("status", "--id", "arm"); !reply.Paused {
+	if _, reply, says := r.ctl("status"); !reply.Paused {
 		t.Errorf("ctl says %+v, %s; want the arm paused", reply, says)
 	}
 	b.Click("#do-resume")
@@ -265,7 +265,6 @@ func TestPartsInChromium(t *testing.T) {
 				t.Errorf("the page's script: %q", b.Errors)
 			}
 		}
-		r.Process.Signal(syscall.SIGTERM)
-		r.EndsWith(0)
+		r.EndsWith(0, syscall.SIGTERM)
 	}
 }

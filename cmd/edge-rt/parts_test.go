@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
@@ -43,7 +44,7 @@ func TestEveryEndOfTwoArms(t *testing.T) {
 	}{
 		{"SIGTERM", "park", func(r *process, _ twoArms) { r.Process.Signal(syscall.SIGTERM) }, 0, 0},
 		{"held", "hold", func(r *process, _ twoArms) { r.Process.Signal(syscall.SIGTERM) }, 0, 6},
-		{"released", "hold", func(r *process, _ twoArms) { r.ctl("release", "--id", "arm") }, 0, 0},
+		{"released", "hold", func(r *process, _ twoArms) { r.ctl("release") }, 0, 0},
 		{"one motor without torque confirmation", "off", func(r *process, a twoArms) {
 			a.left.Mute(2, true)
 			r.Process.Signal(syscall.SIGTERM)
@@ -101,8 +102,7 @@ func TestOneOfTwoArmsIsUnplugged(t *testing.T) {
 	rttest.Do(t, a.right.Replug())
 	r.Await("the arm was away and is back\" part=right")
 	rttest.Eventually(t, "torque on both", func() bool { return underTorque(a.right) == 6 && underTorque(a.left) == 6 })
-	r.Process.Signal(syscall.SIGTERM)
-	r.EndsWith(0)
+	r.EndsWith(0, syscall.SIGTERM)
 }
 
 // With a leader for one of two arms, a person takes over that arm; the other arm holds.
@@ -111,24 +111,34 @@ func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 	at := t.TempDir()
 	lead := simBusAt(t, at+"/lead")
 	r, a := startTwo(t, "--leader", "left="+at+"/lead", "--leader-calibration", "left="+demoCalibration)
-	if code, _, stderr := r.ctl("correct", "right", "--id", "arm"); code != 1 ||
+	if code, _, stderr := r.ctl("correct", "right"); code != 1 ||
 		!strings.Contains(stderr, "--leader right=PORT") {
 		t.Errorf("ctl correct right: code %d, %s", code, stderr)
 	}
-	rttest.Eventually(t, "ctl correct", func() bool {
-		code, _, _ := r.ctl("correct", "left", "--id", "arm")
-		return code == 0
-	})
+	r.awaitCtl("correct", "left")
 	rttest.Eventually(t, "left is taken", func() bool {
-		_, reply, _ := r.ctl("status", "--id", "arm")
+		reply := r.status()
 		return reply.Phase == "correcting" && reply.Taken == "left"
 	})
 	if underTorque(a.left) != 6 || underTorque(a.right) != 6 || underTorque(lead) != 0 {
 		t.Errorf("motors under torque: left %d, right %d, leader %d, want 6, 6 and 0", underTorque(a.left),
 			underTorque(a.right), underTorque(lead))
 	}
-	r.Process.Signal(syscall.SIGTERM)
-	r.EndsWith(0)
+	r.EndsWith(0, syscall.SIGTERM)
+}
+
+// takesParts takes over each arm and then both, gives the arms back after each time, and returns once reached has
+// been true each time.
+func (r *process) takesParts(reached func(operator.Reply) bool) {
+	r.t.Helper()
+	for part, want := range map[string]string{"left": "left", "right": "right", "": "left, right"} {
+		r.awaitCtl("correct", part)
+		rttest.Eventually(r.t, want+" is taken", func() bool {
+			reply := r.status()
+			return reply.Taken == want && reply.Leader != nil && reached(reply)
+		})
+		r.ctl("resume")
+	}
 }
 
 // If one arm has a leader on this machine, and the other arm a leader on another machine, a person can take over either
@@ -143,20 +153,9 @@ func TestTakeoverByALeaderHereAndOneFarAway(t *testing.T) {
 		"--bus", at+"/right", "--calibration", demoCalibration).Start()
 	r, _ := startTwo(t, "--leader", "left="+at+"/left", "--leader-calibration", "left="+demoCalibration,
 		"--leader", "right=zenoh:white@"+endpoint)
-	for part, want := range map[string]string{"left": "left", "right": "right", "": "left, right"} {
-		rttest.Eventually(t, "ctl correct "+part, func() bool {
-			code, _, _ := r.ctl("correct", "--id", "arm", part)
-			return code == 0
-		})
-		rttest.Eventually(t, want+" is taken", func() bool {
-			_, reply, _ := r.ctl("status", "--id", "arm")
-			return reply.Taken == want && reply.Leader != nil && reply.Leader.Parts["right"].RTTms > 0
-		})
-		r.ctl("resume", "--id", "arm")
-	}
+	r.takesParts(func(reply operator.Reply) bool { return reply.Leader.Parts["right"].RTTms > 0 })
 	for _, p := range []*process{r, {Program: lead}} {
-		p.Process.Signal(syscall.SIGTERM)
-		p.EndsWith(0)
+		p.EndsWith(0, syscall.SIGTERM)
 	}
 }
 
@@ -170,24 +169,9 @@ func TestTwoLeadersOnAnotherMachine(t *testing.T) {
 		"--bus", "left="+at+"/left", "--bus", "right="+at+"/right",
 		"--calibration", "left="+demoCalibration, "--calibration", "right="+demoCalibration).Start()
 	r, _ := startTwo(t, "--leader", "zenoh:white@"+endpoint)
-	for _, part := range []string{"left", "right", ""} {
-		rttest.Eventually(t, "ctl correct "+part, func() bool {
-			code, _, _ := r.ctl("correct", "--id", "arm", part)
-			return code == 0
-		})
-		want := part
-		if part == "" {
-			want = "left, right"
-		}
-		rttest.Eventually(t, want+" is taken", func() bool {
-			_, reply, _ := r.ctl("status", "--id", "arm")
-			return reply.Taken == want && reply.Leader != nil && reply.Leader.RTTms > 0
-		})
-		r.ctl("resume", "--id", "arm")
-	}
+	r.takesParts(func(reply operator.Reply) bool { return reply.Leader.RTTms > 0 })
 	for _, p := range []*process{r, {Program: lead}} {
-		p.Process.Signal(syscall.SIGTERM)
-		p.EndsWith(0)
+		p.EndsWith(0, syscall.SIGTERM)
 	}
 	rttest.Want(t, underTorque(leaders.left)+underTorque(leaders.right), 0,
 		"motors of the leaders under torque")

@@ -74,7 +74,7 @@ func TestRerunShowsARun(t *testing.T) {
 		})
 	}
 	grows(100 << 10)
-	r.ctl("pause", "--id", "arm")
+	r.ctl("pause")
 	grows(600 << 10)
 	view.EndsWith(0, syscall.SIGINT)
 	second := stagetest.Command(t, binary, live...).Start()

@@ -69,10 +69,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	edge.Env = append(edge.Env, "EDGE_RT_ID=arm", "NOTIFY_SOCKET="+newManager(t).path)
 	edge.Start()
 	r := &process{Program: edge, t: t}
-	rttest.Eventually(t, "the edge has run", func() bool {
-		_, reply, _ := r.ctl("status", "--id", "arm")
-		return reply.Chunks >= 3
-	})
+	rttest.Eventually(t, "the edge has run", func() bool { return r.status().Chunks >= 3 })
 	// Arming takes some ticks. The test cannot observe its end, because the edge uses the bus.
 	time.Sleep(500 * time.Millisecond)
 	if err := syscall.Kill(-edge.Process.Pid, syscall.SIGKILL); err != nil { // the whole process group

@@ -23,10 +23,7 @@ func TestTaskOfARun(t *testing.T) {
 	r := edgeCommand(t, flags, "--id", "reader", "--task", "pick up the cube", "--expect-model",
 		strings.ToUpper(b.SHA256[:12]))
 	r.Start()
-	rttest.Eventually(t, "the operator's socket", func() bool {
-		code, _, _ := r.ctl("status", "--id", "reader")
-		return code == 0
-	})
+	r.awaitCtl("status", "--id", "reader")
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -42,10 +39,7 @@ func TestTaskOfARun(t *testing.T) {
 		}
 		stagetest.CheckSays(t, says, tt.says)
 	}
-	rttest.Eventually(t, "a chunk", func() bool {
-		_, reply, _ := r.ctl("status", "--id", "reader")
-		return reply.Chunks > 0
-	})
+	rttest.Eventually(t, "a chunk", func() bool { return r.status().Chunks > 0 })
 	code := r.End(os.Interrupt)
 	if s := r.summary(); code != 0 || s.Task != "fold the towel" || s.Chunks == 0 {
 		t.Errorf("code %d, task %q, %d chunks, want chunks and the last task\n%s", code, s.Task, s.Chunks, r.Log)

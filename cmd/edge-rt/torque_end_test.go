@@ -138,6 +138,15 @@ func (r *process) ctl(args ...string) (code int, reply operator.Reply, says stri
 	return cmd.ProcessState.ExitCode(), reply, errs.String()
 }
 
+// awaitCtl sends a command to the run until the run accepts it.
+func (r *process) awaitCtl(args ...string) {
+	r.t.Helper()
+	rttest.Eventually(r.t, "ctl "+strings.Join(args, " "), func() bool {
+		code, _, _ := r.ctl(args...)
+		return code == 0
+	})
+}
+
 // comeBackAsAnother makes the server disappear and refuse the session when it is back.
 func (s *holdServer) comeBackAsAnother() {
 	s.SetAck(func(a *wire.SessionAck) { a.Accepted, a.Error = false, "state dim mismatch: server=7, client=6" })
