@@ -76,7 +76,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 		seen.Add(1)
 	})
 	run, code, on, log := photographed(t, s, album(t, good, stray, half, half, stray, good, half)+"@30",
-		"--jpeg-quality", "80", "--duration", "6s")
+		"--jpeg-quality", "80", "--duration", "4s")
 	f := run.Frames["front"]
 	if code != 0 || on != 0 || run.Chunks < 3 || f.Warned == 0 || f.Undecoded == 0 || f.Broken != 0 {
 		t.Errorf("exit code %d, %d motors under torque, %d chunks, %+v, %s; want a clean end, pictures with stray "+
@@ -116,10 +116,10 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 func TestACameraThatGoesBad(t *testing.T) {
 	t.Parallel()
 	good, _, half := scene(t)
-	// The pictures are good for 4 s from the start.
-	pictures := append(slices.Repeat([][]byte{good}, 120), slices.Repeat([][]byte{half}, 600)...)
+	// The pictures are good for 3 s from the start.
+	pictures := append(slices.Repeat([][]byte{good}, 90), slices.Repeat([][]byte{half}, 600)...)
 	run, code, on, log := photographed(t, newHoldServer(t), album(t, pictures...)+"@30", "--jpeg-quality", "80",
-		"--duration", "7s", "--max-action-age", "1s")
+		"--duration", "6s", "--max-action-age", "1s")
 	f := run.Frames["front"]
 	if code != 0 || on != 0 || run.Actions == 0 || run.ActionsTooOld < 5 || f.Undecoded == 0 || f.Stale == 0 {
 		t.Errorf("exit code %d, %d motors under torque, %d actions, %d too old, %+v; want a clean end, and actions "+

@@ -24,8 +24,8 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 	for _, v := range victims {
 		t.Run(v.attack.Name, func(t *testing.T) {
 			_, idle := zenohtest.Resident(t, v.pid)
-			v.router.Begin(3 * time.Second)
-			time.Sleep(4 * time.Second) // longer than the attack, which lasts 3 s
+			v.router.Begin(2 * time.Second)
+			time.Sleep(2500 * time.Millisecond) // longer than the attack, which lasts 2 s
 			_, peak := zenohtest.Resident(t, v.pid)
 			sent := v.router.Sent()
 			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20,

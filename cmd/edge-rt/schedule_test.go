@@ -141,9 +141,9 @@ func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 // that step and the right provenance. The schedules with Compat shift rows as their originals do; the tests of
 // package chunk check those.
 func TestEveryScheduleRunsTheArm(t *testing.T) {
-	rttest.RealTime(t) // on a busy machine a run of five seconds may get only two chunks
+	rttest.RealTime(t) // on a busy machine a run of four seconds may get only two chunks
 	t.Parallel()
-	const d = 5 * time.Second
+	const d = 4 * time.Second
 	for _, c := range []struct {
 		name  string
 		args  string
@@ -165,7 +165,7 @@ func TestEveryScheduleRunsTheArm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() && c.name != "drtc" && c.name != "rtc" {
-				t.Skip("five seconds each")
+				t.Skip("four seconds each")
 			}
 			p := newPlayer(t, false, c.lose)
 			s, actions := p.play(t, d, strings.Fields(c.args)...)
@@ -232,7 +232,7 @@ func TestDraftServerAsPeer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlayer(t, true, nil)
-			s, actions := p.play(t, 4*time.Second, "--schedule", name)
+			s, actions := p.play(t, 3*time.Second, "--schedule", name)
 			if s.Chunks < 2 || len(actions) < 20 {
 				t.Errorf("%d chunks, %d actions", s.Chunks, len(actions))
 			}

@@ -40,7 +40,7 @@ func TestASlowServerMovesTheArm(t *testing.T) {
 	}{{"it says that it lives", true}, {"it says nothing", false}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			run, code, _, log := photographed(t, slowServer(t, tt.status), album(t, good)+"@30", "--duration", "12s")
+			run, code, _, log := photographed(t, slowServer(t, tt.status), album(t, good)+"@30", "--duration", "9s")
 			if code != 0 || run.Actions == 0 || run.Chunks == 0 {
 				t.Errorf("exit code %d, %d chunks, %d actions, dropped %v: want some\n%s", code, run.Chunks,
 					run.Actions, run.ChunksDropped, log)
