@@ -45,7 +45,7 @@ func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 }
 
 // soakTime is the length of the short soak; soakFaults are its faults.
-const soakTime = 25 * time.Second
+const soakTime = 15 * time.Second
 
 var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplug-power", "encoder", "lost-5",
 	"garbage", "pause", "router-loss", "sigkill"}

@@ -15,7 +15,7 @@ import (
 func TestAServerThatIsKilled(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
-		t.Skip("runs three arms for 15 s")
+		t.Skip("runs three arms for 12 s")
 	}
 	stagetest.NeedsRuntime(t)
 	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt", "lean-server"))(t)
@@ -24,8 +24,8 @@ func TestAServerThatIsKilled(t *testing.T) {
 		Manifest: "../../testdata/demo/server.yaml",
 		Edges:    3,
 		Kills:    1,
-		Duration: 15 * time.Second,
-		Down:     3 * time.Second,
+		Duration: 12 * time.Second,
+		Down:     2500 * time.Millisecond,
 		Own:      math.MaxUint64,
 		Back:     backLimit,
 	})
