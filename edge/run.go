@@ -34,10 +34,12 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.drive.Go(func() error { return e.sender.Run(ending) })
 	e.recording.Start()
 	e.drive.Go(func() error { linked <- e.link.Maintain(ctx); return nil })
-	e.drive.Go(func() error {
-		operator.Serve(e.operator, func(line string) operator.Reply { return e.commands.Command(ctx, line) })
-		return nil
-	})
+	for range operator.AtOnce {
+		e.drive.Go(func() error {
+			operator.Serve(e.operator, func(line string) operator.Reply { return e.commands.Command(ctx, line) })
+			return nil
+		})
+	}
 	e.drive.Go(func() error { e.stepEpisodes(ctx); return nil })
 	slices.Concat(e.arms, e.leaderArms).KeepOpen(ending, e.drive.Go, e.log)
 	for _, l := range e.leaders {

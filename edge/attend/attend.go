@@ -218,10 +218,12 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 		s.run.Go(func() error { cam.Run(s.clock, ending, &s.pending); return nil })
 	}
 	slices.Concat(s.arms, s.leaders).KeepOpen(ending, s.run.Go, s.cfg.Log)
-	s.run.Go(func() error {
-		operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
-		return nil
-	})
+	for range operator.AtOnce {
+		s.run.Go(func() error {
+			operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
+			return nil
+		})
+	}
 	s.run.Go(s.report)
 	if s.previews != nil {
 		s.run.Go(s.refreshPreviews)

@@ -193,8 +193,12 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 	return func(context.Context, string) (bool, error) { do(); return false, nil }
 }
 
-// Panel carries out the commands for one source of motion, never two at the same time. Any goroutine may call its
-// methods.
+// urgent are the commands whose effect does not wait for the end of another command, which may wait for a server. Each
+// of their actions only stores a request to the tick.
+var urgent = []string{Pause, Stop, Release}
+
+// Panel carries out the commands for one source of motion, never two at the same time, except that the urgent ones
+// also take effect at once. Any goroutine may call its methods.
 type Panel struct {
 	Actions map[string]Action // actions by word
 	Source  string            // sentence about what moves the arm: the reason why some Actions are missing
@@ -207,6 +211,9 @@ type Panel struct {
 
 // Command carries out one line from an operator: a word of Commands with its argument.
 func (p *Panel) Command(ctx context.Context, line string) Reply {
+	if a, able := p.Actions[line]; able && slices.Contains(urgent, line) {
+		_, _ = a.Do(ctx, "") // again below, because the command in progress may undo it
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	word, text, _ := strings.Cut(line, " ")

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
@@ -72,7 +74,7 @@ func TestPanel(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", tt.line, r, tt.says)
 		}
 	}
-	rttest.Equal(t, did, []string{Pause, "wave"}, "it did")
+	rttest.Equal(t, did, []string{Pause, Pause, "wave"}, "it did")
 	if len(noted) != 6 || slices.Contains(noted, "status") {
 		t.Errorf("noted %q", noted)
 	}
@@ -81,4 +83,28 @@ func TestPanel(t *testing.T) {
 	if got := p.Working(Task); !slices.Equal(got, []string{Pause, query}) || len(p.Buttons()) != 2 {
 		t.Errorf("working: %q of %v", got, p.Buttons())
 	}
+}
+
+// Goal: a release takes effect while another command waits for a server, and again at the end of that command, which
+// may undo it.
+func TestAReleaseWaitsForNoCommand(t *testing.T) {
+	began, server := make(chan bool), make(chan bool)
+	released := make(chan bool, 2)
+	p := &Panel{
+		State: func() Reply { return Reply{} },
+		Note:  func(string, error) {},
+		Actions: map[string]Action{
+			record.Success: {Do: Simple(func() { close(began); <-server })},
+			Release:        {Do: Simple(func() { released <- true })},
+		},
+	}
+	var commands sync.WaitGroup
+	commands.Go(func() { p.Command(t.Context(), record.Success) })
+	<-began
+	commands.Go(func() { p.Command(t.Context(), Release) })
+	<-released
+	rttest.Want(t, len(released), 0, "releases before the end of the command in progress")
+	close(server)
+	commands.Wait()
+	rttest.Want(t, len(released), 1, "releases after it")
 }

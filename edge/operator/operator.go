@@ -27,9 +27,12 @@ import (
 // Limits of the socket.
 const (
 	timeout     = 5 * time.Second        // time limit of one command, its answer included
-	readTimeout = 500 * time.Millisecond // longest wait for the client's command; the next client waits meanwhile
+	readTimeout = 500 * time.Millisecond // longest wait for the client's command
 	lineBytes   = wire.MaxTextBytes + 64 // largest size of a command
 )
+
+// AtOnce is the number of threads of a run that call Serve, so that a slow command or client delays no release.
+const AtOnce = 4
 
 // Listen opens the socket. It replaces an old socket: the id is locked, so the old socket's process
 // has ended.
