@@ -132,12 +132,15 @@ lint: $(GOLANGCI) ## import layers, banned calls, unused code and other rules of
 	@tools/setup.sh robot
 	$(GOLANGCI) run ./...
 
-# The detector watches the process of a test. These start programs that are built
-# without it, or read texts: it has nothing to see there.
-UNRACED := ./bringup ./cmd/% ./internal/tidy ./systemd ./tools/%
+# The detector watches the process of a test. The first of these packages start programs that are built without it, or
+# read texts; the others start no goroutine.
+UNRACED := ./bringup ./cmd/% ./internal/tidy ./systemd ./tools/% \
+	./bench/jpeg ./bench/latency ./bench/report ./chunk/smoothing ./edge/event ./internal/plain ./internal/userfile \
+	./policy/safetensors ./rt/backoff ./server/capacity ./servo/packet ./servo/robot ./servo/table ./sim/motor ./wire \
+	./wire/lerobot ./wire/ndarray ./wire/pickle ./wire/trained ./wire/zenoh/codec ./wire/zenoh/keyexpr
 
 .PHONY: race
-race: ## all tests under the race detector, but for those that start whole programs or wait for motors
+race: ## tests under the race detector, but for those that start whole programs, wait for motors or have one goroutine
 	$(GO) run ./tools/test -race -short -vet=off -timeout 20m ./wire/zenoh $(filter-out $(UNRACED),$(patsubst github.com/edge-rt/edge-rt/%,./%,$(shell $(GO) list ./...)))
 
 .PHONY: fuzz

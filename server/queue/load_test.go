@@ -108,6 +108,9 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 // saturation the time under runway is at most a tenth, and no observation waits for ever. The table of
 // docs/lab/serving.md is this test's log.
 func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a simulation of many robots, which needs 20 s under the race detector and has one goroutine")
+	}
 	const seeds = 8
 	for _, stale := range []time.Duration{-1, 1} {
 		for _, m := range machines {
