@@ -175,7 +175,7 @@ func moved(c servo.Calibration) bool {
 	return false
 }
 
-// implausibles describes the implausible ranges of a file.
+// implausibles returns, as text, the implausible ranges of a file with their reasons; "": all are plausible.
 func implausibles(r robot.Robot, c servo.Calibration) string {
 	var bad []string
 	for _, m := range r.Motors {

@@ -80,7 +80,7 @@ func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	koch := named(t, "koch")
 	_, cfg, _ := simArm(t, koch, servosim.Config{})
 	mute(t, cfg, 0)
-	cfg.Robot = named(t, "widowx") // it has xm430 motors where a koch has xl430
+	cfg.Robot = named(t, "widowx") // a widowx has xm430 motors where a koch has xl430
 	whole(t, cfg)
 	rttest.Fails(t, moves(t, cfg, "waist", 5, 0.3))
 	port := rttest.Must(servo.OpenPort(cfg.Bus, koch.Baud))(t)

@@ -249,7 +249,7 @@ func (p *progress) matches(s *session) error {
 	return nil
 }
 
-// ranges describes the ranges so far.
+// ranges returns, as text, the lowest and the highest position of each joint so far.
 func (p *progress) ranges(r robot.Robot) string {
 	var parts []string
 	for _, m := range r.Motors {

@@ -209,7 +209,7 @@ func maxWidth(m robot.Motor) int {
 	return m.Model.MaxRaw() - 2*seamMargin
 }
 
-// travel describes a number of counts.
+// travel returns, as text, a number of counts with the degrees that the motor turns.
 func travel(m robot.Motor, counts int) string {
 	return fmt.Sprintf("%.1f degrees (%d counts)", m.Degrees(counts), counts)
 }

@@ -314,7 +314,7 @@ func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
 	return ids, nil
 }
 
-// inventory describes the motors of a bus.
+// inventory returns, as text, the number, the models and the ids of the motors of a bus.
 func inventory(servos []servosim.Servo) string {
 	var parts []string
 	for i, s := range servos {

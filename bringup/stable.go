@@ -15,7 +15,7 @@ type stableName struct {
 	why  string // reason why the link is not by serial number; empty: it is by serial number
 }
 
-// reason describes the choice of the name.
+// reason returns the reason why the link is not by serial number, to add after the name; empty: it is by serial number.
 func (n stableName) reason() string {
 	switch {
 	case n.why == "":

@@ -68,7 +68,8 @@ func parseAggregate(text string) (*aggregate, error) {
 		strings.Join(Aggregates, ", "), weighted, temporal)
 }
 
-// weight returns the weight, at most 1, of a row in a chunk of rows rows; 0 if the rule has no decay.
+// weight returns the weight, at most 1, of a row; rows is the number of rows in its chunk. The weight is 0 if the rule
+// has no decay.
 //
 //rt:noalloc
 func (a *aggregate) weight(row, rows int) float32 {

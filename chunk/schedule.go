@@ -14,7 +14,7 @@ const ringHorizons = 4
 // slot is the register of one action step. The step's rows are in schedule.robot and schedule.model at the slot's
 // index.
 type slot struct {
-	step     int64 // step of the rows; noStep, or a step up to n: the slot is empty
+	step     int64 // step of the rows; the slot is empty if this is noStep, or not above schedule.n
 	key      int64 // request that wrote the rows
 	start    int64 // first step of that request's chunk
 	source   rt.Instant

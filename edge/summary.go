@@ -149,7 +149,7 @@ func (e *Edge) summarize(err error) *Summary {
 // WriteJSON writes the summary as one indented JSON object.
 func (s *Summary) WriteJSON(w io.Writer) error { return drive.WriteJSON(w, s) }
 
-// NotOpened returns the summary of a run that ended before it began. It has only the reason.
+// NotOpened returns the summary when edge-rt ended before the run began. It has only the reason.
 func NotOpened(err error) *Summary {
 	s := &Summary{Status: Status{ChunksDropped: map[string]uint64{}}, Phases: map[string]drive.ShortQuantiles{}}
 	s.InState, s.Frames = map[string]float64{}, map[string]drive.Frames{}

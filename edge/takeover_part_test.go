@@ -51,7 +51,7 @@ func TestTakeoverOfOnePart(t *testing.T) {
 		r.led(1, l)
 		l.pose.Joints = []float32{-40, -40}
 		asked := r.stats.requests.Load()
-		buses[1].at[0]++ // moves the other part: while it holds, it gets no goal and stays there
+		buses[1].at[0]++ // a push of the other part: while that part holds, it gets no goal and stays at the new place
 		for range 60 {
 			l.pose.At = r.time.Now()
 			r.serve(1, 0, 0)

@@ -151,8 +151,8 @@ func MaxSize(w, h int, c Chroma) int {
 // MaxShrink is the largest factor by which the decoder can shrink a picture.
 const MaxShrink = 8
 
-// Shrink returns the factor 1, 2, 4 or 8, at most most, by which the decoder can shrink a picture of fromW x fromH to w
-// x h (rounded up); 0: there is no such factor.
+// Shrink returns the factor 1, 2, 4 or 8 by which the decoder can shrink a picture of fromW x fromH to w x h (rounded
+// up); 0: there is no such factor. The parameter most is the largest permitted factor.
 //
 //rt:noalloc
 func Shrink(fromW, fromH, w, h, most int) int {

@@ -92,7 +92,7 @@ func (s *Scaler) across(dst []byte, rows []uint32) {
 	}
 }
 
-// plan computes the taps that scale from pixels to to pixels.
+// plan computes the taps that scale a line of pixels. The parameters are the numbers of pixels before and after.
 //
 //rt:noalloc
 func (a *axis) plan(from, to int) {

@@ -45,7 +45,7 @@ func editManifest(dir string, edit func(manifest map[string]any)) {
 	rttest.PanicOn(os.WriteFile(path, rttest.OrPanic(json.Marshal(manifest)), 0o644))
 }
 
-// The demo's policies carry the mark simulation_only. A bundle without it may move any arm.
+// The demo's policies carry the mark simulation_only. A bundle without the mark may move any arm.
 func TestBundlesForSimulation(t *testing.T) {
 	for _, dir := range []string{demoDir, stillDir, "../testdata/demo/plain"} {
 		if b, err := LoadBundle(dir); err != nil || !b.SimulationOnly {

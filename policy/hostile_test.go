@@ -190,7 +190,7 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 	rttest.Want(t, rttest.Must(LoadBundle(dir))(t).SHA256, there.SHA256, "LoadBundle of linked files")
 }
 
-// Sizes in bundle.json can be too large together, even if each is within its bounds.
+// A policy is refused when the sizes in bundle.json are too large together, even if each size is within its bounds.
 func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 	m := &Model{bundle: &Bundle{Meta: Meta{
 		ChunkSize: 50, ActionDim: 6, StateNames: []string{"a"}, RTC: "none", ObservationSteps: MaxObserved,

@@ -33,8 +33,8 @@ type probe struct {
 	steps          []probeStep
 }
 
-// probeStep has the names of the tensors of one Euler step, which goes from x along v to next. beta times the weight
-// pulls the step towards the prefix.
+// probeStep has the names of the tensors of one Euler step, which starts at x, moves along v and ends at next. beta
+// times the weight pulls the step towards the prefix.
 type probeStep struct{ x, v, beta, next string }
 
 // graphPart is one node of a graph.

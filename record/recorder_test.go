@@ -848,7 +848,7 @@ func TestFolderThatVanishes(t *testing.T) {
 	}
 }
 
-// Not every user of the machine may see pictures of a home.
+// Only the owner and the group may read a record, since not every user of the machine may see pictures of a home.
 func TestFilesAreForOwnerAndGroup(t *testing.T) {
 	defer unix.Umask(unix.Umask(0))
 	r, clock := recorderAt(t, Config{Mode: All, Dir: filepath.Join(t.TempDir(), "records")})

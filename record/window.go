@@ -88,7 +88,7 @@ func (w *window) evict(head uint64, now rt.Instant) {
 
 // cursor is a reader's position.
 type cursor struct {
-	at    uint64 // position in bytes put so far
+	at    uint64 // position in the bytes that were put so far
 	entry uint64
 	batch uint64 // number of the first entry of the last read
 	kept  uint64 // number of the first entry that is not on the disk

@@ -214,8 +214,8 @@ func TestLoopModes(t *testing.T) {
 	}
 }
 
-// A loop in simulated time never sleeps, so at SCHED_FIFO it would take a CPU
-// from everything else.
+// A loop in simulated time refuses real-time priority: it never sleeps, so at SCHED_FIFO it would take a CPU from
+// everything else.
 func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: rt.ModeRequire})
 	err := runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })

@@ -57,7 +57,7 @@ type Report struct {
 	PrefixEnd   int    `json:"prefix_end"`                // steps that can be conditioned
 	Simulation  bool   `json:"simulation_only,omitempty"` // robots with a real arm refuse the bundle
 	Tokenizer   string `json:"tokenizer,omitempty"`       // kind and longest task of a policy that reads its task
-	MaxSessions int    `json:"max_sessions"`              // places for sessions, with auto their upper bound
+	MaxSessions int    `json:"max_sessions"`              // largest number of sessions at a time
 	auto        bool
 	// files of the bundle's folder that bundle.json does not list, the first ten; a folder ends
 	// with a slash

@@ -81,7 +81,7 @@ func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Inst
 	switch put {
 	case queue.Late:
 		r.stats.late.Add(1)
-		// A client of the draft would treat an event as the answer to its newest request.
+		// A client of the draft gets no event, because it would treat the event as the answer to its newest request.
 		if session.extended && session.mailbox.Overtaken(&h) {
 			r.events.queue(session.uuid, h, wire.EventLate, errLate)
 		}

@@ -174,7 +174,7 @@ func TestARolloutThatFails(t *testing.T) {
 	}
 }
 
-// A new model for simulated arms only would end the runs of all robots with a real arm.
+// The roll-out of a simulation_only model fails, because the model would end the runs of all robots with a real arm.
 func TestARolloutForSimulationOnly(t *testing.T) {
 	r := roll(t, "rollout: {model: new, share: 1}\n", func(m *policy.Meta) { m.SimulationOnly = true })
 	rttest.Contains(t, r.await(rollout.Failed).Why, "new is simulation_only")

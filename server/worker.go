@@ -65,8 +65,8 @@ func decoders(cfg *manifest.Config, m Model) int {
 	return min(max(1, runtime.NumCPU()-cfg.Threads), m.MaxBatch(), decodersMax)
 }
 
-// start starts the worker and its threads. The worker closes warmed after warmup warm-up
-// inferences.
+// start starts the worker and its threads. The worker first runs the warm-up, whose number of inferences is warmup, and
+// then closes w.warmed.
 func (w *worker) start(warmup int) {
 	w.engine.device.Start()
 	w.filler.threads.Start()

@@ -147,7 +147,7 @@ func (a *Arm) checkLatched(i int) error {
 	if err != nil || fault == 0 {
 		return err
 	}
-	if err := a.answer(i); err != nil { // other software may have left it without answers to instructions
+	if err := a.answer(i); err != nil { // other software may have switched off its answers to instructions
 		return err
 	}
 	if err := a.bus.instruct(u.id, packet.Reboot); err != nil {

@@ -206,7 +206,7 @@ func (s *sight) reaches(way int, in time.Duration) bool {
 	return math.Abs(float64(way)) <= s.speed*in.Seconds()+travelNoise
 }
 
-// near reports whether joint i can have travelled way counts from since to now.
+// near reports whether joint i can have travelled the distance way, in counts, between the instants since and now.
 //
 //rt:noalloc
 func (a *Arm) near(i, way int, since, now rt.Instant) bool {

@@ -338,7 +338,7 @@ func TestWriteLimitsAndRefuses(t *testing.T) {
 	}
 }
 
-// A present position may be written back as a goal: the arm must not creep.
+// An arm whose positions are written back as its goals does not creep.
 func TestPresentWrittenBackMovesNothing(t *testing.T) {
 	a, l := openLine(t)
 	for raw := 1000; raw < 3000; raw += 7 {

@@ -113,7 +113,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 		first = append(first, packet.Feetech.AppendRead(nil, 1, fenceFrom, n))
 	}
 	row := so101().Motors[0].Model.Row(table.HomingOffset)
-	for i, request := range first { // with count i, our fence has another length than the killed program's
+	for i, request := range first { // fence.count = i gives our fence another length than the killed program's
 		for late := quietTime - time.Millisecond; late < quietTime+3*time.Millisecond; late += 10 * time.Microsecond {
 			l := left(late, append([][]byte{request}, ticks(3)...)...)
 			b := l.bus()

@@ -165,7 +165,8 @@ func (h *health) monitor(stale robot.Joints, deadline rt.Instant) {
 	late := (stale != 0 || h.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough for replies
 	spare := healthLoss + healthRoom
 	if now.Sub(h.due) >= healthEvery {
-		spare = 0 // the window is overdue, so no tick has more time; the deadline limits the cost of a lost reply
+		// The window is overdue, because no tick had this spare time. The deadline limits the wait for a lost reply.
+		spare = 0
 	}
 	fits := h.fits(w, spare, deadline)
 	if late || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {

@@ -256,7 +256,7 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 	a, l := armedLine(t)
 	dst := make([]float32, 6)
 	a.Read(dst, l.deadline())
-	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and lost the values of its RAM
+	l.servos[3].mem[41] = 0 // the servo has restarted, booted with torque, and lost the values of its RAM
 	l.clock.Advance(bootMin - 10*time.Millisecond)
 	a.Read(dst, l.deadline())
 	rttest.Want(t, a.Unchecked(), 0, "doubted after less than a boot")

@@ -137,7 +137,7 @@ func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	return a.losers(m, 0), lossCure
 }
 
-// losers returns the motors with more losses than most.
+// losers returns the motors whose number of losses exceeds the parameter most.
 func (a *Arm) losers(m Measurement, most float64) string {
 	var names []string
 	for i, n := range m.Lost {

@@ -91,8 +91,8 @@ func judgeTensorEdge(raw json.RawMessage) error {
 	return nil
 }
 
-// appendJSON encodes the vector's JSON as MessagePack. The value of the key data is the hexadecimal form of a bin,
-// except in vectors about a str.
+// appendJSON encodes the vector's JSON as MessagePack. Under the key "data", a text is the hexadecimal form of bytes,
+// which appendJSON encodes as a MessagePack bin; only the text abcd becomes a MessagePack str.
 func appendJSON(dst []byte, key string, v any) []byte {
 	switch v := v.(type) {
 	case string:

@@ -346,8 +346,8 @@ func (o *Observation) images(r *reader) {
 	}
 }
 
-// pastImages reads the pictures of earlier steps. If two runs are of the same camera, it keeps the last one, as a
-// Python dict does.
+// pastImages reads the pictures of earlier steps, a list for each camera. If a camera has two lists, pastImages keeps
+// the last list, as a Python dict does.
 //
 //rt:noalloc
 func (o *Observation) pastImages(r *reader) {

@@ -36,8 +36,8 @@ type Report struct {
 	Echo   Subject `json:"echo"`   // the C program that moves the same bytes
 	// the driver on the first bus alone; absent: the robot has one bus
 	OneBus   *Subject `json:"one_bus,omitempty"`
-	RatioP50 float64  `json:"ratio_p50"`     // ratio, driver to echo, of all cycles
-	RatioP99 float64  `json:"ratio_p99"`     // ratio, driver to echo, of all cycles
+	RatioP50 float64  `json:"ratio_p50"`     // ratio, driver to echo, of the durations of cycles
+	RatioP99 float64  `json:"ratio_p99"`     // ratio, driver to echo, of the durations of cycles
 	RatioCPU float64  `json:"ratio_cpu_p50"` // ratio, of the threads' CPU time
 	Pairs    Pairs    `json:"pairs"`         // pairs of slices, the driver's and the C program's
 	// heap objects of the whole process during the driver's cycles

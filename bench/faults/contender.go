@@ -17,7 +17,7 @@ import (
 
 // Contender is a discipline with its settings and its policy.
 type Contender struct {
-	Name     string // the name as it was given
+	Name     string // the name as the command line gives it
 	Schedule chunk.Config
 	Plain    bool // true: the contender runs on the bundle without a sampler
 	Quality  *int // JPEG quality of its pictures; 0: raw pictures; nil: Config.Quality

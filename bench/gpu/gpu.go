@@ -207,7 +207,8 @@ func (s *subject) overlapped(n int, ahead *filler) error {
 
 type rows struct{ buffer, batch int }
 
-// filler is a thread that fills the rows of next with pictures, until next is closed.
+// filler is a thread that fills with pictures the rows that come through the channel next, until the channel is
+// closed.
 type filler struct {
 	next chan rows
 	done chan struct{}

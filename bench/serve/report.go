@@ -76,7 +76,7 @@ type Scheduler struct {
 // answered, in turn with ours.
 type Beside struct {
 	Name       string       `json:"name"`          // name of --beside; lerobot also without the flag
-	Absent     string       `json:"absent"`        // why it was not measured, or not to the end; empty otherwise
+	Absent     string       `json:"absent"`        // reason why the measurement is absent or incomplete; else empty
 	Rounds     int          `json:"rounds"`        // number of its turns
 	ChunksPerS float64      `json:"chunks_per_s"`  // 1/s, chunks for one robot: median of the rounds
 	RoundTrip  bench.Spread `json:"round_trip_ms"` // ms, from a robot's message to its chunk

@@ -209,8 +209,8 @@ func (p *page) read() (map[string]float64, error) {
 	return stage.ReadMetrics(answer.Body)
 }
 
-// cost returns how many objects an otherwise idle server allocates from one reading to the next, at
-// most in scrapesAlone readings.
+// cost reads the page scrapesAlone times, and returns the largest number of objects that an otherwise idle server
+// allocates between two readings.
 func (p *page) cost() (objects int, err error) {
 	last := 0
 	for i := range scrapesAlone {

@@ -62,8 +62,8 @@ func (d *doctor) text(parts ...string) string {
 	return text
 }
 
-// number returns the whole number in a file. If the file has no number from least to most, bad is the reason; otherwise
-// it is empty.
+// number returns the whole number in a file. If the file has no number between least and most, inclusive, bad is the
+// reason; otherwise it is empty.
 func (d *doctor) number(least, most int64, parts ...string) (n int64, bad string) {
 	text, ok := d.read(parts...)
 	if !ok {

@@ -39,7 +39,7 @@ type Source struct {
 	in      []byte // bytes read after the last picture that Grab returned
 	split   splitter
 	stray   int        // bytes dropped since the last picture
-	firstAt rt.Instant // arrival time of the first byte of in
+	firstAt rt.Instant // arrival time of the first byte in the buffer in
 	heardAt rt.Instant // instant of the newest output, or of the start
 	begunAt rt.Instant // instant of the first picture since the start; 0: no picture yet
 	burst   burst

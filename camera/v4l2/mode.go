@@ -14,7 +14,7 @@ import (
 type Want struct {
 	Width, Height int                // exactly; 0: any
 	NearW, NearH  int                // if Width is 0: the smallest size that contains NearW x NearH; both 0: 640x480
-	FPS           int                // the lowest rate that is at least this one; 0: 30
+	FPS           int                // the lowest rate that is at least FPS, else the highest rate; 0: 30
 	Pixels        camera.PixelFormat // exactly; 0: the best
 	// prefer formats that need no decoding, because the caller changes the pictures; without Raw, prefer MJPEG, which
 	// the caller can send unchanged

@@ -52,7 +52,7 @@ func (p *interpolator) next() []float32 {
 	}
 	p.index++
 	if p.index == p.count {
-		copy(p.out, p.to) // the formula below may miss to in the last bit
+		copy(p.out, p.to) // the result of the formula below may differ from p.to in the last bit
 		return p.out
 	}
 	part := float32(float64(p.index) / float64(p.count))

@@ -54,7 +54,7 @@ var sections = []struct {
 	value any
 	note  string
 }{
-	{"edge-rt", edge.Summary{}, "A run that ended before it began has `exit`, and zeros elsewhere."},
+	{"edge-rt", edge.Summary{}, "If edge-rt ended before the run began, the summary has `exit`, and zeros elsewhere."},
 	{"edge-rt teleop and replay", attend.Summary{}, "Also these keys of [edge-rt](#edge-rt): `id` to `episodes`, " +
 		"`lateness_histogram_us` to `seconds`."},
 	{"edge-rt why", why.Report{},

@@ -812,7 +812,7 @@ func newArmNamed(t *testing.T, network wire.Session, uuid string) *arm {
 	return a
 }
 
-// joinArm opens a session and returns an arm that receives chunks of rows rows.
+// joinArm opens a session and returns an arm that receives chunks; rows is the number of rows of a chunk.
 func joinArm(t *testing.T, network wire.Session, open wire.SessionOpen, rows int) *arm {
 	t.Helper()
 	r := rttest.Must(stage.OpenFakeRobot(t.Context(), network, open, rows))(t)

@@ -112,7 +112,7 @@ func (p *Place) flag(bus string) string {
 	return p.Part + "=" + Quote(bus)
 }
 
-// exchangedWith describes the adapter of another part.
+// exchangedWith returns text for an error: the place p has the adapter that the place other had before.
 func (p *Place) exchangedWith(other *Place, sys string) string {
 	return fmt.Sprintf(
 		"has the adapter with the serial number %s, which the part %s had before (if you have exchanged "+

@@ -188,5 +188,5 @@ type Frames struct {
 // Granted reports whether the kernel gave the tick its real-time priority.
 type Granted struct {
 	Granted bool   `json:"granted"` // the tick had real-time priority
-	Why     string `json:"why"`     // if not: the reason, and the limit to raise
+	Why     string `json:"why"`     // the reason if granted is false, and the limit to raise
 }

@@ -252,7 +252,7 @@ func TestABaseThatWasAway(t *testing.T) {
 	r.bus.back = hotplug.Unplugged
 	r.bus.goal[1] = 0
 	r.bus.goal[2] = 0
-	r.bus.goal[3] = 0 // OpenArm sets it to 0, too
+	r.bus.goal[3] = 0 // OpenArm sets this goal to 0, too
 	r.ticks(t, 1, 5, 0.8, 0, 0)
 	if r.Phase != Unarmed || r.Goal[1] != 0 {
 		t.Errorf("phase %v, goals %v", r.Phase, r.Goal)

@@ -202,7 +202,7 @@ func TestLeaderThatIsNotWantedAnyMore(t *testing.T) {
 func TestLeaderThatDoesNotGetThere(t *testing.T) {
 	for _, tt := range []struct {
 		name, says string
-		long       bool // it takes as long as a leader may
+		long       bool // the leader takes the longest permitted time
 		prevent    func(*stand)
 	}{
 		{"blocked", "its shoulder_lift is at", true, func(s *stand) {

@@ -323,7 +323,7 @@ func (r *Remote) stats(now rt.Instant) *RemoteStats {
 //rt:noalloc
 func (r *Remote) roundTrip() time.Duration { return time.Duration(r.lastRTT.Load()) }
 
-// String describes the leader in a table.
+// String returns the figures of the leader: poses, round trips, and dropped poses by reason.
 func (s *RemoteStats) String() string {
 	text := fmt.Sprintf("%s: %d poses, round trip p50 %.1f ms, p99 %.1f ms, max %.1f ms", s.Name, s.Poses, s.P50, s.P99,
 		s.Max)

@@ -41,7 +41,7 @@ const (
 	maxConnections     = 16                    // simultaneous connections; further ones wait in the kernel
 	maxPerAddress      = 12                    // simultaneous connections of an address; further ones are closed
 	dropInterval       = 2 * time.Millisecond  // pause after each connection that is closed for exceeding maxPerAddress
-	dropBurst          = 4096                  // connections closed without a pause: as many as the kernel holds
+	dropBurst          = 4096                  // connections closed before the first pause; the kernel queues as many
 	connectionInterval = 25 * time.Millisecond // shortest time between two connections, in the long run
 	requestInterval    = 20 * time.Millisecond // shortest time between two requests of any clients, in the long run
 	burst              = 16                    // simultaneous connections or requests

@@ -21,7 +21,7 @@ type traces struct {
 // tracedRequest is a request that waits for its answer. Seq is 0 in a free slot.
 type tracedRequest struct {
 	record.Request
-	sent    rt.Instant // instant at which its observation left; 0: it has not left
+	sent    rt.Instant // instant at which the observation left; 0: it has not left
 	bytes   int64
 	outcome string // outcome of sending
 }

@@ -27,7 +27,7 @@ var testNames = []string{"pan.pos", "gripper.pos"}
 
 // server is a server whose answers a test sets, over a real transport on loopback.
 type server struct {
-	endpoint string // endpoint of its listener, if it listens
+	endpoint string // endpoint of the listener, if the server listens
 	net      wire.Session
 	token    wire.Declaration // newest liveliness token of the server
 

@@ -10,7 +10,7 @@ import (
 )
 
 // refusalsMax is the number of refused handshakes in a row, at each endpoint, after which the run ends: while a server
-// exchanges its certificates, it refuses handshakes for a moment.
+// replaces its certificates, it refuses handshakes for a moment.
 const refusalsMax = 3
 
 // Refusals counts the TLS handshakes that failed because of an identity or a certificate. Retries do not cure such a

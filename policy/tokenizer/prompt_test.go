@@ -56,7 +56,8 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 	rttest.Fails(t, rttest.Err(tok.Prompt(strings.Repeat("a", maxTaskBytes+1))), "4097 bytes, want at most 4096")
 }
 
-// A prompt that fits only with short numbers of the state would fail later, while the arm moves.
+// Prompt refuses a task that fits only with short numbers of the state, because such a prompt would fail later,
+// while the arm moves.
 func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "identity"}, 6)
 	p := rttest.Must(tok.Prompt("lift it"))(t)

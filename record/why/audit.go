@@ -105,7 +105,8 @@ func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	return a.lines[auditKey{id, q.Epoch, q.Seq}], a.ids[id]
 }
 
-// evidence describes the line in words. at is the instant at which the chunk came or was due.
+// evidence returns the durations and the outcome in the line, as text. at is the instant at which the chunk came or was
+// due.
 func (line *auditLine) evidence(at rt.Instant) Evidence {
 	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to "+
 		"compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service,

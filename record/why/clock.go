@@ -74,7 +74,7 @@ func (c clock) stretch(t time.Time, f File) (from, to time.Time, ok bool) {
 	return from.Add(-c.slack), to.Add(c.slack), ok
 }
 
-// ended describes how the run ended. It returns "" if the end is not on record.
+// ended returns the text of the event at the end of the run; "": the end is not on record.
 func (l *Log) ended() (text string) {
 	for _, e := range l.events {
 		if e.code == event.Ended {

@@ -30,7 +30,7 @@ var (
 	begin = time.Date(2026, 11, 24, 14, 3, 0, 0, zone)
 )
 
-// write writes a record of twenty seconds that begins at from. A message is lost at second 10, and an
+// write writes a record of twenty seconds that begins at the time from. A message is lost at second 10, and an
 // operator pauses the run from second 15 to 17.
 func write(t *testing.T, dir, id string, from time.Time) (name string) {
 	t.Helper()

@@ -141,7 +141,8 @@ func TestCaptureRing(t *testing.T) {
 	}
 }
 
-// Two servers in one folder would overwrite each other's requests.
+// A server refuses a folder of captures that another server uses, because the two servers would overwrite each other's
+// requests.
 func TestCapturesAreOneServers(t *testing.T) {
 	dir := t.TempDir()
 	first := rttest.Must(openRing(dir, 2))(t)

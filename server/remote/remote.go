@@ -47,7 +47,7 @@ type Runtime interface {
 	// Fail ends the program, or the connection, because even blank inputs failed with the error
 	// why. The runtime then recovers. Owner: any goroutine, while no batch is being computed.
 	Fail(why error)
-	// Condition returns the state for people and counters, without blocking.
+	// Condition returns the state of the program or connection, for the page and the metrics, without blocking.
 	//
 	// Owner: any goroutine.
 	Condition() Condition

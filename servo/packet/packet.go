@@ -51,7 +51,7 @@ type Format interface {
 	// AppendSyncWrite sets n bytes from addr of all ids; data holds n bytes for each id. No servo
 	// answers.
 	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
-	// Cut returns the first intact status frame in in that has params bytes of parameters, or that has no
+	// Cut returns the first intact status frame of the input that has params bytes of parameters, or that has no
 	// parameters and an error byte for a refusal; with params < 0 any number is accepted. rest is the input
 	// after the frame. ok is false when there is no such frame; rest is then the start of a possible frame.
 	// skipped counts the bytes before the frame, or before rest without a frame.

@@ -79,7 +79,7 @@ func TestRecoveries(t *testing.T) {
 // As soon as the session with a restarted server is open, the edge sends a request, however many
 // actions are left.
 func TestReconnect(t *testing.T) {
-	next := func(ticks []Tick, from int) int { // tick of the first request at or after from
+	next := func(ticks []Tick, from int) int { // tick of the first request that is not before the tick from
 		for i := from; i < len(ticks); i++ {
 			if ticks[i].Requested {
 				return i

@@ -33,7 +33,7 @@ func NewHeat(now rt.Instant) Heat { return Heat{Celsius: ambient, at: now} }
 //rt:noalloc
 func (h *Heat) Since(now rt.Instant) float64 { return now.Sub(h.at).Seconds() }
 
-// Advance updates the temperature to now. The motor drew amps since the last update.
+// Advance updates the temperature to now. amps is the motor's current since the last update.
 //
 //rt:noalloc
 func (h *Heat) Advance(m *Motor, amps float64, now rt.Instant) {

@@ -61,8 +61,8 @@ type Sinker interface {
 
 // Weight is the motion of a joint that has lost its torque.
 type Weight struct {
-	Rest  int     // encoder count to which it sinks
-	Speed float64 // counts per second; 0: it stays
+	Rest  int     // encoder count to which the shaft sinks
+	Speed float64 // counts per second; 0: the shaft stays
 }
 
 // Servo is one servo of a bus.

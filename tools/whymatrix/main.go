@@ -132,8 +132,8 @@ func (r *row) take(all []why.Finding, from, to rt.Instant) {
 	r.said = ""
 	r.played = true
 	for _, f := range all {
-		// A finding of kind Exit always belongs to the fault. It may be before from, because a killed process loses the
-		// last second of its record.
+		// A finding of kind Exit always belongs to the fault. Its time may be before the instant from, because a killed
+		// process loses the last second of its record.
 		mine := f.To >= from && f.From <= to || f.Kind == why.Exit
 		if mine && !(r.jumps && f.Cause == why.PolicyJump) {
 			r.found = append(r.found, f)

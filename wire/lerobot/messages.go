@@ -233,8 +233,8 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	return first, rows, nil
 }
 
-// Gather joins the pieces of an observation, which may have at most most bytes. It returns nil when the call ends
-// before the last piece.
+// Gather joins the pieces of an observation; most is its largest permitted size in bytes. Gather returns nil when the
+// call ends before the last piece.
 func Gather(next Next, most int) ([]byte, error) {
 	whole := make([]byte, 0, most)
 	for {
