@@ -334,7 +334,7 @@ func (s *Source) reopen() error {
 		err = d.apply(s.cfg.Controls)
 	}
 	if err == nil && (format.FrameBytes() > s.format.FrameBytes() || format.Stride != s.format.Stride) {
-		err = fmt.Errorf("%w: it delivers larger pictures than before", ErrMode)
+		err = fmt.Errorf("%w: it delivers other pictures than before", ErrMode)
 	}
 	if err != nil {
 		d.close()

@@ -61,6 +61,9 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 	cmd := exec.CommandContext(ctx, python, "-c", pushProgram, repo, full, Version)
 	cmd.WaitDelay = time.Second // a process that it has started may keep its output open
 	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrWaitDelay) { // the interpreter has ended with code 0
+		err = nil
+	}
 	var ended *exec.ExitError
 	switch url = lastLine(out); {
 	case err == nil && strings.HasPrefix(url, "http"):

@@ -74,6 +74,20 @@ func TestPushThatIsInterrupted(t *testing.T) {
 	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // it still runs
 }
 
+// A push is complete when the interpreter ends well, even if a process that it has started keeps the output open.
+func TestPushBesideAProcessThatStays(t *testing.T) {
+	python := filepath.Join(t.TempDir(), "python")
+	const script = "#!/bin/sh\nsleep 20 & echo $! > $0.pid\necho https://hub/ada/x\n"
+	rttest.Do(t, os.WriteFile(python, []byte(script), 0o700))
+	url, err := Push(t.Context(), python, t.TempDir(), "ada/x")
+	if err != nil || url != "https://hub/ada/x" {
+		t.Errorf("%q, %v; want the address", url, err)
+	}
+	var pid int
+	rttest.Must(fmt.Sscan(string(rttest.Must(os.ReadFile(python+".pid"))(t)), &pid))(t)
+	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // it still runs
+}
+
 // hub is a server with the part of the Hugging Face Hub that a push of small files needs.
 type hub struct {
 	*httptest.Server

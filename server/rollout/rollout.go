@@ -177,6 +177,9 @@ func (k *Keeper) change(f func(*Report)) {
 // reread reads the manifest again if its file has changed. When the new content is invalid, it reports that, and the
 // last valid content stays in effect.
 func (k *Keeper) reread() {
+	if was := k.Manifest.Info(); was != nil && !was.Mode().IsRegular() {
+		return // a pipe can be read only once
+	}
 	info, err := os.Stat(k.Manifest.File())
 	if err == nil && k.seen != nil && os.SameFile(info, k.seen) && info.Size() == k.seen.Size() &&
 		info.ModTime().Equal(k.seen.ModTime()) {

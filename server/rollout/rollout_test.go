@@ -13,6 +13,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"golang.org/x/sys/unix"
 )
 
 // fake is a second server.
@@ -151,4 +152,19 @@ func TestAnEditBeforeTheKeeper(t *testing.T) {
 	if r := k.Report(); r.Plan.Share != 1 || !slices.Equal(r.Restart, []string{"threads"}) {
 		t.Errorf("the report has share %g and restart %q, want 1 and threads", r.Plan.Share, r.Restart)
 	}
+}
+
+// A manifest from a pipe, as in --manifest <(envsubst < server.yaml), cannot be edited: it is not read again, although
+// the time of the pipe changes when its writer writes.
+func TestAManifestFromAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "server.yaml")
+	rttest.Do(t, unix.Mkfifo(pipe, 0o600))
+	go func() {
+		time.Sleep(20 * time.Millisecond) // Load has begun
+		_ = os.WriteFile(pipe, []byte("model: {repo_or_path: old}\n"), 0o600)
+	}()
+	k := New(Config{Manifest: rttest.Must(manifest.Load(pipe))(t), Log: slog.New(slog.DiscardHandler)})
+	k.reread()
+	rttest.Want(t, k.Report().Edit, "", "the reason to refuse an edit")
+	rttest.Want(t, k.Counted().Manifests.Load(), 0, "refused contents")
 }
