@@ -202,7 +202,11 @@ func (s *session) checkModels() error {
 		number := s.bus.PingModel(m.ID) // a Dynamixel may answer only pings
 		if number == 0 {
 			var err error
-			if number, err = s.read(m, table.ModelNumber); err != nil {
+			number, err = s.read(m, table.ModelNumber)
+			if errors.Is(err, servo.ErrNoReply) && m.Model.Protocol == table.Dynamixel1 {
+				continue // it may answer only pings, too, until EnableReplies
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -54,6 +54,9 @@ func Calibrate(ctx context.Context, cfg Config) error {
 		return exit.With(exit.Absent, err)
 	} else if len(changed) > 0 {
 		s.printf("Motors that answered to no writes answer now: %s.", strings.Join(changed, ", "))
+		if err := s.checkModels(); err != nil { // some of them did not answer reads, either
+			return err
+		}
 	}
 	k := &calibrator{session: s}
 	if done, err := k.resume(ctx); done || err != nil {

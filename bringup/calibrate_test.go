@@ -221,6 +221,19 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	}
 }
 
+// Calibrate also works with motors of protocol 1 that answer only pings, whose answer has no model.
+func TestCalibrateOfMutePotentiometers(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "arm.yaml")
+	rttest.Do(t, os.WriteFile(file, []byte(`{name: arm, calibration: [arm], baud: 1000000, motors: [
+  {name: a, id: 1, model: ax-12a, norm: degrees, max_velocity: 100},
+  {name: b, id: 2, model: ax-12a, norm: degrees, max_velocity: 100}]}`), 0o600))
+	k := inHands(t, file, 500, 0)
+	mute(t, k.cfg, 0)
+	k.begin(t)
+	rttest.Contains(t, k.out.String(), "answer now: a, b")
+}
+
 // Calibrate writes nothing to the motors of another arm, nor to an arm with two motors of one id.
 func TestCalibrateOfOtherMotors(t *testing.T) {
 	t.Parallel()

@@ -266,8 +266,8 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 		if !cfg.Weightless && slices.Contains(sinkingJoints, strings.TrimPrefix(m.Name, "arm_")) {
 			weight = servosim.Weight{Rest: m.Model.Resolution / 4, Speed: sinkTurns * float64(m.Model.Resolution)}
 		}
-		for _, id := range []uint8{m.ID, m.Shadow} {
-			if id != 0 {
+		for i, id := range []uint8{m.ID, m.Shadow} {
+			if i == 0 || id != 0 {
 				bus.Servos = append(bus.Servos, servosim.Servo{ID: id, Model: m.Model.Name})
 				bus.Weights = append(bus.Weights, weight)
 			}

@@ -50,6 +50,18 @@ func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 	}
 }
 
+// A simulated arm has all motors of its robot, also one with the id 0.
+func TestTheMotorsOfASimulatedArm(t *testing.T) {
+	r := named(t, "so101")
+	r.Motors = slices.Clone(r.Motors)
+	r.Motors[0].ID = 0
+	bus := servosim.Config{Clock: rt.KernelClock()}
+	addMotors(&bus, r, SimBusConfig{})
+	if len(bus.Servos) != len(r.Motors) || bus.Servos[0].ID != 0 {
+		t.Errorf("%v, want the %d motors of the robot", bus.Servos, len(r.Motors))
+	}
+}
+
 // The world of a simulated follower is shown at the path of --scene; a robot without a world is
 // refused.
 func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
