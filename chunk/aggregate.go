@@ -11,8 +11,8 @@ import (
 // aggregate is the rule for a step that the queue and a new chunk both predict: a weighted mean of
 // the two actions.
 //
-// Source: lerobot async_inference/configs.py; the temporal weights are those of LeRobot's ACTTemporalEnsembler. It
-// numbers predictions from the oldest, so its coefficient is -decay.
+// Source: lerobot async_inference/configs.py; the temporal weights are those of LeRobot's ACTTemporalEnsembler, which
+// numbers the predictions for a step from the oldest, so that its coefficient is -decay.
 type aggregate struct {
 	old, new float32
 	decay    float64 // decay of the weight per row; 0: the fields old and new are the shares
@@ -39,7 +39,7 @@ func CheckAggregate(text string) error {
 	return err
 }
 
-// parseAggregate returns the rule that text names; the empty text is the default.
+// parseAggregate returns the rule that the text names; the empty text is the default.
 func parseAggregate(text string) (*aggregate, error) {
 	text = cmp.Or(text, Aggregates[0])
 	for i, name := range Aggregates {
@@ -68,8 +68,8 @@ func parseAggregate(text string) (*aggregate, error) {
 		strings.Join(Aggregates, ", "), weighted, temporal)
 }
 
-// weight returns the weight, at most 1, of a row; rows is the number of rows in its chunk. The weight is 0 if the rule
-// has no decay.
+// weight returns the weight, at most 1, of a row. The parameter rows is the number of rows in the row's chunk. The
+// weight is 0 if the rule has no decay.
 //
 //rt:noalloc
 func (a *aggregate) weight(row, rows int) float32 {
@@ -82,8 +82,9 @@ func (a *aggregate) weight(row, rows int) float32 {
 	return float32(math.Exp(-a.decay * float64(row)))
 }
 
-// shares returns the shares of two actions in their mean: old of the queue's action, fresh of a new chunk's action in
-// the given row. sum is the total weight of the predictions in the queue's action, and both is that of the mean.
+// shares returns the shares of two actions in their mean. The result old is the share of the queue's action, and fresh
+// is the share of a new chunk's action in the given row. The parameter sum is the total weight of the predictions in
+// the queue's action, and the result both is the total weight of the predictions in the mean.
 //
 //rt:noalloc
 func (a *aggregate) shares(sum float32, row, rows int) (old, fresh, both float32) {

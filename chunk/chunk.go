@@ -1,11 +1,10 @@
 // Package chunk decides which action runs on which tick, and refuses actions that are too old (schedule.go for drtc,
 // queuebase.go for the other disciplines).
 //
-// A policy answers an observation with a chunk: H rows, one per control period. Chunks arrive late,
-// twice, out of order or never. A Discipline is one way to deal with that, a step machine: Pop,
-// OnChunk and OnTick on every tick (discipline.go). The robot, the tests and the simulation use the
-// same ones, made by New from a Config (config.go). Nothing here reads a clock, does I/O or
-// allocates after New.
+// A policy answers an observation with a chunk: H rows, one per control period. Chunks arrive late, twice, out of order
+// or never. A Discipline is one way to deal with that, a step machine: Pop, OnChunk and OnTick on every tick
+// (discipline.go). The robot, the tests and the simulation use the same disciplines, made by New from a Config
+// (config.go). Nothing here reads a clock, does I/O or allocates after New.
 //
 // The default is drtc.go. Its schedule (schedule.go) is a ring of slots keyed by action step j,
 // each a last-write-wins register for the row of the newest request. n is the step executed last.
@@ -45,7 +44,7 @@ type Provenance struct {
 
 // Chunk is one answer of the policy, as the caller lends it to OnChunk.
 type Chunk struct {
-	Key  int64 // number of the request that it answers; a newer request has a larger number
+	Key  int64 // number of the request that the chunk answers; a newer request has a larger number
 	Rows int
 	DOF  int
 
@@ -69,7 +68,7 @@ const (
 	BadShape                 // rows, width or slice lengths are not as agreed on
 	ahead                    // the steps lie too far ahead, or the queue is full
 	NotFinite                // a row holds NaN or infinity
-	Unknown                  // no request with this key was sent, or it is forgotten
+	Unknown                  // no request with this key was sent, or the request is forgotten
 	numOutcomes
 )
 

@@ -34,13 +34,13 @@ const (
 var prefixes = []string{prefixRows, prefixSpans, prefixNone}
 
 // The length of drtc's cooldown, the values of Config.Cooldown. The DRTC program has the last three; of these, only
-// counts recovers from a lost answer without a flood of requests.
+// "counts" recovers from a lost answer without a flood of requests.
 //
-// After a spike the estimate stays high for many round trips. With such a cooldown, one lost answer would cost most of
-// the actions left. So the default waits at most until half of the actions left have run, but at least for a mean round
-// trip.
+// After a spike the estimate stays high for many round trips. With a cooldown of this length, one lost answer would
+// cost most of the actions left. So the default, "runway", waits at most until half of the actions left have run, but
+// at least for a mean round trip.
 const (
-	cooldownRunway = "runway" // like counts, but at most max(half of the actions left, mean round trip)
+	cooldownRunway = "runway" // like "counts", but at most max(half of the actions left, mean round trip)
 	cooldownCounts = "counts" // counts down with every tick
 	cooldownMerge  = "merge"  // ends only when a chunk is merged
 	cooldownOff    = "off"    // no cooldown: every tick below the threshold sends a request
@@ -143,7 +143,7 @@ func (c *Config) GivesUp() bool {
 	return c.Compat && (c.Schedule == scheduleRTC || c.Schedule == scheduleAppend || c.Schedule == scheduleSync)
 }
 
-// Buffered reports whether the discipline reads Buffer.
+// Buffered reports whether the discipline uses Config.Buffer.
 func (c *Config) Buffered() bool {
 	return slices.Contains([]string{scheduleRTC, scheduleAppend, scheduleV1}, c.Schedule)
 }

@@ -18,30 +18,30 @@ import (
 type Discipline interface {
 	// Pop takes the action of this tick, [dof] in robot units; nil: there is none. The slice is valid until the next
 	// OnChunk. age is the action's age, counted from its observation's state or oldest picture, whichever is older. If
-	// the action is older than maxAge (0: no limit), Pop drops it and returns tooOld.
+	// the action is older than maxAge (0: no limit), Pop drops it and returns tooOld = true.
 	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool)
 
-	// Peek returns the action that the next Pop would take, valid until then; nil: there is none. A caller that calls
-	// Peek before and after OnChunk can measure the jump that a merge causes.
+	// Peek returns the action that the next Pop would take, valid until that Pop; nil: there is none. A caller that
+	// calls Peek before and after OnChunk can measure the jump that a merge causes.
 	Peek() []float32
 
-	// OnChunk merges the answer to the request c.Key. It copies the rows. now is the end of the round trip.
+	// OnChunk merges the answer to the request c.Key. It copies the rows. The parameter now is the end of the round
+	// trip.
 	OnChunk(now rt.Instant, c *Chunk) Result
 
-	// OnTick reports whether an observation leaves now, and fills a with its request. state is the arm's state at now,
-	// [dof] in robot units. Call it once on each tick on which an observation could leave, otherwise call
-	// OnTickWithoutObservation.
+	// OnTick reports whether an observation leaves now, and fills a with its request. The parameter state is the arm's
+	// state at the instant now, [dof] in robot units. Call it once on each tick on which an observation could leave,
+	// otherwise call OnTickWithoutObservation.
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnTickWithoutObservation()
 
-	// SetSource tells the discipline that source is the instant of the oldest picture in the request key. If the
-	// picture is older than the state, the age of the answer's actions counts from the picture.
+	// SetSource sets the instant of the oldest picture in the request with the number key to source. If the picture is
+	// older than the state, the age of the answer's actions counts from the picture.
 	SetSource(key int64, source rt.Instant)
 
-	// RequestNow tells the discipline that no request under way will be answered, such as after a lost session; the
-	// next OnTick may then request. Resume does the same after a break in which no request could be sent; the original
-	// programs' disciplines ignore it. Reset begins an episode: it does the same as RequestNow and drops every action
-	// that has not run.
+	// RequestNow marks the requests under way as lost, such as after a lost session; the next OnTick may then request.
+	// Resume does the same after a break in which no request could be sent; the original programs' disciplines ignore
+	// Resume. Reset begins an episode: it does the same as RequestNow and drops every action that has not run.
 	RequestNow()
 	Resume()
 	Reset()

@@ -21,8 +21,8 @@ type estimator interface {
 // max_last_10, as in the DRTC program.
 var Estimators = []string{"jk", "max_last_n", "fixed", "lerobot"}
 
-// The gains of the Jacobson-Karels estimator in the DRTC experiments, the prediction of fixed, and
-// the number of round trips that max_last_n keeps.
+// The gains of the Jacobson-Karels estimator in the DRTC experiments, the prediction of the estimator fixed, and the
+// number of round trips that max_last_n keeps.
 const (
 	defaultAlpha  = 0.125
 	defaultBeta   = 0.25
@@ -44,9 +44,9 @@ func CheckEstimator(name string) error {
 	return err
 }
 
-// newEstimator returns the estimator with the name, such as jk, max_last_10, fixed or lerobot. initial is the
-// prediction of jk and max_last_n before the first sample, in seconds. k is EstimatorK of jk, and constant the
-// prediction of fixed; 0 selects their defaults.
+// newEstimator returns the estimator with the name, such as jk, max_last_10, fixed or lerobot. The parameter initial is
+// the prediction of jk and max_last_n before the first sample, in seconds. The parameter k is Config.EstimatorK for jk,
+// and constant is the prediction of fixed; 0 selects their defaults.
 func newEstimator(name string, initial, k float64, constant time.Duration) (estimator, error) {
 	if k == 0 {
 		k = defaultK

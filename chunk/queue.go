@@ -170,8 +170,8 @@ func (q *actionQueue) dropOlder(now rt.Instant, maxAge time.Duration) {
 	}
 }
 
-// copyLeft copies the actions left, at most rows of them. It returns the number of copied actions, and known, the
-// number of leading actions with a model row.
+// copyLeft copies the actions left, at most as many as the parameter rows. It returns copied, the number of copied
+// actions, and known, the number of leading actions with a model row.
 //
 //rt:noalloc
 func (q *actionQueue) copyLeft(robot, model []float32, rows int) (copied, known int) {

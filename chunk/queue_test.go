@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rowsFrom returns a chunk of n rows of dof joints: joint j of row i has the value value + i + j/10. The model rows are
-// the negated robot rows.
+// rowsFrom returns a chunk of n rows of dof joints. Joint j of row i is the parameter value plus i + j/10. The model
+// rows are the negated robot rows.
 func rowsFrom(n, dof int, value float32, seq uint64) *Chunk {
 	c := &Chunk{Key: int64(seq), Rows: n, DOF: dof, Prov: Provenance{Seq: seq}}
 	for i := range n * dof {

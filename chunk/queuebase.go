@@ -67,8 +67,9 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 //rt:noalloc
 func (b *queueBase) Peek() []float32 { return b.queue.peek() }
 
-// answer returns the request q that c answers. If r.Outcome is Joined, the caller may merge c; its first executed rows
-// have run since the request. Otherwise r.Outcome is the reason to refuse c.
+// answer returns the request q that c answers. If r.Outcome is Joined, the caller may merge c, and the result executed
+// is the number of rows at the beginning of c that have run since the request. Otherwise r.Outcome is the reason to
+// refuse c.
 //
 //rt:noalloc
 func (b *queueBase) answer(now rt.Instant, c *Chunk) (q request, executed int, r Result) {
@@ -89,7 +90,8 @@ func (b *queueBase) merged(key int64, rtt time.Duration) {
 	}
 }
 
-// replace replaces the queue's actions by the rows of c after the first executed rows.
+// replace replaces the queue's actions by the rows of c, except the first ones, which have run. The parameter executed
+// is their number.
 //
 //rt:noalloc
 func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {

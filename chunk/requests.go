@@ -14,7 +14,8 @@ const (
 	repeatShare  = 16
 )
 
-// spread returns the least number of ticks between two requests when no answer has arrived for waited ticks.
+// spread returns the least number of ticks between two requests when no answer has arrived for the given number of
+// ticks.
 //
 //rt:noalloc
 func spread(waited int) int {

@@ -239,7 +239,7 @@ func (s *schedule) clear() {
 //rt:noalloc
 func (s *schedule) holds(step int64) bool { return s.slots[step&s.mask].step == step }
 
-// extend moves end past the occupied slots, after n has moved or slots were filled. It takes O(1) per action.
+// extend moves s.end past the occupied slots, after n has moved or slots were filled. It takes O(1) per action.
 //
 //rt:noalloc
 func (s *schedule) extend() {

@@ -14,9 +14,9 @@ type trigger struct {
 	waited   int  // ticks since an answer joined, or since askNow
 }
 
-// onTick advances the cooldown and reports whether to ask now. size is the number of actions left after Pop and
-// OnChunk. delay is the delay to announce: the estimate, but at most size. On a tick without an observation, call
-// onTickWithoutObservation instead.
+// onTick advances the cooldown and reports whether to ask now. The parameter size is the number of actions left after
+// Pop and OnChunk. The result delay is the delay to announce: the estimate, but at most size. On a tick without an
+// observation, call onTickWithoutObservation instead.
 //
 //rt:noalloc
 func (t *trigger) onTick(size int) (fire bool, delay int) {

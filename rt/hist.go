@@ -66,7 +66,7 @@ func (h *Hist) Count() uint64 {
 }
 
 // Quantile returns the duration that the fraction q of all recorded durations do not exceed (0.99: p99). The result is
-// at most 1 % above the exact quantile; it is 0 if nothing is recorded. q outside 0 to 1 panics.
+// at most 1 % above the exact quantile; it is 0 if nothing is recorded. Quantile panics if q is outside 0 to 1.
 func (h *Hist) Quantile(q float64) time.Duration {
 	if !(q >= 0 && q <= 1) {
 		panic("rt: quantile must be within 0 and 1")
@@ -124,7 +124,7 @@ func NewLaps(clock Clock, n int) *Laps {
 	return l
 }
 
-// Begin starts a step at the instant at, at which its first part began.
+// Begin starts a step. The parameter at is the instant at which the step's first part began.
 //
 //rt:noalloc
 func (l *Laps) Begin(at Instant) { l.began, l.last = at, at }

@@ -43,8 +43,9 @@ type Tick struct {
 	// time for which the machine was suspended since the last tick, or Run, began; not part of Deadline and Woke
 	Suspended time.Duration
 
-	// Overrun is the worst overrun found to be the loop's own since the last tick; Own is false without one. It
-	// happened some ticks ago, because the kernel reports the time that the host stole a little later.
+	// Overrun is the worst overrun found to be the loop's own since the last tick; Overrun.Own is false without such an
+	// overrun. The overrun happened some ticks ago, because the kernel reports the time that the host stole a little
+	// later.
 	Overrun Overrun
 
 	// Stolen is the time that the host took of this machine's CPUs, as read since the last tick. It
@@ -156,8 +157,8 @@ func NewLoop(cfg LoopConfig) *Loop {
 	return l
 }
 
-// Run calls step once a period until stop is set; the first call is one period after Run began.
-// step returns how long it waited for I/O, which separates our overruns from the host's.
+// Run calls step once a period until stop is set; the first call is one period after Run began. The function step
+// returns how long it waited for I/O, which separates our overruns from the host's.
 //
 // Deadlines are absolute: a tick that ends after the next deadline skips to the first grid point
 // still ahead instead of catching up in a burst.

@@ -109,8 +109,8 @@ const Headroom = 48 << 20 // bytes
 // Hold is the garbage collector switched off, up to a memory limit. The zero value has no effect.
 type Hold struct {
 	base    int64 // bytes of Go's memory when the hold began, plus the headroom
-	percent int   // GOGC before
-	limit   int64 // the memory limit before
+	percent int   // GOGC before the hold
+	limit   int64 // the memory limit before the hold
 
 	mu      sync.Mutex
 	allowed int64 // guarded by mu

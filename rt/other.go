@@ -29,7 +29,7 @@ func (c *kernelClock) SleepUntil(deadline Instant) { time.Sleep(deadline.Sub(c.N
 // ThreadCPU returns 0, because the CPU time is not known here. So every overrun counts as the host's.
 func ThreadCPU() time.Duration { return 0 }
 
-// StealTime is not known here.
+// StealTime returns 0, because the steal time is not known here.
 func StealTime() time.Duration { return 0 }
 
 type stealReader struct{}

@@ -12,9 +12,9 @@ type Waiter interface {
 	Wait(timeout time.Duration) error
 }
 
-// Pause waits in place of a read. With a nil device it waits until the instant until; with a device it waits until
-// bytes have arrived there or the instant has passed, and may return earlier. If it returns false, it has not waited,
-// and the read must wait itself.
+// Pause waits in place of a read. Without a device (nil) it waits until the given instant. With a device it waits until
+// bytes have arrived at the device or the instant has passed, and may return earlier. If it returns false, it has not
+// waited, and the read must wait itself.
 type Pause func(until Instant, device Waiter) bool
 
 // overlapSlice is the longest wait for one device while several reads wait for bytes.

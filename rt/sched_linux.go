@@ -101,11 +101,12 @@ func refusal(err error) string {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d: %v", loopPriority, err)
 	}
 	var has [2]unix.CapUserData
-	_ = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0]) // after an error: none
+	_ = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0]) // an error: no capability
 	return permissionRefusal(limit.Cur, has[0].Effective>>unix.CAP_SYS_NICE&1 != 0)
 }
 
-// permissionRefusal returns the sentence with the reason why the kernel returned EPERM. capable: we have CAP_SYS_NICE.
+// permissionRefusal returns the sentence with the reason why the kernel returned EPERM. The parameter capable is true
+// if the process has CAP_SYS_NICE.
 func permissionRefusal(rtprio uint64, capable bool) string {
 	if rtprio >= loopPriority || capable {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d despite RLIMIT_RTPRIO or CAP_SYS_NICE: the control group "+
@@ -137,8 +138,8 @@ func NiceProcess(nice int) error {
 	return nil
 }
 
-// niceThreads sets the nice value of every thread that is not in done yet, adds these threads to done, and returns
-// their number.
+// niceThreads sets the nice value of every thread that is not in the map done yet, adds these threads to the map, and
+// returns their number.
 func niceThreads(nice int, done map[int]bool) (news int, err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

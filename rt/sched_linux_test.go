@@ -180,7 +180,7 @@ func lockAndGrow() error {
 	return errors.New("ok")
 }
 
-// memoryStatus returns the number of kB in the line name of /proc/self/status.
+// memoryStatus returns the number of kB in the line of that name in /proc/self/status.
 func memoryStatus(name string) (kB int, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -2,8 +2,7 @@ package rt
 
 import "time"
 
-// suspendMin is the shortest sleep of the machine that counts; a real one takes hundreds of
-// milliseconds.
+// suspendMin is the shortest sleep of the machine that counts; a real suspension takes hundreds of milliseconds.
 const suspendMin = 10 * time.Millisecond
 
 // suspendTries is the number of readings after the first. A new Suspension uses the largest of all readings, because a

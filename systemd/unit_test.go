@@ -66,7 +66,7 @@ func (u unit) seconds(t *testing.T, key string) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// inSource returns what a pattern's group finds in a file of this repository.
+// inSource returns the text that a pattern's group matches in a file of this repository.
 func inSource(t *testing.T, path, pattern string) string {
 	t.Helper()
 	text := rttest.Must(os.ReadFile(filepath.Join("..", path)))(t)

@@ -65,7 +65,7 @@ func (r *reader) open(src []byte) (keys int) {
 	return r.mapHeader("message", MaxMapKeys)
 }
 
-// close reports the first error, or bytes after the message.
+// close returns the first error, or an error if bytes follow the message.
 //
 //rt:noalloc
 func (r *reader) close() error {
@@ -110,7 +110,7 @@ func (r *reader) count(field string, n uint32, limit int, rest []byte) int {
 //rt:noalloc
 func (r *reader) key() []byte { return r.text("map key", MaxNameBytes) }
 
-// null consumes a nil, which means the field's default.
+// null consumes the next value if it is a nil, which means the field's default, and reports whether it was.
 //
 //rt:noalloc
 func (r *reader) null() bool {

@@ -34,7 +34,8 @@ func conformanceRows(t *testing.T) (rows [][]string) {
 	return rows
 }
 
-// For every rule the page names existing tests. It also states that edge-rt keeps the rule, or why it does not.
+// For every rule docs/lab/conformance.md names tests that exist. The page also states that edge-rt keeps the rule, or
+// why edge-rt does not.
 func TestConformanceNamesTestsThatExist(t *testing.T) {
 	named := regexp.MustCompile("^`([a-z/-]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`$")
 	for _, row := range conformanceRows(t) {
@@ -65,7 +66,7 @@ func TestConformanceNamesTestsThatExist(t *testing.T) {
 	}
 }
 
-// The page lists exactly the deviations of deviations.json, in the same words.
+// docs/lab/conformance.md lists exactly the deviations of deviations.json, in the same words.
 func TestConformanceHasEveryDeviation(t *testing.T) {
 	page := map[string][]string{}
 	for _, row := range conformanceRows(t) {

@@ -1,12 +1,11 @@
 // Package wire is the contract between a robot and an inference server: the nouns that cross the
 // network, their bytes, their keys, and the transport that carries them.
 //
-// A robot sends an Observation: joint state, pictures, task text, and the actions it has already
-// committed to (the prefix). The server answers with an ActionChunk: the next Rows actions, as the
-// model made them and as the robot executes them. Both are sent as a MessagePack map (the payload)
-// beside a 27-byte Header (the attachment), which identifies the request and its answer. Before
-// that the robot queries a Status, opens a session (SessionOpen, SessionAck) and starts an episode
-// (Reset, ResetAck).
+// A robot sends an Observation: joint state, pictures, task text, and the actions it has already committed to (the
+// prefix). The server answers with an ActionChunk: the next actions, as the model made them and as the robot executes
+// them. Both are sent as a MessagePack map (the payload) beside a 27-byte Header (the attachment), which identifies the
+// request and its answer. Before that the robot queries a Status, opens a session (SessionOpen, SessionAck) and starts
+// an episode (Reset, ResetAck).
 //
 // This is schema 1 of LeRobot's remote inference draft, byte for byte. Our additions are optional
 // keys after the schema's own, which an older peer ignores; without them the bytes are exactly the
@@ -36,7 +35,7 @@ const ExtensionLevel = 1
 // refusals.
 const (
 	MaxMessageBytes = 64 << 20 // one body; 16 raw pictures of 1280x720 fit
-	MaxCarriedBytes = 16 << 20 // default of the largest message that our transport carries
+	MaxCarriedBytes = 16 << 20 // the largest message that our transport carries by default
 	MaxImages       = 16       // pictures in an observation
 	MaxImageBytes   = 16 << 20 // one picture, coded or raw
 	MaxImageSide    = 8192     // height or width of a raw picture

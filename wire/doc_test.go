@@ -152,7 +152,7 @@ func maxConstants(t *testing.T) map[string]string {
 				}
 				v, err := types.Eval(set, nil, token.NoPos, types.ExprString(spec.Values[0]))
 				if err != nil {
-					continue // its value uses names outside this group of constants
+					continue // the constant's value uses names outside its group
 				}
 				values[spec.Names[0].Name] = constant.ToInt(v.Value).ExactString()
 			}

@@ -10,10 +10,10 @@ const (
 	EventDraining EventCode = "draining" // the server is shutting down: open elsewhere
 	// the server refuses the observation, for the reason in Text; sending the same observation again is of no use
 	EventBadObservation EventCode = "bad_observation"
-	EventUnknownSession EventCode = "unknown_session" // not open here: open again
+	EventUnknownSession EventCode = "unknown_session" // the session is not open here: open again
 	// the answer would come too late to be used, so there is no answer
 	EventLate EventCode = "late"
-	// this service has another model for the robot: open again between two episodes, or stay
+	// the service has another model for the robot, which may open again between two episodes or keep its session
 	EventModel EventCode = "model"
 	// the program that computes the policy does not answer now: a later observation gets a chunk again
 	EventUnavailable EventCode = "unavailable"
@@ -26,7 +26,7 @@ const (
 type Event struct {
 	Code         EventCode
 	Text         string
-	Seq          uint64 // seq_id of the observation that the event is about; 0: it is about no observation
+	Seq          uint64 // seq_id of the observation that the event is about; 0: the event is about no observation
 	RetryAfterMs int    // 0: the code decides whether the robot may retry at once or never
 
 	// Optional keys, by which a robot distinguishes its own server from others.

@@ -109,7 +109,8 @@ func judgeTolerant(raw json.RawMessage) error {
 // asBytes matches a text that Python did not decode.
 var asBytes = regexp.MustCompile(`\{\s*"bytes_hex":\s*"([0-9a-f]*)"\s*\}`)
 
-// sameFields compares by value: 30 equals 30.0, and a text that Python did not decode is compared by its bytes.
+// sameFields compares the fields of two messages by value: 30 equals 30.0, and a text that Python did not decode is
+// compared by its bytes.
 func sameFields(got map[string]any, want json.RawMessage) error {
 	want = asBytes.ReplaceAllFunc(want, func(found []byte) []byte {
 		return rttest.OrPanic(json.Marshal(string(unhex(string(asBytes.FindSubmatch(found)[1])))))

@@ -17,8 +17,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
-// sections gives each section of the frozen file its judge. A section without a judge here belongs to the package in
-// owner.
+// sections has the judge of each section of the file of frozen vectors. A section without a judge belongs to the
+// package in its field owner.
 var sections = map[string]struct {
 	judge func(json.RawMessage) error
 	owner string
@@ -121,8 +121,8 @@ func TestDeviationsAreComplete(t *testing.T) {
 	}
 }
 
-// TestTracesHaveAnOwner: each trace of the running branch has a package that owns it, because a trace records the
-// behaviour of a program.
+// TestTracesHaveAnOwner: each trace of the draft's running programs has a package that owns it, because a trace records
+// a program's behaviour.
 func TestTracesHaveAnOwner(t *testing.T) {
 	owners := map[string]string{
 		"_about": "", "startup": "wire", "session_semantics": "wire", "zenoh_config": "wire/zenoh",

@@ -59,8 +59,8 @@ func AppendHeader(dst []byte, h Header) []byte {
 	return binary.LittleEndian.AppendUint32(dst, h.SessionEpoch)
 }
 
-// ParseHeader reads an attachment. It accepts any version and type, so that a receiver can count
-// the two errors apart; Check refuses them. A length other than HeaderSize is ErrMalformed.
+// ParseHeader reads an attachment. It accepts every schema version and message type, so that a receiver can count these
+// two errors separately; Check refuses wrong ones. For a length other than HeaderSize it returns ErrMalformed.
 //
 //rt:noalloc
 func ParseHeader(src []byte) (Header, error) {
@@ -77,7 +77,7 @@ func ParseHeader(src []byte) (Header, error) {
 	}, nil
 }
 
-// Check refuses a header of another schema or of another type than want.
+// Check refuses a header of another schema, or of another type than the parameter want.
 //
 //rt:noalloc
 func (h Header) Check(want MsgType) error {

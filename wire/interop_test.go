@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// judge is the Python program of the other side. It reads each body with Python's msgpack, turns its tensors into numpy
+// judge is the peer's program, in Python. It reads each body with Python's msgpack, turns its tensors into numpy
 // arrays, writes the body anew and returns it. Strings and lists must have the draft's own types, so a bin in place of
 // a str is detected.
 const judge = `

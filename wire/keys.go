@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// KeyRoot begins every key. Because of the @, no wildcard matches the first chunk, so that a subscriber of ** does not
-// get the robots' traffic by accident.
+// KeyRoot begins every key. Because of the @, no wildcard matches the key's first chunk, so that a subscriber of **
+// does not get the robots' traffic by accident.
 const KeyRoot = "@lerobot"
 
 // ServerAliveAny matches the liveliness token of every server of every service.
@@ -104,8 +104,8 @@ func TaskFault(text string) string {
 	return ""
 }
 
-// ServicePrefix returns the common prefix of a service's keys. service is the service's name, or its default task. An
-// empty revision or service is replaced by its default.
+// ServicePrefix returns the common prefix of a service's keys. The parameter service is the service's name, or its
+// default task. An empty revision or service is replaced by its default.
 func ServicePrefix(model, revision, service string) (string, error) {
 	prefix := KeyRoot
 	for _, segment := range []string{model, cmp.Or(revision, defaultRevision), cmp.Or(service, defaultService)} {
@@ -142,8 +142,8 @@ func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
 // distinguish robots by their keys alone.
 func RobotSessionKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/session") }
 
-// HeldKey is the key of the token by which a server declares that it holds a robot's session. mark is the HeldMark of
-// the process that opened the session in the given epoch.
+// HeldKey is the key of the token by which a server declares that it holds a robot's session. The parameter mark is the
+// HeldMark of the process that opened the session in the given epoch.
 func HeldKey(prefix, uuid, server, mark string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/held/"+server+"/"+mark+"/"+strconv.FormatUint(uint64(epoch), 10))
 }
@@ -162,7 +162,8 @@ func SessionKey(prefix string) string     { return prefix + "/session" }
 func ServerAliveKey(prefix string) string { return prefix + "/server/alive" }
 
 // Keys of the tokens of one server of a service, which distinguish it from its replicas. One token states that the
-// server is alive, the other that it has room for a robot that names no server. id is one key segment.
+// server is alive, the other that it has room for a robot that names no server. The parameter id, the server's id, is
+// one key segment.
 func ReplicaAliveKey(prefix, id string) string { return prefix + "/server/" + id + "/alive" }
 func ReplicaRoomKey(prefix, id string) string  { return prefix + "/server/" + id + "/room" }
 
@@ -204,8 +205,7 @@ func ParseEpochAlive(prefix, key string) (uuid string, epoch uint32, err error) 
 	return "", 0, errKey(key, prefix+"/UUID/EPOCH/alive")
 }
 
-// ParseReplicaKey splits a key made by ReplicaAliveKey or ReplicaRoomKey; leaf is
-// "alive" or "room".
+// ParseReplicaKey splits a key made by ReplicaAliveKey or ReplicaRoomKey. The result leaf is "alive" or "room".
 func ParseReplicaKey(prefix, key string) (id, leaf string, err error) {
 	rest, ok := strings.CutPrefix(key, prefix+"/server/")
 	id, leaf, two := strings.Cut(rest, "/")
@@ -218,7 +218,7 @@ func ParseReplicaKey(prefix, key string) (id, leaf string, err error) {
 // Held is the parsed form of a key made by HeldKey.
 type Held struct {
 	UUID   string // the robot's uuid
-	Server string // id of its server
+	Server string // id of the robot's server
 	Mark   string // mark of the robot's process
 	Epoch  uint32
 }
@@ -239,7 +239,7 @@ func ParseHeldKey(prefix, key string) (h Held, err error) {
 // Service is the parsed prefix of a service's keys: three slugs.
 type Service struct{ Model, Revision, Name string }
 
-// Prefix is the inverse of ServiceOf.
+// Prefix returns the prefix of the service's keys.
 func (s Service) Prefix() string {
 	return KeyRoot + "/" + s.Model + "/" + s.Revision + "/" + s.Name
 }

@@ -25,16 +25,15 @@ func LeaderKey(name string) string { return "@edge-rt/leader/" + name }
 // LeaderPoseKey is the key of a leader's poses.
 func LeaderPoseKey(name string) string { return LeaderKey(name) + "/pose" }
 
-// LeaderUseKey is the key on which a robot informs a leader that it uses that leader; robot "*"
-// matches all robots.
+// LeaderUseKey is the key on which a robot informs a leader that it uses that leader; "*" as the robot matches all
+// robots.
 func LeaderUseKey(name, robot string) string { return LeaderKey(name) + "/use/" + robot }
 
-// LeaderAliveKey is the key of the token of a leader's process; instance "*" matches all
-// processes.
+// LeaderAliveKey is the key of the token of a leader's process; "*" as the instance matches all processes.
 func LeaderAliveKey(name, instance string) string { return LeaderKey(name) + "/alive/" + instance }
 
-// Echo returns a stamp to the process that sent it. From its own newest stamp the process computes the round trip. The
-// message is no older than the stamp.
+// Echo returns the newest stamp of a process to this process, which computes the round trip from the stamp and HeldUS.
+// The message with the Echo was sent after the stamp, so it is no older than the stamp.
 type Echo struct {
 	Instance uint64 // Instance of the process that sent the stamp; 0: no stamp yet
 	Stamp    uint64 // opaque
@@ -47,7 +46,7 @@ type LeaderPose struct {
 	Stiff    bool   // the torque of the leader arm may be on
 	Instance uint64 // random for each process, not 0
 	Seq      uint64 // grows with each message
-	Joints   uint64 // LeaderJoints of its arm
+	Joints   uint64 // LeaderJoints of the leader arm
 	Stamp    uint64 // opaque to the robot
 	AgeUS    uint32 // us since the pose was measured
 	Held     uint32 // bit set of the joints that do not lead
@@ -92,7 +91,8 @@ func AppendLeaderPose(dst []byte, p *LeaderPose) []byte {
 	return dst
 }
 
-// ParseLeaderPose reads a pose into *p, whose Place it reuses. It returns ErrMalformed for bytes that are not a pose.
+// ParseLeaderPose reads a pose into *p, and reuses the memory of p.Place. It returns ErrMalformed for bytes that are
+// not a pose.
 //
 //rt:noalloc
 func ParseLeaderPose(p *LeaderPose, src []byte) error {

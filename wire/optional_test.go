@@ -164,7 +164,8 @@ func TestParseStartsAfresh(t *testing.T) {
 	}
 }
 
-// TestPastImagesReadAsADict: of two runs of one camera the last is kept. A step that repeats a picture has no data.
+// TestPastImagesReadAsADict: of two lists of one camera's pictures the last is kept. A step that repeats a picture has
+// no data.
 func TestPastImagesReadAsADict(t *testing.T) {
 	picture := func(b byte) []byte {
 		return msgp.AppendBytes(msgp.AppendString([]byte{0x81}, "data"), []byte{b})

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// NoServer is a server_id that no server has. If a robot names it in its open, only an old server answers, because it
-// ignores this key.
+// NoServer is a server_id that no server has. If a robot names NoServer in its open, only an old server answers,
+// because an old server ignores the key server_id.
 const NoServer = "-"
 
 // rolloutSuffix ends the id of a server that takes only robots that name it.

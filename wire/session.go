@@ -172,7 +172,7 @@ func (m *ResetAck) fields() []field {
 // AppendResetAck appends the body of m.
 func AppendResetAck(dst []byte, m *ResetAck) []byte { return appendFields(dst, m.fields()) }
 
-// ParseResetAck resets *m and reads a body into it. A body without the key ok means true.
+// ParseResetAck resets *m and reads a body into it. In a body without the key `ok`, OK is true.
 func ParseResetAck(m *ResetAck, src []byte) error {
 	*m = ResetAck{OK: true}
 	return parseFields(src, m.fields())

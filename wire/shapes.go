@@ -10,8 +10,8 @@ import (
 // transport's own fields.
 const ObservationRoom = 64 << 10
 
-// Shapes holds the sizes that both sides agreed on when the session was opened. Every later message must have them. A
-// size that is 0, or an empty list, is not checked.
+// Shapes holds the sizes that both sides agreed on when the session was opened. Every later message must have these
+// sizes. A size that is 0, or an empty list, is not checked.
 //
 // Owner: constant after the session is open.
 type Shapes struct {

@@ -12,7 +12,7 @@ const maxMultiplier = 64
 type interpolator struct {
 	n        int // ticks per action
 	index    int // next of the buffered ticks
-	count    int // buffered
+	count    int // number of buffered ticks
 	started  bool
 	from, to []float32 // [dof]
 	out      []float32 // [dof]

@@ -17,8 +17,8 @@ type rateLimit struct {
 	started      bool
 }
 
-// newRateLimit returns a rateLimit for rows of dof joints at rate rows per second. A speed or accel of 0 means no
-// limit.
+// newRateLimit returns a rateLimit for rows of dof joints. The parameter rate is the number of rows per second. A speed
+// or accel of 0 means no limit.
 func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
 		return nil, fmt.Errorf("smoothing: a velocity of %v and an acceleration of %v at %v rows per second: want "+
@@ -64,8 +64,8 @@ func (l *rateLimit) apply(row []float32) {
 	}
 }
 
-// preview replaces rows of actions, [n*dof], by the rows that apply would make if each action lasted steps ticks. It
-// changes no state.
+// preview replaces rows of actions, [n*dof], by the rows that apply would make if each action lasted as many ticks as
+// the parameter steps. It changes no state.
 //
 //rt:noalloc
 func (l *rateLimit) preview(rows []float32, steps int) {
@@ -87,8 +87,8 @@ func (l *rateLimit) preview(rows []float32, steps int) {
 	}
 }
 
-// move moves the position at and the velocity v of a joint by one tick towards to. If to is not finite, the joint
-// stops.
+// move moves a joint, whose position is *at and whose velocity is *v, by one tick towards the goal to. If the goal is
+// not finite, the joint stops.
 //
 //rt:noalloc
 func (l *rateLimit) move(at, v *float64, to float64) {

@@ -72,5 +72,5 @@ func Of(err error) Code {
 	}
 }
 
-// Keep joins end, the final error of a run, and other; either may be nil. The exit code is that of end.
+// Keep joins two errors: end, the final error of a run, and other. Either may be nil. The exit code is that of end.
 func Keep(end, other error) error { return With(Of(end), errors.Join(end, other)) }

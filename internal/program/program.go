@@ -60,11 +60,10 @@ var helpOptions = kong.HelpOptions{Compact: true, WrapUpperBound: 100, ValueForm
 // alwaysUsed are the flags that every command takes.
 var alwaysUsed = []string{"help", "help-all", "version", "config"}
 
-// usesTag on a command lists the program's flags that the command uses, separated by commas. The
-// command's --help shows only these flags, and any other flag is refused. Without the tag a command
-// uses all flags; alwaysUsed are always included. The word typed after a flag means that the
-// command takes this flag from the command line only, because a variable or a file sets the flag
-// for a run.
+// usesTag on a command lists the program's flags that the command uses, separated by commas. The command's --help shows
+// only these flags, and any other flag is refused. Without the tag a command uses all flags; alwaysUsed are always
+// included. The word "typed" after a flag means that the command takes this flag from the command line only, because a
+// variable or a file sets the flag for a run.
 const usesTag = "uses"
 
 // lenientTag on a command makes it accept all flags of the program. If the --config file has
@@ -330,9 +329,9 @@ func written(f *kong.Flag, args []string) (all []string) {
 	return all
 }
 
-// ignoreForeignVariables makes the parser ignore the variables of flags that the command of args does not
-// use, or takes from the command line only. These variables are for other commands, and a wrong value in
-// one of them must not keep an arm under torque.
+// ignoreForeignVariables makes the parser ignore the variables of flags that the command in args does not use, or takes
+// from the command line only. These variables are for other commands, and a wrong value in one of them must not keep an
+// arm under torque.
 func ignoreForeignVariables(parser *kong.Kong, args []string) {
 	ctx, err := kong.Trace(parser, args)
 	if err != nil {
@@ -452,7 +451,7 @@ func Line(err error) string {
 	return text
 }
 
-// ValueOr returns the value of a flag, or def when the flag was not given and is nil.
+// ValueOr returns the value of a flag, or the parameter def when the flag was not given and is nil.
 func ValueOr[T any](flag *T, def T) T {
 	if flag == nil {
 		return def
@@ -460,8 +459,8 @@ func ValueOr[T any](flag *T, def T) T {
 	return *flag
 }
 
-// Writable returns an error if the program could not write the file that flag names at the end of its
-// work. Writable neither changes nor leaves a file.
+// Writable returns an error if the program could not write a flag's file at the end of its work. Writable neither
+// changes nor leaves a file.
 func Writable(flag, name string) error {
 	if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return nil // opening and closing a pipe would end its reader

@@ -31,7 +31,7 @@ type grammar struct {
 	Version struct{} `cmd:"" uses:"" help:"Print the version."`
 }
 
-// parse parses a command line into the grammar g. said is the standard error.
+// parse parses a command line into the grammar g. The result said is the text on the standard error.
 func parse(g any, args ...string) (ctx *kong.Context, code exit.Code, done bool, stdout, said string) {
 	var out, err strings.Builder
 	p := Program{Name: "robot", Env: "PROGRAM_TEST", Once: []string{"bus", "file"}, Stdout: &out, Stderr: &err}

@@ -73,7 +73,7 @@ func bound(text string, direction int, t reflect.Type) *big.Float {
 	return big.NewFloat(v)
 }
 
-// holds reports whether v is inside the range. A nil v, a number that is not finite, is outside.
+// holds reports whether v is inside the range. A nil v is a number that is not finite, and so is outside.
 func (r flagRange) holds(v *big.Float) bool {
 	return v != nil && slices.ContainsFunc(r.parts, func(p interval) bool {
 		low, high := v.Cmp(p.lowest), v.Cmp(p.highest)

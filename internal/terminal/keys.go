@@ -27,9 +27,8 @@ type Keys struct {
 	stopped chan os.Signal
 }
 
-// ReadKeys calls key for each key, by name: right, left, up, down, esc, enter, tab, space,
-// backspace, or the character itself. It returns nil when in is not a terminal, or when another
-// process group owns it.
+// ReadKeys calls key for each key, by name: right, left, up, down, esc, enter, tab, space, backspace, or the character
+// itself. It returns nil when the file in is not a terminal, or when another process group owns it.
 func ReadKeys(in *os.File, key func(string)) (*Keys, error) {
 	if !Is(in) || !ours(in) {
 		return nil, nil
@@ -112,8 +111,8 @@ var (
 
 const esc = 0x1b
 
-// parse calls key for each key in b, and returns the bytes of an incomplete key at the end of b. last means that no
-// more bytes of an incomplete key will come.
+// parse calls key for each key in b, and returns the bytes of an incomplete key at the end of b. If the parameter last
+// is true, no more bytes of an incomplete key will come.
 func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	for len(b) > 0 {
 		switch {
@@ -126,7 +125,7 @@ func parse(b []byte, last bool, key func(string)) (rest []byte) {
 			b = b[1:]
 		case len(b) == 1 && !last:
 			return b
-		case len(b) == 1 || b[1] == esc: // a link may join two presses, and Esc ends a run
+		case len(b) == 1 || b[1] == esc: // a slow link may join two presses of Esc, which ends a run
 			key("esc")
 			b = b[1:]
 		case b[1] == '[' || b[1] == 'O':

@@ -56,7 +56,7 @@ type state struct {
 	leftOut uint64     // number of lines omitted since the last one of this kind was written
 }
 
-// NewLimiter returns a Limiter that passes the remaining lines on to next.
+// NewLimiter returns a Limiter that passes the remaining lines on to the handler next.
 func NewLimiter(next slog.Handler, clock rt.Clock) *Limiter {
 	return &Limiter{next, &shared{clock: clock, kinds: map[kind]*state{}}}
 }
@@ -99,8 +99,8 @@ func (h *Limiter) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// allow reports whether a line may be written now. before is the number of lines of this kind that
-// were omitted since the last one was written.
+// allow reports whether a line may be written now. The result before is the number of lines of this kind that were
+// omitted since the last one was written.
 func (s *shared) allow(k kind, of budget) (before uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,8 +51,7 @@ type Terminal struct {
 	up   bool   // a status line is on the screen
 }
 
-// New returns a terminal that writes to out, which may be any file. The terminal's goroutine never
-// ends.
+// New returns a terminal that writes to the file out, which may be of any kind. The terminal's goroutine never ends.
 func New(out *os.File) *Terminal {
 	t := &Terminal{
 		out:    out,
@@ -165,8 +164,8 @@ func piece(page []byte) int {
 	return len(page)
 }
 
-// Print writes a text at the end of a program, and returns errStalled if out has not taken all of
-// it within StallTimeout. The part that was written until then remains.
+// Print writes a text at the end of a program, and returns errStalled if the output out has not accepted all of it
+// within StallTimeout. The part that was written until then remains.
 func Print(out io.Writer, text []byte) error {
 	wrote := make(chan error, 1)
 	go func() {

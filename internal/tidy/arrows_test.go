@@ -18,8 +18,8 @@ var serverFiles = strings.Fields("admission stats session receive open queries t
 
 const serverArrows = 5
 
-// upwards returns a finding for each file of a folder that uses a name from a file that is later in order, and for
-// each file that is missing in order. Imports are not resolved: only the package's own names count.
+// upwards returns a finding for each file of a folder that uses a name from a file that is later in the list order, and
+// for each file that the list lacks. Imports are not resolved: only the package's own names count.
 func upwards(t *tree, dir string, order []string) (findings []string) {
 	place := func(name string) int { return slices.Index(order, strings.TrimSuffix(path.Base(name), ".go")) }
 	var files []*ast.File

@@ -15,7 +15,7 @@ import (
 )
 
 // Every metric that a dashboard, a rule or the autoscaler names is in the lists of docs/page.md and docs/server.md,
-// which tests of edge-rt and of lean-server compare with a run's.
+// which tests of edge-rt and of lean-server compare with the metrics of a run.
 func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	known := map[string]string{} // type of each metric, by name
 	for _, page := range []string{"page", "server"} {

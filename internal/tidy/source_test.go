@@ -139,10 +139,10 @@ var starters = []string{
 	"edge",              // a process owns its threads
 	"bringup",           // a command owns its threads
 	"camera/pipe",       // the goroutine waits for the end of a program
-	"sim/scene",         // it serves other processes
+	"sim/scene",         // the scene serves other processes
 	"server",            // a process owns its threads
-	"bench",             // it drives processes
-	"stage",             // it drives processes
+	"bench",             // a benchmark drives processes
+	"stage",             // a stage drives processes
 	"internal/terminal", // the goroutine that shows the lines may block; the writers may not
 	"internal/child",    // one thread starts all processes, and never ends before this process
 	"cmd",               // for signals
@@ -152,7 +152,7 @@ var starters = []string{
 	"wire/foxglove",     // each viewer has a sender
 	"wire/otlp",         // a collector may be slow; the threads that fill the spans may not wait
 	"record/timeline",   // a command asks a page for several things at their own rates
-	"sim/netfault",      // it delivers held messages later
+	"sim/netfault",      // the proxy delivers held messages later
 	"sim/servosim",      // the motors run beside the program that talks to them
 }
 

@@ -143,8 +143,8 @@ func within(dir string, folders []string) bool {
 	})
 }
 
-// want fails the test unless there are as many findings as wants, and each finding contains the
-// want at its place.
+// want fails the test unless there are as many findings as wanted texts, and each finding contains the wanted text with
+// the same index.
 func want(t *testing.T, findings, wants []string) {
 	t.Helper()
 	if len(findings) != len(wants) {

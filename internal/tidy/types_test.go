@@ -44,9 +44,9 @@ func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	return false
 }
 
-// written looks in the package of dir for expressions with the text expr. here reports whether such an expression on
-// this line of the file name is one byte wide. all is true if this line has none, but the package has some and each
-// of them is one byte wide.
+// written looks in the package of dir for expressions with the text expr. The result here reports whether such an
+// expression on this line of the file name is one byte wide. The result all is true if this line has none, but the
+// package has some and each of them is one byte wide.
 func (i *typeInfo) written(dir, expr, name string, line int) (here, all bool) {
 	found := false
 	wide := false

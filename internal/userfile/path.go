@@ -71,9 +71,8 @@ func Write(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// Expand replaces ~, ~user, $NAME and ${NAME} as Python's
-// os.path.expandvars(os.path.expanduser(path)) does, which huggingface_hub uses. An unknown user or
-// variable is left as written; Check finds the user.
+// Expand replaces ~, ~user, $NAME and ${NAME} as Python's os.path.expandvars(os.path.expanduser(path)) does, which
+// huggingface_hub uses. An unknown user or variable is left as written; CheckPath refuses an unknown user.
 func Expand(path string) string {
 	return variable.ReplaceAllStringFunc(ExpandHome(path), func(text string) string {
 		name := text[1:]

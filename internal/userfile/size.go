@@ -11,8 +11,8 @@ var units = map[string]float64{
 	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 }
 
-// ParseSize reads a size such as 512MiB or 1.5 GB and returns it in bytes. names are the permitted units. ok is false
-// for any other text.
+// ParseSize reads a size such as 512MiB or 1.5 GB and returns it in bytes. The parameter names has the permitted units.
+// ok is false for any other text.
 func ParseSize(text string, names ...string) (bytes float64, ok bool) {
 	for _, name := range names {
 		if number, found := strings.CutSuffix(text, name); found {

@@ -80,8 +80,8 @@ type Guard struct {
 	Requests, Refused atomic.Uint64
 }
 
-// NewGuard returns a guard that permits requests to the machine's own names and to names. hint is
-// the flag by which a user adds a name.
+// NewGuard returns a guard that permits requests to the machine's own names and to those in the parameter names. The
+// parameter hint is the flag by which a user adds a name.
 func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logger, hint string,
 	names ...string) *Guard {
 	g := &Guard{
@@ -96,7 +96,7 @@ func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logge
 	return g
 }
 
-// Check calls next for permitted requests. For a request with a body, body returns the largest
+// Check calls the handler next for permitted requests. For a request with a body, the function body returns the largest
 // permitted size in bytes, and the text of the refusal of a larger body.
 func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, says string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,7 @@ type Clock struct {
 	suspended time.Duration // Guarded by mu.
 }
 
-// NewClock returns a clock at start.
+// NewClock returns a clock that begins at the given instant.
 func NewClock(start rt.Instant) *Clock {
 	return &Clock{now: start, late: map[rt.Instant]time.Duration{}}
 }
@@ -44,7 +44,7 @@ func (c *Clock) SleepUntil(deadline rt.Instant) {
 	}
 }
 
-// LateAt makes the next sleep to the deadline end d after it.
+// LateAt makes the next sleep to the deadline end later than the deadline, by d.
 func (c *Clock) LateAt(deadline rt.Instant, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,9 @@ func Says(err error, words ...string) bool {
 	return err != nil
 }
 
-// NoAllocs calls f once, and fails the test if f allocates in the next runs calls. format, such as "a tick allocates %v
-// times", is the message, with the mean number of allocations.
+// NoAllocs calls f once, then as many times as the parameter runs, and fails the test if f allocates in these later
+// calls. The parameter format, such as "a tick allocates %v times", is the message, with the mean number of
+// allocations.
 func NoAllocs(t testing.TB, format string, runs int, f func()) {
 	t.Helper()
 	if n := testing.AllocsPerRun(runs, f); n != 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
-// Want fails the test if got is not want. The format and args name the value, such as "First(%v)".
+// Want fails the test if got differs from want. The format and args name the value, such as "First(%v)".
 func Want[T comparable](t testing.TB, got, want T, format string, args ...any) {
 	if got == want {
 		return
@@ -52,7 +52,7 @@ func Fails(t testing.TB, err error, words ...string) {
 	}
 }
 
-// FailsAs fails the test if err is not want and does not wrap it, or its text lacks one of the words.
+// FailsAs fails the test if err neither is nor wraps the error want, or if its text lacks one of the words.
 func FailsAs(t testing.TB, err, want error, words ...string) {
 	if !errors.Is(err, want) || len(words) > 0 && !Says(err, words...) {
 		t.Helper()
@@ -60,7 +60,7 @@ func FailsAs(t testing.TB, err, want error, words ...string) {
 	}
 }
 
-// Ends fails the test if err has another exit code than code, or its text lacks one of the words.
+// Ends fails the test if err has another exit code than the parameter code, or its text lacks one of the words.
 func Ends(t testing.TB, err error, code exit.Code, words ...string) {
 	if exit.Of(err) != code || len(words) > 0 && !Says(err, words...) {
 		t.Helper()

@@ -152,8 +152,8 @@ func (n *Notifier) Status(text string) {
 	}
 }
 
-// Extend asks for the time d from now to start or end. Do not call it while running: it would
-// increase the watchdog's timeout too.
+// Extend asks the manager for the time d, from now, in which the process may start or end. Do not call it while
+// running: it would increase the watchdog's timeout too.
 func (n *Notifier) Extend(d time.Duration) {
 	n.socket.send(strconv.AppendInt([]byte(extend), d.Microseconds(), 10))
 }

@@ -25,7 +25,7 @@ type machine struct {
 
 	shell   net.Conn
 	answers *bufio.Reader // answers of the shell
-	monitor net.Conn      // QEMU's
+	monitor net.Conn      // QEMU's monitor
 }
 
 // emulators are QEMU's programs with the machines and the processors that they emulate. A Raspberry
@@ -38,8 +38,8 @@ var emulators = map[string][]string{
 // consoles are the first serial ports.
 var consoles = map[string]string{"amd64": "ttyS0", "arm64": "ttyAMA0"}
 
-// shellUnit is the service of the shell that runs command lines. The shell makes its console pass
-// bytes unchanged and then prints ready. Before that the console may drop input.
+// shellUnit is the service of the shell that runs command lines. The shell makes its console pass bytes unchanged and
+// then prints "ready". Before that the console may drop input.
 const shellUnit = `[Unit]
 DefaultDependencies=no
 [Service]

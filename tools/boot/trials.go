@@ -26,13 +26,13 @@ type trial struct {
 	always bool // later trials need the effect of this trial, so it is always played, and only once
 	do     func(context.Context, *system) error
 	leaves outcome
-	safe   time.Duration // limp: bound from the end of do until no motor has torque
+	safe   time.Duration // limp: longest time from the end of function do until no motor has torque
 	mend   func(context.Context, *system) error
-	again  time.Duration // longest time from the end of mend until the arm moves again; 0: the arm does not move
+	again  time.Duration // longest time from the end of function mend until the arm moves; 0: it does not move
 }
 
-// streamsOn is the longest time until an arm moves that the trial does not stop: on a busy machine its motors may
-// answer late.
+// streamsOn is the longest time until the arm moves in a trial that does not stop the arm. It is this long because the
+// motors of a busy machine may answer late.
 const streamsOn = 10 * time.Second
 
 // trials are in the order in which they are played; the last one removes the packages.

@@ -58,7 +58,7 @@ func (h *hand) take(q [sim.DOF]float64, speed float64) {
 	h.shafts.Lead(h.clock.Now(), raw, speed)
 }
 
-// move observes the world at each tick until end is called, and leads while lead has requested it.
+// move observes the world at each tick until end is called, and leads while the method lead has requested that.
 func (h *hand) move(ctx context.Context) {
 	defer close(h.ended)
 	var teacher sim.Teacher

@@ -73,8 +73,8 @@ func stageNames() (names []string) {
 	return names
 }
 
-// load returns a new round if from is empty or the first stage. Otherwise it reads the results of
-// the round that continues.
+// load returns a new round if the parameter from is empty or the first stage. Otherwise it reads the results of the
+// round that continues.
 func load(p plan, from string) (*round, error) {
 	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
 	if from == "" {
@@ -106,7 +106,7 @@ func load(p plan, from string) (*round, error) {
 
 func (r *round) file() string { return r.plan.at("circle.json") }
 
-// run runs the stages, from the stage from to the last.
+// run runs the stages, from the stage that the parameter from names to the last.
 func (r *round) run(ctx context.Context, from string) error {
 	begin := max(0, slices.Index(stageNames(), from))
 	for i, s := range stages[begin:] {

@@ -89,7 +89,8 @@ func (r *round) checkTraining(n int) error {
 	return nil
 }
 
-// checkBegin returns an error if the checkpoint's configuration does not name began as the beginning of the training.
+// checkBegin returns an error if the checkpoint's configuration does not name the checkpoint began as the beginning of
+// the training.
 func checkBegin(checkpoint, began string) error {
 	var config struct {
 		Policy struct {

@@ -101,7 +101,7 @@ func TestJudgeChecksEachArm(t *testing.T) {
 		r := edge.Summary{SMin: 20}
 		r.Ticks, r.FPS = 1200, 60
 		r.Parts = []drive.PartSummary{good, tt.right}
-		tick := record.Tick{State: record.Row{N: 2 * sim.DOF}} // left is stretched to the right
+		tick := record.Tick{State: record.Row{N: 2 * sim.DOF}} // the left arm is stretched to the right
 		tick.State.V[sim.DOF] = tt.pan
 		if err := judge(ended(t, &r, &tick, 1), 0, o); (err != nil) != tt.fails {
 			t.Errorf("%s: %v", name, err)

@@ -185,7 +185,7 @@ func driven(dir string, base robot.Joints, fps float64) (metres float64, err err
 	return metres, err
 }
 
-// blame marks err with errHost if stolen is at least that share of the run.
+// blame marks err with errHost if the stolen time is at least that share of the run.
 func blame(err error, stolen time.Duration, share float64, o options) error {
 	if stolen.Seconds() < share*o.Duration.Seconds() {
 		return err

@@ -307,7 +307,7 @@ RUN = {"lean-server": lean_server, "torch": torch_eager, "lerobot-server": lerob
 
 
 class Job:
-    """What is compared."""
+    """The checkpoint and the bundle of a comparison, and its options."""
 
     def __init__(self, args: argparse.Namespace):
         self.checkpoint, self.bundle, self.server = args.checkpoint.resolve(), args.bundle.resolve(), args.server.resolve()

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it, in the root of the checkout. VERSION is what git describe says:
+# Sourced by the scripts beside it, in the root of the checkout. VERSION is the output of git describe:
 # a tag such as v1.2.0, with the commits since then, or a commit alone.
 set -eu
 : "${VERSION:?run make wheels, make deb or make release}" "${ARCHS:=amd64 arm64}"

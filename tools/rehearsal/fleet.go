@@ -55,7 +55,7 @@ type fleet struct {
 	others  []*stage.Child
 	again   time.Duration // longest time in the phase until all robots streamed again
 	looked  time.Time     // time at which all metrics were read last
-	shown   time.Time     // the newest live figures
+	shown   time.Time     // time at which live figures were printed last
 	checks  stage.Checks
 }
 
@@ -141,7 +141,7 @@ func (f *fleet) certify(name string, env ...string) error {
 	return f.run("env", append(env, f.file("ca.sh"), name)...)
 }
 
-// edit replaces the text old in a file by with. A file without the text is an error.
+// edit replaces the text old in a file by the text with. A file without the text is an error.
 func (f *fleet) edit(file, old, with string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -290,7 +290,7 @@ func (f *fleet) observe() error {
 	return f.listens(prometheusAt)
 }
 
-// await waits until ok returns true, but at most for limit. Meanwhile it reads the robots' metrics
+// await waits until the function ok returns true, but at most for the limit. Meanwhile it reads the robots' metrics
 // every second. It returns false if the limit is over.
 func (f *fleet) await(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(apart) {

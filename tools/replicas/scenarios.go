@@ -78,7 +78,8 @@ func serve(all ...serving) step {
 // servers starts n servers without differences.
 func servers(n int) step { return serve(make([]serving, n)...) }
 
-// robots starts n robots with more flags; 0 means the number of --robots, and -1 one less.
+// robots starts n robots with further flags. If n is 0, it starts as many robots as --robots gives, and if n is -1, one
+// robot less.
 func robots(n int, flags ...string) step {
 	return func(s *stand) error {
 		if n <= 0 {

@@ -36,7 +36,7 @@ type event struct {
 	moves map[string]bool // ids of robots
 }
 
-// add starts n robots, with more flags.
+// add starts n robots, with further flags.
 func (s *stand) add(n int, flags ...string) error {
 	var fresh []*robot
 	for range n {

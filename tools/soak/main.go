@@ -128,7 +128,8 @@ func (f *fleet) killing() (slowest time.Duration, err error) {
 	return slowest, nil
 }
 
-// allBack waits until every robot has merged a new chunk, compared with before, and returns the time since then.
+// allBack waits until every robot has merged more chunks than in its status in before. It returns the time from the
+// instant since until that moment.
 func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error) {
 	for end := time.Now().Add(backLimit); time.Now().Before(end); time.Sleep(watchEvery) {
 		now, err := f.status()

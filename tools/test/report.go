@@ -38,7 +38,7 @@ const (
 	realTimeLater = "EDGERT_REAL_TIME=later"
 )
 
-// never matches the output of a failure that a busy host does not cause.
+// never is the pattern of the output of failures that a busy host does not cause.
 var never = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: )`)
 
 func (r *report) read(in io.Reader) {

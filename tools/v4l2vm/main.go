@@ -126,7 +126,7 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("--whole with --arch %s: want %s, because libjpeg-turbo is this machine's", m.arch,
 				runtime.GOARCH)
 		}
-		env = nil // cgo
+		env = nil // the whole edge needs cgo
 		build = []string{"test", "-c", "-tags=netgo,osusergo", "-ldflags=-s -w -linkmode=external -extldflags=-static",
 			"-o", tests, "./tools/v4l2vm/whole"}
 	}

@@ -100,7 +100,7 @@ const busFaults = "wrong-baud"
 // jointFaults are the rows up to busFaults that do not affect the bus.
 var jointFaults = []string{"low-supply", "heat", "encoder", "overload", "stuck", "outside"}
 
-// allRows returns the faults that o names.
+// allRows returns the faults that the options name.
 func allRows(o options) (rows []row) {
 	bus := true
 	for _, r := range armFaults {

@@ -71,7 +71,7 @@ type row struct {
 	said        string // error text if the fault could not be played or its record could not be read
 }
 
-// play plays all faults that o names.
+// play plays all faults that the options name.
 func play(ctx context.Context, o options) ([]row, error) {
 	dir, done, err := stage.Folder(o.Keep)
 	if err != nil {

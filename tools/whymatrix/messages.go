@@ -29,7 +29,7 @@ type messageFault struct {
 	script      string // name in bench faults, or YAML; empty: no script
 	flags       []string
 	outages     []stage.Outage
-	bundle      string // name of the bundle in the demo's folder; empty: bundle
+	bundle      string // name of the bundle in the demo's folder; empty: "bundle"
 	want        []why.Cause
 }
 

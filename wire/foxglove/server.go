@@ -1,8 +1,8 @@
-// Package foxglove serves live messages to viewers by Foxglove's WebSocket protocol: Foxglove,
-// Lichtblick, and programs with Foxglove's client libraries.
+// Package foxglove serves live messages by Foxglove's WebSocket protocol. The viewers are Foxglove, Lichtblick, and
+// programs with Foxglove's client libraries.
 //
-// A viewer only reads. The server ignores messages, calls and parameters from it. Each viewer has a short queue. When
-// the queue is full, a message is dropped and counted, so a slow viewer delays nothing.
+// A viewer only reads. The server ignores the viewer's messages, calls and parameters. Each viewer has a short queue.
+// When the queue is full, a message is dropped and counted, so a slow viewer delays nothing.
 //
 // Source: the specification in github.com/foxglove/ws-protocol.
 package foxglove
@@ -81,7 +81,8 @@ func New(name string, channels []Channel) *Server {
 	return s
 }
 
-// Publish sends a message, measured at the time at, to the viewers that have subscribed to the channel.
+// Publish sends a message to the viewers that have subscribed to the channel. The parameter at is the time of the
+// measurement.
 func (s *Server) Publish(channel uint32, at time.Time, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +181,7 @@ func (s *Server) write(ctx context.Context, conn *websocket.Conn, v *viewer) {
 	}
 }
 
-// request carries out a viewer's request, or returns the reason why it cannot.
+// request carries out a viewer's request. It returns "", or the reason why it cannot.
 func (s *Server) request(v *viewer, text []byte) (why string) {
 	var m struct {
 		Op            string `json:"op"`

@@ -70,7 +70,7 @@ func ParsePolicy(src []byte) (*Policy, error) {
 	return p, r.err
 }
 
-// axesMost bounds the shape of a feature.
+// axesMost is the largest number of axes of a feature's shape.
 const axesMost = 8
 
 // feature reads a dict with dtype, shape and names, or a PolicyFeature with type and shape.
@@ -127,7 +127,7 @@ func (p *Policy) Encode() []byte {
 		"device", p.Device, "rename_map", rename)})
 }
 
-// dict returns a dict of pairs of a text and a value.
+// dict returns a dict. The parameter pairs has each key, a text, followed by its value.
 func dict(pairs ...pickle.Value) *pickle.Dict {
 	d := &pickle.Dict{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -181,12 +181,12 @@ func (o *Observation) Number(name string) (f float64, ok bool) {
 	return 0, false
 }
 
-// valuesMost bounds the values of an action. A pickle may use one large array in many actions. That takes no memory
-// until the elements are copied for each action.
+// valuesMost bounds the number of values of an action. A pickle may use one large array in many actions. This takes no
+// memory until the elements are copied for each action.
 const valuesMost = 1024
 
-// few returns the elements of an array. ok is false when the array has more than most elements, or elements that are
-// not floats.
+// few returns the elements of an array. ok is false when the array has more elements than the limit most, or elements
+// that are not floats.
 func few(a *pickle.Array, most int) (_ []float32, ok bool) {
 	if a.Len() > most {
 		return nil, false
@@ -194,8 +194,8 @@ func few(a *pickle.Array, most int) (_ []float32, ok bool) {
 	return a.Floats(nil)
 }
 
-// ParseActions reads a list of TimedAction. first is the step of the first action, and rows has the actions' values.
-// The rows must have equal length, and the actions must have successive steps.
+// ParseActions reads a list of TimedAction. It returns first, the step of the first action, and rows, the values of the
+// actions. The rows must have equal length, and the actions must have successive steps.
 func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	v, err := pickle.Decode(src)
 	if err != nil {
@@ -233,8 +233,8 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	return first, rows, nil
 }
 
-// Gather joins the pieces of an observation; most is its largest permitted size in bytes. Gather returns nil when the
-// call ends before the last piece.
+// Gather joins the pieces of an observation. The parameter most is the largest permitted size of the observation in
+// bytes. Gather returns nil when the call ends before the last piece.
 func Gather(next Next, most int) ([]byte, error) {
 	whole := make([]byte, 0, most)
 	for {

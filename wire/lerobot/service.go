@@ -124,7 +124,7 @@ type Next func(into []byte) (Message, error)
 type Call func(ctx context.Context, path string, next Next) (out []byte, err error)
 
 // NewServer returns a server of unencrypted gRPC calls. It does not use package grpc, whose server receives up to 4 MiB
-// of each call before answer can choose the memory for the message.
+// of each call before the function answer can choose the memory for the message.
 func NewServer(answer Call) *http.Server {
 	s := &http.Server{Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)

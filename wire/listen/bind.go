@@ -31,7 +31,7 @@ func network(address string) string {
 }
 
 // cure returns the reason why the system refuses to listen on an address, with a remedy. It returns "" for an error
-// without a known remedy. other describes how to choose another port.
+// without a known remedy. The parameter other is a text on how to choose another port.
 func cure(err error, other string) string {
 	var unknown *net.DNSError
 	switch {
@@ -47,7 +47,7 @@ func cure(err error, other string) string {
 	return ""
 }
 
-// Explain adds cure to an error in parentheses.
+// Explain adds the text of cure to an error, in parentheses.
 func Explain(err error, other string) error {
 	if cure := cure(err, other); cure != "" {
 		return fmt.Errorf("%w (%s)", err, cure)

@@ -19,10 +19,11 @@ type limited struct {
 	open []*connection // connections with a place, the oldest first; guarded by mu
 }
 
-// Limit returns l with a limited number of places for connections: most. When all places are taken, a new connection
-// replaces one for which Keep was not called: the oldest one of the host with the largest number of such connections.
-// So a host that opens many connections loses its own. When Keep was called for all connections, the new connection is
-// closed. Limit calls closed, in Accept's goroutine, with the address of each connection that it closes.
+// Limit returns l with a limited number of places for connections, which the parameter most sets. When all places are
+// taken, a new connection replaces one for which Keep was not called: the oldest one of the host with the largest
+// number of such connections. So a host that opens many connections loses its own. When Keep was called for all
+// connections, the new connection is closed. Limit calls closed, in Accept's goroutine, with the address of each
+// connection that it closes.
 func Limit(l net.Listener, most int, closed func(from net.Addr)) net.Listener {
 	return &limited{Listener: l, most: most, closed: closed}
 }
@@ -58,7 +59,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		loser := l.enter(one)
 		if loser != nil {
 			l.closed(loser.RemoteAddr())
-			_ = loser.Close() // it is refused
+			_ = loser.Close() // the connection is refused
 		}
 		if loser != one {
 			return one, nil

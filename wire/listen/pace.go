@@ -35,13 +35,13 @@ type paced struct {
 	net.Listener
 	pace
 	closed func(why error)
-	logged time.Time // time of the last why that was not nil
+	logged time.Time // time of the last reason that closed got
 }
 
 // Pace returns l with at most one connection of each host per paceInterval, because the handshake of a connection takes
-// CPU time. After a pause a host may open burst connections at once. Pace closes further connections and calls closed,
-// in Accept's goroutine, for each of them. why is the reason for a log, but nil if closed got a reason less than
-// logInterval ago.
+// CPU time. After a pause a host may open several connections at once, as many as the parameter burst. Pace closes
+// further connections and calls closed, in Accept's goroutine, for each of them. The argument why is the reason for a
+// log, but nil if closed got a reason less than logInterval ago.
 func Pace(l net.Listener, burst int, closed func(why error)) net.Listener {
 	return &paced{Listener: l, pace: newPace(burst), closed: closed}
 }
@@ -68,7 +68,7 @@ func (p *paced) Accept() (net.Conn, error) {
 // pace bounds the rate of the connections of each host.
 type pace struct {
 	window time.Duration        // paceInterval times the largest number of connections at once
-	due    map[string]time.Time // by host: when its next connection would come if it opened one every paceInterval
+	due    map[string]time.Time // by host: the time of its next connection if the host opened one every paceInterval
 }
 
 func newPace(burst int) pace {

@@ -35,7 +35,7 @@ func Join(network wire.Session) *Bus {
 func (b *Bus) Server() wire.Session { return &server{b.network, b} }
 
 // Client returns the session of one client, which reaches the server only. The server counts the client's sessions by
-// from, the origin of its queries.
+// the parameter from, the origin of the client's queries.
 func (b *Bus) Client(from wire.Origin) wire.Session { return &client{bus: b, from: from} }
 
 type kind uint8
@@ -72,8 +72,8 @@ func (b *Bus) declare(d *declaration) *declaration {
 	return d
 }
 
-// Undeclare removes d and waits for a callback that is running. Watchers are informed that a token vanishes only when
-// its last declaration is removed.
+// Undeclare removes d and waits for a callback that is running. Watchers get the end of a token only when the token's
+// last declaration is removed.
 func (d *declaration) Undeclare() error {
 	b := d.bus
 	b.mu.Lock()

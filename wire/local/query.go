@@ -14,7 +14,7 @@ type Query struct {
 	from    wire.Origin
 	payload []byte // lent
 	replies []wire.Reply
-	done    chan struct{} // closed by Finish; then replies may be read
+	done    chan struct{} // closed by Finish, after which replies may be read
 }
 
 // NewQuery returns a query of key. payload is lent until Finish.

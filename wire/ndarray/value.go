@@ -33,7 +33,7 @@ type Map map[string]any
 
 // Parse reads one MessagePack value, in which maps with the marks of openpi or GR00T are arrays. Byte strings and the
 // data of arrays are parts of b. Extensions, keys that are no text, and bytes after the value are refused. Errors wrap
-// ErrFormat and name the place.
+// ErrFormat and name the place in the message.
 func Parse(b []byte) (any, error) {
 	r := reader{b: b}
 	v, err := r.value(0)

@@ -1,7 +1,7 @@
 // Package otlp sends the traces of requests to an OpenTelemetry collector: OTLP over HTTP, as JSON.
 //
-// A request of a robot is one trace across both programs. Messages carry no part of it: both programs
-// derive the ids from the session and the request's number, which every message has (Of).
+// A request of a robot is one trace across both programs. Messages carry no ids of the trace, because both programs
+// derive the ids from the session and the request's number, which every message has (function Of).
 //
 // Source: the OTLP specification of opentelemetry.io, JSON Protobuf Encoding.
 package otlp

@@ -108,8 +108,8 @@ func appendArray(dst []byte, a *Array) []byte {
 
 // Actions is a chunk of actions for LeRobot's client, which executes row i at step First + i.
 type Actions struct {
-	Timestamp float64   // s, of row 0
-	Interval  float64   // s, between rows
+	Timestamp float64   // time of row 0, in s
+	Interval  float64   // time between rows, in s
 	First     int64     // step of row 0
 	Cols      int       // values of an action
 	Data      []float32 // rows of Cols values

@@ -25,8 +25,9 @@ const (
 	// A picture differs from a reference by the mean square of its cells' deviations, after the best gain of each
 	// channel. The unit of a deviation is the training's standard deviation of the cell, at least cellLeast. So the
 	// difference is about 1 for a usual frame of the training, in any light. A picture has a fault when its own
-	// difference is more than unlike, and another form of it (red and blue exchanged, upside down, another camera's
-	// picture) differs less: by less than alike, and by less than the share better of the picture's own difference.
+	// difference is above the limit unlike, and another form of the picture (red and blue exchanged, upside down,
+	// another camera's picture) has a difference below the limit alike and below the picture's own difference times the
+	// factor better.
 	cellLeast = 0.01
 	usualMin  = 0.05
 	gainMost  = 4.0
@@ -46,8 +47,8 @@ type Picture struct {
 	RGB  []byte
 }
 
-// Examine compares an observation with the training. state is in the order of joints. Each finding is a sentence that
-// names the joint or the camera, and the cure.
+// Examine compares an observation with the training. The parameter state has the positions of the joints, in the order
+// of joints. Each finding is a sentence that names the joint or the camera, and the cure.
 func (s *Statistics) Examine(joints []string, state []float32, pictures []Picture) (findings []string) {
 	findings = s.examineState(joints, state)
 	views := make([]view, 0, len(pictures))

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// plain returns a grey picture whose left half has the brightness left and whose right half has the brightness right.
+// plain returns a grey picture. The parameters left and right are the brightness of its two halves.
 func plain(name string, left, right byte) Picture {
 	const w, h = 16, 16
 	p := Picture{Name: name, W: w, H: h}

@@ -26,7 +26,7 @@ type Deviation struct {
 	Reason  string `json:"reason"`
 }
 
-// Vectors returns all sections of the frozen file, each as its JSON text.
+// Vectors returns all sections of the file of frozen vectors, each as its JSON text.
 func Vectors(t testing.TB) map[string]json.RawMessage {
 	t.Helper()
 	var all map[string]json.RawMessage
@@ -34,7 +34,7 @@ func Vectors(t testing.TB) map[string]json.RawMessage {
 	return all
 }
 
-// Section decodes one section into the slice or map that into points to.
+// Section decodes one section into the slice or map to which the parameter into points.
 func Section(t testing.TB, name string, into any) {
 	t.Helper()
 	raw, ok := Vectors(t)[name]

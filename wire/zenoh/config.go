@@ -203,8 +203,8 @@ func (d *dialFindings) current(connect []endpoint.Endpoint, now time.Time) []end
 	return d.found
 }
 
-// addFindings appends to found the findings of more that are not yet in it. Several endpoints may show the same
-// certificate.
+// addFindings appends to the list found each finding of the list more that found lacks. Several endpoints may show the
+// same certificate.
 func addFindings(found, more []endpoint.Finding) []endpoint.Finding {
 	for _, f := range more {
 		if !slices.Contains(found, f) {

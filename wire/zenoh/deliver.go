@@ -29,7 +29,7 @@ type deliveries struct {
 	// Guarded by mu.
 	changed sync.Cond // condition on mu
 	queue   []event
-	bytes   int // size of its keys and messages
+	bytes   int // size of the keys and messages in the queue
 	ended   bool
 
 	batch []event // the events that run handles while the queue fills again. Owner: run

@@ -77,7 +77,7 @@ func (a *attacker) receive(m *codec.Message) error {
 	return nil
 }
 
-// await returns the victim's next message for which is returns true.
+// await returns the victim's next message for which the function is returns true.
 func (a *attacker) await(is func(codec.Message) bool) codec.Message {
 	a.t.Helper()
 	for {

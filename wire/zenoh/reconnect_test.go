@@ -49,8 +49,8 @@ func TestListenerReturns(t *testing.T) {
 	})
 }
 
-// Goal: the other side learns that a subscriber has ended. The end of the last watcher frees the tokens that the
-// session kept for it.
+// Goal: the other side gets the end of a subscriber. The end of the last watcher frees the tokens that the session kept
+// for it.
 func TestUndeclareLeavesNothing(t *testing.T) {
 	server, at := listener(t, Config{})
 	edge := mustOpen(t, Config{Connect: []string{at}})

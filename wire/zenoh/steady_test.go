@@ -98,8 +98,8 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// stream publishes a sample of n bytes at intervals of pace until stop, except while quiet is set. With latest the
-// samples vary in size and replace each other. stream counts the samples that arrive.
+// stream publishes a sample of n bytes at the interval pace until stop is set, except while quiet is set. If latest
+// is set, the samples vary in size and replace each other. stream counts the samples that arrive.
 type stream struct {
 	put      func(payload, attachment []byte) (replaced bool, err error)
 	n        int

@@ -92,7 +92,7 @@ func (s *Session) dropToken(id uint32) {
 // watcher is a subscription of this session to tokens.
 type watcher struct {
 	s       *Session
-	id      uint32 // number of its interest at the upstream
+	id      uint32 // number of the watcher's interest at the upstream
 	key     string
 	deposit func(key string, alive bool)
 	closed  bool // guarded by Session.deliver

@@ -53,7 +53,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 	}
 }
 
-// declarations returns the victim's declarations before the first one for which last returns true.
+// declarations returns the victim's declarations before the first one for which the function last returns true.
 func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	a.t.Helper()
 	var all []codec.Declare

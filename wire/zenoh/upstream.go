@@ -25,7 +25,8 @@ type dialled struct {
 	numbers remote.Numbers
 }
 
-// join makes a dialled link the upstream. run runs the link until it ends, and returns the reason.
+// join makes a dialled link the upstream. The returned function run runs the link until it ends, and returns the
+// reason.
 func (s *Session) join(l *link.Link) (run func() error, err error) {
 	d := &dialled{Link: l, s: s}
 	d.numbers.Hold, d.numbers.Counters = l.Charge, &s.counters
@@ -126,8 +127,8 @@ func (s *Session) received(msg []byte) {
 	}
 }
 
-// handle handles a message of an upstream. n has the numbers that the upstream gave to keys, and who is the sender of a
-// query.
+// handle handles a message of an upstream. The parameter n has the numbers that the upstream gave to keys, and the
+// parameter who is the sender of a query.
 func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:

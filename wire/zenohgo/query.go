@@ -106,7 +106,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	return slices.DeleteFunc(all, func(r wire.Reply) bool { return r.Err && string(r.Payload) == "Timeout" }), err
 }
 
-// gather collects the replies to the query that get sends.
+// gather collects the replies to the query that the function get sends.
 func (s *Session) gather(ctx context.Context, key string,
 	get func(zenohc.KeyExpr, zenohc.Handler[zenohc.Reply]) error) ([]wire.Reply, error) {
 	if err := ctx.Err(); err != nil {

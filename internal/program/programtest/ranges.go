@@ -119,8 +119,8 @@ func ends(f *kong.Flag, inside bool) (values []string) {
 	})
 }
 
-// beside returns the last value inside a bound, or the first value outside. direction leads out of the range: -1 at
-// its lower bound, +1 at its upper bound.
+// beside returns the last value inside a bound, or the first value outside. The parameter direction leads out of the
+// range: -1 at its lower bound, +1 at its upper bound.
 func beside(kind reflect.Type, bound string, inside, open bool, direction int) []string {
 	step := 0
 	switch {

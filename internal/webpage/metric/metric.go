@@ -65,8 +65,8 @@ func newSeries(kind dto.MetricType, labels []*dto.LabelPair) series {
 	return s
 }
 
-// Histogram adds a histogram. read sets counts[i] to the number of values up to bounds[i]. read
-// returns the number of all values and their sum.
+// Histogram adds a histogram. The function read sets counts[i] to the number of values up to bounds[i], and returns the
+// number of all values and their sum.
 func (s *Set) Histogram(name, help string, bounds []float64, read func(counts []uint64) (all uint64, sum float64)) {
 	h, counts := &dto.Histogram{SampleCount: new(uint64), SampleSum: new(float64)}, make([]uint64, len(bounds))
 	for i, bound := range bounds {
@@ -113,13 +113,13 @@ func (s *Set) Durations(name, help string, of func() *rt.Hist) {
 	})
 }
 
-// Handler serves equal sets, each made by build.
+// Handler serves equal sets, each made by the function build.
 func Handler(build func() *Set) http.Handler {
 	return promhttp.HandlerForTransactional(NewSource(build), promhttp.HandlerOpts{})
 }
 
-// Info adds a gauge that is always 1 and whose labels are the information. The gauge is absent
-// until values returns labels, and then keeps these labels.
+// Info adds a gauge that is always 1 and whose labels are the information. The gauge is absent until the function
+// values returns labels, and then keeps these labels.
 func (s *Set) Info(name, help string, values func() []Label) {
 	f := s.family(name, help, dto.MetricType_GAUGE)
 	s.update = append(s.update, func() {
@@ -151,7 +151,7 @@ func (v *Vector) Add(label string, value float64) {
 	v.family.Metric = append(v.family.Metric, m.Metric)
 }
 
-// Gauges adds a gauge whose series fill adds at each scrape.
+// Gauges adds a gauge whose series the function fill adds at each scrape.
 func (s *Set) Gauges(name, help, label string, fill func(*Vector)) {
 	s.vector(name, help, label, dto.MetricType_GAUGE, fill)
 }
@@ -223,7 +223,7 @@ type Source struct {
 	free  chan *Set
 }
 
-// NewSource returns a source of equal sets, each made by build.
+// NewSource returns a source of equal sets, each made by the function build.
 func NewSource(build func() *Set) *Source {
 	return &Source{build: build, free: make(chan *Set, keptSets)}
 }

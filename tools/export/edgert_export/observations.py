@@ -2,7 +2,7 @@
 
 The state's come from the checkpoint. Those of pictures come from the data set beside --dataset-info, because LeRobot
 replaces them in a checkpoint by ImageNet's: the mean of all pixels from meta/stats.json, and a grid of frames from its
-videos, without which nobody can see that a picture is upside down.
+videos, without which a picture that is upside down cannot be detected.
 """
 
 import json

@@ -196,7 +196,7 @@ def test_keys_that_are_not_normalised(act, tmp_path):
 
 
 def test_backbone_weights_are_not_fetched(act, tmp_path):
-    """Trained checkpoints name the weights of torchvision with which training started."""
+    """The export does not fetch the weights of torchvision that a trained checkpoint names."""
     shutil.copytree(act, tmp_path / "named")
     path = tmp_path / "named" / "config.json"
     config = json.loads(path.read_text())

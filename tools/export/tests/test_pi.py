@@ -126,7 +126,7 @@ def test_other_forms(built, form):
 
 
 def test_two_key_heads(folder, tmp_path):
-    """The export takes its sizes from the loaded modules."""
+    """A policy with two key heads exports correctly, because the export takes its sizes from the loaded modules."""
     with pi_checkpoints.small(kv_heads=2, depth=2):
         checkpoint = pi_checkpoints.make("pi0", folder / "pi0-heads", {"top": (48, 64)}, max_action_dim=8, max_state_dim=10, chunk_size=7, n_action_steps=7)
         family = family_for(checkpoint)
@@ -240,7 +240,7 @@ def edit(path, change) -> None:
 
 
 def test_weights_that_lerobot_would_leave_random_are_refused(copy):
-    """LeRobot prints a warning and runs with random weights."""
+    """Refused with the weight's name, because LeRobot only prints a warning and runs with random weights."""
     tensors = load_file(copy / "model.safetensors")
     name = "model.action_out_proj.weight"
     tensors["model.action_out_projection.weight"] = tensors.pop(name)
@@ -260,7 +260,7 @@ def test_the_tokenizer_may_be_elsewhere(copy):
 
 
 def test_the_tokenizer_of_another_model_is_refused(copy):
-    """Its ids are beyond the policy's embedding table; LeRobot would fail with an index error."""
+    """Refused where a token id is beyond the policy's embedding table; LeRobot would fail with an index error."""
     shutil.rmtree(copy / "tokenizer")
     gemma_tokenizer.write(copy / "tokenizer", gemma_tokenizer.train(600))
     with pytest.raises(ExportError, match="gives 'pick up .* the token 5.., but the policy's language model knows 520: it is another"):

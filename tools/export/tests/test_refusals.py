@@ -176,7 +176,7 @@ def test_pictures_that_show_another_part_or_shape(tmp_path, config, size, words)
 
 
 def test_height_comes_first(act, capsys):
-    """All other tools of the project write the width first, so height and width are easily swapped."""
+    """A warning names swapped height and width, because all other tools of the project write the width first."""
     chosen = Options(fps=30, cameras={"front": (128, 96)})
     assert ["--cameras front=128x96 is 128 high and 96 wide, the checkpoint's pictures are 96 high and 128 wide: if the robot's are too, write front=96x128"] == bundle.warn(family_of("act")(Checkpoint(act), chosen))
     assert bundle.warn(family_of("act")(Checkpoint(act), Options(fps=30, cameras={"front": (192, 256)}))) == []
@@ -290,7 +290,7 @@ def test_weights_that_lack_a_tensor(copy, capsys):
 
 
 def test_weights_that_lerobot_did_not_load(act):
-    """The loaders of some policies continue with random weights after an error."""
+    """Loaded weights that differ from the file's are refused, because some policies' loaders go on after an error."""
     checkpoint = Checkpoint(act)
     policy = checkpoint.policy(pretrained_backbone_weights=None)
     checkpoint.compare(policy)
@@ -355,7 +355,7 @@ def test_data_set_of_another_rate(act, capsys, tmp_path):
 
 @pytest.mark.parametrize("names, scale, words", [(JOINTS[::-1], 1, " of observation.state was around "), (JOINTS, 0.01, "shoulder_pan.pos of observation.state was around ")])
 def test_data_set_of_another_robot(act, capsys, tmp_path, names, scale, words):
-    """The same number of joints, in another order or another unit: only the statistics differ."""
+    """A data set whose statistics alone differ, by another order or unit of the joints, is refused."""
     info, own = tmp_path / "info.json", checkpoints.stats([])
     info.write_text(json.dumps({"fps": 30, "features": {k: {"names": JOINTS} for k in ("action", "observation.state")}}))
     (tmp_path / "stats.json").write_text(json.dumps({k: {n: v.tolist() for n, v in s.items()} for k, s in own.items()}))
@@ -437,7 +437,7 @@ def per_step(key: str, change):
     ],
 )
 def test_statistics_that_are_asked_for_and_absent(copy, capsys, feature, change, found):
-    """LeRobot passes such values unchanged, so the arm would get z-scores as degrees."""
+    """Refused, because LeRobot passes such values unchanged, so the arm would get z-scores as degrees."""
     states(copy, change(feature))
     said = refused(capsys, copy)
     first = "observation.state" if change(feature)({"action.mean": torch.ones(1), "observation.state.mean": torch.ones(1)}).keys() == {"count"} else feature
@@ -459,7 +459,7 @@ def test_no_state_file(copy, capsys):
 
 @pytest.mark.parametrize("key, kind, words", [("STATE", "observation.state", "has no entry for STATE in its norm_map (VISUAL, ACTION)"), ("ACTION", "action", "has no entry for ACTION in its norm_map (VISUAL, STATE)")])
 def test_a_mode_that_is_absent(copy, capsys, key, kind, words):
-    """LeRobot takes IDENTITY for a kind that norm_map lacks."""
+    """A kind that norm_map lacks is refused, because LeRobot takes IDENTITY for it."""
     for path in (PRE, POST):
         edit(copy / path, per_step("norm_map", lambda m: {k: v for k, v in m.items() if k != key}))
     said = refused(capsys, copy)

@@ -298,7 +298,7 @@ def without(key: str):
 
 
 def test_statistics_that_lerobot_would_miss(act: Path, tmp_path: Path) -> None:
-    """LeRobot passes on values whose statistics are absent: z-scores would go to the arm as degrees."""
+    """Absent or unusable statistics are refused, because with them the arm would get z-scores as degrees."""
     std = lambda value: lambda tensors: tensors | {"action.std": torch.full((6,), value)}
     for i, (pattern, change, says) in enumerate([
         ("policy_postprocessor*.safetensors", without("action."), "normalises action by MEAN_STD, and its processors have no mean"),
@@ -319,7 +319,7 @@ def test_weights_that_lerobot_would_fill(act: Path, tmp_path: Path) -> None:
 
 
 def test_weights_that_pi_would_fill(tmp_path: Path) -> None:
-    """Pi's loaders print an error and go on with random weights."""
+    """A cut file of weights is refused, because Pi's loaders print an error and go on with random weights."""
     with pi_checkpoints.small():
         folder = pi0(tmp_path / "pi0")
         folder = folder if (folder / "config.json").exists() else folder / "policy"
@@ -335,7 +335,7 @@ def test_weights_that_pi_would_fill(tmp_path: Path) -> None:
 
 
 def test_a_chunk_of_another_length(act: Path) -> None:
-    """NumPy would repeat a single action in all rows."""
+    """A chunk of another length is an error; NumPy would repeat a single action in all rows."""
     one, row = torch.zeros(1, 6), {"model": np.zeros((4, 6), np.float32), "robot": np.ones((4, 6), np.float32)}
     policy = SimpleNamespace(served=True, state="none", max_batch=1, session=lambda *a: None, chunk=lambda *a: (one, one))
     request = worker.ROW.pack(0, 0, bytes(32), 0, 0, 0, 0, 0, 0)
@@ -344,7 +344,7 @@ def test_a_chunk_of_another_length(act: Path) -> None:
 
 
 def test_a_plugin_that_does_not_import(act: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LeRobot logs it, and then does not know the policy's type."""
+    """The error names the plugin; LeRobot logs the failed import, and then does not know the policy's type."""
     plugin = tmp_path / "lerobot_policy_broken"
     plugin.mkdir()
     (plugin / "__init__.py").write_text("raise RuntimeError('no such accelerator')")

@@ -152,7 +152,7 @@ def test_a_picture_with_nan_is_refused(server):
 
 
 def test_what_cannot_arrive(server):
-    """A message beyond the transport's limit would be dropped without an answer."""
+    """The client refuses a wrong address, a wrong name, and a message that the transport would drop for its size."""
     robot = {"action_names": JOINTS, "cameras": {"top": (120, 160)}}
     with pytest.raises(ValueError, match="such as tcp/HOST:7447"):
         lean_client.Client("HOST:7447", **robot)

@@ -16,8 +16,8 @@ MAX_LAG = 2  # largest number of ticks by which the arm lags the chunk's first r
 
 CLEARANCE = 0.085  # planned distance from the post's centre
 UNDECIDED = 0.035  # a post this close to the straight line is passed on either side with equal probability
-PACE = 0.25 / FPS  # metres a tick ...
-BRAKE = 0.12  # ... and at most this share of the remaining distance
+PACE = 0.25 / FPS  # largest distance in a tick, in metres
+BRAKE = 0.12  # largest share of the remaining distance in a tick
 GRIP_RANGE = 0.15  # the gripper closes over the last metres to the target
 
 

@@ -17,8 +17,8 @@ BASE = np.array([0.0, -0.35])  # the shoulder
 LIFT = -30.0  # shoulder_lift stays there
 
 POST_RADIUS = 0.050  # the tip inside this circle is a collision
-TARGET_RADIUS = 0.015  # the tip within this distance of the target ...
-DWELL_TICKS = 10  # ... for this many ticks in a row has reached it
+TARGET_RADIUS = 0.015  # the tip has reached the target after DWELL_TICKS in a row within this distance
+DWELL_TICKS = 10  # see TARGET_RADIUS
 LEG_TICKS = 360  # a longer leg is abandoned
 
 # How far a servo moves in one tick: degrees, and percent for the gripper.

@@ -21,7 +21,7 @@ const (
 	maxPayload = maxU32
 )
 
-// Data is a value put on a key, or the fact that it was deleted.
+// Data is a value put on a key, or the fact that the value was deleted.
 type Data struct {
 	Delete     bool
 	Timestamp  Timestamp

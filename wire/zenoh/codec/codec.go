@@ -90,7 +90,7 @@ func (c *Cursor) fail(e Error) {
 	c.b = nil
 }
 
-// check copies the error of part, a cursor on a part of c's bytes, to c.
+// check copies the error of another cursor, part, which reads some of c's bytes, to c.
 func (c *Cursor) check(part *Cursor) {
 	if part.err != 0 {
 		c.fail(part.err)

@@ -182,8 +182,8 @@ func vleLen(b []byte) int {
 	return n
 }
 
-// keepExtensions returns the batch with only those extensions whose ids are in known. The extensions start at
-// batch[end]. It reads them without the code under test.
+// keepExtensions returns the batch with only those extensions whose ids the parameter known contains. The extensions
+// start at batch[end]. It reads them without the code under test.
 func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped bool) {
 	kept = append(kept, batch[:end]...)
 	kept[0] &^= flagZ

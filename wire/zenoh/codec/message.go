@@ -56,7 +56,7 @@ const (
 // IsNetwork reports whether a header byte begins a network message.
 func IsNetwork(header byte) bool { return Kind(ID(header)) >= KindInterest }
 
-// ParseMessage reads one network message into m. In m only Kind and the field that it names are new; the other fields
+// ParseMessage reads one network message into m. In m only Kind and the field that Kind names are new; the other fields
 // are stale. Slices are parts of the cursor's bytes.
 //
 //rt:noalloc

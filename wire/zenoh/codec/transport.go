@@ -50,8 +50,8 @@ func (r Resolution) Min(o Resolution) Resolution {
 	return min(r&3, o&3) | min(r&0xc, o&0xc)
 }
 
-// Mask is the range of sequence numbers: 28 usable bits in "32 bits", because
-// the integer on the wire has seven bits a byte.
+// Mask returns the largest sequence number. A resolution of 32 bits has only 28 usable bits, because the integer on the
+// wire has seven bits in each byte.
 func (r Resolution) Mask() uint32 {
 	return [4]uint32{0x7f, 0x3fff, 0x0fffffff, 0xffffffff}[r&3]
 }

@@ -55,7 +55,7 @@ const endsSoon = 30 * 24 * time.Hour
 // Finding is one present or coming fault of a certificate of ours.
 type Finding struct {
 	Text    string // constant as long as the fault does not change
-	Refused bool   // the other side, or we, refuse links because of it
+	Refused bool   // the other side, or we, refuse links because of the fault
 }
 
 // judge returns a finding for a certificate that has ended, ends soon or is not valid yet.
@@ -114,8 +114,8 @@ func (s *Security) ending(now time.Time) (warnings []string) {
 	return warnings
 }
 
-// Ends calls add with the end of the validity of each certificate file that is set and can be read: "ca" is the root
-// CA, "connect" the certificate for dialling, "listen" the certificate for listening.
+// Ends calls the function add with the end of the validity of each certificate file that is set and can be read: "ca"
+// is the root CA, "connect" the certificate for dialling, "listen" the certificate for listening.
 func (s *Security) Ends(add func(file string, end time.Time)) {
 	for _, f := range []struct{ name, path string }{
 		{"ca", s.RootCA}, {"connect", s.ConnectCertificate}, {"listen", s.ListenCertificate},

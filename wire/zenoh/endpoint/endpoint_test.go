@@ -84,8 +84,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// exchange listens at one endpoint, dials the other and sends a byte each way. accepted is the
-// listener's error. dialled is the error of the dialler's handshake, or else of its first read.
+// exchange listens at one endpoint, dials the other and sends a byte each way. The result accepted is the listener's
+// error. The result dialled is the error of the dialler's handshake, or else of its first read.
 func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	t.Helper()
 	l := rttest.Must(listen.Listen())(t)

@@ -201,8 +201,8 @@ func (k *certificates) config() (*tls.Config, error) {
 	return k.read(time.Now())
 }
 
-// read does the work of config. Called with mu held. As long as the previous certificate is valid, it does not use a
-// new certificate that has ended or is not valid yet.
+// read does the work of the method config. Called with mu held. As long as the previous certificate is valid, read does
+// not use a new certificate that has ended or is not valid yet.
 func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	s := &k.security
 	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}
@@ -229,7 +229,7 @@ func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	return k.cfg, nil
 }
 
-// validAt reports whether the listener's certificate in cfg is valid at the instant at.
+// validAt reports whether the listener's certificate in cfg is valid at the given time.
 func validAt(cfg *tls.Config, at time.Time) bool {
 	leaf := cfg.Certificates[0].Leaf
 	return !at.Before(leaf.NotBefore) && !at.After(leaf.NotAfter)

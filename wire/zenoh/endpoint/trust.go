@@ -246,8 +246,8 @@ func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause
 	return fmt.Errorf("%s was signed by %s, and %s", what, issuer(last), where), fix
 }
 
-// shown returns why the other side may have refused our certificate, and the cure. file is empty when we show no
-// certificate.
+// shown returns why the other side may have refused our certificate, and the cure. The parameter file is empty when we
+// show no certificate.
 func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix string) {
 	if file == "" {
 		return "we showed none", "give one that its root CA vouches for"

@@ -48,7 +48,7 @@ type everything struct {
 	samples, tokens diary
 	pub             wire.Publisher
 	asker           wire.Session
-	root            string // common prefix of its keys
+	root            string // common prefix of the keys
 }
 
 // declareAll declares a subscriber, a watcher, a token and a queryable on b, and their counterparts

@@ -181,7 +181,7 @@ func canonical(s string) (string, error) {
 		return s, err
 	}
 	var out []string
-	pending := false // a ** was read; it belongs after the chunks * that follow
+	pending := false // a ** was read, whose place is after the chunks * that follow
 	for _, chunk := range strings.Split(s, "/") {
 		for strings.Contains(chunk, "$*$*") {
 			chunk = strings.ReplaceAll(chunk, "$*$*", "$*")

@@ -26,7 +26,7 @@ type Tree[T any] struct {
 type node[T any] struct {
 	parent *node[T]
 	chunk  string
-	place  int // index in the parent's plain or globs
+	place  int // index in the parent's slice plain or globs
 
 	plain []*node[T]          // children without wildcards
 	index map[string]*node[T] // the same children by chunk; only if there are many
@@ -195,7 +195,8 @@ func (t *Tree[T]) visit(n *node[T], i int) {
 	}
 }
 
-// visitWild visits the children that match a chunk with a wildcard. It visits them at the position next in the query.
+// visitWild visits the children that match a chunk with a wildcard. The parameter next is the position in the query at
+// which it visits them.
 func (t *Tree[T]) visitWild(n *node[T], chunk string, next int) {
 	everything := chunk == "**" || chunk == "*"
 	for _, c := range n.plain {

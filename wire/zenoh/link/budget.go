@@ -169,7 +169,7 @@ type host struct {
 // account is one link's part of the budget.
 type account struct {
 	budget *Budget
-	end    func() // ends the link; it is called with locks held and must not take a lock
+	end    func() // ends the link; called with locks held, so end must not take a lock
 
 	// Guarded by Budget.mu.
 	host    *host
@@ -397,7 +397,7 @@ func (a *account) giveBack(buf []byte) []byte {
 }
 
 // Throttle delays the link's reader while much garbage waits to be collected. Code that causes garbage with each
-// message of a remote calls it after the message, without holding a lock.
+// message of a remote calls Throttle after the message, without holding a lock.
 func (l *Link) Throttle() { l.mem.throttle() }
 
 // Charge counts n bytes that the session keeps for this link's remote beside its buffers; a

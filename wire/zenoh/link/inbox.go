@@ -131,8 +131,8 @@ func (in *inbox) frame(c *codec.Cursor, handle func(*codec.Message) error) error
 	}
 }
 
-// advance checks and stores the sequence number of a frame or fragment. fresh is false if this or a later number has
-// arrived before. next is true if it is the direct successor of the last number.
+// advance checks and stores the sequence number of a frame or fragment. The result fresh is false if this or a later
+// number has arrived before. The result next is true if this number is the direct successor of the last number.
 func (in *inbox) advance(m codec.Lane) (fresh, next bool, err error) {
 	mask := in.link.mask
 	if m.SN&^mask != 0 || !in.link.qos && m.Priority != dataPriority {
@@ -201,8 +201,8 @@ type partial struct {
 	mem   *account
 }
 
-// add joins one fragment. After the last fragment, whole is the complete message, lent until clear. lost is true if a
-// message had to be dropped.
+// add joins one fragment. After the last fragment, the result whole is the complete message, lent until clear. The
+// result lost is true if a message had to be dropped.
 func (p *partial) add(piece []byte, m codec.Lane, next, patch bool) (whole []byte, lost bool) {
 	if p.open && (!next || m.First) {
 		lost = true

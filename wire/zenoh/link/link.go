@@ -51,7 +51,7 @@ var (
 	ErrStalled     = errors.New("zenoh: the peer does not read")
 	errMemory      = errors.New("zenoh: ended to free memory, this link held the most of the memory for all links")
 	ErrClosed      = errors.New("zenoh: link closed")
-	errEnded       = fmt.Errorf("%w before it had room: %w", ErrClosed, ErrCongested) // the message has waited once
+	errEnded       = fmt.Errorf("%w before it had room: %w", ErrClosed, ErrCongested) // the message waited for room
 	ErrEOF         = errors.New("zenoh: the peer ended the connection without a word")
 )
 
@@ -202,7 +202,7 @@ func (l *Link) end(err error) {
 	})
 }
 
-// Revoke ends the link because it holds too much memory: Run returns errMemory.
+// Revoke ends the link because it holds too much memory. Run then returns errMemory.
 func (l *Link) Revoke() {
 	l.revoked.Store(true)
 	l.closeSocket()

@@ -152,8 +152,8 @@ func (o *outbox) queue(d Delivery) *queue {
 	return &o.queues[d.QoS.Priority()]
 }
 
-// admit returns the queue that size bytes may join. If the QoS blocks, it waits for room for at most Config.Stall or
-// Delivery.MaxWait. Called with mu held.
+// admit returns the queue that a message of the given size may join. If the QoS blocks, it waits for room for at most
+// Config.Stall or Delivery.MaxWait. Called with mu held.
 func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
 		return nil, errTooLarge
@@ -205,7 +205,7 @@ func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue,
 	}
 }
 
-// wakeBy makes sure that all senders that wait for room are woken at t or before, so that they can check their
+// wakeBy makes sure that all senders that wait for room are woken at the time t or before, so that they can check their
 // timeouts. All share one timer, which is not stopped when there is room: a timer for each wait would be garbage.
 // Called with mu held.
 func (o *outbox) wakeBy(t time.Time) {

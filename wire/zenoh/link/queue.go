@@ -72,7 +72,7 @@ func (q *queue) tail(n int) (buf []byte, ok bool) {
 	if q.buf == nil && n <= q.minBuf {
 		q.buf, _ = q.mem.resize(nil, q.minBuf)
 	}
-	// If few bytes wait, or if this frees half of the buffer, they are moved to its front.
+	// The waiting bytes are moved to the front of the buffer if they are few, or if the move frees half of the buffer.
 	if len(q.buf)+n > cap(q.buf) && (len(q.buf)-q.head <= dropBytes || q.head > len(q.buf)/2) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
 		q.head = 0

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxNumbers     = 4096    // numbered keys of one link
-	maxNumberBytes = 1 << 20 // length of all their keys
+	maxNumberBytes = 1 << 20 // length of all numbered keys of one link
 	numberBytes    = 64      // memory of a numbered key besides its text
 )
 
@@ -145,7 +145,8 @@ type Index[E any] struct {
 // Tree returns the entries of a kind.
 func (x *Index[E]) Tree(kind codec.DeclareKind) *keyexpr.Tree[E] { return &x.trees[kind/2-1] }
 
-// Matches lends the entries of a kind that intersect key until the next call; all entries for "".
+// Matches lends the entries of a kind that intersect key until the next call. For the key "" it lends all entries of
+// the kind.
 func (x *Index[E]) Matches(kind codec.DeclareKind, key string) []E {
 	if key == "" {
 		x.found = x.Tree(kind).AppendAll(x.found[:0])
@@ -159,8 +160,8 @@ func (x *Index[E]) Matches(kind codec.DeclareKind, key string) []E {
 const shrinkFrom = 64
 
 // Shrink is called after each delete from m. It returns m, or a copy if m has at most a quarter of its largest number
-// of entries. Without the copy, a Go map would never free the memory of entries that the budget no longer counts. most
-// holds the largest number of entries between calls.
+// of entries. Without the copy, a Go map would never free the memory of entries that the budget no longer counts.
+// Between calls, the variable to which most points holds the largest number of entries.
 func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
 	*most = max(*most, len(m)+1)
 	if *most < shrinkFrom || len(m) > *most/4 {

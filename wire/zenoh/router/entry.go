@@ -31,7 +31,7 @@ type entry struct {
 	key  string
 	id   uint32 // number of the entry in announcements
 
-	holders []holder // links that declared it, each once
+	holders []holder // links that declared the key, each once
 	clients int      // number of holders that are clients
 }
 

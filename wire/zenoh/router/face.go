@@ -53,8 +53,8 @@ type face struct {
 	all        uint32            // id of our interest in all declarations of the remote; 0: we have no such interest
 	queries    map[uint32]*query // the remote's queries, by its numbers
 	found      uint64            // number of the last search for receivers that found this link
-	weight     int               // estimated bytes of its declarations
-	everything int               // number of its interests without a key
+	weight     int               // estimated bytes of the link's declarations
+	everything int               // number of the remote's interests without a key
 	gone       bool              // the link has ended and is forgotten
 	silent     time.Time         // since when no message has come, as found by expendable; zero: not checked
 	most       struct {
@@ -82,8 +82,8 @@ func (r *Router) newFace() *face {
 
 var errSecondLink = errors.New("already connected to this node on another link")
 
-// Join adds a link to a peer or router that the session has dialled. run runs the link until it ends, and returns the
-// reason.
+// Join adds a link to a peer or router that the session has dialled. The returned function run runs the link until it
+// ends, and returns the reason.
 func (r *Router) Join(l *link.Link) (run func() error, err error) {
 	f, err := r.join(l, false, identity{})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // identity describes the node at the other end of a link, and its rights on this link.
 type identity struct {
-	origin wire.Origin    // the sender of its queries, as wire.Query reports it
+	origin wire.Origin    // the sender of the link's queries, as wire.Query.From returns it
 	rights *access.Rights // nil: everything
 }
 

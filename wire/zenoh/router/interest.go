@@ -49,7 +49,7 @@ type watchers struct {
 // watched is the set of interests in one key.
 type watched struct {
 	by   map[*interest]struct{}
-	most int // largest length of by, as remote.Shrink keeps it
+	most int // largest length of the map by, see remote.Shrink
 }
 
 func (w *watchers) add(i *interest) {
@@ -253,8 +253,8 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 	}
 }
 
-// joined returns the combined attributes of all entries that match an interest. any is false when there is no such
-// entry.
+// joined returns the combined attributes of all entries that match an interest. The result any is false when there is
+// no such entry.
 func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
 	for _, e := range i.face.r.index.Matches(kind, i.key) {
 		if !e.visible(i.face) {

@@ -13,8 +13,8 @@ type Client interface {
 	// neither blocks nor calls back.
 	Receive(msg []byte)
 	// Push gets each sample for which the session has a subscriber; Handle gets each query or reply for the session.
-	// Both run on the reader of the link on which the message arrived. The lent bytes are valid until they return. from
-	// is the querier.
+	// Both run on the reader of the link on which the message arrived. The lent bytes are valid until they return. The
+	// parameter from is the querier.
 	Push(key []byte, m *codec.Push)
 	Handle(m *codec.Message, from wire.Origin)
 	// Full reports whether the session's queue is full. Then a message that may be refused must be refused.

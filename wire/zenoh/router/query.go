@@ -23,8 +23,8 @@ const (
 type query struct {
 	// Constant.
 	asker    *face
-	id       uint32 // the asker's number for it
-	number   uint32 // our number for it
+	id       uint32 // the asker's number for the query
+	number   uint32 // our number for the query
 	qos      codec.QoS
 	watchdog *time.Timer
 	cost     int // bytes of this query in Router.queryBytes and in the account of the asker's link

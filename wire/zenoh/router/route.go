@@ -82,7 +82,7 @@ func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 			f.r.counters.RelayedSamples.Add(1)
 		} else {
 			f.r.counters.RelayDropped.Add(1)
-			how.NoWait = how.NoWait || errors.Is(err, link.ErrCongested) // as for a query
+			how.NoWait = how.NoWait || errors.Is(err, link.ErrCongested) // a sample waits for one congested link only
 		}
 	}
 	*out = codec.Push{}

@@ -53,7 +53,7 @@ type Config struct {
 type Router struct {
 	// Constant after New.
 	cfg    Config
-	ctx    context.Context // ends with Close
+	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
 	port   *Port
 
@@ -103,7 +103,7 @@ func New(cfg Config, client Client) *Router {
 // Port returns the port on which the session of this process sends.
 func (r *Router) Port() *Port { return r.port }
 
-// Serve accepts the connections of l until Close.
+// Serve accepts the connections of l until Stop.
 func (r *Router) Serve(l *endpoint.Listener) { r.tasks.Go(func() { r.accept(l) }) }
 
 // Stop sends a Close on every link. Afterwards Wait returns when all goroutines of the router have ended; the caller

@@ -67,7 +67,7 @@ type testCase struct {
 	run  func(p pair)
 }
 
-// Run runs the whole suite with the sessions that open opens.
+// Run runs the whole suite with the sessions that the function open returns.
 func Run(t *testing.T, open func(t *testing.T) Net) {
 	t.Parallel()
 	for _, group := range [][]testCase{pubsub, congestion, queries, tokens, life} {

@@ -101,7 +101,7 @@ var life = []testCase{
 		asked := make(chan struct{}, 100)
 		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
 		done := make(chan struct{})
-		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may learn of the link a little later
+		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may notice the link a little later
 		go func() {
 			defer close(done)
 			for p.from.Connected() { // other sessions may not be known at the first attempt

@@ -153,7 +153,8 @@ type Run struct {
 	conns netfault.Conns
 }
 
-// Start attacks the listener at tcp/host:port or tls/host:port. lasts is the duration of an attack with Churn.
+// Start attacks the listener at tcp/host:port or tls/host:port. The parameter lasts is the duration of an attack with
+// Churn.
 func (a *Attack) Start(at string, lasts time.Duration) *Run {
 	x := &Run{at: at, until: time.Now().Add(lasts), over: make(chan struct{})}
 	for i := range a.Links {

@@ -18,7 +18,7 @@ type HostileRouter struct {
 	attack   *Attack
 	listener net.Listener
 	begun    chan struct{}
-	run      Run // the attack; it opens no links itself
+	run      Run // the attack, which opens no links itself
 	tasks    sync.WaitGroup
 }
 

@@ -20,7 +20,7 @@ type Config struct {
 	Mode    string // client, peer or router
 	Connect []string
 	Listen  []string
-	More    map[string]any // any other key of its configuration, such as access_control
+	More    map[string]any // further keys of the session's configuration, such as access_control
 }
 
 // Session is an official session as a wire.Session. PutLatest does the same as Put.

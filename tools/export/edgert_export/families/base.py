@@ -55,7 +55,7 @@ class Family:
 
     type = ""
     sampled = False
-    reads_task = False  # whether it has a language model; --vlm gives its folder
+    reads_task = False  # whether the policy has a language model; --vlm gives the model's folder
     stores = ("fp16", "bf16")  # types that weights may be rounded to while the graph computes in fp32
     pre: list[str] = ["rename_observations_processor", "normalizer_processor"]
     post: list[str] = ["unnormalizer_processor"]

@@ -18,7 +18,7 @@ import (
 
 // Authority signs certificates and writes them into a temporary folder of the test.
 type Authority struct {
-	CA string // file of its own certificate
+	CA string // file of the authority's own certificate
 
 	t    testing.TB
 	dir  string
@@ -82,7 +82,7 @@ func (a *Authority) Issue(name string, hosts ...string) (cert, key string) {
 	return a.IssueUntil(time.Now().Add(time.Hour), name, hosts...)
 }
 
-// IssueUntil does the same as Issue for a certificate that ends at the instant end.
+// IssueUntil does the same as Issue for a certificate whose validity ends at the given time.
 func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cert, key string) {
 	a.t.Helper()
 	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = end }, hosts...)
@@ -117,7 +117,8 @@ func (a *Authority) IssueAs(name string, change func(*x509.Certificate), hosts .
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", raw)
 }
 
-// Revoke writes a root CA file with the authority and a list that revokes certs and is valid until end.
+// Revoke writes a root CA file with the authority and a list that revokes the given certificates and is valid until the
+// given time.
 func (a *Authority) Revoke(end time.Time, certs ...string) (ca string) {
 	a.t.Helper()
 	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: end}
