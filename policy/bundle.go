@@ -202,8 +202,8 @@ func (b *Bundle) contained(name string) error {
 }
 
 // Unlisted names the entries of the bundle's folder that are not part of the bundle, at most maxUnlisted, sorted. A
-// folder without files of the bundle is one entry, whose name ends with a slash. found also counts the entries beyond
-// maxUnlisted; the search ends after maxBundleFiles entries. Unlisted opens no file.
+// folder without files of the bundle is one entry, whose name ends with a slash. The result found also counts the
+// entries beyond maxUnlisted. The search ends after maxBundleFiles entries. Unlisted opens no file.
 func (b *Bundle) Unlisted() (names []string, found int) {
 	read := 0
 	fs.WalkDir(os.DirFS(b.Dir), ".", func(path string, entry fs.DirEntry, err error) error {

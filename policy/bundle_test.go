@@ -168,7 +168,8 @@ func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
 	}
 }
 
-// The digest covers every file that a policy reads, so each of them must be listed.
+// Goal: LoadBundle refuses a bundle.json that does not list the golden sets or the tokenizer, because the digest
+// covers only listed files.
 func TestUnlistedFilesAreNotRead(t *testing.T) {
 	unlist := func(m map[string]any, has func(name string) bool) {
 		for name := range m["files"].(map[string]any) {
@@ -215,7 +216,8 @@ func TestTheListedTokenizerIsRead(t *testing.T) {
 	}
 }
 
-// Users often install a new policy by a link to its folder.
+// Goal: LoadBundle reads a bundle through a link to its folder, because users often install a new policy by such a
+// link.
 func TestLoadBundleThroughALink(t *testing.T) {
 	there := rttest.Must(LoadBundle(demoDir))(t)
 	target := rttest.Must(filepath.Abs(demoDir))(t)

@@ -72,8 +72,8 @@ type Controls struct {
 type Conditioning struct {
 	Mode     string // one of ConditioningModes; empty: auto
 	Schedule Schedule
-	SigmaD   float32 // 0: 1
-	Beta     float32 // 0: NumSteps, the most
+	SigmaD   float32 // standard deviation of the actions' prior; 0 means 1
+	Beta     float32 // largest guidance weight; 0 means NumSteps, the largest possible weight
 }
 
 // The modes of a Conditioning.
@@ -111,10 +111,10 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 	return nil
 }
 
-// Condition returns the controls for a request with a prefix of the given rows. Its answer will take delay steps, at
-// most rows, and its conditioning ends at row end, at most the chunk's length (0: the bundle's default). In the
-// automatic mode a request with delay 0 is guided if the policy supports it, because a trained prefix of zero rows
-// would have no effect.
+// Condition returns the controls for a request whose prefix has the given number of rows. The parameter delay is the
+// number of steps until the answer arrives, limited to the number of rows. The parameter end is the row at which the
+// conditioning ends, limited to the chunk's length; 0 selects the bundle's default. In the automatic mode a request
+// with delay 0 is guided if the policy supports it, because a trained prefix of zero rows would have no effect.
 //
 //rt:noalloc
 func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {

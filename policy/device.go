@@ -187,9 +187,9 @@ func (m *Model) plainOptions() (*ort.SessionOptions, error) {
 	return options, nil
 }
 
-// noProvider returns the error for a provider that could not be added to the session options. If the text quotes CUDA,
-// the device failed, and failure classifies the error. Otherwise a part is not installed, and the error names ONNX
-// Runtime's library and the cure.
+// noProvider returns the error for a provider that could not be added to the session options. If the error's text
+// quotes CUDA, the device failed, and the method failure classifies the error. Otherwise a library is not installed,
+// and the error names ONNX Runtime's library and the cure.
 func (m *Model) noProvider(err error, setup string) error {
 	if err == nil {
 		return nil
@@ -259,10 +259,10 @@ func (m *Model) keepStored(options *ort.SessionOptions) error {
 // largeBlock is 1 MiB. ONNX Runtime allocates blocks as large as its largest tensors.
 const largeBlock = 1 << 20
 
-// returnMemory makes a run on the CPU free its working memory at its end when the policy stores weights in two bytes a
-// value to save memory. For SmolVLA, whose run takes seconds in any case, that frees 145 MiB. Other policies keep it,
-// because an ACT's run would take 8 % longer. The steps of a loop keep their working memory, because the next step
-// needs it.
+// returnMemory makes a run on the CPU free its working memory at its end when the policy stores weights in two bytes
+// a value to save memory. For SmolVLA, whose run takes seconds in any case, that frees 145 MiB. Other policies keep
+// their working memory, because an ACT's run would take 8 % longer. The steps of a loop keep their working memory,
+// because the next step needs it.
 func (m *Model) returnMemory(run *ort.RunOptions) error {
 	if m.bundle.Weights == "" || m.device.Kind != deviceCPU {
 		return nil

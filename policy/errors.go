@@ -23,8 +23,8 @@ var (
 	// ErrMemory: the device, or the host, has too little memory for an inference.
 	ErrMemory = errors.New("policy: out of memory")
 
-	// ErrAway: the program that computes the policy does not answer now. The server starts or calls the program again:
-	// the present requests fail, but later requests may succeed.
+	// ErrAway: the program that computes the policy does not answer now. The present requests fail. The server starts
+	// or calls the program again, so later requests may succeed.
 	ErrAway = errors.New("policy: not there")
 
 	// ErrRun: ONNX Runtime refused or aborted an inference.

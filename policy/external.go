@@ -100,7 +100,8 @@ func (s *onnxScan) ReadByte() (byte, error) {
 	return c, err
 }
 
-// message reads one message of the given kind, which ends at the offset end or with the file.
+// message reads one message of the given kind. The message ends at the offset end, and the outermost message may also
+// end with the file.
 func (s *onnxScan) message(kind onnxMessage, end int64, depth int) error {
 	if depth > maxGraphDepth {
 		return errNoGraph

@@ -25,8 +25,8 @@ func scan(t testing.TB, model []byte) ([]string, error) {
 	return externalFiles(path)
 }
 
-// Tensors are not only in the graph's own list, but also in nodes, in the graphs inside nodes, in functions and in
-// sparse tensors.
+// Goal: the scan finds the files of all tensors: in the graph's own list, in nodes, in the graphs inside nodes, in
+// functions and in sparse tensors.
 func TestExternalFilesOfEveryPlace(t *testing.T) {
 	inAttribute := func(number protowire.Number, value []byte) []byte {
 		return field(nil, graphNode, field(nil, 5, field(nil, number, value)))

@@ -43,7 +43,7 @@ func (m *Meta) graphs() []string {
 // DTypes are the types in which a graph may compute. The first is the default of bundle.json.
 var DTypes = []string{"float32", "float16", "bfloat16"}
 
-// dtype returns the type in which the graph computes. The types of its inputs and outputs do not depend on it.
+// dtype returns the type in which the graph computes. The types of its inputs and outputs do not depend on this type.
 func (m *Meta) dtype() string { return cmp.Or(m.DType, DTypes[0]) }
 
 // port is one input or output of a graph: its element type and its shape without
@@ -126,8 +126,8 @@ func (m *Meta) inputs() []port {
 	return ports
 }
 
-// observed returns the shape of a graph's input for values of the given shape in each observation. A policy with a
-// history takes them from Steps observations, the oldest first.
+// observed returns the shape of a graph's input whose values have the given shape in each observation. A policy with
+// a history takes the values of Steps observations, the oldest first.
 func (m *Meta) observed(shape ...int64) []int64 {
 	if m.Steps() > 1 {
 		return append([]int64{int64(m.Steps())}, shape...)

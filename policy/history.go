@@ -3,7 +3,7 @@ package policy
 // Limits of a robot's History.
 const (
 	historyChunks = 10      // the number in DRTC's server
-	historyBytes  = 4 << 20 // memory for one robot; with a large policy it has room for fewer chunks
+	historyBytes  = 4 << 20 // memory for one robot's chunks; fewer than historyChunks fit if the policy is large
 )
 
 // History keeps a robot's last chunks. A request may name rows of these chunks as its prefix instead of sending the
@@ -54,8 +54,8 @@ func (h *History) Put(key int64, chunk []float32) {
 	copy(h.rows[at*len(chunk):], chunk)
 }
 
-// Copy copies rows start to end of the chunk under key to dst and returns their number. It returns 0 if the chunk or
-// the rows are absent, or if dst is too short.
+// Copy copies the rows from start up to, but without, end to dst, from the chunk that was stored under the key. It
+// returns the number of these rows. It returns 0 if the chunk or the rows are absent, or if dst is too short.
 //
 //rt:noalloc
 func (h *History) Copy(dst []float32, key int64, start, end int) (rows int) {

@@ -23,8 +23,8 @@ static const char *version_of(void *library) {
 	return base == NULL ? NULL : base->version();
 }
 
-// set_run calls AddRunConfigEntry. New versions of ONNX Runtime only append to the table of functions, so its place and
-// that of GetErrorMessage do not change.
+// set_run calls AddRunConfigEntry. New versions of ONNX Runtime only append to the table of functions, so the places
+// of AddRunConfigEntry and GetErrorMessage in the table do not change.
 static char *set_run(void *library, void *options, const char *key, const char *value) {
 	enum { version = 24, get_error_message = 2, add_run_config_entry = 165 };
 	void **api = base_of(library)->api(version);

@@ -147,10 +147,10 @@ func (l *loop) allocate(m *Model) (err error) {
 	return nil
 }
 
-// bind adds the steps of a run of rows first to first+batch-1.
+// bind adds the steps to the run r, which computes the rows first to first+batch-1.
 func (l *loop) bind(m *Model, r *run, inputs, outputs []place, first, batch int) error {
 	state := inputs[slices.IndexFunc(inputs, func(p place) bool { return p.name == inputState })]
-	var from, to [2][]ort.Value // each reads one x and writes the other
+	var from, to [2][]ort.Value // tensors of the steps: each step reads one copy of x and writes the other
 	for i := range from {
 		next := l.x[1-i]
 		next.name = nextX

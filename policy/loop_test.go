@@ -146,8 +146,8 @@ func BenchmarkForms(b *testing.B) {
 	}
 }
 
-// Goal: Open refuses a policy in two graphs if the prefix passes too much memory to the steps, also if its size does
-// not fit into an int.
+// Goal: Open refuses a policy in two graphs if the prefix passes too much memory to the steps, even if the size
+// does not fit into an int.
 func TestCarriedSizesAreBounded(t *testing.T) {
 	x := port{carriedX, float32s, []int64{1}}
 	for _, shape := range [][]int64{{-1, 1<<30 + 1}, {-1, 1 << 30, 1 << 32}, {-1, 1 << 30, 1 << 31}} {

@@ -49,11 +49,13 @@ type Camera struct {
 	W    int    `json:"width"`
 
 	// DecodeScale is the largest factor by which the JPEG decoder may shrink a picture to H x W: 2, 4 or 8, each with
-	// the smaller factors; 1 or absent: the decoder shrinks none. A picture of the decoder differs slightly from a
-	// resized one: set it only for a policy whose results were verified to be as good.
+	// the smaller factors. If it is 1 or absent, the decoder shrinks no picture. A picture that the decoder has
+	// shrunk differs slightly from a resized picture, so set DecodeScale only for a policy whose results were
+	// verified to be as good.
 	DecodeScale int `json:"decode_scale,omitempty"`
 
-	// ExactSize refuses a picture of another size, unless DecodeScale allows it; otherwise such a picture is scaled.
+	// With ExactSize, a picture of another size is refused, unless DecodeScale allows that size. Without ExactSize,
+	// such a picture is scaled.
 	ExactSize bool `json:"exact_size,omitempty"`
 }
 
@@ -95,10 +97,10 @@ type Meta struct {
 	// float32 at each use. If empty, all weights have the type in which the graph computes.
 	Weights string `json:"weights,omitempty"`
 
-	// The contract with a robot. FPS is the control rate of the training, in Hz; ChunkSize is the number of actions of
-	// a chunk (H), of which NActionSteps are intended to run. Names are in vector order, units in LeRobot's words
-	// (degrees, range_0_100, range_m100_100). Limits are [lowest, highest] in these units: the training data's with a
-	// margin.
+	// The contract with a robot. FPS is the control rate of the training, in Hz; ChunkSize is the number of actions
+	// of a chunk (H), of which NActionSteps are intended to run. Names are in vector order, units in LeRobot's words
+	// (degrees, range_0_100, range_m100_100). Limits are [lowest, highest] in these units, with a margin around the
+	// training data's values.
 	FPS          float64      `json:"fps"`
 	ChunkSize    int          `json:"chunk_size"`
 	NActionSteps int          `json:"n_action_steps,omitempty"`

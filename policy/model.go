@@ -74,12 +74,13 @@ func (o Options) on(d Device) Options {
 
 // Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows. Rows are filled through Image,
 // State, Noise, Prefix and SetControls, run with Run or RunBuffer, and read through ChunkModel and ChunkRobot. The
-// slices that these methods lend are the tensors' memory outside the Go heap, valid until Close: a row keeps its inputs
-// until it is filled again, and a chunk until the next run of its buffer.
+// slices that these methods lend are the tensors' memory outside the Go heap, valid until Close. A row keeps its
+// inputs until the row is filled again, and a chunk until the next run of its buffer.
 //
-// Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1. Each buffer has its own inputs and outputs: while one buffer
-// runs, the server decodes requests into another and sends its chunks. A row lies in the session's own tensor in the
-// host's memory, so a run on the CPU copies nothing; for a GPU ONNX Runtime copies the tensors in each run.
+// Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1. Each buffer has its own inputs and outputs. While one buffer
+// runs, the server decodes requests into another buffer and sends that buffer's chunks. A row lies in the session's
+// own tensor in the host's memory, so a run on the CPU copies nothing. For a GPU ONNX Runtime copies the tensors in
+// each run.
 //
 // Owner: one goroutine, locked to its thread, calls Run and RunBuffer. Other goroutines may fill and read the rows of a
 // buffer that is not running, one goroutine at a time for each row.
@@ -115,9 +116,9 @@ type Model struct {
 	chunkModel, chunkRobot      []float32
 }
 
-// Open builds the session, checks the graph against bundle.json, replays the golden sets and runs its BatchSizes.
-// OpenRuntime must have succeeded. It returns ErrBundle if a graph does not load or fit, and ErrGolden, with the
-// difference, if a golden set is not reproduced.
+// Open builds the session, checks the graph against bundle.json, replays the golden sets and runs the model's
+// BatchSizes. OpenRuntime must have succeeded. It returns ErrBundle if a graph does not load or fit, and ErrGolden,
+// with the difference, if a golden set is not reproduced.
 func (b *Bundle) Open(opt Options) (*Model, error) {
 	if !ort.IsInitialized() {
 		return nil, fmt.Errorf("%w: call OpenRuntime before Open", ErrNoRuntime)
@@ -202,7 +203,7 @@ func (m *Model) load() error {
 	return nil
 }
 
-// oneSession closes the sessions of all batch sizes except session.
+// oneSession closes the sessions of all batch sizes except the session in the field session.
 func (m *Model) oneSession() (err error) {
 	for _, s := range m.sized {
 		if s != m.session {
@@ -217,8 +218,8 @@ func (m *Model) oneSession() (err error) {
 const maxSizedWeights = 4 << 30
 
 // perSize reports whether each of the BatchSizes gets its own session. The CUDA provider plans a convolution again
-// whenever the batch size differs from the session's last one: an ACT's run then took 75 ms instead of 6 ms
-// (docs/lab/gpu.md). A batch of another size runs in the session of the next larger size.
+// whenever the batch size differs from the session's last batch size. For example, an ACT's run took 75 ms instead of
+// 6 ms (docs/lab/gpu.md). A batch of another size runs in the session of the next larger size.
 func (m *Model) perSize() bool {
 	if m.opt.perSize {
 		return true
@@ -255,9 +256,9 @@ func (m *Model) sessionOf(batch int) (*session, int) {
 	return m.sized[rows], rows
 }
 
-// checkGraph checks that a graph has exactly the inputs in want and scalars, and exactly the outputs in give. If give
-// is nil, the caller checks the outputs. The module can describe a graph only by loading it into a session. That
-// session is loaded without optimisations, so that it is ready sooner.
+// checkGraph checks that a graph has exactly the inputs of the parameters want and scalars, and exactly the outputs
+// of the parameter give. If give is nil, the caller checks the outputs. The module can describe a graph only by
+// loading it into a session. That session is loaded without optimisations, so that it is ready sooner.
 func (m *Model) checkGraph(name string, want, give []port, scalars ...string) (outputs []ort.InputOutputInfo,
 	err error) {
 	path := filepath.Join(m.bundle.Dir, name)
@@ -337,7 +338,7 @@ func (o Options) session() (*ort.SessionOptions, error) {
 	err = errors.Join(
 		options.SetIntraOpNumThreads(o.IntraThreads),
 		options.SetInterOpNumThreads(1), // the graphs are chains of nodes
-		// without it, a policy of real size takes a tenth less memory and as much time
+		// Without memory patterns, a policy of real size takes a tenth less memory and as much time.
 		options.SetMemPattern(false),
 		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
 		options.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
@@ -406,8 +407,8 @@ func (m *Model) Prefix(i int) []float32 {
 	return row(m.prefix, i, m.bundle.ChunkSize*m.bundle.ActionDim)
 }
 
-// SetControls sets row i's Real-Time Chunking inputs. Beta is clamped to 0 and
-// NumSteps, the range in which a guided step cannot overshoot.
+// SetControls sets row i's Real-Time Chunking inputs. Beta is clamped to the range from 0 to NumSteps in which a
+// guided step cannot overshoot.
 //
 //rt:noalloc
 func (m *Model) SetControls(i int, c Controls) {
@@ -449,7 +450,7 @@ func (m *Model) RunBuffer(k, batch int) error {
 }
 
 // Terminate makes the present run end with an error, as soon as its present operator is done. All later runs fail at
-// once, so close the model afterwards. It cannot end a run on a device that does not answer.
+// once, so close the model afterwards. Terminate cannot end a run on a device that does not answer.
 //
 // Owner: any goroutine, until Close.
 func (m *Model) Terminate() error {
@@ -514,7 +515,7 @@ func (m *Model) Close() error {
 	if m.session != nil && m.sized == nil {
 		errs = append(errs, m.session.close())
 	}
-	for _, s := range m.sized { // session is one of them
+	for _, s := range m.sized { // the session in the field session is one of these
 		if s != nil {
 			errs = append(errs, s.close())
 		}

@@ -187,7 +187,7 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 }
 
 // The schedule and the deviation are inputs of each sample. In one batch, "zeros" leaves the tail free, "ones" holds
-// all of it, and a smaller deviation holds it closer.
+// all of it, and a smaller deviation holds the tail closer.
 func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 	const rows, delay, end = 30, 4, 24
 	c := Controls{PrefixLen: rows, Delay: delay, PrefixEnd: end, Mode: ModeGuided, Beta: 10}

@@ -65,7 +65,7 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 	}
 }
 
-// A server that opens a broken bundle again and again must not grow.
+// Goal: opening broken bundles again and again does not increase the process's memory.
 func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 	needQuietMemory(t)
 	dir := copyBundle(t, demoDir, nil)

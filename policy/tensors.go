@@ -7,8 +7,8 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// memory is the tensor of one input or output: its name, the number of elements of a row, and the address of its slice.
-// Exactly one of the addresses is set.
+// memory is the tensor of one input or output: its name, the number of elements of a row, and the address of its
+// slice. The slice's type determines which of the four fields has the address; the other three are nil.
 type memory struct {
 	name   string
 	row    int
@@ -57,7 +57,7 @@ func (t *memory) rowBytes() int {
 	return t.row
 }
 
-// lie makes the tensor's slice refer to memory, which has room for the given number of rows.
+// lie makes the tensor's slice refer to the given memory, which has room for the given number of rows.
 func (t *memory) lie(memory []byte, rows int) {
 	p := unsafe.Pointer(unsafe.SliceData(memory))
 	switch n := rows * t.row; {
@@ -76,8 +76,7 @@ func (t *memory) lie(memory []byte, rows int) {
 // cameras of 1080p take 12 GiB.
 const maxTensorBytes = 16 << 30
 
-// allocate reserves the tensors of all rows, outside the Go heap: ONNX Runtime
-// keeps their addresses.
+// allocate reserves the tensors of all rows, outside the Go heap, because ONNX Runtime keeps their addresses.
 func (m *Model) allocate() error {
 	rows, total := m.opt.Buffers*m.opt.MaxBatch, int64(0)
 	for _, t := range m.memories() {

@@ -14,8 +14,8 @@ import (
 // Modes of a coder. They determine the use of each field that a message names.
 const (
 	encoding   = iota // appends the fields to out, without zero values
-	decoding          // takes them from in
-	describing        // appends their descriptors to out
+	decoding          // takes the fields from the coder's field in
+	describing        // appends the fields' descriptors to out
 )
 
 // maxFields bounds the fields of one message.

@@ -124,10 +124,10 @@ var (
 		"other programs (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
-// makeRoom deletes our oldest files if need more bytes do not fit. It then frees a little more than needed, since it
-// would be too expensive to list thousands of small files for each chunk. It spares files that a process is writing,
-// files of runs with a reservation, and files whose name keep accepts. total is the size of the remaining files, and
-// limit its maximum.
+// makeRoom deletes our oldest files if a number of further bytes, the parameter need, does not fit. It then frees a
+// little more than needed, because it would be too expensive to list thousands of small files for each chunk. It
+// spares files that a process is writing, files of runs with a reservation, and files whose names the function keep
+// accepts. The result total is the size of the remaining files, and the result limit is the largest permitted size.
 func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit int64, deleted []string, err error) {
 	entries, total, err := d.list()
 	limit = d.room(total)

@@ -230,8 +230,8 @@ func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 // The time of day before it was set, and the time of day after.
 const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
 
-// foreign returns a file as another program writes it: the metadata of the first of runs (nil: no metadata), a
-// picture, and the metadata of the other runs.
+// foreign returns a file as another program writes it: the metadata of the first element of runs (nil: no metadata),
+// a picture, and the metadata of the other elements.
 func foreign(t *testing.T, topic string, image *Image, wall int64, runs ...map[string]string) *bytes.Reader {
 	var b bytes.Buffer
 	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))(t)

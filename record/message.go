@@ -175,7 +175,7 @@ type Tick struct {
 	Stolen  int64
 	Retried uint32 // bus transactions repeated since the previous tick
 	Lost    uint32 // positions that were lost although transactions were repeated
-	Spoilt  uint32 // runs of bytes that are not a frame, and unexpected frames
+	Spoilt  uint32 // sequences of bytes that are not a frame, and unexpected frames
 }
 
 // RunStates names the values of RunState.
@@ -279,7 +279,7 @@ type Sent struct {
 	At       rt.Instant
 	Seq      uint64
 	Epoch    uint32
-	Observed rt.Instant // instant of its state or its oldest picture, whichever is older; 0: no picture
+	Observed rt.Instant // instant of the request's state or oldest picture, whichever is older; 0: no picture
 	Bytes    int64
 	Outcome  string     // sent, no_session, no_picture, unlike_training, error
 	Encoded  rt.Instant // instant at which the message was complete; 0: not on record, or not sent

@@ -257,8 +257,8 @@ func visit[T any, M messagePointer[T]](f func(M) error, topic string, data []byt
 	return f(m)
 }
 
-// Files lists the records of the robot id in a folder, the oldest first, and all records if id is empty. It leaves out
-// empty files.
+// Files lists the records of one robot in a folder, the oldest first. The parameter id is the robot's id; if it is
+// empty, Files lists the records of all robots. It leaves out empty files.
 func Files(dir, id string) (names []string, err error) {
 	entries, _, err := folder{dir: dir}.list()
 	for _, e := range entries {

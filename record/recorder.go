@@ -4,10 +4,10 @@
 // The path of a message:
 //
 //	message.go   the robot's threads fill fixed-size messages in rings (Lane)
-//	recorder.go  one thread takes them out and encodes them as protobuf (coder.go, schema.go)
-//	window.go    it keeps the newest in memory: minutes of messages, seconds of pictures
+//	recorder.go  one thread takes the messages out and encodes them as protobuf (coder.go, schema.go)
+//	window.go    this thread keeps the newest in memory: minutes of messages, seconds of pictures
 //	writer.go    another thread writes the memory's content into files, when a save is requested
-//	folder.go    the files together stay below a size, and leave the disk room; the oldest go first
+//	folder.go    the files together stay below a size, and leave the disk room; the oldest are deleted first
 //	repair.go    the next start repairs files that a power cut has torn
 //	read.go      reads the files
 //
@@ -301,8 +301,8 @@ func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome
 func (r *Recorder) Keep() { r.keepOwn.Store(true) }
 
 // Save makes the writing thread write the memory's content to disk. With atOnce the save does not wait for the pause
-// after an earlier save. why is the reason that the file gets, and *why must not change. Any thread may call it, also
-// on a nil Recorder.
+// after an earlier save. The parameter why points to the reason that the file gets. This text must not change. Any
+// thread may call it, also on a nil Recorder.
 //
 //rt:noalloc
 func (r *Recorder) Save(why *string, atOnce bool) {

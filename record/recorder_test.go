@@ -107,7 +107,7 @@ func tick(r *Recorder, at rt.Instant, step int64) {
 	r.Collect()
 }
 
-// starve is tick for a tick on which an action was due and no action ran.
+// starve does the same as tick for a tick on which an action was due and no action ran.
 func starve(r *Recorder, at rt.Instant, step int64) {
 	m := r.Ticks.Put()
 	fillTick(m, at, step)
@@ -417,7 +417,7 @@ func TestDiskThatFails(t *testing.T) {
 	broken = false
 	run(10 * time.Second)
 	last := r.writer.file.os
-	rttest.Must(syscall.Dup(int(last.Fd())))(t) // holds the descriptor like a child process between fork and exec
+	rttest.Must(syscall.Dup(int(last.Fd())))(t) // the duplicate stays open, as in a child between fork and exec
 	endRun(r)
 	if f := rttest.Must(os.Open(last.Name()))(t); Written(f) {
 		t.Error("the run has ended, and its record is locked")

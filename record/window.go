@@ -65,8 +65,8 @@ func (w *window) put(channel uint16, at rt.Instant, message []byte) bool {
 	return true
 }
 
-// evict drops the oldest entries, until the memory has room for entries up to the position head, and until no entry is
-// older than the span at now.
+// evict drops the oldest entries, until the memory has room for entries up to the position head, and until no entry
+// is older than the span at the instant now.
 //
 //rt:noalloc
 func (w *window) evict(head uint64, now rt.Instant) {
@@ -96,8 +96,8 @@ type cursor struct {
 	lost  uint64 // entries from kept on that the window dropped
 }
 
-// read copies as many whole entries as fit into room, and returns their length in bytes, 0 at the end. It skips an
-// entry that is larger than room and counts it as lost.
+// read copies as many whole entries as fit into the buffer room, and returns their length in bytes, 0 at the end. It
+// skips an entry that is larger than this buffer and counts it as lost.
 func (w *window) read(c *cursor, room []byte) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

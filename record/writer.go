@@ -233,7 +233,7 @@ func (w *writer) drainWindow(from *window, c *cursor, lost, done *atomic.Uint64)
 	}
 }
 
-// write writes entries, which c has read, until the first failure.
+// write writes entries, which the cursor c has read, until the first failure.
 func (w *writer) write(entries []byte, c *cursor, done *atomic.Uint64) error {
 	for number := c.batch + 1; ; number++ {
 		channel, at, message, rest, ok := nextEntry(entries)
@@ -346,8 +346,8 @@ func (w *writer) close(now rt.Instant) error {
 }
 
 // fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair. The messages that
-// are not on the disk will be in the next file, if they are still in memory then. So fail cuts the file after the last
-// chunk that is on the disk: a chunk whose write has failed may be whole, and no message may be in two files. It also
+// are not on the disk will be in the next file, if they are still in memory then. So fail cuts the file after the
+// last chunk that is on the disk: a chunk whose write has failed may be whole, and no message may be in two files. It
 // removes a file without a chunk, and doubles the wait before each next try, up to retryAtMost. At the end of the run
 // no file follows, and a chunk that may be whole stays.
 func (w *writer) fail(now rt.Instant, err error, ended bool) {
@@ -458,8 +458,8 @@ func newCompressor() (*zstd.Encoder, error) {
 }
 
 // newMCAP returns the MCAP library's writer with the settings of all our files: chunks, indexes and CRCs. The chunks
-// are compressed with zstd, because half of the ticks' content repeats; a picture does not shrink, but to compress it
-// costs less than its checksum.
+// are compressed with zstd, because half of the ticks' content repeats. Compression does not shrink a picture, but
+// takes less time than the picture's checksum.
 func newMCAP(to *bufio.Writer, compressor *zstd.Encoder) (*mcap.Writer, *mcap.WriterOptions, error) {
 	options := &mcap.WriterOptions{
 		IncludeCRC:  true,

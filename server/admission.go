@@ -160,9 +160,9 @@ type admission struct {
 	cameras    []policy.Camera // the policy's cameras, in the order of caps.CameraShapes
 	cfg        *manifest.Config
 	tasks      *taskReader
-	observed   int // most observations that the policy takes together
+	observed   int // largest number of observations that the policy takes together
 	meta       *policy.Meta
-	limit      int // most sessions
+	limit      int // largest number of sessions
 	active     int // sessions of other robots
 	place      quota.Place
 	own        quota.Place   // the place of the session that this open replaces; zero: there is no such session
@@ -225,8 +225,8 @@ func (a *admission) schema() string {
 	return ""
 }
 
-// identity checks the client's name and returns the reason to refuse it. LeRobot's server has no such check: it even
-// admits a client whose observations cannot arrive because of its name.
+// identity returns the reason to refuse the client's name, or "" for a permitted name. LeRobot's server has no such
+// check: it even admits a client whose name prevents the arrival of its observations.
 func (a *admission) identity() string {
 	if err := wire.CheckUUID(a.open.ClientUUID); err != nil {
 		return err.Error()
@@ -284,8 +284,8 @@ func (a *admission) pictures() string {
 	return errorText(wire.CheckRaw(a.raw(), min(max(a.open.Steps, 1), max(a.observed, 1))))
 }
 
-// raw returns the cameras whose pictures travel raw and whose size is known: from the client's
-// open, otherwise from the policy.
+// raw returns the cameras whose pictures travel raw and whose size is known. The size is from the client's open or,
+// if the open has none, from the policy.
 func (a *admission) raw() (shapes []wire.CameraShape) {
 	for _, known := range [][]wire.CameraShape{a.open.CameraShapes, a.caps.CameraShapes} {
 		for _, shape := range known {
@@ -435,9 +435,9 @@ func sessionNeed(m *policy.Meta, asked int) int64 {
 	return sessionMemory(m) + observationsHeld*int64(asked)
 }
 
-// observationBytes returns the size of one of a robot's observations, computed from its open. It counts three bytes for
-// each pixel of a raw picture, and one for each pixel of a JPEG: only a JPEG of noise is larger. A camera of unknown
-// size counts as the policy's largest camera.
+// observationBytes returns the size of one of a robot's observations, computed from its open. It counts three bytes
+// for each pixel of a raw picture, and one for each pixel of a JPEG, because only a JPEG of noise is larger. A camera
+// of unknown size counts as the policy's largest camera.
 func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOpen) int {
 	largest := 0
 	for _, c := range caps.CameraShapes {
@@ -535,9 +535,8 @@ const (
 	// observationSlack is the most bytes of an observation without its pictures, such as state and
 	// names.
 	observationSlack = 1 << 20
-	// The pictures of an observation may have pictureAllowance times the bytes of the policy's
-	// pictures: a robot may send cameras that the policy does not use, and pictures that the server
-	// scales down.
+	// The pictures of an observation may have pictureAllowance times the bytes of the policy's pictures, because a
+	// robot may send cameras that the policy does not use, and pictures that the server scales down.
 	pictureAllowance = 4
 )
 

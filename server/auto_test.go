@@ -23,7 +23,7 @@ func newAuto(t *testing.T, took time.Duration) *bench {
 	return b
 }
 
-// infer makes the server learn took as the duration of an inference.
+// infer makes the server learn the duration of an inference, the parameter took.
 func (b *bench) infer(took time.Duration) {
 	for range 100 {
 		b.server.worker.engine.sizes.Learn(1, took)

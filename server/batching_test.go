@@ -43,9 +43,9 @@ func holding(b *bench, err error) func(run int) error {
 	}
 }
 
-// heldBatch returns a server of batches and its five robots. It holds the run for the last robot while the observations
-// of the other four fill the next batch. The first joint of robot i is at i+1. send may send robot i's observation
-// instead of heldBatch; it then returns true.
+// heldBatch returns a server of batches and its five robots. It holds the run for the last robot while the
+// observations of the other four fill the next batch. The first joint of robot i is at i+1. The function send may
+// send robot i's observation instead of heldBatch, and then returns true.
 func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int, r *robot) bool) (*bench, []*robot) {
 	t.Helper()
 	b, robots := batching(t, maxBatch, []string{"a", "b", "c", "d", "e"}, change)
@@ -66,8 +66,8 @@ func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int,
 	return b, robots
 }
 
-// wantOwnBut expects the chunk of its own request for each of heldBatch's robots, except robot bad, which gets an event
-// with words.
+// wantOwnBut expects the chunk of its own request for each of heldBatch's robots, except the robot with the index
+// bad, which gets an event whose text contains the parameter words.
 func wantOwnBut(robots []*robot, bad int, words string) {
 	for i, r := range robots {
 		r.b.t.Helper()
@@ -79,7 +79,7 @@ func wantOwnBut(robots []*robot, bad int, words string) {
 	}
 }
 
-// sendState sends request seq of a robot whose first joint is at joint.
+// sendState sends request seq with the parameter joint as the position of the robot's first joint.
 func (r *robot) sendState(seq uint64, joint float32) {
 	o := fakeObs(r.b.t)
 	o.State[0] = joint
@@ -87,7 +87,8 @@ func (r *robot) sendState(seq uint64, joint float32) {
 	r.send(obsHeader(1, seq), o)
 }
 
-// wantOwn expects the chunk of request seq, computed from an observation with the first joint at joint.
+// wantOwn expects the chunk of request seq, computed from an observation with the parameter joint as the position of
+// the first joint.
 func (r *robot) wantOwn(seq uint64, joint float32) {
 	r.b.t.Helper()
 	if got := r.wantChunk(seq); got.chunk.T != int64(seq) ||

@@ -124,8 +124,8 @@ func (b *bench) end() {
 	rttest.PanicOn(b.stop())
 }
 
-// hold makes each inference signal its start on entered and then wait for leave. It also switches the warm-up off.
-// Tests call it in serve's change.
+// hold makes each inference signal its start on the channel entered and then wait for the channel leave. It also
+// switches the warm-up off. Tests call it in serve's change.
 func (b *bench) hold() {
 	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
 	b.beforeRuns(func(int) error {
@@ -278,7 +278,7 @@ func link(n int, host string) wire.Origin {
 	return wire.Origin{Name: fmt.Sprint("link ", n), Host: host}
 }
 
-// admits ends the test if an open was refused. what names the open.
+// admits ends the test if an open was refused. The parameter what names the open in the error.
 func (b *bench) admits(ack wire.SessionAck, what string) {
 	if !ack.Accepted {
 		b.t.Helper()
@@ -286,7 +286,7 @@ func (b *bench) admits(ack wire.SessionAck, what string) {
 	}
 }
 
-// refuses fails the test if an open was accepted. what names the open.
+// refuses fails the test if an open was accepted. The parameter what names the open in the error.
 func (b *bench) refuses(ack wire.SessionAck, what string) {
 	if ack.Accepted {
 		b.t.Helper()
@@ -494,7 +494,7 @@ func (r *robot) wantChunk(seq uint64) sample {
 	return got
 }
 
-// wantEvent expects an event whose text contains words.
+// wantEvent expects an event whose text contains the parameter words.
 func (r *robot) wantEvent(code wire.EventCode, words string) sample {
 	r.b.t.Helper()
 	got := r.next()

@@ -62,7 +62,7 @@ type Report struct {
 	// files of the bundle's folder that bundle.json does not list, the first ten; a folder ends
 	// with a slash
 	Unlisted    []string `json:"unlisted,omitempty"`
-	UnlistedAll int      `json:"unlisted_count,omitempty"` // number of all of them
+	UnlistedAll int      `json:"unlisted_count,omitempty"` // number of all unlisted files
 	Warnings    []string `json:"warnings,omitempty"`       // certificates that end soon or have no name
 	Mode        string   `json:"serving_mode"`             // serving_mode of the manifest
 	Listen      []string `json:"listen"`                   // endpoints
@@ -263,8 +263,8 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	return report, nil
 }
 
-// slowerOf raises the durations in took, which are those of the first model, to those of a roll-out's new model if
-// these are longer.
+// slowerOf raises the durations in the list took to those of a roll-out's new model, where the new model's are
+// longer. The parameter first is the first model, which had the durations in took.
 func slowerOf(cfg *manifest.Config, first *loaded, took []capacity.Size) (err error) {
 	model, err := loadNew(cfg, first, nil)
 	if err != nil {
@@ -371,7 +371,7 @@ func (r *Report) Print(w io.Writer) error {
 	return err
 }
 
-// runtimeText names the program that computes.
+// runtimeText returns the name and version of the program that computes the policy.
 func (r *Report) runtimeText() string {
 	if r.Program == manifest.RuntimeONNX {
 		return "ONNX Runtime " + r.Runtime
@@ -387,7 +387,8 @@ func (r *Report) kind() string {
 	return "of        "
 }
 
-// tested returns a text on the result of the golden sets, which only a bundle has.
+// tested returns a text: the golden sets of a bundle were reproduced, or another program's policy is deterministic,
+// or it is not deterministic.
 func (r *Report) tested() string {
 	switch {
 	case r.Deterministic == nil:
@@ -439,7 +440,7 @@ func (r *Report) frontText() string {
 	return text.String()
 }
 
-// rolloutText describes the new model of a roll-out; empty without one.
+// rolloutText returns a text with the new model's folder, share, digest and times; "" without a roll-out.
 func (r *Report) rolloutText() string {
 	n := r.Rollout
 	if n == nil {

@@ -16,7 +16,7 @@ import (
 // elsewhere is a policy that another program computes.
 type elsewhere struct {
 	*servertest.Model
-	away atomic.Bool // while it is set, the program does not answer
+	away atomic.Bool // true: the program does not answer
 
 	mu   sync.Mutex
 	last policy.Request

@@ -34,7 +34,7 @@ const (
 	// seconds to end.
 	recoverTimeout = 15 * time.Second
 	// probeInterval is how long a device may be idle before the server runs an inference of its own to check the
-	// device. The interval is longer if a run would otherwise take more than 1/probeShare of it.
+	// device. The interval is longer if a run would otherwise take more than 1/probeShare of the interval.
 	probeInterval = 10 * time.Second
 	probeShare    = 100
 )
@@ -73,7 +73,7 @@ type engine struct {
 	// Atomic.
 	warmRuns  atomic.Uint64          // runs of the warm-up so far
 	busySince atomic.Int64           // rt.Instant at which the present run began; 0: the device is idle
-	failed    atomic.Pointer[string] // why the device is given up; nil: it works
+	failed    atomic.Pointer[string] // why the device is given up; nil: the device works
 
 	// Owner: worker.
 	sizes       *batch.Sizes

@@ -89,7 +89,7 @@ func (c *dialed) answers(message []byte) {
 	}
 }
 
-// refuses expects an error with words.
+// refuses expects an error whose text contains the parameter words.
 func (c *dialed) refuses(message []byte, words string) {
 	c.Helper()
 	_, text := c.ask(message)

@@ -26,7 +26,7 @@ type health struct {
 	loading atomic.Pointer[string] // progress of loading the policy
 }
 
-// listenHealth binds address. Its error names the program that probably uses the address. names are
+// listenHealth binds address. Its error names the program that probably uses the address. The parameter names has
 // further host names that browsers may use for this machine.
 func listenHealth(address string, log *slog.Logger, names ...string) (h *health, err error) {
 	h = new(health)
@@ -109,8 +109,8 @@ type notifier struct {
 	unhealthy string     // the reason at the last update, which has been logged
 }
 
-// startNotifier reports the condition of s to the service manager until ctx is done or end is called, and then reports
-// that the server stops. end waits for that last report.
+// startNotifier reports the condition of s to the service manager until ctx is done or the result end is called, and
+// then reports that the server stops. The function end waits for that last report.
 func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end func()) {
 	n := &notifier{Notifier: to, server: s}
 	ctx, cancel := context.WithCancel(ctx)
@@ -160,7 +160,7 @@ func (n *notifier) update(now rt.Instant) {
 
 // progress reports whether the worker makes progress: it has begun or ended a request since the last update, or its
 // present request is within the time limit of this policy's runs, or it is idle and has taken the signal that each
-// update leaves in work. A worker that is stuck in a request, or has ended, makes no progress.
+// update puts into the worker's field work. A worker that is stuck in a request, or has ended, makes no progress.
 //
 //rt:noalloc
 func (n *notifier) progress(now rt.Instant) bool {

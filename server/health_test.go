@@ -80,7 +80,7 @@ func TestListenHealthNamesThePortThatIsTaken(t *testing.T) {
 	rttest.Fails(t, rttest.Err(listenHealth(taken, slog.New(slog.DiscardHandler))), taken, "health_port")
 }
 
-// The keys of the summary are an interface, because users' scripts read it.
+// Goal: the summary keeps its keys, because users' scripts read them.
 func TestSummaryKeys(t *testing.T) {
 	summary := newBench(t, config()).server.summary()
 	text := rttest.Must(json.Marshal(summary))(t)
@@ -99,8 +99,8 @@ func TestSummaryKeys(t *testing.T) {
 	rttest.Contains(t, table.String(), "123456", "superseded 77", summary.Service, "inference", "p99")
 }
 
-// failingServer returns a server with a robot. From the first request on, before runs at the start of each of the
-// model's runs, and decides whether and how it fails.
+// failingServer returns a server with a robot. From the first request on, the function before is called at the start
+// of each of the model's runs. A run fails with the error that before returns.
 func failingServer(t *testing.T, before func(b *bench, run int) error) (*bench, *robot) {
 	t.Helper()
 	b := serve(t, config(), func(b *bench) { b.beforeRuns(func(run int) error { return before(b, run) }) })
@@ -109,7 +109,7 @@ func failingServer(t *testing.T, before func(b *bench, run int) error) (*bench, 
 }
 
 // wantEnd expects that the robot is sent to another server, that the server ends with ErrDevice and this reason, and
-// that the metrics count failures failed runs of the kind how.
+// that the metrics count the expected number (failures) of failed runs of the kind how.
 func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why string) {
 	t.Helper()
 	if got := r.wantEvent(wire.EventDraining, failedText); got.event.RetryAfterMs <= 0 {
@@ -181,8 +181,8 @@ func TestOneOfTwoProbesIsEnough(t *testing.T) {
 	rttest.Want(t, b.server.stats.probes[probeFailed].Load(), 1, "failed runs of the server's own")
 }
 
-// Goal: a device without memory is given up after one run of the server's own, because memory will not be free in a
-// moment: arenas do not shrink. A device that has the memory for the server's own run is kept.
+// Goal: a device without memory is given up after one run of the server's own, because arenas do not shrink, so that
+// no memory will be free in a moment. A device that has the memory for the server's own run is kept.
 func TestShortMemoryEndsTheServer(t *testing.T) {
 	short := fmt.Errorf("%w: %w: 9 MB", policy.ErrRun, policy.ErrMemory)
 	b, r := failingServer(t, func(*bench, int) error { return short })
@@ -324,7 +324,7 @@ func TestEachRunHasItsOwnTime(t *testing.T) {
 	}
 }
 
-// Goal: a thread that never ends decoding would stop all chunks: the server reports it, sends its
+// Goal: when a thread never ends decoding, so that no chunk could follow, the server reports the hang, sends its
 // robots to other servers and ends.
 func TestAStuckDecoderEndsTheServer(t *testing.T) {
 	t.Parallel()
@@ -443,8 +443,8 @@ func TestASlowPolicyIsNotAHang(t *testing.T) {
 	}
 }
 
-// Goal: a process that was stopped for a while does not give up its device: the present run may end until the next
-// check.
+// Goal: a process that was stopped for a while does not give up its device, because the present run may still end
+// before the next check.
 func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	b := newBench(t, config())
 	e := b.server.worker.engine
@@ -456,5 +456,5 @@ func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	}
 	rttest.Do(t, e.failure())
 	e.endHang(b.clock.Now())
-	rttest.Fails(t, e.failure()) // given up after two checks of one request
+	rttest.Fails(t, e.failure()) // given up after two checks of the same run
 }

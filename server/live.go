@@ -42,7 +42,7 @@ type Live struct {
 	Times    LiveTimes    `json:"times_ms"`
 	Device   LiveDevice   `json:"device"`
 	Program  *LiveProgram `json:"program,omitempty"` // program that computes the policy; absent: the server does
-	Fronts   []LiveFront  `json:"fronts,omitempty"`  // those that listen
+	Fronts   []LiveFront  `json:"fronts,omitempty"`  // fronts that listen
 	Rollout  *LiveRollout `json:"rollout,omitempty"` // absent without a roll-out
 }
 
@@ -54,10 +54,10 @@ type LiveRollout struct {
 	Restart  []string `json:"restart,omitempty"`   // edited keys outside the block, which need a restart
 	Bundle   string   `json:"bundle"`              // folder of the new bundle
 	SHA256   string   `json:"sha256,omitempty"`    // digest of the new bundle; absent: it is not loaded
-	ServerID string   `json:"server_id,omitempty"` // of the new model
+	ServerID string   `json:"server_id,omitempty"` // server_id of the new model's server
 	Share    float64  `json:"share"`               // share, part of the robots that gets the new model
 	Robots   []string `json:"robots"`              // robots that get the new model whatever the share is
-	Keep     []string `json:"keep"`                // robots that never get it
+	Keep     []string `json:"keep"`                // robots that never get the new model
 	Old      int      `json:"old"`                 // open sessions with the first model
 	New      int      `json:"new"`                 // open sessions with the new model
 	Moving   int      `json:"moving"`              // robots that get the other model when their run allows it
@@ -66,7 +66,7 @@ type LiveRollout struct {
 // LiveFront is a front for clients of a foreign protocol, with its counts since the start.
 type LiveFront struct {
 	Protocol string `json:"protocol"` // lerobot or openpi
-	Listen   string `json:"listen"`   // its address
+	Listen   string `json:"listen"`   // address of the front
 	Clients  uint64 `json:"clients"`  // clients that connected
 	Answered uint64 `json:"answered"` // chunks
 	Refused  uint64 `json:"refused"`  // messages and sessions
@@ -75,9 +75,9 @@ type LiveFront struct {
 // LiveServer identifies the policy and the server.
 type LiveServer struct {
 	Prefix      string  `json:"prefix"`      // beginning of the server's keys
-	ID          string  `json:"server_id"`   // its own name among replicas
+	ID          string  `json:"server_id"`   // the server's own name among replicas
 	Host        string  `json:"host"`        // name of the machine
-	Version     string  `json:"version"`     // of the program
+	Version     string  `json:"version"`     // version of the program
 	Model       string  `json:"model"`       // id of the model
 	Revision    string  `json:"revision"`    // revision of the model
 	Policy      string  `json:"policy_type"` // type of the policy
@@ -86,15 +86,15 @@ type LiveServer struct {
 	ONNXRuntime string  `json:"onnxruntime"` // version of ONNX Runtime, or of the program of another runtime
 	Runtime     string  `json:"runtime"`     // model.runtime of the manifest
 	Scheduler   string  `json:"scheduler"`   // order of the robots
-	MaxBatch    int     `json:"max_batch"`   // most robots that share an inference
+	MaxBatch    int     `json:"max_batch"`   // largest number of robots that share an inference
 	FPS         float64 `json:"fps"`         // Hz, rate that the policy was trained at
 	Chunk       int     `json:"chunk"`       // actions in a chunk
 }
 
 // LiveProgram is the state of the program that computes the policy.
 type LiveProgram struct {
-	State     string  `json:"state"`      // in a few words
-	Why       string  `json:"why"`        // reason of its last failure
+	State     string  `json:"state"`      // the program's state in a few words
+	Why       string  `json:"why"`        // reason of the program's last failure
 	Failures  uint64  `json:"failures"`   // unexpected ends of the program or its connection
 	Restarts  uint64  `json:"restarts"`   // starts or connections after the first
 	Errors    uint64  `json:"errors"`     // answers that are an error, or of another form than described
@@ -105,7 +105,7 @@ type LiveProgram struct {
 // LiveSessions lists the sessions that match the query.
 type LiveSessions struct {
 	Open  int           `json:"open"`  // open sessions
-	Max   int           `json:"max"`   // most that the server takes
+	Max   int           `json:"max"`   // largest number of sessions that the server takes
 	Found int           `json:"found"` // open sessions that match the query
 	Rows  []LiveSession `json:"rows"`  // not more than the query allows
 }
@@ -113,14 +113,14 @@ type LiveSessions struct {
 // LiveSession is one row of the list.
 type LiveSession struct {
 	Name       string          `json:"name"`           // the robot
-	Model      string          `json:"sha256"`         // digest of the model that it uses
-	Host       string          `json:"host,omitempty"` // where its process runs
-	Task       string          `json:"task,omitempty"` // its task, or the task of a reset
+	Model      string          `json:"sha256"`         // digest of the model that the robot uses
+	Host       string          `json:"host,omitempty"` // host of the robot's process
+	Task       string          `json:"task,omitempty"` // the robot's task, or the task of a reset
 	Tags       json.RawMessage `json:"tags,omitempty"` // the robot's tags
 	Why        string          `json:"why"`            // streams, quiet, or gone
-	RunwayMs   *float64        `json:"runway_ms"`      // ms, of its last request; null: the request gave no runway
-	LatencyMs  *float64        `json:"latency_ms"`     // ms, of its last chunk; null: it has had no chunk
-	SeenMs     float64         `json:"seen_ms"`        // ms, since its last observation, or its open
+	RunwayMs   *float64        `json:"runway_ms"`      // ms, runway in the robot's last request; null: not given
+	LatencyMs  *float64        `json:"latency_ms"`     // ms, latency of the robot's last chunk; null: no chunk yet
+	SeenMs     float64         `json:"seen_ms"`        // ms, since the robot's last observation, or its open
 	Received   uint64          `json:"received"`       // observations that were not late
 	Answered   uint64          `json:"answered"`       // chunks
 	Superseded uint64          `json:"superseded"`     // observations that a newer one replaced before their turn
@@ -157,7 +157,7 @@ type LiveTimes struct {
 type LiveDevice struct {
 	NowMs  float64 `json:"now_ms"`  // ms, the server's clock; only differences are meaningful
 	BusyMs float64 `json:"busy_ms"` // ms, all inferences
-	// of the last 5 s, oldest first: begin (ms before now), length (ms), rows, requests, and 1 when the run failed
+	// runs of the last 5 s, oldest first: begin (ms before now), length (ms), rows, requests, and 1 if the run failed
 	Runs []LiveRun `json:"runs"`
 }
 
@@ -308,7 +308,7 @@ func (l *Live) judge(s *Server) {
 	warn(s.audit.Counted().LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
 	warn(s.sessions.count() >= s.sessions.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
-	warn(s.worker.engine.away == nil && s.stats.probes[probeFailed].Load() > 0, // else the program shows why
+	warn(s.worker.engine.away == nil && s.stats.probes[probeFailed].Load() > 0, // else the program's state shows why
 		"runs of the server's own have failed: look at the device")
 	if r := l.Rollout; r != nil {
 		warn(r.State == rollout.Failed.String(), "the roll-out of "+r.Bundle+" failed, and the first model serves "+
@@ -458,12 +458,12 @@ func quantiles(h *rt.Hist) Quantiles {
 // Summary is the result of a run, printed at its end as a table and with --json.
 type Summary struct {
 	Service    string `json:"service"`    // beginning of the server's keys
-	ServerID   string `json:"server_id"`  // its own name among replicas
+	ServerID   string `json:"server_id"`  // the server's own name among replicas
 	Device     string `json:"device"`     // device of the policy, such as cpu or cuda:0
 	Requests   uint64 `json:"requests"`   // observations that were answered with a chunk
 	Errors     uint64 `json:"errors"`     // observations that had their turn and got no chunk
 	Superseded uint64 `json:"superseded"` // observations that a newer one of their robot replaced before their turn
-	// observations refused because a newer one had arrived, or others were more urgent
+	// observations refused because a newer one had arrived, or because other robots were more urgent
 	Late      uint64        `json:"late"`
 	Unknown   uint64        `json:"unknown_session"` // observations that arrived after their session's end
 	Malformed uint64        `json:"malformed"`       // messages without a proper header, or too large
@@ -484,7 +484,7 @@ type Summary struct {
 	// ms, from an observation's arrival to the hand-over of its chunk to the transport
 	ServiceMs   Quantiles `json:"service_ms"`
 	PathMallocs uint64    `json:"path_mallocs"` // heap objects allocated since the worker was ready
-	GCCycles    uint64    `json:"gc_cycles"`    // garbage collections since then
+	GCCycles    uint64    `json:"gc_cycles"`    // garbage collections since the worker was ready
 	// part of gc_cycles: between two requests, or at the start of an inference
 	GCForced        uint64  `json:"gc_by_hand"`
 	GCPauseMaxMs    float64 `json:"gc_pause_max_ms"`    // ms, longest stop of the process by a collection
@@ -507,7 +507,7 @@ type MemoryUse struct {
 	// MiB, limit of the memory that robots can use: [server.md](server.md#memory-and-places)
 	LimitMB float64 `json:"limit_mb"`
 	UsedMB  float64 `json:"used_mb"` // MiB, in use at the end
-	MostMB  float64 `json:"most_mb"` // MiB, most that was ever in use
+	MostMB  float64 `json:"most_mb"` // MiB, largest memory in use so far
 }
 
 // Ending is the end of the process.

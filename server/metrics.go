@@ -28,8 +28,8 @@ type metrics struct {
 	server func() *Server // nil before the policy is loaded: all values are 0
 }
 
-// metricsOf returns a function that makes the metrics of a server that may be set later; dropped counts the connections
-// to the health port that were closed because there were too many.
+// metricsOf returns a function that makes the metrics of a server that may be set later. The parameter dropped counts
+// the connections to the health port that were closed because there were too many.
 func metricsOf(server func() *Server, dropped *atomic.Uint64) func() *metric.Set {
 	return func() *metric.Set {
 		m := &metrics{new(metric.Set), server}

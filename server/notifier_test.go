@@ -17,7 +17,8 @@ import (
 	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
-// manager receives the messages for systemd. said returns the messages that have come since its last call.
+// manager receives the messages for systemd. The function said returns the messages that have come since its last
+// call.
 func manager(t *testing.T, watchdog string) (said func() []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")

@@ -33,8 +33,8 @@ type phase struct {
 	draining atomic.Bool
 }
 
-// opener opens, replaces and ends sessions, and announces to the other servers which robots this
-// one holds and whether it has room.
+// opener opens, replaces and ends sessions, and announces to the other servers which robots this server holds and
+// whether it has room.
 //
 // Owner: housekeeping.
 type opener struct {
@@ -62,22 +62,22 @@ type opener struct {
 	// signals that the number of sessions has changed, here or at another server of this process
 	counted queue.Signal
 	counter *quota.Counter
-	auto    *capacity.Auto   // max_sessions: auto; nil: it is a number
+	auto    *capacity.Auto   // max_sessions: auto; nil: max_sessions is a number
 	sizes   *batch.Sizes     // the worker's expected durations of runs
 	tally   *tally           // tally of the model's runs
 	rollout *rollout.Keeper  // nil: there is one model
 	second  bool             // this server has the new model of rollout
-	room    wire.Declaration // token that announces room for a session; nil: it is not shown
+	room    wire.Declaration // token that announces room for a session; nil: the token is not declared
 }
 
 // paceRequests is the number of requests after which the time between a robot's requests counts as
 // known.
 const paceRequests = 10
 
-// feeds checks, for max_sessions: auto, whether the server can feed all robots and the new one. If
-// not, it checks whether the new robot can replace an idle robot that needs at least as much. idle
-// is the session that the earlier checks would close, or nil. loser is the session that has to be
-// closed in the end. The first robot is always admitted, and so is a robot that opens again.
+// feeds checks, for max_sessions: auto, whether the server can feed all robots and the new one. If not, it checks
+// whether the new robot can replace an idle robot that needs at least as much. The parameter idle is the session that
+// the earlier checks would close, or nil. The result loser is the session that has to be closed in the end. The first
+// robot is always admitted, and so is a robot that opens again.
 func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r *refusal, loser *session) {
 	if o.auto == nil || a.active == 0 || o.sessions.find(asked.ClientUUID) != nil {
 		return nil, idle
@@ -95,7 +95,8 @@ func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r 
 			a.active, whyNot)}, nil
 }
 
-// robots returns the robots that have a session, except the robot named but, whose session would be replaced.
+// robots returns the robots that have a session, except the robot with the id of the parameter but, whose session
+// would be replaced.
 func (o *opener) robots(but string) (list []capacity.Robot) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.everywhere() {
@@ -126,8 +127,8 @@ func (o *opener) measure() {
 	}
 }
 
-// open validates and registers a session. It replaces the robot's earlier session, if there is one, whose publisher and
-// subscriber the new session uses. from is the origin of the query, see wire.Query.
+// open validates and registers a session. It replaces the robot's earlier session, if there is one, whose publisher
+// and subscriber the new session uses. The parameter from is the origin of the query, see wire.Query.
 func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	ack := wire.SessionAck{
 		SchemaVersion: wire.SchemaVersion,
@@ -217,7 +218,8 @@ func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
 const modelInterval = time.Minute
 
 // informOfModel informs a robot that the roll-out has the other model for it. It repeats the event, at first after a
-// second: a router may lose it, and a robot without it begins its next episode with the old model.
+// second, because a router may lose the event, and a robot without the event begins its next episode with the old
+// model.
 func (o *opener) informOfModel(s *session, now rt.Instant) {
 	switch {
 	case o.rollout.Report().New(s.uuid) == o.second:
@@ -238,7 +240,7 @@ func (o *opener) trained(s *session) string {
 	return ""
 }
 
-// refuse counts and logs a refusal, and sets ack to it.
+// refuse counts and logs a refusal, and sets ack to the refusal.
 func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusal) {
 	o.stats.refused[r.reason].Add(1)
 	level := slog.LevelWarn
@@ -252,8 +254,8 @@ func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusa
 	ack.RetryAfterMs = refusals[r.reason].retryAfter
 }
 
-// admission returns the inputs of the checks of an open. idle is the session that would have to be
-// closed to make room. It is nil when there is room or when no session may be closed.
+// admission returns the inputs of the checks of an open. The result idle is the session that would have to be closed
+// to make room. The result is nil when there is room or when no session may be closed.
 func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admission, idle *session) {
 	a = admission{
 		caps:     o.caps,
@@ -536,8 +538,8 @@ func (o *opener) drop(session *session, why string) {
 
 var errNoMemory = errors.New("no memory")
 
-// capabilities returns the announcement of the policy, with the times that a chunk is expected to take. others is the
-// number of other robots that send requests.
+// capabilities returns the announcement of the policy, with the times that a chunk is expected to take. The parameter
+// others is the number of other robots that send requests.
 func (o *opener) capabilities(others int) wire.Capabilities {
 	c := o.caps
 	c.WarmedUp = o.phase.warmed.Load()

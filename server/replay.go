@@ -23,7 +23,7 @@ type Replayed struct {
 	Bundle   string `json:"bundle"`   // folder of the bundle that answers now
 	Requests int    `json:"requests"` // captures found
 	Exact    int    `json:"exact"`    // answers that equal the captured ones byte for byte
-	Within   int    `json:"within"`   // others whose values all differ by at most the tolerance
+	Within   int    `json:"within"`   // other answers whose values all differ by at most the tolerance
 	// units of chunk_model, --tolerance; 0: only exact answers are accepted
 	Tolerance   float64      `json:"tolerance"`
 	Unreadable  int          `json:"unreadable"` // captures that are broken
@@ -34,8 +34,8 @@ type Replayed struct {
 // OtherModel is a bundle that answered some of the captured requests and differs from the manifest's: the answers to
 // these requests are not compared.
 type OtherModel struct {
-	SHA256   string `json:"sha256"`   // another bundle, which answered then
-	Requests int    `json:"requests"` // its captures, which are not compared
+	SHA256   string `json:"sha256"`   // digest of the other bundle, which answered then
+	Requests int    `json:"requests"` // captures of the other bundle, which are not compared
 }
 
 // ErrOtherBundle marks captures that were all answered by bundles other than the manifest's.
@@ -44,7 +44,7 @@ var ErrOtherBundle = errors.New("captured with another bundle")
 // Difference is a request whose answer differs now.
 type Difference struct {
 	File   string `json:"file"`        // capture whose answer differs
-	Client string `json:"client_uuid"` // its robot
+	Client string `json:"client_uuid"` // robot of the capture
 	Seq    uint64 `json:"seq_id"`      // number of the request
 	Why    string `json:"why"`         // the difference
 }
@@ -181,8 +181,8 @@ func (m readTasks) read(reader *taskReader, text string) (*task, error) {
 	return read, err
 }
 
-// one answers one captured request again. exact reports that the answer equals the captured answer.
-// why describes the difference; it is "" when the answers are equal or differ within the tolerance.
+// one answers one captured request again. The result exact reports that the answer equals the captured answer. The
+// result why describes the difference, and is "" when the answers are equal or differ within the tolerance.
 func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, why string) {
 	t, session := p.tensors, newSession(c.ClientUUID, nil, 0)
 	opened, err := p.tasks.read(t.tasks, c.Task)
@@ -238,8 +238,8 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 	return false, p.compare(&was, &is, c)
 }
 
-// compare returns a text about the differences of the chunks was and is. It returns "" when only
-// values differ, all within the tolerance.
+// compare returns a text about the differences between the captured chunk (was) and the present chunk (is). It
+// returns "" when only values differ, all within the tolerance.
 func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why string) {
 	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data),
 		maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)

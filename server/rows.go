@@ -93,7 +93,7 @@ type filler struct {
 }
 
 // newFiller returns a filler with a thread for each element of fills but the first, which is for the worker's thread.
-// Up to rows slots may wait for these threads.
+// The parameter rows is the number of slots that may wait for these threads.
 func newFiller(clock rt.Clock, log *slog.Logger, fills []*tensors, rows int) *filler {
 	f := &filler{
 		clock: clock,
@@ -121,7 +121,7 @@ func (f *filler) close() (err error) {
 
 // prepare decodes the request of a slot into its row.
 //
-// Owner: the goroutine that owns with.
+// Owner: the goroutine that owns the tensors of the parameter with.
 //
 //rt:noalloc
 func (f *filler) prepare(with *tensors, t *slot) {

@@ -26,7 +26,7 @@ type rolling struct {
 	closed bool // the new model was closed
 }
 
-// roll serves a manifest with a block rollout; change alters the new model's description.
+// roll serves a manifest with a block rollout. The function change alters the new model's description.
 func roll(t *testing.T, block string, change func(*policy.Meta)) *rolling {
 	t.Helper()
 	r := &rolling{}
@@ -67,8 +67,8 @@ func (r *rolling) edit(change func(*manifest.Rollout)) {
 	rttest.OrPanic(manifest.EditRollout(r.file, change))
 }
 
-// opens opens a session of robot uuid, in the given epoch, at the server whose id is at. digest
-// identifies the model to which the robot's run is bound.
+// opens opens a session of the robot uuid, in the given epoch, at the server whose id is the parameter at. The
+// parameter digest identifies the model to which the robot's run is bound.
 func (r *rolling) opens(at, uuid, digest string, epoch uint32) wire.SessionAck {
 	r.t.Helper()
 	o := process(uuid, "i-"+uuid, "host", epoch)

@@ -81,8 +81,8 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	return err
 }
 
-// withdraw answers the last queries, and withdraws the remaining declarations. failed is the error
-// of the earlier withdrawals.
+// withdraw answers the last queries, and withdraws the remaining declarations. The parameter failed is the error of
+// the earlier withdrawals.
 func (s *Server) withdraw(failed error) {
 	s.work.Lock()
 	defer s.work.Unlock()

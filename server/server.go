@@ -17,8 +17,7 @@
 // collector is off meanwhile. A second goroutine does the work that may take time
 // (housekeeping.go): it answers status, session and reset queries (queries.go), opens and ends
 // sessions (open.go, admission.go, session.go), and sends the events that a callback may not send.
-// Each request carries all that the policy needs: when a server dies, its robots open a session at
-// another one.
+// Each request carries all that the policy needs, so when a server dies, its robots open a session at another one.
 //
 // run.go loads a policy and serves it, check.go reports what a manifest would serve, and replay.go
 // answers captured requests again. health.go, metrics.go and live.go report the server's

@@ -559,7 +559,7 @@ func TestServeReportsAPanic(t *testing.T) {
 	b.wantError("bad graph")
 }
 
-// wantError expects that the server ends by itself, with an error that contains words.
+// wantError expects that the server ends by itself, with an error that contains the parameter words.
 func (b *bench) wantError(words string) {
 	b.t.Helper()
 	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.healthy(); return !ok })

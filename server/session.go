@@ -28,25 +28,25 @@ type session struct {
 	opened   *task  // task of the open
 	rtc      bool   // chunks are conditioned on the prefix
 	extended bool   // the robot knows the optional keys and events
-	epoch    uint32 // epoch of all its observations; 0: the robot names no epoch
+	epoch    uint32 // epoch of all the robot's observations; 0: the robot names no epoch
 	noise    policy.NoiseKey
-	actions  wire.Publisher   // publisher of its chunks; nil in tests of the pure parts
-	obs      wire.Declaration // subscription to its observations, while the session is open
+	actions  wire.Publisher   // publisher of the robot's chunks; nil in tests of the pure parts
+	obs      wire.Declaration // subscription to the robot's observations, while the session is open
 	held     wire.Declaration // token that announces the session to the other servers
 	place    quota.Place
-	meter    *quota.Meter // meter of the robot's id; nil: it has no quotas
+	meter    *quota.Meter // meter of the robot's id; nil: the id has no quotas
 	fps      float64      // control steps per second, from the open; 0: not given
 	asked    int          // bytes of one observation, from the sizes in the open
 	memory   int64        // bytes promised to the session, including its own
 	since    rt.Instant   // time of the open
 	instance string       // name of the process that opened the session; empty: not given
 	host     string       // host of that process, for people
-	from     wire.Origin  // link or certificate that opened it
+	from     wire.Origin  // link or certificate that opened the session
 	tags     string       // the robot's tags, as audit.Tags encodes them
-	nonce    int64        // each of its chunks repeats the nonce; 0: no nonce, because the robot does not read the key
+	nonce    int64        // repeated in each of the session's chunks; 0: the robot does not read the key
 
 	mailbox   queue.Mailbox
-	announced atomic.Pointer[task] // task of the newest reset that had one; nil: no reset had one
+	announced atomic.Pointer[task] // task of the newest reset with a task; nil: no reset had a task
 	presence
 
 	// Atomic.
@@ -58,7 +58,7 @@ type session struct {
 	received      atomic.Uint64 // observations that were not late, since the open
 	answered      atomic.Uint64 // chunks, since the open
 	shown         shown
-	inHand        atomic.Bool // one of its requests has a row of a batch. Written by the worker
+	inHand        atomic.Bool // one of the robot's requests has a row of a batch. Written by the worker
 
 	// Owner: worker.
 	refusals rateLimit
@@ -75,8 +75,8 @@ type session struct {
 	staleLogged, squeezedLogged cameraSet
 }
 
-// newSession returns a session for robot uuid, whose liveliness token has not been seen yet. asked is the size of one
-// observation in bytes, from the robot's open.
+// newSession returns a session for robot uuid, whose liveliness token has not been seen yet. The parameter asked is
+// the size of one observation in bytes, from the robot's open.
 func newSession(uuid string, pool *queue.Pool, asked int) *session {
 	s := &session{
 		uuid:    uuid,
@@ -270,7 +270,7 @@ func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 
 // registry holds the open sessions, sorted by uuid. Readers need no lock, because every change makes a new list.
 type registry struct {
-	limit    int           // most sessions, or their upper bound where max_sessions is auto. Constant
+	limit    int           // largest number of sessions, or its upper bound where max_sessions is auto. Constant
 	fed      *atomic.Int32 // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
 	promised atomic.Int64  // bytes promised to all sessions. Written by housekeeping
 
@@ -320,8 +320,8 @@ func (r *registry) count() int {
 	return n
 }
 
-// promises returns the bytes promised to the robots of all servers of this process, except the robot
-// named but.
+// promises returns the bytes promised to the robots of all servers of this process, except the robot with the id of
+// the parameter but.
 func (r *registry) promises(but string) (bytes int64) {
 	for _, of := range []*registry{r, r.beside.Load()} {
 		if of == nil {
@@ -348,9 +348,9 @@ func (r *registry) capacity() int {
 //rt:noalloc
 func (r *registry) load() float64 { return float64(r.count()) / float64(r.capacity()) }
 
-// waiting appends the robots with a waiting observation to dst; Robot is the index in list. It
-// leaves out a robot whose last request has a row of a batch. That robot's next request may name
-// rows of the chunk that is being computed, and other robots have their turn first.
+// waiting appends the robots with a waiting observation to dst. The field Robot is the robot's index in the list. It
+// leaves out a robot whose last request has a row of a batch. That robot's next request may name rows of the chunk
+// that is being computed, and other robots have their turn first.
 //
 //rt:noalloc
 func waiting(dst []queue.Waiting, list []*session) []queue.Waiting {

@@ -184,7 +184,7 @@ const (
 
 func quotaName(i int) string { return quota.Kind(i).String() }
 
-// frontCounters calls each for each counter of the fronts.
+// frontCounters calls the function each once for each counter of the fronts.
 func frontCounters(f *front.Counts, each func(name, help, label string, counts []atomic.Uint64,
 	value func(int) string)) {
 	kind := func(i int) string { return front.Kind(i).String() }
@@ -203,8 +203,8 @@ func frontCounters(f *front.Counts, each func(name, help, label string, counts [
 //
 // Atomic.
 type shown struct {
-	runway     atomic.Int64  // ns, runway of its last request; -1: not given
-	service    atomic.Int64  // ns, service time of its last chunk; -1: no chunk yet
+	runway     atomic.Int64  // ns, runway of the robot's last request; -1: not given
+	service    atomic.Int64  // ns, service time of the robot's last chunk; -1: no chunk yet
 	superseded atomic.Uint64 // observations replaced by a newer one before their turn
 	passedOver atomic.Uint64 // observations passed over for others
 	failed     atomic.Uint64 // observations that had their turn and got no chunk
@@ -216,15 +216,15 @@ type spanUse uint8
 const (
 	spansNone spanUse = iota
 	spansFound
-	spansMissing // a span names rows that are no longer kept: the chunk is not conditioned
+	spansMissing // a span names rows that are no longer kept, so the chunk is not conditioned
 	numSpanUses
 )
 
 // cameraSet is a set of the policy's cameras. Bit i is set when camera i is in the set.
 type cameraSet uint32
 
-// camerasNamed returns the cameras of the policy that are in names. It ignores other names, which must not become
-// labels of metrics.
+// camerasNamed returns the cameras of the policy that are in the list names. It ignores other names, which must not
+// become labels of metrics.
 //
 //rt:noalloc
 func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {

@@ -203,9 +203,9 @@ func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, 
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
 // prefix fills the model's prefix with the actions that the robot runs until the chunk arrives, and returns their
-// number as rows. It takes them from the observation itself or, if it has none, from the rows of earlier chunks that
-// the observation's spans name; use reports whether it used spans. If one action is missing, it uses no action at all,
-// because the others would be shifted in time.
+// number as the result rows. It takes them from the observation itself or, if it has none, from the rows of earlier
+// chunks that the observation's spans name. The result use reports whether prefix used spans. If one action is
+// missing, it uses no action at all, because the others would be shifted in time.
 //
 //rt:noalloc
 func (t *tensors) prefix(row int, s *session) (rows int, use spanUse) {
@@ -279,8 +279,8 @@ func (t *tensors) picture(row, cam int) error {
 	return errNoPicture
 }
 
-// past fills the earlier steps in all. The picture of the newest step is already at the end of all. past goes backwards
-// in time, because a step without a picture repeats the picture of the step after it.
+// past fills the earlier steps in the parameter all, which ends with the picture of the newest step. It goes
+// backwards in time, because a step without a picture repeats the picture of the step after it.
 //
 //rt:noalloc
 func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
@@ -296,8 +296,8 @@ func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
 	return nil
 }
 
-// decode decodes one picture of a camera into dst. before is the number of steps between the
-// picture's step and the newest step.
+// decode decodes one picture of a camera into dst. The parameter before is the number of steps between the picture's
+// step and the newest step.
 //
 //rt:noalloc
 func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
@@ -339,8 +339,8 @@ func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, er
 // errNoPicture marks a missing camera, which CheckObservation has excluded.
 var errNoPicture = errors.New("server: camera missing")
 
-// repeatNewest fills the earlier steps in all with newest, the newest step, which is at the end of all. LeRobot does
-// the same when an episode begins.
+// repeatNewest fills each earlier step in the parameter all with the newest step. The parameter newest is this step,
+// at the end of all. LeRobot does the same when an episode begins.
 //
 //rt:noalloc
 func repeatNewest[T byte | float32](all, newest []T) {

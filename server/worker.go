@@ -196,7 +196,7 @@ func (w *worker) step() bool {
 	return w.begin(w.clock.Now()) || chosen
 }
 
-// wakeAt sets the worker's alarm so that it wakes at the instant at, or earlier.
+// wakeAt sets the worker's alarm so that the worker wakes at the given instant or earlier.
 //
 //rt:noalloc
 func (w *worker) wakeAt(at rt.Instant) {

@@ -46,8 +46,8 @@ func (m *merges) find(text []byte, a, b *symbol) (merged, bool) {
 	return found, ok
 }
 
-// append merges symbols, which is s.symbols, until no pair can merge, and appends the ids of the rest to dst. It takes
-// O(n log n) for a text of length n, because each merge removes a symbol.
+// append merges the symbols of the text, which are in s.symbols, until no pair can merge, and appends the ids of the
+// rest to dst. The merges take O(n log n) for a text of length n, because each merge removes a symbol.
 //
 //rt:noalloc
 func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, fall *[256]int32) []int64 {
@@ -97,7 +97,8 @@ func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, 
 	return dst
 }
 
-// offer adds the pair whose left symbol is left to the queue, if the pair can merge.
+// offer adds a pair of symbols to the queue, if the pair can merge. The parameter left is the index of the pair's
+// first symbol.
 //
 //rt:noalloc
 func (m *merges) offer(text []byte, symbols []symbol, left int32, s *scratch) {

@@ -38,7 +38,7 @@ type modelFile struct {
 	byteFallback bool
 	suffix       bool // treat_whitespace_as_suffix
 
-	rules        int // bytes of the normalisation rules
+	rules        int // size of the normalisation rules in bytes
 	dummyPrefix  bool
 	removeSpaces bool
 	escapeSpaces bool
@@ -73,7 +73,7 @@ type value struct {
 	bytes  []byte
 }
 
-// fields calls one for every field of a message.
+// fields calls the function one for every field of a message.
 func fields(data []byte, one func(protowire.Number, value) error) error {
 	for len(data) > 0 {
 		num, typ, n := protowire.ConsumeTag(data)

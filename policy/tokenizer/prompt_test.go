@@ -201,7 +201,7 @@ func TestLongTasksAreQuick(t *testing.T) {
 		}
 	}
 	tok, text := withState(t, loadPi05(t), State{Mode: "identity"}, 6), strings.Repeat("a ", maxTaskBytes/2)
-	for tok.spec.MaxLen = 200; tok.spec.MaxLen <= maxLen; tok.spec.MaxLen += maxLen - 200 { // too long, and not
+	for tok.spec.MaxLen = 200; tok.spec.MaxLen <= maxLen; tok.spec.MaxLen += maxLen - 200 { // too long only for 200
 		start := rt.ThreadCPU()
 		tok.whole(text)
 		middle := rt.ThreadCPU()

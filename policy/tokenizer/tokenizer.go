@@ -18,10 +18,9 @@
 //
 // # Data flow
 //
-// spec.go describes the part of bundle.json; json.go and model.go read the files. A task is cut at
-// the added tokens (trie.go), the text between them into words (words.go), words into symbols, and
-// neighbours are merged, best pair first (merge.go). prompt.go makes the whole input from these ids and, for Pi0.5,
-// from the state.
+// spec.go describes the tokenizer's part of bundle.json; json.go and model.go read the files. A task is cut at the
+// added tokens (trie.go), the text between them into words (words.go), words into symbols, and neighbours are merged,
+// best pair first (merge.go). prompt.go makes the whole input from these ids and, for Pi0.5, from the state.
 //
 // # Why not a module
 //

@@ -58,8 +58,8 @@ func (t *trie) longest(text []byte) (n int, id int32) {
 	return n, id
 }
 
-// find returns the place of the first string of the trie in text, its length and its id. If there is no such string, at
-// is the text's length and n is 0.
+// find returns the place of the first string of the trie in text, its length and its id. If there is no such string,
+// the place is the text's length, and the string's length is 0.
 //
 //rt:noalloc
 func (t *trie) find(text []byte) (at, n int, id int32) {

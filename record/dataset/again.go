@@ -64,7 +64,7 @@ func (r *run) has(e *entry, gap time.Duration) bool {
 // Such episodes appear after files of the record were deleted, or when the run is cut with other settings. With them,
 // the dataset would hold the same frames twice.
 func (x *export) once(r *run, all []episode) []episode {
-	const apart = 100 * time.Millisecond // an overlap by less is due to late ticks
+	const apart = 100 * time.Millisecond // an overlap shorter than this is due to late ticks
 	fps := x.journal.settings.FPS
 	return slices.DeleteFunc(all, func(e episode) bool {
 		n := entry{Key: e.key, Frames: len(e.frames)}
@@ -167,8 +167,8 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	return completed, nil
 }
 
-// keep brings the episodes in there from the existing dataset into the folder. old is the existing
-// dataset's journal. When an episode was removed, the numbers of later episodes change, so keep
+// keep brings episodes from the existing dataset into the folder. The parameter there lists these episodes, and old
+// is the existing dataset's journal. When an episode was removed, the numbers of later episodes change, so keep
 // rewrites their data files. keep links all other files.
 func (x *export) keep(old *journal, there []entry) error {
 	if info, err := os.Stat(x.out); err != nil {
@@ -279,8 +279,9 @@ func (t *table) copy(from map[string]*cells) error {
 	return nil
 }
 
-// unchanged returns an error for a dataset whose meta/ differs from the files that its journal produces: a person or a
-// tool has edited it, and the export would lose the edit. extra has the keys that a person has added to info.json.
+// unchanged returns an error for a dataset whose meta/ differs from the files that its journal produces: a person or
+// a tool has edited meta/, and the export would lose the edit. The result extra has the keys that a person has added
+// to info.json.
 func (x *export) unchanged(old *journal) (extra map[string]any, err error) {
 	dir, err := os.MkdirTemp("", "edge-rt-dataset-")
 	if err != nil {

@@ -223,7 +223,8 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	return nil
 }
 
-// checkTasks checks the file of the tasks, in which the loader takes a task's number for its row.
+// checkTasks checks the file of the tasks. The loader uses a task's number as the index of the task's row in this
+// file.
 func (c *checker) checkTasks() {
 	columns, metadata, err := readTable(filepath.Join(c.dir, tasksPath), nil)
 	if err != nil {
@@ -269,7 +270,7 @@ func (c *checker) checkEpisodes() {
 		}
 		frames = e.to
 		for v, p := range e.videos {
-			if !(math.Abs(p.to-p.from-float64(e.length)/c.info.FPS) <= 0.5/c.info.FPS && p.from >= 0) { // may be NaN
+			if !(math.Abs(p.to-p.from-float64(e.length)/c.info.FPS) <= 0.5/c.info.FPS && p.from >= 0) { // NaN must fail
 				c.find("episode %d has %d frames at %v per second, and %s for it from %v to %v s", i, e.length,
 					c.info.FPS, v, p.from, p.to)
 			}

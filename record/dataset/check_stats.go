@@ -175,7 +175,7 @@ func (c *checker) compare(where, name string, all measured, written map[string][
 }
 
 // comparePictures checks that a camera's statistics are plausible. The statistics come from pictures before
-// compression, so the check cannot recompute them. whole reports whether all of them are present.
+// compression, so the check cannot recompute them. The result whole reports whether all statistics are present.
 func (c *checker) comparePictures(where, name string, of map[string][]float64) (s form, whole bool) {
 	_, _, channels := c.info.Features[name].picture()
 	count := of["count"]

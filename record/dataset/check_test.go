@@ -26,7 +26,8 @@ func checkable(t *testing.T, cameras ...string) string {
 	return cfg.Out
 }
 
-// After 34 minutes a float32 time stamp differs from frame_index/fps by more than the tolerance.
+// Goal: the check accepts a long episode, although after 34 minutes a float32 time stamp differs from frame_index/fps
+// by more than the tolerance.
 func TestCheckTakesALongEpisode(t *testing.T) {
 	cfg := (&scene{rate: 7, seconds: 2050, task: "x"}).config(t)
 	exporting(t, cfg)

@@ -70,7 +70,7 @@ const (
 	modelHashName = "edge_rt.model_sha256" // digest of that session's policy
 )
 
-// optional are the features of Config.Columns, by the words of the flag.
+// optional are the features of Config.Columns, by the words that the flag --columns accepts.
 var optional = map[string]struct{ name, dtype string }{
 	"session": {sessionName, stringType},
 	"episode": {runEpisode, int64Type},

@@ -200,7 +200,7 @@ func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bo
 	}
 	for _, frames := range parts {
 		var blind, from int
-		var camera string // of a picture that is missing
+		var camera string // the camera of a missing picture
 		var shown [][]frame
 		end := func(to int) {
 			if to > from {

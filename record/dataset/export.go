@@ -23,7 +23,7 @@ const alike = "make them alike with --fps, --cameras, --plain, --columns, or exp
 type Config struct {
 	Records []string // files and folders
 	Out     string
-	Append  bool     // to the existing dataset
+	Append  bool     // adds the episodes to the existing dataset
 	FPS     int      // frames per second of the dataset; 0: the records' actions per second
 	Cameras []string // nil: all
 	Only    []string // outcomes: success, failure, none; nil: all
@@ -136,7 +136,7 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 			}
 			return nil, err
 		}
-		runs[i] = nil // frees its ticks
+		runs[i] = nil // frees the run's ticks
 	}
 	return x.finish()
 }
@@ -191,8 +191,8 @@ type export struct {
 	progress Progress
 }
 
-// prepare resolves the final place, locks the partial folder and loads the work that it contains.
-// done releases the lock.
+// prepare resolves the final place, locks the partial folder and loads the work that it contains. The result done
+// releases the lock.
 func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done func(), err error) {
 	out, there, err := resolve(x.cfg.Out)
 	switch {
@@ -286,9 +286,9 @@ func (x *export) readOld(set settings) (*journal, error) {
 	return old, nil
 }
 
-// resume continues the interrupted export with the journal j. ok is false if a run has changed since, so that the
-// export must begin anew. there are the episodes that the old dataset keeps; the interrupted export must begin with
-// them.
+// resume continues the interrupted export with the journal j. The result ok is false if a run has changed since, so
+// that the export must begin anew. The parameter there lists the episodes that the old dataset keeps. The interrupted
+// export must begin with these episodes.
 func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool,
 	err error) {
 	if err := j.fits(set, "this export", "the interrupted export in "+x.dir,
@@ -315,7 +315,8 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 	return true, j.mend()
 }
 
-// begin starts the folder, empty or with the episodes in there, which the old dataset keeps.
+// begin starts the folder. The parameter there lists the episodes of the old dataset that the folder takes over, if
+// any.
 func (x *export) begin(set settings, old *journal, there []entry) error {
 	mine := own{videosOf(set.Features), maxEpisodes} // old has the same videos
 	// Clears the remains of an export that broke off before its first episode. The settings of that

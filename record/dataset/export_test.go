@@ -129,7 +129,7 @@ func TestARunIsAnEpisode(t *testing.T) {
 	exporting(t, cfg)
 }
 
-// When ticks are faster than frames, frames begin with the actions.
+// Goal: when the ticks are more frequent than the frames, each frame begins on a tick on which an action begins.
 func TestFewerFramesThanTicks(t *testing.T) {
 	s := &scene{rate: 30, multiplier: 2, seconds: 1, first: 4, task: "x"}
 	cfg := s.config(t)
@@ -147,7 +147,7 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	d = data(t, cfg)
 	same(t, "10 of 60", d.firsts(stateName), counted(4, 10, 6))
 
-	// After a starved tick, actions begin between frames: a frame takes the next action.
+	// After a starved tick, actions begin between two frames. A frame then takes the action that begins next.
 	slipped := &scene{rate: 30, multiplier: 2, seconds: 1, slip: 20, task: "x"}
 	late := slipped.config(t)
 	d = data(t, late)
@@ -502,8 +502,8 @@ func TestFFmpegOnAFullDisk(t *testing.T) {
 	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "ffmpeg made no whole", "No space left on device")
 }
 
-// A data set has LeRobot's robot_type. Newer records have it beside the robot's own name. Newer and older records of
-// one robot fit into one data set, and newer records fit into an older data set.
+// A data set has LeRobot's robot_type. Newer records have robot_type beside the robot's own name. Newer and older
+// records of one robot fit into one data set, and newer records fit into an older data set.
 func TestRobotType(t *testing.T) {
 	write := func(robot, robotType string) string {
 		s := &scene{seconds: 1, task: "x", robot: robot, robotType: robotType, instance: robot + robotType}

@@ -19,8 +19,8 @@ import (
 var kinds = map[string]parquet.Kind{float32Type: parquet.Float, int64Type: parquet.Int64, boolType: parquet.Boolean,
 	stringType: parquet.ByteArray}
 
-// pandasIndex makes the tasks the names of the rows: the loader finds a task by its row, and reads
-// the text from the row's name.
+// pandasIndex makes the tasks the names of the rows, because the loader finds a task by its row, and reads the text
+// from the row's name.
 const pandasIndex = `{"index_columns": ["task"], "column_indexes": [{"name": null, "field_name": null, "pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}], "columns": [{"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": null}, {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": null}], "creator": {"library": "edge-rt", "version": "1"}, "pandas_version": "2.0.0"}`
 
 // writeMeta writes the files of meta/ from a journal. It writes info.json last, since a loader looks for it first.
@@ -154,7 +154,7 @@ func episodeColumn(name string) column {
 	return column{name, parquet.Int64, 0}
 }
 
-// row returns the row of episode i. first is the index in the dataset of the episode's first frame.
+// row returns the row of episode i. The parameter first is the index in the dataset of the episode's first frame.
 func (e *entry) row(i, first int, set *settings) map[string]any {
 	chunk, file := float64(i/chunksSize), float64(i%chunksSize)
 	row := map[string]any{

@@ -25,8 +25,8 @@ type folder struct {
 	file, sub fs.FileMode // permissions of the dataset's files, and of the folders in the dataset
 }
 
-// folderFor returns a folder whose files only readers of the records may read. The process's umask
-// restricts them further.
+// folderFor returns a folder whose files only readers of the records may read. The process's umask restricts the
+// permissions further.
 func folderFor(dir string, records []string) (*folder, error) {
 	f := &folder{dir: dir, file: 0o666}
 	for _, name := range records {
@@ -244,8 +244,9 @@ func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) er
 	})
 }
 
-// adopt adds a person's files of the dataset in from to this folder: as links to the same files, or as copies where the
-// file system has no links. A further call adds the files that are new or have changed since the previous call.
+// adopt adds a person's files to this folder. The parameter from is the dataset that has these files. The added files
+// are links to the same files, or copies where the file system has no links. A further call adds the files that are
+// new or have changed since the previous call.
 func (f *folder) adopt(from string, o own) error {
 	return o.others(from, func(rel string, d fs.DirEntry) error {
 		there, here := filepath.Join(from, rel), filepath.Join(f.dir, rel)
@@ -338,8 +339,8 @@ func sameFile(a, b string) bool {
 	return os.SameFile(x, y) || x.Mode().IsRegular() && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
 }
 
-// clear removes from dir the files that an export has made, and the files that are also in other. kept is the path of a
-// person's file that remains, empty if no file remains.
+// clear removes from dir the files that an export has made, and the files that the folder other also has. The result
+// kept is the path of a person's file that remains; it is empty if no file remains.
 func (o *own) clear(dir, other string) (kept string, err error) {
 	var within []string
 	err = walk(dir, func(rel string, d fs.DirEntry) error {
@@ -374,8 +375,8 @@ func removeFrom(path string) error {
 	return os.Remove(path)
 }
 
-// replace moves the finished folder to its place. It then removes the old dataset, except for a person's files that the
-// new dataset lacks; kept names one of these files.
+// replace moves the finished folder to its place. It then removes the old dataset, except for a person's files that
+// the new dataset lacks. The result kept names one of these files.
 func (f *folder) replace(out string, old *own) (kept string, err error) {
 	if old == nil {
 		if err := renameNew(f.dir, out); err != nil {

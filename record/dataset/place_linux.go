@@ -22,7 +22,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	mine, err := f.Stat()
 	if there, statErr := os.Lstat(dir); err != nil || statErr != nil || !os.SameFile(mine, there) {
-		_ = child.Unlock(f) // another process has renamed the folder since os.Open: an export gives it the final name
+		_ = child.Unlock(f) // another process has renamed the folder since os.Open, as an export does at its end
 		return nil, errors.Join(err, statErr, fs.ErrNotExist)
 	}
 	return func() { _ = child.Unlock(f) }, nil

@@ -59,7 +59,7 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, python, "-c", pushProgram, repo, full, Version)
-	cmd.WaitDelay = time.Second // a process that it has started may keep its output open
+	cmd.WaitDelay = time.Second // a process that the interpreter has started may keep the output open
 	out, err := cmd.Output()
 	if errors.Is(err, exec.ErrWaitDelay) { // the interpreter has ended with code 0
 		err = nil

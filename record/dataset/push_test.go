@@ -71,7 +71,7 @@ func TestPushThatIsInterrupted(t *testing.T) {
 	})
 	cancel()
 	rttest.FailsAs(t, <-pushed, context.Canceled)
-	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // it still runs
+	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // the process that the interpreter has started still runs
 }
 
 // A push is complete when the interpreter ends well, even if a process that it has started keeps the output open.
@@ -85,7 +85,7 @@ func TestPushBesideAProcessThatStays(t *testing.T) {
 	}
 	var pid int
 	rttest.Must(fmt.Sscan(string(rttest.Must(os.ReadFile(python+".pid"))(t)), &pid))(t)
-	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // it still runs
+	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // the process that the interpreter has started still runs
 }
 
 // hub is a server with the part of the Hugging Face Hub that a push of small files needs.

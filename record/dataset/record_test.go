@@ -45,7 +45,7 @@ type scene struct {
 	from             int    // first tick of the file
 
 	size func(camera string, n int) (w, h int) // sides of a camera's picture n; nil: w and h
-	torn func(camera string, n int) bool       // whether picture n ends early, as a camera's; nil: never
+	torn func(camera string, n int) bool       // whether picture n lacks its end, like a torn one; nil: never
 }
 
 // The session of every action of a policy.

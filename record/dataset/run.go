@@ -100,8 +100,8 @@ type head struct {
 	first rt.Instant // instant of its first tick; never: the file has no tick
 }
 
-// find lists the record files that the arguments name; an argument is a file or a folder. listed
-// holds the files that come from a folder.
+// find lists the record files that the arguments name; an argument is a file or a folder. The result listed holds the
+// files that come from a folder.
 func find(paths []string) (files []string, listed map[string]bool, err error) {
 	listed = map[string]bool{}
 	seen := map[string]bool{}
@@ -118,7 +118,7 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			return nil, nil, err
 		}
 		if !info.IsDir() {
-			if !info.Mode().IsRegular() { // opening a pipe would block, and no signal would end that
+			if !info.Mode().IsRegular() { // opening a pipe would block, and no signal would end the wait
 				return nil, nil, refuse("%s is neither a record nor a folder of records", path)
 			}
 			add(path)
@@ -169,9 +169,9 @@ func readHead(path string) (h head, err error) {
 	return h, nil
 }
 
-// runsOf groups files by the process that wrote them and sorts each group by time. It skips the listed files that hold
-// no part of a run, and counts them in empty: such a file must not prevent the export of the folder's other files.
-// Without a run it returns an error.
+// runsOf groups files by the process that wrote them and sorts each group by time. It skips the listed files that
+// hold no part of a run, and counts them in the result empty, because such a file must not prevent the export of the
+// folder's other files. Without a run it returns an error.
 func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
 		return nil, 0, refuse("no records: name files, or folders of them")
@@ -430,7 +430,7 @@ func (r *run) addTick(t *record.Tick) error {
 	return nil
 }
 
-// addMark handles the beginning or the end of an episode. open is the episode in progress, or nil.
+// addMark handles the beginning or the end of an episode. The parameter open is the episode in progress, or nil.
 // addMark returns the episode that is in progress afterwards.
 func (r *run) addMark(open *mark, e *record.Episode) *mark {
 	if !e.Ended {

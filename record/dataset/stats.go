@@ -59,8 +59,8 @@ func (s *featureStats) add(values ...float64) {
 	}
 }
 
-// columnStats returns the statistics of rows of size numbers each. wide is set for types such as int64, for which
-// LeRobot computes in float64.
+// columnStats returns the statistics of rows whose number of values is the parameter size. The parameter wide is set
+// for types such as int64, for which LeRobot computes in float64.
 func columnStats(values []float64, size int, wide bool) (s featureStats) {
 	rows := len(values) / size
 	s.Count = int64(rows)
@@ -80,7 +80,7 @@ type weighted struct {
 	n int64
 }
 
-// number adds the statistics of one number of a feature. values is not empty.
+// number adds the statistics of one number of a feature. The list values is not empty.
 func (s *featureStats) number(values []weighted, wide bool) {
 	low, high := values[0].v, values[0].v
 	var n int64

@@ -108,7 +108,7 @@ func (t *table) write(row map[string]any) error {
 	return err
 }
 
-// table writes the file of a table; fill writes its rows.
+// table writes the file of a table. The function fill writes the table's rows.
 func (f *folder) table(rel string, columns []column, fill func(*table) error, options ...parquet.WriterOption) error {
 	return f.write(rel, func(to *os.File) error {
 		t := newTable(to, columns, options...)
@@ -134,8 +134,9 @@ func (c *cells) row(i int) []float64 { return c.numbers[c.starts[i]:c.starts[i+1
 // text returns the texts of row i.
 func (c *cells) text(i int) []string { return c.texts[c.starts[i]:c.starts[i+1]] }
 
-// readTable reads the columns of a file whose names wanted accepts, or all columns if wanted is nil. columns has
-// the numbers and texts of each column by its name. metadata is the file's key-value metadata.
+// readTable reads the columns of a file that the function wanted accepts by their names, or all columns if wanted is
+// nil. The result columns has the numbers and texts of each column by its name. The result metadata is the file's
+// key-value metadata.
 func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string,
 	err error) {
 	f, err := os.Open(path)

@@ -48,9 +48,9 @@ type answerMark struct {
 // millis is the unit of an answer's times.
 const millis = 1_000_000
 
-// AppendJSON appends the changes since an answer as a JSON object. If since is zero, it appends the whole timeline. now
-// is the instant of the answer, and wall the Unix time of instant 0, in ns. The object is safe within a script element,
-// since encoding/json escapes < and >.
+// AppendJSON appends the changes since an answer as a JSON object. If since is zero, it appends the whole timeline.
+// The parameter now is the instant of the answer, and wall is the Unix time of instant 0, in ns. The object is safe
+// within a script element, since encoding/json escapes < and >.
 //
 // A row holds the runway, the age, the round trip (ms), the lateness (us), the starved ticks and
 // the flags, and for each joint the last, the least and the largest measured position and the goal.

@@ -287,7 +287,7 @@ func (r *relay) publish(got *liveLines) error {
 	if !slices.Equal(l.Joints, r.joints) {
 		return errors.New("another robot runs there: start edge-rt view --live again")
 	}
-	// the answer has the whole last minute, which is too much for a viewer at once
+	// a run's first answer has the whole last minute, which is too much for a viewer at once
 	again := got.Instance != r.instance
 	r.instance = got.Instance
 	for i, row := range l.Rows {

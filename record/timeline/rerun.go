@@ -90,7 +90,7 @@ func checkViewer(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// failed returns the error for a process that ended before ctx. The process has printed the reason.
+// failed returns the error for a process that ended before ctx. The process has printed the reason. The parameter
 // absent is the text of the error for a viewer that does not answer.
 func (r *rerun) failed(absent string) error {
 	switch r.cmd.ProcessState.ExitCode() {

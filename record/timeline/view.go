@@ -60,8 +60,8 @@ func (s *scan) note(at rt.Instant) {
 	s.first, s.last = min(s.first, at), max(s.last, at)
 }
 
-// writeHTML writes a self-contained page that shows a record; the page loads no other file.
-// writeHTML reads in twice.
+// writeHTML writes a self-contained page that shows a record; the page loads no other file. writeHTML reads the
+// record, in, twice.
 func writeHTML(out io.Writer, in io.ReadSeeker, title string) (seen, error) {
 	var s scan
 	info, err := record.Read(in, record.Visitor{

@@ -49,7 +49,7 @@ type Audit struct {
 	ids     map[string]bool // sessions with at least one line
 }
 
-// readAudit reads a file of lean-server's --audit, and keeps the lines about the sessions of l.
+// readAudit reads a file of lean-server's --audit, and keeps the lines about the sessions of the log l.
 func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	ours := map[string]bool{}
 	for _, s := range l.sessions {
@@ -95,8 +95,8 @@ func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	return a, nil
 }
 
-// of returns the line about a request; nil if there is no such line. known reports whether the file
-// has any line of the request's session. If so, a line about the request should be there.
+// of returns the line about a request; nil if there is no such line. The result known reports whether the file has
+// any line of the request's session. If so, a line about the request should be there.
 func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	if a == nil || q.Session == nil {
 		return nil, false
@@ -105,8 +105,8 @@ func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	return a.lines[auditKey{id, q.Epoch, q.Seq}], a.ids[id]
 }
 
-// evidence returns the durations and the outcome in the line, as text. at is the instant at which the chunk came or was
-// due.
+// evidence returns the durations and the outcome in the line, as text. The parameter at is the instant at which the
+// chunk came or was due.
 func (line *auditLine) evidence(at rt.Instant) Evidence {
 	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to "+
 		"compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service,

@@ -37,7 +37,7 @@ const (
 	jumpsGap     = second
 )
 
-// Explain returns all findings of a run, in order of time. a may be nil.
+// Explain returns all findings of a run, in order of time. The audit a may be nil.
 func Explain(l *Log, a *Audit) []Finding {
 	l.sorted()
 	x := newExplainer(l, a)

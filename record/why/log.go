@@ -273,7 +273,7 @@ func (l *Log) visitor() record.Visitor {
 				l.lacks.Reset(l.last)
 			}
 			c := *m
-			c.Session = nil // no finding needs it
+			c.Session = nil // no finding needs the session
 			if r := l.bySeq[m.Seq]; r != nil && ours(m.Outcome) && r.Epoch == m.Epoch {
 				r.chunks = keep(l, r.chunks, c)
 			} else if r != nil || len(l.requests) < maxKept {

@@ -51,10 +51,10 @@ type Report struct {
 
 // File is one record, or the records of one run.
 type File struct {
-	// the record; of a run with several records the first, and the number of the others
+	// name of the record; for a run with several records, the name of the first record and the number of the others
 	Name    string    `json:"name"`
 	Robot   string    `json:"robot"`         // name of the robot
-	Model   string    `json:"model"`         // its model
+	Model   string    `json:"model"`         // the robot's model
 	From    time.Time `json:"from"`          // first time on record
 	To      time.Time `json:"to"`            // last time on record
 	Ticks   int       `json:"ticks"`         // ticks on record
@@ -90,7 +90,7 @@ type Dated struct {
 // Line is an Evidence with a time of day.
 type Line struct {
 	At   time.Time `json:"at"`   // time of the message
-	Text string    `json:"text"` // its content
+	Text string    `json:"text"` // content of the message
 }
 
 // AuditSummary counts the lines of the server's audit file.
@@ -246,7 +246,7 @@ func byRun(names []string, skip func(name string, err error)) (runs [][]string) 
 	return runs
 }
 
-// readFile visits a file. damaged reports whether the file has its end but cannot be read up to it.
+// readFile visits a file. The result damaged reports whether the file has its end but cannot be read up to this end.
 func readFile(name string, v record.Visitor) (info record.Info, damaged bool, err error) {
 	f, err := record.Open(name)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Without an answer for silentAfter, and with silentRequests unanswered requests, the fault is the line and not the
-	// loss of one message.
+	// Without an answer for silentAfter, and with silentRequests unanswered requests, the cause is the network
+	// connection, and not the loss of one message.
 	silentAfter    = 800 * millisecond
 	silentRequests = 3
 )
@@ -129,8 +129,8 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 // ended reports whether the record ends soon after an instant.
 func (x *explainer) ended(at rt.Instant) bool { return x.log.last-at < 2*second }
 
-// due returns the request whose answer was missing at an instant: the first request after last, which is the request of
-// the chunk that was merged last.
+// due returns the request whose answer was missing at an instant: the first request after the result last, which is
+// the request of the chunk that was merged last.
 func (l *Log) due(at rt.Instant) (missing, last *request) {
 	asked := l.requests[:len(l.requests)-len(since(l.requests, at+1))]
 	for _, q := range slices.Backward(asked) {

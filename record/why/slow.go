@@ -44,9 +44,9 @@ func (x *explainer) tooSlow() bool {
 	return took > 0 && (x.horizon > 0 && took >= x.horizon || age > 0 && 2*took >= age)
 }
 
-// slowPolicy explains a stretch without actions by a policy that always takes longer than its chunks last. asked is the
-// instant of the request whose answer was missing. During the stretch the server must have continued to answer: a wait
-// much longer than usual has another cause.
+// slowPolicy explains a stretch without actions by a policy that always takes longer than its chunks last. The
+// parameter asked is the instant of the request whose answer was missing. During the stretch the server must have
+// continued to answer, because a wait much longer than usual has another cause.
 func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 	usual := slowTimes*(x.usually.inference+x.usually.queue) + x.horizon
 	if !x.tooSlow() || x.longestWait(asked, to) > usual {

@@ -38,7 +38,7 @@ type explainer struct {
 	audit   *Audit
 	typical map[Cause]time.Duration
 	usual   time.Duration // usual time of a whole round trip
-	usually computing     // the server's part of it
+	usually computing     // the server's part of the usual time
 	answers []rt.Instant  // sorted instants of the first answers
 	overdue stretches     // for answers in a session that had ended: times from request to answer
 	slowly  []happened    // events that name a slow policy
@@ -85,7 +85,7 @@ func (x *explainer) stutter(s *span) Finding {
 	if last != nil {
 		since = max(since, last.joined().At)
 	}
-	asked := since // requests before this do not matter
+	asked := since // requests before this instant do not matter
 	if missing != nil {
 		asked = missing.At
 	}
@@ -179,7 +179,7 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 	return r
 }
 
-// spoilt returns the number of spoilt runs of bytes and frames on the bus.
+// spoilt returns the number of unexpected frames, and of byte sequences that are not a frame, on the bus.
 func (l *Log) spoilt(from, to rt.Instant) (n int) {
 	for _, c := range since(l.counts, from) {
 		if c.at > to {
@@ -250,7 +250,7 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	r := because(NewEpisode)
 	// The text omits missing.Episode, which counts resets, not the episodes of a dataset.
 	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
-	// The operation comes first, and its event is recorded later.
+	// The operator acts first, and the event of the operation is recorded later.
 	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) {
 		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
 			r.add(e.At, "an operator: %s", e.Text)
@@ -293,7 +293,7 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 	return nil
 }
 
-// machine explains a stutter by missing ticks, if they make up a large part of it.
+// machine explains a stutter by missing ticks, if at least a third of the stretch of time passed without ticks.
 func (x *explainer) machine(since, to rt.Instant) *reason {
 	gone, worst := x.log.gone(since, to)
 	if worst == nil || gone < machineShare || 3*gone < to-since {

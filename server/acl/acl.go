@@ -62,8 +62,8 @@ func (s *Service) public() (k keys) {
 	return k
 }
 
-// robot returns the rights that the robot called id has in addition to public's, as far as key expressions can state
-// them. id has passed wire.CheckUUID, or is "*".
+// robot returns the rights that the robot called id has in addition to the rights of public, as far as key
+// expressions can state these rights. The id has passed wire.CheckUUID, or is "*".
 func (s *Service) robot(id string) (k keys) {
 	own := func(leaf string) string { return s.Prefix + "/" + id + leaf }
 	tokens := []string{own("/alive"), own("/*/alive")}

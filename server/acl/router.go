@@ -136,8 +136,8 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-// rulesOf returns the rules for the rights k. They allow messages on the keys in k. They also allow declarations on the
-// keys in all, because a server declares its keys for all robots.
+// rulesOf returns the rules for the rights k. The rules allow messages on the keys of k. They also allow declarations
+// on the keys of the parameter all, because a server declares its keys for all robots.
 func rulesOf(id string, k, all keys) (rules []rule) {
 	add := func(flow string, messages, exprs []string) {
 		if len(messages) > 0 && len(exprs) > 0 {

@@ -348,7 +348,7 @@ func (w *Writer) flush() {
 	}
 	var n int
 	var err error
-	if w.file != nil && deleted(w.file) { // logrotate without copytruncate deletes it
+	if w.file != nil && deleted(w.file) { // logrotate without copytruncate deletes the file
 		old := w.file
 		if err = w.openFile(old.Name()); err == nil {
 			old.Close()

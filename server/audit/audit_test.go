@@ -46,7 +46,7 @@ func sampleRecord() *Record {
 	}
 }
 
-// The format of the lines is an interface, because users' scripts and dashboards read it.
+// Goal: the audit lines keep their format, because users' scripts and dashboards read them.
 func TestAuditLine(t *testing.T) {
 	ts := time.Date(2026, 11, 22, 14, 3, 0, 123456789, time.UTC)
 	old := sampleRecord()
@@ -157,7 +157,7 @@ func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	rttest.Want(t, w.Counts.Lines.Load(), linesWaiting+1, "lines written")
 }
 
-// A capture that finds no free slot is counted as well.
+// A capture that finds no free slot is counted as dropped, like a line.
 func TestCapturesNeverBlockTheWorker(t *testing.T) {
 	w := open(t, t.TempDir(), 64)
 	for range requestsWaiting + 3 {
@@ -267,8 +267,8 @@ func TestWriterNoAlloc(t *testing.T) {
 	rttest.NoAllocs(t, "a request's audit line and capture allocate %v times, want 0", 200, cycle)
 }
 
-// Goal: half a line at the end of the file does not damage the next line. It may be there because of an earlier run, or
-// because the disk was full for a moment. Other users may not read the file.
+// Goal: half a line at the end of the file does not damage the next line. Half a line may remain from an earlier run,
+// or after the disk was full for a moment. Other users may not read the file.
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "audit.jsonl")
@@ -301,7 +301,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 	rttest.Do(t, w.Close())
 }
 
-// half is a disk that accepts only the first full bytes of a write and then fails. With full 0 it
+// half is a disk that accepts only a number of bytes of a write, its field full, and then fails. If full is 0, it
 // accepts all bytes.
 type half struct {
 	text string

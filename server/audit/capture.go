@@ -44,8 +44,8 @@ type request struct {
 	attachment, observation, reply []byte
 }
 
-// fits enlarges the buffers of a slot to the sizes observation and reply, and reports whether the bound on memory
-// allows it. It allocates only for a request that is larger than all earlier requests in that slot.
+// fits enlarges the buffers of a slot to the sizes of an observation and a reply, and reports whether the bound on
+// memory allows it. It allocates only for a request that is larger than all earlier requests in that slot.
 //
 //go:noinline
 func (w *Writer) fits(r *request, observation, reply int) bool {
@@ -66,7 +66,7 @@ func (w *Writer) fits(r *request, observation, reply int) bool {
 	return true
 }
 
-// fill copies a record into a slot. fits has enlarged its buffers before.
+// fill copies a record into a slot. Before, the method fits has enlarged the slot's buffers.
 //
 //rt:noalloc
 func (r *request) fill(record *Record, observation, reply []byte) {
@@ -96,7 +96,7 @@ type ring struct {
 	origin Origin // constant once the writer runs
 }
 
-// openRing opens the ring of max files in dir, and creates dir if necessary.
+// openRing opens the ring of files in dir, whose number is the parameter max, and creates dir if necessary.
 func openRing(dir string, max int) (*ring, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -281,8 +281,8 @@ type Capture struct {
 	Task       string // the task from which the chunk was computed
 }
 
-// ReadCaptures reads all capture files of dir in the order of their requests. Only File and Why are set in the elements
-// of unreadable.
+// ReadCaptures reads all capture files of dir in the order of their requests. Only File and Why are set in the
+// elements of the result unreadable.
 func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
 	if err != nil {

@@ -73,8 +73,8 @@ func appendLine(dst []byte, r *Record, model string, ts time.Time) []byte {
 	return append(dst, "}\n"...)
 }
 
-// Tags returns a robot's tags as the JSON object for its audit lines. text is "" without tags. kept
-// is the number of tags that fit into tagsMax bytes.
+// Tags returns a robot's tags as the JSON object for its audit lines. The result text is "" without tags. The result
+// kept is the number of tags that fit into tagsMax bytes.
 func Tags(tags []wire.Tag) (text string, kept int) {
 	out := []byte{'{'}
 	for _, t := range tags {

@@ -29,8 +29,8 @@ type Ended struct {
 	Panicked     bool // Err is the value of a panic, after which the policy's state is undefined
 }
 
-// NewDevice returns a device without a thread, which Start starts. run is called to compute the first size rows of a
-// buffer.
+// NewDevice returns a device without a thread, which Start starts. The function run computes the first rows of a
+// buffer; its parameter size is the number of these rows.
 func NewDevice(run func(buffer, size int) error, clock rt.Clock) *Device {
 	return &Device{
 		run:   run,

@@ -63,7 +63,7 @@ func (p *Past) Read(dst []Run) []Run {
 			Failed:   rest&1 != 0,
 		})
 	}
-	if now := p.count.Load() + 1; now > begin+PastMax { // leave out the oldest run too: Add may be overwriting it
+	if now := p.count.Load() + 1; now > begin+PastMax { // also leaves out the oldest run: Add may overwrite it
 		gone := min(int(now-PastMax-begin), len(dst)-had)
 		dst = append(dst[:had], dst[had+gone:]...)
 	}

@@ -33,7 +33,7 @@ type Sizes struct {
 	others []time.Duration // total duration of runs of other sizes since the last run of this one
 }
 
-// NewSizes returns sizes with unknown durations. rows ascends from 1.
+// NewSizes returns sizes with unknown durations. The list rows ascends and begins with 1.
 func NewSizes(rows []int) *Sizes {
 	return &Sizes{rows: rows, took: make([]atomic.Int64, len(rows)), others: make([]time.Duration, len(rows))}
 }

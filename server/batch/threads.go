@@ -10,7 +10,8 @@ type Threads[Job any] struct {
 	wait sync.WaitGroup
 }
 
-// NewThreads returns threads that Start starts, one for each element of work. Up to room jobs may wait for a thread.
+// NewThreads returns threads, one for each element of work, which Start starts. The parameter room is the number of
+// jobs that may wait for a thread.
 func NewThreads[Job any](room int, work []func(Job)) *Threads[Job] {
 	return &Threads[Job]{jobs: make(chan Job, room), work: work}
 }

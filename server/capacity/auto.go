@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// verdictTime is how long a refusal stays valid while the set of sessions is the same.
-	// Otherwise any client could keep the server busy with simulations by opening again and again:
-	// a simulation of robots takes some 10 ms.
+	// verdictTime is how long a refusal stays valid while the set of sessions is the same. Otherwise any client could
+	// keep the server busy with simulations by opening again and again, because a simulation of robots takes some 10
+	// ms.
 	verdictTime = 100 * time.Millisecond
 	// idleMeasures is the number of calls of Measure, one a second, without a request, after which
 	// the measured inference times count as too old. From then on Auto uses the times of the
@@ -44,7 +44,7 @@ type Auto struct {
 	// does not concern usual robots
 	usual, faster verdict
 	asking        time.Duration // time spent on simulations, minus 1/askingShare of the time that has passed
-	asked         rt.Instant    // time of the last update of asking
+	asked         rt.Instant    // time of the last update of the field asking
 	answered      uint64        // requests at the last measure
 	change        uint64        // state of the sessions at the last measure
 	settled       bool          // the number of sessions was found, and nothing has changed since
@@ -53,7 +53,7 @@ type Auto struct {
 
 // verdict is the decision whether one more robot is admitted beside the open sessions.
 type verdict struct {
-	change uint64 // state of the sessions for which it was made
+	change uint64 // state of the sessions for which the verdict was made
 	at     rt.Instant
 	whyNot string
 }
@@ -70,8 +70,9 @@ func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Cloc
 }
 
 // Robot returns the demand of a robot. fps is its control steps per second; if fps is missing or impossible, the
-// policy's rate counts. every is the time between its requests, 0: unknown. A robot that requests chunks less often
-// than edge-rt does by default counts as one with the default, because its setting may change at any time.
+// policy's rate counts. The parameter every is the time between the robot's requests; 0 means unknown. A robot that
+// requests chunks less often than edge-rt does by default counts as one with the default, because its setting may
+// change at any time.
 func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	if !playable(fps) {
 		fps = a.meta.FPS
@@ -85,9 +86,9 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	return r
 }
 
-// Refuse returns the reason why some robots would run out of actions if robot were admitted; "" when all would be fed.
-// change is a number that differs for each set of open sessions. Without a recent verdict on this set, Refuse calls
-// others, which returns the robots with a session.
+// Refuse returns the reason why some robots would run out of actions if the server admitted the parameter robot; ""
+// when no robot would. The parameter change is a number that differs for each set of open sessions. Without a recent
+// verdict on this set, Refuse calls the function others, which returns the robots with a session.
 func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {
@@ -113,9 +114,10 @@ func (a *Auto) Begin() (fed int) {
 	return a.gate.most(a.Robot(0, 0))
 }
 
-// Measure takes the present duration of inferences and returns how many sessions the server feeds at it: the present
-// robots, and as many more with the policy's own rate as fit. The caller calls it once a second. fed is the last result
-// of Measure or Begin; answered is the number of all requests so far; change is as in Refuse.
+// Measure takes the present duration of inferences and returns how many sessions the server feeds at this duration:
+// the present robots, and as many more with the policy's own rate as fit. The caller calls it once a second. The
+// parameter fed is the last result of Measure or Begin, answered is the number of all requests so far, and change is
+// as in Refuse.
 func (a *Auto) Measure(answered, change uint64, fed int, robots func() []Robot) int {
 	if a.idle++; answered != a.answered {
 		a.answered, a.idle = answered, 0

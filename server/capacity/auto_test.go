@@ -15,7 +15,7 @@ type trial struct {
 	*Auto
 	sizes *batch.Sizes
 	here  []Robot
-	asked int // calls of others or robots
+	asked int // number of calls of the functions others and robots
 	fed   int
 	clock *rttest.Clock
 	plays time.Duration // how long each simulation takes
@@ -29,7 +29,7 @@ func newTrial(took time.Duration) *trial {
 	return s
 }
 
-// infer makes the Auto learn took as the duration of an inference.
+// infer makes the Auto learn the duration of an inference, the parameter took.
 func (s *trial) infer(took time.Duration) {
 	for range 100 {
 		s.sizes.Learn(1, took)
@@ -115,7 +115,7 @@ func TestASlowSpellIsForgotten(t *testing.T) {
 	rttest.Want(t, s.fed, usual, "room long after it")
 }
 
-// Measure calls robots only while something changes.
+// Measure calls the function robots only while the sessions or the durations change.
 func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	s := newTrial(20 * time.Millisecond)
 	s.fill()

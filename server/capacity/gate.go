@@ -78,22 +78,22 @@ func (g *gate) whyNot(robots []Robot) (whyNot string) {
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }
 
-// most returns how many robots are fed when all are like robot. It returns at least one, because an
-// inference that never runs is never measured.
+// most returns how many robots are fed when all have the demand of the parameter robot. It returns at least one,
+// because an inference that never runs is never measured.
 func (g *gate) most(robot Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(nil, robot, n) }))
 }
 
-// feeds reports whether n robots are fed. They are the first n of robots; if n is larger, they are all of robots, and
-// the rest are robots like another.
+// feeds reports whether n robots are fed. These are the first n elements of the list robots. If the list is shorter,
+// they are all its elements and, for the rest, copies of the robot another.
 func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	fleet := slices.Concat(robots[:min(n, len(robots))], slices.Repeat([]Robot{another}, max(0, n-len(robots))))
 	return g.whyNot(fleet) == ""
 }
 
-// approach makes one step from n towards the largest number of robots that is fed, and returns the new number as next.
-// The steps grow as long as they succeed, and each call simulates at most twice. settled reports that n is the largest
-// number.
+// approach makes one step from n towards the largest number of robots that is fed, and returns the new number as the
+// result next. The steps grow as long as they succeed, and each call simulates at most twice. The result settled
+// reports that n is the largest number.
 func (g *gate) approach(robots []Robot, another Robot, n int) (next int, settled bool) {
 	switch {
 	case n+g.step <= mostRobots && g.feeds(robots, another, n+g.step):

@@ -35,7 +35,7 @@ const (
 	loadMost = 0.95
 	// executeShare is the share of a chunk that edge-rt runs before it requests the next.
 	executeShare = 0.4
-	// Measure times each size of batch measured times, but for at most measureLimit.
+	// Measure runs each size of batch as often as the constant measured, but for at most measureLimit.
 	measured, measureLimit = 15, 5 * time.Second
 )
 
@@ -66,8 +66,8 @@ type Report struct {
 	DelayMax  int     `json:"delay_max"`   // steps that the policy can be conditioned for; 0: it is not conditioned
 	Sizes     []Size  `json:"sizes"`
 	Tries     []Row   `json:"tries"`
-	Sessions  int     `json:"max_sessions"` // most robots that are fed; 0: not even one
-	MaxBatch  int     `json:"max_batch"`    // most robots that shared an inference with that number
+	Sessions  int     `json:"max_sessions"` // largest number of robots that are fed; 0: not even one
+	MaxBatch  int     `json:"max_batch"`    // most robots in one inference, when max_sessions robots are fed
 	Why       string  `json:"why"`          // why one robot more is not fed
 	Limit     float64 `json:"played_s"`     // s, virtual time of each try
 	// folder of a roll-out's new bundle (the sizes have the times of the slower model); absent: no roll-out
@@ -80,7 +80,7 @@ type Row struct {
 	Load      float64 `json:"load"`       // ratio, requested chunks to the chunks that the device can compute
 	DelayP50  float64 `json:"delay_p50"`  // ms, from observation to chunk, including the round trip
 	DelayMax  float64 `json:"delay_max"`  // ms, the longest
-	Steps     int     `json:"steps_max"`  // most steps that ran meanwhile
+	Steps     int     `json:"steps_max"`  // largest number of steps that ran meanwhile
 	StarvedMs float64 `json:"starved_ms"` // ms, without actions, sum of all robots
 	// every arm moved on, every chunk was in time, and the device has capacity left
 	OK bool `json:"ok"`

@@ -16,23 +16,23 @@ import (
 type robot struct {
 	step      time.Duration // duration of a step of its control loop
 	chunk     time.Duration // duration of a chunk's actions
-	execute   time.Duration // how long it runs a chunk before it requests the next
+	execute   time.Duration // how long the robot runs a chunk before it requests the next
 	roundTrip time.Duration
 	delayMax  int // steps that may run while a chunk is under way; 0: any number
 
 	seen    rt.Instant // capture of the observation under way
 	arrives rt.Instant // arrival of that observation at the server; it may lie in the future
-	ends    rt.Instant // end of its actions
+	ends    rt.Instant // end of the robot's actions
 }
 
 // Robot is one robot's demand.
 type Robot struct {
 	FPS       float64       // control steps per second
-	Execute   int           // actions of a chunk that it runs before it requests the next
+	Execute   int           // actions of a chunk that the robot runs before it requests the next
 	RoundTrip time.Duration // round trip without the server's own time
 }
 
-// robots returns n robots of the fleet, which take its values in turn.
+// robots returns n robots, which take the fleet's values in turn.
 func (o *Options) robots(n int) []Robot {
 	list := make([]Robot, n)
 	for i := range list {
@@ -74,8 +74,8 @@ func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
 	return starved, steps
 }
 
-// simulate simulates the robots of fleet for the virtual time played. It returns the result, and as shared the largest
-// number of robots that shared an inference.
+// simulate simulates the robots of the parameter fleet. The parameter played is the virtual time. It returns the row
+// for these robots, and as the result shared the largest number of robots that shared an inference.
 func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared int) {
 	scheduler, err := queue.New(o.Scheduler)
 	if err != nil {

@@ -67,7 +67,7 @@ func origin(kind, addr string) wire.Origin {
 }
 
 // name reserves a robot's name for a client: KIND-HOST, followed by a number where KIND-HOST is taken. The manifest's
-// list of clients may contain such a name. release makes the name free again.
+// list of clients may contain such a name. The result release makes the name free again.
 func (g *Gateway) name(kind, addr string) (name string, release func()) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

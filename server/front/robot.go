@@ -67,8 +67,8 @@ type answer struct {
 	full  bool
 }
 
-// Open opens a session for the client at addr. asked has the robot's joints, cameras, rate and task. Open adds the
-// robot's name, which is made of the front's kind and the client's host.
+// Open opens a session for the client at addr. The parameter asked has the robot's joints, cameras, rate and task.
+// Open adds the robot's name, which is made of the front's kind and the client's host.
 func (g *Gateway) Open(ctx context.Context, kind Kind, addr string, asked wire.SessionOpen) (*Robot, error) {
 	name, release := g.name(kind.String(), addr)
 	r := &Robot{
@@ -200,8 +200,9 @@ func (r *Robot) deposit(s wire.Sample) {
 }
 
 // Infer sends an observation and returns its chunk, whose data is valid until the next call. It sets o.T to the
-// request's number. From its first chunk on, ctx's connection need not give its place to a new connection; see
-// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the server has ended the session, Infer opens it again.
+// request's number. After the first chunk, the connection of ctx keeps its place when a new connection needs one (see
+// Gateway.Serve). Errors wrap ErrUnanswered or ErrRefused. When the server has ended the session, Infer opens it
+// again.
 func (r *Robot) Infer(ctx context.Context, o *wire.Observation) (*wire.ActionChunk, error) {
 	r.gateway.Counts.Received[r.kind].Add(1)
 	chunk, err := r.infer(ctx, o)

@@ -24,8 +24,8 @@ type Fronts struct {
 	failed chan error
 }
 
-// Join returns the session that the server uses in place of network, with the fronts in list.
-// Without fronts it returns network. budget is the common budget of the fronts.
+// Join adds the fronts of the parameter list to a network. It returns the session that the server uses in place of
+// the session network; without fronts, it returns network. The parameter budget is the common budget of the fronts.
 func (f *Fronts) Join(list []Front, network wire.Session, budget *Budget) wire.Session {
 	if len(list) == 0 {
 		return network
@@ -139,6 +139,6 @@ func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.
 	}
 	cancel()
 	_ = s.Close()
-	serving.Lock() // for ever
+	serving.Lock() // never unlocked, so that no further request is served
 	return err
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// endsWithin is how long failed waits for the worker to end by itself. Then failed kills it.
+// endsWithin is how long the method failed waits for the worker to end by itself. Then it kills the worker.
 const endsWithin = 100 * time.Millisecond
 
-// The values of count in the frames done and failed.
+// The values of the header's field count in the frames done and failed.
 const (
 	statusOK = iota
 	statusError
@@ -114,7 +114,7 @@ func (w *worker) failed(p *process, err error, limit time.Duration) error {
 		why = fmt.Sprintf("a chunk took longer than %v, so the worker was killed", limit)
 	}
 	select {
-	case <-p.done: // it has ended by itself
+	case <-p.done: // the worker has ended by itself
 		why = p.why
 	case <-time.After(endsWithin):
 		w.kill(why)

@@ -6,9 +6,9 @@
 //
 // # Files
 //
-// The worker has three files beside its standard ones: 3, a stream socket with frames; 4, shared
-// memory with the rows; 5, a pipe whose other end only lean-server has: when it ends, a process that
-// the worker has forked kills the worker's process group. Standard output and error are the log.
+// The worker has three files beside its standard ones: 3, a stream socket with frames; 4, shared memory with the
+// rows; 5, a pipe whose other end only lean-server has. When the pipe ends, a process that the worker has forked
+// kills the worker's process group. Standard output and error are the log.
 //
 // # Frames
 //

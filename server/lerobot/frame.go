@@ -66,8 +66,8 @@ func parseHeader(src []byte) (h header, err error) {
 	return h, nil
 }
 
-// readFrame reads one frame into buf, or into a larger buffer where buf is too small. payload is a part of that buffer,
-// and larger is the whole buffer, for the next call.
+// readFrame reads one frame into buf, or into a larger buffer where buf is too small. The result payload is a part of
+// that buffer, and the result larger is the whole buffer, for the next call.
 func readFrame(from io.Reader, buf []byte) (h header, payload, larger []byte, err error) {
 	if _, err = io.ReadFull(from, buf[:headerSize]); err != nil {
 		return h, nil, buf, err
@@ -89,8 +89,8 @@ const (
 	flagOwn
 )
 
-// appendRequest appends the request of row number slot. It cuts a session id that is longer than 32 bytes, and fills up
-// a shorter id with zeros.
+// appendRequest appends the request of the row with the number slot. It cuts a session id that is longer than 32
+// bytes, and fills up a shorter id with zeros.
 func appendRequest(dst []byte, slot int, r *remote.Row) []byte {
 	flags := uint32(0)
 	if r.Reset {

@@ -43,7 +43,7 @@ type process struct {
 	control *net.UnixConn
 	life    *os.File // this end of the pipe by which the worker's guard detects the end of this process
 	output  *output
-	done    chan struct{} // closed when the worker has ended; then why is valid
+	done    chan struct{} // closed when the worker has ended; then the field why is valid
 	why     string
 }
 

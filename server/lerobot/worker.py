@@ -33,7 +33,7 @@ HELLO, MAP, READY, RUN, DONE, PROGRESS, FAILED = range(1, 8)
 OK, ERROR, NO_MEMORY = range(3)
 RESET, CONDITIONED, OWN = 1, 2, 4
 MAX_FRAME = 1 << 20
-MAX_SESSIONS = 256  # whose processors and rows are kept
+MAX_SESSIONS = 256  # number of sessions whose processors and rows are kept
 PREFIX = "observation.images."
 
 # Families whose predict_action_chunk depends on nothing but its arguments once their queues hold the
@@ -45,7 +45,7 @@ PURE = {
 STATEFUL = {"tdmpc", "lingbot_va", "fastwam", "gaussian_actor"}
 # Families that compute several robots in one call, and whether they draw noise, which each row then gets from its own seed.
 TOGETHER = {"act": False, "smolvla": True, "pi0": True, "pi05": True}
-MAX_BATCH = 8  # rows of a call
+MAX_BATCH = 8  # largest number of rows of a call
 # The statistics that each mode of LeRobot's normalisation reads.
 STATISTICS = {
     "MEAN_STD": ("mean", "std"), "MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90"),
@@ -454,7 +454,8 @@ class Policy:
         return self.outputs_of(session, self.predict(batch, more))
 
     def chunks(self, jobs: list[tuple]) -> list[tuple]:
-        """chunk of each tuple of its arguments. Rows whose inputs have equal shapes share a call of the policy."""
+        """The result of the method chunk for each job, a tuple of that method's arguments. Rows whose inputs have equal
+        shapes share a call of the policy."""
         groups, found = {}, [None] * len(jobs)
         for i, (session, row, task, seed, _, *prefix) in enumerate(jobs):
             batch, more = self.inputs_of(session, row, task, *prefix)

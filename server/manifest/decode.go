@@ -65,9 +65,9 @@ func yamlError(err error) error {
 	var y yaml.Error
 	line := 1
 	if !errors.As(err, &y) {
-		// errors of userfile have this form,
+		// errors of package userfile have this form
 		if _, failed := fmt.Sscanf(err.Error(), "line %d", &line); failed != nil {
-			_, _ = fmt.Sscanf(err.Error(), "[%d:", &line) // or like this
+			_, _ = fmt.Sscanf(err.Error(), "[%d:", &line) // other errors of the YAML module have this form
 		}
 		return fmt.Errorf("%d: %s", line, strings.Join(strings.Fields(err.Error()), " "))
 	}

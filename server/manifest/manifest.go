@@ -50,7 +50,7 @@ type Config struct {
 	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: sessions of one robot's process or certificate
 	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: sessions of all processes of another machine
 	RatePerRobot     float64  `yaml:"rate_per_robot"`    // inferences a second of one robot id, 0.1..1000; default 0: no limit
-	SharePerRobot    float64  `yaml:"share_per_robot"`   // of the device's time for one robot id, 0.01..1; default 0: no limit
+	SharePerRobot    float64  `yaml:"share_per_robot"`   // part of the device's time for one robot id, 0.01..1; default 0: no limit
 	Memory           string   `yaml:"memory"`            // limit of the memory that robots can take, such as 512MiB, the default
 	WarmupInferences int      `yaml:"warmup_inferences"` // inferences before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
@@ -73,7 +73,7 @@ type Config struct {
 
 	Traces  string `yaml:"-"` // address of an OpenTelemetry collector; "": no traces
 	Audit   string `yaml:"-"` // file of the audit lines, "-" for standard output; "": no audit
-	Version string `yaml:"-"` // of the program, for /metrics
+	Version string `yaml:"-"` // version of the program, for /metrics
 
 	named string         // model.repo_or_path as written
 	block string         // rollout.model.repo_or_path as written
@@ -83,7 +83,7 @@ type Config struct {
 	flags     map[string]string // key path -> flag that has set it
 	overrides []Override        // of the command line
 
-	info os.FileInfo // of the file, from before it was read
+	info os.FileInfo // description of the manifest's file, from before the file was read
 	read []Setting   // the settings as the file and overrides have them
 }
 
@@ -130,7 +130,7 @@ type OpenPIFront struct {
 	APIKey    Secret      `yaml:"api_key"`    // key that its clients have to show; default: none
 	Cameras   []CameraKey `yaml:"cameras"`    // the keys of pictures
 	StateKeys []string    `yaml:"state_keys"` // keys of the arrays that together are the state
-	PromptKey string      `yaml:"prompt_key"` // of the task
+	PromptKey string      `yaml:"prompt_key"` // key of the task
 }
 
 // CameraKey sets the key under which the client sends a camera's picture.
@@ -168,7 +168,7 @@ type TLS struct {
 // Debug configures the capture ring for byte-exact replay.
 type Debug struct {
 	CaptureDir string `yaml:"capture_dir"` // folder of the newest requests and answers; default: they are not kept
-	CaptureMax int    `yaml:"capture_max"` // how many, 1..4096, default 256
+	CaptureMax int    `yaml:"capture_max"` // number of kept requests, 1..4096, default 256
 }
 
 // Default returns a manifest without settings.
@@ -225,8 +225,8 @@ func parse(file string, data []byte, overrides []Override) (_ Config, err error)
 	return cfg, nil
 }
 
-// resolve expands ~ and variables in every path, and joins relative paths of the file to the manifest's folder.
-// Those of flags stay relative to the working directory.
+// resolve expands ~ and variables in every path, and joins relative paths of the file to the manifest's folder. Paths
+// from flags stay relative to the working directory.
 func (c *Config) resolve(folder string) {
 	tls := &c.Zenoh.TLS
 	for key, p := range map[string]*string{
@@ -249,7 +249,7 @@ func (c *Config) resolve(folder string) {
 			*p = filepath.Join(folder, *p)
 		}
 	}
-	// Commands and workers that run in another folder use them.
+	// These paths are made absolute, because commands and workers that run in another folder use them.
 	for _, p := range []*string{&c.Model.RepoOrPath, &c.Rollout.Model.RepoOrPath} {
 		if abs, err := filepath.Abs(*p); err == nil && *p != "" {
 			*p = abs
@@ -440,7 +440,7 @@ func (c *Config) BatchWindow() time.Duration {
 	return time.Duration(c.BatchWindowMS * float64(time.Millisecond))
 }
 
-// Prefix returns the key prefix under which model is served.
+// Prefix returns the key prefix under which the parameter model is served.
 func (c *Config) Prefix(model string) (string, error) {
 	service := c.Service
 	if service == "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// memoryMin and memoryMax bound the key memory. The transport gets at most 1/transportFraction of it.
+// memoryMin and memoryMax bound the key memory. The transport gets at most 1/transportFraction of this memory.
 const (
 	memoryMin         = 64 << 20
 	memoryMax         = 1 << 40

@@ -28,7 +28,7 @@ var runtimes = []string{RuntimeONNX, RuntimeLeRobot, RuntimeOpenPI, RuntimeGR00T
 
 // ModelConfig names the policy and the program that computes it.
 type ModelConfig struct {
-	Runtime     string `yaml:"runtime"`      // one of Runtimes; default onnx: RepoOrPath is a bundle
+	Runtime     string `yaml:"runtime"`      // one of runtimes; default onnx: RepoOrPath is a bundle
 	RepoOrPath  string `yaml:"repo_or_path"` // bundle or checkpoint; relative to the manifest's folder
 	PolicyType  string `yaml:"policy_type"`  // for the runtime lerobot-async: LeRobot's name of the policy's type
 	ID          string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
@@ -154,8 +154,8 @@ func (c *Config) Exclude(policy bool) error {
 	return nil
 }
 
-// Missing returns the error of an absent key of model that the runtime needs. reason is an example
-// of its value, or why the key is needed.
+// Missing returns the error of an absent key of model that the runtime needs. The parameter reason is an example of
+// the key's value, or the reason why the key is needed.
 func (c *Config) Missing(key, reason string) error {
 	return c.Errorf("model."+key, "model.%s is required beside model.runtime %s: %s", key, c.Model.Runtime, reason)
 }

@@ -15,10 +15,10 @@ type Override struct {
 	Value string // the value as it was given
 }
 
-// Overrides separates the arguments that set a key of the manifest, --model.device cuda or
-// --model.device=cuda, from all other arguments. It returns the values of the keys as found, and
-// the other arguments as rest. own reports whether the program itself has a flag of this name. If a
-// key is given twice, the last value counts. A list is YAML, or values with commas between them.
+// Overrides separates the arguments that set a key of the manifest, --model.device cuda or --model.device=cuda, from
+// all other arguments. The result found has the values of the keys, and the result rest has the other arguments. The
+// function own reports whether the program itself has a flag of this name. If a key is given twice, the last value
+// counts. A list is YAML, or values with commas between them.
 func Overrides(args []string, own func(flag string) bool) (rest []string, found []Override, err error) {
 	keys := typesByPath()
 	for i := 0; i < len(args); i++ {

@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// written writes a manifest with a bundle, followed by the text more, and returns its path.
+// written writes a manifest with a bundle, followed by the text of the parameter more, and returns its path.
 func written(t *testing.T, more string) string {
 	t.Helper()
 	return write(t, "model: {repo_or_path: old}\n"+more)

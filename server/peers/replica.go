@@ -42,8 +42,8 @@ type Others struct {
 
 type server struct{ alive, room bool }
 
-// New returns an empty view of the service at prefix. self is this server's id; the memory for the
-// other servers is counted in bound.
+// New returns an empty view of the service at prefix. The parameter self is this server's id. The memory for the
+// other servers is counted in the parameter bound.
 func New(prefix, self string, bound *memory.Bound) *Others {
 	return &Others{
 		prefix:  prefix,
@@ -58,8 +58,8 @@ func New(prefix, self string, bound *memory.Bound) *Others {
 // Changed returns a channel that signals that another server holds another robot; see Holder.
 func (o *Others) Changed() <-chan struct{} { return o.changed }
 
-// OnToken handles a change of a server's token, which may be its alive, room or held token. alive reports whether the
-// token was declared or has vanished.
+// OnToken handles a change of a server's token, which may be its alive, room or held token. The parameter alive
+// reports whether the token was declared or has vanished.
 //
 // Owner: the transport's goroutines.
 func (o *Others) OnToken(key string, alive bool) {
@@ -194,12 +194,11 @@ func (o *Others) Answers(uuid string) bool {
 	return true
 }
 
-// Loses reports whether this server must give up a robot that another server holds, too. Of two
-// sessions of one process, the session with the newer epoch stays. If the sessions are of two
-// processes, or their epochs are equal, the session at the server with the higher weight for the
-// robot stays. So exactly one of the two servers gives its session up. moved reports that both
-// sessions are of the same process, which needs no event because it opened the other session
-// itself.
+// Loses reports whether this server must give up a robot that another server holds, too. Of two sessions of one
+// process, the session with the newer epoch stays. If the sessions are of two processes, or their epochs are equal,
+// the session at the server with the higher weight for the robot stays. So exactly one of the two servers gives its
+// session up. The result moved reports that both sessions are of the same process, which needs no event because this
+// process opened the other session itself.
 func (o *Others) Loses(own, other wire.Held) (loses, moved bool) {
 	moved = own.Mark == other.Mark
 	if moved && own.Epoch != other.Epoch {

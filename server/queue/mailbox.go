@@ -31,8 +31,8 @@ type Mailbox struct {
 	until rt.Instant
 }
 
-// NewMailbox returns an empty mailbox that takes its buffers from the pool. asked is the size of one observation in
-// bytes, from the robot's open.
+// NewMailbox returns an empty mailbox that takes its buffers from the pool. The parameter asked is the size of one
+// observation in bytes, from the robot's open.
 func NewMailbox(pool *Pool, asked int) Mailbox { return Mailbox{pool: pool, asked: asked} }
 
 // Put is the result of putting an observation into a mailbox.
@@ -40,11 +40,11 @@ type Put uint8
 
 // The results.
 const (
-	Waits    Put = iota // it waits for its turn
+	Waits    Put = iota // the observation waits for its turn
 	Replaced            // the observation waits, and replaces one that waited
-	Late                // refused: it is not newer than the newest one received
-	NoRoom              // refused: there is no memory for it
-	Answered            // refused: it repeats a request that was answered just before
+	Late                // refused: the observation is not newer than the newest received
+	NoRoom              // refused: there is no memory for the observation
+	Answered            // refused: the observation repeats a request that was answered just before
 )
 
 // Put copies an observation into the mailbox.
@@ -108,8 +108,8 @@ func (m *Mailbox) Overtaken(h *wire.Header) bool {
 	return m.sequence.newest.after(keyOf(h))
 }
 
-// Waiting returns the instant since at which the robot began to wait, and the deadline at which its
-// actions end. ok is false when no observation waits.
+// Waiting returns the instant at which the robot began to wait (since), and the instant at which its actions end
+// (deadline). The result ok is false when no observation waits.
 //
 //rt:noalloc
 func (m *Mailbox) Waiting() (since, deadline rt.Instant, ok bool) {
@@ -151,9 +151,10 @@ func (m *Mailbox) Take() *Request {
 	return r
 }
 
-// DropAnswered drops the waiting observation if it asks for the same steps of the same episode as answered, the request
-// answered last. Before the instant until, Put drops such a repeat, too. A robot repeats a request if the answer takes
-// long. If the answer is lost, the robot repeats the request once more, after until.
+// DropAnswered drops the waiting observation if it asks for the same steps of the same episode as the request of the
+// parameter answered, which was answered last. Before the instant of the parameter until, Put drops such a repeat,
+// too. A robot repeats a request if the answer takes long. If the answer is lost, the robot repeats the request once
+// more, after this instant.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {

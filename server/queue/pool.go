@@ -23,7 +23,7 @@ const (
 // Owner: any goroutine.
 type Pool struct {
 	bound *memory.Bound
-	bytes atomic.Int64 // size of all its buffers, lent or free
+	bytes atomic.Int64 // size of all buffers of the pool, lent or free
 
 	mu   sync.Mutex
 	free [classes]freeList // guarded by mu
@@ -64,9 +64,9 @@ func sizeOf(class int) int {
 	return 1<<doubling + class%perDoubling<<(doubling-2)
 }
 
-// lend lends a buffer for n bytes, and returns nil when there is no memory for it. asked is false for an observation
-// that is larger than its robot's open announced. Such an observation gets only memory that is not reserved for robots.
-// lend allocates only when no free buffer fits.
+// lend lends a buffer for n bytes, and returns nil when there is no memory for it. The parameter asked is false for
+// an observation that is larger than its robot's open announced. Such an observation gets only memory that is not
+// reserved for robots. lend allocates only when no free buffer fits.
 //
 //rt:noalloc
 func (p *Pool) lend(n int, asked bool) *Request {

@@ -49,10 +49,10 @@ func (r *Request) Runway() (d time.Duration, ok bool) {
 	return r.Deadline.Sub(r.At), true
 }
 
-// Deadline returns the instant at which a robot's actions end. The robot's report that they last
-// for runwayMs milliseconds arrived at the instant at; said is false when it reported nothing.
-// Values below zero count as zero and values above a minute as a minute, which makes no difference
-// to a scheduler.
+// Deadline returns the instant at which a robot's actions end. The parameter at is the instant at which the robot's
+// report arrived, and runwayMs is the reported time, in ms, until the actions end. If the parameter said is false,
+// the robot reported nothing. Values below zero count as zero and values above a minute as a minute, which makes no
+// difference to a scheduler.
 //
 //rt:noalloc
 func Deadline(at rt.Instant, runwayMs float64, said bool) rt.Instant {

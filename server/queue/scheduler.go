@@ -30,8 +30,8 @@ type Waiting struct {
 // Owner: one goroutine at a time.
 type Scheduler interface {
 	// Order moves the robots of the next batch, at most n, to the front, in the order in which they are served. The
-	// next batch runs from now to end, and each later batch takes the time batch. waiting must be sorted by ID; the
-	// order after the first n is undefined.
+	// next batch runs from now to end, and each later batch takes the time of the parameter batch. The list waiting
+	// must be sorted by ID. The order after the first n is undefined.
 	Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration)
 }
 

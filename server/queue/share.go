@@ -81,9 +81,9 @@ func (f *fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 	}
 }
 
-// candidates finds the candidate of each group that shares turns, and counts the waiting links and hosts. In links, the
-// robots of a link that shares turns count as one, and each other robot counts as one. hosts counts the robots of hosts
-// in the same way.
+// candidates finds the candidate of each group that shares turns, and counts the waiting links and hosts. In the
+// result links, the robots of a link that shares turns count as one, and each other robot counts as one. The result
+// hosts counts the robots of hosts in the same way.
 //
 //rt:noalloc
 func (f *fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) {
@@ -130,9 +130,9 @@ func sooner(a, b *Waiting, now rt.Instant) bool {
 	return a.Since < b.Since
 }
 
-// part moves the robots that may have a turn to the front and returns their number. Both these robots and the rest keep
-// their order. links and hosts report whether more than one link, or host, waits. If links is false, the turns of links
-// are not limited, and if hosts is false, those of hosts are not.
+// part moves the robots that may have a turn to the front and returns their number. Both these robots and the rest
+// keep their order. The parameters links and hosts report whether more than one link, or host, waits. If links is
+// false, the turns of links are not limited, and if hosts is false, those of hosts are not.
 //
 //rt:noalloc
 func (f *fair) part(waiting []Waiting, links, hosts bool) (ahead int) {

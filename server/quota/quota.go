@@ -85,9 +85,8 @@ func (b *Counter) members(key string) int {
 	return 0
 }
 
-// Refuse returns the reason why there is no room for one more session; "" when there is room. own
-// is the place of the robot's session that the new session replaces; zero: there is no such
-// session.
+// Refuse returns the reason why there is no room for one more session; "" when there is room. The parameter own is
+// the place of the robot's session that the new session replaces; zero: there is no such session.
 func (p Place) Refuse(own Place) string {
 	link, host := p.members()
 	if own.counter != nil && own.link == p.link {

@@ -70,8 +70,8 @@ func (b *Counter) Release(m *Meter, now rt.Instant) {
 	}
 }
 
-// Used counts an inference for this robot with the duration took. held is true if a quota is now used up; k is that
-// quota.
+// Used counts an inference for this robot with the duration took. The result held is true if a quota is now used up,
+// and k is that quota.
 //
 //rt:noalloc
 func (m *Meter) Used(now rt.Instant, took time.Duration) (k Kind, held bool) {
@@ -94,8 +94,8 @@ func (m *Meter) add(k Kind, now rt.Instant, cost float64) {
 	m.ahead[k].Store(used + int64(cost))
 }
 
-// Held returns the quota for which the robot has to wait longest, and the end of this wait. until
-// is 0 when the robot need not wait.
+// Held returns the quota for which the robot has to wait longest, and the end of this wait. The result until is 0
+// when the robot need not wait.
 //
 //rt:noalloc
 func (m *Meter) Held(now rt.Instant) (k Kind, until rt.Instant) {

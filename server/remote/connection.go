@@ -139,7 +139,7 @@ func (c *Connection[L]) install(l L) {
 	})
 }
 
-// update calls change while it holds the lock.
+// update calls the function change while it holds the lock.
 func (c *Connection[L]) update(change func(now *Condition)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -98,7 +98,7 @@ type Policy struct {
 	// Exclusive marks a policy that keeps state of one robot between requests. Its server has one
 	// session at a time.
 	Exclusive bool
-	MaxBatch  int // most rows that Batch takes; 0: 1
+	MaxBatch  int // largest number of rows that Batch takes; 0 means 1
 }
 
 // Model is a Policy with its rows. It implements server.Model. Owner: see policy.Model.

@@ -80,8 +80,8 @@ type Second interface {
 // Config has the parts of a Keeper. All are required.
 type Config struct {
 	Manifest manifest.Config // the manifest at the start
-	// Open loads, checks and begins to serve the new model of read, which is the manifest as it was read last. When
-	// it returns without an error, robots may use the model.
+	// Open loads, checks and begins to serve the new model of the parameter read, which is the manifest as it was
+	// read last. When it returns without an error, robots may use the model.
 	Open  func(ctx context.Context, read *manifest.Config) (Second, error)
 	Clock rt.Clock
 	Log   *slog.Logger // never blocks
@@ -95,12 +95,12 @@ type Keeper struct {
 
 	// Owner: Run.
 	second Second
-	read   manifest.Config       // the last good content
-	model  manifest.RolloutModel // model of second, or the model that was refused
+	read   manifest.Config       // last valid content of the manifest
+	model  manifest.RolloutModel // model of the server in the field second, or the model that was refused
 	edits  int                   // number of times that the manifest was read with new content
 	tried  int                   // value of edits when model was loaded
 	seen   os.FileInfo           // the file whose content was read last
-	empty  rt.Instant            // time at which second lost its last robot; 0: it has robots, or it may stay
+	empty  rt.Instant            // when the server in second lost its last robot; 0: it has robots, or may stay
 }
 
 // Counts counts what a keeper refused.
@@ -257,7 +257,7 @@ func (k *Keeper) enter(s State, why string) {
 	}
 }
 
-// leave unloads the new model when it has had no robot for leaveTime. next reports that another new
+// leave unloads the new model when it has had no robot for leaveTime. The parameter next reports that another new
 // model will be loaded then.
 func (k *Keeper) leave(next bool) {
 	robots, now := k.second.Robots(), k.Clock.Now()

@@ -68,7 +68,7 @@ func TestSteps(t *testing.T) {
 				for i := 0; i < 1000 && !seen(); i++ {
 					time.Sleep(10 * time.Millisecond) // Eventually could end this goroutine, and load waits for it
 				}
-				time.Sleep(10 * time.Millisecond) // the state follows the plan
+				time.Sleep(10 * time.Millisecond) // time for the state to follow the plan
 				rttest.Want(t, k.Report().State == Leaving, withdrawn, "%v: withdrawn during the load", plan.Share)
 			}
 			second = &fake{done: make(chan struct{})}

@@ -39,7 +39,7 @@ const (
 	maxHeaderBytes  = 4 << 10                // bytes of a request's header; net/http adds as much again
 	requestInterval = 100 * time.Millisecond // mean time between two requests by people
 	burst           = 32                     // requests by people in a burst
-	scrapeInterval  = 20 * time.Millisecond  // shortest time between two requests of /metrics; an earlier one waits
+	scrapeInterval  = 20 * time.Millisecond  // shortest time between two requests of /metrics; an earlier request waits
 
 	// most connections at a time; a new one then takes the place of an old one, so that old ones do not block a probe
 	connectionsMax = 64
@@ -58,7 +58,7 @@ var index = webpage.Compose(source)
 
 // Query selects the sessions to show.
 type Query struct {
-	Sort string // one of sorts
+	Sort string // one of the names in sorts
 	Rows int    // largest number of rows
 	Find string // part of a robot's name; "": all
 }
@@ -70,7 +70,7 @@ var sorts = []string{"runway", "latency", "drops", "quiet", "name"}
 // Config holds the sources of a Server. Any goroutine may call its functions.
 type Config struct {
 	Names []string // names of this machine, in addition to its own
-	// handler of /metrics; dropped is the number of dropped connections
+	// handler of /metrics; the parameter dropped is the number of dropped connections
 	Metrics func(dropped *atomic.Uint64) http.Handler
 	Healthy func() (ok bool, why string)
 	Ready   func() (ok bool, why string)

@@ -30,7 +30,7 @@ const (
 type client struct {
 	f       *Front
 	address string
-	held    *front.Held // bytes of the observations that it holds
+	held    *front.Held // bytes of the observations that the client holds
 
 	calls sync.Mutex // held by GetActions, SendPolicyInstructions and end while they use robot
 
@@ -202,10 +202,10 @@ func (c *client) observe(next lerobot.Next) (err error) {
 	return nil
 }
 
-// enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the observations that the
-// released server would drop: those with an answered step, and those whose state is near that of the last answered
-// observation. It always keeps an observation with must_go. It also keeps the first observation after one that was
-// refused: the client may wait for an answer to the refused one, if that had must_go.
+// enqueue keeps an observation for the next GetActions, and reports whether it did. It drops the observations that
+// the released server would drop: those with an answered step, and those whose state is near that of the last
+// answered observation. It always keeps an observation with must_go. It also keeps the first observation after a
+// refused observation, because the client may wait for an answer to the refused observation if that had must_go.
 func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()
@@ -283,8 +283,8 @@ func (c *client) actions(ctx context.Context) ([]byte, error) {
 	return actions, err
 }
 
-// note remembers the step and the state of an observation as answered. As in the released server, this happens when its
-// inference begins.
+// note remembers the step and the state of an observation as answered. Like the released server, the front does so
+// when the inference begins.
 func (c *client) note(step int64, state []float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

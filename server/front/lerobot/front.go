@@ -168,9 +168,9 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 	return c
 }
 
-// returning returns as old the addresses of the clients on address's host whose connections have ended. A call does not
-// identify its client. So a client may continue at address only if alike is true: all these clients have the same view
-// and differ only in their names.
+// returning returns, as the result old, the addresses of the clients on address's host whose connections have ended.
+// A call does not identify its client. So a client may continue at this address only if the result alike is true:
+// then all these clients have the same view and differ only in their names.
 func (f *Front) returning(address string) (old []string, alike bool) {
 	host, _, _ := net.SplitHostPort(address)
 	var first *view

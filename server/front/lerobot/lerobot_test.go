@@ -507,7 +507,7 @@ func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
 		return status.Code(c.send(observed(2, false, 10, 20))) == codes.ResourceExhausted
 	})
 	cancel()
-	for range 2 { // one refused unread, one for NaN
+	for range 2 { // the front refuses one observation unread, and the other because of NaN
 		rttest.Eventually(t, "the next one", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
 		c.served(3)
 		rttest.Fails(t, c.send(observed(4, true, math.NaN(), 20)), "NaN")

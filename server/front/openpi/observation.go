@@ -25,8 +25,8 @@ type keys struct {
 	prompt  string            // key of the task
 }
 
-// cameraForms are the keys that are tried for a camera without a key; %s is its name. They are the keys of openpi's
-// droid, aloha and libero, and of LeRobot.
+// cameraForms are the keys that are tried for a camera without a key; %s is the camera's name. They are the keys of
+// openpi's droid, aloha and libero, and of LeRobot.
 var cameraForms = []string{"observation/%s", "observation/%s_image", "observation/%s_image_left", "images.%s",
 	"observation.images.%s", "observation/images/%s", "%s"}
 
@@ -151,7 +151,7 @@ func onlyPicture(m ndarray.Map) (only *ndarray.Array, at string) {
 	return only, at
 }
 
-// each calls do for each entry of m, and of the maps in m.
+// each calls the function do for each entry of m, and of the maps in m.
 func each(m ndarray.Map, do func(key string, v any)) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if inner, ok := m[key].(ndarray.Map); ok {

@@ -360,8 +360,8 @@ func (c *client) infer(ctx context.Context, m ndarray.Map, began time.Time) erro
 	return nil
 }
 
-// pack writes the answer as openpi's server does. policy is the time from the request to its chunk; server is the time
-// for the whole message.
+// pack writes the answer as openpi's server does. The parameter policy is the time from the request to its chunk, and
+// server is the time for the whole message.
 func (c *client) pack(chunk *wire.Matrix, policy, server time.Duration) {
 	b := msgp.AppendMapHeader(c.answer[:0], 3)
 	data := make([]byte, 0, 4*len(chunk.Data))

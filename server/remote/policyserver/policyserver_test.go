@@ -42,8 +42,8 @@ type fake struct {
 	policy atomic.Pointer[lerobot.Policy]
 	obs    chan *lerobot.Observation
 	cols   atomic.Int64 // columns of an answer; 0: as described; -1: no answer
-	slow   atomic.Bool  // while it is set, no answer comes before the call ends
-	nan    atomic.Bool  // while it is set, the answers are not finite
+	slow   atomic.Bool  // true: no answer comes before the call ends
+	nan    atomic.Bool  // true: the answers are not finite
 }
 
 func (f *fake) answer(ctx context.Context, path string, next lerobot.Next) ([]byte, error) {
@@ -103,7 +103,7 @@ func serve(t *testing.T, address string, answer lerobot.Call) (bound string, sto
 	return listener.Addr().String(), func() { _ = server.Close() }
 }
 
-// begin returns a fake at an address. stop ends it.
+// begin returns a fake at an address. The function stop ends the fake.
 func begin(t *testing.T, address string) (f *fake, bound string, stop func()) {
 	t.Helper()
 	f = &fake{obs: make(chan *lerobot.Observation, 1)}
@@ -185,7 +185,7 @@ func TestAnswersThatAreNotFinite(t *testing.T) {
 	f.nan.Store(false)
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	f.nan.Store(true)
-	// at the start
+	// Open of a server whose answers are not finite
 	rttest.FailsAs(t, rttest.Err(open(t, address)), manifest.ErrInvalid, "action 1 has NaN for b.pos")
 }
 

@@ -46,7 +46,7 @@ func short(text string) string {
 type field struct {
 	key     string // key in the map that contains the field
 	camera  int    // index of the camera; -1: the field is no picture
-	first   int    // index of its first element in the state
+	first   int    // index of the field's first element in the state
 	size    int    // number of elements of the state; 0, with camera -1: the field is the task
 	resizer *resizer
 }

@@ -1,4 +1,4 @@
-"""The Python clients of openpi and GR00T: answers N requests' times on standard input's demand.
+"""The Python clients of openpi and GR00T: measures the times of requests.
 
     clients.py openpi|gr00t PORT TOKEN
 
