@@ -1,10 +1,9 @@
 // Package camera defines the cameras of a run, which capture pictures outside the tick, each with the instant at which
 // it was taken.
 //
-// A Source delivers frames into slots that its caller lends from an rt.Latest, or lends its own
-// memory for as long as the slot holds it, so a picture is never copied on its way to the encoder.
-// camera/v4l2 captures from the kernel's cameras, camera/files plays files, sim/pattern paints
-// test pictures.
+// A Source delivers frames into slots that its caller lends from an rt.Latest, or lends its own memory for as long as
+// the slot holds the frame, so a picture is never copied on its way to the encoder. camera/v4l2 captures from the
+// kernel's cameras, camera/files plays files, sim/pattern paints test pictures.
 package camera
 
 import (

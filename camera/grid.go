@@ -22,8 +22,8 @@ func (g Grid) Instant(k uint64) rt.Instant {
 	return g.Origin + rt.Instant(k/fps*uint64(time.Second)+part)
 }
 
-// Sleep waits for the next frame whose number is at least next, and returns its number and instant. A late reader skips
-// frames.
+// Sleep waits for the first coming frame whose number is at least the parameter next, and returns its number and
+// instant. A late reader skips frames.
 //
 //rt:noalloc
 func (g Grid) Sleep(clock rt.Clock, next uint64) (k uint64, at rt.Instant) {
@@ -33,7 +33,7 @@ func (g Grid) Sleep(clock rt.Clock, next uint64) (k uint64, at rt.Instant) {
 	return k, at
 }
 
-// First returns the first frame taken at or after now.
+// First returns the number of the first frame taken at the instant now or later.
 //
 //rt:noalloc
 func (g Grid) First(now rt.Instant) uint64 {

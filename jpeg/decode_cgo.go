@@ -57,9 +57,9 @@ func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 	return d.DecodeScaled(dst, src, w, h, 1)
 }
 
-// DecodeScaled does the same as DecodeRGB, but src may be larger by a factor that Shrink returns for its size, w, h and
-// most. The library leaves out the highest frequencies. This is faster than scaling, but gives a slightly different
-// picture, so a caller may use it only where the policy allows it.
+// DecodeScaled does the same as DecodeRGB, but src may be larger: by the factor that Shrink returns for the size of
+// src, for w and h, and for the limit most. The library leaves out the highest frequencies. This is faster than
+// scaling, but gives a slightly different picture, so a caller may use it only where the policy allows it.
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {

@@ -155,7 +155,8 @@ func (p *planes) reserve(m *Image, chroma Chroma) {
 	}
 }
 
-// of converts m to planes. It returns the address of Y, which Cb and Cr follow, and the width and height of Cb and Cr.
+// The method of converts the picture m to planes. It returns the address of Y, which Cb and Cr follow, and the width
+// and height of Cb and Cr.
 //
 //rt:noalloc
 func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {

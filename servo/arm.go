@@ -23,10 +23,10 @@ type ArmConfig struct {
 	Clock       rt.Clock    // nil: the kernel's clock
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // histogram for the durations of Read; nil: a new one
-	// OpenArm adds the joints whose motor it finds restarted, even if OpenArm fails afterwards;
-	// nil: it does not report them
+	// OpenArm adds to this set the joints whose motor has restarted, even if OpenArm fails afterwards; nil: OpenArm
+	// does not report these joints
 	Restarted *robot.Joints
-	// this process has opened the arm before: a motor without its marker has restarted, see
+	// true if this process has opened the arm before, so that a motor without its marker has restarted, see
 	// Arm.Restarted
 	Reopened bool
 	// OpenArm and Measure end with ErrCanceled within 0.2 s after Canceled returns true, or, if a motor's settings are
@@ -98,7 +98,7 @@ type joint struct {
 	scale    scale
 	min, max int // raw: the calibrated range, narrowed by the robot's own limits
 	low, top int // raw: limits to which the servo itself restricts goals
-	turn     int // counts of a turn, on a servo that counts turns and forgets them at power-up; 0: it counts no turns
+	turn     int // counts of a turn, if the servo counts turns and forgets them at power-up; 0: it counts none
 	shift    int // raw position minus register value: whole turns
 }
 

@@ -137,7 +137,8 @@ func TestOpenRetriesALostReply(t *testing.T) {
 	rttest.Want(t, a.Stats().Retries, 12, "counted retries")
 }
 
-// A reply that comes after its transaction has ended looks like the answer to the repeated request.
+// ReadRegister returns the value in the answer to the repeated request, although the reply to the first request comes
+// after its time limit and has the same form.
 func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 	a, l := openLine(t)
 	s := l.servos[2]

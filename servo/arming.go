@@ -51,7 +51,7 @@ type arming struct {
 	ids         []ID         // ids of the joints, then of their shadows
 	units       []int        // the unit of each id
 	goals       int          // ids that take goal positions
-	spins       int          // number of ids after these that take goal velocities
+	spins       int          // number of further ids, which take goal velocities
 	cycle       uint64       // cycle of the last step; when a cycle has no step, arming starts anew
 	tries       int
 	since       rt.Instant // time of the first step
@@ -177,7 +177,7 @@ func (a *Arm) guardArmed(joints robot.Joints) error {
 	}
 	patience := max(a.robot.Safety.BusWatchdog, watchdogPeriods*a.period)
 	if patience > watchdogMost*watchdogStep {
-		return nil // the longest timeout is shorter than three ticks and would stop the arm between them
+		return nil // the longest timeout is shorter than three ticks and would stop the arm between two ticks
 	}
 	ticks := int(min(watchdogMost, max(watchdogLeast, (patience+watchdogStep-1)/watchdogStep)))
 	a.health.watchdogTimeout = time.Duration(ticks)*watchdogStep - watchdogMargin
@@ -243,7 +243,7 @@ func (a *Arm) OutOfRange() (joints robot.Joints) {
 	return joints
 }
 
-// Outside returns the joints that are outside their calibrated range by more than slack counts.
+// Outside returns the joints that are outside their calibrated range by more counts than the limit slack.
 //
 //rt:noalloc
 func (a *Arm) Outside(slack int) (joints robot.Joints) {
@@ -314,8 +314,8 @@ func (a *Arm) Joints() robot.Joints { return robot.Joints(a.positions.all) }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// sendArming writes words into the register r of the motors to arm, starting with the motor at index first of their
-// ids, and makes next the stage.
+// sendArming writes the values words into the register r of the motors to arm, from the motor with the index first in
+// their ids on, and sets the stage to the parameter next.
 func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error {
 	m := &a.arming
 	m.first, m.words = first, words
@@ -330,9 +330,9 @@ func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error 
 	return a.bus.syncWrite(r, m.ids[first:first+len(words)], words)
 }
 
-// confirmed reads back the last sync write, from as many motors as the deadline allows, at least one. done is true when
-// all motors have their values. When all were read and one has another value, the arming returns to the stage named
-// back, or fails after too many tries; why completes the error.
+// confirmed reads back the last sync write, from as many motors as the deadline allows, at least one. The result done
+// is true when all motors have their values. When all were read and one has another value, the arming returns to the
+// stage in the parameter back. After too many tries the arming fails, with the parameter why at the end of its error.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
 	n := len(m.unconfirmed)

@@ -12,7 +12,7 @@ import (
 const (
 	replyDelayMax = 2 * time.Millisecond    // upper limit of the measured reply delay
 	lossWait      = 2000 * time.Microsecond // wait beyond the computed end for a reply that may be lost
-	lossMax       = 2400 * time.Microsecond // most that a lost reply may cost, its retry included
+	lossMax       = 2400 * time.Microsecond // longest time that a lost reply may cost, its retry included
 	slotWait      = 300 * time.Microsecond  // wait for the other replies after the last servo's reply
 	ackTimeout    = 20 * time.Millisecond   // longest wait for a reply outside the tick, as to an EEPROM write
 	quietTime     = 100 * time.Millisecond  // silence after which no late reply is expected any more
@@ -38,7 +38,7 @@ type Bus struct {
 	tx         []byte
 	data       []byte // data of a sync write
 	rx         [1024]byte
-	drainNext  int           // number of further exchanges that begin with a drain: bytes may be left over
+	drainNext  int           // number of further exchanges that begin with a drain, because bytes may be left over
 	gotBytes   bool          // the last exchange brought bytes
 	polled     bool          // the last exchange's replies were incomplete when its sleep ended
 	retried    bool          // a transaction was repeated since the caller cleared retried
@@ -102,9 +102,8 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 //rt:noalloc
 func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
 
-// gather sends the group's request and collects the replies, in any order, until all have arrived,
-// the line was silent for timeout, or the deadline has come. missing has the bits of the servos
-// that have sent no data.
+// gather sends the group's request and collects the replies, in any order, until all have arrived, the line was silent
+// for the time timeout, or the deadline has come. The result missing has the bits of the servos that have sent no data.
 //
 //rt:noalloc
 func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (missing uint32) {
@@ -239,8 +238,8 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 	}
 }
 
-// parse stores the frames in the first have bytes of b.rx, moves an incomplete frame at their end
-// to the front, and returns its size.
+// parse stores the frames among the received bytes in b.rx, whose number is have. It moves an incomplete frame at their
+// end to the front, and returns the size of this frame.
 //
 //rt:noalloc
 func (b *Bus) parse(g *readGroup, have int, fast bool) int {
@@ -369,6 +368,6 @@ func (b *Bus) echoesPing(unused ID) bool {
 		}
 		have += n
 	}
-	// have is larger than the frame if the late echo of an earlier, equal ping arrived as well
+	// the number have exceeds the frame's size if the late echo of an earlier, equal ping arrived as well
 	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx)
 }

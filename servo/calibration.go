@@ -114,8 +114,8 @@ func parseMotor(text []byte) (c MotorCalibration, err error) {
 	return m.calibration()
 }
 
-// twice returns the first key that one object of the file has twice: a motor's name, or a key of a
-// motor; "" without one. The data are valid JSON, objects in an object.
+// twice returns the first key that one object of the file has twice: a motor's name, or a key of a motor. It returns ""
+// if there is no such key. The data are valid JSON, objects in an object.
 func twice(data []byte) string {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var seen []map[string]bool // keys of each open object
@@ -234,8 +234,8 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 // Source: ROBOTIS e-manual, Homing Offset(20).
 const offsetMost = 1024
 
-// obeyed refuses a homing offset that a servo in that Operating_Mode ignores: its positions would be elsewhere than in
-// the mode in which it was calibrated.
+// obeyed refuses a homing offset that the servo ignores in the Operating_Mode mode, because the servo's positions would
+// be elsewhere than in the mode in which the servo was calibrated.
 func (m MotorCalibration) obeyed(model *table.Model, mode int) error {
 	offset := max(m.HomingOffset, -m.HomingOffset)
 	if model.Protocol == table.Dynamixel2 && mode == table.ModePosition && offset > offsetMost {
@@ -250,7 +250,7 @@ func (m MotorCalibration) obeyed(model *table.Model, mode int) error {
 // encoder, and goals in it would have no meaning.
 const narrowest = 2.0
 
-// wide refuses the range of a joint that was not moved while it was recorded.
+// wide refuses a range during whose recording the joint was not moved.
 func (m MotorCalibration) wide(motor robot.Motor) error {
 	least := narrowest
 	if motor.MinTravel > 0 {
@@ -342,7 +342,7 @@ func (c Calibration) Text() string {
 	return line.String()
 }
 
-// Join adds the motors of one part of a robot, with its prefix before their names.
+// Join adds the motors of one part of a robot, with the part's prefix before their names.
 func (c Calibration) Join(prefix string, part Calibration) {
 	for name, m := range part {
 		c[prefix+name] = m
@@ -378,9 +378,9 @@ func CalibrationPath(r robot.Robot, id string) string {
 	return folders[0] + "/" + id + ".json"
 }
 
-// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are written into the first,
-// for which a variable that is set but empty counts as unset. LeRobot takes such a variable for the working directory,
-// probably by mistake; if that gives another folder, it is the second.
+// calibrationRoots returns the folders that may contain LeRobot's calibrations. New calibrations are written into the
+// first folder, for which a variable that is set but empty counts as unset. LeRobot takes such a variable for the
+// working directory, probably by mistake. If the working directory gives another folder, that folder is the second.
 func calibrationRoots() []string {
 	roots := []string{calibrationRoot(func(name string) (string, bool) {
 		value := os.Getenv(name)

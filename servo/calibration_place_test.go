@@ -60,7 +60,8 @@ func TestCalibrationPlace(t *testing.T) {
 	}
 }
 
-// LeRobot reads a variable that is set and empty as the working directory.
+// LeRobot reads a variable that is set and empty as the working directory. CalibrationPath returns LeRobot's file there
+// if it exists, and otherwise the path that applies when no variable is set.
 func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, key := range placeVariables {
@@ -79,8 +80,8 @@ func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
 
 func TestCalibrationPlaceIsLeRobots(t *testing.T) {
 	python := rttest.Must(filepath.Abs("../.venv-export/bin/python"))(t)
-	// `make export-env` creates python at its beginning and the stamp at its end. Without the stamp
-	// it may be installing LeRobot now.
+	// `make export-env` creates python at its beginning and the stamp at its end. Without the stamp, `make export-env`
+	// may be installing LeRobot now.
 	if _, err := os.Stat("../.venv-export/.edgert-export"); err != nil {
 		t.Skip("LeRobot is not installed here: make export-env")
 	}

@@ -15,7 +15,7 @@ import (
 type Stats struct {
 	Cycles       uint64   // calls of Read
 	Lost         uint64   // positions that were requested and did not come
-	Corrupt      uint64   // runs of bytes that were no frame, and frames of servos to which no request was sent
+	Corrupt      uint64   // sequences of bytes that were no frame, and frames of servos to which no request was sent
 	Late         uint64   // replies that came so late that the next cycle discarded them
 	Retries      uint64   // repeated transactions; a tick repeats at most one, and only if the reply can come in time
 	Refused      uint64   // requests that a motor refused in its answer
@@ -25,7 +25,7 @@ type Stats struct {
 	RefusedGoals uint64   // calls of Write that sent nothing because of a NaN or an infinity
 	FastReads    uint64   // cycles in which one merged reply brought all positions
 	Fallbacks    uint64   // changes from fast sync reads to plain ones
-	FastTries    uint64   // later tries of a fast sync read
+	FastTries    uint64   // tries of a fast sync read after a fallback
 	Cycle        *rt.Hist // durations of Read
 }
 
@@ -199,7 +199,7 @@ func (a *Arm) turnOff(i, raw int) bool {
 //rt:noalloc
 func (a *Arm) Jumped() robot.Joints { return a.jumped }
 
-// reaches reports whether the joint can have travelled way counts in the time in.
+// reaches reports whether the joint can have travelled the distance way, in counts, within the duration in.
 //
 //rt:noalloc
 func (s *sight) reaches(way int, in time.Duration) bool {
@@ -441,8 +441,8 @@ func (a *Arm) fillBase(dst []float32, raws []int) {
 	}
 }
 
-// spin writes the goal velocities of wheels. A base moves only with all of its wheels: when joints
-// has only some of them, they get the goal 0.
+// spin writes the goal velocities of wheels. A base moves only with all of its wheels: when the set joints has only
+// some of the wheels, these wheels get the goal 0.
 //
 //rt:noalloc
 func (a *Arm) spin(goal []float32, joints robot.Joints) {

@@ -109,7 +109,7 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 			dst := make([]float32, 6)
 			a.Read(dst, l.deadline())
 			for id := 1; id <= 6; id++ {
-				l.servos[id].put(56, 3000+id) // position that a motor that answers reports now
+				l.servos[id].put(56, 3000+id) // the new position of this motor
 			}
 			tt.set(l)
 			before, start := a.Stats(), l.clock.Now()
@@ -201,7 +201,8 @@ func TestLateBytesAreDrained(t *testing.T) {
 	}
 }
 
-// After a repeated request the answer to the first one may still come, even after the next cycle.
+// After a repeated request the answer to the first request may still come, even after the next cycle. The driver does
+// not use this answer.
 func TestTheFirstOfTwoAnswersComesCyclesLater(t *testing.T) {
 	a, l := openLine(t)
 	dst := make([]float32, 6)
@@ -220,7 +221,8 @@ func TestTheFirstOfTwoAnswersComesCyclesLater(t *testing.T) {
 	}
 }
 
-// The worst moment for a late reply: after the next tick's drain, before its replies.
+// A late reply may come at the worst moment: after the next tick's drain and before its replies. Each later Read still
+// returns the newest position.
 func TestLateReplyInsideTheNextCycle(t *testing.T) {
 	a, l := openLine(t)
 	l.gap = 2 * replyGap // the replies take longer than computed, so that Read ends with the sixth
@@ -396,7 +398,8 @@ func (d *drowsy) Wait(timeout time.Duration) error {
 }
 
 // Goal: however late sleeps end, a read that sleeps takes no longer than a read that polls, because its sleep is
-// shortened. A sleep cannot end before the line has carried all bytes, so beyond that a late sleep makes a read longer.
+// shortened. A sleep cannot end before the line has carried all bytes, so a sleep that ends even later makes a read
+// longer.
 func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 	const clean, behind = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond
 	sleepsLate(t, 40*time.Microsecond, behind, clean+behind)

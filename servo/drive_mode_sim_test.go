@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// withDriveMode opens a bus on which the Drive_Mode of elbow_flex is motor. It returns a configuration whose
-// calibration has the value file as drive_mode of this joint.
+// withDriveMode opens a bus on which the Drive_Mode of elbow_flex has the value of the parameter motor. It returns a
+// configuration in whose calibration the drive_mode of this joint has the value of the parameter file.
 func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	t.Helper()
 	r := robotOf(t, name)

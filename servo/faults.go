@@ -247,7 +247,8 @@ func (a *Arm) Fatal() error {
 	return a.wrap(a.units[h.fatalOf], fmt.Errorf("%w%s", h.fatal, h.exceededText(h.fatalOf, h.fatal)))
 }
 
-// exceededText describes the robot's own bounds that a joint exceeds.
+// exceededText returns a text with each motor of a joint that exceeds one of the robot's own bounds, its measured value
+// and the bound; "" if there is no such motor.
 func (h *health) exceededText(joint int, why Fault) (text string) {
 	for i := range h.units {
 		if h.units[i].joint != joint {

@@ -79,7 +79,7 @@ func TestALateReplyInPieces(t *testing.T) {
 	}
 }
 
-// A merged reply is parsed from its header on, so the end of an earlier merged reply is not taken for it.
+// A merged reply is parsed from its header on, so the end of an earlier merged reply is not taken for a merged reply.
 func TestALateMergedReplyInPieces(t *testing.T) {
 	for _, v := range [][]byte{{0, 1, 7, 7}, {0, 1, 0xFF, 0xFF}, {0, 1, 0xFD, 0}} {
 		late := mergedOf(2, v, []byte{0, 2, 0xFF, 0xFF})
@@ -105,8 +105,8 @@ func TestALateMergedReplyInPieces(t *testing.T) {
 	}
 }
 
-// After any silence, the acknowledgement of a killed program's write may come, or the answer to its
-// fence, and then the answers to its reads. None of them proves that later replies are ours.
+// Goal: an answer to a killed program's read is never taken for a register's value, even if the acknowledgement of that
+// program's write, or the answer to its fence, comes before, after any silence.
 func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	first := [][]byte{packet.Feetech.AppendWrite(nil, 1, 48, []byte{0, 1}), packet.Feetech.Append(nil, 1, packet.Ping)}
 	for n := fenceMin; n <= fenceMax; n++ { // a different length than ours

@@ -41,7 +41,7 @@ type halfDuplex struct {
 	pause  rt.Pause   // pause that waits instead of the bus; nil: the bus waits by itself
 	lost   bool       // the port has failed
 
-	corrupt atomic.Uint64 // runs of bytes that were no frame; any thread may read it
+	corrupt atomic.Uint64 // sequences of bytes that were no frame; any thread may read it
 }
 
 //rt:noalloc
@@ -140,8 +140,8 @@ func (e *echo) expect(frame []byte) {
 	e.to += copy(e.sent[e.to:], frame)
 }
 
-// strip removes the echo from p. left is the number of bytes that remain, at the front of p. wrong
-// is true when the bytes differ from the sent ones, as when two senders use the line at once.
+// strip removes the echo from p. The result left is the number of bytes that remain, at the front of p. The result
+// wrong is true when the bytes differ from the sent ones, as when two senders use the line at once.
 //
 //rt:noalloc
 func (e *echo) strip(p []byte) (left int, wrong bool) {

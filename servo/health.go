@@ -39,7 +39,7 @@ type poll struct {
 	windows      []window
 	due          rt.Instant
 	next         int          // window to read
-	turn         int          // last window that was read in turn
+	turn         int          // last window that was read in the order of all windows
 	lastPriority int          // last window that was read with priority
 	prioritized  robot.Joints // joints whose motors are read first
 	tookPriority bool         // the next window is a prioritized one
@@ -58,7 +58,7 @@ type unitHealth struct {
 	unread         uint32             // windows, one bit each, that must be read until the check is complete
 	mismatches     int                // checks in a row that found another value
 	goalMismatches int                // checks in a row that found another goal
-	silentSince    rt.Instant         // instant at which its silence began; 0: the motor answers
+	silentSince    rt.Instant         // instant at which the motor's silence began; 0: the motor answers
 
 	hotWarn, hotAct, lowWarn, lowAct bound
 }
@@ -290,10 +290,10 @@ func (h *health) recordEffort(w *window, u *unitHealth) {
 // pushLeast is the effort from which on a motor counts as pushing.
 const pushLeast = 0.05
 
-// Push returns the direction in which joint i pushes, in its unit: 1, -1, or 0 when its motor has
-// no load. known is false when the load was not read since the instant since. A joint that holds a
-// weight pushes against the weight. Feetech's Present_Load has its direction in bit 10; Dynamixel's
-// Present_Current and Present_Load are signed.
+// Push returns the direction in which joint i pushes, in its unit: 1, -1, or 0 when its motor has no load. The result
+// known is false when the newest reading of the load is older than the instant since. A joint that holds a weight
+// pushes against the weight. Feetech's Present_Load has its direction in bit 10; Dynamixel's Present_Current and
+// Present_Load are signed.
 //
 //rt:noalloc
 func (a *Arm) Push(i int, since rt.Instant) (way float32, known bool) {
@@ -342,8 +342,8 @@ func (a *Arm) readCurrentLimit(i int) error {
 	return nil
 }
 
-// Effort returns the load of joint i as a share of its motor's limits; 0 when the motor does not
-// report its load, or when the load was not read since the instant since.
+// Effort returns the load of joint i as a share of its motor's limits; 0 when the motor does not report its load, or
+// when the newest reading of the load is older than the instant since.
 //
 //rt:noalloc
 func (a *Arm) Effort(i int, since rt.Instant) float64 {

@@ -80,7 +80,7 @@ func TestReactions(t *testing.T) {
 	}
 }
 
-// A motor that restarts is limp and reports nothing.
+// A motor that restarts is limp and does not report this. TorqueLost returns its joint within a second.
 func TestLostTorqueIsDetected(t *testing.T) {
 	a, l := openLine(t)
 	reads(a, l, 100)

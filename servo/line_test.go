@@ -276,7 +276,7 @@ func (l *line) config() ArmConfig {
 // bus returns a bus of Feetech servos on the line, without an arm.
 func (l *line) bus() *Bus { return NewBus(l, 1_000_000, table.Feetech, l.clock) }
 
-// each calls do for every motor of the line.
+// each calls the function do for every motor of the line.
 func (l *line) each(do func(id int, s *fakeServo)) {
 	for id, s := range l.servos {
 		if s != nil {
@@ -295,8 +295,8 @@ func (l *line) tick(a *Arm, dst []float32) (stale robot.Joints) {
 	return stale
 }
 
-// arming arms an arm tick by tick, and calls each before every read. It returns the first error, or an error if the arm
-// is not armed after 500 ticks.
+// arming arms an arm tick by tick, and calls the function each before every read. It returns the first error, or an
+// error if the arm is not armed after 500 ticks.
 func (l *line) arming(a *Arm, each func()) error {
 	dst := make([]float32, 6)
 	for range 500 {

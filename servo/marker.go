@@ -26,7 +26,7 @@ var markerRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
 type markers struct {
 	pending []expectedRegister
 	units   []int // the unit of each pending register
-	next    int   // index in pending, in this round of checks
+	next    int   // index in pending of the register to check next
 	rounds  int
 }
 

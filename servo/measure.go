@@ -22,7 +22,7 @@ type Measurement struct {
 	P99     time.Duration // 99th percentile of the same durations
 	Lost    []int         // per joint: replies that did not come or were damaged
 	Silent  int           // cycles without any reply, which add no loss to any joint
-	Corrupt uint64        // runs of bytes that were no reply
+	Corrupt uint64        // sequences of bytes that were no reply
 }
 
 // Add adds the counts of another measurement of the same bus, and keeps the durations of the measurement with the

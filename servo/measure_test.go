@@ -11,8 +11,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// lossy makes the line lose the share drop of the replies of ids, and damage the share spoil of them; without ids, of
-// all servos.
+// lossy makes the line lose some replies of the servos with these ids, and damage others. The parameters drop and spoil
+// are the shares of lost and of damaged replies. Without ids all servos are affected.
 func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	dice := rand.New(rand.NewPCG(16, 17))
 	l.tamper = func(r []byte) []byte {
@@ -29,8 +29,8 @@ func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	}
 }
 
-// Goal: losses on a cable are not taken for a slow adapter. The measured time equals the time on a clean line, and so
-// does the tuned delay, within its last step.
+// Goal: losses on a cable are not taken for a slow adapter. The measured time equals the time on a clean line, and the
+// tuned delay differs by at most two of the tuning's smallest steps.
 func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
@@ -69,7 +69,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		t.Errorf("noise in every second cycle: %+v, %v, learns %v; want P99 %v, 50 clean, none lost, and %v learnt", m,
 			err, a.bus.replyDelay, clean.P99, settle)
 	}
-	// A slow adapter stays slow on a bad cable.
+	// The measured time of a slow adapter is long on a bad cable, too.
 	l.gap = replyGap + 500*time.Microsecond
 	if m, _ := a.Measure(100); m.P99 < clean.P99+6*400*time.Microsecond {
 		t.Errorf("slow and lossy: P99 %v, want 2.4ms more than %v", m.P99, clean.P99)

@@ -347,8 +347,8 @@ func FuzzGather(f *testing.F) {
 	})
 }
 
-// saidPlain, saidPacket and saidMerged report whether in contains an intact answer of servo id with
-// data, at any position.
+// saidPlain, saidPacket and saidMerged report whether the input in contains, at any position, an intact answer of the
+// servo id with the bytes data.
 func saidPlain(in []byte, id byte, data []byte) bool {
 	for err := range 0x80 {
 		if bytes.Contains(in, plainOf(id, byte(err), data...)) {

@@ -128,9 +128,9 @@ func setUp(fd int, path string, baud int) error {
 	return nil
 }
 
-// unshared fails with ErrPortBusy while another process has the device open: LeRobot, like most programs,
-// does not lock its port. It finds only processes of this user; for root it finds all processes. It
-// checks only ttys, since a simulator always has its own pseudo-terminal open.
+// unshared fails with ErrPortBusy while another process has the device open: LeRobot, like most programs, does not lock
+// its port. For root, unshared finds all processes, for other users only their own processes. It checks only ttys,
+// since a simulator always has its own pseudo-terminal open.
 func unshared(path string) error {
 	device, err := filepath.EvalSymlinks(path)
 	if err != nil || !strings.HasPrefix(filepath.Base(device), "tty") {

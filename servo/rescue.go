@@ -186,8 +186,8 @@ var limits = [...]table.Register{
 	table.GoalCurrent,
 }
 
-// unlimited returns the value that a register of limits should have: its present value got, or the value after power-up
-// if got hinders the joint.
+// unlimited returns the value that a register of limits should have: its present value, which the parameter got holds,
+// or the value after power-up if the present value hinders the joint.
 func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 	const slower, slowStart = 0.5, 2.0 // shares of the velocity limit: a speed, and an acceleration per second
 	need := a.fastest(u.joint)         // counts per second

@@ -82,7 +82,7 @@ func TestLostMarker(t *testing.T) {
 }
 
 // narrowElbow returns an arm whose third motor has a calibrated range of 1500 to 2500; if eeprom is true, the motor's
-// EEPROM has this range, too. at is the motor's position; 0: the fake servo's own.
+// EEPROM has this range, too. The parameter at is the motor's position; 0: the fake servo's own position.
 func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	t.Helper()
 	l := sixMotors()
@@ -141,8 +141,7 @@ func TestRestsAgainstItsStop(t *testing.T) {
 	}
 }
 
-// Goal: a servo without a marker may have restarted when it got no request for a second,
-// or during a suspend.
+// Goal: a servo without a marker counts as restarted when it got no request for a second, as during a suspend.
 func TestWithoutAMarkerAfterAPause(t *testing.T) {
 	a, l := armedLine(t)
 	for i := range a.health.readings {

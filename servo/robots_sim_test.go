@@ -61,7 +61,7 @@ func torqueOn(t *testing.T, arm *servo.Arm) {
 	rttest.Do(t, arm.TorqueOn())
 }
 
-// onBus calls do with a bus of its own on the motors' line, as another program has it.
+// onBus calls the function do with a second bus on the motors' line, as another program would open it.
 func onBus(t *testing.T, bus *servosim.Bus, r robot.Robot, do func(*servo.Bus)) {
 	t.Helper()
 	port := rttest.Must(servo.OpenPort(bus.Path(), r.Baud))(t)

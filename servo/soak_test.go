@@ -154,11 +154,11 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 
 const (
 	soakPeriod = 5 * time.Millisecond
-	soakBehind = 2 * time.Second // a delay of the host up to which every missed cycle still runs, without waiting
+	soakBehind = 2 * time.Second // longest delay of the host after which all missed cycles run, without waits
 )
 
-// cycleAll reads and writes the arm at 200 Hz for length, and compares every accepted value with
-// the values that the motor sent.
+// cycleAll reads and writes the arm at 200 Hz for the time length, and compares every accepted value with the values
+// that the motor sent.
 func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robot.Robot,
 	length time.Duration) *soakTally {
 	runtime.LockOSThread()

@@ -37,7 +37,7 @@ func ticks(n int) (all [][]byte) {
 	return all
 }
 
-// lateness returns delays from 0 to most. The wait for silence covers only the shorter ones.
+// lateness returns delays from 0 to the limit most. The wait for silence covers only the shorter ones.
 func lateness(most time.Duration) (all []time.Duration) {
 	for d := time.Duration(0); d < most; d += 3 * time.Millisecond {
 		all = append(all, d)

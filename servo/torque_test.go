@@ -133,7 +133,7 @@ func TestOpenLeavesTorqueAlone(t *testing.T) {
 }
 
 // Goal: a motor that acknowledges no write, as other software may have left it, and that missed the frame for all
-// motors counts as limp once it reads back so.
+// motors counts as limp once its Torque_Enable reads back as 0.
 func TestReleaseNeedsNoAcknowledgement(t *testing.T) {
 	l := sixMotors()
 	l.stiffen(1)

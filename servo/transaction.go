@@ -144,8 +144,8 @@ func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
 	b.tx = b.format.AppendSyncWrite(b.tx[:0], r.Addr, r.Size, ids, b.data)
 }
 
-// request sends b.tx to one servo, after a fence if params > 0. It returns the reply's params
-// bytes, which are valid until the next transaction, and the servo's fault bits.
+// request sends b.tx to one servo, after a fence if params > 0. It returns the reply's data, params bytes that are
+// valid until the next transaction, and the servo's fault bits.
 func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
 	b.waitFirstQuiet()
 	if params > 0 {
@@ -212,7 +212,7 @@ func (b *Bus) sendFence(id ID) error {
 	return err
 }
 
-// transact is request without the wait for a silent line and the fence, so it may return a late
+// transact does the same as request, but without a fence and without waiting for a silent line, so it may return a late
 // reply to an earlier request.
 func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error) {
 	g := b.single

@@ -23,7 +23,8 @@ func (s *shafts) Torque(rt.Instant, int, bool)        {}
 func (s *shafts) Present(_ rt.Instant, joint int) int { return int(s.raw[joint].Load()) }
 
 // lostTurn opens the bus of a Koch, or of its leader, whose shoulder_lift has a calibrated range of -306 to 2419 and
-// rests at the position at. If at is below 0, the servo has forgotten its turn and reads a position one turn higher.
+// rests at the position given by the parameter at. If this position is below 0, the servo has forgotten its turn and
+// reads a position one turn higher.
 func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *servosim.Bus, s *shafts) {
 	t.Helper()
 	r := robotOf(t, name)

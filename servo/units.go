@@ -68,7 +68,7 @@ func (s *scale) unclamped(raw int) float64 {
 //
 //rt:noalloc
 func (s *scale) raw(v float64) int {
-	v = min(1e6, max(-1e6, v)) // limits beyond any register, in which an int is exact
+	v = min(1e6, max(-1e6, v)) // limits that no register exceeds and an int can represent
 	switch s.mode {
 	case robot.Degrees:
 		return int(float64(v*s.steps/s.span) + (s.min+s.max)/2)

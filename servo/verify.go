@@ -115,7 +115,7 @@ func (h *health) verify(w *window, u *unitHealth) {
 	}
 	u.unread &^= w.bit
 	if known && torque != 0 && h.reactions.Limp&bit != 0 {
-		h.disableTorque(bit) // something has switched its torque on again
+		h.disableTorque(bit) // something has switched the motor's torque on again
 	}
 	if u.unread == 0 {
 		u.mismatches = 0

@@ -41,7 +41,8 @@ func reach(panDeg, elbowDeg float64) (e, tip Point) {
 }
 
 // Gap returns the smallest distance, in metres, between the centre lines of two arms' links, for joints in degrees and
-// links that do not cross. The right arm's base is apart metres to the right of the left arm's base.
+// links that do not cross. The parameter apart is the distance in metres from the left arm's base to the right arm's
+// base.
 func Gap(left, right [DOF]float64, apart float64) float64 {
 	a, b := chain(left, 0), chain(right, apart)
 	gap := math.Inf(1)

@@ -26,12 +26,12 @@ func NewHand(n, raw int) *Hand {
 	return &Hand{shafts: motor.NewIdealAt(n, raw, handDrive), torque: make([]bool, n)}
 }
 
-// Move makes the hand move all limp shafts to the count raw, at speed counts per second.
+// Move makes the hand move all limp shafts to the count raw, at the given speed in counts per second.
 func (h *Hand) Move(now rt.Instant, raw int, speed float64) {
 	h.Lead(now, slices.Repeat([]int{raw}, len(h.torque)), speed)
 }
 
-// Lead makes the hand move each limp shaft to its count in raw, at speed counts per second.
+// Lead makes the hand move each limp shaft to its count in raw, at the given speed in counts per second.
 func (h *Hand) Lead(now rt.Instant, raw []int, speed float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,7 +40,7 @@ func (h *Hand) Lead(now rt.Instant, raw []int, speed float64) {
 	}
 }
 
-// Bend makes the hand push shafts under torque off their goals, by counts.
+// Bend makes the hand push shafts under torque off their goals, by this number of counts.
 func (h *Hand) Bend(counts int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

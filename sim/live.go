@@ -36,8 +36,8 @@ type Live struct {
 	goals   [DOF]goalRegister // guarded by mu
 }
 
-// motion is the motion of a joint within the present tick: a straight line towards the goal. It
-// begins with the value q at the phase from.
+// motion is the motion of a joint within the present tick: a straight line towards the goal. The line begins with the
+// value q, at the phase in the field from.
 type motion struct {
 	q    float64
 	from float64
@@ -109,7 +109,8 @@ func (l *Live) Torque(now rt.Instant, joint int, on bool) {
 	l.mu.Unlock()
 }
 
-// Sink sets how a joint moves without torque: towards the encoder count rest, at speed counts per second; 0: it stays.
+// Sink sets how a joint moves without torque: towards the encoder count rest, at the given speed in counts per second.
+// With speed 0 the joint stays.
 //
 //rt:noalloc
 func (l *Live) Sink(now rt.Instant, joint, rest int, speed float64) {

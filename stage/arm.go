@@ -49,8 +49,8 @@ type Arm struct {
 	Calibration string // file of the arm's calibration, DIR/PART.json
 }
 
-// OpenArm opens the arm of a part, with its port in the folder dir. It passes each event of the servos to the
-// referee and to watch. change may change the configuration of the bus; it may be nil.
+// OpenArm opens the arm of a part, with its port in the folder dir. It passes each event of the servos to the referee
+// and to the function watch. The function change may change the configuration of the bus; nil: no change.
 func OpenArm(dir string, p robot.Part, watch func(*servosim.Event), change func(*servosim.Config)) (*Arm, error) {
 	a := &Arm{Part: p, Port: filepath.Join(dir, cmp.Or(p.Name, "arm"))}
 	a.Calibration = a.Port + ".json"

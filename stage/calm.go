@@ -11,8 +11,9 @@ const (
 	calmFor   = 4 * time.Second
 )
 
-// Calm waits until the host of this virtual machine has left its processors alone for some seconds, and returns true;
-// after limit it returns false. Meanwhile it keeps one processor busy, since a host takes nothing from an idle machine.
+// Calm waits until the host of this virtual machine has left its processors alone for some seconds, and returns true.
+// After the time limit it returns false. Meanwhile it keeps one processor busy, since a host takes nothing from an idle
+// machine.
 func Calm(limit time.Duration) bool {
 	const step = time.Second
 	end, calm := time.Now().Add(limit), time.Duration(0)

@@ -10,14 +10,14 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// SimArm returns edge-rt's flags for a simulated arm with a camera and for the server at the
-// endpoint, followed by the flags more.
+// SimArm returns edge-rt's flags for a simulated arm with a camera and for the server at the endpoint, followed by the
+// flags in more.
 func SimArm(endpoint string, more ...string) []string {
 	return append([]string{"--bus", "sim", "--camera", "top=sim", "--connect", endpoint}, more...)
 }
 
-// SimRobot returns edge-rt's flags for a simulated robot, with a bus and a camera from above for each
-// arm, and for the server at the endpoint, followed by the flags more.
+// SimRobot returns edge-rt's flags for a simulated robot, with a bus and a camera from above for each arm, and for the
+// server at the endpoint, followed by the flags in more.
 func SimRobot(r robot.Robot, endpoint string, more ...string) []string {
 	args := []string{"--robot", r.Flag(), "--bus", "sim", "--connect", endpoint}
 	for _, p := range r.Parts() {

@@ -94,8 +94,8 @@ func ObservationOf(meta *policy.Meta, prefixRows int) (o wire.Observation, err e
 	return o, nil
 }
 
-// OpenFakeRobot opens a session at the first server that shows its token on the link. rows is the number of
-// rows of the policy's chunks; a chunk with another number counts as strange. With 0 any number fits.
+// OpenFakeRobot opens a session at the first server that shows its token on the link. The parameter rows is the number
+// of rows of the policy's chunks. A chunk with another number counts as strange, unless this parameter is 0.
 func OpenFakeRobot(ctx context.Context, link wire.Session, open wire.SessionOpen, rows int) (*FakeRobot, error) {
 	r := &FakeRobot{
 		Link: link,

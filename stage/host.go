@@ -61,7 +61,7 @@ func (h Host) CalmSince(from Host) bool {
 	return h.Stolen == from.Stolen && h.at > from.at && ShareOfCPUs(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
 }
 
-// ShareOfCPUs returns the CPU time used as a share of all cores' time during elapsed.
+// ShareOfCPUs returns the CPU time used as a share of all cores' time in the duration elapsed.
 func ShareOfCPUs(used, elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0

@@ -81,7 +81,7 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Until calls ok until it returns true or the limit is over, and returns its last answer.
+// Until calls the function ok until ok returns true or the limit is over, and returns the last result of ok.
 func Until(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(poll) {
 		if time.Now().After(end) {

@@ -23,7 +23,7 @@ type Server struct {
 	Stderr   io.Writer // nil: kept for errors
 }
 
-// NewServer returns bin's lean-server with the manifest, at a free port. It does not start it.
+// NewServer returns bin's lean-server with the manifest, at a free port. The caller starts the server.
 func NewServer(bin, manifest string, flags ...string) (*Server, error) {
 	endpoint, err := FreeEndpoint()
 	if err != nil {

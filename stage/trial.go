@@ -41,8 +41,8 @@ type Trial struct {
 // Summary is the file of edge-rt's summary of the last Play.
 func (t *Trial) Summary() string { return filepath.Join(t.Dir, "edge.json") }
 
-// Play runs the edge to its end; the server must run. When ctx ends, it ends the edge. An edge that
-// ended before its time is an error, too. It returns ErrAway only if there is no other error.
+// Play runs the edge to its end; the server must run. When ctx ends, Play ends the edge. Play also returns an error if
+// the edge ended before its time. It returns ErrAway only if there is no other error.
 func (t *Trial) Play(ctx context.Context) error {
 	args := SimArm(t.Server.Endpoint, "--duration", t.Duration.String(), "--quiet", "--json", t.Summary())
 	if t.Records != "" {

@@ -192,8 +192,8 @@ func (c *Config) losses(ctx context.Context, places []place, folder string, repo
 	return nil
 }
 
-// simulators starts a simulator for each place, and sets the place's port. drop is the share of the
-// replies that a simulator drops; stop ends all simulators.
+// simulators starts a simulator for each place, and sets the place's port. The parameter drop is the share of the
+// replies that a simulator drops. The function stop ends all simulators.
 func (c *Config) simulators(folder, name string, drop float64, places []place) (stop func(), err error) {
 	var all []*stage.Child
 	stop = func() {

@@ -104,8 +104,8 @@ func (s *driverSlice) calmAt(i int) bool {
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
 }
 
-// drive opens the arms and runs cycles on all buses at the same time, for length. It switches torque neither on nor
-// off, and sends the arms' own positions as goals. For each window it notes whether the machine was calm.
+// drive opens the arms and runs cycles on all buses at the same time, for the time length. It switches torque neither
+// on nor off, and sends the arms' own positions as goals. For each window it notes whether the machine was calm.
 func drive(ctx context.Context, places []place, fps float64, length, window time.Duration, a *awake) (s *driverSlice,
 	err error) {
 	var arms []driven
@@ -303,9 +303,9 @@ func newKept(arms []driven) *kept {
 	return k
 }
 
-// add keeps the frames of the last cycle if the cycle is clean and had fewer bytes than the kept
-// one. lost means that the cycle lost a reply. extra reports that the cycle had more or fewer
-// frames than a clean cycle, and in is the number of bytes that arrived.
+// add keeps the frames of the last cycle if the cycle is clean and had fewer bytes than the kept cycle. The parameter
+// lost means that the cycle lost a reply. The result extra reports that the cycle had more or fewer frames than a clean
+// cycle, and the result in is the number of bytes that arrived.
 func (k *kept) add(arms []driven, lost bool) (extra bool, in int) {
 	for i := range arms {
 		extra = extra || arms[i].frames != arms[i].clean

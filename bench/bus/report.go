@@ -81,8 +81,8 @@ type pair struct {
 	calm         bool
 }
 
-// addPair compares the slices of a turn: d is the driver's, and e the echo's. one is the driver's
-// slice on the first bus alone, nil if the robot has one bus. calm reports whether the machine was
+// addPair compares the slices of a turn: d is the driver's slice, and e is the echo's. The parameter one is the
+// driver's slice on the first bus alone; nil: the robot has one bus. The parameter calm reports whether the machine was
 // calm during e.
 func (r *Report) addPair(d, one *driverSlice, e []sample, calm bool) {
 	var driver, single, echo Subject

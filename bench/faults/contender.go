@@ -78,10 +78,11 @@ var options = map[string]struct {
 	}},
 }
 
-// quality returns the quality of the contender's pictures: usual, unless an option sets it.
+// quality returns the quality of the contender's pictures. It is the parameter usual, unless an option sets the
+// quality.
 func (c *Contender) quality(usual int) int { return *cmp.Or(c.Quality, &usual) }
 
-// Flags returns edge-rt's flags for the contender, followed by the flags more. quality is the JPEG
+// Flags returns edge-rt's flags for the contender, followed by the flags in more. The parameter quality is the JPEG
 // quality of its pictures, unless an option sets another one.
 func (c *Contender) Flags(quality int, more ...string) []string {
 	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(quality))}, more)
@@ -89,7 +90,7 @@ func (c *Contender) Flags(quality int, more ...string) []string {
 
 // values are the options that have a value, such as g=0.7. Each has a flag of edge-rt.
 var values = map[string]struct {
-	flag, says string // flag of edge-rt; "": Flags adds the flag
+	flag, says string // flag of edge-rt; empty: the method Flags adds the flag
 	set        func(c *Contender, text string) error
 }{
 	"g": {"--chunk-size-threshold", "async: share of a chunk that is left when the next is asked for, 0 to 1",

@@ -24,8 +24,8 @@ func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
 	return fleet.Answer{Robot: s.rows[:]}, nil
 }
 
-// aged returns the outcome of an episode in which each answer takes delay ticks. So the actions
-// have an age.
+// aged returns the outcome of an episode in which each answer takes this number of ticks, so that the actions have an
+// age.
 func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
 	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay}))(t)
@@ -33,7 +33,7 @@ func aged(t *testing.T, delay int) fleet.Outcome {
 	return rttest.Must(robot.Play(1, 1))(t)
 }
 
-// Goal: each published figure, from numbers that a reader can check by hand.
+// Goal: each published figure has the value that a reader computes by hand.
 func TestFigures(t *testing.T) {
 	full := aged(t, 5)
 	full.Right, full.Left = fleet.Side{Reached: 3, Collided: 1}, fleet.Side{Reached: 2, TimedOut: 2}

@@ -17,9 +17,9 @@ import (
 
 const ms = time.Millisecond
 
-// recordRun writes the record of a run of 4 s at a rate. An observation is sent every 200 ms and
-// answered 50 ms later, after 20 ms in the server. The observations from 1 s to 2 s get no answer.
-// change may change all other answers.
+// recordRun writes the record of a run of 4 s at a rate. An observation is sent every 200 ms and answered 50 ms later,
+// after 20 ms in the server. The observations from 1 s to 2 s get no answer. The function change may change every
+// answer.
 func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -167,7 +167,7 @@ func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (
 	return run, ctx.Err()
 }
 
-// rounds calls part for all batch sizes in turn until the duration is over, so that a change of the
+// rounds calls the function part for all batch sizes in turn until the duration is over, so that a change of the
 // device's clock affects all sizes.
 func (s *subject) rounds(ctx context.Context, duration time.Duration, part func(n int) error) error {
 	for end := time.Now().Add(duration); ; {
@@ -189,7 +189,7 @@ func (s *subject) alone(n int) error {
 	return err
 }
 
-// overlapped measures runs of one buffer while ahead fills the rows of the other buffer.
+// overlapped measures runs of one buffer while the thread ahead fills the rows of the other buffer.
 func (s *subject) overlapped(n int, ahead *filler) error {
 	const pairs = 2
 	for k := range 2 * pairs {

@@ -110,8 +110,8 @@ func parseReport(text []byte) (*Report, error) {
 	return r, nil
 }
 
-// judge compares every quantile that both reports show. With more quantiles the interval of each is
-// wider, so that the confidence compared holds for all of them together.
+// judge compares every quantile that both reports show. With more quantiles the interval of each is wider, so that all
+// of them together have the confidence in the constant compared.
 func (c *Comparison) judge(older, newer *Report) {
 	count := 0
 	var judges []func(share float64) []Change

@@ -35,7 +35,7 @@ type Reference struct {
 	Version string `json:"version,omitempty"` // its version
 	Missing string `json:"missing,omitempty"` // why cyclictest cannot be used, and the remedy
 
-	writesJSON bool // cyclictest can do so since 2.1
+	writesJSON bool // cyclictest can write JSON, as it can since 2.1
 }
 
 // FindCyclictest searches for cyclictest and tests whether the kernel permits it to run. If not,

@@ -33,7 +33,8 @@ const (
 	leastRatio = 1e-3
 )
 
-// over divides each quantile by that of other at the same level; a divisor below least counts as least.
+// over divides each quantile by the quantile of the parameter other at the same level. It raises a divisor below the
+// limit least to this limit.
 func (q quantiles) over(other quantiles, least float64) (ratio quantiles) {
 	for i := range q {
 		ratio[i] = q[i] / max(other[i], least)
@@ -95,8 +96,8 @@ type spread struct {
 	together bool
 }
 
-// newSpread prepares draws of a subject's runs, mine, and of cyclictest's runs, of. together means
-// that the two ran in the same seconds. Equal seeds give equal draws.
+// newSpread prepares draws of a subject's runs, which are in mine, and of cyclictest's runs, which are in the parameter
+// of. If together is true, the two ran in the same seconds. Equal seeds give equal draws.
 func newSpread(mine, of []*Run, together bool, seed uint64) *spread {
 	s := &spread{random: rand.New(rand.NewPCG(seed, 0)), mine: blocksOf(mine), together: together}
 	if len(of) > 0 {
@@ -131,8 +132,8 @@ func (s *spread) sample() (late, ratio quantiles) {
 	return late, late.over(s.of.quantiles(drawn), leastUS)
 }
 
-// intervals returns the 95 % intervals of the ratios at the first known levels, from the percentiles
-// of the bootstrap; nil with too few slices.
+// intervals returns the 95 % intervals of the ratios, from the percentiles of the bootstrap; nil with too few slices.
+// The parameter known is the number of levels with an interval, from the first on.
 func (s *spread) intervals(known int) map[string]Interval {
 	if !s.enough() {
 		return nil

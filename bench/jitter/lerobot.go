@@ -40,8 +40,8 @@ type LeRobot struct {
 	Missing string `json:"missing,omitempty"` // why LeRobot's loop is not measured
 }
 
-// findLeRobot tries the Python that --lerobot names. With auto it tries the Python of LeRobot's own
-// commands and then python3, and it is no error if neither has LeRobot.
+// findLeRobot tries the Python that --lerobot names. If the flag is "auto", findLeRobot tries the Python of LeRobot's
+// own commands and then python3, and returns no error if neither has LeRobot.
 func findLeRobot(wish string) (LeRobot, error) {
 	switch wish {
 	case lerobotOff:

@@ -83,8 +83,8 @@ func nextSecond(clock rt.Clock) rt.Instant {
 	return now.Add(time.Second - modulo(time.Duration(now), time.Second))
 }
 
-// alignment returns the value of --secaligned with which cyclictest wakes at idle, and whole
-// periods before or after it.
+// alignment returns the value of --secaligned with which cyclictest wakes at the instant idle, and whole periods before
+// or after this instant.
 //
 // Source: rt-tests 2.x, cyclictest.c, timerthread: the first wake-up is one interval after the
 // second and the offset.

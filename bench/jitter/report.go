@@ -128,7 +128,8 @@ func slicesOf(all []Slice, subject, form string) (some []Slice) {
 	return some
 }
 
-// newResult adds up mine, the slices of one kind; alone are the slices in which cyclictest ran without a subject.
+// newResult adds up the slices of one kind, which are in mine. The parameter alone has the slices in which cyclictest
+// ran without a subject.
 func newResult(k kind, mine, alone []Slice) Result {
 	r := Result{
 		Subject: k.subject,
@@ -164,8 +165,8 @@ func newResult(k kind, mine, alone []Slice) Result {
 	return r
 }
 
-// compare divides the lateness in mine by cyclictest's lateness in the same seconds. For a subject
-// apart from cyclictest, it divides by cyclictest's lateness in alone.
+// compare divides the lateness in the slices mine by cyclictest's lateness in the same seconds. For a subject apart
+// from cyclictest, it divides by cyclictest's lateness in the slices alone.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	of := referencesOf(k, mine, alone)
 	if len(of) == 0 {
@@ -189,7 +190,8 @@ func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	return &reference, ratio
 }
 
-// referencesOf returns the runs of cyclictest with which mine are compared; none for cyclictest itself.
+// referencesOf returns the runs of cyclictest with which the slices mine are compared. It returns none for cyclictest
+// itself.
 func referencesOf(k kind, mine, alone []Slice) (of []*Run) {
 	switch {
 	case k.subject == Cyclictest:

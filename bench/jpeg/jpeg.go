@@ -142,7 +142,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-// measure calls run for the length of a turn, and returns the milliseconds and the allocated objects of one call.
+// measure calls the function run for the length of a turn, and returns the milliseconds and the allocated objects of
+// one call.
 func measure(run func() error) (ms, allocs float64, err error) {
 	var before, after runtime.MemStats
 	if err := run(); err != nil { // this call allocates the memory that later calls reuse
@@ -281,8 +282,8 @@ func levels(p []byte) (y, cb, cr byte) {
 		byte((112*r-94*g-18*b+128)>>8 + 128)
 }
 
-// planes converts a picture to a camera's levels. Each chroma value is the mean over a block that
-// is two pixels wide and rows pixels high.
+// planes converts a picture to a camera's levels. Each chroma value is the mean over a block that is two pixels wide;
+// its height is the number of rows.
 func planes(pix []byte, w, h, rows int) (luma, cb, cr []byte) {
 	for i := 0; i < 3*w*h; i += 3 {
 		y, _, _ := levels(pix[i:])
@@ -292,7 +293,7 @@ func planes(pix []byte, w, h, rows int) (luma, cb, cr []byte) {
 		for x := 0; x < w; x += 2 {
 			var mean [3]byte
 			for c := range mean {
-				sum := rows // the sum begins with half of the pixels, so that the division rounds
+				sum := rows // the sum begins with half of the number of pixels, so that the division rounds
 				for k := range rows {
 					at := 3*(min(row+k, h-1)*w+x) + c
 					sum += int(pix[at]) + int(pix[at+3])

@@ -54,8 +54,8 @@ func newReport(cfg Config, subjects []subject) *Report {
 	return r
 }
 
-// add adds one turn of package jpeg, ours, and the preceding turn of tjbench, theirs. theirs is 0
-// without tjbench. Times are in milliseconds.
+// add adds the time of one turn of package jpeg (ours) and of the preceding turn of tjbench (theirs; 0 without
+// tjbench). Times are in milliseconds.
 func (r *Report) add(name string, ours, theirs, allocs float64) {
 	res := r.result(name)
 	res.ours, res.Allocs = append(res.ours, ours), max(res.Allocs, allocs)

@@ -105,7 +105,7 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	}
 	rttest.Want(t, class(), "1 OTHER nice 3", "after setNice(3) the thread")
 	rttest.Want(t, len((Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{})), 1, "new threads")
-	// the second class is left where the kernel refuses
+	// where the kernel refuses the real-time class, the thread keeps its class
 	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" {
 		t.Errorf("after rr40 the thread is %s", got)
 	}

@@ -11,7 +11,7 @@ import (
 // shareMeter sums the CPU time of the process's real-time threads.
 type shareMeter struct {
 	used        map[int]time.Duration // by thread: its CPU time at the last reading
-	sum, before time.Duration         // sum: since began; before: at marked
+	sum, before time.Duration         // sum: CPU time since the instant began; before: the sum at the instant marked
 	began       time.Time
 	marked      time.Time // time of the last reading without a delay
 	peak        float64

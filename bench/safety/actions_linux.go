@@ -19,8 +19,8 @@ const tickPriority = 80
 // errNotHere means that this machine cannot play a fault.
 var errNotHere = errors.New("not on this machine")
 
-// traceTick interrupts only the edge's tick thread, as a debugger would. trace then controls the
-// thread until the fault ends and over is closed.
+// traceTick interrupts only the edge's tick thread, as a debugger would. The function trace then controls the thread
+// until the fault ends and over is closed.
 func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
 	if !ok {

@@ -200,8 +200,8 @@ func (h *history) phases(from, to rt.Instant) (all []phase) {
 	return merged(all)
 }
 
-// did returns a description of the arm's motion in slot i. A slot without motion between two slots of motion counts as
-// motion.
+// did returns a text about the arm's motion in slot i: "held", "went on" or "limp", and which joints alone were limp. A
+// slot without motion between two slots of motion counts as motion.
 func (h *history) did(i int) string {
 	s := h.slots[i]
 	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving &&

@@ -27,8 +27,8 @@ func (c *Config) bundle() string {
 	return c.Tree + "/" + c.Robot
 }
 
-// openLean starts a lean-server that serves the bundle. It calls first with the arrival time of
-// every chunk.
+// openLean starts a lean-server that serves the bundle. It calls the function first with the arrival time of every
+// chunk.
 func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant), flags ...string) (*leanServer,
 	error) {
 	server, err := stage.NewServer(bin, filepath.Join(dir, "server.yaml"), flags...)

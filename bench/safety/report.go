@@ -89,7 +89,7 @@ const defaultRobot = "so101"
 // keptMost is the largest number of violations whose text a result keeps.
 const keptMost = 12
 
-// judged adds the referee's findings to the result; the instants in their texts are relative to from.
+// judged adds the referee's findings to the result; the instants in their texts are relative to the instant from.
 func (r *Result) judged(v referee.Verdict, from rt.Instant) {
 	r.StepCounts = v.Longest.Counts
 	r.StepDegrees = tenth(v.Longest.Degrees)
@@ -113,7 +113,7 @@ func (r *run) verdicts() (all []referee.Verdict) {
 	return all
 }
 
-// combined returns one verdict of all.
+// combined returns the verdicts added up as one verdict.
 func combined(all []referee.Verdict) (v referee.Verdict) {
 	for _, one := range all {
 		for rule, n := range one.Violations {
@@ -164,7 +164,7 @@ const (
 	offMax  = 300 * time.Millisecond
 )
 
-// did describes the actions of each part. Parts with the same actions are described once.
+// did returns a text with the actions of each part. If all parts have the same actions, the text has them once.
 func (r *run) did() string {
 	var all []string
 	same := true

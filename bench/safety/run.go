@@ -187,7 +187,7 @@ func (r *run) grips() (joints robot.Joints) {
 	return joints
 }
 
-// judges calls do for the referee of every bus.
+// judges calls the function do for the referee of every bus.
 func (r *run) judges(do func(*referee.Referee)) {
 	for _, b := range r.buses {
 		do(b.Referee)
@@ -349,7 +349,7 @@ func (r *run) steps() error {
 	return nil
 }
 
-// begin begins the fault; revert undoes the effects that last until then.
+// begin begins the fault. For effects that do not end by themselves it registers functions, which revert calls.
 func (r *run) begin(seed uint64) error {
 	f := r.fault
 	if f.Ctl != "" {

@@ -20,7 +20,7 @@ type sineServer struct {
 	robot robot.Robot
 	first func(rt.Instant)            // called before a chunk leaves
 	grip  func(time.Duration) float64 // goal of the grippers in grips, by the time since the first chunk
-	grips robot.Joints                // grippers whose goal is grip's; all other grippers move in a sine, too
+	grips robot.Joints                // grippers whose goal is that of grip; all others move in a sine
 
 	mu     sync.Mutex
 	begun  time.Time               // guarded by mu
@@ -43,7 +43,7 @@ const robotID = "arm"
 // cruise holds a base's mean velocities on its axes, in m/s, m/s and degrees/s.
 var cruise = [robot.Axes]float64{0.08, 0.04, 10}
 
-// openSineServer opens a server for a robot; the grippers grips follow grip.
+// openSineServer opens a server for a robot. The function grip returns the goal of the grippers in the set grips.
 func openSineServer(ctx context.Context, r robot.Robot, grip func(time.Duration) float64, grips robot.Joints,
 	first func(rt.Instant)) (s *sineServer, err error) {
 	s = &sineServer{

@@ -43,7 +43,8 @@ type crowd struct {
 	robots []*robot
 }
 
-// crowd starts a server, and opens the sessions of n robots. name is in the names of the server's files.
+// crowd starts a server, and opens the sessions of n robots. The names of the server's files contain the parameter
+// name.
 func (s *stand) crowd(ctx context.Context, name string, n int, scheduler, audit string, more ...string) (c *crowd,
 	err error) {
 	observation, err := stage.ObservationOf(&s.bundle.Meta, prefixRows)

@@ -32,9 +32,9 @@ type dry struct {
 	starved           time.Duration
 }
 
-// fleet returns robots whose requests amount to load on a server that needs took per chunk. Every
-// second robot has actions for 200 inferences, the others for 15; links take up to three inferences
-// each way. A fleet of a higher load begins with the same robots.
+// fleet returns robots whose requests amount to the given load on a server that needs the time took for each chunk.
+// Every second robot has actions for 200 inferences, the others for 15; links take up to three inferences each way. A
+// fleet of a higher load begins with the same robots.
 func fleet(took time.Duration, load float64) (list []dry) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for asked := 0.0; asked < load; {
@@ -89,7 +89,7 @@ func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) 
 	return list, nil
 }
 
-// trials returns all compared trials: for each load and machine one for each scheduler.
+// trials returns all compared trials: one for each load, each state of the machine and each scheduler.
 func (s *stand) trials(took time.Duration, joined []*crowd) (list []trial) {
 	machines := []int{0}
 	if s.cfg.Busy > 0 {

@@ -87,7 +87,7 @@ func (p *nativePing) deposit(m wire.Sample) {
 	}
 	select {
 	case p.back <- first:
-	default: // a late answer to a ping from warm
+	default: // a late answer to a ping that the method warm has sent
 	}
 }
 

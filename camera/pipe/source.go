@@ -106,8 +106,8 @@ func Open(cfg Config, clock rt.Clock) (*Source, error) {
 	return s, nil
 }
 
-// limit computes the size of the largest picture from the format. It is at least smallest for JPEG, because the tables
-// of a small JPEG need more bytes than its pixels.
+// limit computes the size of the largest picture from the format. For JPEG it is at least the constant smallest,
+// because the tables of a small JPEG need more bytes than its pixels.
 func (s *Source) limit() {
 	if s.format.Pixels == camera.MJPEG {
 		s.format.Size = max(s.format.FrameBytes(), smallest)
@@ -187,8 +187,8 @@ func (s *Source) Counts() camera.Counts {
 	return camera.Counts{Skipped: s.skipped.Load(), Broken: s.broken.Load(), Restarts: s.restarts.Load()}
 }
 
-// Grab fills dst with the newest picture. While the program is not running, each call waits at most for watchdog and
-// returns the reason.
+// Grab fills dst with the newest picture. While the program is not running, each call waits at most for the time
+// watchdog and returns the reason why the program is not running.
 //
 //rt:noalloc
 func (s *Source) Grab(dst *camera.Frame) error {
@@ -263,7 +263,8 @@ func (s *Source) take(dst *camera.Frame, limit rt.Instant) error {
 	}
 }
 
-// read waits for output until limit and reads it; with atOnce it does not wait. ready reports whether there was output.
+// read waits for output until the instant limit, and reads the output. If atOnce is true, it does not wait. The result
+// ready reports whether there was output.
 //
 //rt:noalloc
 func (s *Source) read(now, limit rt.Instant, atOnce bool) (ready bool, err error) {

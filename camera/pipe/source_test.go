@@ -41,7 +41,8 @@ var (
 	} // 96 bytes
 )
 
-// folder returns a folder with the files a and b, each with one picture, and many, with a's picture 3000 times.
+// folder returns a folder with three files: the files "a" and "b" have one picture each, and the file "many" has the
+// picture of "a" 3000 times.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -207,7 +207,7 @@ func interval(fps float64) fraction {
 	return fraction{1000, uint32(math.Round(fps * 1000))}
 }
 
-// refused explains the error of a failed set-up.
+// refused returns an error for a failed step of the set-up: the cause and often a cure.
 func (d *device) refused(what string, errno unix.Errno) error {
 	switch errno {
 	case unix.EBUSY:

@@ -1,8 +1,8 @@
 // Package v4l2 captures from the kernel's cameras without cgo.
 //
 // A Source streams through memory-mapped buffers and lends them, so the first copy of a picture is the copy into its
-// message. When several frames are ready, it keeps the newest. Timestamps are the driver's, on the monotonic clock; its
-// sequence numbers reveal lost frames.
+// message. When several frames are ready, it keeps the newest. Timestamps are the driver's, on the monotonic clock. The
+// driver's sequence numbers reveal lost frames.
 //
 // When the stream ends (unplugged, I/O error, silence) Grab returns the reason, and the next Grab
 // sets it up again: the same camera, found by its path or by its name and socket, in the same

@@ -277,7 +277,7 @@ func TestMachineDrainsToTheNewest(t *testing.T) {
 	}
 }
 
-// since returns the counts from a to b.
+// since returns by how much each count has grown from a to b.
 func since(a, b camera.Counts) camera.Counts {
 	return camera.Counts{
 		Missed:   b.Missed - a.Missed,
@@ -338,7 +338,7 @@ func TestMachineFatalErrorIsRepaired(t *testing.T) {
 	}
 }
 
-// until grabs until the error want comes.
+// until calls Grab until Grab returns the error want.
 func until(s *Source, f *camera.Frame, want error) error {
 	for range 50 {
 		if err := s.Grab(f); errors.Is(err, want) {

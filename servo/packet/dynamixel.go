@@ -165,7 +165,7 @@ func beginsWith(b, header []byte) bool {
 }
 
 // stuffing finds the inserted bytes in a stuffed body. An inserted FD is not part of the next FF FF FD.
-type stuffing int // matched bytes of FF FF FD
+type stuffing int // number of bytes of FF FF FD that have matched
 
 // drop takes the next byte of the body and reports whether it is an inserted FD.
 //

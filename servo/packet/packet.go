@@ -42,14 +42,15 @@ type Reply struct {
 type Format interface {
 	// Append appends any instruction with its parameters.
 	Append(dst []byte, id byte, inst Instruction, params ...byte) []byte
-	// AppendRead requests n bytes from addr of id.
+	// AppendRead requests n bytes of the servo id, from the address addr on.
 	AppendRead(dst []byte, id byte, addr, n int) []byte
-	// AppendWrite sets the bytes from addr of id.
+	// AppendWrite sets the bytes of the servo id from the address addr on.
 	AppendWrite(dst []byte, id byte, addr int, data []byte) []byte
-	// AppendSyncRead requests n bytes from addr of all ids; each servo answers with its own frame.
+	// AppendSyncRead requests n bytes of each servo in ids, from the address addr on. Each servo answers with its own
+	// frame.
 	AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte
-	// AppendSyncWrite sets n bytes from addr of all ids; data holds n bytes for each id. No servo
-	// answers.
+	// AppendSyncWrite sets n bytes of each servo in ids, from the address addr on; data holds n bytes for each servo.
+	// No servo answers.
 	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	// Cut returns the first intact status frame of the input that has params bytes of parameters, or that has no
 	// parameters and an error byte for a refusal; with params < 0 any number is accepted. rest is the input

@@ -140,8 +140,8 @@ func TestNoAlloc(t *testing.T) {
 	}
 }
 
-// Property: for any input Cut makes progress and stays within the input, and the rest without a
-// frame is shorter than a frame.
+// Property: for any input Cut makes progress and stays within the input, and a rest in which Cut finds no frame is
+// shorter than a frame.
 func FuzzCut(f *testing.F) {
 	for _, s := range []string{"FF FF FF 01 04 00 10 08 E2", "FF FF 01 04 00 10 FF FF 02 04 00 20 08 D1",
 		"FF FF 01 F4 00",

@@ -79,8 +79,9 @@ func (p plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	return plainEnd(dst, start)
 }
 
-// Cut recognizes a damaged LEN by params; otherwise it would swallow the next replies. Cut skips an intact frame of
-// another length as a whole: since no bytes are escaped, the parameters of that frame may look like a frame.
+// Cut compares LEN with the parameter params, because a frame with a damaged LEN would otherwise swallow the next
+// replies. Cut skips an intact frame of another length as a whole: since no bytes are escaped, the parameters of that
+// frame may look like a frame.
 //
 //rt:noalloc
 func (p plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool) {

@@ -25,7 +25,7 @@ func TestDamagedStreams(t *testing.T) {
 		name       string
 		format     Format
 		append     func(dst []byte, id byte, data []byte) []byte
-		collisions int // most wrong replies in a million that Cut returns
+		collisions int // largest number of wrong replies that Cut may return in a million
 	}{
 		{"plain", Feetech, func(dst []byte, id byte, data []byte) []byte {
 			start := len(dst)

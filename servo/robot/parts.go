@@ -70,8 +70,8 @@ func (p Part) ID(id string) string {
 // partName matches the name of a part, with which its joints' names and PART=PORT begin.
 var partName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// compose makes a robot of the file's parts. If the file has no parts and its key like names a robot of parts, r, it
-// gets the parts of r. Values of the file apply to all parts.
+// compose makes a robot of the file's parts. If the file has no parts and its key like names a robot of parts, which is
+// r, the new robot gets the parts of r. Values of the file apply to all parts.
 func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	if own := f.armKeys(); own != "" {
 		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)
@@ -105,7 +105,7 @@ func leadersOf(file string) (Robot, error) {
 	r := Robot{Name: follower.Name + leaderSuffix, From: file + leaderSuffix, Safety: follower.Safety}
 	for _, p := range follower.parts {
 		if p.Robot.Wheels().Len() == len(p.Robot.Motors) {
-			continue // a base is driven by keys
+			continue // a base has no leader: keys drive it
 		}
 		arm, err := byName(p.Robot.DefaultLeader(), true)
 		if err != nil {
@@ -219,7 +219,7 @@ func (r Robot) join(file renameFile) (Robot, error) {
 	return r, r.checkRename(names)
 }
 
-// prefix copies the names of from into to, with the part's prefix before each name.
+// prefix copies all entries of the map from into the map to, with the part's prefix before each key and value.
 func (p *Part) prefix(to, from map[string]string) {
 	for old, name := range from {
 		to[p.Prefix()+old] = p.Prefix() + name

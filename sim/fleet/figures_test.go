@@ -79,7 +79,7 @@ func TestRecoveries(t *testing.T) {
 // As soon as the session with a restarted server is open, the edge sends a request, however many
 // actions are left.
 func TestReconnect(t *testing.T) {
-	next := func(ticks []Tick, from int) int { // tick of the first request that is not before the tick from
+	next := func(ticks []Tick, from int) int { // tick of the first request on or after a tick
 		for i := from; i < len(ticks); i++ {
 			if ticks[i].Requested {
 				return i
@@ -119,8 +119,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// passer is a policy that plans around the post. It changes the side each time it has answered
-// turns requests.
+// passer is a policy that plans around the post. It changes the side of the post each time it has answered as many
+// requests as the field turns says.
 type passer struct {
 	still
 	turns int64

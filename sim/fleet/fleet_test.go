@@ -318,8 +318,8 @@ func TestFaultsInTheLoop(t *testing.T) {
 	}
 }
 
-// The edge repeats a lost request within its latency estimate and two ticks. Ticks do not count on
-// which the schedule is full because a spike has released an answer.
+// The edge repeats a lost request within its latency estimate plus two ticks. The test does not count ticks on which
+// the schedule is full because a spike has released an answer.
 func TestLostRequestsAreRepeatedInTime(t *testing.T) {
 	for _, text := range []string{
 		"faults: [{kind: drop_chunk, share: 0.2}, {kind: drop_observation, share: 0.2}]",

@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// slowRobot is a robot with the edge's real tick. The server has a mailbox for it.
+// slowRobot is a robot with the edge's real tick. The server has a mailbox for the robot.
 type slowRobot struct {
 	core follow.Core
 	ask  chunk.Ask
@@ -25,9 +25,8 @@ type slowRobot struct {
 	outcomes                map[string]int
 }
 
-// slow simulates robots of 30 Hz with chunks of 50 rows, in virtual time. The robots share one
-// server, which takes the time took for each inference. slow returns the robots and the number of
-// inferences.
+// slow simulates robots of 30 Hz with chunks of 50 rows, in virtual time. The robots share one server, whose inferences
+// last for the time took. slow returns the robots and the number of inferences.
 func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.Duration) (list []*slowRobot,
 	inferences int) {
 	t.Helper()

@@ -18,7 +18,7 @@ type Encoder struct {
 	stuck int // the constant reading of a stuck encoder
 }
 
-// Fail begins a fault, or ends it when f is the zero value. place is the shaft's present position.
+// Fail begins a fault, or ends it when f is the zero value. The parameter place is the shaft's present position.
 //
 //rt:noalloc
 func (e *Encoder) Fail(f EncoderFault, place int, now rt.Instant) {
@@ -35,7 +35,7 @@ func (e *Encoder) Faulty() bool { return e.fault.Offset != 0 || e.fault.Drift !=
 //rt:noalloc
 func (e *Encoder) Reported() bool { return e.Faulty() && !e.fault.Silent }
 
-// Read returns the encoder's reading for a shaft at place.
+// Read returns the encoder's reading for a shaft at the position place.
 //
 //rt:noalloc
 func (e *Encoder) Read(place int, now rt.Instant) int {
@@ -48,9 +48,9 @@ func (e *Encoder) Read(place int, now rt.Instant) int {
 	return place + e.fault.Offset + Round(e.fault.Drift*now.Sub(e.since).Seconds())
 }
 
-// Target returns the position to which the control loop drives a shaft, now at place, until the
-// encoder reads goal. With a stuck encoder the reading never becomes the goal, so the shaft runs to
-// the end of its counts.
+// Target returns the position to which the control loop drives a shaft, whose present position is place, until the
+// encoder reads the count goal. With a stuck encoder the reading never becomes the goal, so the shaft runs to the end
+// of its counts.
 //
 //rt:noalloc
 func (e *Encoder) Target(goal, place, counts int, now rt.Instant) int {

@@ -47,8 +47,8 @@ func (h *Heat) Advance(m *Motor, amps float64, now rt.Instant) {
 	h.at = now
 }
 
-// Add simulates another source of heat: it raises the temperature by degrees at once, and keeps it
-// raised. 0 removes the source.
+// Add simulates another source of heat: it raises the temperature at once by this number of degrees, and keeps it
+// raised. With 0 it removes the source.
 //
 //rt:noalloc
 func (h *Heat) Add(degrees float64) {
@@ -59,7 +59,7 @@ func (h *Heat) Add(degrees float64) {
 // Rail is the supply that all motors of a bus share.
 type Rail struct{ amps float64 }
 
-// Draw replaces one motor's earlier current, before, by its present current, now.
+// Draw replaces one motor's earlier current (the parameter before) by its present current (the parameter now).
 //
 //rt:noalloc
 func (r *Rail) Draw(before, now float64) { r.amps = max(r.amps+now-before, 0) }

@@ -15,7 +15,7 @@ const turnPerSecond = 0.75
 // without torque it sinks or stays.
 type Ideal struct{ shafts []idealShaft }
 
-// idealShaft is a shaft that was at place at the instant since, and moves from there.
+// idealShaft is a shaft whose position was place at the instant in since, and which moves from this position.
 type idealShaft struct {
 	place, goal float64
 	speed       float64 // counts per second
@@ -33,7 +33,7 @@ func NewIdeal(joints []Joint) *Ideal {
 	return f
 }
 
-// NewIdealAt returns n shafts at the count raw, which turn to their goals at speed counts per second.
+// NewIdealAt returns n shafts at the count raw, which turn to their goals at the given speed in counts per second.
 func NewIdealAt(n, raw int, speed float64) *Ideal {
 	at := float64(raw)
 	return &Ideal{slices.Repeat([]idealShaft{{place: at, goal: at, speed: speed}}, n)}

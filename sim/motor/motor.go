@@ -31,10 +31,9 @@ const restBelow = 2.0 // counts/s up to which a shaft does not move
 //rt:noalloc
 func AtRest(speed float64) bool { return math.Abs(speed) <= restBelow }
 
-// Effort computes the duty and the current of an ideal shaft. When pressed is not 0, the shaft
-// presses against an obstacle, and its goal lies beyond the obstacle by pressed counts. Otherwise
-// the shaft moves at speed counts per second, with effort only under torque. demand is the duty
-// before its limit.
+// Effort computes the duty and the current of an ideal shaft. When pressed is not 0, the shaft presses against an
+// obstacle, and its goal lies beyond the obstacle by this number of counts. Otherwise the shaft moves at the given
+// speed in counts per second, with effort only under torque. The result demand is the duty before its limit.
 //
 //rt:noalloc
 func (j *Joint) Effort(l *Loop, pressed int, torque bool, speed float64) (duty, amps, demand float64) {

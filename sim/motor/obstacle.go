@@ -18,8 +18,8 @@ type Obstacle struct {
 	slack rt.Instant
 }
 
-// ObstacleAt returns an obstacle at the count at for a shaft whose position is place. When at
-// equals place, the shaft cannot move in either direction.
+// ObstacleAt returns an obstacle for a shaft. The parameters are the counts of the obstacle and of the shaft. When they
+// are equal, the shaft cannot move in either direction.
 //
 //rt:noalloc
 func ObstacleAt(at, place int, object bool) Obstacle {
@@ -48,7 +48,8 @@ func (o *Obstacle) Clamp(raw int) int {
 	return min(max(raw, o.Lo), o.Hi)
 }
 
-// Blocks reports whether the obstacle keeps a shaft at place from moving by off counts.
+// Blocks reports whether the obstacle keeps a shaft from moving by the distance off, in counts, from the position
+// place.
 //
 //rt:noalloc
 func (o *Obstacle) Blocks(place, off int) bool {

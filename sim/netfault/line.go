@@ -24,8 +24,8 @@ func (l *Line[T]) Next(f Effect) Effect {
 	return f
 }
 
-// Pass appends to out the messages that arrive when m is sent under the effect f: zero messages, m,
-// m twice, or m and then the held one. lost is the number of messages that have now been lost.
+// Pass appends to out the messages that arrive when m is sent under the effect f: no message, m, m twice, or m and then
+// the held message. lost is the number of messages that have now been lost.
 func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 	if f.Lost {
 		return out, 1
@@ -62,8 +62,8 @@ func (l *Line[T]) Drop() {
 	l.held, l.holding = none, false
 }
 
-// Arrival returns the instant at which a message that leaves at the instant at, with a size of
-// bytes, has crossed the line.
+// Arrival returns the instant at which a message has crossed the line. The message leaves at the instant in the
+// parameter at, and the parameter bytes is its size.
 func (l *Line[T]) Arrival(at time.Duration, f Effect, bytes int) time.Duration {
 	if f.Rate > 0 {
 		at = max(at, l.free) + time.Duration(float64(bytes)/float64(f.Rate)*float64(time.Second))

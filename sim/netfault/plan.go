@@ -95,7 +95,7 @@ func (p *Plan) place(fault int, at time.Duration) time.Duration {
 	f := &p.faults[fault]
 	at -= f.At
 	if f.Anywhere {
-		// no message is drawn at maxTime, so this draw is independent of theirs
+		// no message is drawn at maxTime, so this draw is independent of the messages' draws
 		at += time.Duration(p.draw(fault, 0, maxTime) * float64(f.Every))
 	}
 	if f.Every > 0 {
@@ -136,9 +136,9 @@ func (p *Plan) ServerDown(at time.Duration) bool {
 	return false
 }
 
-// NextOutage returns the next span of time, from the instant at on, in which the server is down. ok
-// is false when the server stays up. When restarts overlap, ServerDown(until) is true, and
-// NextOutage(until) returns the next part of the outage.
+// NextOutage returns the next span of time in which the server is down. The span begins at the given instant or later.
+// ok is false when the server stays up. When restarts overlap, ServerDown(until) is true, and NextOutage(until) returns
+// the next part of the outage.
 func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool) {
 	for i := range p.faults {
 		f := &p.faults[i]

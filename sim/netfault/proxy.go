@@ -101,7 +101,7 @@ func (p *Proxy) Close() {
 	p.tasks.Wait()
 }
 
-// serve carries the connections to l until it is closed.
+// serve carries the connections to l until l is closed.
 func (p *Proxy) serve(l net.Listener) {
 	p.listener = l
 	p.tasks.Go(func() {
@@ -152,7 +152,7 @@ func (s *Conns) Refuse(on bool) {
 	s.mu.Unlock()
 }
 
-// Each calls do with each open connection.
+// Each calls the function do with each open connection.
 func (s *Conns) Each(do func(net.Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (p *Proxy) carry(near net.Conn) {
 	both.Wait()
 }
 
-// piece is a run of bytes under way.
+// piece is a sequence of bytes on their way.
 type piece struct {
 	bytes []byte
 	due   time.Time

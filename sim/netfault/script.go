@@ -32,11 +32,11 @@ const (
 	DuplicateChunk       Kind = "duplicate_chunk"
 	ReorderObservation   Kind = "reorder_observation" // the message is held until the next message has passed
 	ReorderChunk         Kind = "reorder_chunk"
-	Spike                Kind = "spike"     // the server stops for Delay, at At and after every Every
+	Spike                Kind = "spike"     // the server stops for the time Delay each time the fault begins
 	Latency              Kind = "latency"   // every answer is delayed by Delay
 	Jitter               Kind = "jitter"    // every message is delayed by 0 to Delay
 	Blackout             Kind = "blackout"  // no message passes in either direction
-	Restart              Kind = "restart"   // the server is killed and comes back after For
+	Restart              Kind = "restart"   // the server is killed and comes back after the time For
 	Bandwidth            Kind = "bandwidth" // BytesPerSecond in each direction
 	Trace                Kind = "trace"     // Points determine each message's delay or loss by its time
 )
@@ -68,7 +68,7 @@ type Fault struct {
 	Nth            int     // instead of a share: every nth message in the active time is lost; 0: use Share
 	Delay          time.Duration
 	BytesPerSecond int
-	Points         []Point // trace: in order of time; repeated after every Every
+	Points         []Point // trace: in order of time; repeated each time Every has passed
 	Anywhere       bool    // trace: each seed begins at another instant of the trace
 }
 

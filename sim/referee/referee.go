@@ -67,8 +67,8 @@ const (
 	alarmTicks = 4
 	noise      = 2   // counts of an encoder's noise
 	rounding   = 1   // counts that rounding may add
-	missedMost = 2   // largest number of successive goals that a servo may miss without a sign
-	burst      = 6   // travel, in ticks, that a servo may get at once after the host was late
+	missedMost = 2   // largest number of successive goals that a servo may miss unnoticed
+	burst      = 6   // number of ticks whose travel a servo may get at once after the host was late
 	keptMost   = 256 // largest number of kept violations; all are counted
 )
 

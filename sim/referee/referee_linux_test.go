@@ -98,7 +98,8 @@ func (m *match) arm() {
 	m.wait(period)
 }
 
-// walk moves a goal in steps of by counts, one step per tick, and returns the last goal.
+// walk moves a goal in equal steps, one step per tick, and returns the last goal. The parameter from is the goal before
+// the first step, and the parameter by is the size of a step in counts.
 func (m *match) walk(id uint8, from, by, steps int) (to int) {
 	for range steps {
 		from += by

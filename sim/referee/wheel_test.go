@@ -34,7 +34,7 @@ func (s *spun) write(at int, torque bool, spin int) {
 	s.event(at, spinAddr, func(is *servosim.Snapshot) { is.Torque, is.Spin = torque, spin }, 1, 1)
 }
 
-// speedUp raises the wheel's goal velocity to spin in three ticks, from 20 ms on.
+// speedUp raises the wheel's goal velocity in three ticks, from 20 ms on, to the value spin.
 func (s *spun) speedUp(spin int) {
 	for i := range 3 {
 		s.write(20+10*i, true, spin*(i+1)/3)

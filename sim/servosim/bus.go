@@ -51,9 +51,9 @@ type Turner interface {
 	Speed(now rt.Instant, joint int) float64
 }
 
-// Sinker is a Plant whose joints have weight. Without torque a joint turns towards rest, at speed
-// counts per second; with speed 0 it stays. motor.Ideal and sim.Live are Sinkers. motor.Fitted is
-// not, because its motors have a Load.
+// Sinker is a Plant whose joints have weight. Without torque a joint turns towards the count rest, at the given speed
+// in counts per second. With speed 0 the joint stays. motor.Ideal and sim.Live are Sinkers. motor.Fitted is not,
+// because its motors have a Load.
 type Sinker interface {
 	Plant
 	Sink(now rt.Instant, joint, rest int, speed float64)

@@ -42,7 +42,7 @@ func (c *client) send(request []byte) {
 	}
 }
 
-// receive reads want bytes. It returns fewer bytes if no byte comes for the time patience.
+// receive reads bytes until their number is want, or until no byte has come for the time patience.
 func (c *client) receive(want int, patience time.Duration) []byte {
 	n := 0
 	for n < want {

@@ -107,8 +107,8 @@ func (s *servo) driveAgain(now rt.Instant) {
 	}
 }
 
-// block puts an obstacle in the shaft's way, at the position that a client reads as at. If here is
-// true, the obstacle is at the shaft's own position, and the shaft cannot leave this position.
+// block puts an obstacle in the shaft's way. The parameter at is its position, as a client reads it. If the parameter
+// here is true, the obstacle is at the shaft's own position, and the shaft cannot leave this position.
 //
 //rt:noalloc
 func (s *servo) block(at int, here, holds bool, now rt.Instant) {

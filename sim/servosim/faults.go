@@ -39,10 +39,9 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 	})
 }
 
-// Block puts an obstacle in the way of a servo's shaft, which then cannot pass the position that a
-// client reads as at: the motor presses against it, and its protection trips. With holds the
-// obstacle is an object, which falls when the motor stops pressing on it; see State.Holds and
-// Counters.Dropped.
+// Block puts an obstacle in the way of a servo's shaft, which then cannot pass the obstacle: the motor presses against
+// it, and its protection trips. The parameter at is the obstacle's position, as a client reads it. If holds is true,
+// the obstacle is an object, which falls when the motor stops pressing on it; see State.Holds and Counters.Dropped.
 func (b *Bus) Block(id uint8, at int, holds bool) {
 	b.alter([]uint8{id}, func(s *servo, now rt.Instant) { s.block(at, false, holds, now) })
 }

@@ -26,8 +26,8 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 	return dst
 }
 
-// indirect returns the address of the byte that the servo accesses for address a. Inside a window
-// that is the address in the window's list, elsewhere a itself.
+// indirect returns the address of the byte that the servo accesses for the address a. Inside a window this is the
+// address in the window's list, elsewhere the address a itself.
 //
 //rt:noalloc
 func (s *servo) indirect(a int) int {
@@ -189,8 +189,8 @@ func (s *servo) present(raw int) int {
 	return min(max(raw, 0), s.t.counts-1)
 }
 
-// goal returns the goal position, limited to the servo's range: as goal in the client's counts, as
-// raw in the encoder's counts.
+// goal returns the goal position, limited to the servo's range. The result goal is in the client's counts, and the
+// result raw is in the encoder's counts.
 //
 //rt:noalloc
 func (s *servo) goal() (goal, raw int) {
@@ -219,7 +219,8 @@ func (s *servo) goal() (goal, raw int) {
 	return goal, goal
 }
 
-// limited returns the goal nearest to goal inside the servo's limits. Limits of 0 and 0 are no limits.
+// limited returns the goal inside the servo's limits that is nearest to the parameter goal. Limits of 0 and 0 are no
+// limits.
 //
 //rt:noalloc
 func (s *servo) limited(goal int) int {

@@ -428,7 +428,7 @@ func TestAFeetechHoldsValuesInTheirRange(t *testing.T) {
 	}
 }
 
-// settled drives a fitted servo towards a goal and returns the shaft's position after wait.
+// settled drives a fitted servo towards a goal and returns the shaft's position after the time wait.
 func (s trial) settled(goal int, wait time.Duration) int {
 	s.drive(goal)
 	s.passes(wait)

@@ -131,9 +131,8 @@ func (b *Bus) deliver(bytes []byte) {
 	}
 }
 
-// delayReply holds a reply back until the instant at, while replies of other servos may overtake
-// it. It still comes before any later reply of its servo, because the bytes of one servo do not
-// overtake each other.
+// delayReply holds a reply back until a given instant, while replies of other servos may overtake it. It still comes
+// before any later reply of its servo, because the bytes of one servo do not overtake each other.
 //
 //rt:noalloc
 func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
@@ -161,8 +160,7 @@ func (b *Bus) expedite(from int, now rt.Instant) {
 	}
 }
 
-// sendDelayed delivers the delayed replies that are due until the instant until, each at its own
-// instant.
+// sendDelayed delivers the delayed replies that are due by a given instant, each at its own instant.
 //
 //rt:noalloc
 func (b *Bus) sendDelayed(until rt.Instant) {

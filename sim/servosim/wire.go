@@ -162,10 +162,9 @@ func (b *Bus) unicast(r request, end rt.Instant) {
 	}
 }
 
-// executeOne lets the servos with the id r.id obey. It returns the status packet of the servo that
-// answers, its start and the servo's index, from, which is -1 without an answer. Two servos with
-// the same id both obey, and their answers collide. has is false when a servo that receives the
-// request does not have the instruction.
+// executeOne lets the servos with the id r.id obey. It returns the status packet of the servo that answers, its start,
+// and in the result from the servo's index, which is -1 without an answer. Two servos with the same id both obey, and
+// their answers collide. The result has is false when a servo that receives the request does not have the instruction.
 //
 //rt:noalloc
 func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, has bool) {

@@ -76,7 +76,7 @@ func (p *Program) End(signals ...os.Signal) (code int) {
 	return p.ProcessState.ExitCode()
 }
 
-// EndsWith ends the program as End does, and fails the test if the exit code is not code.
+// EndsWith ends the program as End does, and fails the test if the exit code is not the parameter code.
 func (p *Program) EndsWith(code int, signals ...os.Signal) {
 	p.t.Helper()
 	if got := p.End(signals...); got != code {
@@ -106,7 +106,7 @@ type Refusal struct {
 	Says string // parts of the line, separated by |
 }
 
-// Check runs the program by run, with the arguments before and then those of r, and checks the refusal.
+// Check calls the function run with the arguments in before and then the arguments of r, and checks the refusal.
 func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, string, string), before ...string) {
 	t.Helper()
 	code, stdout, stderr := run(t, append(before, strings.Fields(r.Args)...)...)
