@@ -54,7 +54,7 @@ func Calibrate(ctx context.Context, cfg Config) error {
 		return exit.With(exit.Absent, err)
 	} else if len(changed) > 0 {
 		s.printf("Motors that answered to no writes answer now: %s.", strings.Join(changed, ", "))
-		if err := s.checkModels(); err != nil { // some of them did not answer reads, either
+		if err := s.checkModels(); err != nil { // a motor that did not answer reads can have another model
 			return err
 		}
 	}

@@ -33,7 +33,8 @@ type calibration struct {
 	done chan error
 }
 
-// inHands returns a simulated arm whose joints all read at, with noise counts of noise. It starts no command.
+// inHands returns a simulated arm whose joints all have the reading at, with noise of this number of counts. It starts
+// no command.
 func inHands(t *testing.T, name string, at, noise int) *calibration {
 	t.Helper()
 	k := &calibration{h: new(led)}

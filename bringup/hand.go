@@ -276,7 +276,7 @@ func (h *hand) rests(now rt.Instant, during time.Duration) {
 	h.moves, h.until = nil, now.Add(during)
 }
 
-// handSays describes the simulated hand to the operator.
+// handSays returns the text that explains the simulated hand to the operator.
 func handSays() string {
 	return fmt.Sprintf("A hand holds the arm in its middle pose, and moves each joint to both of its ends, %v after "+
 		"a program has written "+

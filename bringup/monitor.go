@@ -286,8 +286,9 @@ func oddValues(m *table.Model, values map[table.Register]int) string {
 	return ", implausible: " + strings.Join(odd, ", ") + ": replace the motor if it repeats that"
 }
 
-// inTurn returns as at the position that a run computes from a motor's reading raw. The two differ for a motor that
-// counts turns and has forgotten them at power-up; turned describes this difference for the table.
+// inTurn returns the position that a run computes from a motor's reading: at is the position, raw the reading. The two
+// differ for a motor that counts turns and has forgotten them at power-up. The text turned has this difference, for the
+// table.
 func inTurn(m robot.Motor, c servo.MotorCalibration, raw, mode int) (at int, turned string) {
 	if given, ok := m.Setting(table.OperatingMode); ok {
 		mode = given // a run writes this mode
@@ -317,7 +318,7 @@ func (r *MotorReading) row(width int) string {
 		optional("%.0fmA", r.CurrentMA), r.State)
 }
 
-// stateOf describes a motor's torque, its faults, and how a run reacts to the faults.
+// stateOf returns, as text, a motor's torque, its faults, and the reactions of a run to the faults.
 func stateOf(torque bool, fault servo.Fault) string {
 	state, life := "limp", follow.Torque|follow.Answering|follow.Verified
 	if torque {
@@ -340,7 +341,8 @@ func stateOf(torque bool, fault servo.Fault) string {
 	return state
 }
 
-// outside describes how far the motor m is outside its calibrated range; name is the joint's name for edge-rt move.
+// outside returns, as text, how far the motor m is outside its calibrated range; "": it is inside. The parameter name
+// is the joint's name for edge-rt move.
 func outside(m robot.Motor, c servo.MotorCalibration, raw int, name string) string {
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
 	if off <= servo.RangeSlack {
@@ -358,7 +360,7 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int, name string) stri
 		"TO and the flags of this command", off, c.RangeMin, c.RangeMax, name)
 }
 
-// mirrored describes a motor whose direction of counting differs from its calibration's; "": the directions agree.
+// mirrored returns a text if a motor's direction of counting differs from its calibration's; "": the directions agree.
 func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
 	const reverse = 1 // a bit of Drive_Mode
 	if given, ok := m.Setting(table.DriveMode); ok {

@@ -132,8 +132,8 @@ type mover struct {
 
 	// Owner: the tick.
 	armed  bool
-	want   []float32  // empty: the way has not begun
-	giveUp rt.Instant // set when the way is known
+	want   []float32  // the action; empty: the move has not begun
+	giveUp rt.Instant // deadline of the move; 0: the length of the move is not known yet
 	best   float64    // smallest distance to the goal so far
 	silent int        // consecutive ticks in which some joint did not answer
 	there  int        // ticks in a row at the goal

@@ -11,8 +11,8 @@ import (
 )
 
 // EachPart runs a command for each part of a robot in turn, and ends at the first part for which the command fails. If
-// the ports of the parts are swapped, it only returns an error. next is the command that it recommends afterwards, for
-// the whole robot.
+// the ports of the parts are swapped, it only returns an error. The parameter next is the command that it recommends
+// afterwards, for the whole robot.
 func EachPart(cfg Config, places []device.Place, next string, run func(Config) error) error {
 	cfg.typed = new(typed)
 	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
@@ -37,8 +37,8 @@ func printHeading(out io.Writer, i int, p *device.Place) {
 	fmt.Fprintf(out, "%s, a %s at %s:\n", p.Part, p.Robot.Name, p.Bus)
 }
 
-// next returns the text before, followed by the next command. For a part of a robot it returns only before, because
-// EachPart prints the next command.
+// next returns the text in the parameter before, followed by the next command. For a part of a robot it returns only
+// the text, because EachPart prints the next command.
 func (s *session) next(before, format string, args ...any) string {
 	if s.Part != "" {
 		return before

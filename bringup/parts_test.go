@@ -128,7 +128,7 @@ func TestSwappedPortsOfMixedArms(t *testing.T) {
 	want := "want --bus so101=" + places[1].Bus + " --bus koch=" + places[0].Bus
 	rttest.Ends(t, device.CheckSwapped(places, rt.KernelClock()), exit.Config, want)
 	open := servo.ArmConfig{Path: places[0].Bus, Clock: rt.KernelClock()}
-	// a run
+	// a run explains its error
 	rttest.Ends(t, device.Swapped(places, 0, open, servo.ErrNoReply), exit.Config, "give --bus koch="+places[0].Bus)
 }
 

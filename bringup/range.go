@@ -34,7 +34,7 @@ type jointRange struct {
 	at        int        // newest position; the middle pose is at half a turn
 	low, high int        // the range so far
 	speed     float64    // counts per second between the last two readings
-	seen      rt.Instant // time of at
+	seen      rt.Instant // time of the position at
 	answered  rt.Instant // time of the newest reading
 
 	doubt    int // only if doubted: the position of a reading that no hand can have caused
@@ -92,7 +92,8 @@ func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 	return w.restarts
 }
 
-// goesOn reports whether the joint can have moved by way in the time since, if it moved at up to twice its last speed.
+// goesOn reports whether the joint can have moved by this number of counts, way, in the time since, if it moved at up
+// to twice its last speed.
 func (w *jointRange) goesOn(way int, since time.Duration) bool {
 	return math.Abs(float64(way)) <= readSlack+2*w.speed*since.Seconds()
 }
@@ -141,8 +142,8 @@ func (w *jointRange) lostWay() string {
 		"Move it to both ends again."
 }
 
-// believe accepts a position on which the doubted reading and the newest one agree. When the way from the position
-// before is ambiguous, because the motor was silent or its readings were late, the range starts anew.
+// believe accepts a position on which the doubted reading and the newest one agree. When the way from the previous
+// position is ambiguous, because the motor was silent or its readings were late, the range starts anew.
 func (w *jointRange) believe(to int, now rt.Instant) {
 	if w.ambiguous(w.doubt-w.at, w.doubtAt.Sub(w.seen)) {
 		w.at = servo.InTurn(to, 0, w.motor.Model.MaxRaw(), w.turn)
@@ -250,7 +251,7 @@ func clearOfSeam(m robot.Motor, offset, low, high int) (newOffset, shift int) {
 	return newOffset, reads - middle
 }
 
-// implausible describes why a range in a file is implausible; "": it is plausible. A range may be a
+// implausible returns, as text, why a range in a file is implausible; "": it is plausible. A range may be a
 // whole turn.
 func implausible(m robot.Motor, c servo.MotorCalibration) string {
 	width := c.RangeMax - c.RangeMin

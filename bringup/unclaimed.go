@@ -12,7 +12,7 @@ import (
 // Braille displays. Source: brltty's Autostart/Udev/usb-all.rules.in.
 var adapters = map[string]string{"1a86:7523": "CH340", "10c4:ea60": "CP210x", "0403:6001": "FT232R"}
 
-// unclaimed describes the adapters that are plugged in but have no port.
+// unclaimed returns a line of text for each adapter that is plugged in but has no port.
 func unclaimed(sys, proc string) (lines []string) {
 	found, _ := filepath.Glob(filepath.Join(sys, "bus", "usb", "devices", "*", "idProduct"))
 	for _, file := range found {

@@ -98,7 +98,7 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 func (e *Edge) simulated() bool { return e.sims.Len() > 0 && e.sims.Len() == len(e.arms) }
 
 // retryArm opens the arm, and tries again after failures of ports, power and cables. If the flags
-// name no calibration, it sets cfg.Calibration to the one that matches the motors.
+// name no calibration, retryArm sets cfg.Calibration to the calibration that matches the motors.
 func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (arm *servo.Arm, err error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	denied := rt.Instant(0) // start of the refusals for lack of permission; 0: the last attempt had permission
@@ -118,12 +118,12 @@ func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.Arm
 	}
 	if err == nil && place.Taken != "" {
 		e.log.Info(place.Taken)
-		place.Taken = "" // logged
+		place.Taken = "" // the log has this text now
 	}
 	return arm, err
 }
 
-// mayAppear reports whether a later attempt can succeed. denied is the time for which the port has
+// mayAppear reports whether a later attempt can succeed. The parameter denied is the time for which the port has
 // refused access.
 func mayAppear(err error, denied time.Duration) bool {
 	return errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) ||
@@ -210,7 +210,7 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 		},
 		Opened: func(hot *hotplug.Arm) {
 			e.onClose(hot.Close)
-			e.onCloseUnlessStuck(hot.ReleaseTriggers) // of a run that has not begun
+			e.onCloseUnlessStuck(hot.ReleaseTriggers) // for a run that ends before it has begun
 			e.leaderArms = append(e.leaderArms, hot)
 		},
 	}
@@ -262,8 +262,7 @@ func (e *Edge) easeIn(c *uplink.Contract) time.Duration {
 	return firstRun
 }
 
-// noteRun records that the bundle has run on this arm. Owner: a thread that does only this, since a
-// disk may be slow.
+// noteRun records that the bundle has run on this arm. Owner: a thread of its own, because a disk may be slow.
 func (e *Edge) noteRun() error {
 	err := e.identity.NoteRun(e.arms.Calibration(e.robot).Text(), e.model.Load().SHA256)
 	if err != nil {

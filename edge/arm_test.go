@@ -88,13 +88,14 @@ func mute(b *servosim.Bus, on bool) {
 	}
 }
 
-// waitingEdge returns an edge that can wait for an arm and logs its reasons to log.
+// waitingEdge returns an edge that can wait for an arm. It logs the reasons for the wait to the writer log.
 func waitingEdge(log io.Writer) *Edge {
 	return &Edge{cfg: Config{MaxOffline: time.Minute, ReconnectInitialBackoff: 50 * time.Millisecond},
 		clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-// journal is a buffer. When its content first includes the text until, it calls the function then.
+// journal is a buffer. When the content of the buffer first includes the text in the field until, Write calls the
+// function in the field then.
 type journal struct {
 	strings.Builder
 	until string

@@ -71,7 +71,7 @@ type controlConfig struct {
 	bus           bus
 	record        *record.Recorder // nil: nothing is recorded
 	events        *event.Queue
-	waker         *rt.Waker // the sender's
+	waker         *rt.Waker // wakes the sender
 	drive         *drive.Run
 	out           *uplink.Outbox
 	in            *uplink.Inbox
@@ -344,7 +344,7 @@ func (c *control) nextRow(now rt.Instant) []float32 {
 // returnLimit is the maximum time for the return to the arming pose, at the speed of parking.
 const returnLimit = 2 * follow.ParkLimit
 
-// rest holds the arm between two episodes. With returns set, the arm first moves to its arming
+// rest holds the arm between two episodes. If the field returns is true, the arm first moves to its arming
 // pose, for at most returnLimit.
 //
 //rt:noalloc
@@ -353,7 +353,7 @@ func (c *control) rest(now rt.Instant) {
 		c.restedFrom = now
 	}
 	if c.returns && now.Sub(c.restedFrom) < returnLimit && c.arm.ReturnStep() {
-		c.restedFrom = now.Add(-returnLimit) // arrived
+		c.restedFrom = now.Add(-returnLimit) // the arm has arrived
 	}
 }
 
@@ -370,7 +370,7 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 		c.stats.needResume.Store(true)
 		c.operator.pause.Store(true)
 		c.operator.correct.Store(false)
-		c.obey(now, stop) // here, because an operator may end the pause before the next tick
+		c.obey(now, stop) // at once, because an operator may end the pause before the next tick
 	}
 	held := c.arm.AllHeld()
 	if held != 0 && c.heldAll == 0 {
@@ -479,7 +479,7 @@ func (c *control) dropAnswer(a *uplink.Answer, key int64, reason int, res chunk.
 //rt:noalloc
 func (c *control) ask(now rt.Instant) {
 	if all := c.in.Sessions(); c.operator.resets.Load() == c.run.resets {
-		c.session.all = all // otherwise the next tick first begins an episode, and then takes these sessions
+		c.session.all = all // after a requested reset the next tick begins the episode, and then takes the sessions
 	}
 	if epoch := c.session.all.Epoch(); epoch != c.session.epoch {
 		c.session.epoch = epoch

@@ -53,7 +53,7 @@ func flush(r *record.Recorder) {
 	r.Write(&stop)
 }
 
-// Goal: every tick is on record, and each action that ran with its request, row, delay and source.
+// Goal: every tick is on record. For each action that ran, the record has its request, row, delay and source.
 // Actions left over from an earlier session keep that session's epoch. Requests and chunks are on
 // record with their session.
 func TestTicksAreRecorded(t *testing.T) {
@@ -183,7 +183,7 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 	rttest.Want(t, r.stats.starved.Load()-before, 2+2*most, "ticks without an action")
 }
 
-// Goal: the record uses the names of the states.
+// Goal: record.RunStates has the names of the run's states, in their order.
 func TestRecordKnowsTheStates(t *testing.T) {
 	if !slices.Equal(record.RunStates, stateNames[:]) {
 		t.Errorf("record names %v, want %v", record.RunStates, stateNames)

@@ -52,7 +52,7 @@ type fakeBus struct {
 	warned    robot.Joints
 	fatal     error
 	asleep    bool
-	steps     int // ArmStep calls before the last one
+	steps     int // number of ArmStep calls before the call that completes the arming
 	deadline  rt.Instant
 }
 
@@ -217,7 +217,7 @@ func (r *rig) step(n int) {
 	}
 }
 
-// answer delivers a chunk for request key. Its rows begin at value and rise by slope.
+// answer delivers a chunk for the request with this key. Its rows begin at value and rise by slope.
 func (r *rig) answer(key int64, value float32) { r.answerEpisode(key, value, 1) }
 
 func (r *rig) answerEpisode(key int64, value float32, episode uint32) {
@@ -499,8 +499,8 @@ func TestStaleJoints(t *testing.T) {
 	}
 }
 
-// Goal: after a pause the actions left are older than their number suggests, so the first tick that may send a request
-// sends one.
+// Goal: after a pause the first tick that may send a request sends one, because the remaining actions are older than
+// their number suggests.
 func TestAsksAfterABreak(t *testing.T) {
 	var r *rig
 	for n := range 20 { // a tick just after a merge

@@ -194,9 +194,9 @@ func (w *watcher) judge(when string, want []fed) {
 	}
 }
 
-// breakCase is an event that may break a history. happen is called before each tick i, and causes
-// the event at tick at. before and after report whether the test empties LeRobot's queue before or
-// after it feeds tick i to the queue.
+// breakCase is an event that may break a history. The test calls happen before each tick i; happen causes the event if
+// i is equal to the parameter at. The functions before and after report whether the test empties LeRobot's queue before
+// or after it feeds tick i to the queue.
 type breakCase struct {
 	name          string
 	happen        func(w *watcher, i, at int)

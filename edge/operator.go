@@ -277,7 +277,7 @@ func (e *Edge) Key(ctx context.Context, key string) {
 	}
 }
 
-// policyArm is the arm as package episode drives it: the recorded motion is the policy's.
+// policyArm implements episode.Robot for a run in which a policy moves the arm.
 type policyArm struct{ *Edge }
 
 func (a policyArm) Task() string { return a.control.out.TaskText() }

@@ -199,7 +199,7 @@ func (c *control) recordChunk(a *uplink.Answer, key int64, outcome string, res c
 	c.record.Merges.Commit()
 }
 
-// asked returns the instant of the observation in request key, 0 when c.observed no longer has the
+// asked returns the instant of the observation in the request with this key, 0 when c.observed no longer has the
 // request.
 //
 //rt:noalloc

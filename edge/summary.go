@@ -44,7 +44,7 @@ type Summary struct {
 	ForcedGC    uint64       `json:"gc_forced"`
 	Sessions    uint64       `json:"sessions_opened"`       // sessions opened at servers
 	Corrections *Corrections `json:"corrections,omitempty"` // absent without --leader
-	FirstRun    bool         `json:"first_run,omitempty"`   // the bundle had never run on this arm: it started slowly
+	FirstRun    bool         `json:"first_run,omitempty"`   // the bundle was new to this arm, so the arm started slowly
 	// digests of the bundles that drove the arm, in their order; absent unless the model changed
 	// (--model-change episode)
 	Models []string `json:"models,omitempty"`

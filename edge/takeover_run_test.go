@@ -280,7 +280,7 @@ func (r *realRun) ended(code exit.Code) {
 	}
 }
 
-// Goal: take-overs and returns while both arms move, four or EDGERT_TAKEOVERS of them. Neither arm
+// Goal: in four take-overs and returns, or in EDGERT_TAKEOVERS of them, while both arms move, neither arm
 // jumps, the leader is limp whenever a person leads, and the first request after each return has no
 // prefix.
 func TestTakeoverThereAndBack(t *testing.T) {

@@ -41,8 +41,8 @@ const (
 	throttledBits   = underVoltageNow | throttledNow | underVoltageWas | throttledWas
 )
 
-// throttled returns the bits in the file get_throttled. here reports whether this board has the file. bad is the reason
-// why the bits are not plausible; empty: they are.
+// throttled returns the bits in the file get_throttled. The result here reports whether this board has the file. The
+// result bad is the reason why the bits are not plausible; empty: they are.
 func (d *doctor) throttled() (bits uint64, here bool, bad string) {
 	for _, file := range d.glob("sys/devices/platform/soc*/soc*:firmware/get_throttled") {
 		here = true
@@ -60,8 +60,8 @@ func (d *doctor) throttled() (bits uint64, here bool, bad string) {
 	return bits, here, bad
 }
 
-// voltageAlarm returns the alarm of a Raspberry Pi's supply: 1 for under-voltage, otherwise 0. here reports whether
-// this board has the alarm, and bad is the reason why its value is not plausible.
+// voltageAlarm returns the alarm of a Raspberry Pi's supply: 1 for under-voltage, otherwise 0. The result here
+// reports whether this board has the alarm. The result bad is the reason why its value is not plausible; empty: it is.
 func (d *doctor) voltageAlarm() (alarm int64, here bool, bad string) {
 	for _, name := range d.glob("sys/class/hwmon/hwmon*/name") {
 		if dir := filepath.Dir(d.below(name)); d.text(dir, "name") == "rpi_volt" {

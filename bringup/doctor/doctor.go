@@ -47,7 +47,7 @@ type Finding struct {
 	Fixed   bool   `json:"fixed,omitempty"`   // the command has run, and the finding is gone
 }
 
-// unknown makes f a finding about a value that cannot be found, for the reason why.
+// unknown makes f a finding about a value that cannot be found. The text why is the reason.
 func (f *Finding) unknown(why string) { f.Level, f.Found = Unknown, why }
 
 // set sets the weight of f, the value on this machine and the better value.
@@ -56,7 +56,7 @@ func (f *Finding) set(level Level, found, better string) {
 	f.Found, f.Better = found, better
 }
 
-// offer is set, with a command that --fix offers to run.
+// offer does the same as the method set, and adds the command that --fix offers to run.
 func (f *Finding) offer(level Level, found, better, command string) {
 	f.set(level, found, better)
 	f.Command, f.Safe = command, true

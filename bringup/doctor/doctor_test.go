@@ -332,7 +332,7 @@ func TestProposal(t *testing.T) {
 			"--s-min 15 --profile wifi --jpeg-quality 80"},
 		{Link{Queries: 100, P99: 10, InferenceMS: 2000, ChunkSize: 50, FPS: 30}, "--schedule async"},
 		{Link{Queries: 100, Lost: 100, ChunkSize: 50, FPS: 30}, ""},
-		{Link{Queries: 100, P99: 8, InferenceMS: 20, ChunkSize: 50, FPS: 1e9}, ""}, // implausible, as the next
+		{Link{Queries: 100, P99: 8, InferenceMS: 20, ChunkSize: 50, FPS: 1e9}, ""}, // implausible, like the next link
 		{Link{Queries: 100, P99: 8, InferenceMS: -20, ChunkSize: 50, FPS: 30}, ""},
 		{Link{Queries: 100, P99: 8, InferenceMS: math.NaN(), ChunkSize: 50, FPS: 30}, ""},
 		{Link{Queries: 100, P99: 8, ChunkSize: 0, FPS: 30}, ""},

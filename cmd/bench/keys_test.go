@@ -124,7 +124,7 @@ func inLab(title string) bool {
 	}, title)
 }
 
-// linkTo returns a link to the section to, for the page with the section from.
+// linkTo returns a link to one section, to, for the page that has another section, from.
 func linkTo(from, to string) string {
 	page := ""
 	switch {

@@ -456,7 +456,7 @@ func guard(w io.Writer, instead string, arms ...armAt) (dogs []*watchdog.Watchdo
 func withWatchdogs(run func() error, arms ...armAt) error {
 	dogs := guard(os.Stderr, "Ctrl-C ends it", arms...)
 	err := run()
-	for _, w := range dogs { // skipped by a panic
+	for _, w := range dogs { // a panic skips this loop, so that the watchdog processes release the arms
 		w.Stop()
 	}
 	return err

@@ -6,8 +6,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
-// listen calls key for each key that a person presses at the terminal, and prints help, the list of keys, if help is
-// not empty. It returns nil if wanted is false or standard input is not a terminal.
+// listen calls the function key with each key that a person presses at the terminal, and prints the text help, the list
+// of keys, if it is not empty. It returns nil if wanted is false or standard input is not a terminal.
 func listen(screen *terminal.Terminal, help string, wanted bool, key func(string)) *terminal.Keys {
 	if !wanted {
 		return nil

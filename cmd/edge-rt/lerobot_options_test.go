@@ -14,7 +14,7 @@ import (
 func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
 	text := rttest.Must(os.ReadFile("../../docs/lerobot.md"))(t)
 	parser := rttest.Must(kong.New(new(cli), kong.Vars(ctlHelp())))(t)
-	known := map[string]bool{"listen": true} // lean-server's
+	known := map[string]bool{"listen": true} // a flag of lean-server
 	for _, node := range append(parser.Model.Leaves(false), parser.Model.Node) {
 		for _, f := range node.Flags {
 			known[f.Name] = true

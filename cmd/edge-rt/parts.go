@@ -114,7 +114,8 @@ type partFlag struct {
 	Part string `help:"Only this arm of a robot of several, such as left; --bus PORT is then its port." placeholder:"NAME"`
 }
 
-// eachPart runs a command for the selected arms one after the other. next is the command that eachPart then recommends.
+// eachPart runs a command for the selected arms one after the other. The parameter next is the command that
+// eachPart then recommends.
 func (f partFlag) eachPart(flags *cli, next string, run func(context.Context, bringup.Config) error) error {
 	places, err := flags.placesOf(f.Part)
 	if err != nil {

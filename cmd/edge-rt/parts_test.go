@@ -127,8 +127,8 @@ func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 	r.EndsWith(0, syscall.SIGTERM)
 }
 
-// takesParts takes over each arm and then both, gives the arms back after each time, and returns once reached has
-// been true each time.
+// takesParts takes over each arm and then both, gives the arms back after each time, and returns once the
+// function reached has returned true each time.
 func (r *process) takesParts(reached func(operator.Reply) bool) {
 	r.t.Helper()
 	for part, want := range map[string]string{"left": "left", "right": "right", "": "left, right"} {

@@ -22,7 +22,7 @@ func TestRateIsThePolicys(t *testing.T) {
 		{"--fps 30", 0, 30, ""},
 		{"--fps 60", 3, 0, "trained at 30 actions per second, and --fps is 60"},
 		{"--fps 60 --fps-mismatch allow", 0, 60, "level=WARN"},
-		{"--filter-cutoff 20", 2, 0, "cutoff"}, // wants a faster policy
+		{"--filter-cutoff 20", 2, 0, "cutoff"}, // the filter needs a faster policy
 		{"--interpolation-multiplier 40", 2, 0, "1200 ticks per second"},
 	} {
 		t.Run(c.args, func(t *testing.T) {

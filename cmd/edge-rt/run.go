@@ -92,7 +92,7 @@ type runFlags struct {
 	page.Flags              `embed:""`
 	Quiet                   bool `help:"No status line and no log, only the summary."`
 
-	wrote bool // something to --json
+	wrote bool // JSON was written to --json
 }
 
 type runCmd struct{}

@@ -98,7 +98,7 @@ func TestProfile(t *testing.T) {
 		args     string
 		timeout  time.Duration // timeout of a request
 		degraded time.Duration
-		backoff  time.Duration // the longest
+		backoff  time.Duration // longest wait between two attempts to connect
 		buffer   time.Duration
 	}{
 		{"", 5 * time.Second, time.Second, 10 * time.Second, 0},

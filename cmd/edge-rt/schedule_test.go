@@ -20,7 +20,7 @@ import (
 type player struct {
 	*holdServer
 	old  bool                 // the server follows LeRobot's draft: without the key t, conditioned on both prefixes
-	lose func(chunk int) bool // counted from 1
+	lose func(chunk int) bool // whether a chunk is lost; chunks are counted from 1
 
 	mu   sync.Mutex
 	seen []wire.Observation // guarded by mu
@@ -79,7 +79,7 @@ func (s *holdServer) work(t *testing.T, took time.Duration, answer func(*wire.Ob
 		for t.Context().Err() == nil {
 			select {
 			case sample := <-newest:
-				time.Sleep(took) // this stands for the inference
+				time.Sleep(took) // the inference takes this time
 				if h, o, ok := stage.ParseRequest(sample); ok {
 					if c := answer(&o); c != nil {
 						c.InferenceMs = took.Seconds() * 1e3

@@ -174,7 +174,7 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 		t.Skip("needs root: a pseudo-terminal stays claimed by the killed edge, which a real port does not")
 	}
 	b := simBus(t)
-	// slowly, for a busy machine
+	// the rate is low, for a busy machine
 	config := stagetest.WriteFile(t, t.TempDir(), "left.yaml", "id: arm\nbus: "+b.Path()+"\ncalibration: "+
 		demoCalibration+"\nconnect: ["+newHoldServer(t).Endpoint+"]\non-exit: hold\nfps: 10\n")
 	m := newManager(t)

@@ -39,7 +39,7 @@ func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 	}
 }
 
-// A bundle's first run on an arm starts slowly and says so; a later run does neither. A run that
+// A bundle's first run on an arm starts slowly, and the run reports this; a later run does neither. A run that
 // ends within the slow time does not count as the first run.
 func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	rttest.RealTime(t)

@@ -57,7 +57,7 @@ func headOf(seq uint64, epoch uint32) []byte {
 	})
 }
 
-// flood sends observations of all sessions in turn, perS per second, until over.
+// flood sends observations of all sessions in turn, perS per second, until the channel over is closed.
 func (c *crowd) flood(perS int, over <-chan struct{}) {
 	pace := time.NewTicker(time.Second / time.Duration(perS))
 	defer pace.Stop()

@@ -124,7 +124,7 @@ type flags struct {
 	Quiet      bool     `help:"No log, only the summary and errors."`
 
 	overrides []manifest.Override
-	wrote     bool // something to --json
+	wrote     bool // JSON was written to --json
 }
 
 // version is set by the Makefile.

@@ -477,7 +477,7 @@ func command(t *testing.T, args ...string) *running {
 	return r
 }
 
-// start starts such a program.
+// start starts the program that command returns.
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := command(t, args...)
@@ -572,7 +572,7 @@ func (r *running) leave(sig os.Signal) (code int, took time.Duration) {
 	return code, time.Since(began)
 }
 
-// stop is end, and returns the summary.
+// stop does the same as end, and returns the summary.
 func (r *running) stop(sig os.Signal) server.Summary {
 	r.t.Helper()
 	r.end(sig)
@@ -650,8 +650,8 @@ func TestServesTheDemoPolicy(t *testing.T) {
 	serveDemo(t)
 }
 
-// The same with audit and captures: there is one audit line for each request, and the server captures the newest
-// requests. A replay of each capture gives the same answer byte for byte.
+// The real program serves the policy with audit and captures, too: there is one audit line for each request, and the
+// server captures the newest requests. A replay of each capture gives the same answer byte for byte.
 func TestServesOnTheRecord(t *testing.T) {
 	const captures = 12
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ type rolloutArgs struct {
 	To     string   `default:"new" enum:"new,old,none" help:"With pin: new, old, or none, which leaves the robots to the share."`
 }
 
-// rolledOut is what lean-server rollout prints with --json.
+// rolledOut is the report of lean-server rollout with --json.
 type rolledOut struct {
 	Manifest rolloutBlock        `json:"manifest"`
 	Server   *server.LiveRollout `json:"server"`               // null: the server does not answer

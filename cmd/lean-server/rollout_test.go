@@ -49,7 +49,7 @@ func (r *running) rollout(manifest string, args ...string) (shown rolledOut) {
 	return shown
 }
 
-// awaitRollout waits until the roll-out is as asked.
+// awaitRollout waits until the function ok returns true for the server's roll-out.
 func (r *running) awaitRollout(manifest, what string, ok func(*server.LiveRollout) bool) *server.LiveRollout {
 	r.t.Helper()
 	var live server.Live

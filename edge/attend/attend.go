@@ -1,6 +1,6 @@
 // Package attend runs an arm without a policy, for a person who attends it. A leader arm moves it
 // (teleop.go), the keys do (jog.go), or a recorded episode (replay.go, episode.go, calibration.go).
-// All three have the record, the page, the operator's commands and the summary of a policy's run.
+// All three have a record, a page, operator's commands and a summary, as a policy's run has.
 // Lead (lead.go) offers a leader arm over the network.
 //
 // A session is one run. It opens and closes everything that all sources of motion need (open.go),
@@ -64,7 +64,7 @@ type Config struct {
 	// file.
 	OpenJSON func() (io.WriteCloser, error)
 
-	// Listen calls key for each key pressed at a terminal until stop is called. nil: no terminal.
+	// Listen calls the function key with each key pressed at a terminal, until stop is called. nil: no terminal.
 	Listen func(key func(string)) (stop func())
 
 	// Again arranges that hurry is called when a person requests the end a second time. hurry ends the parking. nil:
@@ -115,7 +115,7 @@ type session struct {
 	rate     float64 // ticks per second
 	period   time.Duration
 	places   []device.Place // places of the follower's parts
-	arms     hotplug.Parts  // the follower's
+	arms     hotplug.Parts  // arms of the follower
 	beside   []beside       // leaders that are read while the follower is read; empty for a robot of one part
 	leaders  hotplug.Parts  // arms of the leader; nil: no leader
 	sims     device.Sims    // the simulated arms
@@ -123,7 +123,7 @@ type session struct {
 
 	identity  *operator.Identity
 	recording *recording.Recording
-	record    *record.Recorder // recorder of recording; nil: no record
+	record    *record.Recorder // the recorder in the field recording; nil: no record
 	cameras   []*capture.Camera
 	encoders  []*capture.Encoder // encoders of the previews
 	previews  []*capture.Preview // nil: no page
@@ -274,8 +274,8 @@ func (s *session) act(action []float32, seen rt.Instant) {
 	}
 }
 
-// finish publishes this tick, and hands over its record. read is the instant at which the joints had
-// been read.
+// finish publishes this tick, and hands over its record. The parameter read is the instant just after the joints were
+// read.
 //
 //rt:noalloc
 func (s *session) finish(t rt.Tick, read rt.Instant) {

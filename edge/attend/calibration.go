@@ -8,8 +8,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// Limits, in degrees, of the difference that two calibrations make in a joint's position. The ranges of two arms always
-// differ. The ranges of one arm change only when it is calibrated again.
+// Limits, in degrees, of the difference that two calibrations make in a joint's position. For two arms the limit is
+// larger, because their ranges always differ. The ranges of one arm change only when it is calibrated again.
 const (
 	sameArmDegrees  = 2.0
 	otherArmDegrees = 10.0

@@ -44,8 +44,8 @@ func (e *recordedEpisode) length() time.Duration {
 	return time.Duration(float64(e.len()) / e.Rate * float64(time.Second))
 }
 
-// at sets row to the goals at place, a position in ticks, interpolated between the rows of two
-// ticks.
+// at sets row to the goals at a position in the episode. The parameter place is this position, in ticks. Between two
+// ticks, at interpolates.
 //
 //rt:noalloc
 func (e *recordedEpisode) at(place float64, row []float32) {
@@ -60,7 +60,7 @@ func (e *recordedEpisode) at(place float64, row []float32) {
 }
 
 // jumps reports whether a joint moves farther from row i to the next row than step, the joint's
-// maximum travel in a tick. Between such rows the recorded arm was not driven: it was away, or a
+// maximum travel in a tick. Between such rows the recorded arm was not driven: it was disconnected, or a
 // person moved it.
 //
 //rt:noalloc
@@ -80,8 +80,8 @@ func (e *recordedEpisode) jumps(i int, step []float32) bool {
 	return false
 }
 
-// peak sets peak to each joint's maximum recorded travel in a tick, leaving out the jumps that
-// exceed step.
+// peak sets the parameter peak to each joint's maximum recorded travel in a tick. It leaves out travels that exceed the
+// parameter step.
 func (e *recordedEpisode) peak(step, peak []float32) {
 	clear(peak)
 	for i := range e.len() - 1 {
@@ -231,7 +231,7 @@ func (r *reader) addBase(row []float32, m *record.Tick) {
 		if !r.wheels.Has(j) {
 			continue
 		}
-		if row[j] = 0; j < m.Goal.N && m.Goal.V[j]-m.Goal.V[j] == 0 { // false only for NaN and infinities
+		if row[j] = 0; j < m.Goal.N && m.Goal.V[j]-m.Goal.V[j] == 0 { // the difference is 0 unless V[j] is NaN or Inf
 			row[j] = m.Goal.V[j]
 		}
 	}
@@ -258,7 +258,7 @@ func (r *reader) episode(m *record.Episode) error {
 // choose returns the episode with this number, or for number 0 the record's only episode.
 func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
-	if len(spans) == 0 { // a record without messages of episodes: resets and changes of the task divide the run
+	if len(spans) == 0 { // no message begins an episode: each reset and each new task begins one
 		for _, f := range r.frames {
 			if !f.began {
 				continue
@@ -279,7 +279,7 @@ func (r *reader) choose(number uint32) (span, error) {
 		return spans[0], nil
 	}
 	var there []string
-	for _, s := range slices.Backward(spans) { // the newest episode with this number: a file may hold two runs
+	for _, s := range slices.Backward(spans) { // newest first, because a file may hold two runs with the same number
 		if number != 0 && s.number == number {
 			return s, nil
 		}

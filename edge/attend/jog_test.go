@@ -10,7 +10,7 @@ import (
 )
 
 // A repeated key moves its joint alone, at leader.JogPace, and the joint stops within leader.JogLease of the
-// last key. A pause holds it.
+// last key. A pause holds the joint.
 func TestKeysMoveAJoint(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -37,14 +37,14 @@ type LeadConfig struct {
 	// OpenJSON opens the file for the summary as JSON. It is called before the leader is opened. nil: no file.
 	OpenJSON func() (io.WriteCloser, error)
 
-	// Listen calls key with the keys of a terminal until stop is called.
+	// Listen calls the function key with each key pressed at a terminal, until stop is called.
 	Listen func(key func(string)) (stop func())
 }
 
 // LeadSummary is the result of edge-rt leader.
 type LeadSummary struct {
 	Name     string               `json:"id"`       // name of the leader
-	Robot    string               `json:"robot"`    // its description
+	Robot    string               `json:"robot"`    // name of the leader's description
 	Seconds  float64              `json:"seconds"`  // s, time for which the leader was offered
 	UsedBy   string               `json:"used_by"`  // robot that used the leader at the end; empty: none
 	RTT      drive.ShortQuantiles `json:"rtt_ms"`   // ms, to the robot and back
@@ -81,7 +81,7 @@ func Lead(ctx context.Context, cfg LeadConfig) error {
 	err := s.run(ctx)
 	sum := s.summary(err, s.clock.Now().Sub(began))
 	for _, arm := range s.arms {
-		arm.ReleaseTriggers() // of a leader that could not be offered
+		arm.ReleaseTriggers() // necessary only if the leader could not be offered
 		arm.Close()
 	}
 	if len(s.arms) > 0 {

@@ -86,7 +86,7 @@ func (s *session) openRecord() (err error) {
 	return err
 }
 
-// armConfig returns the configuration of an arm. If the flags name no calibration, it has none, and openArm identifies
+// armConfig returns the configuration of an arm. If the flags name no calibration, cfg has none, and openArm identifies
 // the calibration from the motors' registers. When ctx ends, the opening of the arm soon returns servo.ErrCanceled.
 func (s *session) armConfig(ctx context.Context, a *device.Place) (cfg servo.ArmConfig, err error) {
 	port := a.Bus

@@ -193,7 +193,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
 		t.Errorf("after the right arrow: %+v", s)
 	}
-	// start twice
+	// a second start is refused
 	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "start")), "under way")
 	// The task cannot change within an episode.
 	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "task other")), "under way")

@@ -52,13 +52,13 @@ type replay struct {
 
 	// Owner: tick thread.
 	place    float64   // position in the episode, in ticks
-	row      []float32 // the episode's row at place
+	row      []float32 // the episode's row at the position place
 	before   []float32 // the row of the previous tick
 	bounded  []float32 // row, with the travel of each goal in this tick limited by bound
 	approach bool
 	giveUp   rt.Instant  // deadline of the approach; 0: not started
 	stillAt  rt.Instant  // start of a joint's silence or hold; 0: all joints are driven
-	silent   event.Lacks // since stillAt
+	silent   event.Lacks // silences since the instant stillAt
 	held     event.Lacks
 	done     bool
 }
@@ -198,7 +198,7 @@ func (s *replay) summarize(sum *Summary) {
 func (s *replay) read(t rt.Tick) { s.arm.Read(t) }
 
 // move drives the arm along the episode. After a pause, and after it was armed again, the arm moves
-// slowly to its place in the episode.
+// slowly to the present position in the episode.
 func (s *replay) move(t rt.Tick) {
 	paused := s.paused.Load()
 	s.watchStill(t.Woke, paused)
@@ -261,7 +261,7 @@ func (s *replay) follow(now rt.Instant) {
 		}
 		s.arm.DriveAt(now, s.row, approachPace)
 		copy(s.before, s.row)
-		s.approach = !there // the episode goes on with the next tick
+		s.approach = !there // if the arm is there, the episode goes on with the next tick
 		return
 	}
 	s.bound()
@@ -279,7 +279,7 @@ func (s *replay) follow(now rt.Instant) {
 }
 
 // paceBase scales the velocities of a base with the replay's speed, so that the base drives the recorded
-// way. The base stops while the arm moves to a position of the episode.
+// path. The base stops while the arm moves to a position of the episode.
 //
 //rt:noalloc
 func (s *replay) paceBase() {
@@ -328,7 +328,7 @@ func (s *replay) advance() {
 }
 
 // left returns in far the time that the farthest joint needs to the episode's position at the pace
-// of the approach. there reports whether every joint has reached its position, or the end of its
+// of the approach. The result there reports whether every joint has reached its position, or the end of its
 // range if the position is outside the range.
 //
 //rt:noalloc

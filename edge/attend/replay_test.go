@@ -427,7 +427,7 @@ func TestReplayTickNoAlloc(t *testing.T) {
 	ticksAllocateNothing(t, &r.session)
 }
 
-// A base drives the recorded way, also at half the speed. It stops where the recorded base stopped for
+// A base drives the recorded path, also at half the speed. It stops where the recorded base stopped for
 // lack of an action.
 func TestABaseReplaysItsWay(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ type Summary struct {
 	Leader *drive.BusSummary `json:"leader_bus,omitempty"` // teleop: the leader's bus
 	// teleop: counts and times of the leaders on other machines
 	Remote   *leader.RemoteStats `json:"remote_leader,omitempty"`
-	Replayed *Replayed           `json:"replayed,omitempty"` // replay: what ran
+	Replayed *Replayed           `json:"replayed,omitempty"` // replay: progress of the episode
 }
 
 // Replayed is the progress of a recorded episode.
@@ -238,8 +238,8 @@ func (s *session) key(key string) {
 	}
 }
 
-// attended is the follower as package episode drives it: a person does the task, and continues
-// between episodes.
+// attended implements episode.Robot for a follower that a person moves. The person does the task, and may move the
+// follower between episodes, too.
 type attended struct{ *session }
 
 func (a attended) Task() string { return *a.task.Load() }

@@ -21,8 +21,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// takeOver writes the record of a change of control: the action jumps, and the gate lets the goals follow it by perTick
-// in each tick.
+// takeOver writes the record of a change of control: the action jumps, and the gate moves the goals by perTick in each
+// tick until they reach the action.
 func takeOver(t *testing.T, perTick float32) string {
 	goal := float32(0)
 	return written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
@@ -93,7 +93,7 @@ func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 		switch {
 		case i < rate:
 			act(m, 1, 0)
-		case i < rate+5: // away
+		case i < rate+5: // the arm is away
 			m.Goal.Set(make([]float32, 6))
 		default:
 			act(m, 1, 30+float32(i-rate)/10)
@@ -260,7 +260,7 @@ func TestARecordWithoutACalibration(t *testing.T) {
 // tick.
 func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
-		first, last robot.Joints // elbow_flex held, shoulder_pan silent
+		first, last robot.Joints // joints that are held, and joints that are silent, before the last tick
 		code        exit.Code
 		says        string
 	}{

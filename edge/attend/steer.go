@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// steeringKeys describes the keys that drive a base, which are LeRobot's; the keys of episodes then
-// need Shift.
+// steeringKeys is the help for the keys that drive a base. The keys are LeRobot's. While they drive the base, the keys
+// of episodes need Shift: shiftedKeys is the help for those.
 const (
 	steeringKeys = "Keys drive the base while they are pressed: w forward, s backward, a left, d right, z and x " +
 		"turn left and right, r faster, f slower; any other key stops it."

@@ -233,9 +233,9 @@ func (s *teleop) read(t rt.Tick) {
 	}
 }
 
-// tell emits the event what about the leader p if p is at this machine and, in the previous tick, was silent (silent is
-// true) or was not silent (false). quiet holds the joints whose leaders were silent in the previous tick. Method watch
-// reports leaders on other machines.
+// tell emits an event, what, about a leader at this machine. If the parameter silent is true, tell does so only if the
+// leader was silent in the previous tick; otherwise only if it was not. quiet holds the joints whose leaders were
+// silent in the previous tick. The method watch reports leaders on other machines.
 //
 //rt:noalloc
 func (s *teleop) tell(p *leadPart, quiet robot.Joints, what event.Code, silent bool) {

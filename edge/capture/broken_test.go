@@ -186,7 +186,7 @@ func TestCameraErr(t *testing.T) {
 	}
 }
 
-// Goal: a camera that fails after its first pictures has no rate, and is not asked without a pause.
+// Goal: a camera that fails after its first pictures has no rate. A pause precedes each further attempt.
 func TestARateNeedsAPicture(t *testing.T) {
 	f, tries := film(camera.Gray8, 2, 2, make([]byte, 4)), 0
 	f.err = camera.ErrGone

@@ -194,7 +194,7 @@ func (e *Camera) Err() error {
 
 // Stats are the counts of a camera's pictures.
 type Stats struct {
-	Captured  uint64        // passed on
+	Captured  uint64        // complete pictures, without repetitions
 	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken pictures
 	Torn      uint64        // incomplete JPEG
 	Warned    uint64        // JPEG with stray bytes that was decoded here and used nevertheless

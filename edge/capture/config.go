@@ -35,7 +35,7 @@ const (
 	Sim     = "sim"     // the simulated arm's world
 	Pattern = "pattern" // colour bars
 
-	simOf  = Sim + ":" // followed by the path of the world of edge-rt sim-bus --scene
+	simOf  = Sim + ":" // followed by the path of the socket of edge-rt sim-bus --scene
 	pipeOf = "pipe:"   // followed by the command of a program
 )
 
@@ -44,7 +44,7 @@ const defaultMaxAge = 500 * time.Millisecond
 
 // Config is one --camera.
 type Config struct {
-	Name string // top: observation.images.top on the wire
+	Name string // such as top, which is observation.images.top on the wire
 	// sim, sim:SOCKET, pattern, pipe:COMMAND, a device, a picture or a folder of pictures
 	Source        string
 	Width, Height int                // 0: the policy's size, or close to it

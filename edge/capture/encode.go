@@ -137,7 +137,7 @@ func cropHint(f camera.Format, c *Config, r *transform) string {
 		(f.Width-cw)/2, (f.Height-ch)/2)
 }
 
-// String describes the processing, for a log.
+// String returns the form in which the pictures are sent, and their size if it changes, for a log.
 func (v *Encoder) String() string {
 	how := "encoded"
 	switch {

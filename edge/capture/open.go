@@ -27,7 +27,7 @@ const (
 	usualFPS    = 30
 )
 
-// Options are the parameters of Open beside the flag.
+// Options are the parameters of Open, in addition to the --camera flag.
 type Options struct {
 	Clock        rt.Clock
 	World        func() *sim.Live // called for a simulated camera

@@ -138,8 +138,8 @@ func (p *Preview) Refresh(now rt.Instant) {
 	}
 }
 
-// Read copies the newest picture into room, [MaxBytes]. The sender has copied the picture after
-// since, or shortly before. An error that wraps ErrNoPicture has the reason for a missing picture;
+// Read copies the newest picture into room, a buffer of MaxBytes bytes. The sender has copied the picture after the
+// instant since, or shortly before. An error that wraps ErrNoPicture has the reason for a missing picture;
 // any other error is permanent.
 func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	p.mu.Lock()

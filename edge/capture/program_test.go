@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// A program's pictures reach a message: JPEG as they come, raw ones encoded.
+// A program's pictures reach a message: JPEG pictures unchanged, raw pictures encoded.
 func TestAProgramIsACamera(t *testing.T) {
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("no ffmpeg here")

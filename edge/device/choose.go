@@ -13,8 +13,8 @@ import (
 const unnamed = "None"
 
 // choose returns the only calibration of LeRobot's folder that matches the arm's motors, and
-// describes it in Taken. A matching file that was calibrated without an id takes precedence over
-// the other files, because the run has no id either.
+// sets Taken to a text with the file and the reason for the choice. A matching file that was
+// calibrated without an id takes precedence over the other files, because the run has no id either.
 func (p *Place) choose(cfg servo.ArmConfig) (c servo.Calibration, file string, err error) {
 	files, err := servo.CalibrationFiles(p.Robot)
 	if err != nil {

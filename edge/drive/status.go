@@ -55,7 +55,7 @@ type LiveFrames struct {
 type LiveTick struct {
 	AgeMS      float64 `json:"age_ms"`      // ms, since the tick began
 	LatenessUS float64 `json:"lateness_us"` // us, from the tick's deadline to its start
-	// ms, age of the observation that the arm's motion is made from; null before the first action
+	// ms, age of the observation that led to the arm's motion; null before the first action
 	ActionAgeMS *float64 `json:"action_age_ms"`
 }
 
@@ -70,7 +70,7 @@ type Joint struct {
 	// not driven, or only to relieve its motor, because the motor complains, has restarted or is limp
 	Held       bool   `json:"held"`
 	Conditions string `json:"life"`                // state of the joint, as docs/control.md explains
-	Why        string `json:"why"`                 // reason for the goals that it gets
+	Why        string `json:"why"`                 // reason for the goals that the joint gets
 	Complaint  string `json:"complaint,omitempty"` // complaint about heat or supply, with the motor's measurement
 }
 
@@ -167,7 +167,7 @@ type PartSummary struct {
 
 // Frames holds the counters of one camera.
 type Frames struct {
-	Captured uint64  `json:"captured"`   // pictures taken
+	Captured uint64  `json:"captured"`   // complete pictures, without repetitions
 	Dropped  uint64  `json:"dropped"`    // unused pictures: missed, skipped, or broken in the driver
 	Age      float64 `json:"age_ms_p99"` // ms, age of a picture when its observation is made: 99th percentile
 	Errors   uint64  `json:"errors"`     // failed attempts to get a picture
@@ -182,7 +182,7 @@ type Frames struct {
 	// of the pictures that are decoded here: JPEG with a missing or broken part; the previous picture was used
 	Undecoded uint64 `json:"undecoded"`
 
-	Repeated uint64 `json:"repeated"` // live camera: repetitions of the previous picture, used with its age
+	Repeated uint64 `json:"repeated"` // live camera: repetitions of earlier pictures, which were not used
 }
 
 // Granted reports whether the kernel gave the tick its real-time priority.

@@ -233,7 +233,7 @@ func (e *Episodes) open() {
 	e.messages, e.pictures = messages, pictures
 	number, failing := e.status.Number, e.failing
 	e.mu.Unlock()
-	if !e.cfg.rolling() { // sentry runs for weeks
+	if !e.cfg.rolling() { // sentry runs for weeks, so its old files may be deleted
 		e.cfg.Record.Keep()
 	}
 	e.cfg.Record.NoteEpisode(now, number, false, "", task)

@@ -64,7 +64,7 @@ func (c *Core) Hold() { c.Stages.Rest() }
 // Ask reports whether an observation leaves on this tick, and if so fills in ask. able is whether the caller could send
 // an observation. When an action lasts several ticks, Ask returns true on at most one of these ticks. state is [dof],
 // as measured. goal is the arm's newest goal, [dof], or nil while the arm is not driven: then Ask leaves the robot's
-// rows of ask as the schedule wrote them.
+// rows in the parameter ask as the schedule wrote them.
 //
 //rt:noalloc
 func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.Ask) bool {
@@ -101,7 +101,7 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 //rt:noalloc
 func (c *Core) AtAction() bool { return c.ticks == 0 }
 
-// Reset begins an episode with the arm at goal, [dof]. No planned action runs afterwards.
+// Reset begins an episode with the arm at the position goal, [dof]. No planned action runs afterwards.
 //
 //rt:noalloc
 func (c *Core) Reset(goal []float32) {

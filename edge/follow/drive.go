@@ -30,7 +30,7 @@ func (f *Follower) drive(now rt.Instant, action []float32, pace float32, policy 
 	caught := f.slow.active && now >= f.slow.until && f.caughtUp(action)
 	f.move(action, pace)
 	if caught {
-		f.slow.active = false // the slow start ends with the next tick
+		f.slow.active = false // the next tick is not slow any more
 	}
 }
 
@@ -68,7 +68,7 @@ func (f *Follower) easeIn(now rt.Instant, d time.Duration) {
 	f.slow.easeIn = d
 	if f.parking.known {
 		f.tellEaseIn(now)
-	} // otherwise the arming emits it
+	} // otherwise the arming emits event.FirstRun
 }
 
 // tellEaseIn emits event.FirstRun: the arm starts slowly because this policy has never run on it.

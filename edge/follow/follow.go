@@ -96,7 +96,7 @@ const (
 type Config struct {
 	Period time.Duration
 	Safety robot.Safety
-	Gate   Gate // NewGate
+	Gate   Gate // made by NewGate
 	Exit   Exit
 	EaseIn time.Duration // time for which an unknown policy drives the arm slowly; 0: not slowly
 	Rescue bool          // the run moves an arm outside its range into the range, instead of refusing it

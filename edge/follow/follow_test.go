@@ -100,7 +100,7 @@ type rig struct {
 	now rt.Instant
 }
 
-// rigConfig returns the configuration of a rig with this gate, after change unless change is nil.
+// rigConfig returns the configuration of a rig with this gate. The function change, if not nil, modifies it.
 func rigConfig(gate Gate, change func(*Config)) Config {
 	cfg := Config{
 		Period: testPeriod,
@@ -283,7 +283,7 @@ func TestARestartWaitsForConsent(t *testing.T) {
 		r.bus.back, r.bus.restarted = hotplug.Restarted, 2
 		r.tick(t, 9, 54)
 		r.bus.armed = 0
-		r.StartArming() // the next chunk
+		r.StartArming() // as at the next chunk
 		r.ticks(t, 5, 9, 54)
 		waits := policy == robot.Operator
 		if r.NeedsResume() != waits || (r.bus.armed == 0) != waits || waits && len(r.bus.sent) != n {
@@ -407,7 +407,7 @@ func TestStall(t *testing.T) {
 func TestNoStall(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.effort = 0.9
-	r.ticks(t, 100, 80, 50) // follows
+	r.ticks(t, 100, 80, 50) // the joint follows its goal
 	r.bus.follows, r.bus.effort = false, 0.5
 	r.ticks(t, 100, 20, 50) // the joint is slow, but without effort
 	if r.joints[0]&Overloaded != 0 {

@@ -94,7 +94,7 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 	}
 }
 
-// answered returns a condition that holds one tick after its first check.
+// answered returns a condition that holds as soon as all joints have been read again.
 func (a *simArm) answered() func() bool {
 	n := a.arm.Stats().Cycles
 	return func() bool { return a.arm.Stats().Cycles > n }

@@ -294,7 +294,8 @@ func (p *Parts) drive(now rt.Instant, action []float32, pace float32, joints rob
 	}
 }
 
-// moves reports whether a part gets goals in this tick. The caller knows that the only part of a robot gets goals.
+// moves reports whether a part gets goals in this tick. For a robot of one part it returns true, because only an armed
+// arm is driven.
 //
 //rt:noalloc
 func (p *Parts) moves(f *Follower) bool {

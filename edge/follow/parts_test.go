@@ -68,7 +68,7 @@ func (p *pair) ticks(t testing.TB, n int, want ...float32) {
 	}
 }
 
-// goals returns the numbers of goals that the two parts have received meanwhile.
+// goals runs n ticks of a policy with this action, and returns how many goals each part has received in them.
 func (p *pair) goals(t testing.TB, n int, want ...float32) (left, right int) {
 	t.Helper()
 	left, right = len(p.left.sent), len(p.right.sent)

@@ -16,8 +16,8 @@ import (
 type push struct {
 	way   float32    // above 0: towards higher values; 0: not known
 	since rt.Instant // instant at which the overload began, or was taken off
-	read  bool       // way comes from the motor's load, in each tick anew, since a motion causes a load, too
-	idle  bool       // its motor has no load: it does not push
+	read  bool       // findPush reads way from the motor's load in each tick, since a motion causes a load, too
+	idle  bool       // the motor has no load, so the joint does not push
 }
 
 const (

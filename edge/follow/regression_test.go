@@ -156,7 +156,7 @@ func TestStrayedGripper(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows = false
 	r.bus.says.Overload = 0
-	r.ticks(t, 8, 5, 20) // closes on something at 50
+	r.ticks(t, 8, 5, 20) // the gripper closes on an object at 50
 	r.bus.says.Overload = 2
 	r.ticks(t, 5, 5, 20)
 	before := r.Goal[1]

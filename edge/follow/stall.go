@@ -34,7 +34,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 	for j := range f.stalls {
 		s := &f.stalls[j]
 		if f.gate.Wheels.Has(j) {
-			continue // watchBase
+			continue // watchBase watches the wheels
 		}
 		off := math.Abs(float64(f.Goal[j] - f.Place[j]))
 		moved := math.Abs(float64(f.Place[j]-s.from)) > stallTravel

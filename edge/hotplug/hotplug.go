@@ -81,14 +81,14 @@ type Arm struct {
 	beside  Parts // arms of the same robot, this arm included; set before KeepOpen
 
 	// Owner: tick thread.
-	values                   // arm
+	values                   // the same arm as the field arm
 	arm         *servo.Arm   // closed while away
 	cause       Cause        // cause of the absence, while the arm is away
 	reconnected Cause        // cause of the last absence, until Reconnected reads it; then 0
 	restarted   robot.Joints // joints whose motors restarted during the absence, for Reconnected
 
 	// Any thread.
-	current       atomic.Pointer[servo.Arm]   // arm
+	current       atomic.Pointer[servo.Arm]   // the same arm as the field arm
 	away          atomic.Bool                 // KeepOpen must open the arm
 	restartedInit robot.Joints                // joints that attempts to open found restarted; read together with fresh
 	fresh         atomic.Pointer[servo.Arm]   // newly opened arm for the tick to adopt; nil: there is no such arm

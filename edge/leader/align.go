@@ -27,7 +27,7 @@ type alignment struct {
 	arm     *follow.Follower
 	by      rt.Instant
 	there   rt.Instant // start of the present stay within alignNear; 0: farther away
-	settled []float32  // pose at the arrival, updated while the motors come nearer to the follower's; nil: not arrived
+	settled []float32  // pose at the arrival, updated while the motors approach the follower's pose; nil: not arrived
 }
 
 // beginAlignment starts an alignment. It allocates once per take-over.

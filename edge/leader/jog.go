@@ -39,7 +39,7 @@ func NewJog(names []string, clock rt.Clock) *Jog {
 // Names are the joints' names.
 func (g *Jog) Names() []string { return g.names }
 
-// Press moves a joint for JogLease: way is 1, or -1 for the negative direction; 0 stops it.
+// Press moves a joint for JogLease. The direction way is 1 or, for the negative direction, -1; 0 stops the joint.
 func (g *Jog) Press(joint, way int) {
 	g.until[joint].Store(int64(way) * int64(g.clock.Now().Add(JogLease)))
 }
@@ -78,8 +78,8 @@ func (g *Jog) Next(now rt.Instant, goal, step, dst []float32) {
 	}
 }
 
-// Key handles a key of the terminal. handled is false for a key without a meaning here. say is a line for the person if
-// the key chose another joint.
+// Key handles a key of the terminal. The result handled is false for a key without a meaning here. The result say is
+// a line for the person if the key chose another joint.
 func (g *Jog) Key(key string) (handled bool, say string) {
 	chosen := int(g.chosen.Load())
 	switch {
@@ -104,7 +104,7 @@ func (g *Jog) Key(key string) (handled bool, say string) {
 	return true, fmt.Sprintf("joint %d: %s", chosen+1, g.names[chosen])
 }
 
-// Help describes the keys.
+// Help returns a text for the person: each key with its joint, and the keys that move the joint.
 func (g *Jog) Help() string {
 	var list []string
 	for j, name := range g.names[:min(digits, len(g.names))] {

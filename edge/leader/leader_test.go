@@ -109,7 +109,7 @@ func (s *stand) says(words string) bool {
 	return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, words) })
 }
 
-// until runs cycles until so returns true.
+// until runs cycles until the function so returns true.
 func (s *stand) until(what string, so func(*Pose) bool) {
 	s.t.Helper()
 	clock := s.cfg.Clock
@@ -259,7 +259,7 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	s.until("brought there", func(p *Pose) bool { return p.State == Ready })
 }
 
-// Goal: a leader that was limp before its absence is made limp after it, too: its motors may have torque now.
+// Goal: a leader that was limp before its absence is made limp after it, too, because its motors may have torque.
 func TestLeaderThatComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
@@ -383,7 +383,7 @@ func TestRunLetsGo(t *testing.T) {
 	}
 }
 
-// breaking is a clock that panics once, as soon as now is set.
+// breaking is a clock that panics once, as soon as the test has set the field now.
 type breaking struct {
 	rt.Clock
 	now atomic.Bool

@@ -9,7 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// encoders returns raw as the reading of joint 0, whose range is low to high.
+// encoders has a reading of joint 0, raw, and the limits of the joint's range, low and high.
 type encoders struct{ raw, low, high int }
 
 func (e *encoders) Raws(dst []int) {

@@ -244,7 +244,7 @@ func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, er
 	return action.Do(ctx, text)
 }
 
-// Between runs f between two commands.
+// Between calls f while no command is in progress.
 func (p *Panel) Between(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock() // deferred, so that after a panic other commands do not wait for mu

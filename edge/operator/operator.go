@@ -190,7 +190,7 @@ func CheckTask(what, text string) error {
 // without a policy does not have are 0.
 type Reply struct {
 	OK       bool                `json:"ok"`                    // the command was accepted
-	Error    string              `json:"error,omitempty"`       // why it was refused
+	Error    string              `json:"error,omitempty"`       // reason for the refusal
 	ID       string              `json:"id"`                    // name of the robot
 	State    string              `json:"state"`                 // state of the run
 	Paused   bool                `json:"paused"`                // an operator has paused the arm

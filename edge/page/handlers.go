@@ -45,8 +45,8 @@ func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, why)
 }
 
-// running returns a handler that passes the run and the request to answer. Before there is a run, the handler refuses
-// requests.
+// running returns a handler that passes the run and the request to the function answer. Before there is a run, the
+// handler refuses requests.
 func (p *Page) running(answer func(*Run, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if run := p.run.Load(); run != nil {

@@ -300,8 +300,8 @@ func Lines(r *record.Recorder, arm robot.Robot, period time.Duration, clock rt.C
 // url returns the page's address.
 func (p *Page) url() string { return "http://" + p.listener.Addr().String() + "/" }
 
-// Watch makes the page show run from now on, and allocates all memory for pictures. Call it once. If p is nil, it does
-// nothing.
+// Watch makes the page show a run from now on, and allocates all memory for pictures. Call it once. If p is nil, it
+// does nothing.
 func (p *Page) Watch(run Run) {
 	if p == nil {
 		return
@@ -352,8 +352,8 @@ func (p *Page) Close() {
 	p.threads.Wait()
 }
 
-// mayBring returns the maximum length of a request's body, with a hint for errors: only a task and
-// a command have a body.
+// mayBring returns the maximum length of a request's body, with a hint for errors: only a task, a command and a jog
+// have a body.
 func mayBring(r *http.Request) (limit int64, says string) {
 	switch {
 	case r.Method == http.MethodPut && r.URL.Path == taskPath:
@@ -374,8 +374,9 @@ func (p *Page) collect() {
 	}, &p.collections)
 }
 
-// Collect collects garbage until done is closed: whenever there is much garbage, just after a tick. It counts the
-// collections. ticks returns the number of ticks, and false before the run: until then Go's own collector is on.
+// Collect collects garbage until the channel done is closed: whenever there is much garbage, just after a tick. It
+// counts the collections. The function ticks returns the number of ticks, and false before the run: until then Go's own
+// collector is on.
 func Collect(done <-chan struct{}, ticks func() (n uint64, runs bool), collections *atomic.Uint64) {
 	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()

@@ -57,7 +57,7 @@ func newStage(t testing.TB) *stage {
 type cam struct {
 	name    string
 	quality int
-	times   int // 80x60
+	times   int // factor on the size 80x60
 	on      bool
 }
 

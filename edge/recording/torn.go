@@ -21,7 +21,7 @@ type torn struct {
 	count    uint64
 	last     rt.Instant // capture instant of the newest checked picture
 	why      error
-	reportAt rt.Instant // no report before
+	reportAt rt.Instant // no report before this instant
 }
 
 // errMarkers is the reason why the capture thread drops a picture.

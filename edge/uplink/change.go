@@ -15,7 +15,7 @@ import (
 // Change makes a run continue with another model of its service, between two episodes.
 type Change struct {
 	// Between reports whether the run is between two episodes: no action of its model runs, and no action is left to
-	// run. While no session is open, it stays true until Begin.
+	// run. While no session is open, the result stays true until Begin.
 	Between func() bool
 	// Begin requests an episode with another model while no session is open: earlier plans and requests are void.
 	Begin func(to Contract)
@@ -34,7 +34,7 @@ func (l *Link) between() bool {
 	return l.Change != nil && l.contract.Prefix != "" && l.Change.Between()
 }
 
-// changes reports whether to has another policy than the run.
+// changes reports whether a contract has another policy than the run.
 func (l *Link) changes(to *Contract) bool {
 	from := l.contract.SHA256
 	return l.contract.Prefix != "" && from != "" && to.SHA256 != "" && to.SHA256 != from

@@ -25,7 +25,7 @@ const (
 // before the arm gets torque. Owner: the sender thread, except for found.
 type examiner struct {
 	link   *Link
-	policy string     // examined last, as Session.policy
+	policy string     // the policy examined last, as Session.policy returns it
 	done   bool       // the first observation of policy may leave
 	began  rt.Instant // beginning of the examination
 	next   rt.Instant
@@ -72,8 +72,8 @@ func (x *examiner) holds(o *wire.Observation, state []float32, open *Session) bo
 	return x.end(found, true)
 }
 
-// end ends the examination of a policy, and reports the findings. seen is whether they come from the comparison with
-// the training. holds is the result of examiner.holds.
+// end ends the examination of a policy, and reports the findings. The parameter seen is whether the findings
+// come from the comparison with the training. The result is the result of examiner.holds.
 func (x *examiner) end(found []string, seen bool) (holds bool) {
 	x.done = true
 	l := x.link

@@ -355,7 +355,7 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.RequestTimeout)
 }
 
-// keepOne returns the ack among the answers to a session request that counts, and closes the sessions of the others.
+// keepOne returns the ack that counts among the answers to one session request, and closes the sessions of the others.
 // best is nil without an ack. unusable is the error of an answer that is no ack; nil if there is none.
 func (l *Link) keepOne(prefix, id string, replies []wire.Reply) (best *wire.SessionAck, unusable error) {
 	for _, r := range replies {

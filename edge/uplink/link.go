@@ -65,7 +65,7 @@ type Config struct {
 	Identity *operator.Identity
 	Robot    string           // type of the robot, such as so101
 	Names    []string         // action names in order
-	Units    []string         // each action's
+	Units    []string         // unit of each action
 	Bus      string           // device.Sim, or a serial port
 	Cameras  []capture.Config // under the policy's names
 	Tags     map[string]string

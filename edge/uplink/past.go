@@ -19,7 +19,7 @@ const newestStep = math.MaxInt64
 type past struct {
 	// Constant.
 	from *Steps
-	max  int // steps
+	max  int // largest number of steps in the history
 
 	films  []film     // each camera's
 	kept   []step     // [max], a ring
@@ -73,8 +73,8 @@ func newPast(from *Steps, dof int, cameras []*capture.Encoder) *past {
 	return p
 }
 
-// take takes the tick's steps up to the step key. Pictures from before since do not count: if a camera has no newer
-// picture at a step, the history ends there.
+// take takes the tick's steps up to the step with this key. Pictures from before the instant since do not count: if a
+// camera has no newer picture at a step, the history ends there.
 //
 //rt:noalloc
 func (p *past) take(key int64, since rt.Instant) {
@@ -84,9 +84,9 @@ func (p *past) take(key int64, since rt.Instant) {
 	}
 }
 
-// reach takes the steps up to the step key of an observation. If the tick had no room for this step, or if first marks
-// the policy's first observation, the history begins with this observation. reach returns false when a camera has no
-// picture from since or later.
+// reach takes the steps up to the step of an observation, which has this key. If the tick had no room for this step, or
+// if first marks the policy's first observation, the history begins with this observation. reach returns false when a
+// camera has no picture from the instant since or later.
 //
 //rt:noalloc
 func (p *past) reach(key int64, at rt.Instant, state []float32, since rt.Instant, first bool) bool {

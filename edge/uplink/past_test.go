@@ -46,7 +46,7 @@ func newPastRig(t *testing.T, n int) *pastRig {
 	}
 }
 
-// step takes a picture that ends with value, and makes a step.
+// step takes a picture whose last byte is value, and makes a step.
 func (r *pastRig) step(value byte) {
 	r.show(value, r.now)
 	r.steps.Put(r.now, 1, 1, []float32{float32(value)}, true)

@@ -222,8 +222,8 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	}
 }
 
-// Goal: a robot waits for the server at which it opens a session, even if it is slow, but not for another server that
-// has just stopped and never ends its query.
+// Goal: a robot waits for the server at which it opens a session, even if this server is slow, but not for another
+// server that has just stopped and never ends its query.
 func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 	rttest.RealTime(t)
 	for _, tt := range []struct {

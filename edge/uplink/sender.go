@@ -182,7 +182,7 @@ func (s *Sender) send(snap *Snapshot) {
 		s.note(snap, oldest, encoded, "error")
 		return
 	}
-	if replaced { // an older observation
+	if replaced { // an older observation has not left
 		s.stats.Replaced.Add(1)
 	}
 	s.note(snap, oldest, encoded, "sent")
