@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/operator"
@@ -82,13 +83,9 @@ func TestCtlOverTheSocket(t *testing.T) {
 	}
 	e.commands = e.panel()
 	rttest.Do(t, e.listenOperator(t.Context()))
-	done := make(chan error, 1)
-	go func() {
-		operator.Serve(e.operator, func(line string) operator.Reply {
-			return e.commands.Command(context.Background(), line)
-		})
-		done <- nil
-	}()
+	var threads sync.WaitGroup
+	operator.Serve(e.operator, func(thread func() error) { threads.Go(func() { rttest.Do(t, thread()) }) },
+		func(line string) operator.Reply { return e.commands.Command(context.Background(), line) })
 	reply, err := operator.Ctl("", "pause")
 	if err != nil || !reply.OK || !reply.Paused || reply.ID != "arm" || reply.State != "CONNECTING" {
 		t.Errorf("pause = %+v, %v", reply, err)
@@ -116,7 +113,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 		t.Errorf("reset without a running tick = %v, want an error that says so", err)
 	}
 	e.operator.Close()
-	<-done
+	threads.Wait()
 	if _, err := os.Stat(operator.SocketPath(id.Dir, "arm")); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
 	}

@@ -34,12 +34,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.drive.Go(func() error { return e.sender.Run(ending) })
 	e.recording.Start()
 	e.drive.Go(func() error { linked <- e.link.Maintain(ctx); return nil })
-	for range operator.AtOnce {
-		e.drive.Go(func() error {
-			operator.Serve(e.operator, func(line string) operator.Reply { return e.commands.Command(ctx, line) })
-			return nil
-		})
-	}
+	operator.Serve(e.operator, e.drive.Go, func(line string) operator.Reply { return e.commands.Command(ctx, line) })
 	e.drive.Go(func() error { e.stepEpisodes(ctx); return nil })
 	slices.Concat(e.arms, e.leaderArms).KeepOpen(ending, e.drive.Go, e.log)
 	for _, l := range e.leaders {

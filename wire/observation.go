@@ -257,6 +257,11 @@ func appendPicture(dst []byte, m *Image) []byte {
 	}
 	dst = msgp.AppendString(dst, "data")
 	dst = msgp.AppendBytesHeader(dst, uint32(len(m.Data)+len(m.Splice)))
+	return m.AppendData(dst)
+}
+
+// AppendData appends Data with Splice in it: a JPEG with its tables, or a raw picture.
+func (m *Image) AppendData(dst []byte) []byte {
 	dst = append(dst, m.Data[:m.SpliceAt]...)
 	dst = append(dst, m.Splice...)
 	return append(dst, m.Data[m.SpliceAt:]...)

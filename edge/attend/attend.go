@@ -218,12 +218,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 		s.run.Go(func() error { cam.Run(s.clock, ending, &s.pending); return nil })
 	}
 	slices.Concat(s.arms, s.leaders).KeepOpen(ending, s.run.Go, s.cfg.Log)
-	for range operator.AtOnce {
-		s.run.Go(func() error {
-			operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
-			return nil
-		})
-	}
+	operator.Serve(s.operator, s.run.Go, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
 	s.run.Go(s.report)
 	if s.previews != nil {
 		s.run.Go(s.refreshPreviews)

@@ -112,7 +112,7 @@ func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
 	c.copied = now
 	c.w = m.W
 	c.h = m.H
-	c.data = append(append(append(c.data[:0], m.Data[:m.SpliceAt]...), m.Splice...), m.Data[m.SpliceAt:]...)
+	c.data = m.AppendData(c.data[:0])
 	p.tooLarge.Store(0)
 	p.failed.Store(false)
 	p.count++

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -118,17 +117,12 @@ func (e *Camera) take(clock rt.Clock, most int, limit time.Duration) (taken int,
 	return taken, nil
 }
 
-// jpegFile returns a JPEG with its tables.
-func jpegFile(m *wire.Image) []byte {
-	return slices.Concat(m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:])
-}
-
 // Decode returns a picture of an observation as a raw picture.
 func Decode(m *wire.Image) (*wire.Image, error) {
 	if m.Codec == wire.Raw {
 		return m, nil
 	}
-	file := jpegFile(m)
+	file := m.AppendData(nil)
 	p, err := jpeg.Inspect(file)
 	if err != nil {
 		return nil, err
@@ -144,11 +138,11 @@ func Decode(m *wire.Image) (*wire.Image, error) {
 
 // encodeFile returns the picture as a file of the type with extension ext.
 func encodeFile(m *wire.Image, ext string) ([]byte, error) {
-	switch {
-	case ext != ".png" && m.Codec == wire.Raw:
-		return nil, fmt.Errorf("a raw picture is no JPEG: name the file *.png")
-	case ext != ".png":
-		return jpegFile(m), nil
+	if ext != ".png" {
+		if m.Codec == wire.Raw {
+			return nil, fmt.Errorf("a raw picture is no JPEG: name the file *.png")
+		}
+		return m.AppendData(nil), nil
 	}
 	m, err := Decode(m)
 	if err != nil {

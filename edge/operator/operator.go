@@ -31,8 +31,8 @@ const (
 	lineBytes   = wire.MaxTextBytes + 64 // largest size of a command
 )
 
-// AtOnce is the number of threads of a run that call Serve, so that a slow command or client delays no release.
-const AtOnce = 4
+// atOnce is the number of connections that Serve answers at once, so that a slow command or client delays no release.
+const atOnce = 4
 
 // Listen opens the socket. It replaces an old socket: the id is locked, so the old socket's process
 // has ended.
@@ -46,8 +46,15 @@ func Listen(id *Identity) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers one connection at a time, until the socket is closed.
-func Serve(l net.Listener, command func(line string) Reply) {
+// Serve answers connections in threads that it begins with start, until the socket is closed.
+func Serve(l net.Listener, start func(thread func() error), command func(line string) Reply) {
+	for range atOnce {
+		start(func() error { answer(l, command); return nil })
+	}
+}
+
+// answer answers one connection at a time, until the socket is closed.
+func answer(l net.Listener, command func(line string) Reply) {
 	for {
 		c, err := l.Accept()
 		if err != nil {

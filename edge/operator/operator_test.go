@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -13,7 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Goal: Serve handles the commands of all clients one after the other. Ctl skips the socket of a killed process.
+// Goal: Serve handles the commands of all clients. Ctl skips the socket of a killed process.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
@@ -21,18 +22,17 @@ func TestServe(t *testing.T) {
 	defer id.Release()
 	leaveSocket(t, dir, "arm") // a socket that the previous process has left
 	l := rttest.Must(Listen(id))(t)
-	ended := make(chan struct{})
-	go func() {
-		Serve(l, func(line string) Reply { return Reply{OK: line == "status", Error: "got " + line, ID: id.ID} })
-		close(ended)
-	}()
+	var threads sync.WaitGroup
+	Serve(l, func(thread func() error) { threads.Go(func() { rttest.Do(t, thread()) }) }, func(line string) Reply {
+		return Reply{OK: line == "status", Error: "got " + line, ID: id.ID}
+	})
 	leaveSocket(t, dir, "killed")
 	if reply, err := Ctl("", "status"); err != nil || reply.ID != "arm" {
 		t.Errorf("beside the socket of an edge that was killed: %+v, %v; want the one that runs", reply, err)
 	}
 	rttest.Fails(t, rttest.Err(Ctl("arm", "dance")), "got dance")
 	l.Close()
-	<-ended
+	threads.Wait()
 	if _, err := Ctl("arm", "status"); err == nil {
 		t.Error("a process that has ended answered")
 	}
@@ -98,7 +98,7 @@ func TestCtlReachesAService(t *testing.T) {
 		t.Cleanup(claimed.Release)
 		l := rttest.Must(Listen(claimed))(t)
 		t.Cleanup(func() { l.Close() })
-		go Serve(l, func(line string) Reply { return Reply{OK: true, ID: claimed.ID} })
+		go answer(l, func(line string) Reply { return Reply{OK: true, ID: claimed.ID} })
 	}
 	ask := func(id string) (Reply, error) {
 		t.Setenv("STATE_DIRECTORY", "")
