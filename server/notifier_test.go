@@ -27,17 +27,7 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", watchdog)
 	t.Setenv("WATCHDOG_PID", "")
-	buf := make([]byte, 4096)
-	return func() (lines []string) {
-		for {
-			l.SetReadDeadline(time.Now().Add(time.Millisecond)) // all messages that were sent have already arrived
-			n, err := l.Read(buf)
-			if err != nil {
-				return lines
-			}
-			lines = append(lines, string(buf[:n]))
-		}
-	}
+	return func() []string { return rttest.Datagrams(t, l) }
 }
 
 // idle returns a server with only those parts of worker and housekeeping that the notifier reads.

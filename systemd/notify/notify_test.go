@@ -31,16 +31,7 @@ func manager(t *testing.T, name string) *net.UnixConn {
 // sent returns the manager's input since the last call.
 func sent(t *testing.T, l *net.UnixConn) string {
 	t.Helper()
-	var lines []string
-	buf := make([]byte, 4096)
-	for {
-		l.SetReadDeadline(time.Now().Add(time.Millisecond)) // sent datagrams have arrived already
-		n, err := l.Read(buf)
-		if err != nil {
-			return strings.Join(lines, " ")
-		}
-		lines = append(lines, string(buf[:n]))
-	}
+	return strings.Join(rttest.Datagrams(t, l), " ")
 }
 
 func open(t *testing.T) *Notifier {
