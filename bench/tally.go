@@ -199,7 +199,7 @@ func (t *Tally) UnmarshalJSON(b []byte) error {
 	*t = Tally{}
 	for key, n := range bins {
 		us, err := strconv.ParseFloat(key, 64)
-		// Fractions of one microsecond add up to one bin, which must be readable again.
+		// Fractional keys within one microsecond share a bin, whose sum must be readable too.
 		if err != nil || !(us >= 0 && us <= maxTallyUS) || n > math.MaxUint32-t.n {
 			return fmt.Errorf("bin %q: %d, want microseconds: count", key, n)
 		}

@@ -197,7 +197,7 @@ func (w *jointRange) check() finding {
 // middle returns the reading at the middle pose.
 func (w *jointRange) middle() int {
 	if w.turn == 0 {
-		return (w.low + w.high) / 2 // no offset: the middle pose is not known
+		return (w.low + w.high) / 2 // without a homing offset, the middle pose is unknown
 	}
 	return w.motor.Model.MaxRaw() / 2
 }

@@ -75,7 +75,7 @@ type Edge struct {
 	operator net.Listener
 	page     *page.Page       // nil: no page
 	exporter *page.Page       // server of --metrics; nil: metrics are not served
-	collects bool             // garbage is collected for telemetry or traces
+	collects bool             // a thread collects telemetry's or traces' garbage
 	record   *record.Recorder // recorder of the run; nil: no record
 	closers  []func()         // functions that release the opened resources, in the order of opening
 

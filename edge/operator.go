@@ -405,8 +405,8 @@ func (e *Edge) takeModel(to uplink.Contract) {
 	o.yields.Store(false)
 }
 
-// rollOver ends the recorded episode of the former model and begins the next, where an episode is
-// always under way.
+// rollOver ends the former model's recorded episode and begins the next, if an episode must always
+// be under way (e.rolls).
 func (e *Edge) rollOver(ctx context.Context) {
 	if e.rolls() && e.control.operator.rest.Load() && e.link.In.Sessions().Open != nil {
 		if e.episodes.Do(ctx, operator.Task, "") != nil { // Do has reported the error

@@ -330,7 +330,7 @@ func TestTakeoverThereAndBack(t *testing.T) {
 	if stiff > 0 {
 		t.Errorf("the leader was under torque %d times while a person led", stiff)
 	}
-	const slow = 60 // counts: 0.3 (the slew) of 250 degrees per second, in a fifteenth of a second
+	const slow = 60 // counts in 1/15 s at the slew's speed, 0.3 of 250 degrees per second
 	for _, s := range r.follower.steps {
 		for _, at := range handed {
 			if since := s.at.Sub(at); since > 0 && since < 500*time.Millisecond &&

@@ -188,7 +188,7 @@ func (m *Model) plainOptions() (*ort.SessionOptions, error) {
 }
 
 // noProvider returns the error for a provider that could not be added to the session options. If the error's text
-// quotes CUDA, the device failed, and the method failure classifies the error. Otherwise a library is not installed,
+// quotes CUDA, the device failed, and Device.failure classifies the error. Otherwise a library is not installed,
 // and the error names ONNX Runtime's library and the cure.
 func (m *Model) noProvider(err error, setup string) error {
 	if err == nil {

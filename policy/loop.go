@@ -9,8 +9,9 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// The ports that only the two graphs of a split policy have. Each step passes x to the next; k, a scalar, is the step's
-// number. Every other output of the prefix, such as the key-value cache, is an input of the step with the same name.
+// The ports that only prefix and step, the two graphs of a split policy, have. Each step passes x to the next; k, a
+// scalar, is the step's number. Every other output of the prefix, such as the key-value cache, is the step's input of
+// that name.
 const (
 	carriedX = "x"
 	nextX    = "x_next"

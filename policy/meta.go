@@ -32,7 +32,7 @@ const MaxCameras = 16
 const MaxObserved = 16
 
 // Bounds of the sizes that bundle.json may declare. They keep a damaged file from requesting
-// gigabytes, and index arithmetic within an int.
+// gigabytes or overflowing index arithmetic.
 const (
 	maxDim      = 1024    // joints of a state or an action
 	MaxRows     = 10_000  // actions of a chunk

@@ -167,7 +167,7 @@ type sessionKey struct {
 	epoch uint32
 }
 
-// readTasks has the tasks that captures name, so that each is tokenised only once.
+// readTasks holds the tasks named in captures, so that each is tokenised only once.
 type readTasks map[string]*task
 
 func (m readTasks) read(reader *taskReader, text string) (*task, error) {

@@ -397,9 +397,8 @@ func (d *drowsy) Wait(timeout time.Duration) error {
 	return d.line.Wait(timeout)
 }
 
-// Goal: however late sleeps end, a read that sleeps takes no longer than a read that polls, because its sleep is
-// shortened. A sleep cannot end before the line has carried all bytes, so a sleep that ends even later makes a read
-// longer.
+// Goal: when sleeps end late, a read sleeps for a shorter time, so that it takes no longer than a read that polls. The
+// planned end is never before the line has carried all bytes, so very late sleeps still make reads longer.
 func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 	const clean, behind = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond
 	sleepsLate(t, 40*time.Microsecond, behind, clean+behind)

@@ -70,7 +70,7 @@ func (p *chain) Wait(timeout time.Duration) error {
 
 func (p *chain) Close() error { return nil }
 
-// linked is a Koch on a chain, with its ticks.
+// linked is a Koch arm, read each tick through chain.
 type linked struct {
 	*chain
 	t      *testing.T

@@ -279,7 +279,7 @@ func (f *figure) starved(top, height float64) {
 	}
 }
 
-// sent marks the observations that left.
+// sent marks when observations were sent.
 func (f *figure) sent(y float64) {
 	for i := range f.ticks {
 		if f.ticks[i].Requested {

@@ -165,8 +165,8 @@ func newResult(k kind, mine, alone []Slice) Result {
 	return r
 }
 
-// compare divides the lateness in the slices mine by cyclictest's lateness in the same seconds. For a subject apart
-// from cyclictest, it divides by cyclictest's lateness in the slices alone.
+// compare divides the lateness in mine by that of cyclictest: in the same seconds, or, for a subject that ran without
+// cyclictest beside it, in the slices of the parameter alone.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	of := referencesOf(k, mine, alone)
 	if len(of) == 0 {

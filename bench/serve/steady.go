@@ -48,7 +48,7 @@ type Steady struct {
 	RSSMostMB   float64 `json:"rss_most_mb"`        // MiB, the most
 	RSSEndMB    float64 `json:"rss_end_mb"`         // MiB, at the end
 
-	Provoked Provoked `json:"provoked"` // the same, with far too frequent readings of the metrics
+	Provoked Provoked `json:"provoked"` // shorter run with far too frequent readings of the metrics
 }
 
 // Provoked is the result of a server whose metrics are read far too often, which makes garbage.

@@ -65,7 +65,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	return true, nil
 }
 
-// rescueLimit bounds the duration of a rescue: it is the time of a whole turn at the speed of a rescue.
+// rescueLimit bounds a rescue (the return of joints into their range): enough for a whole turn at its speed.
 const rescueLimit = 40 * time.Second
 
 // jointsToArm returns the joints to arm: the joints without torque, or all joints if rearmAll is set, except limp

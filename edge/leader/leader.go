@@ -142,8 +142,7 @@ func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32
 	l.orders.Publish(int64(now))
 }
 
-// Run reads the leader until ending is set, then switches its torque off. hurry ends the attempts to switch it off
-// early.
+// Run reads the leader until ending is set, then switches its torque off. Once hurry returns true, Run stops trying.
 func (l *Leader) Run(ending *atomic.Bool, hurry func() bool) (err error) {
 	defer func() {
 		if off := l.release(hurry); off != nil && err == nil {

@@ -164,9 +164,9 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 	}
 }
 
-// For a flag that a command takes from the command line only, a variable and a file have no effect,
-// and the help does not name the variable. The same is true of the flags of other commands. A wrong
-// value in a variable that no command reads changes nothing.
+// A variable and a file do not set a flag that a command takes from the command line only, nor a flag
+// that only other commands use, and the command's help does not name the variable. A wrong value in a
+// variable that no command reads changes nothing.
 func TestOnlyTheCommandLineCounts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	rttest.Do(t, os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600))

@@ -139,7 +139,7 @@ type Log struct {
 	sessions []opened
 	cuts     []cut
 
-	lacks      event.Lacks // duration of each lack since the last merged chunk
+	lacks      event.Lacks // duration of each event.Lack since the last merged chunk
 	actions    int         // ticks on which an action began
 	prev       record.Tick
 	rows       [2]record.Row // actions of the two previous ticks with an action

@@ -113,7 +113,7 @@ func captureCounts(t *testing.T, dir string) (counts []uint64) {
 	return counts
 }
 
-// The ring holds only the newest requests, also across restarts. Files that were never written are removed.
+// The ring holds only the newest requests, also across restarts. Files without a request are removed.
 func TestCaptureRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "captures")
 	run := func(max, requests int) {

@@ -282,7 +282,7 @@ class Policy:
             from lerobot.policies.rtc.configuration_rtc import RTCConfig
         except ImportError:
             return
-        # As lerobot.rollout does, whose import needs packages of data sets that an inference does not need.
+        # The check of lerobot.rollout, whose import would need data-set packages that inference does not need.
         supports = getattr(self.policy, "supports_rtc", None)
         if not callable(supports) or not supports():
             return

@@ -151,10 +151,9 @@ func (m *Mailbox) Take() *Request {
 	return r
 }
 
-// DropAnswered drops the waiting observation if it asks for the same steps of the same episode as the request of the
-// parameter answered, which was answered last. Before the instant of the parameter until, Put drops such a repeat,
-// too. A robot repeats a request if the answer takes long. If the answer is lost, the robot repeats the request once
-// more, after this instant.
+// DropAnswered drops the waiting observation if it repeats the request answered (same steps of the same episode),
+// which was answered last. Before the instant until, Put drops such a repeat, too. A robot repeats a request if the
+// answer takes long, and once more, after until, if the answer is lost.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {

@@ -109,7 +109,7 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Joint, v.What) }
 
-// Figure is one step of a goal.
+// Figure measures one step of a goal.
 type Figure struct {
 	Joint   string
 	Counts  int
@@ -126,7 +126,7 @@ type Referee struct {
 	joints   []joint
 	now      rt.Instant
 	hasChunk bool
-	early    []Violation // violations by torque before the first chunk, kept until chunkGrace is over
+	early    []Violation // violations by early torque, held for chunkGrace: the chunk's report may come late
 	armed    bool        // a servo has got torque in this run
 	paused   bool
 	ended    rt.Instant

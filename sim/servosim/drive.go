@@ -7,8 +7,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// wheeled is a Plant whose last joints, from the index first on, are fitted motors of a base's
-// wheels. These only turn at a velocity.
+// wheeled is a Plant whose joints >= first are wheels of a base (motor.Fitted). These turn at a
+// velocity, never to a position.
 type wheeled struct {
 	Plant
 	wheels *motor.Fitted

@@ -24,7 +24,7 @@ type demonstrated struct {
 const (
 	episodeTime = 20 * time.Second // length of an episode; the teacher needs 2 s for a target
 	resetTime   = time.Second
-	pollEvery   = 100 * time.Millisecond // each poll starts a process, so polls are as rare as a person's reactions
+	pollEvery   = 100 * time.Millisecond // each poll starts a process; a person reacts no faster
 	firstSeed   = 11                     // seed of the first world of demonstrations
 )
 

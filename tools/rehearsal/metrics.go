@@ -93,7 +93,7 @@ var asked = []struct{ format, query string }{
 	{"", `count by (alertname) (max_over_time(ALERTS{alertstate="firing"}[%[1]ds]))`},
 }
 
-// ask returns the answers of Prometheus about the time d before now: round trips, waits and alerts.
+// ask returns the answers of Prometheus about the last d of time: round trips, waits and alerts.
 func (f *fleet) ask(d time.Duration) ([]string, error) {
 	if f.o.Prometheus == "" {
 		return []string{"", "", ""}, nil

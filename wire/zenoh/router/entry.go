@@ -16,8 +16,8 @@ const (
 	numberedBytes    = 48       // memory of each further number under which the link declares the key
 	toldBytes        = 48       // memory of the record of the attributes that were sent to a link
 	interestBytes    = 400      // memory of an interest and of the set of interests on its key
-	// largest product of the number of subscribers and queryables and the number of interests that aggregate them,
-	// because a change may visit all pairs
+	// largest product of (subscribers + queryables) and the interests that aggregate them, because a change may
+	// visit all pairs
 	maxJoined       = 1 << 21
 	retractedAtOnce = 16 // entries that the end of an interest visits before it briefly releases the lock
 	maxEverything   = 64 // most interests in everything of one link, since each change visits all of them
