@@ -80,7 +80,7 @@ func (t *Tally) Quantile(q float64) float64 {
 	return t.max
 }
 
-// Rank returns the position, from 1 on, of the quantile q among n values in ascending order.
+// Rank returns the position, counted from 1, of the quantile q among n values in ascending order.
 func Rank(q float64, n uint64) uint64 { return max(uint64(math.Ceil(q*float64(n)-rankSlack)), 1) }
 
 // Above returns the number of latenesses of at least limit.

@@ -11,8 +11,8 @@ import (
 // aggregate is the rule for a step that the queue and a new chunk both predict: a weighted mean of
 // the two actions.
 //
-// Source: lerobot async_inference/configs.py; the temporal weights are those of LeRobot's ACTTemporalEnsembler, which
-// numbers the predictions for a step from the oldest, so that its coefficient is -decay.
+// Source: lerobot async_inference/configs.py; the temporal weights are those of LeRobot's ACTTemporalEnsembler with the
+// coefficient -decay, because it numbers the predictions for a step from the oldest.
 type aggregate struct {
 	old, new float32
 	decay    float64 // decay of the weight per row; 0: the fields old and new are the shares

@@ -28,7 +28,7 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 			"a row less than it says":   {func(c *Chunk) { c.Robot = c.Robot[1:] }, BadShape},
 			"another number of model's": {func(c *Chunk) { c.Model = c.Model[1:] }, BadShape},
 		} {
-			b := hand(t, Config{Schedule: name, Compat: compat}, 30) // drtc with Compat begins late
+			b := hand(t, Config{Schedule: name, Compat: compat}, 30) // drtc with Compat sends its first request late
 			if len(b.asked) == 0 {
 				t.Fatalf("%s, compat %v: no request in 30 ticks", name, compat)
 			}
@@ -36,7 +36,7 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 			spoil.change(&b.answer)
 			before := b.View()
 			if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
-				before.Cooldown = 0 // LeRobot's engine then ends its cooldown, so that it requests again at once
+				before.Cooldown = 0 // after an empty answer LeRobot's engine requests again at once
 			}
 			if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil ||
 				b.View() != before {

@@ -16,7 +16,7 @@ type async struct {
 	mustGo bool
 	rows   int       // rows of the longest chunk so far; -1 before the first
 	step   int64     // step requested last; noStep before the first request
-	states []float32 // [requestSlots*dof] of the requests
+	states []float32 // [requestSlots*dof] arm states in the requests
 	filter stateFilter
 }
 

@@ -9,7 +9,7 @@ import (
 type buffer struct {
 	time  time.Duration
 	trips *jacobsonKarels // measured round trips, from which observe computes time; nil: time stays constant
-	slack float64         // seconds from the end of a round trip to the repeated request
+	slack float64         // seconds from the expected end of a round trip to the repeated request
 }
 
 func newBuffer(c *Config) buffer {

@@ -29,14 +29,14 @@ type Discipline interface {
 	// trip.
 	OnChunk(now rt.Instant, c *Chunk) Result
 
-	// OnTick reports whether an observation leaves now, and fills a with its request. The parameter state is the arm's
+	// OnTick reports whether an observation leaves now, and writes its request to a. The parameter state is the arm's
 	// state at the instant now, [dof] in robot units. Call it once on each tick on which an observation could leave,
 	// otherwise call OnTickWithoutObservation.
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnTickWithoutObservation()
 
-	// SetSource sets the instant of the oldest picture in the request with the number key to source. If the picture is
-	// older than the state, the age of the answer's actions counts from the picture.
+	// SetSource stores source, the instant of the oldest picture in the request with this key. If the picture is older
+	// than the state, the age of the answer's actions counts from the picture.
 	SetSource(key int64, source rt.Instant)
 
 	// RequestNow marks the requests under way as lost, such as after a lost session; the next OnTick may then request.

@@ -165,7 +165,7 @@ func (e *maxLast) seconds() float64 {
 	if e.n == 0 {
 		return e.initial
 	}
-	return slices.Max(e.window) // 0 before the first sample
+	return slices.Max(e.window) // the places of missing samples are 0
 }
 
 // fixed predicts a constant, its value in seconds.

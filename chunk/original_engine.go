@@ -4,7 +4,7 @@ import "github.com/edge-rt/edge-rt/rt"
 
 // originalEngine is LeRobot's inference engine with one request under way: rtc, append and sync. It differs from
 // sequential in these points. rtc drops the first ceil(round trip * fps) rows of an answer, whether they ran or not,
-// which may empty the queue. It accepts only the answer to the newest request. This request counts as lost after
+// which may empty the queue. All three accept only the answer to the newest request. This request counts as lost after
 // RequestTimeout, or at once when its answer has no actions. For rtc the announced delay may exceed the number of rows
 // that are sent; zeros then fill the prefix.
 //

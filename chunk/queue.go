@@ -72,8 +72,8 @@ func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
 //rt:noalloc
 func (q *actionQueue) clear() { q.index, q.end, q.filled = 0, 0, false }
 
-// replace replaces the queue's actions by the rows of c from delay on. A delay below 0 counts as 0; a delay
-// beyond the chunk empties the queue.
+// replace replaces the queue's actions by the rows >= delay of c. A delay below 0 counts as 0; a delay beyond the chunk
+// empties the queue.
 //
 //rt:noalloc
 func (q *actionQueue) replace(c *Chunk, delay int) {
@@ -102,8 +102,8 @@ func (q *actionQueue) append(c *Chunk) bool {
 	return true
 }
 
-// blend replaces the queue's actions by the rows of c from skip on. If the queue has an action for a row, f blends the
-// two, and the result has the age of the older one.
+// blend replaces the queue's actions by the rows >= skip of c. If the queue has an action for a row, f blends the two,
+// and the result has the age of the older one.
 //
 //rt:noalloc
 func (q *actionQueue) blend(c *Chunk, skip int, f *aggregate) {

@@ -90,8 +90,7 @@ func (b *queueBase) merged(key int64, rtt time.Duration) {
 	}
 }
 
-// replace replaces the queue's actions by the rows of c, except the first ones, which have run. The parameter executed
-// is their number.
+// replace replaces the queue's actions by the rows >= executed of c; the rows before them have run.
 //
 //rt:noalloc
 func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {
@@ -175,7 +174,7 @@ func (b *queueBase) due() bool {
 	return float64(b.queue.size())*(1/b.c.FPS) <= b.buffer.time.Seconds()
 }
 
-// ask fills a with the next request, for the given step. The request counts as lost after timeout ticks.
+// ask writes the next request, for the given step, to a. The request counts as lost after timeout ticks.
 //
 //rt:noalloc
 func (b *queueBase) ask(now rt.Instant, a *Ask, step int64, timeout int) {

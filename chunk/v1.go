@@ -4,7 +4,8 @@ import "github.com/edge-rt/edge-rt/rt"
 
 // v1 is the first remote proposal. While the actions left last at most Buffer, it sends an observation. It drops the
 // rows of the answer that ran while the answer was under way, and blends the other rows with the actions left, unless
-// the answer is older than a merged answer. The next request waits for the last round trip + epsilon.
+// the answer is older than a merged answer. A request without an answer is repeated after the last round trip + epsilon
+// (see recovery).
 //
 // Source: LeRobot's async proposal, version 1, sections 8 and 11.5.
 type v1 struct {

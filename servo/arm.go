@@ -64,7 +64,7 @@ type armConst struct {
 	robot        robot.Robot
 	joints       []joint
 	units        []unit // every servo: the first servo of each joint in the joints' order, then the shadows
-	all          []ID   // the units'
+	all          []ID   // ids of the units
 	rows         rows
 	wheels       robot.Joints // wheels of a base, which are the last joints
 	base         robot.Kinematics
@@ -80,8 +80,8 @@ type armConst struct {
 // goals are the goals of the joints, raw.
 type goals struct {
 	raw   []int // last goal per joint
-	ids   []ID  // joints of this tick's sync write
-	words []int // words of these goals
+	ids   []ID  // servos of this tick's sync write
+	words []int // their goals, as register values
 }
 
 // unit is one servo.
@@ -379,7 +379,7 @@ func (a *Arm) note(u unit, format string, args ...any) {
 // read returns the value of a motor's register. Its error names the motor.
 func (a *Arm) read(u unit, r table.Register) (int, error) {
 	v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
-	if errors.Is(err, ErrGarbled) { // the answers of two servos to a ping are equal, and may look like one
+	if errors.Is(err, ErrGarbled) { // two servos of one id pass a ping, which both answer with the same bytes
 		err = fmt.Errorf("%w; check its plugs, and whether two motors have the same id", err)
 	}
 	return v, a.wrap(u, err)

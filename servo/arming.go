@@ -16,7 +16,7 @@ import (
 var ErrOutOfRange = errors.New("servo: joint outside its range")
 
 // Limits of the repeated writes to a motor that does not confirm: at least armTries, and further ones until armFor is
-// over, because ten tries take only 10 ms at 1 kHz.
+// over, because ten tries take only 20 ms at 1 kHz.
 const (
 	armTries = 10
 	armFor   = 500 * time.Millisecond
@@ -50,16 +50,16 @@ type arming struct {
 	joints      robot.Joints // joints to arm
 	ids         []ID         // ids of the joints, then of their shadows
 	units       []int        // the unit of each id
-	goals       int          // ids that take goal positions
+	goals       int          // number of leading ids, which take goal positions
 	spins       int          // number of further ids, which take goal velocities
 	cycle       uint64       // cycle of the last step; when a cycle has no step, arming starts anew
 	tries       int
-	since       rt.Instant // time of the first step
+	since       rt.Instant // time of the first failed try
 	row         table.Row
 	first       int          // index of the first id of the last sync write
 	words       []int        // values of that sync write
 	unconfirmed []int        // indices of ids whose value is not read back yet
-	bad         []int        // units with another value or without an answer
+	bad         []int        // units with a wrong value or without an answer
 	answered    bool         // at least one of the bad units has answered
 	moving      robot.Joints // joints that have left their goal
 }
@@ -314,8 +314,8 @@ func (a *Arm) Joints() robot.Joints { return robot.Joints(a.positions.all) }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-// sendArming writes the values words into the register r of the motors to arm, from the motor with the index first in
-// their ids on, and sets the stage to the parameter next.
+// sendArming writes words into the register r of as many motors to arm, beginning with ids[first], and sets the stage
+// to next.
 func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error {
 	m := &a.arming
 	m.first, m.words = first, words
@@ -332,7 +332,7 @@ func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error 
 
 // confirmed reads back the last sync write, from as many motors as the deadline allows, at least one. The result done
 // is true when all motors have their values. When all were read and one has another value, the arming returns to the
-// stage in the parameter back. After too many tries the arming fails, with the parameter why at the end of its error.
+// stage back. After too many tries the arming fails with an error that ends with why.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
 	n := len(m.unconfirmed)

@@ -59,7 +59,7 @@ func held(arm *servo.Arm) robot.Joints {
 	return r.Hold | r.Overload | r.Limp
 }
 
-// readUntil ticks the arm until the function so returns true. On a busy host that may take long.
+// readUntil ticks the arm until so() is true. On a busy host that may take long.
 func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so func() bool) {
 	t.Helper()
 	clock, at := rt.KernelClock(), make([]float32, 2)

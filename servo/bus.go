@@ -97,7 +97,7 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 	return b.lineTime(request+replies*(b.format.Overhead()+params)) + time.Duration(replies)*replyGap
 }
 
-// uncleanExchange makes the next exchanges discard replies that come late, and voids the fence.
+// uncleanExchange makes the next exchanges discard replies that come late, and voids the fence (transaction.go).
 //
 //rt:noalloc
 func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
@@ -178,11 +178,11 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 // exchange sends a request and collects its replies. due is the time from the first byte out until
 // all replies should have arrived.
 //
-// When several servos answered the last request and no byte comes now, this program or the adapter
-// is late: exchange then waits for the first byte until the deadline. It sleeps until the replies
-// are due, since a wake-up for each reply would cost more CPU time than it saves, and polls only
-// for the bytes that are missing then. Servos answer in the order of the request: after the last
-// servo's reply, exchange waits at most slotWait for the others.
+// When a request to several servos brings no byte although the last exchange brought some, this program or the adapter
+// is late: exchange then waits for the first byte until the deadline. It sleeps until the replies are due, since a
+// wake-up for each reply would cost more CPU time than it saves, and polls only for the bytes that are missing then.
+// Servos answer in the order of the request: after the last servo's reply, exchange waits at most slotWait for the
+// others.
 //
 //rt:noalloc
 func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration,
@@ -238,8 +238,8 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 	}
 }
 
-// parse stores the frames among the received bytes in b.rx, whose number is have. It moves an incomplete frame at their
-// end to the front, and returns the size of this frame.
+// parse stores the frames among the received bytes b.rx[:have]. It moves an incomplete frame at their end to the front,
+// and returns the size of this frame.
 //
 //rt:noalloc
 func (b *Bus) parse(g *readGroup, have int, fast bool) int {
@@ -368,6 +368,6 @@ func (b *Bus) echoesPing(unused ID) bool {
 		}
 		have += n
 	}
-	// the number have exceeds the frame's size if the late echo of an earlier, equal ping arrived as well
+	// more bytes than the frame's have arrived if the late echo of an earlier, equal ping came as well
 	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx)
 }

@@ -234,8 +234,8 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 // Source: ROBOTIS e-manual, Homing Offset(20).
 const offsetMost = 1024
 
-// obeyed refuses a homing offset that the servo ignores in the Operating_Mode mode, because the servo's positions would
-// be elsewhere than in the mode in which the servo was calibrated.
+// obeyed refuses a homing offset that the servo ignores in this Operating_Mode, because its positions would be shifted
+// against those of the mode in which it was calibrated.
 func (m MotorCalibration) obeyed(model *table.Model, mode int) error {
 	offset := max(m.HomingOffset, -m.HomingOffset)
 	if model.Protocol == table.Dynamixel2 && mode == table.ModePosition && offset > offsetMost {

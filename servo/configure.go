@@ -135,8 +135,8 @@ const (
 	haltPoll   = 50 * time.Millisecond // period of the checks for cancellation during that wait
 )
 
-// checkLatched reboots a Dynamixel that has switched its torque off after a hardware error: only a
-// reboot clears the error. The motor is limp already, so nothing falls.
+// checkLatched reboots a Dynamixel that reports a hardware error, because only a reboot clears the error. An error in
+// the motor's shutdown mask has made it limp already, so nothing falls.
 func (a *Arm) checkLatched(i int) error {
 	u := a.units[i]
 	if u.model.Protocol != table.Dynamixel2 {

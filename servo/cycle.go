@@ -182,9 +182,9 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 	return s.settled
 }
 
-// turnOff reports whether a position of joint i must be wrong: the joint has torque, and the position is far outside
-// its range and about as near to it, or nearer, in another turn. The motor has lost a turn, or its replies are damaged.
-// With goals near such a position the joint would drive to its end stop.
+// turnOff reports whether a position of joint i must be wrong: the joint has torque, the position is far outside the
+// joint's range, and in another turn it would be about as near to the range, or nearer. The motor has lost a turn, or
+// its replies are damaged. With goals near such a position the joint would drive to its end stop.
 //
 //rt:noalloc
 func (a *Arm) turnOff(i, raw int) bool {
@@ -199,14 +199,14 @@ func (a *Arm) turnOff(i, raw int) bool {
 //rt:noalloc
 func (a *Arm) Jumped() robot.Joints { return a.jumped }
 
-// reaches reports whether the joint can have travelled the distance way, in counts, within the duration in.
+// reaches reports whether the joint can travel way counts in that time.
 //
 //rt:noalloc
 func (s *sight) reaches(way int, in time.Duration) bool {
 	return math.Abs(float64(way)) <= s.speed*in.Seconds()+travelNoise
 }
 
-// near reports whether joint i can have travelled the distance way, in counts, between the instants since and now.
+// near reports whether joint i can have travelled way counts between the instants since and now.
 //
 //rt:noalloc
 func (a *Arm) near(i, way int, since, now rt.Instant) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// withDriveMode opens a bus on which the Drive_Mode of elbow_flex has the value of the parameter motor. It returns a
-// configuration in whose calibration the drive_mode of this joint has the value of the parameter file.
+// withDriveMode opens a bus on which the motor of elbow_flex has Drive_Mode := motor. In the calibration of the
+// returned configuration, the joint has drive_mode := file.
 func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	t.Helper()
 	r := robotOf(t, name)

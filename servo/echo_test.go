@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
-// echoing is a line that echoes all requests from a certain request on, whose number is in the field from.
+// echoing is a line that echoes the requests with the numbers >= from.
 type echoing struct {
 	*line
 	from, written int

@@ -105,8 +105,8 @@ func TestALateMergedReplyInPieces(t *testing.T) {
 	}
 }
 
-// Goal: an answer to a killed program's read is never taken for a register's value, even if the acknowledgement of that
-// program's write, or the answer to its fence, comes before, after any silence.
+// Goal: an answer to a killed program's read is never taken for a register's value, even if, after any silence, the
+// acknowledgement of that program's write or the answer to its fence comes first.
 func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	first := [][]byte{packet.Feetech.AppendWrite(nil, 1, 48, []byte{0, 1}), packet.Feetech.Append(nil, 1, packet.Ping)}
 	for n := fenceMin; n <= fenceMax; n++ { // a different length than ours

@@ -255,7 +255,7 @@ func (h *health) recordWindow(w *window) {
 	h.publishExtremes()
 }
 
-// Prioritize requests the load of these joints' motors. Each load is read once, before the other windows.
+// Prioritize requests the load of these joints' motors. Each load is read once, in turn with the other windows.
 //
 //rt:noalloc
 func (a *Arm) Prioritize(joints robot.Joints) { a.health.prioritized |= joints }
@@ -287,7 +287,7 @@ func (h *health) recordEffort(w *window, u *unitHealth) {
 	}
 }
 
-// pushLeast is the effort from which on a motor counts as pushing.
+// pushLeast is the least effort at which a motor counts as pushing.
 const pushLeast = 0.05
 
 // Push returns the direction in which joint i pushes, in its unit: 1, -1, or 0 when its motor has no load. The result

@@ -142,8 +142,8 @@ func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	return true
 }
 
-// checkRestarted notes the joint of a motor as restarted when the motor, which this process has
-// opened before, has lost its marker.
+// checkRestarted notes the joint of a motor as restarted when the motor, which this process has opened before, has lost
+// its marker or cannot have one.
 func (a *Arm) checkRestarted(i int) error {
 	u := a.units[i]
 	marker, ok, err := a.markerOf(u)

@@ -331,7 +331,7 @@ func FuzzGather(f *testing.F) {
 		talk.piece = piece
 		talk.answer = func([]byte) []byte { return data }
 		missing := gatherInTime(t, b, g)
-		stream := slices.Concat(data, data) // with single requests, the first answer's end comes before the second
+		stream := slices.Concat(data, data) // single requests get data twice: a frame may span both copies
 		for i := range g.ids {
 			said := saidPlain
 			if fast {

@@ -102,8 +102,8 @@ func (g *readGroup) param(i int) []byte { return g.data[i*g.params : (i+1)*g.par
 func (g *readGroup) missing() uint32 { return g.all&^g.answered | g.refused }
 
 // When all replies have arrived by the end of the sleep, the next sleep gets one step shorter. When the read must poll,
-// the next sleep gets longer by a step, but at most by the time by which this sleep was too short. The step halves from
-// tuneFirst down to tuneLast.
+// the next sleep gets longer by two steps, but at most by the time by which this sleep was too short. The step halves
+// from tuneFirst down to tuneLast.
 const (
 	tuneFirst = 256 * time.Microsecond
 	tuneLast  = time.Microsecond

@@ -82,7 +82,7 @@ const (
 	FaultCurrent     Fault = 1 << 3
 	FaultShock       Fault = 1 << 4 // Dynamixel: electrical shock, or too little power to drive the motor
 	FaultOverload    Fault = 1 << 5
-	FaultHardware    Fault = 1 << 7 // latched: torque is off until the servo is rebooted
+	FaultHardware    Fault = 1 << 7 // latched until the servo is rebooted; torque is usually off
 )
 
 func (f Fault) Error() string {

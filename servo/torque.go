@@ -123,8 +123,8 @@ func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 	return b.newGroup(r.Addr, r.Size+checkMore, ids)
 }
 
-// readBack reads the register of the motors of check, and returns the indices of the motors that do not answer or do
-// not have their value in words.
+// readBack reads the register of the motors of check, and returns the indices of the motors that do not answer or whose
+// value is not that in words.
 func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration,
 	deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)

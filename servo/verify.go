@@ -150,8 +150,8 @@ func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	return false
 }
 
-// verified ends the check of a unit that has its expected values. A unit without expected values
-// that was silent for at least the time of a boot counts as restarted nevertheless.
+// verified ends the check of a unit that has its expected values. A follower's unit without expected values that was
+// silent for at least the time of a boot counts as restarted nevertheless.
 //
 //rt:noalloc
 func (h *health) verified(i int) {

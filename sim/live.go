@@ -36,8 +36,8 @@ type Live struct {
 	goals   [DOF]goalRegister // guarded by mu
 }
 
-// motion is the motion of a joint within the present tick: a straight line towards the goal. The line begins with the
-// value q, at the phase in the field from.
+// motion is the motion of a joint within the present tick: a straight line towards the goal. The line begins at the
+// value q and the phase from.
 type motion struct {
 	q    float64
 	from float64

@@ -166,9 +166,9 @@ func (v *view) paintRow(dst []byte, row int, shapes *[numShapes]capsule) {
 	}
 }
 
-// blendShape blends one shape into the pixels of one row from column col on. The shape's share of a
-// pixel is clip((r - distance)/mpp + 0.5, 0, 1), with the distance of the pixel's centre; only
-// pixels at the rim need a square root.
+// blendShape blends one shape into the pixels of one row, beginning at column col. The shape's share of a pixel is
+// clip((r - distance)/mpp + 0.5, 0, 1), with the distance of the pixel's centre; only pixels at the rim need a square
+// root.
 //
 //rt:noalloc
 func (v *view) blendShape(blend []colour, col int, y float64, c *capsule) {

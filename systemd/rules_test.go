@@ -190,7 +190,7 @@ func checkInstalled(t *testing.T, prefix string) {
 		out, err := cmd.CombinedOutput()
 		var failed *exec.ExitError
 		if errors.As(err, &failed) && failed.ExitCode() == int(exit.RealTime) {
-			continue // bench has measured, and the kernel refuses real time
+			continue // bench has measured, although the kernel refuses a real-time priority
 		}
 		if err != nil {
 			t.Errorf("%s: %v\n%s", line, err, out)

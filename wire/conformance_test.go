@@ -34,8 +34,8 @@ func conformanceRows(t *testing.T) (rows [][]string) {
 	return rows
 }
 
-// For every rule docs/lab/conformance.md names tests that exist. The page also states that edge-rt keeps the rule, or
-// why edge-rt does not.
+// docs/lab/conformance.md names existing tests for every rule, and states that edge-rt keeps the rule, or why it does
+// not.
 func TestConformanceNamesTestsThatExist(t *testing.T) {
 	named := regexp.MustCompile("^`([a-z/-]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`$")
 	for _, row := range conformanceRows(t) {

@@ -24,10 +24,10 @@ type Shapes struct {
 	Past int
 }
 
-// CheckObservation refuses an observation that the policy cannot take: a state of another length, a
-// missing camera, a raw picture of another size (a JPEG's size is checked by its decoder), a
-// history with other steps, cameras or sizes, a prefix of another width or longer than the horizon,
-// or two prefixes of unequal length. It ignores cameras that the policy does not have.
+// CheckObservation refuses an observation that the policy cannot take: a state of another length, a missing camera, a
+// raw picture of another size (a JPEG's size is checked by its decoder), a history with other steps, cameras or sizes,
+// a prefix longer than the horizon, a robot prefix of another width, or two prefixes of unequal length. It ignores
+// cameras that the policy does not have.
 //
 //rt:noalloc
 func (s *Shapes) CheckObservation(o *Observation) error {

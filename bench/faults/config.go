@@ -127,8 +127,7 @@ func (c *Config) round() int {
 	return 2
 }
 
-// episode returns the seed and the direction of the i-th episode. No two episodes have the same
-// pair of both.
+// episode returns the seed and the direction of the i-th episode. No two episodes have both in common.
 func (c *Config) episode(i int) (seed uint64, direction int) {
 	if c.live {
 		return c.FirstSeed + uint64(i), 1 // edge-rt's first target is on the right

@@ -78,8 +78,7 @@ var options = map[string]struct {
 	}},
 }
 
-// quality returns the quality of the contender's pictures. It is the parameter usual, unless an option sets the
-// quality.
+// quality returns the quality of the contender's pictures: usual, unless an option sets it.
 func (c *Contender) quality(usual int) int { return *cmp.Or(c.Quality, &usual) }
 
 // Flags returns edge-rt's flags for the contender, followed by the flags in more. The parameter quality is the JPEG

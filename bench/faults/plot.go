@@ -126,8 +126,8 @@ type window struct {
 	from, to float64 // seconds
 }
 
-// stretches returns the spans of successive ticks, from 0 to n-1, for which the function so returns true: of each span
-// the first tick, and the tick after the last one.
+// stretches returns the spans of successive ticks, from 0 to n-1, for which so(tick) is true, each as its first tick
+// and the tick after its last.
 func stretches(n int, so func(tick int) bool) (all [][2]int) {
 	begun := -1
 	for tick := range n + 1 {

@@ -189,7 +189,7 @@ func (s *subject) alone(n int) error {
 	return err
 }
 
-// overlapped measures runs of one buffer while the thread ahead fills the rows of the other buffer.
+// overlapped measures runs of one buffer while the filler fills the rows of the other buffer.
 func (s *subject) overlapped(n int, ahead *filler) error {
 	const pairs = 2
 	for k := range 2 * pairs {
@@ -207,8 +207,7 @@ func (s *subject) overlapped(n int, ahead *filler) error {
 
 type rows struct{ buffer, batch int }
 
-// filler is a thread that fills with pictures the rows that come through the channel next, until the channel is
-// closed.
+// filler is a thread that takes rows from the channel next and fills them with pictures, until the channel is closed.
 type filler struct {
 	next chan rows
 	done chan struct{}

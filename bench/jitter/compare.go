@@ -172,7 +172,7 @@ type side struct {
 	late, ratio quantiles
 }
 
-// newSide returns the side of kind k; nil if all has no slice of that kind.
+// newSide returns the side of kind k; nil if there is no slice of that kind.
 func newSide(k kind, all []Slice, seed uint64) *side {
 	mine := slicesOf(all, k.subject, k.form)
 	if len(mine) == 0 {

@@ -33,8 +33,7 @@ const (
 	leastRatio = 1e-3
 )
 
-// over divides each quantile by the quantile of the parameter other at the same level. It raises a divisor below the
-// limit least to this limit.
+// over divides each quantile by other's quantile at the same level, or by least if that is larger.
 func (q quantiles) over(other quantiles, least float64) (ratio quantiles) {
 	for i := range q {
 		ratio[i] = q[i] / max(other[i], least)
@@ -96,8 +95,8 @@ type spread struct {
 	together bool
 }
 
-// newSpread prepares draws of a subject's runs, which are in mine, and of cyclictest's runs, which are in the parameter
-// of. If together is true, the two ran in the same seconds. Equal seeds give equal draws.
+// newSpread prepares draws of a subject's runs (mine) and of cyclictest's runs (of). If together is true, the two ran
+// in the same seconds. Equal seeds give equal draws.
 func newSpread(mine, of []*Run, together bool, seed uint64) *spread {
 	s := &spread{random: rand.New(rand.NewPCG(seed, 0)), mine: blocksOf(mine), together: together}
 	if len(of) > 0 {
@@ -133,7 +132,7 @@ func (s *spread) sample() (late, ratio quantiles) {
 }
 
 // intervals returns the 95 % intervals of the ratios, from the percentiles of the bootstrap; nil with too few slices.
-// The parameter known is the number of levels with an interval, from the first on.
+// The parameter known is the number of levels, from the lowest, that get an interval.
 func (s *spread) intervals(known int) map[string]Interval {
 	if !s.enough() {
 		return nil

@@ -23,7 +23,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 
 const tickLimit = 15 * time.Second // longest time until a program's tick thread appears
 
-// minCPUsToPin is the number of CPUs from which on rt pins a tick to the last CPU.
+// minCPUsToPin is the least number of CPUs with which rt pins a tick to the last CPU.
 const minCPUsToPin = 4
 
 func pinnedBy(wish, cpus int) int {

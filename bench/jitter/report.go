@@ -14,7 +14,7 @@ const (
 	// describes the host rather than the subject.
 	disturbedShare = 0.02
 
-	farLate = time.Millisecond // lateness from which on a tick counts as far too late
+	farLate = time.Millisecond // least lateness of a tick that counts as far too late
 	perMany = 10_000           // number of ticks for which the counts of far too late ticks are given
 )
 

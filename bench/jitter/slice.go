@@ -70,7 +70,7 @@ func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run
 	}
 }
 
-// attempt tries once to run a subject as the method subject demands, under load from the subject's first tick on.
+// attempt tries once to run a subject as jitter.subject demands, under load from the subject's first tick on.
 func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	program := j.subjects[k.subject]
 	j.load.Pause()

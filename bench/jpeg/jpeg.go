@@ -282,8 +282,8 @@ func levels(p []byte) (y, cb, cr byte) {
 		byte((112*r-94*g-18*b+128)>>8 + 128)
 }
 
-// planes converts a picture to a camera's levels. Each chroma value is the mean over a block that is two pixels wide;
-// its height is the number of rows.
+// planes converts a picture to a camera's levels. Each chroma value is the mean over a block, two pixels wide and rows
+// pixels high.
 func planes(pix []byte, w, h, rows int) (luma, cb, cr []byte) {
 	for i := 0; i < 3*w*h; i += 3 {
 		y, _, _ := levels(pix[i:])

@@ -95,8 +95,8 @@ func onBus(name, title string, safe safeState, length time.Duration, script ...s
 	}
 }
 
-// booting returns the fault blip-all for motors that boot in another way. The function change sets this way, and the
-// text how names it.
+// booting returns the fault blip-all for motors that boot in another way: change() sets this way, and the text how
+// names it.
 func booting(name, how string, change func(*servosim.Config, []uint8)) fault {
 	f := onBus(name, "the same, with motors "+how, safeHeld, 2*s, allOff).away(300*ms, restarted)
 	f.Soak, f.Bus = false, change

@@ -31,8 +31,8 @@ func openBare(b *policy.Bundle, cfg Config) (*bare, error) {
 	return &bare{m, rand.New(rand.NewPCG(1, 2))}, nil
 }
 
-// run runs batches in random order for a slice. The batch sizes have the same shares as in the parameter batches, which
-// has the server's batches. run returns how many requests per second these batches answer.
+// run runs batches in random order for a slice. The sizes have the same shares as those of the server's batches (the
+// parameter). run returns how many requests per second it answers.
 func (s *bare) run(ctx context.Context, batches map[int]*load, slice time.Duration) (perS float64, err error) {
 	var sizes []int
 	var requests []float64

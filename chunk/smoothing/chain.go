@@ -112,7 +112,7 @@ func (l *Chain) Rest() {
 	}
 }
 
-// Reset clears the stages' state and starts them at the given row, [dof], where the arm is.
+// Reset clears the stages' state. The limits begin at the given row, [dof], where the arm is.
 //
 //rt:noalloc
 func (l *Chain) Reset(row []float32) {

@@ -112,7 +112,7 @@ class Fleet:
                        "--faults", script)
             wait_for(f"{name}'s bus", 10, port.exists)
             bus = ["--bus", port, "--calibration", CALIBRATION, "--camera", f"top=sim:{port}.scene"]
-        rate = ["--fps", 30, "--fps-mismatch", "allow"] if self.args.faults else []  # as two cores can
+        rate = ["--fps", 30, "--fps-mismatch", "allow"] if self.args.faults else []  # a rate that two cores can keep
         return self.start(edge, *bus, *dial, *rate, "--id", name, "--seed", number + 1, "--metrics", self.robots[name],
                           "--record", "off", "--max-offline", "10m", "--on-exit", "off")
 

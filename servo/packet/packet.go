@@ -42,15 +42,14 @@ type Reply struct {
 type Format interface {
 	// Append appends any instruction with its parameters.
 	Append(dst []byte, id byte, inst Instruction, params ...byte) []byte
-	// AppendRead requests n bytes of the servo id, from the address addr on.
+	// AppendRead requests n bytes of the servo id, beginning at addr.
 	AppendRead(dst []byte, id byte, addr, n int) []byte
-	// AppendWrite sets the bytes of the servo id from the address addr on.
+	// AppendWrite writes data into the servo id, beginning at addr.
 	AppendWrite(dst []byte, id byte, addr int, data []byte) []byte
-	// AppendSyncRead requests n bytes of each servo in ids, from the address addr on. Each servo answers with its own
-	// frame.
+	// AppendSyncRead requests n bytes of each servo in ids, beginning at addr. Each servo answers with its own frame.
 	AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte
-	// AppendSyncWrite sets n bytes of each servo in ids, from the address addr on; data holds n bytes for each servo.
-	// No servo answers.
+	// AppendSyncWrite sets n bytes of each servo in ids, beginning at addr; data holds n bytes for each servo. No servo
+	// answers.
 	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	// Cut returns the first intact status frame of the input that has params bytes of parameters, or that has no
 	// parameters and an error byte for a refusal; with params < 0 any number is accepted. rest is the input

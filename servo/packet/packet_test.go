@@ -183,8 +183,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// overlaps reports whether an intact frame, of any length, begins within the noise and ends after it. The first bytes
-// of in are the noise; the parameter noise is their number.
+// overlaps reports whether an intact frame, of any length, begins within the noise, in[:noise], and ends after it.
 func overlaps(in []byte, noise int) bool {
 	for i := range noise {
 		if i+Feetech.frameSize(in[i:], -1) > noise {

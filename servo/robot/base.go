@@ -23,8 +23,8 @@ type Base struct {
 // Axes is the number of a base's axes, and of its wheels.
 const Axes = 3
 
-// axisNames and axisUnits are LeRobot's names and units of the axes. An axis has the place of a
-// wheel: left, back and right.
+// axisNames and axisUnits are LeRobot's names and units of the axes. In a state, they take the places of the left, back
+// and right wheel.
 var (
 	axisNames = [Axes]string{"x.vel", "y.vel", "theta.vel"}
 	axisUnits = [Axes]string{"m/s", "m/s", "deg/s"}

@@ -70,8 +70,8 @@ func (p Part) ID(id string) string {
 // partName matches the name of a part, with which its joints' names and PART=PORT begin.
 var partName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// compose makes a robot of the file's parts. If the file has no parts and its key like names a robot of parts, which is
-// r, the new robot gets the parts of r. Values of the file apply to all parts.
+// compose makes a robot of the file's parts. If the file has no parts, but its key "like" names a robot of parts, which
+// is r, the new robot gets the parts of r. Values of the file apply to all parts.
 func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	if own := f.armKeys(); own != "" {
 		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)
@@ -219,7 +219,7 @@ func (r Robot) join(file renameFile) (Robot, error) {
 	return r, r.checkRename(names)
 }
 
-// prefix copies all entries of the map from into the map to, with the part's prefix before each key and value.
+// prefix adds all entries of the second map to the first, with the part's prefix before each key and value.
 func (p *Part) prefix(to, from map[string]string) {
 	for old, name := range from {
 		to[p.Prefix()+old] = p.Prefix() + name

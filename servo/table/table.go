@@ -71,8 +71,7 @@ type Model struct {
 	rows       map[Register]Row
 }
 
-// newModel returns m with the rows of all registers that are not in the list without. It panics on a row that occurs
-// twice.
+// newModel returns m with rows, except those of the registers in without. It panics on a row that occurs twice.
 func newModel(m Model, rows []Row, without ...Register) *Model {
 	m.rows = make(map[Register]Row, len(rows))
 	for _, r := range rows {

@@ -119,8 +119,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// passer is a policy that plans around the post. It changes the side of the post each time it has answered as many
-// requests as the field turns says.
+// passer is a policy that plans around the post. It changes the side of the post after every p.turns answers.
 type passer struct {
 	still
 	turns int64

@@ -33,7 +33,7 @@ type network struct {
 	outbound     []*request    // under way to the robot
 	waiting      *request      // the request in the server's mailbox
 	serving      *request
-	done         time.Duration // when the answer to the request serving will leave
+	done         time.Duration // when the answer to n.serving will leave the server
 	began        time.Duration // when the newest inference began
 	newest       int64         // newest key that has been in the mailbox
 	read         int64         // newest key that the robot has read

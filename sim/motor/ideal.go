@@ -15,7 +15,7 @@ const turnPerSecond = 0.75
 // without torque it sinks or stays.
 type Ideal struct{ shafts []idealShaft }
 
-// idealShaft is a shaft whose position was place at the instant in since, and which moves from this position.
+// idealShaft is a shaft that moves from place, its position at the instant since.
 type idealShaft struct {
 	place, goal float64
 	speed       float64 // counts per second

@@ -62,8 +62,8 @@ func (l *Line[T]) Drop() {
 	l.held, l.holding = none, false
 }
 
-// Arrival returns the instant at which a message has crossed the line. The message leaves at the instant in the
-// parameter at, and the parameter bytes is its size.
+// Arrival returns the instant at which a message of the given size in bytes has crossed the line, if it leaves at the
+// instant at.
 func (l *Line[T]) Arrival(at time.Duration, f Effect, bytes int) time.Duration {
 	if f.Rate > 0 {
 		at = max(at, l.free) + time.Duration(float64(bytes)/float64(f.Rate)*float64(time.Second))

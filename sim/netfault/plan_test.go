@@ -295,7 +295,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// In a trace with anywhere, each seed begins at another place and passes through the whole trace.
+// With the key "anywhere" in a trace, each seed begins at another place and passes through the whole trace.
 func TestTraceAnywhere(t *testing.T) {
 	s := mustParse(t, "faults: [{kind: trace, anywhere: true, every: 4s, points: [[0, 0], [1, 1], [2, 2], [3, 3]]}]")
 	begins := map[time.Duration]bool{}

@@ -16,7 +16,7 @@ type joint struct {
 	step  float64 // largest change of the servo's goal in a tick, in counts
 	state servosim.Snapshot
 
-	// The goal in effect after the newest write.
+	// For the next goal; aimAt is the time of the last one.
 	first  bool // the next goal must be the servo's present position
 	budget float64
 	aimAt  rt.Instant

@@ -80,7 +80,7 @@ type Config struct {
 	Baud    int   // bits per second, one of the servos' rates; default 1,000,000
 	Unpaced bool  // replies come at once, not at the speed of the wire
 	Plant   Plant // default: shafts that turn 270 degrees a second, starting in the middle
-	Fitted  bool  // without a Plant: fitted motors and control loops instead of the default
+	Fitted  bool  // without a Plant: motors fitted to measurements (motor.Fitted), not the default
 	// Number of servos, counted from the last, that are fitted motors as a base's wheels. The Plant
 	// moves the other servos.
 	Wheels     int

@@ -90,7 +90,7 @@ func (s *servo) stage(addr int, data []byte) uint8 {
 	return 0
 }
 
-// special executes an instruction that only the servos of one maker have.
+// special executes a reboot, a factory reset, or an instruction that only the servos of one maker have.
 //
 //rt:noalloc
 func (s *servo) special(r *request, now rt.Instant) uint8 {
@@ -166,7 +166,7 @@ func (s *servo) changeMode(now rt.Instant) {
 	s.put(xGoal, int64(s.present(raw)))
 }
 
-// resetGoals sets an X servo's goals and gains to the initial values of its mode.
+// resetGoals sets an X servo's goals, except the goal position, and its profile to their initial values.
 //
 //rt:noalloc
 func (s *servo) resetGoals() {

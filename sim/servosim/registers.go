@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// read appends size bytes of memory from addr on. Undefined bytes read 0.
+// read appends size bytes of memory, beginning at addr. Undefined bytes read 0.
 //
 //rt:noalloc
 func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {

@@ -134,8 +134,7 @@ func TestEverybodyAnswersAPingForAll(t *testing.T) {
 	}
 }
 
-// pinSensor fixes bytes of a servo's memory. From the address addr on, reads return the bytes data, whatever the servo
-// measures.
+// pinSensor fixes bytes of a servo's memory. Reads at addr then return data, whatever the servo measures.
 func (b *Bus) pinSensor(id uint8, addr int, data []byte) {
 	b.alter([]uint8{id}, func(s *servo, _ rt.Instant) {
 		for i, v := range data {

@@ -91,7 +91,7 @@ func (b *Bus) receive(n int) {
 		}
 		b.counters.badChecksums.Add(1)
 		b.counters.garbage.Add(uint64(used))
-		if f.id != broadcast { // a Feetech servo does not answer a broadcast
+		if f.id != broadcast { // no servo answers a broadcast
 			b.sendError(request{id: f.id}, resultCRC, axChecksum, end)
 		}
 	}
@@ -162,8 +162,8 @@ func (b *Bus) unicast(r request, end rt.Instant) {
 	}
 }
 
-// executeOne lets the servos with the id r.id obey. It returns the status packet of the servo that answers, its start,
-// and in the result from the servo's index, which is -1 without an answer. Two servos with the same id both obey, and
+// executeOne lets the servos with the id r.id obey. It returns the status packet of the servo that answers, the
+// packet's start, and from, the index of this servo (-1 without an answer). Two servos with the same id both obey, and
 // their answers collide. The result has is false when a servo that receives the request does not have the instruction.
 //
 //rt:noalloc

@@ -74,7 +74,7 @@ func New(name string, channels []Channel) *Server {
 		channels[i].SchemaEncoding = "jsonschema"
 	}
 	s := &Server{channels: len(channels), viewers: map[*viewer]struct{}{}}
-	s.hello, _ = json.Marshal(map[string]any{ // these values can be encoded
+	s.hello, _ = json.Marshal(map[string]any{ // never fails for these values
 		"op": "serverInfo", "name": name, "capabilities": []string{}, "supportedEncodings": []string{},
 	})
 	s.advertise, _ = json.Marshal(map[string]any{"op": "advertise", "channels": channels})

@@ -125,7 +125,7 @@ func Open(address, service, instance string, report func(string)) (*Exporter, er
 		report: report,
 		end:    make(chan struct{}),
 	}
-	e.resource, _ = json.Marshal(map[string]any{"attributes": []attribute{ // texts can be encoded
+	e.resource, _ = json.Marshal(map[string]any{"attributes": []attribute{ // never fails for texts
 		text("service.name", service), text("service.instance.id", instance),
 	}})
 	e.ended.Go(e.run)

@@ -117,7 +117,7 @@ func (d *decoder) reduce(g global, args []Value) (Value, error) {
 	return nil, malformed("REDUCE of %s", g.name)
 }
 
-// build does the work of the opcode BUILD: it sets the state of the object into.
+// build does the work of the opcode BUILD: it sets the state of the given object.
 func (d *decoder) build(into, state Value) error {
 	switch v := into.(type) {
 	case *Object:

@@ -25,9 +25,9 @@ const (
 	// A picture differs from a reference by the mean square of its cells' deviations, after the best gain of each
 	// channel. The unit of a deviation is the training's standard deviation of the cell, at least cellLeast. So the
 	// difference is about 1 for a usual frame of the training, in any light. A picture has a fault when its own
-	// difference is above the limit unlike, and another form of the picture (red and blue exchanged, upside down,
-	// another camera's picture) has a difference below the limit alike and below the picture's own difference times the
-	// factor better.
+	// difference exceeds the constant unlike, and that of another form of the picture (red and blue exchanged, upside
+	// down, another camera's picture) is below the constant alike and below the product of the picture's own difference
+	// and the constant better.
 	cellLeast = 0.01
 	usualMin  = 0.05
 	gainMost  = 4.0

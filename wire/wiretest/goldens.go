@@ -34,7 +34,7 @@ func Vectors(t testing.TB) map[string]json.RawMessage {
 	return all
 }
 
-// Section decodes one section into the slice or map to which the parameter into points.
+// Section decodes one section into *into, a slice or a map.
 func Section(t testing.TB, name string, into any) {
 	t.Helper()
 	raw, ok := Vectors(t)[name]

@@ -282,7 +282,7 @@ func whole(t *testing.T, robots []*robot, when string) {
 	}
 }
 
-// received holds the newest number of every publisher.
+// received returns the newest number of every publisher.
 func (o *once) received() map[uint64]uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -32,7 +32,7 @@ type deliveries struct {
 	bytes   int // size of the keys and messages in the queue
 	ended   bool
 
-	batch []event // the events that run handles while the queue fills again. Owner: run
+	batch []event // the events that the method run handles while the queue fills again. Owner: run
 }
 
 func (e *deliveries) init(s *Session) {

@@ -77,8 +77,8 @@ func (d *dialer) run() {
 	}
 }
 
-// round tries every endpoint once. It returns the function that runs the first link that it opens,
-// or nil when it opens no link.
+// round tries every endpoint once. It returns the function that runs the first opened link, or nil when no link was
+// opened.
 func (d *dialer) round(pause time.Duration) (run func() error) {
 	for i := range d.endpoints {
 		if i > 0 {

@@ -380,7 +380,7 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 		conn := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
 		conn.SetDeadline(time.Now().Add(5 * time.Second))
 		conn.Write([]byte(begin))
-		if begin == "\x16" { // one byte at a time
+		if begin == "\x16" { // the first two bytes arrive one at a time
 			conn.Write([]byte("\x00"))
 		}
 		answer, _ := io.ReadAll(conn)

@@ -326,8 +326,9 @@ func (a *account) keeps(buf []byte) bool {
 	return cap(buf) == 0 || cap(buf) <= maxIdleBytes && b.used <= b.limit/2
 }
 
-// grow returns buf with capacity for n more bytes. A new buffer has twice the needed capacity, so that messages of
-// varying size soon need no larger one. If the budget has too little left, ok is false and buf is unchanged.
+// grow returns buf with capacity for n more bytes. A new buffer has at least twice the needed capacity (a large one
+// 1.25 times), so that messages of varying size soon need no larger one. If the budget has too little left, ok is false
+// and buf is unchanged.
 func (a *account) grow(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {

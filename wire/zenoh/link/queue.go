@@ -53,7 +53,7 @@ type queue struct {
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
 func (q *queue) fragmenting() bool { return q.sent < len(q.fragments) }
 
-// messages returns the number of waiting messages from which on a blocking message has to wait.
+// messages returns the number of waiting messages at which a blocking message has to wait.
 func (q *queue) messages() int {
 	if q.control {
 		return controlMessages

@@ -161,7 +161,7 @@ const shrinkFrom = 64
 
 // Shrink is called after each delete from m. It returns m, or a copy if m has at most a quarter of its largest number
 // of entries. Without the copy, a Go map would never free the memory of entries that the budget no longer counts.
-// Between calls, the variable to which most points holds the largest number of entries.
+// Between calls, *most holds the largest number of entries.
 func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
 	*most = max(*most, len(m)+1)
 	if *most < shrinkFrom || len(m) > *most/4 {

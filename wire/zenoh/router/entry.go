@@ -9,7 +9,7 @@ import (
 
 // Bounds of the state that all links together may make the router keep.
 const (
-	maxDeclaredBytes = 14 << 20 // the largest memory of all entries
+	maxDeclaredBytes = 14 << 20 // the largest memory of all entries and interests
 	nodeBytes        = 160      // the memory of a chunk in a tree
 	entryBytes       = 160      // memory of an entry and the pointers to it
 	holderBytes      = 96       // memory of a link's declaration of an entry
