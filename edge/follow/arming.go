@@ -47,7 +47,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 		if err := f.bus.Rescue(); err != nil {
 			return false, exit.With(exit.Fault, err)
 		}
-		f.rescue.active, f.rescue.end = true, t.Woke.Add(rescueLimit)
+		f.rescue.active, f.rescue.left = true, rescueLimit
 		f.rescue.silent.Reset(t.Woke)
 	}
 	armed, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)

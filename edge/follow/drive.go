@@ -132,7 +132,7 @@ func (f *Follower) move(action []float32, pace float32) {
 // rescuing reports whether RescueStep must be called instead of Drive.
 //
 //rt:noalloc
-func (f *Follower) rescuing() bool { return f.rescue.active }
+func (f *Follower) rescuing() bool { return f.rescue.active && f.Phase == Armed }
 
 // rescuePace is the share of the velocity limit in a rescue; the servos themselves are slower.
 const rescuePace = 0.04
@@ -140,6 +140,7 @@ const rescuePace = 0.04
 // rescueStep moves the joints outside their range one tick towards it.
 func (f *Follower) rescueStep(now rt.Instant) error {
 	f.zeroBase()
+	f.rescue.left -= f.cfg.Period
 	for j := range f.scratch {
 		f.scratch[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
 	}
@@ -151,13 +152,13 @@ func (f *Follower) rescueStep(now rt.Instant) error {
 	}
 	f.rescue.silent.Add(now, event.Lacking{Joints: f.silence.stale})
 	if left := f.bus.OutOfRange() & f.rescue.joints; left != 0 || f.silence.stale != 0 {
-		if now < f.rescue.end {
+		if f.rescue.left > 0 {
 			return nil
 		}
 		return f.rescueError(left)
 	}
 	if err := f.bus.EndRescue(); err != nil {
-		if now < f.rescue.end {
+		if f.rescue.left > 0 {
 			return nil // the line loses replies: try again in the next tick
 		}
 		return err

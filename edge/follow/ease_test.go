@@ -118,7 +118,7 @@ func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 		r.bus.outside = 1
 		var err error
 		for n := 0; err == nil && n < 5000; n++ {
-			last := r.now.Add(2*testPeriod) > r.rescue.end
+			last := r.rescue.left < 2*testPeriod
 			r.bus.stale = tt.stale
 			if last {
 				r.bus.stale, r.bus.outside = tt.last, tt.outside

@@ -162,8 +162,8 @@ type slowStart struct {
 type rescue struct {
 	active bool
 	joints robot.Joints
-	end    rt.Instant
-	silent event.Lacks // silences since the rescue began
+	left   time.Duration // without pauses
+	silent event.Lacks   // silences since the rescue began
 }
 
 // parking is the way back to the pose of the first arming.

@@ -312,7 +312,7 @@ func (p *Parts) Rescuing() bool {
 // RescueStep moves the joints outside their range one tick towards it.
 func (p *Parts) RescueStep(now rt.Instant) error {
 	for i, f := range p.parts {
-		if f.Phase == Armed && f.rescuing() {
+		if f.rescuing() {
 			if err := f.rescueStep(now); err != nil {
 				return p.named(i, err)
 			}

@@ -275,6 +275,9 @@ func TestRescueOfAPart(t *testing.T) {
 		p.tick(t)
 		p.right.outside = 1
 		p.StartArming()
+		if p.parts[1].rescue.active = true; p.Rescuing() { // the arming takes several ticks
+			t.Errorf("%s: the rescue begins before the arming, which never ends", coupling)
+		}
 		p.ticks(t, 3)
 		if !p.Rescuing() {
 			t.Fatalf("%s: no rescue, phase %v", coupling, p.Phase)
@@ -283,6 +286,7 @@ func TestRescueOfAPart(t *testing.T) {
 		if right != 0 || coupling == robot.Together && left != 0 || coupling == robot.Apart && left != 5 {
 			t.Errorf("%s: %d and %d goals of the policy", coupling, left, right)
 		}
+		p.now = p.now.Add(time.Hour) // an operator's pause does not count
 		rttest.Do(t, p.RescueStep(p.now))
 		if got := len(p.right.sent); got == 0 || p.right.sent[got-1].joints == 0 {
 			t.Errorf("%s: the rescue moves nothing", coupling)
