@@ -82,6 +82,33 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 	<-f.ended
 }
 
+// Two servers of a service name their fronts' clients of one host differently, because the clients cannot choose
+// another name.
+func TestFrontsOfTwoServers(t *testing.T) {
+	a, gateway, _ := serveFront(t)
+	f := &heldFront{gateway: make(chan *front.Gateway, 1), ended: make(chan struct{})}
+	b := newBench(t, config(), func(d *Deps) { d.Network, d.Fronts = a.network.Session(), []front.Front{f} })
+	b.network, b.session = a.network, a.session
+	b.start()
+	first := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)
+	rttest.Eventually(t, "the first session's token", func() bool {
+		_, held := b.server.others.Holder(first.Name())
+		return held
+	})
+	gateway = <-f.gateway
+	second := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:556", foreignOpen()))(t)
+	rttest.Want(t, second.Name(), "openpi-127.0.0.1-2", "name")
+	rttest.Must(second.Infer(t.Context(), fakeObs(t)))(t)
+	second.Close()
+	first.Close()
+	rttest.Eventually(t, "the end of the first session's token", func() bool {
+		_, held := b.server.others.Holder(first.Name())
+		return !held
+	})
+	again := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:557", foreignOpen()))(t)
+	rttest.Want(t, again.Name(), "openpi-127.0.0.1", "the name once free")
+}
+
 // When the server has ended the session of a front's client, the client's next observation opens a session again.
 func TestAFrontsClientOpensAgain(t *testing.T) {
 	b, gateway, _ := serveFront(t)

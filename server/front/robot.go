@@ -41,6 +41,7 @@ var (
 type Robot struct {
 	gateway *Gateway
 	kind    Kind
+	addr    string
 	from    wire.Origin
 	open    wire.SessionOpen
 	release func() // gives the name back
@@ -74,6 +75,7 @@ func (g *Gateway) Open(ctx context.Context, kind Kind, addr string, asked wire.S
 	r := &Robot{
 		gateway: g,
 		kind:    kind,
+		addr:    addr,
 		from:    origin(kind.String(), addr),
 		open:    asked,
 		release: release,
@@ -121,6 +123,12 @@ func (r *Robot) connect(ctx context.Context) error {
 		return err
 	}
 	switch {
+	case r.ack.HeldBy != "": // another robot has the name, such as a client of another server's front
+		name, release := r.gateway.name(r.kind.String(), r.addr)
+		r.open.ClientUUID = name
+		held := r.release
+		r.release = func() { held(); release() }
+		return r.connect(ctx)
 	case r.ack.Temporary():
 		return fmt.Errorf("%w: %s: %w", ErrRefused, r.ack.Error, ErrTemporary)
 	case !r.ack.Accepted:
