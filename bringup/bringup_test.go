@@ -228,8 +228,8 @@ func TestFlagsNameTheRobot(t *testing.T) {
 	}
 }
 
-// Calibrate does as LeRobot: the middle pose reads 2047, the ends become the range, and the file has the same values as
-// the servos.
+// Calibrate does as LeRobot does: the middle pose reads 2047, the ends become the range, and the file has the servos'
+// values.
 func TestCalibrate(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch", "so101_leader"} {

@@ -70,7 +70,7 @@ type fleet struct {
 
 	mu      sync.Mutex
 	robots  map[string]*reading // newest telemetry by key; mu guards this field and those below
-	dropped int                 // malformed or too long
+	dropped int                 // messages that are malformed or too long
 	full    int                 // messages of robots beyond maxRobots
 }
 
@@ -78,7 +78,7 @@ type fleet struct {
 type reading struct {
 	FleetRobot            // without Starved and Age, which list computes
 	at, before rt.Instant // instants of the newest telemetry and of the previous one
-	now, past  float64    // starved ticks of both
+	now, past  float64    // starved ticks in each of them
 }
 
 // telemetry is the part of a robot's metrics that the view shows.

@@ -31,7 +31,7 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 	}
 }
 
-// Goal: Open retries failures that may pass, such as a port in another program's use or an arm without power. It
+// Goal: Open retries failures that may pass, such as a port that another program uses or an arm without power. It
 // returns a lasting failure at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
@@ -94,8 +94,7 @@ func waitingEdge(log io.Writer) *Edge {
 		clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-// journal is a buffer. When the content of the buffer first includes the text in the field until, Write calls the
-// function in the field then.
+// journal is a buffer. When its content first includes the text j.until, Write calls j.then.
 type journal struct {
 	strings.Builder
 	until string
@@ -169,7 +168,7 @@ func TestWaitingForAnArmIsCanceled(t *testing.T) {
 }
 
 // Goal: a port that refuses access is tried again for udevTime after the first refusal, since udev
-// gives a new device its group late.
+// gives a new device its group only after a while.
 func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
 	denied := fmt.Errorf("%w: arm", servo.ErrPortDenied)
 	for _, tt := range []struct {

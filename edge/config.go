@@ -99,7 +99,7 @@ type Config struct {
 	Record      record.Mode      // recorded part of the run; empty: off
 	RecordDir   string           // folder of the record's files; empty: "records" in the robot's state folder
 	RecordSize  int64            // bytes that the record's files may take together
-	Episodes    episode.Plan     // a plan that Check has accepted; Record holds the mode that Check returned
+	Episodes    episode.Plan     // accepted by Plan.Check, whose result is in the field Record
 	Duration    time.Duration
 	Seed        uint64 // seed of the simulated world
 	RT          rt.Mode
@@ -328,7 +328,7 @@ func (c *Config) CheckSchedule() error {
 	for _, f := range []struct {
 		flag  string
 		given bool
-		with  []string // schedules
+		with  []string // schedules for which the flag has an effect
 	}{
 		{"--s-min", s.SMin != 0, []string{"drtc"}},
 		{"--prefix", s.Prefix != "", []string{"drtc"}},

@@ -52,8 +52,8 @@ type control struct {
 	heldAll    robot.Joints // if no joint can be driven: the joints whose motors are the cause; else 0
 	merged     chunk.Chunk
 	inferences uplink.Inferences
-	// instant from which the hold between two episodes counts. When the arm has returned, rest sets this instant
-	// returnLimit earlier, so that no second return begins
+	// instant from which the hold between two episodes counts. When the arm has returned, rest sets restedFrom to
+	// returnLimit before now, so that no second return begins
 	restedFrom rt.Instant
 	observed   [observedSlots]uplink.Source // ages of the pictures of the last requests
 	entry      *record.Tick                 // record of this tick; nil: the tick is not recorded
@@ -344,7 +344,7 @@ func (c *control) nextRow(now rt.Instant) []float32 {
 // returnLimit is the maximum time for the return to the arming pose, at the speed of parking.
 const returnLimit = 2 * follow.ParkLimit
 
-// rest holds the arm between two episodes. If the field returns is true, the arm first moves to its arming
+// rest holds the arm between two episodes. If c.returns is true, the arm first moves to its arming
 // pose, for at most returnLimit.
 //
 //rt:noalloc

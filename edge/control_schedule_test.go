@@ -212,8 +212,8 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	rttest.Want(t, r.record.Stats().Lost, 0, "messages lost")
 }
 
-// Goal: with two ticks per action the schedule counts actions, not ticks. Half as many actions as ticks run, and the
-// runway of a request lasts two ticks per action.
+// Goal: with two ticks per action the schedule counts actions, not ticks. Half as many actions as ticks run, and a
+// request's runway (the time that its remaining actions last) is two ticks per action.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)
 	shape := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF))(t)
@@ -230,7 +230,7 @@ func TestInterpolatedTicks(t *testing.T) {
 }
 
 // Goal: the prefix of a chunk holds the arm's future goals, after the filter, the limits and the
-// gate.
+// gate (the last limit before the bus).
 func TestPrefixIsWhatWillRun(t *testing.T) {
 	for _, slope := range []float32{0.7, 8} { // the gate permits 3 from tick to tick
 		r := newRig(t)
@@ -332,7 +332,7 @@ func TestTheNetworksShareOfARoundTrip(t *testing.T) {
 	}
 }
 
-// Goal: the conditioning ends where the policy or --execution-horizon ends it, whichever is sooner.
+// Goal: the prefix that conditions a chunk ends at the policy's row or at --execution-horizon, whichever is lower.
 func TestTheExecutionHorizonOnlyShortens(t *testing.T) {
 	for _, tt := range []struct{ policys, flag, want int }{{0, 0, 0}, {24, 0, 24}, {0, 10, 10}, {24, 10, 10},
 		{10, 24, 10}} {

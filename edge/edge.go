@@ -161,7 +161,7 @@ func (e *Edge) waitFor(what string) {
 	e.notifier.Status("looking for " + what)
 }
 
-// retry calls open until it succeeds, reports that its error will not pass, or --max-offline is over.
+// retry calls open until open succeeds or returns an error that does not pass, or until --max-offline is over.
 func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
 	giveUp := e.clock.Now().Add(e.cfg.MaxOffline)
 	told, toldAt := "", rt.Instant(0) // the last logged reason, and the instant of its log line

@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Goal: the error of an end names the longest lack since the last chunk, not the lack of the last
-// tick.
+// Goal: the error of an end names the longest lack (reason for a missing chunk) since the last chunk, not
+// the lack of the last tick.
 func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	const limit = 200 // ticks of max_offline
 	gone := func(r *rig) { r.in.Lose() }
@@ -26,7 +26,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	why := "no server answers"
 	for _, tt := range []struct {
 		name string
-		// functions that cause the lacks: the first from the start on, the second shortly before the run gives up
+		// each function causes a lack: the first from the start on, the second shortly before the run gives up
 		lacks []func(*rig)
 		lack  event.Lack
 		says  []string

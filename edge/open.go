@@ -288,8 +288,8 @@ func (e *Edge) prepareTakeover() {
 	}
 }
 
-// prefixEnd returns the row at which the conditioning of a chunk ends: the lower of the policy's
-// row and --execution-horizon; 0: no limit.
+// prefixEnd returns the row at which the prefix that conditions a chunk ends: the policy's row or
+// --execution-horizon, whichever is lower; 0: no limit.
 func (e *Edge) prefixEnd() int {
 	own, asked := e.contract.PrefixEnd, e.cfg.Schedule.PrefixEnd
 	if own == 0 || asked == 0 {

@@ -38,7 +38,7 @@ func TestNotOpenedError(t *testing.T) {
 	}
 }
 
-// Goal: where no server is found, the next step fits the reason.
+// Goal: if no server is found, the operator's next step fits the reason.
 func TestFindServer(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -61,7 +61,7 @@ func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
 	}
 }
 
-// Goal: answers that are all older than the limit of a flag end the run.
+// Goal: if all answers are older than a flag permits, the run ends.
 func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
 	r := newRig(t)
 	cfg := usual()

@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Goal: the page offers each command with a label or an argument, and asks before a command that ends the run.
+// Goal: the page offers exactly the commands that have a label or an argument, and asks before those that end the run.
 func TestThePageOffersTheCommands(t *testing.T) {
 	e := &Edge{control: newRig(t).control}
 	buttons := e.panel().Buttons()

@@ -13,7 +13,7 @@ import (
 // The reasons for dropping a chunk: first the reasons of package uplink, then the outcomes of
 // package chunk.
 const (
-	dropOutcome = uplink.NumDrops // added to a chunk.Outcome, this is the reason
+	dropOutcome = uplink.NumDrops // the reason is this number plus the chunk.Outcome
 	numDrops    = dropOutcome + 16
 )
 

@@ -32,7 +32,7 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 	summary := jsonShapes(reflect.TypeFor[Summary]())
 	ctl := jsonShapes(reflect.TypeFor[operator.Reply]())
 	for key, shape := range live {
-		// in the summary, the elements of these keys have other keys, which are known only at the end
+		// the summary has other elements under these keys, since some of their values are known only at the end
 		grows := key == "frames" || key == "parts"
 		if want := summary[key]; want != nil && !grows && shape != want {
 			t.Errorf("%s is %v, in the summary %v", key, shape, want)

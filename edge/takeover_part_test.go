@@ -32,8 +32,8 @@ func newPair(t *testing.T, coupling robot.Coupling) (r *rig, l *fakeLeader, buse
 	return r, l, buses
 }
 
-// Goal: a person takes one of two parts over. If the parts are together, the other part holds, and
-// no request leaves. If the parts are apart, the policy drives the other part, with new requests.
+// Goal: a person takes one of two parts over. With robot.Together, the other part holds, and no
+// request leaves. With robot.Apart, the policy drives the other part, with new requests.
 // The person's part follows only the leader. After the person has given it back, the policy drives
 // both parts.
 func TestTakeoverOfOnePart(t *testing.T) {
@@ -97,8 +97,8 @@ func TestATakeoverStopsTheBase(t *testing.T) {
 	}
 }
 
-// Goal: while the leader of a part is silent, this part holds; if the parts are apart, the policy
-// drives the other part.
+// Goal: while the leader of a part is silent, this part holds; with robot.Apart, the policy drives
+// the other part.
 func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	r, l, _ := newPair(t, robot.Apart)
 	r.operator.taken.Store(1)

@@ -102,7 +102,7 @@ type judged struct {
 	steps []step
 }
 
-// step is the travel of one goal, in counts. The gripper has none, since its units differ.
+// step is the travel of one goal, in counts. The gripper's goals are left out, since its units differ.
 type step struct {
 	at     rt.Instant
 	counts int

@@ -551,8 +551,8 @@ func TestLeaderJointsThatDoNotLead(t *testing.T) {
 }
 
 // Goal: like teleop, the record names the leader's joints that do not lead, including joints that
-// had stopped leading before the correction. The follower follows a joint that leads again slowly
-// at first.
+// had stopped leading before the correction. When a joint leads again,
+// the follower at first follows it slowly.
 func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
 	r := newSlowRig(t)
 	l := r.lead(false, 0, 0)

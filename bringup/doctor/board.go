@@ -15,8 +15,8 @@ import (
 
 const (
 	hotMilli     = 80_000  // degrees Celsius / 1000 at which a Pi slows down
-	coldestMilli = -40_000 // plausible
-	hottestMilli = 150_000 // plausible
+	coldestMilli = -40_000 // degrees Celsius / 1000, least plausible
+	hottestMilli = 150_000 // degrees Celsius / 1000, most plausible
 	leastGiB     = 2       // free room for records
 	gib          = 1 << 30 // bytes
 )

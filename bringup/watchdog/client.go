@@ -28,8 +28,8 @@ type Watchdog struct {
 
 // Start runs a watchdog process for the arm at a port. It returns nil for a simulated arm, and after a warning if the
 // process cannot start. The process has its own session, so a terminal's signals do not reach it. Ctrl-Z would stop the
-// process that drives the arm, so Start makes Ctrl-Z only print a warning, which ends with the text instead. If instead
-// is empty, Ctrl-Z prints nothing.
+// process that drives the arm, so Start makes Ctrl-Z only print a warning that ends with a text, the parameter instead.
+// If this text is empty, Ctrl-Z prints nothing.
 func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	if bus == "" || bus == device.Sim {
 		return nil
@@ -37,7 +37,7 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	// /proc/self/exe is the running program, even if its file was replaced.
 	cmd := exec.Command("/proc/self/exe", "torque", "off", "--orphan", "--bus="+bus, "--robot="+robotName)
 	cmd.Args[0] = "edge-rt"
-	// settings of the run
+	// the run's settings are not for this command
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "EDGE_RT_") })
 	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
 	heartbeat, err := rt.ProcessHeartbeat()

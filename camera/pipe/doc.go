@@ -36,7 +36,7 @@ const (
 	look = 100 * time.Millisecond // interval at which Open calls Canceled
 	// Open ends the check of the raw pictures' size after this time if the bursts differ
 	judge        = time.Second
-	sameBursts   = 8 // after this many bursts with the same number of raw pictures, at least two, the size is wrong
+	sameBursts   = 8 // after this many bursts of equally many raw pictures, two or more each, the size is wrong
 	unevenBursts = 5 // after this many consecutive bursts that end within a raw picture, the size is wrong
 )
 

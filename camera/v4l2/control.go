@@ -26,7 +26,7 @@ const (
 type alias struct {
 	name   string
 	auto   uint32
-	on     []int32 // values that turn the control auto on, the preferred value first
+	on     []int32 // values that turn on the automatic control, auto; the preferred value first
 	off    int32
 	values []uint32 // controls that take the number, the preferred control first
 	also   uint32   // control that could override the number, so resolve sets it to 0; 0: there is none

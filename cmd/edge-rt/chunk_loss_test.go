@@ -23,7 +23,7 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 			least, most uint64 // starved ticks
 		}{
 			{"drtc", nil, 0, 5},
-			{"draft", []string{"--schedule", "append", "--compat"}, uint64(d / time.Second * 6), 1 << 30}, // a fifth
+			{"draft", []string{"--schedule", "append", "--compat"}, uint64(d / time.Second * 6), 1 << 30}, // 1 of 5
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()

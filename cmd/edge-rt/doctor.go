@@ -58,7 +58,7 @@ func (c *doctorCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	}
 	cfg.Connect = r.transport()
 	if !program.Set(parsed, "connect") {
-		cfg.Connect.Connect = nil // the default
+		cfg.Connect.Connect = nil // doctor does not examine the default endpoint
 	}
 	if terminal.Is(os.Stderr) {
 		cfg.Progress = func(text string) { screen.Write([]byte(text)) }

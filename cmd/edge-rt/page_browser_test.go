@@ -123,7 +123,7 @@ func TestThePageInChromium(t *testing.T) {
 	b := webpagetest.Open(t, address, 1200, 1000, false)
 	marks := "document.getElementById('happened').innerText"
 	state := "document.getElementById('state').textContent"
-	paused := state + ".endsWith(', paused')" // a busy machine may pause in any state
+	paused := state + ".endsWith(', paused')" // on a busy machine the pause may begin in any state
 	b.Wait(state + " === 'STREAMING'")
 	b.Wait("document.querySelectorAll('.plot').length === 11 && past.rows.length > 20")
 	b.Wait(marks + ".includes('state')")

@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/program"
 )
 
-// scheduleFlags are the flags that select the discipline and the stages after it. A flag is nil if it was not given,
-// so that a run can refuse a given flag that has no meaning for the schedule.
+// scheduleFlags are the flags that select the discipline (--schedule) and the stages after it. A flag is nil if it was
+// not given, so that a run can refuse a given flag that has no meaning for the schedule.
 type scheduleFlags struct {
 	Schedule string `default:"drtc" help:"When to request a chunk and how to merge it: drtc (requests early, and again after a lost chunk; best under faults), rtc and append (LeRobot's engine with and without RTC), async (SmolVLA's client), v1 (LeRobot's first remote proposal), sync (waits for each chunk). docs/scheduling.md compares them."`
 	Compat   bool   `help:"For comparisons: behave like the schedule's original, also where it is worse: a lost chunk costs --request-timeout, an idle start drops actions, prefixes are filled with zeros."`

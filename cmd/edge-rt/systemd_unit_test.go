@@ -19,7 +19,7 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 	fd := openTTY(t, path)
 	defer unix.Close(fd)
 	line := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	// Half a packet may be on the line, and replies to an edge that has ended, late on a busy machine.
+	// The line may hold half a packet and, on a busy machine, late replies to an edge that has ended.
 	for n := 1; n > 0; n, _ = unix.Poll(line, 300) {
 		unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH)
 	}

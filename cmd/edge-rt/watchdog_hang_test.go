@@ -121,7 +121,7 @@ func TestAHungTickIsEnded(t *testing.T) {
 	b := simBus(t)
 	r, _ := startWatched(t, b)
 	tid, reap := tickThread(t, r.Process.Pid), func() {}
-	checkHungEnd(r, b, func() { reap = hang(t, tid) }, func() { reap() }, func() { reap() }) // the stop, the end
+	checkHungEnd(r, b, func() { reap = hang(t, tid) }, func() { reap() }, func() { reap() }) // the stop, then the end
 	stagetest.CheckSays(t, r.Log.String(), "no tick has ended for 2s (it hangs)|off on 6 motors")
 }
 

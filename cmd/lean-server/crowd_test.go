@@ -74,8 +74,9 @@ func (c *crowd) flood(perS int, over <-chan struct{}) {
 }
 
 // Goal: one link cannot take the server from the others. One link opens 290 sessions and floods them with
-// observations that have raw pictures of 640x480 and short runways. Two robots on other links get chunks as before,
-// and the server's memory hardly grows. Soon after the link's end, the server has freed the memory for it.
+// observations that have raw pictures of 640x480 and short runways (few remaining actions). Two robots on other links
+// get chunks as before, and the server's memory hardly grows. Soon after the link's end, the server has freed its
+// memory.
 func TestOneLinkAmongRobots(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

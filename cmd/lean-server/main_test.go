@@ -635,7 +635,7 @@ func TestStopsWhileLoading(t *testing.T) {
 func (r *running) dial() (network wire.Session, prefix string) {
 	r.t.Helper()
 	network = rttest.OrPanic(zenoh.Open(r.t.Context(), zenoh.Config{Connect: []string{r.endpoint}}))
-	r.t.Cleanup(func() { _ = network.Close() }) // an error only says that the test has closed the network
+	r.t.Cleanup(func() { _ = network.Close() }) // an error only means that the test has closed the network
 	keys, err := network.Tokens(r.t.Context(), wire.ServerAliveAny, time.Second)
 	if err != nil || len(keys) != 1 {
 		r.t.Fatalf("servers alive: %v, %v, want one", keys, err)

@@ -1,7 +1,7 @@
-// Package attend runs an arm without a policy, for a person who attends it. A leader arm moves it
-// (teleop.go), the keys do (jog.go), or a recorded episode (replay.go, episode.go, calibration.go).
-// All three have a record, a page, operator's commands and a summary, as a policy's run has.
-// Lead (lead.go) offers a leader arm over the network.
+// Package attend runs an arm without a policy, for a person who attends it. A leader arm (teleop.go),
+// keys (jog.go) or a recorded episode (replay.go, episode.go, calibration.go) move the arm. All three
+// have a record, a page, operator's commands and a summary, as a policy's run has. Lead (lead.go)
+// offers a leader arm over the network.
 //
 // A session is one run. It opens and closes everything that all sources of motion need (open.go),
 // and reports the run (report.go). The session's source reads the arms and drives the follower on
@@ -44,7 +44,7 @@ type Config struct {
 	Arm        device.Place // the follower
 	Task       string       // task of the recorded motion
 	Duration   time.Duration
-	Episodes   episode.Plan // a plan that Check has accepted; Record holds the mode that Check returned
+	Episodes   episode.Plan // accepted by Plan.Check, whose result is in the field Record
 	Seed       uint64       // seed of the simulated world
 	Cameras    []capture.Config
 	Encoding   capture.Encoding
@@ -123,7 +123,7 @@ type session struct {
 
 	identity  *operator.Identity
 	recording *recording.Recording
-	record    *record.Recorder // the recorder in the field recording; nil: no record
+	record    *record.Recorder // recording's recorder; nil: no record
 	cameras   []*capture.Camera
 	encoders  []*capture.Encoder // encoders of the previews
 	previews  []*capture.Preview // nil: no page

@@ -44,8 +44,7 @@ func (e *recordedEpisode) length() time.Duration {
 	return time.Duration(float64(e.len()) / e.Rate * float64(time.Second))
 }
 
-// at sets row to the goals at a position in the episode. The parameter place is this position, in ticks. Between two
-// ticks, at interpolates.
+// at sets row to the goals at a position in the episode, place, in ticks. It interpolates between two ticks.
 //
 //rt:noalloc
 func (e *recordedEpisode) at(place float64, row []float32) {
@@ -80,8 +79,8 @@ func (e *recordedEpisode) jumps(i int, step []float32) bool {
 	return false
 }
 
-// peak sets the parameter peak to each joint's maximum recorded travel in a tick. It leaves out travels that exceed the
-// parameter step.
+// peak fills its second parameter with each joint's maximum recorded travel in a tick. It leaves out travels that
+// exceed step.
 func (e *recordedEpisode) peak(step, peak []float32) {
 	clear(peak)
 	for i := range e.len() - 1 {
@@ -258,7 +257,7 @@ func (r *reader) episode(m *record.Episode) error {
 // choose returns the episode with this number, or for number 0 the record's only episode.
 func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
-	if len(spans) == 0 { // no message begins an episode: each reset and each new task begins one
+	if len(spans) == 0 { // the record marks no episodes, so each reset and each new task begins one
 		for _, f := range r.frames {
 			if !f.began {
 				continue

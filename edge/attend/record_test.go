@@ -20,7 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// The record of a teleoperation holds the same data as a run's: the leader's actions, the
+// The record of a teleoperation holds the data of a policy's run: the leader's actions, the
 // follower's goals and the cameras' pictures. An operator can pause the follower and set the task.
 func TestTeleoperationIsRecorded(t *testing.T) {
 	t.Parallel()
@@ -138,7 +138,7 @@ func awaitTicks(t *testing.T, id string, n uint64) {
 	})
 }
 
-// edge-rt ctl can end the teleoperation. release switches the torque off, regardless of --on-exit.
+// edge-rt ctl can end the teleoperation. Its command release switches the torque off, regardless of --on-exit.
 func TestOperatorEndsTheTeleoperation(t *testing.T) {
 	t.Parallel()
 	for word, stiff := range map[string]bool{"stop": true, "release": false} {

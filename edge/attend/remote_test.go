@@ -76,7 +76,7 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 }
 
 // Goal: of two arms, the left one follows a leader at this machine, and the right one a leader at another
-// machine. While one leader is silent, both arms hold; if the arms are apart, only the arm of the
+// machine. While one leader is silent, both arms hold; with robot.Apart, only the arm of the
 // silent leader holds. An arm without a leader is under torque and stays where it is.
 func TestEachArmFollowsItsLeader(t *testing.T) {
 	rttest.RealTime(t)

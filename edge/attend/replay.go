@@ -39,9 +39,9 @@ const (
 	stillLimit    = 10 * time.Second // time for which a joint may be silent or held before the replay ends
 )
 
-// replay is a run along a recorded episode. The arm follows the goals that the gate let pass during
-// the recording, not the original actions, at the record's rate and through the same gate. First it
-// moves slowly to the episode's first position.
+// replay is a run along a recorded episode. The arm follows the goals that the gate (the last
+// limit before the bus) let pass during the recording, not the original actions, at the record's rate
+// and through the same gate. First it moves slowly to the episode's first position.
 type replay struct {
 	session
 	file    string
@@ -261,7 +261,7 @@ func (s *replay) follow(now rt.Instant) {
 		}
 		s.arm.DriveAt(now, s.row, approachPace)
 		copy(s.before, s.row)
-		s.approach = !there // if the arm is there, the episode goes on with the next tick
+		s.approach = !there // if the arm has arrived, the episode goes on with the next tick
 		return
 	}
 	s.bound()
@@ -310,8 +310,8 @@ func (s *replay) bound() {
 	copy(s.before, s.row)
 }
 
-// advance moves s.place on in the episode, at the replay's speed. Where the recorded arm was not
-// driven from one row to the next, this arm moves there slowly, as to the episode's first position.
+// advance moves s.place on in the episode, at the replay's speed. If the recorded arm was not
+// driven from one row to the next, this arm moves to the next row slowly, as to the first position.
 //
 //rt:noalloc
 func (s *replay) advance() {

@@ -64,7 +64,7 @@ func written(t *testing.T, run map[string]string, ticks int, put func(i int, m *
 	return files[0]
 }
 
-// act fills a tick with an action that the gate let pass unchanged: all joints at v.
+// act fills a tick with an action that the gate (follow.Gate) let pass unchanged: all joints at v.
 func act(m *record.Tick, episode uint32, v float32) { actAt(m, episode, v, v) }
 
 // actAt fills a tick with an action and the goal that the gate made of it.
@@ -266,7 +266,7 @@ func newStage(t *testing.T, file string) *stage {
 	return s
 }
 
-// clean checks that no rule was broken and that no torque is on.
+// clean checks that no rule of the referee was broken and that no torque is on.
 func (s *stage) clean(t *testing.T) {
 	t.Helper()
 	s.referee.CheckAt(rt.KernelClock().Now())

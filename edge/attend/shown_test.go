@@ -21,8 +21,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// takeOver writes the record of a change of control: the action jumps, and the gate moves the goals by perTick in each
-// tick until they reach the action.
+// takeOver writes the record of a change of control: the action jumps, and the gate (follow.Gate) moves the
+// goals by perTick in each tick until they reach the action.
 func takeOver(t *testing.T, perTick float32) string {
 	goal := float32(0)
 	return written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
@@ -84,8 +84,8 @@ func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 	}
 }
 
-// While the recorded arm was away, a person moved it by hand, and its goals jump. A replay moves
-// there slowly and then continues.
+// While the recorded arm was away, a person moved it by hand, so its goals jump. A replay crosses the
+// jump slowly and then continues.
 func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -260,7 +260,7 @@ func TestARecordWithoutACalibration(t *testing.T) {
 // tick.
 func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
-		first, last robot.Joints // joints that are held, and joints that are silent, before the last tick
+		first, last robot.Joints // held joints (first) and silent joints (last), on all ticks but the last
 		code        exit.Code
 		says        string
 	}{

@@ -33,7 +33,7 @@ const (
 )
 
 // teleop is a run with leader arms: the follower starts slowly, and holds while a leader or the
-// follower does not answer. Its goals pass the same gate as a policy's. All arms may be unplugged and
+// follower does not answer. Its goals pass the gate (follow.Gate), as a policy's do. All arms may be unplugged and
 // come back. A part without a leader holds.
 type teleop struct {
 	session
@@ -278,7 +278,7 @@ func (s *teleop) take(p *leadPart) {
 
 // move drives the follower to the leader's positions. While the leader is silent the follower holds,
 // and then it starts slowly, since the leader may have moved. If one of several leaders is silent,
-// the whole follower holds, or only this leader's part if the parts are apart.
+// the whole follower holds, or, with robot.Apart, only this leader's part.
 //
 //rt:noalloc
 func (s *teleop) move(t rt.Tick) {

@@ -310,7 +310,7 @@ func ticksAllocateNothing(t *testing.T, s *session) {
 	}
 }
 
-// faulty is a clock that panics in the loop that drives the arms, as soon as the test has set the field now.
+// faulty is a clock that panics in the loop that drives the arms, as soon as the test has set c.now.
 type faulty struct {
 	rt.Clock
 	now atomic.Bool

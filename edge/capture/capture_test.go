@@ -111,7 +111,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// corners returns a picture whose sides all differ: 4x2, red, green, blue, white above black, grey,
+// corners is a picture of 4x2 pixels whose sides all differ: red, green, blue, white above black, grey,
 // yellow, cyan.
 var corners = []byte{
 	255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255,

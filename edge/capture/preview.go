@@ -18,7 +18,7 @@ const (
 	PreviewDelay = 500 * time.Millisecond
 	// previewMaxAge is the age up to which one copy serves several requests.
 	previewMaxAge   = 150 * time.Millisecond
-	previewMaxBytes = 8 << 20 // size of a picture
+	previewMaxBytes = 8 << 20 // largest picture
 	previewQuality  = 80      // JPEG quality of the preview of pictures that are sent raw
 )
 

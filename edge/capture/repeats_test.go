@@ -21,8 +21,8 @@ func commented(src []byte, text string) []byte {
 	return slices.Insert(slices.Clone(src), 2, append([]byte{0xff, 0xfe, 0, byte(2 + len(text))}, text...)...)
 }
 
-// watch runs a camera for this number of pictures, one every 100 ms. It returns the numbers of the pictures after which
-// the camera reports an error.
+// watch runs a camera for this number of pictures, one every 100 ms. It returns the number of pictures after which the
+// camera first reports an error; -1: it reports none.
 func watch(t *testing.T, e *Camera, f *fakeCamera, pictures int) (complains int) {
 	t.Helper()
 	var stop atomic.Bool

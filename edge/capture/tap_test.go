@@ -54,7 +54,7 @@ func TestTapCopiesPictures(t *testing.T) {
 	if fetched < 14 || fetched > 20 || tap.Missed() != 0 {
 		t.Errorf("%d pictures in two seconds, %d missed, want one each 0.1 s", fetched, tap.Missed())
 	}
-	var wanted []rt.Instant // waiting while the reader does something else
+	var wanted []rt.Instant // frames that wait while the reader does something else
 	for range 12 {
 		grabOne(cam, clock, &stop, &missing)
 		if at := tap.next.Add(-100 * time.Millisecond); len(wanted) == 0 || wanted[len(wanted)-1] != at {

@@ -62,7 +62,7 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 	}
 	busy := func(m servo.Measurement) bool { return m.P99 > limit && m.P50 <= limit }
 	for again := 0; again < retries && !c.Simulated && c.Rest != nil && (losses(all) != nil || busy(all)); again++ {
-		// A pause lets a motor that was silent for a moment answer again, and a machine finish booting.
+		// During a pause, a motor that was silent for a moment answers again, and a machine finishes booting.
 		if err := c.Rest(ctx, retryPause); err != nil {
 			return err
 		}

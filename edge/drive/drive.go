@@ -36,7 +36,7 @@ const (
 	stuckLimit = 5 * time.Second
 	leaveLimit = follow.ParkLimit + 2*time.Second // time for the parking, before the tick is stopped
 
-	// Housekeeping is the interval at which Loop calls look.
+	// Housekeeping is the interval at which Loop calls its parameter look.
 	Housekeeping = 20 * time.Millisecond
 )
 

@@ -40,7 +40,7 @@ type Live struct {
 	Frames map[string]LiveFrames `json:"frames"` // [camera]
 	Tick   LiveTick              `json:"tick"`
 	Joints []Joint               `json:"joints"`
-	Parts  []Part                `json:"parts,omitempty"` // of a robot of several parts: bus is then their sum
+	Parts  []Part                `json:"parts,omitempty"` // the parts, if the robot has several; bus is their sum
 	// the world is simulated: targets_reached and collisions are valid
 	Simulated bool `json:"simulated"`
 }
@@ -79,7 +79,7 @@ type Totals struct {
 	// [us] ticks by the upper bound of their lateness
 	LatenessHist map[string]uint64 `json:"lateness_histogram_us,omitempty"`
 	Bus          BusSummary        `json:"bus"`
-	Parts        []PartSummary     `json:"parts,omitempty"` // of a robot of several parts: bus is then their sum
+	Parts        []PartSummary     `json:"parts,omitempty"` // the parts, if the robot has several; bus is their sum
 	Frames       map[string]Frames `json:"frames"`          // [camera]
 	Exit         Ending            `json:"exit"`
 	Record       *record.Stats     `json:"record,omitempty"` // absent with --record off

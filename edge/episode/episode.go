@@ -448,7 +448,7 @@ func (e *Episodes) Close() {
 
 // Status is the state of the episodes; its JSON keys are a contract (docs/json.md).
 type Status struct {
-	// none (in progress), waiting (the next begins when the arm can), recording, reset or over
+	// none (no episode in progress), waiting (the next begins when the arm can), recording, reset or over
 	Phase   string  `json:"phase"`
 	Number  uint32  `json:"number"`                 // number of the newest episode
 	Wanted  int     `json:"wanted,omitempty"`       // --episodes

@@ -27,7 +27,7 @@ const (
 	// waits for an operator
 	BusBack
 	JointFrozen     // A: the joints that have become silent, one bit each
-	JointHeld       // A: joints, here and in the next five codes; B: Complaint of the motor
+	JointHeld       // B: Complaint of the motor; A here and in the next five codes: joints
 	JointOverloaded //
 	JointBlind      //
 	JointLimp       //

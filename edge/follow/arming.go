@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// A step of arming may use the bus until period/armRest before the next tick, because such a tick writes no goals.
+// A step of arming may use the bus until period/armRest before the next tick, because a tick of arming writes no goals.
 const armRest = 8
 
 // StartArming makes ArmStep arm an unarmed arm in the following ticks.

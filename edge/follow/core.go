@@ -29,8 +29,8 @@ type Core struct {
 	Gate     *Gate         // limits the goals after the stages, in the preview only; nil: no limits
 	MaxAge   time.Duration // older actions never run; 0: no limit
 
-	ticks int  // arm ticks since the discipline's last tick
-	idle  bool // no observation could leave on the discipline's last tick
+	ticks int  // arm ticks since the schedule's last tick
+	idle  bool // no observation could leave on the schedule's last tick
 }
 
 // Action is the action of one tick.
@@ -63,8 +63,8 @@ func (c *Core) Hold() { c.Stages.Rest() }
 
 // Ask reports whether an observation leaves on this tick, and if so fills in ask. able is whether the caller could send
 // an observation. When an action lasts several ticks, Ask returns true on at most one of these ticks. state is [dof],
-// as measured. goal is the arm's newest goal, [dof], or nil while the arm is not driven: then Ask leaves the robot's
-// rows in the parameter ask as the schedule wrote them.
+// as measured. goal is the arm's newest goal, [dof], or nil while the arm is not driven: then Ask does not change
+// ask.Robot, the rows in robot units that the schedule wrote.
 //
 //rt:noalloc
 func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.Ask) bool {

@@ -34,8 +34,8 @@ func (f *Follower) drive(now rt.Instant, action []float32, pace float32, policy 
 	}
 }
 
-// easePace is the share of the velocity limit while an unknown policy drives the arm. If the robot's slew is smaller,
-// the slew applies.
+// easePace is the share of the velocity limit while an unknown policy drives the arm. If the robot's Slew (the share
+// in a slow start) is smaller, the Slew applies.
 const easePace = 0.3
 
 // ease counts down the time for which an unknown policy drives the arm at easePace, and returns the pace of this tick.
@@ -169,7 +169,7 @@ func (f *Follower) rescueStep(now rt.Instant) error {
 }
 
 // rescueError returns the error of a rescue that took too long. It names the obstacle that lasted longest: joints were
-// silent, or the joints in left stayed outside their range.
+// silent, or joints, the set left, stayed outside their range.
 func (f *Follower) rescueError(left robot.Joints) error {
 	silent := f.rescue.silent.Joints()
 	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {

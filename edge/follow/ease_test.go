@@ -93,8 +93,8 @@ func TestAKnownPolicyDoesNot(t *testing.T) {
 	}
 }
 
-// Goal: the error of a rescue that takes too long names the longest obstacle: a blocked or a silent
-// joint.
+// Goal: the error of a rescue (return into the range) that takes too long names the longest obstacle: a
+// blocked or a silent joint.
 func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
 		name        string

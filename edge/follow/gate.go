@@ -27,7 +27,7 @@ type Gate struct {
 	Base   *robot.Kinematics // limits the velocities of wheels; nil: no limit
 
 	RangeClips, StepClips uint64
-	ranged, stepped       robot.Joints // joints clipped since the last Clipped
+	ranged, stepped       robot.Joints // joints clipped since the last call of clipped
 }
 
 // leadTime bounds the distance of a goal from its joint: a joint at the velocity limit moves by this distance in
@@ -70,7 +70,7 @@ const slack = 1e-3
 func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	wanted := action
 	if !notFinite(action) && j < len(g.Lead) {
-		// Method next limits the velocity afterwards, even if a damaged reply makes the place jump.
+		// g.next limits the velocity afterwards, even if a damaged reply makes the place jump.
 		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)

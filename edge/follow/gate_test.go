@@ -55,7 +55,7 @@ func TestGateLead(t *testing.T) {
 	rttest.Want(t, g.Pass(0, goal, 10, -8), 2, "the joint was pushed to -8: goal (one step back, 2)")
 }
 
-// Goal: preview returns the goals of Pass, since the preview conditions the policy.
+// Goal: preview returns the goals of Pass, since the policy plans its next chunk to continue them.
 func TestPreviewEqualsPass(t *testing.T) {
 	rows := []float32{9, 50, 9, 50, -9, 200, -20, 0}
 	ahead := append([]float32(nil), rows...)

@@ -43,8 +43,8 @@ const (
 	mayGoal                      // any goal that passes the gate
 )
 
-// rule is one line of the table. It matches a joint that has all conditions in has and no condition
-// in lacks.
+// rule is one line of the table. It matches a joint that has all conditions in r.has and none in
+// r.lacks.
 type rule struct {
 	has, lacks Condition
 	may        permission

@@ -12,7 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables into docs/lab/modes.md anew")
 
-// reachable returns the sets of conditions that a joint can reach from the set from. The event without does not occur.
+// reachable returns the sets of conditions that a joint with the conditions from can reach by all events but one,
+// without.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
 	seen := map[Condition]bool{from: true}
 	for queue := []Condition{from}; len(queue) > 0; queue = queue[1:] {

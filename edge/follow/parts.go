@@ -93,7 +93,7 @@ func newParts(coupling robot.Coupling, names []string, parts []*Follower) *Parts
 		f.Goal, f.part = p.Goal[first:last:last], true
 		f.first, first = first, last
 		p.gate.join(&f.gate)
-		pause := func(rt.Pause) {} // of a bus that never waits
+		pause := func(rt.Pause) {} // for a bus that never waits
 		if bus, ok := f.bus.(Pausable); ok {
 			pause = bus.SetPause
 		}
@@ -475,7 +475,7 @@ func (p *Parts) Frozen() robot.Joints { return p.joints((*Follower).frozen) }
 //rt:noalloc
 func (p *Parts) Held() robot.Joints { return p.joints((*Follower).held) }
 
-// joints calls of for each part, and returns the union of the sets as joints of the robot.
+// joints calls its parameter, of, for each part, and returns the union of the sets as joints of the robot.
 //
 //rt:noalloc
 func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {

@@ -97,7 +97,7 @@ func TestPartsShareOneVector(t *testing.T) {
 	}
 }
 
-// While one part cannot be driven, the other part holds, and afterwards goes on slowly. If the parts are apart, the
+// While one part cannot be driven, the other part holds, and afterwards goes on slowly. With robot.Apart, the
 // other part does not hold.
 func TestPartsHoldTogether(t *testing.T) {
 	for _, tt := range []struct {
@@ -267,7 +267,7 @@ func TestPartsNameTheirs(t *testing.T) {
 	}
 }
 
-// During the rescue of one part the other part waits, unless the parts are apart.
+// During the rescue of one part (its return into the range) the other part waits, except with robot.Apart.
 func TestRescueOfAPart(t *testing.T) {
 	for _, coupling := range []robot.Coupling{robot.Together, robot.Apart} {
 		p := armedPair(t, coupling, func(c *Config) { c.Rescue = true })

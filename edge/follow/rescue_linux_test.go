@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// narrowed returns an arm whose shoulder is above its range; the range ends at the count most. With eeprom, the
-// shoulder is also above the limits in its servo.
+// narrowed returns a change that makes the shoulder's range end at the count most, below the shoulder's place. With
+// eeprom, the shoulder is also above the limits in its servo.
 func narrowed(t *testing.T, most int, eeprom, rescue bool) func(*servo.ArmConfig, *Config) {
 	return func(cfg *servo.ArmConfig, f *Config) {
 		f.Rescue = rescue

@@ -90,7 +90,7 @@ type Arm struct {
 	// Any thread.
 	current       atomic.Pointer[servo.Arm]   // the same arm as the field arm
 	away          atomic.Bool                 // KeepOpen must open the arm
-	restartedInit robot.Joints                // joints that attempts to open found restarted; read together with fresh
+	restartedInit robot.Joints                // joints whose restart an opening has found; the tick reads it with fresh
 	fresh         atomic.Pointer[servo.Arm]   // newly opened arm for the tick to adopt; nil: there is no such arm
 	retired       atomic.Pointer[servo.Stats] // summed counters of the previous arms
 	openErr       atomic.Pointer[error]       // error of the last attempt to open; nil after a success
@@ -341,7 +341,7 @@ func (a *Arm) reopen() bool {
 	return true
 }
 
-// probe pings every motor, with timeouts short enough for booting motors.
+// probe pings every motor, with short timeouts: motors that boot do not answer yet.
 func (a *Arm) probe() error {
 	port, err := servo.OpenPort(a.cfg.Path, a.cfg.Robot.Baud)
 	if err != nil {
@@ -412,7 +412,7 @@ func (a *Arm) TorqueOff() error {
 	return errors.Join(err, port.Close())
 }
 
-// RetryTorqueOff repeats TorqueOff until success, torqueOffFor or hurry.
+// RetryTorqueOff repeats TorqueOff until it succeeds, torqueOffFor is over, or hurry returns true.
 func (a *Arm) RetryTorqueOff(hurry func() bool) error {
 	for end := a.clock.Now().Add(torqueOffFor); ; a.clock.SleepUntil(a.clock.Now().Add(torqueOffRetry)) {
 		if err := a.TorqueOff(); err == nil || a.clock.Now() >= end || hurry() {

@@ -31,7 +31,7 @@ type stand struct {
 	judge *referee.Referee
 	arm   *hotplug.Arm
 	place []float32
-	offs  atomic.Int32 // writes that took torque
+	offs  atomic.Int32 // writes that switched torque off
 
 	mu   sync.Mutex
 	said []string
@@ -109,7 +109,7 @@ func (s *stand) says(words string) bool {
 	return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, words) })
 }
 
-// until runs cycles until the function so returns true.
+// until runs cycles until so returns true for the leader's pose.
 func (s *stand) until(what string, so func(*Pose) bool) {
 	s.t.Helper()
 	clock := s.cfg.Clock
@@ -383,7 +383,7 @@ func TestRunLetsGo(t *testing.T) {
 	}
 }
 
-// breaking is a clock that panics once, as soon as the test has set the field now.
+// breaking is a clock that panics once, as soon as the test has set c.now.
 type breaking struct {
 	rt.Clock
 	now atomic.Bool

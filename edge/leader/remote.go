@@ -125,7 +125,7 @@ type RemoteStats struct {
 	Leads bool    `json:"leads"`      // poses of the leader arrive now
 	RTTms float64 `json:"rtt_ms"`     // ms, the newest round trip
 	P50   float64 `json:"rtt_ms_p50"` // ms, median round trip
-	P99   float64 `json:"rtt_ms_p99"` // ms, 99th percentile of the same
+	P99   float64 `json:"rtt_ms_p99"` // ms, 99th percentile of the round trips
 	Max   float64 `json:"rtt_ms_max"` // ms, longest round trip
 	Poses uint64  `json:"poses"`      // poses that were taken
 	// [reason] dropped messages: malformed; foreign: the arm has other joints or units; stale: no recent stamp of this

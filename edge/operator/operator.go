@@ -214,7 +214,7 @@ type Reply struct {
 	Chunks   uint64              `json:"chunks"`                // chunks merged into the schedule
 	RTTms    float64             `json:"rtt_ms_p50"`            // ms, median from a request's state to the merge of its chunk
 	Leader   *leader.RemoteStats `json:"remote_leader,omitempty"`
-	Overruns uint64              `json:"overruns_own"`    // ticks that ended after the next was due, by their own time
+	Overruns uint64              `json:"overruns_own"`    // ticks that by their own work ended after the next was due
 	Targets  int                 `json:"targets_reached"` // reached targets of the simulated world
 
 	Episodes *episode.Status `json:"episodes,omitempty"` // absent without past or planned episodes

@@ -25,7 +25,7 @@ type limitedListener struct {
 	dropped  atomic.Uint64
 
 	mu   sync.Mutex
-	open map[netip.Addr]int // number of open connections by network, as in gate; guarded by mu
+	open map[netip.Addr]int // number of open connections by networkOf their address; guarded by mu
 }
 
 func limitListener(l net.Listener, clock rt.Clock) *limitedListener {

@@ -159,7 +159,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	if !json.Valid(a.body) {
 		t.Errorf("status is no JSON: %s", a.body)
 	}
-	for _, name := range []string{"front", "wrist"} { // the sender encodes one camera's pictures, the other's are raw
+	for _, name := range []string{"front", "wrist"} { // the sender encodes one camera's pictures, not the other's
 		a := s.get(t, "/camera/"+name)
 		a.wants(t, name, 200, "image/jpeg", "")
 		m, err := jpeg.Decode(bytes.NewReader(a.body))

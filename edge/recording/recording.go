@@ -291,7 +291,7 @@ func (r *Recording) collect() {
 	}
 }
 
-// gaveUp is the error of a run that ended because a lack lasted too long.
+// gaveUp is the error of a run that ended because a lack (reason for a missing chunk) lasted too long.
 type gaveUp struct {
 	lack event.Lack
 	text string

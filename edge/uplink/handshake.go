@@ -396,7 +396,7 @@ func (l *Link) askSession(ctx context.Context, prefix string, body []byte, limit
 	}
 	end := l.Clock.Now().Add(limit)
 	for _, key := range []string{own, wire.SessionKey(prefix)} {
-		// no answer in time: the server is slow or far away
+		// the second wait is for a server that is slow or far away
 		for _, wait := range []time.Duration{replyPatience, limit} {
 			began := l.Clock.Now()
 			if wait = min(wait, end.Sub(began)); wait < leastWait {

@@ -235,8 +235,8 @@ func gaveUpConnecting(ctx context.Context, reasons *backoff.Longest) error {
 	return fmt.Errorf("%w (most of the time: %w; last: %s)", context.Cause(ctx), longest, last.Error())
 }
 
-// rest sleeps for d, or until ctx ends; if eager is set, also until the server's token returns. It returns false if ctx
-// has ended.
+// rest sleeps for d, or until ctx ends or, if eager is set, the server's token returns. It returns false if ctx has
+// ended.
 func (l *Link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	for end := l.Clock.Now().Add(d); l.Clock.Now() < end; {
 		if ctx.Err() != nil {

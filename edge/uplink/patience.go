@@ -41,7 +41,7 @@ const (
 	// ageSlack is the factor by which limits that follow the server exceed its time for an inference. A change of the
 	// pace by this factor is logged.
 	ageSlack = 1.5
-	// The edge refuses a session if the announced time is more than hopelessTimes the permitted age of actions. The
+	// The edge refuses a session if the announced time is more than hopelessTimes times the permitted age. The
 	// announced time comes from the server's self-test, which measures once, on a machine that may be busy.
 	hopelessTimes = 1.5
 )
@@ -52,7 +52,7 @@ type Patience struct {
 	maxAge, degraded, request, offline time.Duration // values of the flags, or their defaults
 	given                              Given
 	compat                             bool
-	// with compat: engine: the schedule abandons late requests; rtc: the schedule is rtc
+	// only with --compat: engine is set if the schedule abandons late requests, rtc if the schedule is rtc
 	engine, rtc bool
 	chunk       time.Duration // duration of a chunk's actions; 0: not known yet
 	repeat      time.Duration // time after which a newer observation replaces a waiting observation; 0: never
@@ -200,7 +200,7 @@ func (p *Patience) tooOld(s Pace) bool {
 	return p.given.MaxActionAge && p.maxAge > 0 && s.Least >= p.maxAge
 }
 
-// abandons reports whether every answer comes after --request-timeout: the original of the schedule drops such answers.
+// abandons reports whether every answer comes after --request-timeout, so that the schedule's original drops it.
 //
 //rt:noalloc
 func (p *Patience) abandons(s Pace) bool { return p.engine && s.Least >= p.request }

@@ -95,8 +95,8 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	})
 }
 
-// Goal: one slow answer does not let old actions run. Several slow answers in a row do, and so do the first slow
-// answers of a server that does not announce its time.
+// Goal: one slow answer does not let old actions run. Several slow answers in a row let them run, and so do
+// the first slow answers of a server that does not announce its time.
 func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	quick := Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}
 	var a Inferences

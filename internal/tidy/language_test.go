@@ -18,7 +18,7 @@ import (
 )
 
 // A marker is an expression that makes a reader go back to the beginning of a
-// sentence. The anchors (wireguard-go, bbolt, pion/rtp, periph, mediamtx) use
+// sentence. The models of our style (wireguard-go, bbolt, pion/rtp, periph, mediamtx) use
 // each at most 0.6 times per 1,000 words of comments.
 type marker struct {
 	name  string
