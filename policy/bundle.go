@@ -132,7 +132,7 @@ func (b *Bundle) loadStatistics() error {
 	return nil
 }
 
-// loadTokenizer reads the file of the bundle's folder tokenizer that bundle.json lists.
+// loadTokenizer reads the file in the bundle's folder tokenizer/ that bundle.json lists.
 func (b *Bundle) loadTokenizer() (*tokenizer.Tokenizer, error) {
 	names := tokenizer.FileNames(b.Tokenizer)
 	for _, name := range names {

@@ -203,7 +203,7 @@ func (m *Model) load() error {
 	return nil
 }
 
-// oneSession closes the sessions of all batch sizes except the session in the field session.
+// oneSession closes the sessions of all batch sizes except m.session.
 func (m *Model) oneSession() (err error) {
 	for _, s := range m.sized {
 		if s != m.session {
@@ -256,9 +256,9 @@ func (m *Model) sessionOf(batch int) (*session, int) {
 	return m.sized[rows], rows
 }
 
-// checkGraph checks that a graph has exactly the inputs of the parameters want and scalars, and exactly the outputs
-// of the parameter give. If give is nil, the caller checks the outputs. The module can describe a graph only by
-// loading it into a session. That session is loaded without optimisations, so that it is ready sooner.
+// checkGraph checks that a graph has exactly the inputs in want and scalars, and exactly the outputs in give. If give
+// is nil, the caller checks the outputs. The module can describe a graph only by loading it into a session. That
+// session is loaded without optimisations, so that it is ready sooner.
 func (m *Model) checkGraph(name string, want, give []port, scalars ...string) (outputs []ort.InputOutputInfo,
 	err error) {
 	path := filepath.Join(m.bundle.Dir, name)
@@ -515,7 +515,7 @@ func (m *Model) Close() error {
 	if m.session != nil && m.sized == nil {
 		errs = append(errs, m.session.close())
 	}
-	for _, s := range m.sized { // the session in the field session is one of these
+	for _, s := range m.sized { // m.session is one of these
 		if s != nil {
 			errs = append(errs, s.close())
 		}

@@ -34,12 +34,14 @@ var (
 // OpenRuntime loads ONNX Runtime, once per process, from the first of these places that exists:
 //
 //	path                                         from the caller (--ort); a library or a folder
-//	$EDGERT_ORT                                  the same
-//	lib/edge-rt                                  of the program's installation, from its folder's parent
-//	lib/python3.*/…-packages/onnxruntime/capi    likewise, beside the edge-rt wheel; not for the CPU, first
+//	$EDGERT_ORT                                  also a library or a folder
+//	lib/edge-rt                                  of the program's installation, from its folder's parent; only for the CPU
+//	lib/python3.*/…-packages/onnxruntime/capi    of the installation, beside the edge-rt wheel
+//	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   like .venv below; not for the CPU
 //	.cache/onnxruntime/lib                       below the working directory, the program's folder or a parent
 //	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise
-//	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   likewise; for a device that is not the CPU, first
+//	.venv-gpu/…                                  as above, for the CPU
+//	lib/edge-rt                                  as above, for other devices
 //	libonnxruntime.so.1                          by the system's loader
 //
 // The library with the providers for a GPU is larger, and also computes on the CPU. ParseDevice must accept the device.

@@ -14,7 +14,7 @@ import (
 // Modes of a coder. They determine the use of each field that a message names.
 const (
 	encoding   = iota // appends the fields to out, without zero values
-	decoding          // takes the fields from the coder's field in
+	decoding          // takes the fields from coder.in
 	describing        // appends the fields' descriptors to out
 )
 

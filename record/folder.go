@@ -29,13 +29,13 @@ const (
 	timeLayout = "20060102T150405.000Z"
 	lastYear   = 9998 // last year in a name: later names must still fit
 	probeBytes = 4096
-	spareShare = 32 // makeRoom frees this share of Size more than is needed
-	// after writing this share of Size, the recorder lists the folder again, because other
+	spareShare = 32 // makeRoom frees 1/spareShare of Size more than is needed
+	// after writing 1/listShare of Size, the recorder lists the folder again, because other
 	// recorders write to it, too
 	listShare = 64
 
-	// This share of the disk stays free for other programs, which a full disk harms sooner than the
-	// recorder.
+	// 1/reserveShare of the disk, at most reserveMax bytes, stays free for other programs, which a
+	// full disk harms sooner than the recorder.
 	reserveShare = 20
 	reserveMax   = 1 << 30
 
@@ -124,10 +124,10 @@ var (
 		"other programs (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
-// makeRoom deletes our oldest files if a number of further bytes, the parameter need, does not fit. It then frees a
-// little more than needed, because it would be too expensive to list thousands of small files for each chunk. It
-// spares files that a process is writing, files of runs with a reservation, and files whose names the function keep
-// accepts. The result total is the size of the remaining files, and the result limit is the largest permitted size.
+// makeRoom deletes our oldest files if the given number of further bytes does not fit. It then frees a little more than
+// needed, because it would be too expensive to list thousands of small files for each chunk. It spares files that a
+// process is writing, files of runs with a reservation, and files whose names the function keep accepts. The result
+// total is the size of the remaining files, and the result limit is the largest permitted size.
 func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit int64, deleted []string, err error) {
 	entries, total, err := d.list()
 	limit = d.room(total)

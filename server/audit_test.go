@@ -100,7 +100,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 	ask(3, good)
 	good.State[0] = b.model.Overflow
 	ask(4, good)
-	ask(5, fakeObs(t)) // a client of the draft sends no n
+	ask(5, fakeObs(t)) // a client of LeRobot's draft omits the field n
 	b.end()
 	lines := readAudit(t, filepath.Join(dir, "audit.jsonl"))
 	type row struct {

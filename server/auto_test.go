@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// newAuto returns a server with max_sessions: auto whose inferences have the duration took.
+// newAuto returns a server with max_sessions: auto and inferences of this duration.
 func newAuto(t *testing.T, took time.Duration) *bench {
 	t.Helper()
 	cfg := config()
@@ -23,7 +23,7 @@ func newAuto(t *testing.T, took time.Duration) *bench {
 	return b
 }
 
-// infer makes the server learn the duration of an inference, the parameter took.
+// infer makes the server learn that an inference took this long.
 func (b *bench) infer(took time.Duration) {
 	for range 100 {
 		b.server.worker.engine.sizes.Learn(1, took)
@@ -40,9 +40,9 @@ func (b *bench) fill(name string) (n int, last wire.SessionAck) {
 	return n, last
 }
 
-// With max_sessions: auto a robot is admitted if all robots, including the new one, are fed. The status reports how
-// many robots are fed. A refusal has the reason and the load, and is temporary. A closed session makes room for another
-// robot.
+// With max_sessions: auto a robot is admitted if all robots, including the new one, are fed (never run out of actions).
+// The status reports how many robots are fed. A refusal has the reason and the load, and is temporary. A closed session
+// makes room for another robot.
 func TestAutoLetsInWhoIsFed(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	before := b.shown()

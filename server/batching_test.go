@@ -66,8 +66,8 @@ func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int,
 	return b, robots
 }
 
-// wantOwnBut expects the chunk of its own request for each of heldBatch's robots, except the robot with the index
-// bad, which gets an event whose text contains the parameter words.
+// wantOwnBut expects that each of heldBatch's robots gets the chunk of its own request, except robot number bad, which
+// gets an event whose text contains these words.
 func wantOwnBut(robots []*robot, bad int, words string) {
 	for i, r := range robots {
 		r.b.t.Helper()
@@ -79,7 +79,7 @@ func wantOwnBut(robots []*robot, bad int, words string) {
 	}
 }
 
-// sendState sends request seq with the parameter joint as the position of the robot's first joint.
+// sendState sends request seq with the robot's first joint at this position.
 func (r *robot) sendState(seq uint64, joint float32) {
 	o := fakeObs(r.b.t)
 	o.State[0] = joint
@@ -87,8 +87,7 @@ func (r *robot) sendState(seq uint64, joint float32) {
 	r.send(obsHeader(1, seq), o)
 }
 
-// wantOwn expects the chunk of request seq, computed from an observation with the parameter joint as the position of
-// the first joint.
+// wantOwn expects the chunk of request seq, computed from an observation with the first joint at this position.
 func (r *robot) wantOwn(seq uint64, joint float32) {
 	r.b.t.Helper()
 	if got := r.wantChunk(seq); got.chunk.T != int64(seq) ||

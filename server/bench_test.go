@@ -494,7 +494,7 @@ func (r *robot) wantChunk(seq uint64) sample {
 	return got
 }
 
-// wantEvent expects an event whose text contains the parameter words.
+// wantEvent expects an event whose text contains these words.
 func (r *robot) wantEvent(code wire.EventCode, words string) sample {
 	r.b.t.Helper()
 	got := r.next()

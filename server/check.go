@@ -263,8 +263,8 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	return report, nil
 }
 
-// slowerOf raises the durations in the list took to those of a roll-out's new model, where the new model's are
-// longer. The parameter first is the first model, which had the durations in took.
+// slowerOf raises the first model's durations (parameter took) to those of a roll-out's new model, where the new
+// model's are longer.
 func slowerOf(cfg *manifest.Config, first *loaded, took []capacity.Size) (err error) {
 	model, err := loadNew(cfg, first, nil)
 	if err != nil {

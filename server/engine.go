@@ -225,7 +225,7 @@ func (e *engine) overdue(now rt.Instant) (since rt.Instant, why string) {
 }
 
 // endHang terminates a run that exceeds its time limit. Then it gives the device up, or restarts
-// the program that computes the model. It closes lost when the run does not end even then. It
+// the program that computes the model. It closes e.lost when the run does not end even then. It
 // treats a batch whose decoding hangs in the same way. It acts only when a second call finds the
 // same work overdue: before the first call the whole process may have been stopped for a while.
 // Owner: housekeeping.

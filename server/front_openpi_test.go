@@ -89,7 +89,7 @@ func (c *dialed) answers(message []byte) {
 	}
 }
 
-// refuses expects an error whose text contains the parameter words.
+// refuses expects an error whose text contains these words.
 func (c *dialed) refuses(message []byte, words string) {
 	c.Helper()
 	_, text := c.ask(message)
@@ -268,7 +268,7 @@ func TestOpenPIBudget(t *testing.T) {
 	budget := b.server.fronts.Budget()
 	large := entry{"base", "|u1", []int{int(budget.Limit()) + 1}, make([]byte, budget.Limit()+1)}
 	c.refuses(packed(statePart, large), "no memory for the observation")
-	large.shape[0] = 9 << 20 // beyond a client's share and what is left
+	large.shape[0] = 9 << 20 // more than a client's share and the free half of the budget
 	large.data = large.data[:9<<20]
 	c.refuses(packed(statePart, hwc, large), "no memory for the observation")
 	c.answers(packed(statePart, chw))

@@ -145,7 +145,7 @@ func TestFeaturesGolden(t *testing.T) {
 		rttest.Want(t, len(tt.got), len(tt.want), "number of %+v, want %+v", tt.got, tt.want)
 		for _, f := range tt.got {
 			want := tt.want[f.Name]
-			if f.Type == "VISUAL" { // LeRobot's pictures have no dtype and names there
+			if f.Type == "VISUAL" { // LeRobot's vectors have no dtype and no names for pictures
 				want.DType, want.Names = "uint8", []string{"channels", "height", "width"}
 			}
 			if f.Type != want.Type || !slices.Equal(f.Shape, want.Shape) || f.DType != want.DType ||

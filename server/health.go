@@ -160,7 +160,7 @@ func (n *notifier) update(now rt.Instant) {
 
 // progress reports whether the worker makes progress: it has begun or ended a request since the last update, or its
 // present request is within the time limit of this policy's runs, or it is idle and has taken the signal that each
-// update puts into the worker's field work. A worker that is stuck in a request, or has ended, makes no progress.
+// update sets in worker.work. A worker that is stuck in a request, or has ended, makes no progress.
 //
 //rt:noalloc
 func (n *notifier) progress(now rt.Instant) bool {

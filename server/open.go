@@ -95,8 +95,7 @@ func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r 
 			a.active, whyNot)}, nil
 }
 
-// robots returns the robots that have a session, except the robot with the id of the parameter but, whose session
-// would be replaced.
+// robots returns the robots that have a session, except the robot with the id "but", whose session would be replaced.
 func (o *opener) robots(but string) (list []capacity.Robot) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.everywhere() {

@@ -85,8 +85,8 @@ func playFleet(t *testing.T, robots int) *bench {
 	return b
 }
 
-// browse opens address and lets the page's virtual clock run for the duration of the parameter lasts. It returns the
-// DOM at the end of this time, or writes a screenshot to the file picture if that name is not empty.
+// browse opens address and lets the page's virtual clock run for this duration. It returns the DOM at the end of this
+// time, or writes a screenshot to the file picture if that name is not empty.
 func browse(t *testing.T, address string, lasts time.Duration, size, picture string) (dom string) {
 	t.Helper()
 	args := []string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

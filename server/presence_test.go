@@ -9,8 +9,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// after makes housekeeping check the sessions twice, the second time after the duration of the parameter grace. It
-// returns the ids of the sessions that the server then holds.
+// after makes housekeeping check the sessions twice, the second time after this grace period. It returns the ids of the
+// sessions that the server then holds.
 func (b *bench) after(grace time.Duration) (ids []string) {
 	b.tick()
 	b.clock.Advance(grace)

@@ -121,7 +121,7 @@ func (f *filler) close() (err error) {
 
 // prepare decodes the request of a slot into its row.
 //
-// Owner: the goroutine that owns the tensors of the parameter with.
+// Owner: the goroutine that owns these tensors.
 //
 //rt:noalloc
 func (f *filler) prepare(with *tensors, t *slot) {

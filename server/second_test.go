@@ -67,8 +67,8 @@ func (r *rolling) edit(change func(*manifest.Rollout)) {
 	rttest.OrPanic(manifest.EditRollout(r.file, change))
 }
 
-// opens opens a session of the robot uuid, in the given epoch, at the server whose id is the parameter at. The
-// parameter digest identifies the model to which the robot's run is bound.
+// opens opens a session of the robot uuid, in the given epoch, at the server with the id "at". The robot's run is bound
+// to the model with this digest.
 func (r *rolling) opens(at, uuid, digest string, epoch uint32) wire.SessionAck {
 	r.t.Helper()
 	o := process(uuid, "i-"+uuid, "host", epoch)

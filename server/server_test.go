@@ -372,7 +372,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	b.open(fakeOpen("z"))
 	a, z := b.robot("a"), b.robot("z")
 	a.ask(1)
-	<-b.entered                                   // the worker holds a/1
+	<-b.entered                                   // the worker holds request 1 of robot a
 	for _, seq := range []uint64{2, 3, 4, 5, 3} { // the last one is late
 		a.ask(seq)
 	}
@@ -559,7 +559,7 @@ func TestServeReportsAPanic(t *testing.T) {
 	b.wantError("bad graph")
 }
 
-// wantError expects that the server ends by itself, with an error that contains the parameter words.
+// wantError expects that the server ends by itself, with an error that contains these words.
 func (b *bench) wantError(words string) {
 	b.t.Helper()
 	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.healthy(); return !ok })

@@ -320,8 +320,7 @@ func (r *registry) count() int {
 	return n
 }
 
-// promises returns the bytes promised to the robots of all servers of this process, except the robot with the id of
-// the parameter but.
+// promises returns the bytes promised to the robots of all servers of this process, except the robot with the id "but".
 func (r *registry) promises(but string) (bytes int64) {
 	for _, of := range []*registry{r, r.beside.Load()} {
 		if of == nil {

@@ -50,13 +50,13 @@ func parseHost(stat []byte) (stolen, idle time.Duration) {
 	return ticks(8), ticks(4) + ticks(5)
 }
 
-// StealShare returns which share of all cores' time the host took since the earlier reading from.
+// StealShare returns the share of all cores' time that the host took since an earlier reading.
 func (h Host) StealShare(from Host) float64 {
 	return ShareOfCPUs(h.Stolen-from.Stolen, h.at.Sub(from.at))
 }
 
-// CalmSince reports whether, since the earlier reading from, the host took no time and the cores
-// had enough idle time, so that other programs did not disturb the measured program.
+// CalmSince reports whether, since an earlier reading, the host took no time and the cores had
+// enough idle time, so that other programs did not disturb the measured program.
 func (h Host) CalmSince(from Host) bool {
 	return h.Stolen == from.Stolen && h.at > from.at && ShareOfCPUs(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Outage is a span of time without the server. It begins the time At after the beginning of a trial, and lasts for
-// the time For.
+// Outage is a span of time without the server. It begins when the time At of a trial has passed, and lasts for the time
+// For.
 type Outage struct {
 	At, For time.Duration
 	Drain   bool // the server gets SIGTERM; false: SIGKILL

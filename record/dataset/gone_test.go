@@ -83,7 +83,7 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 		"the first":            {odd(0), 59, 1}, // the first frame has no earlier picture
 		"one in the middle":    {odd(30), 60, 1},
 		"the last":             {odd(59), 60, 1},
-		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms after the last picture of the right size
+		"from the middle on":   {odd(40, 59), 47, 20}, // 40 frames, and 7 within 250 ms after the last picture
 		"all until the middle": {odd(0, 12), 47, 13},
 	} {
 		cfg := (&scene{cameras: []string{"top", "wrist"}, task: "x", size: c.size}).config(t)

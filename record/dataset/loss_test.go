@@ -411,7 +411,7 @@ func TestNamesLeadNowhere(t *testing.T) {
 		if _, err := Export(t.Context(), cfg); strings.ContainsAny(err.Error(), "\x1b\x00") {
 			t.Errorf("%q reaches the terminal", err)
 		}
-		// The same name as a feature of an existing dataset.
+		// Now the name is that of a camera's feature in an existing dataset.
 		cfg = testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
 		exporting(t, cfg)
 		journal := filepath.Join(cfg.Out, journalPath)

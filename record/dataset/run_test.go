@@ -51,7 +51,7 @@ func TestTheNewestClockCounts(t *testing.T) {
 	}
 }
 
-// A dataset's rate is a whole number, so there is no dataset of some rates.
+// A dataset's rate is a whole number, so a run with another rate is refused.
 func TestNoDatasetHasTheRate(t *testing.T) {
 	r := &run{info: map[string]string{"joints": "a.pos", "fps": "29.97"}}
 	rttest.Fails(t, r.describe(0, nil), "record with a --fps that is one")

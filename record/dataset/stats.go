@@ -59,8 +59,8 @@ func (s *featureStats) add(values ...float64) {
 	}
 }
 
-// columnStats returns the statistics of rows whose number of values is the parameter size. The parameter wide is set
-// for types such as int64, for which LeRobot computes in float64.
+// columnStats returns the statistics of rows of size values each. The parameter wide is set for types such as int64,
+// for which LeRobot computes in float64.
 func columnStats(values []float64, size int, wide bool) (s featureStats) {
 	rows := len(values) / size
 	s.Count = int64(rows)

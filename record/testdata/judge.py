@@ -1,8 +1,8 @@
 """What the official MCAP reader finds in a file: python judge.py FILE [stream]
 
 Prints JSON: per topic how many messages there are, with the schema's name and the first
-and last message as protobuf's own decoder reads them. With "stream" it reads without the
-index, as far as a torn file goes.
+and last message as protobuf's own decoder reads them. With "stream" it reads without the index, up to the break of a
+torn file.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Streams a run to Rerun, for edge-rt view --live --rerun.
 
-Arguments: the run's name, the address of a viewer (empty: the one of this machine, started where none runs), and
+Arguments: the run's name, the address of a viewer (empty: this machine's viewer, started if it does not run), and
 the topics of the channels. On stdin, frames: channel (u32), time (i64, ns since 1970), length (u32), little-endian,
-and a JSON object of that length, as for Foxglove. Prints a line when the viewer has been reached. Exits with 9 where
-Rerun's SDK is missing or too old, and with 8 where the viewer cannot be reached any more.
+and a JSON object of that length, as for Foxglove. Prints a line when the viewer has been reached. Exits with 9 if
+Rerun's SDK is missing or too old, and with 8 if the viewer cannot be reached any more.
 """
 
 import base64

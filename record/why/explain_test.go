@@ -166,7 +166,7 @@ func (s *story) disconnected() *story {
 	return s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it")
 }
 
-// dry adds the ticks of the actions that 200 ms hold, and n ticks for which no action is left.
+// dry adds the ticks that use up 200 ms of actions, and n ticks for which no action is left.
 func (s *story) dry(n int) *story { return s.ticks(12).ticks(n, starved) }
 
 // revive adds a request on a tick without actions, its answer, and n ticks that run actions of the answer.

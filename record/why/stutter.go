@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// maxEvidence bounds the chain of one reason.
+// maxEvidence bounds the evidence of one reason.
 const maxEvidence = 8
 
 // reason is a possible explanation.
@@ -140,7 +140,7 @@ const (
 	// aroundBack is the maximum time from a silence to the arm's return. In this time the arm is opened and checked.
 	aroundBack = 1500 * millisecond
 
-	// A reason that began more than prolongs after the beginning of a stutter only prolongs that stutter.
+	// A reason that began later than this after the beginning of a stutter only prolongs that stutter.
 	prolongs = 250 * millisecond
 )
 

@@ -53,8 +53,7 @@ func (f *fleet) open(cfg zenoh.Config) wire.Session {
 	return s
 }
 
-// robot dials the fleet with a certificate that has the common name of the parameter name and the DNS names of the
-// parameter dns.
+// robot dials the fleet with a certificate of this common name and these DNS names.
 func (f *fleet) robot(name string, dns ...string) wire.Session {
 	f.t.Helper()
 	cert, key := f.ca.Issue(name, dns...)

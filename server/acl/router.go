@@ -136,8 +136,8 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-// rulesOf returns the rules for the rights k. The rules allow messages on the keys of k. They also allow declarations
-// on the keys of the parameter all, because a server declares its keys for all robots.
+// rulesOf returns the rules for the rights k: messages on the keys of k, and declarations also on the keys of all
+// robots (parameter all), because a server declares its keys for all robots.
 func rulesOf(id string, k, all keys) (rules []rule) {
 	add := func(flow string, messages, exprs []string) {
 		if len(messages) > 0 && len(exprs) > 0 {

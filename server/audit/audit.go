@@ -296,8 +296,8 @@ func (w *Writer) run(ending <-chan struct{}) {
 	}
 }
 
-// Close closes the files. When the goroutine hangs in a file, they are left open until the end of
-// the process.
+// Close closes the files. When the goroutine hangs in a write, they stay open until the process
+// ends.
 func (w *Writer) Close() error {
 	if w == nil || w.stalled {
 		return nil

@@ -301,8 +301,8 @@ func TestALineBehindHalfALine(t *testing.T) {
 	rttest.Do(t, w.Close())
 }
 
-// half is a disk that accepts only a number of bytes of a write, its field full, and then fails. If full is 0, it
-// accepts all bytes.
+// half is a disk that accepts only the first half.full bytes of a write and then fails. If half.full is 0, it accepts
+// all bytes.
 type half struct {
 	text string
 	full int
@@ -317,7 +317,7 @@ func (h *half) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A file of lines that was deleted, as by logrotate, is made anew; captures that were deleted are counted as
+// A file of lines that was deleted, as by logrotate, is created again; captures whose files were deleted are counted as
 // dropped.
 func TestDeletedFiles(t *testing.T) {
 	dir := t.TempDir()

@@ -66,7 +66,7 @@ func (w *Writer) fits(r *request, observation, reply int) bool {
 	return true
 }
 
-// fill copies a record into a slot. Before, the method fits has enlarged the slot's buffers.
+// fill copies a record into a slot, whose buffers Writer.fits has enlarged before.
 //
 //rt:noalloc
 func (r *request) fill(record *Record, observation, reply []byte) {
@@ -96,7 +96,7 @@ type ring struct {
 	origin Origin // constant once the writer runs
 }
 
-// openRing opens the ring of files in dir, whose number is the parameter max, and creates dir if necessary.
+// openRing opens the ring of max files in dir, and creates dir if necessary.
 func openRing(dir string, max int) (*ring, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func openRing(dir string, max int) (*ring, error) {
 	return g, nil
 }
 
-// close closes all files, and removes the files that were never written.
+// close closes all files, and removes the files without a request.
 func (g *ring) close() (err error) {
 	if g == nil {
 		return nil
@@ -281,8 +281,8 @@ type Capture struct {
 	Task       string // the task from which the chunk was computed
 }
 
-// ReadCaptures reads all capture files of dir in the order of their requests. Only File and Why are set in the
-// elements of the result unreadable.
+// ReadCaptures reads all capture files of dir in the order of their requests. A file that it cannot read becomes an
+// element of unreadable, in which only File and Why are set.
 func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
 	if err != nil {

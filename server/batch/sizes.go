@@ -18,9 +18,8 @@ const gain = 0.05
 // delayed changes the average little.
 const learning = 8
 
-// A size that was not worthwhile is tried once more when the runs of other sizes since its last run have taken,
-// together, its own duration times the constant again. The cause of its slowness may be over by then. These trials cost
-// at most 1/again of the device's time.
+// A size that was not worthwhile is tried once more after runs of other sizes have taken, in total, 200 times its own
+// duration. The cause of its slowness may be over by then. These trials cost at most 1/again of the device's time.
 const again = 200
 
 // Sizes holds the sizes of batches that run, and their durations. A batch of another size is padded to the next of

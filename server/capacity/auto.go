@@ -58,8 +58,8 @@ type verdict struct {
 	whyNot string
 }
 
-// NewAuto returns an Auto for a policy with a scheduler; sizes holds the durations of its inferences.
-// Begin must be called before the other methods.
+// NewAuto returns an Auto for a policy and a scheduler; sizes holds the durations of its inferences. Begin must be
+// called before the other methods.
 func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
 	return &Auto{
 		meta:  m,
@@ -86,9 +86,9 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	return r
 }
 
-// Refuse returns the reason why some robots would run out of actions if the server admitted the parameter robot; ""
-// when no robot would. The parameter change is a number that differs for each set of open sessions. Without a recent
-// verdict on this set, Refuse calls the function others, which returns the robots with a session.
+// Refuse returns the reason why some robots would run out of actions if the server admitted one more with this demand;
+// "" when no robot would. The number change differs for each set of open sessions. Without a recent verdict on this
+// set, Refuse calls the function others, which returns the robots with a session.
 func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {

@@ -29,7 +29,7 @@ func newTrial(took time.Duration) *trial {
 	return s
 }
 
-// infer makes the Auto learn the duration of an inference, the parameter took.
+// infer makes the Auto learn that an inference took this long.
 func (s *trial) infer(took time.Duration) {
 	for range 100 {
 		s.sizes.Learn(1, took)

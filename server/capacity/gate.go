@@ -34,7 +34,7 @@ type gate struct {
 	step int // step width of approach
 }
 
-// newGate returns a gate for a policy with a scheduler. It has no inference times yet.
+// newGate returns a gate for a policy and a scheduler. It has no inference times yet.
 func newGate(m *policy.Meta, scheduler string) *gate {
 	return &gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: ownTime}}, step: 1}
 }
@@ -78,8 +78,8 @@ func (g *gate) whyNot(robots []Robot) (whyNot string) {
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }
 
-// most returns how many robots are fed when all have the demand of the parameter robot. It returns at least one,
-// because an inference that never runs is never measured.
+// most returns how many robots are fed when all have this robot's demand. It returns at least one, because an inference
+// that never runs is never measured.
 func (g *gate) most(robot Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(nil, robot, n) }))
 }

@@ -41,8 +41,8 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 	}
 }
 
-// From any number, approach finds the result of most in a few steps. It finds the new result again
-// after inferences become slower or faster.
+// From any number, gate.approach finds the result of gate.most in a few steps. It finds the new
+// result after inferences become slower or faster.
 func TestApproachFindsTheMost(t *testing.T) {
 	g := newGate(gatePolicy(), "runway")
 	robot := Robot{FPS: 30, Execute: 20, RoundTrip: roundTrip}

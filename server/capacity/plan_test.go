@@ -23,8 +23,8 @@ func options(ms ...float64) Options {
 	return o
 }
 
-// Robots request a chunk every 20 steps of 20 ms, so that an inference of 10 ms feeds 38 of them at 95 % of its time,
-// and an inference of 300 ms feeds one. If a larger batch takes no longer, inferences feed many more robots.
+// Robots request a chunk every 20 steps of 20 ms. So a device feeds 38 of them at 95 % load with inferences of 10 ms,
+// and one with inferences of 300 ms. If a larger batch takes no longer, it feeds many more robots.
 func TestHowManyRobots(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -98,7 +98,7 @@ func TestRobotsThatAskLate(t *testing.T) {
 }
 
 // The actions of a chunk begin at its observation, an arm without actions skips no action, and the
-// next chunk is requested once enough of them have run.
+// next chunk is requested once enough actions have run.
 func TestGet(t *testing.T) {
 	const ms = rt.Instant(time.Millisecond)
 	for _, tt := range []struct {

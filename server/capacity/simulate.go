@@ -74,8 +74,8 @@ func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
 	return starved, steps
 }
 
-// simulate simulates the robots of the parameter fleet. The parameter played is the virtual time. It returns the row
-// for these robots, and as the result shared the largest number of robots that shared an inference.
+// simulate simulates a fleet for the virtual time played. It returns the row for these robots, and as the result shared
+// the largest number of robots that shared an inference.
 func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared int) {
 	scheduler, err := queue.New(o.Scheduler)
 	if err != nil {

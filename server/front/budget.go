@@ -29,8 +29,7 @@ type Budget struct {
 	beyond int64 // part of used that is beyond the shares
 }
 
-// NewBudget returns an unused budget. The parameter limit is its bytes, and places is the largest number of clients
-// with a session.
+// NewBudget returns an unused budget of limit bytes; places is the largest number of clients with a session.
 func NewBudget(limit int64, places int) *Budget {
 	return &Budget{limit: limit, share: limit / 2 / int64(places)}
 }

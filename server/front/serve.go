@@ -24,8 +24,8 @@ type Fronts struct {
 	failed chan error
 }
 
-// Join adds the fronts of the parameter list to a network. It returns the session that the server uses in place of
-// the session network; without fronts, it returns network. The parameter budget is the common budget of the fronts.
+// Join adds fronts to a network. It returns the session that the server uses in place of network; without fronts, it
+// returns network. All fronts share the budget.
 func (f *Fronts) Join(list []Front, network wire.Session, budget *Budget) wire.Session {
 	if len(list) == 0 {
 		return network

@@ -10,10 +10,10 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
-// endsWithin is how long the method failed waits for the worker to end by itself. Then it kills the worker.
+// endsWithin is how long worker.failed waits for the process to end by itself. Then it kills the process.
 const endsWithin = 100 * time.Millisecond
 
-// The values of the header's field count in the frames done and failed.
+// The values of header.count in the frames "done" and "failed".
 const (
 	statusOK = iota
 	statusError

@@ -1,8 +1,8 @@
 """The worker of lean-server's runtime lerobot: it computes a LeRobot policy in the user's environment.
 
 lean-server starts it with three open files: 3, a stream socket with frames; 4, shared memory with the
-rows; 5, a pipe that ends with lean-server. doc.go has the layout of frames and rows. What the policy
-prints goes to lean-server's log, because standard output and error are pipes, and frames are not.
+rows; 5, a pipe that ends with lean-server. doc.go has the layout of frames and rows. Standard output and error are
+pipes to lean-server's log, so the policy's prints do not get among the frames.
 
 It needs nothing but Python 3.10, NumPy, torch and LeRobot.
 """
@@ -43,7 +43,8 @@ PURE = {
     "evo1", "wall_x", "molmoact2", "vla_jepa",
 }  # fmt: skip
 STATEFUL = {"tdmpc", "lingbot_va", "fastwam", "gaussian_actor"}
-# Families that compute several robots in one call, and whether they draw noise, which each row then gets from its own seed.
+# Families that compute several robots in one call. True: the family draws noise, and each row gets it from its own
+# seed.
 TOGETHER = {"act": False, "smolvla": True, "pi0": True, "pi05": True}
 MAX_BATCH = 8  # largest number of rows of a call
 # The statistics that each mode of LeRobot's normalisation reads.
@@ -83,8 +84,8 @@ class Control:
 
 
 def guard() -> None:
-    """Forks a process that kills this process group when lean-server ends, however it ends: also programs
-    that the policy has started."""
+    """Forks a process that kills this process group, with all programs that the policy has started, as soon as
+    lean-server ends in any way."""
     os.setpgid(0, 0) if os.getpgrp() != os.getpid() else None
     if os.fork():
         os.close(LIFE)
@@ -114,7 +115,7 @@ class Settings:
 
 
 class Fault(Exception):
-    """An error that the manifest's author corrects: the text names its key."""
+    """An error that the manifest's author can correct. Its text names the manifest's key."""
 
 
 def names_of(feature: dict | None) -> list[str]:
@@ -141,7 +142,7 @@ def broken_plugins() -> list[str]:
 
 
 class Session:
-    """A robot's processors, and the model rows of its last chunks by the bytes of their robot rows."""
+    """A robot's processors, and the model rows of its last chunks, keyed by the bytes of their robot rows."""
 
     def __init__(self, processors) -> None:
         self.pre, self.post = processors
@@ -221,8 +222,8 @@ class Policy:
         return PeftModel.from_pretrained(kind.from_pretrained(adapter.base_model_name_or_path, config=self.config), self.folder, config=adapter)
 
     def check_weights(self, kind) -> None:
-        """Refuses weights that are not the checkpoint's: LeRobot leaves those that the file lacks at random values,
-        and Pi's loaders go on after any error."""
+        """Refuses a checkpoint that lacks weights of the policy: LeRobot leaves these at random values, and Pi's
+        loaders go on after any error."""
         from lerobot.policies.pretrained import PreTrainedPolicy
         from safetensors import SafetensorError, safe_open
 
@@ -248,7 +249,7 @@ class Policy:
 
     def check_statistics(self) -> None:
         """Refuses a normalisation without its statistics: LeRobot leaves the values as they are, so that an arm would
-        get z-scores as its units. Refuses statistics that no data has, too, as the export does."""
+        get z-scores in place of its units. Also refuses statistics that no data can have, as the export does."""
         for pipeline, key in zip(self.processors, ("observation.state", "action")):
             for step in pipeline.steps:
                 known = getattr(step, "_tensor_stats", None)
@@ -334,7 +335,8 @@ class Policy:
         return Session(copy.deepcopy(self.processors, shared))
 
     def describe(self) -> None:
-        """Sets the names, the shapes and the rate: before the weights, so that a missing name is an error at once."""
+        """Sets the names, the shapes and the rate, before the weights load, so that a missing name is an error at
+        once."""
         features, inputs = self.info.get("features", {}), self.inputs
         source = "model.dataset_info has" if self.info else "model.dataset_info is missing, so there are"
         remedy = "name meta/info.json of the data set that the policy was trained with in model.dataset_info, or write model.inputs."
@@ -361,7 +363,7 @@ class Policy:
                 raise Fault(f"{source} {len(names) or 'no'} names of {key}, want the policy's {want}: {remedy}{'state' if 'state' in key else 'action'}_names")
 
     def warm_up(self, times: int) -> None:
-        """Computes chunks of blank observations; the first one tells the size of a chunk."""
+        """Computes chunks of blank observations. The first chunk shows the size of all."""
         import numpy as np
 
         for _ in range(times):
@@ -420,7 +422,7 @@ class Policy:
         return found
 
     def seed(self, seed: int) -> None:
-        """Noise is a function of the request, so that a repeated request gives the same chunk."""
+        """Seeds the noise from the request, so that a repeated request gives the same chunk."""
         self.torch.manual_seed(seed & 0x7FFFFFFFFFFFFFFF)
 
     def observation(self, row: dict, step: int, task: str) -> dict:
@@ -454,7 +456,7 @@ class Policy:
         return self.outputs_of(session, self.predict(batch, more))
 
     def chunks(self, jobs: list[tuple]) -> list[tuple]:
-        """The result of the method chunk for each job, a tuple of that method's arguments. Rows whose inputs have equal
+        """The result of self.chunk for each job, a tuple of its arguments. Rows whose inputs have equal
         shapes share a call of the policy."""
         groups, found = {}, [None] * len(jobs)
         for i, (session, row, task, seed, _, *prefix) in enumerate(jobs):
@@ -475,7 +477,8 @@ class Policy:
         return found
 
     def together(self, rows: list[dict]) -> dict:
-        """The rows' entries one after the other: tensors along the first dimension, lists, and the rest from the first row."""
+        """Joins the rows' entries: tensors along the first dimension, lists end to end. Other entries are the first
+        row's."""
         torch, joined = self.torch, {}
         for key, first in rows[0].items():
             values = [row[key] for row in rows]
@@ -536,7 +539,7 @@ class Policy:
             session.rows.popitem(last=False)
 
     def model_rows(self, session: Session, prefix):
-        """The prefix in the policy's own units: the very rows where they are known, else computed from the
+        """The prefix in the policy's own units: the remembered model rows if all are known, else computed from the
         robot's units. Relative actions are always computed, because they depend on the newest state."""
         from lerobot.policies.rtc.relative import reanchor_relative_rtc_prefix
         from lerobot.processor import NormalizerProcessorStep, RelativeActionsProcessorStep, TransitionKey, create_transition

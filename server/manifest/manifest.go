@@ -440,7 +440,7 @@ func (c *Config) BatchWindow() time.Duration {
 	return time.Duration(c.BatchWindowMS * float64(time.Millisecond))
 }
 
-// Prefix returns the key prefix under which the parameter model is served.
+// Prefix returns the key prefix under which the model with this id is served.
 func (c *Config) Prefix(model string) (string, error) {
 	service := c.Service
 	if service == "" {

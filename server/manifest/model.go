@@ -301,5 +301,5 @@ func (c *Config) HubName() string {
 	return hub[1]
 }
 
-// Stated reports whether the manifest or a flag has set the key, which then has no default value.
+// Stated reports whether the manifest or a flag has set the key.
 func (c *Config) Stated(key string) bool { return c.origin(key) != "default" }

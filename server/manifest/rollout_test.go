@@ -15,7 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// written writes a manifest with a bundle, followed by the text of the parameter more, and returns its path.
+// written writes a manifest with a bundle, followed by more lines, and returns its path.
 func written(t *testing.T, more string) string {
 	t.Helper()
 	return write(t, "model: {repo_or_path: old}\n"+more)
@@ -105,8 +105,8 @@ func TestEditRollout(t *testing.T) {
 	}
 }
 
-// Changed compares readings of the file, not the settings that the server changed later, and also sees another secret,
-// which no report shows.
+// Changed compares readings of the file, not the settings that the server changed later. It also detects a changed
+// secret, which no report shows.
 func TestChanged(t *testing.T) {
 	const text = "model: {runtime: openpi, url: \"ws://a\", api_key: first}\n"
 	cfg := rttest.Must(load(t, text))(t)

@@ -33,9 +33,9 @@ var machines = []struct {
 }
 
 // stands simulates robots for a minute of virtual time. The result eachSecond is how many milliseconds per second the
-// arms of all robots have no actions, in total. The result longest is the longest wait of an observation at the
-// server. When a robot's runway arrives, the runway is out of date by a multiple of the one-way time of the robot's
-// link; the parameter stale is the factor. The server expects an inference to take as long as the last ones did.
+// arms of all robots have no actions, in total. The result longest is the longest wait of an observation at the server.
+// When a robot's runway (time until its actions end) arrives, it is out of date by the parameter stale times the
+// one-way time of the robot's link. The server expects an inference to take as long as the last ones did.
 func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64,
 	seed uint64) (eachSecond float64, longest time.Duration) {
 	type robot struct {

@@ -203,7 +203,7 @@ func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 		b.pool.Return(answered)
 	}
 	b := newBox()
-	b.put(1, 1, nil) // this client sends no n
+	b.put(1, 1, nil) // this client omits the field n
 	answered := b.Take()
 	b.put(1, 2, nil)
 	if b.DropAnswered(answered, 200) {

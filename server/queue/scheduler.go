@@ -30,15 +30,15 @@ type Waiting struct {
 // Owner: one goroutine at a time.
 type Scheduler interface {
 	// Order moves the robots of the next batch, at most n, to the front, in the order in which they are served. The
-	// next batch runs from now to end, and each later batch takes the time of the parameter batch. The list waiting
-	// must be sorted by ID. The order after the first n is undefined.
+	// next batch runs from now to end; batch is the duration of each later one. The list waiting must be sorted by ID.
+	// The order after the first n is undefined.
 	Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration)
 }
 
 // Schedulers are the names that New accepts, the default first.
 var Schedulers = []string{"runway", "round_robin"}
 
-// New returns the scheduler of the given name. It limits the turns of groups, as fair does.
+// New returns the scheduler of the given name, wrapped in a fair, which limits the turns of groups.
 func New(name string) (Scheduler, error) {
 	switch name {
 	case "runway":

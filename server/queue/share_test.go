@@ -76,7 +76,7 @@ func TestALinkHasTheTurnsOfOne(t *testing.T) {
 				many := crowd(func(int) *Group { return &Group{Host: host} })
 				want := rows * 5 / 6 * 9 / 10 // nearly five of six robots
 				if n > 1 {
-					want = 1200 * 3 // of four rows, the link may have one
+					want = 1200 * 3 // of each batch's four rows, the link may have one
 				}
 				if alone > rows/4 || one < want || many < want {
 					t.Errorf("of %d turns honest robots had %d without groups, %d beside a link, %d beside a host; "+

@@ -67,7 +67,7 @@ type Protocol[L Link] struct {
 	IsAnswer func(error) bool
 }
 
-// Connection is a Runtime that asks a server that another program runs. While it has no connection, it tries to connect
+// Connection is a Runtime that asks the server of another program. While it has no connection, it tries to connect
 // again. It uses a connection only after the server has answered blank inputs over it.
 //
 // Owner: one thread calls Open and Batch, as for a Runtime; any goroutine may call the other

@@ -80,8 +80,8 @@ type Second interface {
 // Config has the parts of a Keeper. All are required.
 type Config struct {
 	Manifest manifest.Config // the manifest at the start
-	// Open loads, checks and begins to serve the new model of the parameter read, which is the manifest as it was
-	// read last. When it returns without an error, robots may use the model.
+	// Open loads, checks and begins to serve the new model of read, the manifest as it was read last. When it returns
+	// without an error, robots may use the model.
 	Open  func(ctx context.Context, read *manifest.Config) (Second, error)
 	Clock rt.Clock
 	Log   *slog.Logger // never blocks

@@ -76,7 +76,7 @@ func (p *Program) End(signals ...os.Signal) (code int) {
 	return p.ProcessState.ExitCode()
 }
 
-// EndsWith ends the program as End does, and fails the test if the exit code is not the parameter code.
+// EndsWith ends the program as End does, and fails the test if the program exits with another code.
 func (p *Program) EndsWith(code int, signals ...os.Signal) {
 	p.t.Helper()
 	if got := p.End(signals...); got != code {

@@ -58,7 +58,7 @@ func (h *hand) take(q [sim.DOF]float64, speed float64) {
 	h.shafts.Lead(h.clock.Now(), raw, speed)
 }
 
-// move observes the world at each tick until end is called, and leads while the method lead has requested that.
+// move observes the world at each tick until hand.end is called, and leads as hand.lead has requested.
 func (h *hand) move(ctx context.Context) {
 	defer close(h.ended)
 	var teacher sim.Teacher

@@ -106,7 +106,7 @@ func load(p plan, from string) (*round, error) {
 
 func (r *round) file() string { return r.plan.at("circle.json") }
 
-// run runs the stages, from the stage that the parameter from names to the last.
+// run runs the stages from the given one to the last.
 func (r *round) run(ctx context.Context, from string) error {
 	begin := max(0, slices.Index(stageNames(), from))
 	for i, s := range stages[begin:] {

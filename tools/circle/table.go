@@ -87,7 +87,7 @@ func (t *table) clear() (err error) {
 	return err
 }
 
-// tick is the interval of the hand's movements, which is that of the world's ticks.
+// tick is the interval of the hand's movements and of the world's ticks.
 const tick = time.Second / 60
 
 // judgement returns the number of legs that have ended, with any result.

@@ -89,8 +89,8 @@ func (r *round) checkTraining(n int) error {
 	return nil
 }
 
-// checkBegin returns an error if the checkpoint's configuration does not name the checkpoint began as the beginning of
-// the training.
+// checkBegin returns an error if, by the configuration of checkpoint, its training did not begin with the checkpoint
+// began.
 func checkBegin(checkpoint, began string) error {
 	var config struct {
 		Policy struct {

@@ -1,8 +1,8 @@
-"""LeRobot's own code on a dataset that edge-rt exported: judge.py DATASET RECORD-JPEGS [--tools] [--keep DIR]
+"""Runs LeRobot's own code on a dataset of edge-rt's: judge.py DATASET RECORD-JPEGS [--tools] [--keep DIR]
 
 Every printed line is a check that passed; a failed check ends the program. RECORD-JPEGS is a
 folder CAMERA/NNNNNN.jpg with the record's picture for each frame. DIR receives the datasets
-that LeRobot's tools derive from DATASET, and some of LeRobot's own writer; all must load.
+that LeRobot's tools derive from DATASET, and some by LeRobot's own writer; all must load.
 """
 
 import argparse
@@ -178,7 +178,7 @@ def written(out: Path) -> None:
         check(f"LeRobot's own {name}", len(open_set(out / name)) == 36)
     convert_image_to_video_dataset(open_set(out / "images"), output_dir=out / "converted", repo_id="judge/converted")
     aggregate_datasets(["judge/images", "judge/images"], "judge/twice", roots=[out / "images"] * 2, aggr_root=out / "twice")
-    for path in (out / "split").iterdir():  # beside the others
+    for path in (out / "split").iterdir():  # to the other datasets in out
         path.rename(out / path.name)
     (out / "split").rmdir()
 
@@ -222,7 +222,7 @@ def tools(root: Path, out: Path) -> None:
 
 
 def train(root: Path) -> None:
-    """LeRobot's own script, offline, on the processor: 20 steps of a small ACT."""
+    """Runs LeRobot's own training script, offline, on the CPU: 20 steps of a small ACT."""
     out = Path(tempfile.mkdtemp(dir=HOME)) / "trained"
     command = [
         sys.executable, "-m", "lerobot.scripts.lerobot_train", f"--dataset.repo_id=judge/{root.name}", f"--dataset.root={root}", "--policy.type=act",

@@ -1,8 +1,9 @@
 """Robots of parts, from teleop to training: robots.py EDGE-RT
 
 Records teleop on simulated arms (a bi_so101 with two leaders; a LeKiwi with a leader and keys for its base), exports the
-records, and compares each dataset with the features that LeRobot's own class of the robot declares. Then LeRobot's loader
-and training script take it. Every printed line is a check that passed; a failed check ends the program.
+records, and compares each dataset with the features that LeRobot's own class of the robot declares. Then LeRobot's
+loader and training script read the dataset. Every printed line is a check that passed; a failed check ends the
+program.
 """
 
 import fcntl
@@ -40,7 +41,7 @@ def sim(robot, *flags):
     """A simulated bus for each part of a robot."""
     bus = subprocess.Popen([EDGE_RT, "sim-bus", "--robot", robot, *flags], stdout=subprocess.PIPE, text=True)
     try:
-        bus.stdout.readline()  # it serves the first one
+        bus.stdout.readline()  # the first bus is ready
         yield
     finally:
         bus.terminate()
@@ -60,7 +61,7 @@ def source(name, scene=""):
 
 
 def teleop(folder, key, *flags):
-    """Records episodes, while a person presses the key of a terminal, and exports them."""
+    """Records episodes, during which this key of a terminal is pressed, and exports them."""
     keyboard, terminal = pty.openpty()
     command = [EDGE_RT, "teleop", *flags, "--fps", str(FPS), "--record", "all", "--record-dir", folder / "records", "--on-exit", "off"]
     command += ["--episodes", str(EPISODES), "--episode-time", f"{SECONDS}s", "--reset-time", "0s", "--task", "move"]

@@ -216,7 +216,7 @@ def torch_eager(job, folder: Path):
 def serve_torch(job) -> None:
     """The other end of torch_eager: the steps of LeRobot's own recording loop."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # LeRobot prints
+    os.dup2(2, 1)  # LeRobot's prints must not get among the answers
     import torch
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
     from lerobot.policies.utils import prepare_observation_for_inference
@@ -287,7 +287,7 @@ def answer_turns(job) -> None:
     for camera in job.meta["cameras"]:
         observation[f"image.{camera['name']}"] = np.fromfile(pictures / f"{camera['name']}.rgb", np.uint8).reshape(camera["height"], camera["width"], 3)
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # LeRobot prints
+    os.dup2(2, 1)  # LeRobot's prints must not get among the answers
     with tempfile.TemporaryDirectory(prefix="compare-") as folder, lerobot_server(job, Path(folder)) as (_, ask):
         ask(observation)
         print("ready", file=out, flush=True)
@@ -340,7 +340,8 @@ class Job:
 
 
 def slice_of(job: Job, subject: str, observations: list[dict[str, np.ndarray]]) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Starts one subject once: loading, a first chunk, and a chunk for each observation. Returns its measurements and chunks."""
+    """Starts one subject and measures loading, a first chunk and a chunk for each observation. Returns its
+    measurements and chunks."""
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         began = time.perf_counter()
         with RUN[subject](job, Path(folder)) as (child, ask):

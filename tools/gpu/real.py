@@ -16,7 +16,7 @@ PARTS = ("checkpoints/act", "checkpoints/smolvla/policy", "bundles/act", "bundle
 
 
 def make(folder: Path, small: bool) -> int:
-    """Writes the missing ones; small: of the tests' size, for a rehearsal."""
+    """Writes the missing checkpoints and bundles; small: of the tests' size, for a rehearsal."""
     if all((folder / part).exists() for part in PARTS):
         return 0  # before LeRobot is imported, which takes a while
     try:

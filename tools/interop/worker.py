@@ -87,7 +87,7 @@ def main():
     p.add_argument("--kills", type=int, default=100)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell would ignore Ctrl-C
     chance, port = random.Random(args.seed), free_port()
     with Trial(args.binaries) as t:
         folder = pathlib.Path(t.folder.name)

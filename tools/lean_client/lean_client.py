@@ -236,7 +236,7 @@ class Client:
             body["server_id"] = status.get("server_id", "")
             try:
                 ack = self._link.ask(self._key + "/session", msgpack.packb(body))
-            except Refused as error:  # it has ended since
+            except Refused as error:  # the server has ended since
                 refused = refused or error
                 continue
             if ack.get("accepted"):

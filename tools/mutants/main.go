@@ -1,6 +1,6 @@
-// Mutants breaks the arm's gate and its table of permissions, one line at a time, and checks that the
-// tests fail for each broken line: go run ./tools/mutants. With --only it breaks the lines whose
-// defect matches a regular expression.
+// Mutants breaks the arm's gate (the limits of its goals) and its table of permissions, one line at a time, and checks
+// that the tests fail for each broken line: go run ./tools/mutants. With --only it breaks the lines whose defect
+// matches a regular expression.
 package main
 
 import (

@@ -70,7 +70,7 @@ def main() -> None:
                 at = time.monotonic()
                 dataset.save_episode()
                 blocked += time.monotonic() - at
-                due += time.monotonic() - at  # LeRobot's arm does not move meanwhile either
+                due += time.monotonic() - at  # while LeRobot saves, its arm does not move, so no frame is due
         due += 1 / FPS
         if (left := due - time.monotonic()) > 0:
             time.sleep(left)

@@ -75,7 +75,7 @@ func serve(all ...serving) step {
 	}
 }
 
-// servers starts n servers without differences.
+// servers starts n servers with equal settings.
 func servers(n int) step { return serve(make([]serving, n)...) }
 
 // robots starts n robots with further flags. If n is 0, it starts as many robots as --robots gives, and if n is -1, one

@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// fakeGo puts a go command before the real one in $PATH. In its n-th run the command prints the n-th text of the
-// parameter says, or the last text if there is no n-th. The returned function lists the arguments of all runs.
+// fakeGo puts a go command before the real one in $PATH. In its n-th run the command prints the n-th of these texts, or
+// the last text if there is no n-th. The returned function lists the arguments of all runs.
 func fakeGo(t *testing.T, says ...string) func() []string {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
 // Package train contains the Python that trains and exports the demo policy; the Python tests run
-// as a Go test if Python has numpy, and skip what needs other modules that are missing.
+// as a Go test if Python has numpy. A Python test that needs another, missing module is skipped.
 package train
 
 import (

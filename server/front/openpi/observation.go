@@ -16,9 +16,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
-// keys are the keys of an observation's parts that the manifest sets. For a part without a key, openpi's and LeRobot's
-// published keys are tried. A key such as images.top is the entry top of the map images, if the observation has no key
-// with a dot.
+// keys holds the keys that the manifest sets for an observation's parts. For a part without a key, openpi's and
+// LeRobot's published keys are tried. A key such as images.top is the entry top of the map images, if the observation
+// has no key with a dot.
 type keys struct {
 	cameras map[string]string // key of each picture, by the policy's name of the camera
 	state   []string          // keys of the arrays that together are the state

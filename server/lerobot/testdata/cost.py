@@ -1,5 +1,5 @@
-# After worker.py: each answer has the nanoseconds that the policy and its processors took, for BenchmarkWorker.
-# With a folder, a height and a width as arguments it makes a small ACT of two cameras there instead.
+# Appended to worker.py for BenchmarkWorker: each answer has the nanoseconds that the policy and its processors took.
+# With the arguments folder, height and width it only makes a small ACT of two cameras in that folder.
 spent = 0
 
 

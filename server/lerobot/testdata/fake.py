@@ -1,4 +1,4 @@
-# In place of the policy of worker.py: two joints, one camera, chunks of 4 rows, and a task that says what goes wrong.
+# Replaces the policy of worker.py: two joints, one camera, chunks of 4 rows. The task names the fault to produce.
 import subprocess
 
 

@@ -264,7 +264,7 @@ func TestServerThatHangsAndRestarts(t *testing.T) {
 			c := configured(t, kind, port)
 			p := open(t, c)
 			time.AfterFunc(100*time.Millisecond, p.Runtime.Interrupt)
-			// the server computes for a minute, and nothing interrupts it
+			// the server computes for a minute; Interrupt ends only the wait
 			err := p.Runtime.Batch([]*remote.Row{row(&c, "slow")})
 			rttest.FailsAs(t, err, policy.ErrAway, remote.ErrInterrupted.Error())
 			process.Process.Kill()

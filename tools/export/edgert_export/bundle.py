@@ -229,12 +229,12 @@ def manifest(family) -> dict[str, Any]:
             meta[f"{vector}_limits"] = limits
     if mask := checkpoint.relative_mask():
         meta["relative_mask"] = mask
-        meta.pop("action_limits", None)  # the limits would be those of the differences
+        meta.pop("action_limits", None)  # statistics of relative actions are of differences
     return meta
 
 
 def limits_of(scale) -> list[list[float]] | None:
-    """The training data's range with a tenth of it on either side."""
+    """The training data's range, with a margin of a tenth of it on either side."""
     if "min" not in scale.stats or "max" not in scale.stats:
         return None
     low, high = (scale.stats[k].to(torch.float64).reshape(-1).numpy() for k in ("min", "max"))

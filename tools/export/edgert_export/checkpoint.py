@@ -51,7 +51,8 @@ KNOWN = {
 
 @dataclasses.dataclass
 class Step:
-    """One processor step: its registry name, configuration and tensors, and the file of these (or of the step)."""
+    """One processor step: its registry name, configuration and tensors, and its file: that of the tensors, or of the
+    steps if it has none."""
 
     name: str
     config: dict[str, Any]
@@ -106,7 +107,7 @@ def reraise_system(error: BaseException | None) -> None:
     while error is not None:
         if isinstance(error, OSError) and error.errno in FULL:
             raise error
-        if isinstance(error, OSError) and error.errno == errno.ENOENT and error.filename is None:  # tempfile's own
+        if isinstance(error, OSError) and error.errno == errno.ENOENT and error.filename is None:  # tempfile finds no usable folder
             raise OSError(errno.ENOSPC, f"{error.strerror}: none of them can be written, is the disk full?")
         error = error.__cause__ or error.__context__
 

@@ -52,7 +52,7 @@ def compare(family, info: Path) -> None:
         stats = json.loads((info.parent / "stats.json").read_text())
         ranges = {f: [np.asarray(stats[f][k], float).reshape(-1) for k in ("min", "max")] for f in (STATE, ACTION)}
     except (OSError, ValueError, KeyError, TypeError):
-        return  # older data sets have none
+        return  # older data sets have no such statistics
     for feature, scale, names in ((STATE, family.state_scale, family.options.state_names), (ACTION, family.action_scale, family.options.action_names)):
         low, high = ranges[feature]
         if not scale.stats or not len(low) == len(high) == len(names) or feature == ACTION and family.relative:

@@ -1,8 +1,8 @@
 """statistics.json: the training's observations, with which a robot compares its first one.
 
-The state's come from the checkpoint. Those of pictures come from the data set beside --dataset-info, because LeRobot
-replaces them in a checkpoint by ImageNet's: the mean of all pixels from meta/stats.json, and a grid of frames from its
-videos, without which a picture that is upside down cannot be detected.
+Statistics of the state come from the checkpoint. Those of pictures come from the data set beside --dataset-info,
+because LeRobot replaces them in a checkpoint by ImageNet's: the mean of all pixels from meta/stats.json, and a grid
+of frames from its videos, without which a picture that is upside down cannot be detected.
 """
 
 import json

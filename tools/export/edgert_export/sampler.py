@@ -244,7 +244,8 @@ class Composer:
         return x
 
     def loop(self, step: onnx.ModelProto, x: str, same: dict[str, str], steps: int) -> str:
-        """The body uses the caches and the weights of the enclosing graph; only x passes from step to step."""
+        """Adds the loop. Its body uses the caches and the weights of the enclosing graph; only x passes from step to
+        step."""
         nodes = self._placed(step.graph, "step", same | {"x": "x.now", "k": "k"}, {"x_next": "x.next"}, "step")
         nodes.append(helper.make_node("Identity", ["go"], ["go.on"], name="step/go"))
         shape = [d.dim_param or d.dim_value for d in step.graph.output[0].type.tensor_type.shape.dim]

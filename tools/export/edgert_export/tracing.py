@@ -22,8 +22,8 @@ TYPES = {
     torch.bool: TensorProto.BOOL,
 }
 
-# A trace follows one branch and would hide the other. The rest computes shapes from values, draws random numbers, or
-# has last bits that depend on a tensor's width (time and position tables are constants).
+# If and Scan: a trace follows one branch and would hide the other. The other operators compute shapes from values, draw
+# random numbers, or have last bits that depend on a tensor's width (time and position tables are constants).
 FORBIDDEN = ("If", "Scan", "NonZero", "Sin", "Cos", "Log", "RandomNormal", "RandomNormalLike", "RandomUniform", "Multinomial")
 
 

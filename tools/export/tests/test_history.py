@@ -1,4 +1,4 @@
-"""Compares the observations sent to a policy with a history with LeRobot's queue of n_obs_steps."""
+"""Checks the observations sent to a policy with a history against LeRobot's queue of n_obs_steps."""
 
 import json
 import subprocess
@@ -130,7 +130,7 @@ def test_the_robot_sends_what_lerobots_queue_holds(programs, folder):
     assert summary["history"]["steps"] == STEPS and summary["history"]["no_room"] == 0 and len(sent) > 5
 
     states, numbers = window_of(sent[0])
-    assert sent[0]["n"] == -1 and len({s.tobytes() for s in states}) == len(set(numbers)) == 1  # it fills the queue
+    assert sent[0]["n"] == -1 and len({s.tobytes() for s in states}) == len(set(numbers)) == 1  # the first one fills the queue
 
     # The flight recorder holds the states of the steps too, recorded elsewhere in the tick.
     record = {line["step"]: (line["t_ns"], np.array(line["state"], np.float32)) for line in ran}

@@ -36,7 +36,7 @@ def kiwi(link, folder):
 
 
 def drive(edge_rt, link, folder):
-    """Drives forward with a key of a terminal, and returns the states and the info of the recorded data set."""
+    """Drives forward by a key of a terminal, and returns the states and the info of the recorded data set."""
     keyboard, terminal = pty.openpty()
     run = subprocess.Popen(
         [edge_rt, "teleop", "--jog", "--robot", "lekiwi", "--bus", link, "--calibration", folder / "kiwi.json", "--fps", "20",
@@ -97,7 +97,7 @@ def test_lekiwi(programs, tmp_path):
             assert list(spins.values()) == [-1129, 0, 1129]  # as cmd/edge-rt's TestAPolicyDrivesLeKiwi has them
         finally:
             theirs.disconnect()
-        np.testing.assert_allclose(states[-1][:5], [seen[n] for n in names[:5]], atol=360 / 4095 + 1e-3)  # a count
+        np.testing.assert_allclose(states[-1][:5], [seen[n] for n in names[:5]], atol=360 / 4095 + 1e-3)  # one encoder count
         np.testing.assert_allclose(states[-1][6:8], [seen[n] for n in names[6:8]], atol=2e-3)
         np.testing.assert_allclose(states[-1][8], seen["theta.vel"], atol=1)
     finally:

@@ -127,7 +127,7 @@ def policy(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def episodes(programs: Path, policy: Path, tmp_path_factory):
-    """Returns an episode with these flags of edge-rt, all of them by one lean-server."""
+    """A function that runs an episode with given flags of edge-rt; one lean-server serves all episodes."""
     folder, zenoh, health = tmp_path_factory.mktemp("episodes"), free_port(), free_port()
     info, manifest = folder / "info.json", folder / "server.yaml"
     info.write_text(json.dumps(INFO))

@@ -360,7 +360,7 @@ def test_data_set_of_another_robot(act, capsys, tmp_path, names, scale, words):
     info.write_text(json.dumps({"fps": 30, "features": {k: {"names": JOINTS} for k in ("action", "observation.state")}}))
     (tmp_path / "stats.json").write_text(json.dumps({k: {n: v.tolist() for n, v in s.items()} for k, s in own.items()}))
     family = family_of("act")(Checkpoint(act), Options(fps=30, action_names=JOINTS, state_names=JOINTS))
-    dataset.compare(family, info)  # its own
+    dataset.compare(family, info)  # the policy's own data set is accepted
     capsys.readouterr()
     order = [JOINTS.index(n) for n in names]
     (tmp_path / "stats.json").write_text(json.dumps({k: {n: (scale * v[order]).tolist() for n, v in s.items()} for k, s in own.items()}))

@@ -108,8 +108,9 @@ def test_weights_beside_the_graph_stay_mapped(server, smolvla, monkeypatch, form
 
 @pytest.mark.parametrize("form", ["loop", "split"])
 def test_stored_weights_stay_as_they_are(server, stored, monkeypatch, form):
-    """They are mapped, and cast at each use. The comparison is the same bundle without the key `weights`, whose weights are
-    all cast at load. A run's other memory, of which attention takes most, is returned at its end."""
+    """Stored weights are mapped, and cast at each use. The comparison is the same bundle without the key `weights`,
+    whose weights are all cast at load. A run's other memory, of which attention takes most, is returned at its
+    end."""
     monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 0)
     monkeypatch.setattr(exporter, "PARITY_ROWS", 2)
     bundle = exported(stored, "--vlm", str(stored.with_name("vlm")), "--steps", "2", "--form", form, name=form)

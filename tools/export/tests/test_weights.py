@@ -118,7 +118,7 @@ def test_float32_weights_stay(folder):
 
 
 def test_bundle_of_a_checkpoint_in_bf16(checkpoint, folder, monkeypatch):
-    """Without a flag, for large weights; the bound is the bound of fp32."""
+    """Large weights are stored in half the bytes without a flag; the bound is the bound of fp32."""
     monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 1 << 20)
     out = exported(checkpoint, "--vlm", str(checkpoint.with_name("vlm")))
     meta, report = (json.loads((out / name).read_text()) for name in ("bundle.json", "report.json"))
@@ -133,7 +133,7 @@ def test_bundle_of_a_checkpoint_in_bf16(checkpoint, folder, monkeypatch):
 
 @pytest.mark.parametrize("kind, dtype", [("act", "bf16"), ("act", "fp16"), ("diffusion", "bf16"), ("smolvla", "fp16")])
 def test_weights_that_are_rounded(folder, monkeypatch, kind, dtype):
-    """With --dtype: weights in half the bytes, and a chunk that differs by less than the bound."""
+    """With --dtype, weights take half the bytes, and the chunk differs by less than the bound."""
     monkeypatch.setattr(bundle, "PARITY_ROWS", 4)
     monkeypatch.setattr(timing, "BATCHES", (1, 2))
     made, flags = folder / f"{kind}-rounded", []

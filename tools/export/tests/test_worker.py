@@ -182,7 +182,7 @@ def test_chunks_equal_lerobots(family: str, tmp_path: Path) -> None:
             again = reference.chunk(pictures, row["state"], TASKS[robot], i, inference_delay=2, prev_chunk_left_over=torch.from_numpy(left[0][:8]), execution_horizon=8)
             assert np.array_equal(model.numpy(), again[0]) and np.array_equal(chunk.numpy(), again[1])
             free = reference.chunk(pictures, row["state"], TASKS[robot], i, inference_delay=0, prev_chunk_left_over=None)
-            assert not np.array_equal(free[1], again[1])  # the prefix conditions
+            assert not np.array_equal(free[1], again[1])  # the prefix changes the chunk
         batches_equal_single_rows(served)
 
 

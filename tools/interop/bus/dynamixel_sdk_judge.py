@@ -89,7 +89,7 @@ def koch(edge_rt, robot, ids, models):
 
         c.ok(*c.bus.regWriteTxRx(c.port, ids[1], GOAL, 4, list((2100).to_bytes(4, "little"))))
         assert c.get(ids[1], GOAL) == goals[1]
-        c.ok(c.bus.action(c.port, sdk.BROADCAST_ID))  # sent to one servo, the SDK would not read the reply
+        c.ok(c.bus.action(c.port, sdk.BROADCAST_ID))  # broadcast, because the SDK would not read one servo's reply
         until(lambda: c.get(ids[1], PRESENT), 2100, near=1)
 
         # A goal beyond the limits, and EEPROM under torque, are refused with a reason.

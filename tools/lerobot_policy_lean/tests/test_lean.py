@@ -44,7 +44,8 @@ def actions(path: Path) -> np.ndarray:
 
 
 def test_chunk_is_the_clients(server):
-    """The picture arrives as it was, so the same robot's first chunk has the same bits."""
+    """The picture arrives unchanged, so the first chunk has the bits of the chunk that lean_client gets as the same
+    robot."""
     policy = policy_of(server, id="twin")
     chunk = policy.predict_action_chunk(batch_of(policy))
     policy.close()

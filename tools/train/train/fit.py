@@ -129,7 +129,7 @@ def fit_hands(key: jax.Array, data: teacher.Chunks, stats: dict[str, np.ndarray]
 
 
 def fit_plain(key: jax.Array, data: teacher.Chunks, stats: dict[str, np.ndarray], recipe: Recipe) -> nets.Params:
-    """Regression: state and scene -> chunk. One answer to a scene, so the mean is the answer."""
+    """Regression: state and scene -> chunk. Each scene has only one answer, so the mean is that answer."""
     k_init, k_run = jax.random.split(key)
     arrays = (
         (data.state - stats["state_mean"]) / (stats["state_std"] + 1e-8),

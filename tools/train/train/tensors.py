@@ -1,7 +1,7 @@
 """Reading and writing safetensors files: a JSON header, then the named arrays.
 
-Not imported, so that equal contents give equal bytes: the tensors are ordered by falling item size, then by
-name, and the header is padded to a multiple of 8 bytes.
+It replaces the safetensors library, so that equal contents give equal bytes: the tensors are ordered by falling item
+size, then by name, and the header is padded to a multiple of 8 bytes.
 
 Source: https://huggingface.co/docs/safetensors, section Format.
 """

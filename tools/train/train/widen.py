@@ -33,7 +33,7 @@ def widen(model: onnx.ModelProto) -> bytes:
             nodes += g.take()
             step += 1
         nodes.append(node)
-        if node.op_type == "Clip":  # the only one: the linear weights
+        if node.op_type == "Clip":  # the graph's only Clip makes the linear weights
             replaced = (node.output[0], rtc.scheduled(g, node.output[0], *rtc.bounds(g)))
             nodes += g.take()
     if step != graph.STEPS or not replaced:

@@ -1,10 +1,10 @@
-"""The Python clients of openpi and GR00T: measures the times of requests.
+"""Measures the times of requests by the Python clients of openpi and GR00T.
 
     clients.py openpi|gr00t PORT TOKEN
 
-Reads a number per line from standard input, asks the server so often with two pictures of 640x480, and
-prints the times in ms as JSON. openpi's pictures are scaled to 224x224 first, as its examples do; GR00T's
-client is written from the documented protocol, with the calls of gr00t/policy/server_client.py.
+Reads a number per line from standard input, sends that many requests with two pictures of 640x480, and prints the
+times in ms as JSON. openpi's pictures are scaled to 224x224 first, as its examples do; GR00T's client is written from
+the documented protocol, with the calls of gr00t/policy/server_client.py.
 """
 
 import json

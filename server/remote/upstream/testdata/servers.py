@@ -44,7 +44,7 @@ class Probe:
 
 
 def picture(a):
-    """Returns a picture [H, W, 3], also of [3, H, W]."""
+    """Returns a as [H, W, 3]; the picture a may also be [3, H, W]."""
     return a.transpose(1, 2, 0) if a.shape[0] == 3 else a
 
 
@@ -98,7 +98,7 @@ def config(keys, steps):
 
 
 class Gr00t:
-    """GR00T's endpoints for an SO-100 whose cameras are given; it checks an observation as Gr00tPolicy does."""
+    """GR00T's endpoints for an SO-100 with these cameras; it checks an observation as Gr00tPolicy does."""
 
     def __init__(self, policy, cameras, horizon):
         self.policy = policy

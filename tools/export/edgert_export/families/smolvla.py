@@ -201,7 +201,8 @@ class Prefix(nn.Module):
         return torch.cat([*parts, words, self.model.state_proj(state)[:, None]], dim=1)
 
     def run(self, x: Tensor, mask: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
-        """The language model's layers over the prefix: the keys and values of each that the expert attends to."""
+        """Runs the language model's layers over the prefix. Returns the keys and values of each layer that the expert
+        attends to."""
         caches, heads, length = [], self.heads, self.length
         for i, kind in self.plan:
             layer = self.text.layers[i]
@@ -318,7 +319,8 @@ class SmolVLAExport(FlowFamily):
             raise ExportError("config.json has adapt_to_pi_aloha: the graph does not turn Aloha's joints into Pi's; train without it")
 
     def load(self):
-        """LeRobot's policy in float32. It reads the language model's configuration from a folder, weights or not."""
+        """LeRobot's policy in float32. It reads the language model's configuration from a folder, which needs no
+        weights."""
         changes: dict[str, Any] = {"vlm_model_name": str(self.words), "load_vlm_weights": False, "compile_model": False, "rtc_config": None}
         if self.options.steps:
             changes["num_steps"] = self.options.steps
