@@ -324,10 +324,13 @@ func (s *session) shadows() (all []robot.Motor) {
 	return all
 }
 
-// shadowOf returns the second servo of a joint.
+// shadowOf returns the second servo of a joint. It faces the first one, so it turns the other way.
+//
+// Source: Interbotix wx250s and vx300s motor configurations.
 func shadowOf(m robot.Motor) robot.Motor {
 	m.ID, m.Shadow = m.Shadow, 0
 	m.Name += "_shadow"
+	m.DriveMode ^= 1
 	return m
 }
 
@@ -416,7 +419,11 @@ func (k *calibrator) save(c servo.Calibration) error {
 	}
 	var wrote []string
 	for _, m := range k.Robot.Motors {
-		if err := k.setDiffering(m, calibrated(m, c[m.Name])); err != nil {
+		err := k.setDiffering(m, calibrated(m, c[m.Name]))
+		if err == nil && m.Shadow != 0 {
+			err = k.pair(m, c[m.Name])
+		}
+		if err != nil {
 			return k.halfWritten(err, wrote, m.Name)
 		}
 		wrote = append(wrote, m.Name)
@@ -429,6 +436,35 @@ func (k *calibrator) save(c servo.Calibration) error {
 	k.printf("Calibration is in the motors and at %s.", k.File())
 	k.sayNext()
 	return nil
+}
+
+// pair makes the second servo of a joint read what its first servo m reads with the calibration c, since both take the
+// same goals.
+func (k *calibrator) pair(m robot.Motor, c servo.MotorCalibration) error {
+	m.DriveMode = c.DriveMode
+	shadow := shadowOf(m)
+	err := k.setDiffering(shadow, []robot.Setting{{Register: table.DriveMode, Value: shadow.DriveMode}})
+	if err != nil {
+		return err
+	}
+	was, err := k.read(shadow, table.HomingOffset)
+	if err != nil {
+		return err
+	}
+	at, err := k.read(m, table.PresentPosition)
+	if err != nil {
+		return err
+	}
+	other, err := k.read(shadow, table.PresentPosition)
+	if err != nil {
+		return err
+	}
+	middle, _ := homing(m, at-c.HomingOffset)
+	offset, _ := homing(shadow, other-was)
+	if offset += c.HomingOffset - middle; max(offset-was, was-offset) <= readSlack {
+		return nil
+	}
+	return k.setDiffering(shadow, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
 }
 
 // calibrated returns a motor's settings for its calibration. A Dynamixel that counts turns may have a range that

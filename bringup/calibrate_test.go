@@ -116,8 +116,8 @@ func (k *calibration) lead(t *testing.T, points ...int) {
 				before[j] = h.reads[j].Load()
 			}
 			rttest.Eventually(t, "readings of every joint", func() bool {
-				for j := range before {
-					if fixed := k.cfg.Robot.Motors[j].FullTurn; !fixed && h.reads[j].Load() < before[j]+looks {
+				for j, m := range k.cfg.Robot.Motors {
+					if !m.FullTurn && h.reads[j].Load() < before[j]+looks {
 						return false
 					}
 				}
@@ -530,4 +530,41 @@ func TestTheNextCommandIsQuoted(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("it says %q, want %q", out, want)
 	}
+}
+
+// facing is a joint with two motors that face each other, in an operator's hands.
+type facing struct{ led }
+
+func (f *facing) Present(now rt.Instant, motor int) int { return (1 - 2*motor) * f.led.Present(now, 0) }
+
+// The two motors of a joint face each other. After a calibration, and after an existing one was written, both read the
+// same position, whatever directions they had before.
+func TestCalibrateOfTwoMotorsOfAJoint(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "arm.yaml")
+	rttest.Do(t, os.WriteFile(file, []byte(`{name: arm, calibration: [arm], baud: 1000000, motors: [
+  {name: a, id: 1, shadow: 2, model: xl430-w250, norm: degrees, max_velocity: 100}]}`), 0o600))
+	f := new(facing)
+	f.all(3000)
+	k := &calibration{h: &f.led}
+	servos := []servosim.Servo{{ID: 1, Model: "xl430-w250"}, {ID: 2, Model: "xl430-w250"}}
+	k.bus, k.cfg, _ = simArm(t, named(t, file), servosim.Config{Plant: f, Servos: servos})
+	equal := func(mode int) {
+		t.Helper()
+		one := registers(t, k.cfg, 1, nil, table.PresentPosition, table.DriveMode)
+		two := registers(t, k.cfg, 2, nil, table.PresentPosition, table.DriveMode)
+		if off := one[0] - two[0]; off > readSlack || off < -readSlack || one[1] != mode || two[1] != 1-mode {
+			t.Errorf("position and Drive_Mode of the first motor are %v, of the second %v", one, two)
+		}
+	}
+	registers(t, k.cfg, 1, map[table.Register]int{table.DriveMode: 1})
+	k.begin(t)
+	k.lead(t, 2500, 5500, 3600) // over the seam, so the offset of the first motor changes at the end
+	c := k.end(t)
+	equal(0)
+	c["a"] = servo.MotorCalibration{ID: 1, DriveMode: 1, HomingOffset: 4000, RangeMin: 500, RangeMax: 3000}
+	rttest.Do(t, c.Save(k.cfg.File()))
+	k.start(t, "There is a calibration")
+	k.end(t)
+	equal(1)
 }

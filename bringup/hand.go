@@ -62,6 +62,7 @@ type handJoint struct {
 	torque            bool
 	turn              int  // counts of one turn, within which goals lie; 0: goals have no seam
 	still             bool // the hand does not move this joint, which has no stops
+	second            bool // the second motor of the joint before, which it faces
 }
 
 // handMove is one move of a round: the motion of a joint to a position, at a speed in degrees per second, or a pause.
@@ -79,7 +80,11 @@ func newHand(r robot.Robot, seed uint64, now rt.Instant) *hand {
 	for _, m := range r.Motors {
 		h.joints = append(h.joints, h.assemble(m, seed))
 		if m.Shadow != 0 {
-			h.joints = append(h.joints, h.joints[len(h.joints)-1])
+			j := h.joints[len(h.joints)-1]
+			j.low, j.high = -j.high, -j.low
+			j.middle, j.place = -j.middle, -j.place
+			j.second = true
+			h.joints = append(h.joints, j)
 		}
 	}
 	return h
@@ -119,7 +124,7 @@ func (h *hand) vary(most float64) float64 { return (2*h.dice.Float64() - 1) * mo
 func (h *hand) round() {
 	for i := range h.joints {
 		j := &h.joints[i]
-		if j.still {
+		if j.still || j.second {
 			continue
 		}
 		first, second := j.low, j.high
@@ -137,6 +142,11 @@ func (h *hand) round() {
 func (h *hand) lock(now rt.Instant) (unlock func()) {
 	h.mu.Lock()
 	h.advance(now)
+	for i := range h.joints {
+		if j := &h.joints[i]; j.second {
+			j.place, j.speed = -h.joints[i-1].place, -h.joints[i-1].speed
+		}
+	}
 	return h.mu.Unlock
 }
 

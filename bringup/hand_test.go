@@ -31,6 +31,9 @@ func TestHandMakesARound(t *testing.T) {
 			for now := rt.Instant(0); now < rt.Instant(90*time.Second); now = now.Add(10 * time.Millisecond) {
 				for j := range n {
 					at := h.Present(now, j)
+					if h.joints[j].second && at != -h.Present(now, j-1) {
+						t.Fatalf("%s: motor %d does not turn against the other motor of its joint", name, j)
+					}
 					if twin.Present(now, j) != at {
 						t.Fatalf("%s: seed %d gives two different hands", name, seed)
 					}
