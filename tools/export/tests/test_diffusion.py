@@ -6,6 +6,9 @@ import checkpoints
 import parity
 import pytest
 from conftest import exported
+from edgert_export.checkpoint import Checkpoint
+from edgert_export.families import family_of
+from edgert_export.options import Options
 
 
 def test_one_observation(folder):
@@ -26,6 +29,11 @@ def test_history_of_two_and_a_checkpoint_of_ddpm(folder):
     assert json.loads((bundle / "bundle.json").read_text())["observation_steps"] == 2
     parity.check_senses(family, bundle)
     parity.check(family, bundle)
+
+
+def test_ddim_without_a_number_of_steps_takes_as_many_as_lerobot(folder):
+    checkpoint = Checkpoint(checkpoints.diffusion(folder / "diffusion-ddim", num_inference_steps=None, num_train_timesteps=20))
+    assert family_of("diffusion")(checkpoint, Options(fps=30)).steps == 20
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ..images import Picture
 from .base import Family
 from .flow import ToModel
 
-# DDIM steps for a checkpoint that was trained with DDPM and does not give a number of inference steps.
+# DDIM steps for a checkpoint that was trained with DDPM.
 STEPS = 10
 
 
@@ -146,8 +146,9 @@ class DiffusionExport(Family):
 
     @staticmethod
     def _own_steps(config) -> int:
-        own = config.get("num_inference_steps")
-        return int(own) if own and config.get("noise_scheduler_type") == "DDIM" else STEPS
+        if config.get("noise_scheduler_type") != "DDIM":
+            return STEPS
+        return int(config.get("num_inference_steps") or config.get("num_train_timesteps") or STEPS)  # as LeRobot
 
     def _say_sampler(self, checkpoint, options, trained: int) -> None:
         """Notes each difference between the bundle's sampler and the checkpoint's configuration."""
