@@ -195,7 +195,11 @@ func rolloutOf(cfg *manifest.Config) (*server.LiveRollout, error) {
 		return live.Rollout, nil
 	}
 	off := &server.LiveRollout{State: rollout.Off.String(), Old: live.Sessions.Open}
-	if cfg.Rollout.Model.RepoOrPath != "" {
+	switch {
+	case cfg.Rollout.Model.RepoOrPath == "":
+	case live.Server == nil:
+		off.Why = "the server is not ready: " + live.State
+	default:
 		off.Why = fmt.Sprintf("the server (%s) has not read the roll-out: restart it if it is older than %s",
 			live.Server.Version, version)
 	}

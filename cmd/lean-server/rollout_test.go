@@ -227,6 +227,13 @@ func TestRolloutCommand(t *testing.T) {
 	port := old.URL[strings.LastIndex(old.URL, ":")+1:]
 	_, stdout, _ := leanServer(t, nil, "rollout", "--manifest", file, "--health-port", port)
 	rttest.Contains(t, stdout, "the server (v0) has not read the roll-out: restart it", "3 with the first model")
+	loading := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"state": "loading the policy"}`)
+	}))
+	defer loading.Close()
+	port = loading.URL[strings.LastIndex(loading.URL, ":")+1:]
+	_, stdout, _ = leanServer(t, nil, "rollout", "--manifest", file, "--health-port", port)
+	rttest.Contains(t, stdout, "why     the server is not ready: loading the policy")
 }
 
 // The server refuses a bundle that does not reproduce its golden set; the page, the rollout command and a counter
