@@ -36,3 +36,18 @@ func TestManifestThreadsReachTheModel(t *testing.T) {
 		t.Errorf("threads: 40 starts %d more than threads: 1, want 39", many-one)
 	}
 }
+
+func TestProgressShowsNoPassword(t *testing.T) {
+	cfg := manifest.Default()
+	cfg.Model.Runtime, cfg.Model.URL = manifest.RuntimeOpenPI, "ws://user:secret@127.0.0.1:1"
+	cfg.Model.Inputs = manifest.Inputs{
+		FPS:         30,
+		ChunkSize:   1,
+		ActionNames: []string{"a"},
+		ActionUnits: []string{"degrees"},
+	}
+	var shown string
+	note := func(text string) { shown = text }
+	rttest.Fails(t, rttest.Err(load(t.Context(), &cfg, slog.New(slog.DiscardHandler), note)))
+	rttest.Want(t, shown, "connecting to ws://user:xxxxx@127.0.0.1:1", "progress")
+}

@@ -123,10 +123,10 @@ func openRemote(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
 		if err != nil {
 			return nil, err
 		}
-		show("connecting to " + cfg.Model.URL)
+		show("connecting to " + c.Shown())
 		opened, err := upstream.Open(ctx, c)
 		if errors.Is(err, upstream.ErrFit) {
-			return nil, cfg.Errorf("model.inputs", "%s: %w", cfg.Model.URL, err)
+			return nil, cfg.Errorf("model.inputs", "%s: %w", c.Shown(), err)
 		}
 		return opened, err
 	case manifest.RuntimeLeRobotAsync:

@@ -209,7 +209,7 @@ func (e *Exporter) send(ctx context.Context, batch []span) error {
 	defer response.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(response.Body, 200))
 	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %s: %s", e.url, response.Status, said)
+		return fmt.Errorf("%s: %s: %s", request.URL.Redacted(), response.Status, said)
 	}
 	return nil
 }

@@ -79,9 +79,13 @@ func TestALostCollectorCostsSpans(t *testing.T) {
 		http.Error(w, "full", http.StatusServiceUnavailable)
 	}))
 	defer busy.Close()
-	for _, address := range []string{busy.URL, "http://127.0.0.1:1"} {
+	for _, host := range []string{strings.TrimPrefix(busy.URL, "http://"), "127.0.0.1:1"} {
+		address := "http://user:secret@" + host
 		reports := 0
-		e := rttest.Must(Open(address, "edge-rt", "arm", func(string) { reports++ }))(t)
+		e := rttest.Must(Open(address, "edge-rt", "arm", func(text string) {
+			reports++
+			rttest.Want(t, strings.Contains(text, "secret"), false, "the password in %s", text)
+		}))(t)
 		const n = waiting + 500
 		for i := range n {
 			e.Add(example(byte(i)))

@@ -28,8 +28,8 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// shown returns the address for messages, without a password.
-func (c *Config) shown() string { return shown(c.URL) }
+// Shown returns the address for messages, without a password.
+func (c *Config) Shown() string { return shown(c.URL) }
 
 // connection is a link together with the messages that write its observations and read its answers.
 type connection struct {
@@ -56,12 +56,12 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 		if served == nil {
 			served = l.metadata()
 		} else if fmt.Sprint(l.metadata()) != fmt.Sprint(served) { // fmt prints maps in the order of their keys
-			c.Log.Warn("the server came back with other metadata: is it the same policy?", "url", c.shown())
+			c.Log.Warn("the server came back with other metadata: is it the same policy?", "url", c.Shown())
 		}
 		return &connection{l, newMessages(c.Kind, &c.Spec, &c.Meta)}, nil
 	}
 	runtime, err := remote.Open(ctx, remote.Protocol[*connection]{
-		Server:   c.shown(),
+		Server:   c.Shown(),
 		Meta:     &c.Meta,
 		Task:     c.Task,
 		First:    firstTime,
@@ -76,15 +76,15 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	case errors.Is(err, ErrFit):
 		return nil, err
 	case err != nil:
-		return nil, &remote.Away{Server: c.shown(), Err: err}
+		return nil, &remote.Away{Server: c.Shown(), Err: err}
 	}
 	return &remote.Policy{
 		Meta:      c.Meta,
 		Runtime:   runtime,
 		SHA256:    c.identity(served),
-		Where:     c.shown(),
+		Where:     c.Shown(),
 		Version:   c.Kind,
-		Program:   c.shown(),
+		Program:   c.Shown(),
 		Device:    "cpu",
 		ReadsTask: c.Spec.Prompt != "",
 		MaxBatch:  1,
