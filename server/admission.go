@@ -198,7 +198,8 @@ func (a *admission) check() *refusal {
 		a.warn("client expected policy_type=%s, server runs %s", pyString(o.PolicyType), pyString(a.caps.PolicyType))
 	}
 	if a.tasks.reads && a.opened.text == "" {
-		a.warn("this policy reads its task and got no task: give --task, or default_task in the manifest")
+		a.warn("this policy reads its task and got none yet: unless each observation has one, give --task, or " +
+			"default_task in the manifest")
 	}
 	if n, sent := a.observed, max(o.Steps, 1); sent < n {
 		a.warn("this policy takes %d observations, one control step apart, and this robot sends %d: the newest is "+
