@@ -65,7 +65,7 @@ func (c *Config) check() (r robot.Robot, err error) {
 	return r, err
 }
 
-// places returns the robot's buses with their ports. Without --port the ports are empty, and simulators sets them.
+// places returns the robot's buses with their ports. Without --bus the ports are empty, and c.simulators sets them.
 func (c *Config) places(r robot.Robot) (all []place, err error) {
 	ports, err := c.Port.Buses("bus", r, nil)
 	if err != nil {

@@ -104,8 +104,9 @@ func (s *driverSlice) calmAt(i int) bool {
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
 }
 
-// drive opens the arms and runs cycles on all buses at the same time, for the time length. It switches torque neither
-// on nor off, and sends the arms' own positions as goals. For each window it notes whether the machine was calm.
+// drive opens the arms and runs cycles on all buses at the same time, for the time length. It sends the arms' own
+// positions as goals. At the end it switches torque off, except that of an arm with an unconfigured motor. For each
+// window it notes whether the machine was calm.
 func drive(ctx context.Context, places []place, fps float64, length, window time.Duration, a *awake) (s *driverSlice,
 	err error) {
 	var arms []driven

@@ -1,9 +1,9 @@
 // Package camera measures the cost of cameras: the age of a picture when it is in a message, the
 // CPU time of capturing and encoding, and how much later the cameras make the tick.
 //
-// Every picture is captured, encoded and put into a message as in the edge, where one thread serves all
-// cameras, but at a higher rate. In every slice a 60 Hz loop ticks at the edge's priority. Slices with
-// and without the cameras alternate, because on a shared machine only adjacent slices can be compared.
+// As in the edge, one thread encodes the pictures of all cameras and puts them into messages; but it encodes every
+// picture, and so more of them than an edge. In every slice a loop ticks at the edge's priority. Slices with and
+// without the cameras alternate, because on a shared machine only adjacent slices can be compared.
 package camera
 
 import (

@@ -11,10 +11,10 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// The worlds of the comparison, the default first.
+// The worlds of the comparison by their names.
 var worlds = map[string]sim.Rules{"demo": {}, "narrow": sim.Narrow}
 
-// worldNames lists the worlds.
+// worldNames lists the worlds, the default first.
 var worldNames = []string{"demo", "narrow"}
 
 // Bounds of a Config.

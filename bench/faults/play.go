@@ -108,8 +108,8 @@ func (c *comparison) run(ctx context.Context) error {
 
 func (c *comparison) cells() int { return len(c.cfg.Scenarios) * len(c.cfg.Contenders) }
 
-// nextJob returns the next job. All contenders play an episode before the next episode begins, so
-// that after an interrupt the episodes are still paired.
+// nextJob returns the next job. The jobs of one episode, for all contenders in all scenarios, come before those of the
+// next, so that after an interrupt the episodes are still paired.
 func (c *comparison) nextJob() (j job, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -234,8 +234,7 @@ func (s *subject) show(i int) {
 	}
 }
 
-// one computes the request of one robot: it copies pictures, state and noise into row 0, runs the
-// policy and checks the chunk.
+// one computes the request of one robot: it puts pictures and noise into row 0, runs the policy and checks the chunk.
 func (s *subject) one() error {
 	begin := time.Now()
 	s.show(0)

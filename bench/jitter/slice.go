@@ -70,7 +70,8 @@ func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run
 	}
 }
 
-// attempt tries once to run a subject as jitter.subject demands, under load from the subject's first tick on.
+// attempt tries once to run a subject as jitter.subject demands. The load pauses until the subject and, with the form
+// Beside, cyclictest have begun to tick.
 func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	program := j.subjects[k.subject]
 	j.load.Pause()

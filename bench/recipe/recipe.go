@@ -1,9 +1,8 @@
 // Package recipe measures which scheduling class the edge's other threads should have.
 //
-// The tick is SCHED_FIFO 80 in every cell. The cells differ in the class of all other threads of
-// the process (camera, encoder, transport), in whether Go's collector runs, and in the load: none,
-// another process, picture encoders on every core of the edge's own process, or garbage made in
-// that process.
+// The tick is SCHED_FIFO 80 in every cell. The cells differ in the class of all other threads of the process (camera,
+// encoder, transport), in whether Go's collector runs, and in the load: none, another process, or, in the edge's own
+// process, picture encoders on every core or garbage.
 //
 // Each cell is the whole edge in a separate process (part.go), with one real lean-server. The
 // simulated arm is another process, whose threads have precedence over all others, because real

@@ -13,7 +13,7 @@ type shareMeter struct {
 	used        map[int]time.Duration // by thread: its CPU time at the last reading
 	sum, before time.Duration         // sum: CPU time since the instant began; before: the sum at the instant marked
 	began       time.Time
-	marked      time.Time // time of the last reading without a delay
+	marked      time.Time // beginning of the present interval for peak
 	peak        float64
 }
 

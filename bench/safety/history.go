@@ -37,7 +37,7 @@ type history struct {
 // motorHistory is the history of one motor.
 type motorHistory struct {
 	wheel  bool
-	driven []rt.Instant // instants at which a goal changed, or came while torque was off
+	driven []rt.Instant // instants at which a goal drove the motor, see drives
 	goal   int          // the newest goal that was sent, even if the motor did not receive it
 	torque bool
 }

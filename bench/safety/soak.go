@@ -20,7 +20,7 @@ const (
 	pauseMax  = 2 * time.Second  // longest time between two faults
 	scaleMin  = 0.2              // a fault lasts from scaleMin to scaleMax times its own duration
 	scaleMax  = 1.3
-	soakKept  = 400 // most results that are kept
+	soakKept  = 400 // from this number of results on, only those with violations are kept
 )
 
 // soak is a soak under way.

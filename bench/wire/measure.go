@@ -69,8 +69,8 @@ type Turn struct {
 	ns []int64
 }
 
-// Measure starts all subjects and lets them take turns. The report names subjects that the machine
-// lacks. When ctx ends, it reports the turns until then.
+// Measure starts all subjects and lets them take turns. The report names subjects that the machine lacks. When ctx
+// ends, it reports the complete rounds.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

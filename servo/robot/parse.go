@@ -30,7 +30,7 @@ type robotFile struct {
 	Factory     *bool             `yaml:"factory_calibrated"`
 	Baud        int               `yaml:"baud"`
 	Settings    yaml.MapSlice     `yaml:"settings"`
-	Norm        string            `yaml:"norm"` // for all joints in degrees, as LeRobot's option use_degrees
+	Norm        string            `yaml:"norm"` // replaces the joints' unit degrees: LeRobot's use_degrees=false
 	Motors      []motorFile       `yaml:"motors"`
 	Base        *baseFile         `yaml:"base"`
 	Leader      string            `yaml:"leader"` // default of --leader-robot

@@ -57,8 +57,8 @@ func newNetwork(cfg *Config, plan *netfault.Plan, loss func(int64, time.Duration
 	}
 }
 
-// open reports whether the session with the server is open. fresh is true in the first call for a
-// new session. When the server restarts, open calls forget.
+// open reports whether the session with the server is open. fresh is true in the first call for a new session. When the
+// server has been killed, open calls forget.
 func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 	away := n.plan.ServerDown(now)
 	if away && !n.away { // the server was killed, and its queue is lost

@@ -145,8 +145,8 @@ func (l *losses) recover(now time.Duration, out *Outcome) {
 	}
 }
 
-// finish ends the measurement at the end of the world: it records a loss that no merge has ended,
-// and for each lost request the ticks until the next request.
+// finish ends the measurement at the end of the world: it records a loss that no merge has ended, and for each lost
+// request the ticks from the end of its estimated round trip to the next request.
 func (l *losses) finish(end time.Duration, out *Outcome) {
 	l.recover(end, out)
 	for i, r := range l.requests {

@@ -59,7 +59,7 @@ func (h *Heat) Add(degrees float64) {
 // Rail is the supply that all motors of a bus share.
 type Rail struct{ amps float64 }
 
-// Draw replaces one motor's earlier current (the parameter before) by its present current (the parameter now).
+// Draw replaces the current that a motor drew before by the current that it draws now.
 //
 //rt:noalloc
 func (r *Rail) Draw(before, now float64) { r.amps = max(r.amps+now-before, 0) }

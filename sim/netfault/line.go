@@ -56,7 +56,7 @@ func (l *Line[T]) Holding() bool { return l.holding }
 // Held returns the message that is held back.
 func (l *Line[T]) Held() T { return l.held }
 
-// Drop discards the held messages.
+// Drop discards the held message.
 func (l *Line[T]) Drop() {
 	var none T
 	l.held, l.holding = none, false

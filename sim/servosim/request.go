@@ -1,6 +1,7 @@
 package servosim
 
-// The codes of the instructions. The first seven are the same in Feetech's and both Dynamixel protocols.
+// The codes of the instructions. The first seven are the same in Feetech's and both Dynamixel protocols, except that
+// protocol 1.0 has no sync read.
 const (
 	instPing         = 0x01
 	instRead         = 0x02

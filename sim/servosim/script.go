@@ -30,7 +30,7 @@ type Script struct {
 	Faults []Fault `yaml:"faults"`
 }
 
-// Fault is one line of a script. Times count from Open.
+// Fault is one line of a script. Times count from Open, or from Inject.
 type Fault struct {
 	Kind        string        `yaml:"kind"`        // one of kindNames
 	IDs         []uint8       `yaml:"ids"`         // default: all servos
@@ -191,7 +191,7 @@ type line struct {
 	from, until  rt.Instant
 	n            int
 	fault        Fault
-	tries        []uint64 // number of replies so far, per servo: apart from the seed, the only input of draw
+	tries        []uint64 // number of draws so far, per servo: an input of the next draw's random number
 	begun, ended bool
 }
 

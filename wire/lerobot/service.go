@@ -27,7 +27,7 @@ const piece = 2 << 20
 // State marks a piece as the beginning, the middle or the end of an observation.
 type State uint64
 
-// The states. An observation of one piece has only the state End.
+// The states. The only piece of a short observation has the state end.
 const (
 	begin  State = 1
 	middle State = 2

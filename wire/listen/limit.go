@@ -19,11 +19,10 @@ type limited struct {
 	open []*connection // connections with a place, the oldest first; guarded by mu
 }
 
-// Limit returns l with a limited number of places for connections, which the parameter most sets. When all places are
-// taken, a new connection replaces one for which Keep was not called: the oldest one of the host with the largest
-// number of such connections. So a host that opens many connections loses its own. When Keep was called for all
-// connections, the new connection is closed. Limit calls closed, in Accept's goroutine, with the address of each
-// connection that it closes.
+// Limit returns l with a bounded number of places for connections (the parameter most). When all places are taken, a
+// new connection replaces one for which Keep was not called: the oldest one of the host with the largest number of such
+// connections. So a host that opens many connections loses its own. When Keep was called for all connections, the new
+// connection is closed. Limit calls closed, in Accept's goroutine, with the address of each connection that it closes.
 func Limit(l net.Listener, most int, closed func(from net.Addr)) net.Listener {
 	return &limited{Listener: l, most: most, closed: closed}
 }

@@ -1,11 +1,11 @@
 // Package codec is the Zenoh 1.x wire format (protocol version 0x09): bytes to messages and back,
 // without sessions, sockets or time.
 //
-// A TCP stream carries batches: a little-endian uint16 length and as many bytes. A batch holds transport messages, one
-// after the other (Init and Open during the handshake, then Frame, Fragment, KeepAlive, Close). Network messages follow
-// a Frame (Push, Request, Response, Declare, Interest), and a Push or a Request ends in a body (Put, Del, Query). Every
-// message is one header byte, its fields, and a list of optional extensions. A flag in each extension decides whether a
-// reader that does not support it may continue.
+// A TCP stream carries batches. A batch follows its length in bytes, a little-endian uint16. A batch holds transport
+// messages, one after the other (Init and Open during the handshake, then Frame, Fragment, KeepAlive, Close). Network
+// messages follow a Frame (Push, Request, Response, Declare, Interest), and a Push or a Request ends in a body (Put,
+// Del, Query). Every message is one header byte, its fields, and a list of optional extensions. A flag in each
+// extension decides whether a reader that does not support it may continue.
 //
 // Parsing borrows: all slices of a parsed message point into the batch. Every length is checked against the present
 // bytes before a slice is made, and the size of an allocation never comes from the sender.

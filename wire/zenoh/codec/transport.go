@@ -50,8 +50,8 @@ func (r Resolution) Min(o Resolution) Resolution {
 	return min(r&3, o&3) | min(r&0xc, o&0xc)
 }
 
-// Mask returns the largest sequence number. A resolution of 32 bits has only 28 usable bits, because the integer on the
-// wire has seven bits in each byte.
+// Mask returns the largest sequence number. A resolution of 32 bits has only 28 usable bits, because each of the four
+// bytes on the wire carries seven.
 func (r Resolution) Mask() uint32 {
 	return [4]uint32{0x7f, 0x3fff, 0x0fffffff, 0xffffffff}[r&3]
 }

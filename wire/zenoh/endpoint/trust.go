@@ -76,12 +76,12 @@ func alertOf(err error) (alert tls.AlertError, ok bool) {
 
 // who describes one end of a connection in the words that the errors use.
 type who struct {
-	whose string // the owner of the end in messages: "its" or "the robot's"
+	whose string // the owner of the end in messages: "its" or "the client's"
 	usage x509.ExtKeyUsage
 	role  string // the purpose of the certificate, in words
 	key   string // extendedKeyUsage, as openssl writes it
 	roots string // file of the authorities that must vouch for this end; empty: the system's authorities
-	renew string // the person who has to renew the certificate, in messages
+	renew string // the place where the certificate must be renewed, in messages
 }
 
 func (s *Security) server() who {
