@@ -29,7 +29,8 @@ func CheckRepo(repo string) error {
 }
 
 // pushProgram makes the repository, the files, and the tag by which LeRobot's loader finds the layout,
-// as LeRobotDataset.push_to_hub does, and prints the address.
+// as LeRobotDataset.push_to_hub does, and prints the address. It deletes the files of episodes that only an earlier
+// push had, because the loader reads every file in data/.
 const pushProgram = `
 import sys
 try:
@@ -39,7 +40,8 @@ except ImportError:
 repo, folder, version = sys.argv[1:]
 api = HfApi()
 url = api.create_repo(repo, repo_type="dataset", exist_ok=True)
-api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", commit_message="edge-rt dataset export")
+api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", commit_message="edge-rt dataset export",
+                  delete_patterns=["data/*", "videos/*"])
 try:
     api.delete_tag(repo, tag=version, repo_type="dataset")
 except Exception:
@@ -96,6 +98,6 @@ func lastLine(text []byte) string {
 // pushCommands returns the commands of Push as one line for a person's shell.
 func pushCommands(folder, repo string) string {
 	return fmt.Sprintf("python3 -m pip install huggingface_hub && hf auth login && hf upload %s '%s' . --repo-type "+
-		"dataset && hf repos tag create %s %s --repo-type dataset", repo, strings.ReplaceAll(folder, "'", `'\''`), repo,
-		Version)
+		"dataset --delete 'data/*' --delete 'videos/*' && hf repos tag create %s %s --repo-type dataset", repo,
+		strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
 }

@@ -91,13 +91,18 @@ func TestPushBesideAProcessThatStays(t *testing.T) {
 // hub is a server with the part of the Hugging Face Hub that a push of small files needs.
 type hub struct {
 	*httptest.Server
-	asked []string
-	files []string
+	asked   []string
+	files   []string
+	deleted []string
 }
 
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	h.asked = append(h.asked, r.Method+" "+r.URL.Path)
+	if strings.HasSuffix(r.URL.Path, "/tree/main") { // an earlier push had an episode more
+		fmt.Fprintf(w, `[{"type": "file", "path": %q, "size": 1, "oid": "1"}]`, pathOf("", 1))
+		return
+	}
 	answer := map[string]any{"url": h.URL + "/datasets/ada/x", "name": "x"}
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/preupload/main"):
@@ -114,8 +119,11 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				Key   string
 				Value struct{ Path string }
 			}
-			if json.Unmarshal([]byte(line), &op) == nil && op.Key == "file" {
+			switch _ = json.Unmarshal([]byte(line), &op); op.Key {
+			case "file":
 				h.files = append(h.files, op.Value.Path)
+			case "deletedFile":
+				h.deleted = append(h.deleted, op.Value.Path)
 			}
 		}
 		answer = map[string]any{"commitUrl": h.URL + "/datasets/ada/x/commit/1", "commitOid": strings.Repeat("1", 40),
@@ -129,8 +137,8 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// Goal: the real huggingface_hub pushes every file and the tag. If the Hub refuses the push, the error has the reason
-// and the commands.
+// Goal: the real huggingface_hub pushes every file and the tag, and deletes the file of an episode that is gone. If the
+// Hub refuses the push, the error has the reason and the commands.
 func TestPushThatLeRobotTakesIt(t *testing.T) {
 	python := os.Getenv("DATASET_JUDGE")
 	if python == "" {
@@ -155,6 +163,7 @@ func TestPushThatLeRobotTakesIt(t *testing.T) {
 			t.Errorf("pushed %q, want %s too", h.files, file)
 		}
 	}
+	rttest.Equal(t, h.deleted, []string{pathOf("", 1)}, "deleted")
 	if !slices.Contains(h.asked, "POST /api/datasets/ada/x/tag/main") {
 		t.Errorf("asked %q, want the tag too", h.asked)
 	}
