@@ -120,7 +120,7 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 		Cameras: runs[0].cams,
 		Left:    Left{},
 	}}
-	x.report.Left.add(empty, "records of which nothing but the beginning is there")
+	x.report.Left.add(empty, "records without an action")
 	done, err := x.prepare(ctx, runs, set)
 	if err != nil {
 		return nil, err

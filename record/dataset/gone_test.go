@@ -158,18 +158,22 @@ func TestNoRecordButAFile(t *testing.T) {
 	rttest.Fails(t, rttest.Err(Export(t.Context(), cfg)), "neither a record nor a folder")
 }
 
-// A record that a power cut has left empty, or that has just begun, does not prevent the export of
-// the other records in its folder. If the command line names such a record, the export refuses it.
+// A record that a power cut has left empty, that has just begun, or whose run ended before its first action, does not
+// prevent the export of the other records in its folder. If the command line names such a record, the export refuses
+// it.
 func TestARecordWithoutATick(t *testing.T) {
 	dir := t.TempDir()
 	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
 	whole := load(t, good)
 	cfg := testConfig(t, dir)
-	for i, size := range []int{0, 5, 8, 20, 60, len(whole) / 3} {
-		put(t, filepath.Join(dir, "z.mcap"), string(whole[:size]))
+	blind := &scene{instance: "two", cameras: []string{"top"}, blind: [2]float64{0, 9}, first: 999, task: "x"}
+	ended := load(t, blind.write(t, filepath.Join(t.TempDir(), "z.mcap")))
+	for i, bytes := range [][]byte{ended, nil, whole[:5], whole[:8], whole[:20], whole[:60], whole[:len(whole)/3]} {
+		size := len(bytes)
+		put(t, filepath.Join(dir, "z.mcap"), string(bytes))
 		cfg.Out = filepath.Join(t.TempDir(), "set")
 		r, err := Export(t.Context(), cfg)
-		if err != nil || r.Episodes != 1 || r.Left["records of which nothing but the beginning is there"] != 1 {
+		if err != nil || r.Episodes != 1 || r.Left["records without an action"] != 1 {
 			t.Errorf("file %d, of %d bytes: %+v, %v", i, size, r, err)
 		}
 		if size > 60 { // this file has its metadata, and counts as a run without an episode
@@ -181,7 +185,7 @@ func TestARecordWithoutATick(t *testing.T) {
 	}
 	rttest.Do(t, os.Remove(good))
 	cfg.Out = filepath.Join(t.TempDir(), "set")
-	refused(t, cfg, "1 records, all without a tick")
+	refused(t, cfg, "1 records, all without an action")
 }
 
 // The export takes the readable part of a record with a damaged chunk. The summary reports the

@@ -98,6 +98,7 @@ type head struct {
 	info  record.Info
 	ended bool
 	first rt.Instant // instant of its first tick; never: the file has no tick
+	acts  bool       // an action began on one of its ticks
 }
 
 // find lists the record files that the arguments name; an argument is a file or a folder. The result listed holds the
@@ -160,8 +161,11 @@ func readHead(path string) (h head, err error) {
 	defer f.Close()
 	h = head{path: path, ended: record.Ended(f), first: never}
 	h.info, err = record.Read(f, record.Visitor{Tick: func(t *record.Tick) error {
-		h.first = t.At
-		return errSeen
+		h.first = min(h.first, t.At)
+		if h.acts = t.Action.N > 0; h.acts {
+			return errSeen
+		}
+		return nil
 	}})
 	if err != nil && !errors.Is(err, errSeen) {
 		return h, refuse("%s: %w", path, err)
@@ -170,8 +174,8 @@ func readHead(path string) (h head, err error) {
 }
 
 // runsOf groups files by the process that wrote them and sorts each group by time. It skips the listed files that
-// hold no part of a run, and counts them in the result empty, because such a file must not prevent the export of the
-// folder's other files. Without a run it returns an error.
+// hold no part of a run, and runs without an action, and counts their files in the result empty, because such a file
+// must not prevent the export of the folder's other files. Without a run it returns an error.
 func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
 		return nil, 0, refuse("no records: name files, or folders of them")
@@ -200,6 +204,10 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 	}
 	for _, key := range keys {
 		of := heads[key]
+		if !slices.ContainsFunc(of, func(h head) bool { return h.acts || !listed[h.path] || h.info.Torn && h.ended }) {
+			empty += len(of) // the run ended before the arm moved
+			continue
+		}
 		slices.SortStableFunc(of, func(a, b head) int { return cmp.Compare(a.first, b.first) })
 		first := &of[0]
 		if first.first == never && first.info.Cause != nil && !listed[first.path] {
@@ -217,7 +225,7 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 		runs = append(runs, r)
 	}
 	if len(runs) == 0 {
-		err = refuse("%s: %d records, all without a tick: they broke off at their beginning, or have just begun",
+		err = refuse("%s: %d records, all without an action: their runs ended at their beginning, or have just begun",
 			filepath.Dir(files[0]), len(files))
 	}
 	return runs, empty, err
