@@ -30,7 +30,7 @@ type recordedEpisode struct {
 	DOF         int
 	Rate        float64      // ticks per second
 	Rows        []float32    // [ticks*DOF], in robot units: the goals that the gate let pass
-	Torn        bool         // the record is cut or damaged
+	Torn        bool         // the file may lack a part of the episode: it is cut or damaged, or ends within it
 	ID          string       // the arm's name
 	Calibration string       // calibration of the recorded arm, as servo.Calibration.Text; empty in an older record
 	Wheels      robot.Joints // joints that are wheels of a base: their values in a row are velocities
@@ -152,7 +152,7 @@ func load(in io.ReadSeeker, arm robot.Robot, number uint32) (recordedEpisode, er
 		Number:      s.number,
 		DOF:         r.dof,
 		Rate:        rate,
-		Torn:        info.Torn,
+		Torn:        s.to == math.MaxInt64 || info.Torn && len(r.spans) == 0,
 		ID:          info.Run["id"],
 		Calibration: info.Run["calibration"],
 		Wheels:      r.wheels,

@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
@@ -119,6 +120,18 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	if e, err = loaded(t, file, 2); err != nil || e.len() != 15 || e.Rows[0] != 20 {
 		t.Errorf("the second: %+v, %v", e.len(), err)
 	}
+}
+
+// A run's next file may have the rest of an episode, so a replay says that the file has no end of the episode.
+func TestAnEpisodeThatGoesOnInTheNextFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a.mcap")
+	f := recordtest.Create(t, name, settings(so101(t)))
+	f.Episode(&record.Episode{Number: 1})
+	m := record.Tick{At: 1}
+	act(&m, 1, 0)
+	f.Tick(&m)
+	f.Close()
+	rttest.Want(t, rttest.Must(loaded(t, name, 1))(t).Torn, true, "torn")
 }
 
 // The rows are the goals that the gate made of the actions.
