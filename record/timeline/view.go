@@ -96,7 +96,8 @@ func writeHTML(out io.Writer, in io.ReadSeeker, title string) (seen, error) {
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
 		return s.seen, err
 	}
-	pictures := thumbnails{every: max(1, (s.seen.Pictures+maxThumbnails-1)/maxThumbnails), wall: info.Wall}
+	pictures := thumbnails{every: max(1, (s.seen.Pictures+maxThumbnails-1)/maxThumbnails), wall: info.Wall,
+		seen: map[string]int{}}
 	v := t.Visitor()
 	v.Image = pictures.take
 	if _, err := record.Read(in, v); err != nil {
@@ -163,14 +164,15 @@ func cut(text string) string {
 
 // thumbnails shrinks a selection of the pictures.
 type thumbnails struct {
-	every, seen, unreadable int
-	wall                    int64
-	made                    []picture
+	every, unreadable int
+	seen              map[string]int // pictures so far, by camera
+	wall              int64
+	made              []picture
 }
 
 func (p *thumbnails) take(m *record.Image) error {
-	p.seen++
-	if (p.seen-1)%p.every != 0 || len(p.made) >= maxThumbnails {
+	p.seen[m.Camera]++
+	if (p.seen[m.Camera]-1)%p.every != 0 || len(p.made) >= maxThumbnails {
 		return nil
 	}
 	small, err := thumbnail(m.Data.A)

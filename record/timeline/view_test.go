@@ -142,6 +142,15 @@ func TestAPageIsBounded(t *testing.T) {
 	}
 }
 
+// The page has pictures of each camera.
+func TestPicturesOfTwoCameras(t *testing.T) {
+	p := thumbnails{every: 2, seen: map[string]int{}}
+	for _, name := range []string{"front", "wrist"} {
+		_ = p.take(&record.Image{Camera: name})
+	}
+	rttest.Want(t, p.unreadable, 2, "pictures taken")
+}
+
 // The page of a record without an end shows its readable part. A file that is not a record is
 // refused.
 func TestATornRecordIsShown(t *testing.T) {
