@@ -275,6 +275,12 @@ var cases = []testCase{
 		want:  []expected{expect(Stutter, LostBack, "waited 2 ms")},
 	},
 	{
+		name:  "the server's link did not take the answer",
+		tell:  (*story).lose,
+		audit: strings.ReplaceAll(auditOf(1, 2, 3, 4, 5), `4,"queue_wait_ms":2,"outcome":"ok"`, `4,"outcome":"unsent"`),
+		want:  []expected{expect(Stutter, LostBack, "unsent")},
+	},
+	{
 		name: "the server had an error",
 		tell: func(s *story) {
 			s.ask(200)
@@ -809,7 +815,9 @@ func auditOf(seqs ...int) string {
 func TestCauses(t *testing.T) {
 	s := newStory()
 	s.jump(40)
-	s.finish(record.Info{Run: map[string]string{"schedule": "teleop"}})
+	s.finish(record.Info{Run: map[string]string{"schedule": "teleop", "fps": "25", "interpolation_multiplier": "2",
+		"horizon": "50"}})
+	rttest.Want(t, newExplainer(s.Log, nil).horizon, 2*time.Second, "the horizon, with two ticks for each action")
 	if found := (&explainer{log: s.Log}).jumpFindings(); found != nil {
 		t.Errorf("a leader that jumps: %v", found)
 	}

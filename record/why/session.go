@@ -286,7 +286,7 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 	r.add(min(answered, until), "%s for %s", text, seconds(min(answered, until)-q.At))
 	line, known := x.audit.of(q)
 	switch {
-	case line != nil && line.Outcome != "ok":
+	case line != nil && line.Outcome != "ok" && line.Outcome != "unsent":
 		r.cause = ServerFailed
 		r.evidence = append(r.evidence, line.evidence(until))
 	case n >= silentRequests && min(answered, until)-q.At >= silentAfter:

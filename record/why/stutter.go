@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -65,9 +66,9 @@ func newExplainer(l *Log, a *Audit) *explainer {
 		x.typical[p.cause] = l.typical(p.took)
 	}
 	x.usual = l.typical(func(q *request) time.Duration { return time.Duration(q.arrived().At - q.At) })
-	if n, err := strconv.Atoi(l.Run["horizon"]); err == nil {
-		x.horizon = time.Duration(n) * time.Duration(l.period)
-	}
+	rows, _ := strconv.Atoi(l.Run["horizon"])
+	ticks, _ := strconv.Atoi(cmp.Or(l.Run["interpolation_multiplier"], "1")) // of one action
+	x.horizon = time.Duration(rows) * time.Duration(ticks) * time.Duration(l.period)
 	return x
 }
 
