@@ -99,14 +99,20 @@ func TestFrontsOfTwoServers(t *testing.T) {
 	second := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:556", foreignOpen()))(t)
 	rttest.Want(t, second.Name(), "openpi-127.0.0.1-2", "name")
 	rttest.Must(second.Infer(t.Context(), fakeObs(t)))(t)
+	a.server.opener.evict(a.server.sessions.find(first.Name()), "the test ends it")
 	second.Close()
-	first.Close()
 	rttest.Eventually(t, "the end of the first session's token", func() bool {
 		_, held := b.server.others.Holder(first.Name())
 		return !held
 	})
 	again := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:557", foreignOpen()))(t)
 	rttest.Want(t, again.Name(), "openpi-127.0.0.1", "the name once free")
+	rttest.Eventually(t, "its token", func() bool {
+		_, held := a.server.others.Holder(first.Name())
+		return held
+	})
+	rttest.Do(t, first.Reset(t.Context(), "pick"))
+	rttest.Want(t, first.Name(), "openpi-127.0.0.1-2", "the name of the client that lost its own")
 }
 
 // When the server has ended the session of a front's client, the client's next observation opens a session again.

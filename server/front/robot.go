@@ -291,18 +291,20 @@ const UnknownClient = "unknown client "
 // Reset begins an episode with the given task; an empty task leaves the task as it was. If the server has ended the
 // session, Reset opens it again.
 func (r *Robot) Reset(ctx context.Context, task string) error {
-	key, err := wire.ResetKey(r.gateway.Prefix, r.open.ClientUUID)
-	if err != nil {
-		return err
-	}
 	r.header.EpisodeID++
-	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: r.open.ClientUUID, EpisodeID: r.header.EpisodeID, Task: task})
 	var ack wire.ResetAck
 	ask := func() error {
+		key, err := wire.ResetKey(r.gateway.Prefix, r.open.ClientUUID)
+		if err != nil {
+			return err
+		}
+		body := wire.AppendReset(nil, &wire.Reset{ClientUUID: r.open.ClientUUID, EpisodeID: r.header.EpisodeID,
+			Task: task})
 		return r.query(ctx, key, body, func(reply []byte) error { return wire.ParseResetAck(&ack, reply) })
 	}
-	err = ask()
-	if err == nil && strings.HasPrefix(ack.Error, UnknownClient) { // the session was given to another robot
+	err := ask()
+	// the session, and perhaps its name at another server, was given to another robot
+	if errors.Is(err, ErrTemporary) || err == nil && strings.HasPrefix(ack.Error, UnknownClient) {
 		if err = r.connect(ctx); err == nil {
 			err = ask()
 		}
