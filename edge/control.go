@@ -267,6 +267,9 @@ func (c *control) move(t rt.Tick) {
 //
 //rt:noalloc
 func (c *control) act(now rt.Instant, drives source) {
+	if drives != home {
+		c.restedFrom = 0
+	}
 	switch {
 	case c.blocked&blockBusSilent != 0:
 		c.core.Hold() // no goal is sent: the motors hold
@@ -277,7 +280,6 @@ func (c *control) act(now rt.Instant, drives source) {
 			c.recordStarved()
 		}
 	case drives == policy:
-		c.restedFrom = 0
 		c.actPolicy(now)
 	case drives == person && c.shares():
 		c.correct(now, c.nextRow(now))

@@ -177,6 +177,24 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
+// Goal: between two episodes the arm returns to its arming pose, also after a person has moved it.
+func TestReturnAfterACorrection(t *testing.T) {
+	r := newRig(t)
+	r.returns = true
+	r.serve(60, 3, 10)
+	l := r.lead(false, 20, 20)
+	r.operator.rest.Store(true)
+	for range 2 {
+		r.led(1000, l)
+		if g := r.arm.Goal; g[0] > 7 || g[1] < 48 {
+			t.Errorf("goal %v, want the arming pose, 5 and 50", g)
+		}
+		r.handOver(t, l)
+		r.led(100, l)
+		r.giveBack(l)
+	}
+}
+
 // Goal: while a person drives the arm, the record has the leader's pose as the action, marked as an intervention.
 func TestCorrectionsAreOnRecord(t *testing.T) {
 	r := newRig(t)
