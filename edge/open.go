@@ -68,6 +68,9 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		cameras[i] = c
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
+	if err := e.cfg.checkCameras(); err != nil { // a robot's file may give two cameras one name
+		return e, err
+	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never waits for a P of Go's scheduler
 	if err := rt.NiceProcess(-10); err != nil { // later threads inherit the nice value
 		e.log.Info("the other threads keep their nice value", "why", err)

@@ -133,6 +133,8 @@ func TestBadInput(t *testing.T) {
 		{"--bus sim --robot so101_leader", 2, "so101_leader|teleop"},
 		{"--bus sim --camera top", 2, "top|NAME=SOURCE"},
 		{"--bus sim --camera top=sim --camera top=sim", 2, "top|twice"},
+		{"--bus sim --camera top=sim --camera a=sim --robot " +
+			file("named.yaml", "name: named\nlike: so101\nrename: {cameras: {a: top}}\n"), 2, "top|twice"},
 		{"--bus sim --camera top=/dev/video97 --camera front=/dev/video97", 2, "top and front are both /dev/video97"},
 		{"--bus sim --camera top=/dev/null,rotate=45", 2, "rotate=45|90"},
 		{"--bus sim --schedule magic", 2, "magic|drtc"},
