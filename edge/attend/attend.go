@@ -178,6 +178,9 @@ func (s *session) begin(cfg Config, schedule string) error {
 			return err
 		}
 	}
+	if err := rt.CheckCPU(s.cfg.CPU); err != nil {
+		return exit.Errorf(exit.Usage, "--cpu is %d: %w", s.cfg.CPU, err)
+	}
 	if len(s.cfg.Cameras) > 0 {
 		if err := capture.CheckBuild(); err != nil {
 			return err

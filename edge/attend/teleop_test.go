@@ -246,6 +246,7 @@ func TestTeleopRefusals(t *testing.T) {
 	}{
 		{"no follower", func(c *TeleopConfig) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
 		{"no leader", func(c *TeleopConfig) { c.Leader.Bus = "" }, exit.Usage, "--leader"},
+		{"no such CPU", func(c *TeleopConfig) { c.CPU = 4096 }, exit.Usage, "--cpu is 4096"},
 		{"one port for both", func(c *TeleopConfig) { c.Leader.Bus = "/dev/a" }, exit.Usage, "own adapter"},
 		{"a leader of another kind", func(c *TeleopConfig) {
 			c.LeaderRobot = "koch_leader"
