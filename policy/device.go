@@ -93,7 +93,7 @@ func (o *Options) candidates() []Device {
 }
 
 const (
-	// gpuWheels and gpuSetup tell the user how to install an absent provider.
+	// Parts of errors about an absent provider: how to install it.
 	gpuWheels     = "onnxruntime-gpu==1.24.4"
 	tensorRTSetup = `install TensorRT 10 with ".venv-gpu/bin/pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu12-libs==10.9.0.34" after "make setup-gpu"`
 	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels +

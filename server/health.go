@@ -109,8 +109,8 @@ type notifier struct {
 	unhealthy string     // the reason at the last update, which has been logged
 }
 
-// startNotifier reports the condition of s to the service manager until ctx is done or the result end is called, and
-// then reports that the server stops. The function end waits for that last report.
+// startNotifier reports the condition of s to the service manager until ctx is done or the returned function is called,
+// and then reports that the server stops. The returned function waits for that last report.
 func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end func()) {
 	n := &notifier{Notifier: to, server: s}
 	ctx, cancel := context.WithCancel(ctx)

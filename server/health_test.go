@@ -99,8 +99,8 @@ func TestSummaryKeys(t *testing.T) {
 	rttest.Contains(t, table.String(), "123456", "superseded 77", summary.Service, "inference", "p99")
 }
 
-// failingServer returns a server with a robot. From the first request on, the function before is called at the start
-// of each of the model's runs. A run fails with the error that before returns.
+// failingServer returns a server with a robot. From the first request on, each of the model's runs begins with a call
+// of before, and fails with the error that before returns.
 func failingServer(t *testing.T, before func(b *bench, run int) error) (*bench, *robot) {
 	t.Helper()
 	b := serve(t, config(), func(b *bench) { b.beforeRuns(func(run int) error { return before(b, run) }) })

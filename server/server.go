@@ -397,8 +397,8 @@ func (s *Server) addHousekeeper() {
 	}
 }
 
-// transport is a network that counts what its links lose and the memory that they hold. This module's network does
-// that; the C library's does not.
+// transport is a network that counts the losses and the memory of its links. This module's network does that; the C
+// library's does not.
 type transport interface {
 	Stats() zenoh.Stats
 	MemoryUsed() int

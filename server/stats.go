@@ -184,7 +184,7 @@ const (
 
 func quotaName(i int) string { return quota.Kind(i).String() }
 
-// frontCounters calls the function each once for each counter of the fronts.
+// frontCounters calls its callback once for each counter of the fronts.
 func frontCounters(f *front.Counts, each func(name, help, label string, counts []atomic.Uint64,
 	value func(int) string)) {
 	kind := func(i int) string { return front.Kind(i).String() }
@@ -223,8 +223,8 @@ const (
 // cameraSet is a set of the policy's cameras. Bit i is set when camera i is in the set.
 type cameraSet uint32
 
-// camerasNamed returns the cameras of the policy that are in the list names. It ignores other names, which must not
-// become labels of metrics.
+// camerasNamed returns the cameras of the policy whose names are listed. It ignores other names, which must not become
+// labels of metrics.
 //
 //rt:noalloc
 func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {

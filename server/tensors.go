@@ -279,8 +279,8 @@ func (t *tensors) picture(row, cam int) error {
 	return errNoPicture
 }
 
-// past fills the earlier steps in the parameter all, which ends with the picture of the newest step. It goes
-// backwards in time, because a step without a picture repeats the picture of the step after it.
+// past fills the earlier steps in the buffer all, which ends with the picture of the newest step. It goes backwards in
+// time, because a step without a picture repeats the picture of the step after it.
 //
 //rt:noalloc
 func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
@@ -339,8 +339,8 @@ func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, er
 // errNoPicture marks a missing camera, which CheckObservation has excluded.
 var errNoPicture = errors.New("server: camera missing")
 
-// repeatNewest fills each earlier step in the parameter all with the newest step. The parameter newest is this step,
-// at the end of all. LeRobot does the same when an episode begins.
+// repeatNewest copies the newest step, which is at the end of the buffer all, into each earlier step. LeRobot does the
+// same when an episode begins.
 //
 //rt:noalloc
 func repeatNewest[T byte | float32](all, newest []T) {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Outage is a span of time without the server. It begins when the time At of a trial has passed, and lasts for the time
-// For.
+// Outage is a span of time without the server. At is its beginning, counted from the beginning of a trial, and For is
+// its length.
 type Outage struct {
 	At, For time.Duration
 	Drain   bool // the server gets SIGTERM; false: SIGKILL

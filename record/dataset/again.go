@@ -167,9 +167,9 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	return completed, nil
 }
 
-// keep brings episodes from the existing dataset into the folder. The parameter there lists these episodes, and old
-// is the existing dataset's journal. When an episode was removed, the numbers of later episodes change, so keep
-// rewrites their data files. keep links all other files.
+// keep brings episodes (parameter there) from the existing dataset into the folder; old is that dataset's journal. When
+// an episode was removed, the numbers of later episodes change, so keep rewrites their data files. keep links all other
+// files.
 func (x *export) keep(old *journal, there []entry) error {
 	if info, err := os.Stat(x.out); err != nil {
 		return err

@@ -192,7 +192,7 @@ func (r *run) frames(begin, end int) (frames []frame) {
 	return frames
 }
 
-// show finds the pictures that each frame shows: from each camera the newest picture up to the frame's time. cut
+// show finds the pictures that each frame shows: from each camera the newest picture taken no later than the frame. cut
 // reports whether show left out frames without a picture.
 func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bool) {
 	if len(r.cams) == 0 {
@@ -309,9 +309,9 @@ func (e *episode) values(i int, place *place) map[string]any {
 }
 
 // sent returns the goals that the arm received for the action that began on tick i. For most joints
-// this goal is the action. For joints that the gate (edge-rt's limits) held back, it is the last
-// goal during the action: a policy that learned the action itself would expect a motion that the
-// arm never made.
+// this goal is the action. For joints that the gate (edge-rt's limits of goals) held back, it is
+// the last goal during the action: a policy that learned the action itself would expect a motion
+// that the arm never made.
 func (r *run) sent(i int) []float32 {
 	action := r.ticks[i].action
 	last := i

@@ -287,8 +287,8 @@ func (x *export) readOld(set settings) (*journal, error) {
 }
 
 // resume continues the interrupted export with the journal j. The result ok is false if a run has changed since, so
-// that the export must begin anew. The parameter there lists the episodes that the old dataset keeps. The interrupted
-// export must begin with these episodes.
+// that the export must begin anew. The interrupted export must begin with the episodes that the old dataset keeps
+// (parameter there).
 func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool,
 	err error) {
 	if err := j.fits(set, "this export", "the interrupted export in "+x.dir,
@@ -315,8 +315,7 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 	return true, j.mend()
 }
 
-// begin starts the folder. The parameter there lists the episodes of the old dataset that the folder takes over, if
-// any.
+// begin starts the folder, which takes over the listed episodes of the old dataset, if any.
 func (x *export) begin(set settings, old *journal, there []entry) error {
 	mine := own{videosOf(set.Features), maxEpisodes} // old has the same videos
 	// Clears the remains of an export that broke off before its first episode. The settings of that

@@ -158,8 +158,8 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	refused(t, cfg, "60 ticks per second", "--fps 25")
 }
 
-// When the gate (edge-rt's limits) keeps a joint from an action, as at a change of control, the frame has the joint's
-// goal on the last tick of that action.
+// When the gate (edge-rt's limits of goals) keeps a joint from an action, as at a change of control, the frame has the
+// joint's goal on the last tick of that action.
 func TestTheActionIsWhatWasSent(t *testing.T) {
 	for _, clipped := range []uint32{1, 0} { // the gate limited the joint in speed, or held it
 		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
@@ -297,7 +297,7 @@ func TestARefusedExportHasNoEffect(t *testing.T) {
 	}
 }
 
-// Each frame has the newest picture up to the frame's time.
+// Each frame has the newest picture taken no later than the frame.
 func TestPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 3, cameras: []string{"top", "wrist"}, cameraFPS: 20, shutter: 3_000_000, task: "x", first: 30}

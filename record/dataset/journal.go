@@ -156,8 +156,8 @@ func (j *journal) add(e entry) error {
 	return err
 }
 
-// fits returns an error for settings that differ from the journal's settings. In the error, s is called name and the
-// journal other, and the text instead, an advice, is at the end.
+// fits returns an error for settings that differ from the journal's settings. The error's text has name for s, other
+// for the journal, and an advice (parameter instead) at its end.
 func (j *journal) fits(s settings, name, other, instead string) error {
 	if was := j.settings; was.Robot == s.own || s.Robot == was.own {
 		s.Robot = was.Robot

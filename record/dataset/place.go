@@ -244,9 +244,9 @@ func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) er
 	})
 }
 
-// adopt adds a person's files to this folder. The parameter from is the dataset that has these files. The added files
-// are links to the same files, or copies where the file system has no links. A further call adds the files that are
-// new or have changed since the previous call.
+// adopt adds to this folder a person's files in another dataset (parameter from). The added files are links to the same
+// files, or copies where the file system has no links. A further call adds the files that are new or have changed since
+// the previous call.
 func (f *folder) adopt(from string, o own) error {
 	return o.others(from, func(rel string, d fs.DirEntry) error {
 		there, here := filepath.Join(from, rel), filepath.Join(f.dir, rel)

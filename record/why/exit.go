@@ -98,9 +98,9 @@ func (x *explainer) fault(e happened) *reason {
 	return r
 }
 
-// absent explains the end of a run for lack of an arm, a server or pictures. absent names the lack that lasted
-// longest, which may not be the lack on the last tick. The run's last event names the lack that lasted longest. For
-// older records absent computes this lack from the ticks.
+// absent explains the end of a run for lack of an arm, a server or pictures. Of several lacks it names the longest,
+// which may not be the lack on the last tick. The run's last event names the longest lack. For older records, absent
+// computes it from the ticks.
 func (x *explainer) absent(e happened) *reason {
 	l, at := x.log, e.At
 	lack := event.Lack(e.b)

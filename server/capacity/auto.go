@@ -44,7 +44,7 @@ type Auto struct {
 	// does not concern usual robots
 	usual, faster verdict
 	asking        time.Duration // time spent on simulations, minus 1/askingShare of the time that has passed
-	asked         rt.Instant    // time of the last update of the field asking
+	asked         rt.Instant    // when Auto.asking was last updated
 	answered      uint64        // requests at the last measure
 	change        uint64        // state of the sessions at the last measure
 	settled       bool          // the number of sessions was found, and nothing has changed since

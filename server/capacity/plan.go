@@ -35,7 +35,7 @@ const (
 	loadMost = 0.95
 	// executeShare is the share of a chunk that edge-rt runs before it requests the next.
 	executeShare = 0.4
-	// Measure runs each size of batch 15 times, but for at most measureLimit.
+	// measured and measureLimit bound how often, and for how long, Measure runs each size of batch.
 	measured, measureLimit = 15, 5 * time.Second
 )
 

@@ -82,8 +82,8 @@ func lock(file string) (*os.File, error) {
 	return nil, fmt.Errorf("%s: another process has edited it for %v: end that process", file, lockTries*lockPause)
 }
 
-// withBlock returns a manifest's text in which block replaces the present block, which begins at the given line. If the
-// line is 0, there is none, and block is appended.
+// withBlock returns a manifest's text with a new block rollout in place of the present one, which begins at the given
+// line. If the line is 0, there is no present one, and the new block is appended.
 func withBlock(text string, line int, block string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if line == 0 {

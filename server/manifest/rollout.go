@@ -96,9 +96,8 @@ func (c *Config) Info() os.FileInfo { return c.info }
 // Reload reads the manifest again, with the same keys from the command line.
 func (c *Config) Reload() (Config, error) { return Load(c.file, c.overrides...) }
 
-// NewModel returns a copy of c that has the new model instead of c's model. The new model and the block rollout come
-// from the parameter read, a later reading of the file. Errors about the new model name the lines of the block
-// rollout in read.
+// NewModel returns a copy of c in which the new model replaces c's model. The new model and the block rollout come from
+// a later reading of the file (parameter read). Errors about the new model name the lines of that block.
 func (c *Config) NewModel(read *Config) Config {
 	out := *c
 	out.Rollout = read.Rollout
@@ -113,8 +112,8 @@ func (c *Config) NewModel(read *Config) Config {
 	return out
 }
 
-// Changed returns the keys outside the block rollout whose values differ between c and the parameter to, which are
-// two readings of the file. Settings that the server changed after a reading do not count.
+// Changed returns the keys outside the block rollout whose values differ between two readings of the file, c and the
+// argument. Settings that the server changed after a reading do not count.
 func (c *Config) Changed(to *Config) (keys []string) {
 	for i, s := range to.read {
 		if !strings.HasPrefix(s.Key, "rollout.") && !reflect.DeepEqual(c.read[i].Value, s.Value) {

@@ -42,8 +42,8 @@ type Others struct {
 
 type server struct{ alive, room bool }
 
-// New returns an empty view of the service at prefix. The parameter self is this server's id. The memory for the
-// other servers is counted in the parameter bound.
+// New returns an empty view of the service at prefix, for the server with the id self. The memory for the other servers
+// is counted in bound.
 func New(prefix, self string, bound *memory.Bound) *Others {
 	return &Others{
 		prefix:  prefix,

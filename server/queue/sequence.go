@@ -13,10 +13,10 @@ const fewLost = 16
 // leap of more than maxStep is accepted only when the next observation continues from there. A leap of more than
 // fewLost is undone when the next two observations continue from before the leap.
 type sequence struct {
-	seen   bool // the field newest is valid
+	seen   bool // newest is valid
 	newest key
 	before key  // value of newest before a leap beyond fewLost; otherwise equal to newest
-	leapt  bool // the field leap is valid
+	leapt  bool // leap, below, is valid
 	leap   key  // last key that was not near newest
 }
 

@@ -32,7 +32,7 @@ const (
 
 func (k Kind) String() string { return [...]string{"rate", "share"}[k] }
 
-// Meter measures what all sessions of one robot id use of the robot's quotas. A nil Meter has no limits.
+// Meter measures how much all sessions of one robot id together use of the id's quotas. A nil Meter has no limits.
 //
 // Owner: the worker calls Used; any goroutine may call the other methods. While a robot moves to the other model, two
 // workers may call Used at the same time, and one inference may not be counted.

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// link is a connection to a server. The field takes has the times for its next answers.
+// link is a connection to a server. link.takes has the times for its next answers.
 type link struct {
 	takes []time.Duration
 	ended chan struct{}

@@ -103,7 +103,7 @@ type Keeper struct {
 	empty  rt.Instant            // when the server in second lost its last robot; 0: it has robots, or may stay
 }
 
-// Counts counts what a keeper refused.
+// Counts counts the refusals of a keeper.
 //
 // Atomic.
 type Counts struct {

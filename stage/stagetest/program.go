@@ -44,7 +44,7 @@ func (p *Program) Start() *Program {
 	p.t.Helper()
 	p.SysProcAttr = cmp.Or(p.SysProcAttr, &syscall.SysProcAttr{Setpgid: true})
 	rttest.PanicOn(p.Cmd.Start())
-	p.t.Cleanup(func() { p.Process.Kill() }) // the error of Kill only says that the program has ended
+	p.t.Cleanup(func() { p.Process.Kill() }) // Kill's only error is that the program has ended
 	return p
 }
 
@@ -106,7 +106,7 @@ type Refusal struct {
 	Says string // parts of the line, separated by |
 }
 
-// Check calls the function run with the arguments in before and then the arguments of r, and checks the refusal.
+// Check calls run with the arguments in before, followed by those of r, and checks the refusal.
 func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, string, string), before ...string) {
 	t.Helper()
 	code, stdout, stderr := run(t, append(before, strings.Fields(r.Args)...)...)

@@ -89,7 +89,7 @@ func (r *round) checkTraining(n int) error {
 	return nil
 }
 
-// checkBegin returns an error if, by the configuration of checkpoint, its training did not begin with the checkpoint
+// checkBegin returns an error unless a checkpoint's configuration names began as the checkpoint with which its training
 // began.
 func checkBegin(checkpoint, began string) error {
 	var config struct {

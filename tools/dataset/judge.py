@@ -178,7 +178,7 @@ def written(out: Path) -> None:
         check(f"LeRobot's own {name}", len(open_set(out / name)) == 36)
     convert_image_to_video_dataset(open_set(out / "images"), output_dir=out / "converted", repo_id="judge/converted")
     aggregate_datasets(["judge/images", "judge/images"], "judge/twice", roots=[out / "images"] * 2, aggr_root=out / "twice")
-    for path in (out / "split").iterdir():  # to the other datasets in out
+    for path in (out / "split").iterdir():  # each moves to the other datasets
         path.rename(out / path.name)
     (out / "split").rmdir()
 

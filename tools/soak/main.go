@@ -128,8 +128,8 @@ func (f *fleet) killing() (slowest time.Duration, err error) {
 	return slowest, nil
 }
 
-// allBack waits until every robot has merged more chunks than its element of before shows. It returns how long after
-// the instant since that was.
+// allBack waits until every robot has merged more chunks than its status in the list before shows. It returns the time
+// since the given instant.
 func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error) {
 	for end := time.Now().Add(backLimit); time.Now().Before(end); time.Sleep(watchEvery) {
 		now, err := f.status()

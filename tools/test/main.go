@@ -126,9 +126,9 @@ func (t tests) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// goTest runs the packages' tests in the list only. If the list is empty, it runs all tests except those of real time,
-// which become the result later. The result failed has the tests of real time that failed. An error is a failure that a
-// busy host does not cause.
+// goTest runs the listed tests (parameter only). Without a list it runs all tests of the packages except those of real
+// time, which it returns as later. The result failed has the tests of real time that failed. An error is a failure that
+// a busy host does not cause.
 func goTest(flags, packages, only []string) (later, failed tests, err error) {
 	args := append([]string{"test", "-json"}, flags...)
 	env := os.Environ()

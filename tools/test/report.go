@@ -22,7 +22,7 @@ type event struct {
 	Key        string // an attribute's name
 }
 
-// report prints what go test prints without -json, and keeps the failed tests.
+// report prints the output that go test has without -json, and keeps the failed tests.
 type report struct {
 	out    io.Writer
 	failed tests

@@ -18,8 +18,8 @@ type resizer struct {
 	sums                 []uint64 // scratch: the sums of a row of the scaled picture
 }
 
-// taps are the weights of the source pixels that make one pixel of the result. The field first is the source pixel of
-// the first weight.
+// taps are the weights of the source pixels that make one pixel of the result. taps.first is the source pixel of the
+// first weight.
 type taps struct {
 	first   int
 	weights []uint64
@@ -61,8 +61,8 @@ func (r *resizer) half() int { return (r.inW*channels + 1) / 2 }
 
 func (r *resizer) same() bool { return r.w == r.frameW && r.h == r.frameH }
 
-// bilinear returns the weights that scale a side of a picture. The parameter from is the side's length in pixels, and
-// size is its length after the scaling.
+// bilinear returns the weights that scale a side of a picture; from and size are its lengths in pixels before and after
+// the scaling.
 func bilinear(from, size int) []taps {
 	scale := float64(from) / float64(size)
 	support := max(scale, 1)
