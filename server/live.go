@@ -303,7 +303,7 @@ func (l *Live) judge(s *Server) {
 			l.Warnings = append(l.Warnings, text)
 		}
 	}
-	warn(s.placement.Instead != nil, "the policy computes on the CPU instead of a GPU: "+s.placement.Why())
+	warn(s.instead() != "", "the policy computes on the CPU instead of a GPU: "+s.instead())
 	warn(s.missing.Lost() > 0, "lines of the log were lost: its reader is too slow or has stopped")
 	warn(s.audit.Counted().LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
 	warn(s.sessions.count() >= s.sessions.capacity(), "full: new robots are sent to other servers")

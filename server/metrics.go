@@ -170,7 +170,7 @@ func (m *metrics) addValues() {
 			return flag(s.phase.draining.Load())
 		}},
 		{"device_fallback", "1 when the policy computes on the CPU instead of a GPU.", "", func(s *Server) float64 {
-			return flag(s.placement.Instead != nil)
+			return flag(s.instead() != "")
 		}},
 		{"busy_seconds", "Time since the start of the inference in hand; 0: the device is idle.", "", busySeconds},
 		{"collection_pause_max_seconds", "Longest stop of the process by a garbage collection since it serves.", "",

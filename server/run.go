@@ -387,6 +387,7 @@ func (f *seconds) open(ctx context.Context, read *manifest.Config) (rollout.Seco
 		f.first.allowHeap(0)
 		return nil, err
 	}
+	logPlacement(f.deps.Log, &cfg, model.Placement)
 	s := &second{model: model, done: make(chan struct{})}
 	if err = suits(&cfg, &f.deps, model); err == nil {
 		deps := model.Deps

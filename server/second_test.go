@@ -39,7 +39,8 @@ func roll(t *testing.T, block string, change func(*policy.Meta)) *rolling {
 			change(meta)
 		}
 		return &loaded{
-			Deps:  Deps{Meta: meta, SHA256: "n3w", Model: servertest.NewModel(), Clock: r.clock},
+			Deps: Deps{Meta: meta, SHA256: "n3w", Model: servertest.NewModel(), Clock: r.clock,
+				Placement: policy.Placement{Instead: policy.ErrNoProvider}},
 			where: "new",
 			close: func() error { r.closed = true; return nil },
 		}, nil
@@ -96,6 +97,7 @@ func TestTwoModels(t *testing.T) {
 	if len(served) != 2 || served[first] != "5ha" || served[second] != "n3w" {
 		t.Fatalf("served: %v", served)
 	}
+	rttest.Contains(t, strings.Join(showLive(r.server, status.Query{}).Warnings, "; "), "CPU instead of a GPU")
 	for _, tt := range []struct {
 		at, uuid, digest string
 		accepted         bool

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,6 +151,14 @@ func (s *Server) models() []*Server {
 		return []*Server{s, second}
 	}
 	return []*Server{s}
+}
+
+// instead returns why a model of this process computes on the CPU instead of a GPU; "" if none does.
+func (s *Server) instead() (why string) {
+	for _, model := range s.models() {
+		why = cmp.Or(why, model.placement.Why())
+	}
+	return why
 }
 
 // announceEnd sends the robots the draining event, so that they look for another server while they still have actions.
