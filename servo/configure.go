@@ -195,6 +195,16 @@ func (a *Arm) configure(i int) error {
 		if len(changes) == 0 {
 			return nil
 		}
+		shadow := a.robot.Motors[u.joint].Shadow
+		if shadow != 0 && !u.shadow && slices.ContainsFunc(changes, func(s robot.Setting) bool {
+			return s.Register == table.DriveMode
+		}) {
+			// The shadow obeys this motor's id, too, and may turn the other way. Its own configuration undoes this.
+			err := WriteSettings(a.bus, shadow, u.model, []robot.Setting{{Register: table.SecondaryID, Value: noSecondary}})
+			if err != nil {
+				return a.wrap(u, err)
+			}
+		}
 		return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))
 	}
 	a.stiff |= 1 << u.joint

@@ -133,9 +133,9 @@ func TestTurnThatFitsTwice(t *testing.T) {
 	}
 }
 
-// Goal: OpenArm fails when the two motors of one joint have forgotten different turns, so that they
-// never get the same goal.
-func TestShadowForgetsAnotherTurn(t *testing.T) {
+// Goal: OpenArm fails when the two motors of one joint have forgotten different turns, or are in different places, so
+// that they never get the same goal.
+func TestShadowInAnotherPlace(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "widowx")
 	s := new(shafts)
@@ -143,15 +143,48 @@ func TestShadowForgetsAnotherTurn(t *testing.T) {
 		s.raw[i].Store(2048)
 	}
 	for _, tt := range []struct {
-		shadow  int32
-		refused bool
-	}{{4090, false}, {4100, true}} { // 4100 is beyond the encoder's seam, where the shadow reads 4
+		shadow int32
+		want   error
+	}{{4090, nil}, {4100, servo.ErrTurn}, {3700, servo.ErrSetting}} { // at 4100, beyond the encoder's seam, it reads 4
 		s.raw[1].Store(4000)
 		s.raw[2].Store(tt.shadow)
 		bus := simOf(t, r, servosim.Config{Plant: s})
 		err := opens(config(bus, r))
-		if errors.Is(err, servo.ErrTurn) != tt.refused || err != nil && !tt.refused {
-			t.Errorf("shadow at %d: %v, want refused: %v", tt.shadow, err, tt.refused)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("shadow at %d: %v, want %v", tt.shadow, err, tt.want)
 		}
 	}
+}
+
+// Goal: OpenArm takes the bits of other software out of the Drive_Mode of both motors of a joint, which face each other,
+// and leaves each its direction. Until then the second motor obeys every write to the first one.
+func TestShadowKeepsItsDirection(t *testing.T) {
+	t.Parallel()
+	r := robotOf(t, "widowx")
+	s := new(shafts)
+	for i := range s.raw {
+		s.raw[i].Store(2048)
+	}
+	bus := simOf(t, r, servosim.Config{Plant: s})
+	first := r.Motors[1]
+	second := first
+	second.ID = first.Shadow
+	onBus(t, bus, r, func(b *servo.Bus) {
+		write(t, b, first, table.DriveMode, 4)
+		write(t, b, second, table.DriveMode, 5)
+		write(t, b, second, table.HomingOffset, 4096)
+		write(t, b, second, table.SecondaryID, int(first.ID))
+	})
+	rttest.Do(t, opens(config(bus, r)))
+	onBus(t, bus, r, func(b *servo.Bus) {
+		for _, want := range []struct {
+			motor    robot.Motor
+			register table.Register
+			value    int
+		}{{first, table.DriveMode, 0}, {second, table.DriveMode, 1}, {second, table.SecondaryID, int(first.ID)}} {
+			got, _, err := b.ReadRegister(want.motor.ID, first.Model.Row(want.register))
+			rttest.Do(t, err)
+			rttest.Want(t, got, want.value, "%s of motor %d", want.register, want.motor.ID)
+		}
+	})
 }

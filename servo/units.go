@@ -213,18 +213,26 @@ func (a *Arm) findTurn(i int) error {
 	return nil
 }
 
-// checkShadowTurn fails when a shadow is in another turn than its joint's first motor. Both take the same goals, so the
-// shadow would turn against the first motor.
+// pairShare is the share of a turn by which the positions of a joint's two motors may differ.
+const pairShare = 16
+
+// checkShadowTurn fails when a shadow is in another turn than its joint's first motor, or in another place. Both take
+// the same goals, so the shadow would turn against the first motor.
 func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	read, err := a.read(u, table.PresentPosition)
 	if err != nil {
 		return err
 	}
 	first := a.rawPosition(u.joint)
-	if off := read - first; off > turn/2 || off < -turn/2 {
+	switch off := max(read-first, first-read); {
+	case off > turn/2:
 		return a.refuse(ErrTurn, u, " reads %d and motor %d reads %d: both move one joint and take the same goals, "+
 			"and at power-up they forgot different turns; switch their supply off, move the joint to the middle of "+
 			"its range, and switch it on there", read, a.units[u.joint].id, first)
+	case off > turn/pairShare:
+		return a.refuse(ErrSetting, u, " reads %d and motor %d reads %d: both move one joint and take the same goals, "+
+			"and would work against each other: calibrate the arm again (edge-rt calibrate)", read,
+			a.units[u.joint].id, first)
 	}
 	return nil
 }
