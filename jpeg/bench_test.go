@@ -28,20 +28,6 @@ func BenchmarkEncodeRGB(b *testing.B) {
 	}
 }
 
-func BenchmarkCheck(b *testing.B) {
-	for _, size := range benchSizes {
-		w, h := size[0], size[1]
-		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			d, src := decoder(b), encode(b, pattern.Scenery(w, h), w, h, 90)
-			b.SetBytes(int64(len(src)))
-			b.ReportAllocs()
-			for b.Loop() {
-				rttest.Do(b, d.Check(src))
-			}
-		})
-	}
-}
-
 func BenchmarkDecodeRGB(b *testing.B) {
 	for _, size := range benchSizes {
 		w, h := size[0], size[1]

@@ -200,8 +200,8 @@ func (a *Arm) configure(i int) error {
 			return s.Register == table.DriveMode
 		}) {
 			// The shadow obeys this motor's id, too, and may turn the other way. Its own configuration undoes this.
-			err := WriteSettings(a.bus, shadow, u.model, []robot.Setting{{Register: table.SecondaryID, Value: noSecondary}})
-			if err != nil {
+			alone := []robot.Setting{{Register: table.SecondaryID, Value: noSecondary}}
+			if err := WriteSettings(a.bus, shadow, u.model, alone); err != nil {
 				return a.wrap(u, err)
 			}
 		}

@@ -155,32 +155,3 @@ func TestLibraryListingSetsSerialConsoles(t *testing.T) {
 		t.Errorf("the console still has echo and %d baud: the library leaves it alone now", now.Ospeed)
 	}
 }
-
-// The benchmark reads an empty port, at first without a wait and then with one.
-func BenchmarkPortRead(b *testing.B) {
-	master, path := openPty(b)
-	defer unix.Close(master)
-	buf := make([]byte, 64)
-	waits := []time.Duration{0, 300 * time.Microsecond}
-	own := rttest.Must(OpenPort(path, 1_000_000))(b)
-	for _, wait := range waits {
-		b.Run(fmt.Sprintf("port=own/wait=%v", wait), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				own.Wait(wait)
-				own.Read(buf)
-			}
-		})
-	}
-	own.Close()
-	p := libraryOpen(b, path)
-	for _, wait := range waits {
-		b.Run(fmt.Sprintf("port=library/wait=%v", wait), func(b *testing.B) {
-			b.ReportAllocs()
-			p.SetReadTimeout(wait)
-			for b.Loop() {
-				p.Read(buf)
-			}
-		})
-	}
-}

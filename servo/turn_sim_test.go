@@ -156,8 +156,8 @@ func TestShadowInAnotherPlace(t *testing.T) {
 	}
 }
 
-// Goal: OpenArm takes the bits of other software out of the Drive_Mode of both motors of a joint, which face each other,
-// and leaves each its direction. Until then the second motor obeys every write to the first one.
+// Goal: OpenArm takes the bits of other software out of the Drive_Mode of both motors of a joint, which face each
+// other, and leaves each its direction. Until then the second motor obeys every write to the first one.
 func TestShadowKeepsItsDirection(t *testing.T) {
 	t.Parallel()
 	r := robotOf(t, "widowx")
@@ -166,25 +166,19 @@ func TestShadowKeepsItsDirection(t *testing.T) {
 		s.raw[i].Store(2048)
 	}
 	bus := simOf(t, r, servosim.Config{Plant: s})
-	first := r.Motors[1]
-	second := first
-	second.ID = first.Shadow
+	first, second := r.Motors[1], r.ServosOf(3)[0]
 	onBus(t, bus, r, func(b *servo.Bus) {
 		write(t, b, first, table.DriveMode, 4)
 		write(t, b, second, table.DriveMode, 5)
 		write(t, b, second, table.HomingOffset, 4096)
-		write(t, b, second, table.SecondaryID, int(first.ID))
+		write(t, b, second, table.SecondaryID, 2)
 	})
 	rttest.Do(t, opens(config(bus, r)))
 	onBus(t, bus, r, func(b *servo.Bus) {
-		for _, want := range []struct {
-			motor    robot.Motor
-			register table.Register
-			value    int
-		}{{first, table.DriveMode, 0}, {second, table.DriveMode, 1}, {second, table.SecondaryID, int(first.ID)}} {
-			got, _, err := b.ReadRegister(want.motor.ID, first.Model.Row(want.register))
-			rttest.Do(t, err)
-			rttest.Want(t, got, want.value, "%s of motor %d", want.register, want.motor.ID)
+		got := [3]int{}
+		for i, register := range []table.Register{table.DriveMode, table.DriveMode, table.SecondaryID} {
+			got[i], _, _ = b.ReadRegister([]servo.ID{2, 3, 3}[i], first.Model.Row(register))
 		}
+		rttest.Want(t, got, [3]int{0, 1, 2}, "Drive_Modes, and Secondary_ID of the second motor")
 	})
 }

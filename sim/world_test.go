@@ -103,23 +103,6 @@ func TestWorldNoAlloc(t *testing.T) {
 	})
 }
 
-func BenchmarkRender(b *testing.B) {
-	for _, size := range []struct {
-		name string
-		w, h int
-	}{{"160x120", 160, 120}, {"640x480", 640, 480}} {
-		b.Run(size.name, func(b *testing.B) {
-			w := NewWorld(0, 1)
-			pix := make([]byte, size.w*size.h*3)
-			b.ReportAllocs()
-			for b.Loop() {
-				s := w.scene()
-				s.render(pix, size.w, size.h)
-			}
-		})
-	}
-}
-
 // Rules change how the arm moves and how the world judges, never the places. With the zero value
 // the world is the demo world, to the last bit.
 func TestRules(t *testing.T) {

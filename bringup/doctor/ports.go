@@ -26,7 +26,7 @@ func (d *doctor) ports() (all []Finding) {
 		}
 	}
 	if len(nodes) == 0 {
-		nodes = slices.Concat(d.glob("dev/ttyACM*"), d.glob("dev/ttyUSB*"))
+		nodes = slices.Concat(d.glob("dev/ttyACM*"), d.glob("dev/ttyUSB*"), d.glob("dev/ttyCH*USB*"))
 	}
 	var here []string
 	for _, node := range nodes {
@@ -152,7 +152,8 @@ func (d *doctor) daemons() Finding {
 	case len(found) > 0:
 		f.offer(Problem, strings.Join(keys(found), " and ")+" run, which open new serial ports and write into them",
 			"off, or the udev rules, which hide the arm from ModemManager",
-			"sudo systemctl disable --now "+strings.Join(keys(found), " "))
+			"sudo systemctl mask --now "+
+				strings.Replace(strings.Join(keys(found), " "), "brltty", "brltty-udev brltty", 1))
 	}
 	return f
 }

@@ -5,8 +5,8 @@
 // driver's sequence numbers reveal lost frames.
 //
 // When the stream ends (unplugged, I/O error, silence) Grab returns the reason, and the next Grab
-// sets it up again: the same camera, found by its path or by its name and socket, in the same
-// format with the same controls.
+// sets it up again: the same camera, found by its name and socket, in the same format with the same
+// controls.
 //
 // list_linux.go and device_linux.go query the kernel (ioctl_linux.go), mode.go and control.go
 // choose mode and controls without a device, stream_linux.go manages the buffers, and
