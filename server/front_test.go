@@ -86,33 +86,30 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 // another name.
 func TestFrontsOfTwoServers(t *testing.T) {
 	a, gateway, _ := serveFront(t)
-	f := &heldFront{gateway: make(chan *front.Gateway, 1), ended: make(chan struct{})}
+	f := &heldFront{make(chan *front.Gateway, 1), make(chan struct{})}
 	b := newBench(t, config(), func(d *Deps) { d.Network, d.Fronts = a.network.Session(), []front.Front{f} })
-	b.network, b.session = a.network, a.session
-	b.start()
-	first := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)
-	rttest.Eventually(t, "the first session's token", func() bool {
-		_, held := b.server.others.Holder(first.Name())
-		return held
-	})
+	b.begin()
+	const name = "openpi-127.0.0.1"
+	open := func(g *front.Gateway, want string, at *bench) *front.Robot {
+		r := rttest.Must(g.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)
+		rttest.Want(t, r.Name(), want, "name")
+		rttest.Eventually(t, "the session's token", func() bool {
+			_, held := at.server.others.Holder(want)
+			return held
+		})
+		return r
+	}
+	first := open(gateway, name, b)
 	gateway = <-f.gateway
-	second := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:556", foreignOpen()))(t)
-	rttest.Want(t, second.Name(), "openpi-127.0.0.1-2", "name")
-	rttest.Must(second.Infer(t.Context(), fakeObs(t)))(t)
-	a.server.opener.evict(a.server.sessions.find(first.Name()), "the test ends it")
-	second.Close()
+	open(gateway, name+"-2", a).Close()
+	a.server.opener.evict(a.server.sessions.find(name), "the test ends it")
 	rttest.Eventually(t, "the end of the first session's token", func() bool {
-		_, held := b.server.others.Holder(first.Name())
+		_, held := b.server.others.Holder(name)
 		return !held
 	})
-	again := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:557", foreignOpen()))(t)
-	rttest.Want(t, again.Name(), "openpi-127.0.0.1", "the name once free")
-	rttest.Eventually(t, "its token", func() bool {
-		_, held := a.server.others.Holder(first.Name())
-		return held
-	})
+	open(gateway, name, a)
 	rttest.Do(t, first.Reset(t.Context(), "pick"))
-	rttest.Want(t, first.Name(), "openpi-127.0.0.1-2", "the name of the client that lost its own")
+	rttest.Want(t, first.Name(), name+"-2", "the name of the client that lost its own")
 }
 
 // When the server has ended the session of a front's client, the client's next observation opens a session again.

@@ -2,6 +2,7 @@ package pickle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -285,17 +286,9 @@ func (d *decoder) value(op opcode) (Value, error) {
 	case opEmptyTuple:
 		return &Tuple{}, nil
 	case opTuple1, opTuple2, opTuple3:
-		items, err := d.pop(int(op-opTuple1) + 1)
-		if err != nil {
-			return nil, err
-		}
-		return newTuple(items)
+		return newTuple(d.pop(int(op-opTuple1) + 1))
 	case opTuple:
-		items, err := d.popMark()
-		if err != nil {
-			return nil, err
-		}
-		return newTuple(items)
+		return newTuple(d.popMark())
 	case opGlobal, opStackGlob, opReduce, opNewObj:
 		return d.named(op)
 	case opBinPersID:
@@ -383,8 +376,7 @@ func text(b []byte) (Value, error) {
 
 // named runs an opcode that creates a value from a name of the table.
 func (d *decoder) named(op opcode) (Value, error) {
-	switch op {
-	case opGlobal:
+	if op == opGlobal {
 		var lines [2]string
 		for i := range lines {
 			end := bytes.IndexByte(d.src[d.at:min(len(d.src), d.at+maxText)], '\n')
@@ -395,21 +387,18 @@ func (d *decoder) named(op opcode) (Value, error) {
 			d.at += end + 1
 		}
 		return d.lookup(lines[0], lines[1])
-	case opStackGlob:
-		two, err := d.pop(2)
-		if err != nil {
-			return nil, err
-		}
+	}
+	two, err := d.pop(2)
+	if err != nil {
+		return nil, err
+	}
+	if op == opStackGlob {
 		module, ok1 := two[0].(string)
 		name, ok2 := two[1].(string)
 		if !ok1 || !ok2 {
 			return nil, malformed("STACK_GLOBAL of %T and %T, want two texts", two[0], two[1])
 		}
 		return d.lookup(module, name)
-	}
-	two, err := d.pop(2)
-	if err != nil {
-		return nil, err
 	}
 	g, ok1 := two[0].(global)
 	args, ok2 := two[1].(*Tuple)
@@ -466,9 +455,9 @@ func (d *decoder) fill(op opcode) error {
 	return nest(&dict.depth, values)
 }
 
-func newTuple(items []Value) (*Tuple, error) {
+func newTuple(items []Value, err error) (Value, error) {
 	t := &Tuple{Items: append([]Value(nil), items...)}
-	return t, nest(&t.depth, t.Items)
+	return t, cmp.Or(err, nest(&t.depth, t.Items))
 }
 
 // nest updates the depth of a container to which values were added, and refuses a depth above maxDepth.

@@ -268,12 +268,6 @@ func (c *Conn) next() (flags byte, body []byte, err error) {
 		return 0, nil, fmt.Errorf("%w: a frame has flags %#x and %d bytes, want at most %d", ErrProtocol, flags, size,
 			limit)
 	}
-	const atOnce = 1 << 20
-	if size <= atOnce {
-		body = make([]byte, size)
-		n, err := io.ReadFull(c, body)
-		return flags, body, cut(err, n, int(size), "a frame")
-	}
 	var buf bytes.Buffer
 	n, err := io.CopyN(&buf, c, int64(size))
 	return flags, buf.Bytes(), cut(err, int(n), int(size), "a frame")
