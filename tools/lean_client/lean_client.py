@@ -201,6 +201,7 @@ class Client:
         self.name = name or f"python-{secrets.token_hex(4)}"
         self._sequence, self._episode, self._epoch, self._want = 0, 0, epoch, None
         self._width, self._first = len(action_names), True
+        self._task = ""  # of the newest reset with one
         self._answers: queue.Queue[tuple[tuple, dict]] = queue.Queue(maxsize=ANSWERS)
         self.notice = ""  # text of the newest event that was information, such as a quota
         self._link = Link(server, service=service, config=config, timeout=timeout)
@@ -288,7 +289,7 @@ class Client:
         body = {
             "state": _tensor(np.asarray(state)),
             "images": _pictures(images),
-            "task": task, "inference_delay_steps": int(delay), "prefix_model": None,
+            "task": task or self._task, "inference_delay_steps": int(delay), "prefix_model": None,
             "prefix_robot": None if prefix is None or not len(prefix) else _tensor(prefix),
             "episode_start": self._first, "t": self._sequence,
         }
@@ -332,7 +333,8 @@ class Client:
         return epoch == self._epoch and (sequence == 0 or (sequence, stamp) == self._want)
 
     def reset(self, task: str = "") -> None:
-        """Begins an episode: the policy forgets the past. Raises Refused where the server refuses the task."""
+        """Begins an episode: the policy forgets the past. The task is that of later observations without one. Raises
+        Refused where the server refuses the task."""
         body = {"client_uuid": self.name, "episode_id": self._episode + 1}
         if task:
             body["task"] = task
@@ -341,6 +343,7 @@ class Client:
             raise Refused(answer.get("error") or "the server refuses the reset")
         self._episode += 1
         self._first, self._want = True, None
+        self._task = task or self._task
 
     def close(self) -> None:
         """Ends the session."""

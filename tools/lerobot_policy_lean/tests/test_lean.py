@@ -124,6 +124,20 @@ def test_events():
     assert refused.value.retry
 
 
+def test_observations_name_the_task_of_the_reset():
+    client, sent = client_of_nobody(), []
+    client.name, client._key = "arm", "lerobot/arm"
+    client._episode, client._task = 0, ""
+    put = lambda key, message, attachment: sent.append(lean_client.msgpack.unpackb(message)["task"])
+    client._link = SimpleNamespace(ask=lambda key, body: {"ok": True}, session=SimpleNamespace(put=put))
+    client.reset("fold")
+    client.observe(START, {})
+    client.observe(START, {}, task="stack")
+    client.reset()
+    client.observe(START, {})
+    assert sent == ["fold", "stack", "fold"]
+
+
 @pytest.mark.parametrize("shape", [None, 2, [2], [2, 1, 1], ["2", "1"], [2, 2], [0, 1]])
 def test_a_malformed_chunk_is_a_value_error(shape):
     with pytest.raises(ValueError):
