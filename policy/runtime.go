@@ -35,7 +35,7 @@ var (
 //
 //	path                                         from the caller (--ort); a library or a folder
 //	$EDGERT_ORT                                  also a library or a folder
-//	lib/edge-rt                                  of the program's installation, from its folder's parent; only for the CPU
+//	lib/edge-rt                                  of the program's installation (its folder's parent); only for the CPU
 //	lib/python3.*/…-packages/onnxruntime/capi    of the installation, beside the edge-rt wheel
 //	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   like .venv below; not for the CPU
 //	.cache/onnxruntime/lib                       below the working directory, the program's folder or a parent
