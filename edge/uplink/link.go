@@ -211,7 +211,7 @@ func (l *Link) connect(ctx context.Context) error {
 		if later := (*temporaryError)(nil); errors.As(err, &later) {
 			level = slog.LevelWarn
 			if later.after > 0 {
-				wait = later.after
+				wait = max(later.after, restPoll)
 			}
 		}
 		if text := err.Error(); text != l.lastError {

@@ -340,6 +340,18 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	}
 }
 
+// A server that asks for another request at once gets at most one per restPoll.
+func TestLinkDoesNotFloodAServer(t *testing.T) {
+	s := newServer(t, "demo")
+	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi"); a.RetryAfterMs = 1 })
+	l, _ := s.dial(t, "")
+	began := time.Now()
+	rttest.Fails(t, l.connect(within(t, time.Second)), "right-pi")
+	if n, most := s.asked(), int(time.Since(began)/restPoll)+1; n > most {
+		t.Errorf("%d requests, want at most %d", n, most)
+	}
+}
+
 // Goal: a robot that opens a session again waits for the service that it had. Another service, or
 // another model under the same service, does not end its run.
 func TestLinkLooksForTheServiceItHad(t *testing.T) {
