@@ -79,7 +79,7 @@ func (e *Edge) status() Status {
 		Profile:       e.cfg.Profile,
 		BufferMS:      drive.Millis(time.Duration(st.buffer.Load())),
 	}
-	s.ID, s.FPS = e.identity.ID, e.cfg.FPS
+	s.ID, s.FPS = e.identity.ID, e.cfg.rate()
 	s.Schedule, s.Task = e.cfg.Schedule.Schedule, e.control.out.TaskText()
 	s.InState, s.Episodes = st.seconds(), e.episodes.Status()
 	if h := e.control.out.Steps; h != nil {

@@ -1,6 +1,7 @@
 package drive
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -162,7 +163,7 @@ func Millis(d time.Duration) float64 { return round3(float64(max(0, d)) / 1e6) }
 // Seconds returns a duration in seconds.
 func Seconds(d time.Duration) float64 { return round3(d.Seconds()) }
 
-func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
+func round3(v float64) float64 { return float64(int64(math.Round(v*1000))) / 1000 }
 
 func histogram(h *rt.Hist, unit time.Duration) map[string]uint64 {
 	m := map[string]uint64{}

@@ -19,3 +19,5 @@ func TestHistogramSumsToTheCount(t *testing.T) {
 	}
 	rttest.Want(t, sum, 1000, "histogram holds")
 }
+
+func TestRoundOfANegative(t *testing.T) { rttest.Want(t, round3(-10), -10, "round3(-10)") }
