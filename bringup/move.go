@@ -34,7 +34,7 @@ const (
 	moveReach  = 2.0                    // in the joint's unit: distance within which the joint is at the goal
 	// time limit beyond the computed time of the move, or since the joint last came nearer
 	moveExtra   = 3 * time.Second
-	silentTicks = 50 // one second of ticks without the answers of all joints
+	silentTicks = 50 // one second of ticks in which some joint did not answer
 )
 
 // check refuses a movement that is not possible, and returns the joint's index.

@@ -22,7 +22,7 @@ import (
 type progress struct {
 	Robot  string                `json:"robot"`
 	Step   string                `json:"step"`             // moving, writing
-	Joints map[string]jointSwept `json:"joints,omitempty"` // only while the joints are moved
+	Joints map[string]jointSwept `json:"joints,omitempty"` // offsets, and the ranges so far
 	Result servo.Calibration     `json:"result,omitempty"` // only while the result is written
 }
 

@@ -124,7 +124,7 @@ const (
 	arming                // goal := present, torque on
 	policy
 	person // the person at the leader
-	home   // with --return: the pose of the first arming, once
+	home   // with --strategy episodic: the pose of the first arming, once
 	park   // the pose of the first arming, then torque off
 )
 

@@ -156,7 +156,7 @@ func CheckCPU(cpu int) error {
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread is bound to a CPU now, so it stays locked and ends with the goroutine
+		runtime.LockOSThread() // pin binds the thread to a CPU, so it stays locked and ends with the goroutine
 		c, err := readCPUs()
 		if err == nil {
 			_, err = c.pin(cpu)

@@ -152,7 +152,7 @@ type session struct {
 	paused  atomic.Bool    // an operator has paused the run: the follower holds
 	state   atomic.Uint32  // state of the newest tick, an index in record.RunStates
 	inState []atomic.Int64 // ns spent in each state; indexes as in record.RunStates
-	heldAll atomic.Uint64  // ticks on which no joint was driven because the motors complained
+	heldAll atomic.Uint64  // ticks on which no joint was driven, because the motors complained or were limp
 	pending atomic.Int32   // cameras without a first picture
 	stuck   bool           // a thread did not end: do not close the resources that it may use
 }

@@ -144,7 +144,7 @@ func (s *session) openAll(cfgs []servo.ArmConfig, places []device.Place, arms *h
 	return nil
 }
 
-// openFollower opens the follower of a run without a leader at this machine.
+// openFollower opens the follower of a run without a leader arm.
 func (s *session) openFollower(ctx context.Context) error {
 	cfgs, err := s.configureAll(ctx, s.places)
 	if err != nil {

@@ -162,7 +162,7 @@ type slowStart struct {
 type rescue struct {
 	active bool
 	joints robot.Joints
-	left   time.Duration // without pauses
+	left   time.Duration // remaining time; pauses do not count
 	silent event.Lacks   // silences since the rescue began
 }
 
@@ -218,7 +218,7 @@ func (f *Follower) Resume() {
 	f.needsResume = false
 }
 
-// hasTorque reports whether this run has put any joint under torque.
+// hasTorque reports whether this run has a joint under torque.
 //
 //rt:noalloc
 func (f *Follower) hasTorque() bool { return f.with(Torque) != 0 }

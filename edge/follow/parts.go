@@ -398,7 +398,7 @@ func (p *Parts) Resume() {
 //rt:noalloc
 func (p *Parts) NeedsResume() bool { return slices.ContainsFunc(p.parts, (*Follower).NeedsResume) }
 
-// HasTorque reports whether this run has put any joint under torque.
+// HasTorque reports whether this run has a joint under torque.
 //
 //rt:noalloc
 func (p *Parts) HasTorque() bool { return slices.ContainsFunc(p.parts, (*Follower).hasTorque) }

@@ -2,7 +2,7 @@
 // over and gives it back.
 //
 // A thread of its own reads the leader (Run) and publishes the newest Pose for the tick, which never waits for the
-// leader's bus. In each period the tick publishes an Order. An actuated leader is driven to the follower's pose
+// leader's bus. In each period the tick publishes an order. An actuated leader is driven to the follower's pose
 // (align.go), slowly and through a gate of its own. It is limp again before the follower follows it, and has torque at
 // no other time. Any other leader never gets torque, except for its triggers.
 package leader

@@ -184,7 +184,7 @@ func (r *Recording) write() {
 	r.Recorder.Write(&r.writing)
 }
 
-// Tap adds a camera's pictures to the record, in the form in which they are sent. Call it before
+// Tap adds a camera's pictures to the record: JPEG as it is sent, and raw pictures as JPEG. Call it before
 // Describe, and before the camera runs.
 func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encoding) error {
 	if !r.keeps() {
