@@ -67,8 +67,8 @@ type Result struct {
 	Slices  int     `json:"slices"`      // slices that the result adds up
 	Steal   float64 `json:"steal_share"` // share, of all CPUs' time, taken by the host
 	Total
-	// cyclictest's results, by which the ratio divides: of the same seconds for beside, of its own slices for
-	// apart
+	// cyclictest's results in the same seconds, by which the ratio divides; absent for apart, whose ratio divides by
+	// the result of cyclictest apart
 	Reference *Total `json:"cyclictest,omitempty"`
 	Ratio     *Ratio `json:"ratio,omitempty"` // ratio, to cyclictest
 	// the slices that the host did not disturb; absent if these are all slices or none
