@@ -235,7 +235,7 @@ var reasons = []struct {
 	{pickle.ErrGlobal, front.Global, codes.InvalidArgument},
 	{pickle.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
 	{lerobot.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
-	{os.ErrDeadlineExceeded, front.TooLarge, codes.DeadlineExceeded}, // a message took too long
+	{os.ErrDeadlineExceeded, front.TooLarge, codes.Aborted}, // a message took too long
 	{pickle.ErrMalformed, front.Malformed, codes.InvalidArgument},
 	{front.ErrNoMemory, front.NoMemory, codes.ResourceExhausted},
 	{lerobot.ErrMessage, front.Malformed, codes.InvalidArgument},

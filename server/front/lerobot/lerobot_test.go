@@ -426,7 +426,7 @@ func TestACallWithoutAnEnd(t *testing.T) {
 	for range 4 {
 		slow := rttest.Must(c.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
 			lerobot.PathInstructions))(t)
-		rttest.Want(t, status.Code(slow.RecvMsg(new(lerobot.Message))), codes.DeadlineExceeded,
+		rttest.Want(t, status.Code(slow.RecvMsg(new(lerobot.Message))), codes.Aborted,
 			"the code of the call's end")
 	}
 	rttest.Must(c.call(lerobot.PathReady, nil))(t)
