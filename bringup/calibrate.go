@@ -330,7 +330,9 @@ func (s *session) shadows() (all []robot.Motor) {
 func shadowOf(m robot.Motor) robot.Motor {
 	m.ID, m.Shadow = m.Shadow, 0
 	m.Name += "_shadow"
-	m.DriveMode ^= 1
+	if _, given := m.Setting(table.DriveMode); !given { // a robot file's Drive_Mode is for both motors
+		m.DriveMode ^= 1
+	}
 	return m
 }
 

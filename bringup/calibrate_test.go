@@ -18,6 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -567,4 +568,12 @@ func TestCalibrateOfTwoMotorsOfAJoint(t *testing.T) {
 	k.start(t, "There is a calibration")
 	k.end(t)
 	equal(1)
+}
+
+// The second motor of a joint faces the first one, unless a robot file gives a Drive_Mode, which is for both.
+func TestTheSecondMotorsDirection(t *testing.T) {
+	m := robot.Motor{ID: 2, Shadow: 3, DriveMode: 1}
+	rttest.Want(t, shadowOf(m).DriveMode, 0, "Drive_Mode of a motor that faces the first")
+	m.Settings = []robot.Setting{{Register: table.DriveMode, Value: 1}}
+	rttest.Want(t, shadowOf(m).DriveMode, 1, "Drive_Mode that a file gives")
 }

@@ -195,7 +195,7 @@ func TestHomingIsModuloOneTurn(t *testing.T) {
 	}
 }
 
-// A range over the seam gets another offset, with which it is contiguous and the shaft's positions stay the same.
+// A range over the encoder's seam becomes contiguous by another offset, and covers the same positions of the shaft.
 func TestClearOfSeam(t *testing.T) {
 	for _, arm := range []string{"so101", "koch"} {
 		m := joint(t, arm, "elbow_flex")

@@ -81,7 +81,7 @@ type tickWatch struct {
 
 const (
 	tickMissing = 500 * time.Millisecond // time without a tick before the first report, and between two reports
-	tickPeriods = 4                      // lower bound of that interval, in periods of the tick
+	tickPeriods = 4                      // the same in periods of the tick; the longer applies
 )
 
 func (w *tickWatch) look(e *Edge, now rt.Instant, ticks uint64) {

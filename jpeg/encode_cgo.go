@@ -155,7 +155,7 @@ func (p *planes) reserve(m *Image, chroma Chroma) {
 	}
 }
 
-// The method of converts the picture m to planes. It returns the address of Y, which Cb and Cr follow, and the width
+// of(m, chroma) converts the picture m to planes. It returns the address of Y, which Cb and Cr follow, and the width
 // and height of Cb and Cr.
 //
 //rt:noalloc

@@ -12,9 +12,9 @@ import (
 // the name of a folder, which has at most 255 bytes.
 const maxCamera = 64
 
-// CheckCamera returns an error for a camera's name that is empty, too long or not printable, or that has a character of
-// a path or a list. The name becomes part of topics, of folders of a dataset and of lines on a terminal, and a record
-// may come from any source.
+// CheckCamera returns an error for a camera's name that is empty, too long or not printable, or that has a character
+// special to paths or lists. The name becomes part of topics, of folders of a dataset and of lines on a terminal,
+// and a record may come from any source.
 func CheckCamera(name string) error {
 	switch {
 	case name == "":

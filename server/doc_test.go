@@ -98,7 +98,7 @@ func TestManifestTable(t *testing.T) {
 	}
 }
 
-// The lists of metrics equal the metrics that Prometheus would read, including labels and kinds.
+// The lists of metrics in docs/server.md equal what Prometheus would read, including labels and kinds.
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")

@@ -112,6 +112,24 @@ func TestFrontsOfTwoServers(t *testing.T) {
 	rttest.Want(t, first.Name(), name+"-2", "the name of the client that lost its own")
 }
 
+// Where clients lists only the name that another server's client has, the refusal ends with that client's session.
+func TestAFrontsClientWhoseListedNameIsTaken(t *testing.T) {
+	const name = "openpi-127.0.0.1"
+	a, gateway, _ := serveFront(t)
+	f, cfg := &heldFront{make(chan *front.Gateway, 1), make(chan struct{})}, config()
+	cfg.Clients = []string{name}
+	b := newBench(t, cfg, func(d *Deps) { d.Network, d.Fronts = a.network.Session(), []front.Front{f} })
+	b.begin()
+	rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)
+	rttest.Eventually(t, "the session's token", func() bool {
+		_, held := b.server.others.Holder(name)
+		return held
+	})
+	gateway = <-f.gateway
+	_, err := gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:556", foreignOpen())
+	rttest.FailsAs(t, err, front.ErrTemporary, name, "another")
+}
+
 // When the server has ended the session of a front's client, the client's next observation opens a session again.
 func TestAFrontsClientOpensAgain(t *testing.T) {
 	b, gateway, _ := serveFront(t)

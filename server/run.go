@@ -335,7 +335,7 @@ func newRolling(cfg manifest.Config, d Deps) (*Server, error) {
 	return first, err
 }
 
-// seconds opens the servers of roll-outs' new models in the process of the first server.
+// seconds opens, in the first server's process, a server for each roll-out's new model.
 type seconds struct {
 	// Constant once the first server serves.
 	cfg   manifest.Config

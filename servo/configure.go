@@ -200,9 +200,13 @@ func (a *Arm) configure(i int) error {
 			return s.Register == table.DriveMode
 		}) {
 			// The shadow obeys this motor's id, too, and may turn the other way. Its own configuration undoes this.
+			at := slices.IndexFunc(a.units, func(s unit) bool { return s.id == shadow })
+			if err := a.answer(at); err != nil { // its own steps come later
+				return err
+			}
 			alone := []robot.Setting{{Register: table.SecondaryID, Value: noSecondary}}
 			if err := WriteSettings(a.bus, shadow, u.model, alone); err != nil {
-				return a.wrap(u, err)
+				return a.wrap(a.units[at], err)
 			}
 		}
 		return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))

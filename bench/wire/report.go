@@ -140,7 +140,7 @@ func ratio(mine, theirs []Turn) float64 {
 	return report.Median(all)
 }
 
-// row adds a row to t, the table of round trips or of floods; a, b and c are the three figures that only t has.
+// row adds a row to t, the table of round trips or of floods; a, b and c fill the three columns that only t has.
 func (r *Result) row(t *report.Table, a, b, c float64) {
 	quotient := func(x float64) string {
 		if x == 0 {

@@ -202,7 +202,7 @@ func TestReplayRefusals(t *testing.T) {
 	cfg := ReplayConfig{
 		File:   "/none.mcap",
 		Speed:  1,
-		Config: Config{OnExit: "park", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}},
+		Config: Config{CPU: rt.UnpinnedCPU, OnExit: "park", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}},
 	}
 	for _, tt := range []struct {
 		change func(*ReplayConfig)

@@ -139,7 +139,7 @@ func (s *session) refreshPreviews() error {
 	return nil
 }
 
-// panel returns the commands of edge-rt ctl that have an effect on this source.
+// panel returns the commands of edge-rt ctl that have an effect in this session.
 func (s *session) panel() *operator.Panel {
 	moves := func() bool { return !s.paused.Load() }
 	actions := map[string]operator.Action{

@@ -234,8 +234,13 @@ func TestExchangedArms(t *testing.T) {
 
 func TestTeleopRefusals(t *testing.T) {
 	good := TeleopConfig{
-		FPS:    50,
-		Config: Config{OnExit: "off", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}, Out: new(strings.Builder)},
+		FPS: 50,
+		Config: Config{
+			CPU:    rt.UnpinnedCPU,
+			OnExit: "off",
+			Arm:    device.Place{Bus: "/dev/a", Robot: so101(t)},
+			Out:    new(strings.Builder),
+		},
 		Leader: device.Place{Bus: "/dev/b"},
 	}
 	for _, tt := range []struct {

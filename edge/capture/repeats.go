@@ -26,7 +26,7 @@ type repeats struct {
 	live  bool
 	sums  [remembered]uint64 // hashes of the last new pictures
 	known int                // number of new pictures so far
-	first rt.Instant         // instant of the newest new picture
+	first rt.Instant         // instant of the last new picture
 }
 
 // SetLive sets whether the camera's pictures come from a sensor, instead of the default for its

@@ -202,7 +202,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 }
 
 // Reserve returns the part of a period that must remain after the joints are read. A bus that drive.BusCheck accepts
-// can be read in the rest of the period.
+// can be read before that part.
 func Reserve(period time.Duration) time.Duration {
 	const most, share = 3 * time.Millisecond, 0.4
 	return min(most, time.Duration(share*float64(period)))

@@ -188,7 +188,7 @@ type Stats struct {
 	Connections uint64 `json:"connections"` // connections to the page
 	Requests    uint64 `json:"requests"`    // requests for a page, a picture or a status
 	Pictures    uint64 `json:"pictures"`    // pictures shown
-	// requests with another machine's name, without a picture or without a token
+	// refused requests, such as with another machine's name or without a token
 	Refused     uint64 `json:"refused"`
 	Collections uint64 `json:"collections"`  // garbage collections that the page started
 	Dropped     uint64 `json:"dropped"`      // connections closed because their address had too many

@@ -15,7 +15,7 @@ import (
 // Change makes a run continue with another model of its service, between two episodes.
 type Change struct {
 	// Between reports whether the run is between two episodes: no action of its model runs, and no action is left to
-	// run. While no session is open, the result stays true until Begin.
+	// run. While no session is open, a true result lasts until Begin.
 	Between func() bool
 	// Begin requests an episode with another model while no session is open: earlier plans and requests are void.
 	Begin func(to Contract)

@@ -30,7 +30,7 @@ type examiner struct {
 	began  rt.Instant // beginning of the examination
 	next   rt.Instant
 	err    error                    // with StrictObservations, the reason to end the run
-	found  atomic.Pointer[[]string] // lasting findings of all policies
+	found  atomic.Pointer[[]string] // lasting differences of first observations
 }
 
 // Findings returns the lasting differences of the run's first observations from the training, as sentences.

@@ -346,7 +346,7 @@ func TestLinkDoesNotFloodAServer(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi"); a.RetryAfterMs = 1 })
 	l, _ := s.dial(t, "")
 	began := time.Now()
-	rttest.Fails(t, l.connect(within(t, time.Second)), "right-pi")
+	rttest.Fails(t, l.connect(within(t, 3*time.Second)), "right-pi")
 	if n, most := s.asked(), int(time.Since(began)/restPoll)+1; n > most {
 		t.Errorf("%d requests, want at most %d", n, most)
 	}

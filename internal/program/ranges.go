@@ -24,7 +24,7 @@ const rangeTag = "range"
 // interval is a part of a range.
 type interval struct {
 	low, high       string     // the bounds as in the tag; empty: there is no bound
-	lowest, highest *big.Float // wide enough for nanoseconds of years and for every float64
+	lowest, highest *big.Float // precise enough for years in nanoseconds and for every float64
 	above, below    bool       // the bound itself is not part of the range
 	single          bool
 }

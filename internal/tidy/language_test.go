@@ -144,7 +144,7 @@ func TestLanguage(t *testing.T) {
 	}
 }
 
-// worst returns the n pieces of text below folder with the most markers.
+// worst returns the n texts below folder that match the markers most often.
 func worst(text []sentence, folder string, n int) (lines []string) {
 	type piece struct {
 		sentence

@@ -128,7 +128,12 @@ func (r *Robot) connect(ctx context.Context) error {
 		r.open.ClientUUID = name
 		held := r.release
 		r.release = func() { held(); release() }
-		return r.connect(ctx)
+		taken := r.ack.Error
+		err := r.connect(ctx)
+		if errors.Is(err, ErrRefused) && !errors.Is(err, ErrTemporary) { // such as a name that is not in clients
+			err = fmt.Errorf("%w: %s: %w", ErrRefused, taken, ErrTemporary)
+		}
+		return err
 	case r.ack.Temporary():
 		return fmt.Errorf("%w: %s: %w", ErrRefused, r.ack.Error, ErrTemporary)
 	case !r.ack.Accepted:

@@ -96,7 +96,7 @@ type Keeper struct {
 	// Owner: Run.
 	second Second
 	read   manifest.Config       // last valid content of the manifest
-	model  manifest.RolloutModel // model of the server in the field second, or the model that was refused
+	model  manifest.RolloutModel // model that second serves, or the model that was refused
 	edits  int                   // number of times that the manifest was read with new content
 	tried  int                   // value of edits when model was loaded
 	seen   os.FileInfo           // the file whose content was read last

@@ -101,7 +101,7 @@ func readSummary(file string) (j judged, err error) {
 	case s.Exit.Code != 0:
 		err = fmt.Errorf("edge-rt's summary has the code %d: %s", s.Exit.Code, s.Exit.Reason)
 	case s.FPS != fps:
-		err = fmt.Errorf("edge-rt ran at %g actions a second, the policy has %d", s.FPS, fps)
+		err = fmt.Errorf("edge-rt ran at %g ticks a second, and the policy has %d actions", s.FPS, fps)
 	case s.Chunks == 0 || s.Actions == 0:
 		err = fmt.Errorf("%d chunks came and %d actions ran, want some of both", s.Chunks, s.Actions)
 	}
