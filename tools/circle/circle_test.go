@@ -261,7 +261,7 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 		{"no chunk", `{"fps": 30, "targets_timed_out": 2, "chunks": 0, "actions": 0}`, "0 chunks"},
 		{"its end", `{"fps": 30, "chunks": 9, "actions": 90, "exit": {"code": 3, "reason": "refused"}}`,
 			"code 3: refused"},
-		{"another rate", `{"fps": 60, "chunks": 9, "actions": 90}`, "60 actions a second"},
+		{"another rate", `{"fps": 60, "chunks": 9, "actions": 90}`, "60 ticks a second"},
 	} {
 		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o600))
 		j, err := readSummary(file)
