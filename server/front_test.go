@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -32,6 +33,15 @@ func serveFront(t *testing.T) (*bench, *front.Gateway, *heldFront) {
 	b := newBench(t, config(), func(d *Deps) { d.Fronts = []front.Front{f} })
 	b.start()
 	return b, <-f.gateway, f
+}
+
+// serveBeside serves a front of a second server of a's service.
+func serveBeside(t *testing.T, a *bench, cfg manifest.Config) (*bench, *front.Gateway) {
+	t.Helper()
+	f := &heldFront{gateway: make(chan *front.Gateway, 1), ended: make(chan struct{})}
+	b := newBench(t, cfg, func(d *Deps) { d.Network, d.Fronts = a.network.Session(), []front.Front{f} })
+	b.begin()
+	return b, <-f.gateway
 }
 
 func foreignOpen() wire.SessionOpen {
@@ -86,9 +96,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 // another name.
 func TestFrontsOfTwoServers(t *testing.T) {
 	a, gateway, _ := serveFront(t)
-	f := &heldFront{make(chan *front.Gateway, 1), make(chan struct{})}
-	b := newBench(t, config(), func(d *Deps) { d.Network, d.Fronts = a.network.Session(), []front.Front{f} })
-	b.begin()
+	b, beside := serveBeside(t, a, config())
 	const name = "openpi-127.0.0.1"
 	open := func(g *front.Gateway, want string, at *bench) *front.Robot {
 		r := rttest.Must(g.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)
@@ -100,14 +108,13 @@ func TestFrontsOfTwoServers(t *testing.T) {
 		return r
 	}
 	first := open(gateway, name, b)
-	gateway = <-f.gateway
-	open(gateway, name+"-2", a).Close()
+	open(beside, name+"-2", a).Close()
 	a.server.opener.evict(a.server.sessions.find(name), "the test ends it")
 	rttest.Eventually(t, "the end of the first session's token", func() bool {
 		_, held := b.server.others.Holder(name)
 		return !held
 	})
-	open(gateway, name, a)
+	open(beside, name, a)
 	rttest.Do(t, first.Reset(t.Context(), "pick"))
 	rttest.Want(t, first.Name(), name+"-2", "the name of the client that lost its own")
 }
@@ -116,17 +123,15 @@ func TestFrontsOfTwoServers(t *testing.T) {
 func TestAFrontsClientWhoseListedNameIsTaken(t *testing.T) {
 	const name = "openpi-127.0.0.1"
 	a, gateway, _ := serveFront(t)
-	f, cfg := &heldFront{make(chan *front.Gateway, 1), make(chan struct{})}, config()
+	cfg := config()
 	cfg.Clients = []string{name}
-	b := newBench(t, cfg, func(d *Deps) { d.Network, d.Fronts = a.network.Session(), []front.Front{f} })
-	b.begin()
+	b, beside := serveBeside(t, a, cfg)
 	rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)
 	rttest.Eventually(t, "the session's token", func() bool {
 		_, held := b.server.others.Holder(name)
 		return held
 	})
-	gateway = <-f.gateway
-	_, err := gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:556", foreignOpen())
+	_, err := beside.Open(t.Context(), front.OpenPI, "127.0.0.1:556", foreignOpen())
 	rttest.FailsAs(t, err, front.ErrTemporary, name, "another")
 }
 

@@ -153,7 +153,8 @@ func (s *Server) models() []*Server {
 	return []*Server{s}
 }
 
-// instead returns why a model of this process computes on the CPU instead of a GPU; "" if none does.
+// instead returns the reason for which a model of this process computes on the CPU instead of a GPU; "" if each
+// computes on its device.
 func (s *Server) instead() (why string) {
 	for _, model := range s.models() {
 		why = cmp.Or(why, model.placement.Why())

@@ -113,7 +113,7 @@ func (r *run) verdicts() (all []referee.Verdict) {
 	return all
 }
 
-// combined returns the verdicts added up as one verdict.
+// combined adds up the verdicts.
 func combined(all []referee.Verdict) (v referee.Verdict) {
 	for _, one := range all {
 		for rule, n := range one.Violations {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Datagrams returns the datagrams that l, the socket of a service manager, has received and that nobody has read. It
-// does not wait: a datagram to a Unix socket has arrived when its send returns.
+// Datagrams reads the datagrams that have arrived at l, the socket of a service manager. It does not wait: a datagram
+// to a Unix socket has arrived when its send returns.
 func Datagrams(t testing.TB, l *net.UnixConn) (texts []string) {
 	t.Helper()
 	socket := Must(l.SyscallConn())(t)

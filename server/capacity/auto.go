@@ -70,9 +70,9 @@ func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Cloc
 }
 
 // Robot returns the demand of a robot. fps is its control steps per second; if fps is missing or impossible, the
-// policy's rate counts. The parameter every is the time between the robot's requests; 0 means unknown. A robot that
-// requests chunks less often than edge-rt does by default counts as one with the default, because its setting may
-// change at any time.
+// policy's rate counts. The parameter every is the time between the robot's requests; 0 means unknown. If a robot
+// requests chunks less often than edge-rt does by default, the default counts, because the robot's setting may change
+// at any time.
 func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	if !playable(fps) {
 		fps = a.meta.FPS

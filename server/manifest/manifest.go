@@ -50,7 +50,7 @@ type Config struct {
 	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: sessions of one robot's process or certificate
 	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: sessions of all processes of another machine
 	RatePerRobot     float64  `yaml:"rate_per_robot"`    // inferences a second of one robot id, 0.1..1000; default 0: no limit
-	SharePerRobot    float64  `yaml:"share_per_robot"`   // part of the device's time for one robot id, 0.01..1; default 0: no limit
+	SharePerRobot    float64  `yaml:"share_per_robot"`   // share of the device's time per robot id, 0.01..1; 0: no limit
 	Memory           string   `yaml:"memory"`            // limit of the memory that robots can take, such as 512MiB, the default
 	WarmupInferences int      `yaml:"warmup_inferences"` // inferences before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning

@@ -81,9 +81,9 @@ func (f *fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 	}
 }
 
-// candidates finds the candidate of each group that shares turns, and counts the waiting links and hosts. In the
-// result links, the robots of a link that shares turns count as one, and each other robot counts as one. The result
-// hosts counts the robots of hosts in the same way.
+// candidates finds the candidate of each group that shares turns, and counts the waiting links and hosts. The result
+// links counts each link that shares turns once, and each robot of the other links. The result hosts counts the robots
+// of hosts in the same way.
 //
 //rt:noalloc
 func (f *fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) {

@@ -206,7 +206,8 @@ func (r *row) named() (causes []why.Cause) {
 }
 
 // right reports whether the found causes are correct. A single expected cause must be the cause of the main finding. If
-// several causes are expected, each must be found. If none is expected, only causes in the list machines may be found.
+// several causes are expected, all of them must be found. Without an expected cause, only causes in the list machines
+// may be found.
 // For a row that may lack a record, an absent record without findings is correct.
 func (r *row) right() bool {
 	named := r.named()

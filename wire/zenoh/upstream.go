@@ -127,8 +127,8 @@ func (s *Session) received(msg []byte) {
 	}
 }
 
-// handle handles a message of an upstream. The parameter n has the numbers that the upstream gave to keys, and the
-// parameter who is the sender of a query.
+// handle handles a message of an upstream. The parameter n has the numbers that the upstream gave to keys; a query
+// comes from who.
 func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:
