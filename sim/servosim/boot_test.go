@@ -25,8 +25,8 @@ func TestWhichGoalsEnableTorque(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := one(t, tt.model, tt.cfg)
 			middle := s.place()
-			s.set(s.t.at.goal, int64(middle+200))
-			on := s.read(nil, s.t.at.torque, 1, s.Now())[0] == torqueOn
+			s.set(s.at.goal, int64(middle+200))
+			on := s.seen(s.at.torque) == torqueOn
 			s.Advance(time.Second)
 			moved := s.place() == middle+200
 			if on != tt.want || moved != tt.want {
@@ -46,9 +46,9 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 			fresh := one(t, name, Config{})
 			s.Advance(time.Second)
 			changed := 0
-			for _, r := range s.t.rows {
+			for _, r := range s.rows {
 				a := int(r.addr)
-				if a < s.t.eeprom || r.fixed() || a == s.t.at.torque || a >= xIndirect && s.t.series == seriesX {
+				if a < s.eeprom || r.fixed() || a == s.at.torque || a >= xIndirect && s.series == seriesX {
 					continue
 				}
 				v := fresh.get(a) + 3
@@ -61,29 +61,27 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 			if changed < 4 {
 				t.Fatalf("%d registers of RAM to change", changed)
 			}
-			s.set(s.t.at.torque, 1)
+			s.set(s.at.torque, 1)
 			volts := s.health.volts
-			s.supply(min(3.5, volts/2), s.Now())
+			s.supply(min(3.5, volts/2))
 			s.Advance(time.Second)
-			if s.receives(1_000_000, s.Now()) || s.driven {
+			if s.hears() || s.driven {
 				t.Error("it hears or holds without a supply")
 			}
-			s.supply(volts, s.Now())
-			s.Advance(s.bootTime() - 1)
-			s.monitor(s.Now())
-			if s.receives(1_000_000, s.Now()) {
+			s.supply(volts)
+			s.waits(s.bootTime() - 1)
+			if s.hears() {
 				t.Error("it hears before its boot is over")
 			}
-			s.Advance(1)
-			s.monitor(s.Now())
-			if !s.receives(1_000_000, s.Now()) {
+			s.waits(1)
+			if !s.hears() {
 				t.Error("it does not hear after its boot")
 			}
 			place := s.present(s.place())
-			for _, r := range s.t.rows {
+			for _, r := range s.rows {
 				a := int(r.addr)
 				want := fresh.get(a)
-				if a == s.t.at.goal {
+				if a == s.at.goal {
 					want = int64(place)
 				}
 				if !r.fixed() && s.get(a) != want {
@@ -104,7 +102,7 @@ func TestWhatAServoBootsWith(t *testing.T) {
 	s.set(stsGoalVelocity, 70)
 	s.set(stsGoal, 2300)
 	s.Advance(time.Second)
-	s.restart(s.Now())
+	s.restart()
 	for reg, want := range map[int]int64{stsTorqueLimit: 400, stsAcceleration: 0, stsGoalTime: 0,
 		stsGoalVelocity: speedMax, 55: 1, stsTorque: 0, stsGoal: 2300} {
 		rttest.Want(t, s.get(reg), want, "register %d after a restart", reg)
@@ -114,7 +112,7 @@ func TestWhatAServoBootsWith(t *testing.T) {
 	for reg, v := range map[int]int64{xWatchdog: 5, xProfile: 30, xPositionP: 100, 65: 1, xGoalPWM: 100} {
 		x.set(reg, v)
 	}
-	x.restart(s.Now())
+	x.restart()
 	for reg, want := range map[int]int64{xGoalPWM: 500, xWatchdog: 0, xProfile: 0, xPositionP: 640, 65: 0, xTorque: 0} {
 		rttest.Want(t, x.get(reg), want, "X: register %d after a restart", reg)
 	}
@@ -123,21 +121,20 @@ func TestWhatAServoBootsWith(t *testing.T) {
 func TestAServoMayBootWithTorqueOn(t *testing.T) {
 	for _, name := range []string{"sts3215", "xl430-w250", "ax-12a"} {
 		s := one(t, name, Config{BootTorque: []uint8{1}})
-		if s.mem[s.t.at.torque] != torqueOn || !s.driven {
+		if s.mem[s.at.torque] != torqueOn || !s.driven {
 			t.Errorf("%s: torque is off after power-up", name)
 		}
 		start := s.place()
-		s.set(s.t.at.goal, int64(start+300))
+		s.set(s.at.goal, int64(start+300))
 		s.Advance(50 * time.Millisecond)
-		s.supply(0, s.Now())
+		s.supply(0)
 		stood := s.place()
-		s.supply(s.model.motor.Volts, s.Now())
+		s.supply(s.model.motor.Volts)
 		if s.driven {
 			t.Errorf("%s: the motor drives while it boots", name)
 		}
-		s.Advance(s.bootTime())
-		s.monitor(s.Now())
-		if s.mem[s.t.at.torque] != torqueOn || !s.driven {
+		s.waits(s.bootTime())
+		if s.mem[s.at.torque] != torqueOn || !s.driven {
 			t.Errorf("%s: torque is off after a boot", name)
 		}
 		s.Advance(time.Second)
@@ -160,13 +157,13 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	if s.Advance(time.Second); s.place() != start {
 		t.Errorf("with its goal written it goes to %d", s.place())
 	}
-	s.restart(s.Now())
-	s.set(s.t.at.torque, 1)
+	s.restart()
+	s.set(s.at.torque, 1)
 	s.Advance(3 * time.Second)
 	_, edge := s.goal()
-	if at := s.place(); s.get(s.t.at.goal) != 0 || at != edge || at > 20 {
+	if at := s.place(); s.get(s.at.goal) != 0 || at != edge || at > 20 {
 		t.Errorf("with torque on it stands at %d, its goal reads %d, want the end of its range and 0", at,
-			s.get(s.t.at.goal))
+			s.get(s.at.goal))
 	}
 	s = one(t, "sts3215", Config{BootGoalZero: true, BootTorque: []uint8{1}})
 	if s.Advance(time.Second); s.place() != start {
@@ -179,16 +176,14 @@ func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	s := one(t, "sts3215", Config{BootTorque: []uint8{1}})
 	s.reboot(s.Now())
 	s.Advance(feetechBoot / 2)
-	s.supply(0, s.Now())
-	s.Advance(feetechBoot)
-	s.monitor(s.Now())
-	if s.driven || s.mem[stsTorque] != 0 || s.receives(1_000_000, s.Now()) {
+	s.supply(0)
+	s.waits(feetechBoot)
+	if s.driven || s.mem[stsTorque] != 0 || s.hears() {
 		t.Error("it comes up without a supply")
 	}
-	s.supply(7.4, s.Now())
-	s.Advance(feetechBoot)
-	s.monitor(s.Now())
-	if !s.driven || !s.receives(1_000_000, s.Now()) {
+	s.supply(7.4)
+	s.waits(feetechBoot)
+	if !s.driven || !s.hears() {
 		t.Error("it does not come up with one")
 	}
 }

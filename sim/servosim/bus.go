@@ -171,7 +171,7 @@ type Bus struct {
 	in   bool // the adapter is plugged in
 
 	mu       sync.Mutex // never held while sleeping or writing
-	servos   []servo    // guarded by mu
+	servos   []*servo   // guarded by mu
 	rail     rail       // guarded by mu
 	timeline timeline   // guarded by mu
 	plugged  bool       // guarded by mu; true: the script demands a plugged-in adapter
@@ -188,7 +188,7 @@ func Open(cfg Config) (*Bus, error) {
 	}
 	b := &Bus{
 		cfg:          cfg,
-		protocol2:    cfg.models[0].table.series.protocol2(),
+		protocol2:    cfg.models[0].table.protocol2(),
 		silence:      interByteMax,
 		done:         make(chan struct{}),
 		plugRequests: make(chan plugRequest, 1),
@@ -204,9 +204,10 @@ func Open(cfg Config) (*Bus, error) {
 	now := cfg.Clock.Now()
 	b.cfg.fillPlant(now)
 	b.timeline = newTimeline(cfg.Faults, len(cfg.Servos), now)
-	b.servos = make([]servo, len(cfg.Servos))
-	for i := range b.servos {
-		b.servos[i].powerUp(&b.cfg, &b.rail, i, now)
+	for i := range cfg.Servos {
+		s := new(servo)
+		s.powerUp(&b.cfg, &b.rail, i, now)
+		b.servos = append(b.servos, s)
 	}
 	go b.run()
 	return b, nil
@@ -237,9 +238,9 @@ func (c *Config) check() error {
 	if err := c.fill(); err != nil {
 		return err
 	}
-	first := c.models[0].table.series
+	first := c.models[0].table
 	for i, m := range c.models {
-		if s := m.table.series; s.protocol2() != first.protocol2() || s.feetech() != first.feetech() {
+		if t := m.table; t.protocol2() != first.protocol2() || t.feetech() != first.feetech() {
 			return fmt.Errorf("servosim: %s and %s have different protocols; one bus has one protocol",
 				c.models[0].name, m.name)
 		}
@@ -379,8 +380,7 @@ func (b *Bus) next() rt.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := min(b.timeline.next(), b.nextFlood())
-	for i := range b.servos {
-		s := &b.servos[i]
+	for _, s := range b.servos {
 		if fires, armed := s.watchdog(); armed {
 			at = min(at, fires)
 		}

@@ -77,7 +77,7 @@ func (s *servo) applyWeight(now rt.Instant) {
 		return
 	}
 	w := s.cfg.Weights[s.joint]
-	if s.t.series.feetech() && s.mem[stsTorque] == torqueDamp {
+	if s.feetech() && s.mem[stsTorque] == torqueDamp {
 		w.Speed *= damped
 	}
 	p.Sink(now, s.joint, s.obstacle.Clamp(w.Rest), w.Speed)
@@ -91,7 +91,7 @@ const damped = 0.1
 //rt:noalloc
 func (s *servo) driveTo(now rt.Instant, raw int) {
 	s.target = raw
-	raw = s.encoder.Target(raw, s.cfg.Plant.Present(now, s.joint), s.t.counts, now)
+	raw = s.encoder.Target(raw, s.cfg.Plant.Present(now, s.joint), s.counts, now)
 	if s.motors == nil {
 		raw = s.obstacle.Clamp(raw)
 	}

@@ -35,16 +35,16 @@ func TestAFaultyEncoder(t *testing.T) {
 				if before < 2140 || before > 2156 {
 					t.Fatalf("it stands at %d, want 2148", before)
 				}
-				s.setEncoderFault(tt.fault, s.Now())
+				s.setEncoderFault(tt.fault)
 				reads := s.passes(2 * time.Second)
 				if at := s.place(); reads < tt.reads-12 || reads > tt.reads+12 || at < tt.place-12 ||
 					at > tt.place+12 {
 					t.Errorf("it reads %d and stands at %d, want %d and %d", reads, at, tt.reads, tt.place)
 				}
-				if got := s.read(nil, stsStatus, 1, s.Now())[0]; got != tt.bits || s.error(0) != tt.bits {
+				if got := uint8(s.seen(stsStatus)); got != tt.bits || s.error(0) != tt.bits {
 					t.Errorf("status %#x, want %#x", got, tt.bits)
 				}
-				s.setEncoderFault(motor.EncoderFault{}, s.Now())
+				s.setEncoderFault(motor.EncoderFault{})
 				s.passes(2 * time.Second)
 				if at := s.place(); at < before-12 || at > before+12 || s.error(0) != 0 {
 					t.Errorf("well again it stands at %d with status %#x, want %d and 0", at, s.error(0), before)
@@ -59,7 +59,7 @@ func TestAFaultyEncoder(t *testing.T) {
 func TestAnEncoderThatIsStuck(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.drive(2048)
-	s.setEncoderFault(motor.EncoderFault{Stuck: true}, s.Now())
+	s.setEncoderFault(motor.EncoderFault{Stuck: true})
 	if reads := s.passes(time.Second); reads != 2048 || s.place() != 2048 {
 		t.Errorf("it reads %d and stands at %d, want 2048", reads, s.place())
 	}
@@ -74,15 +74,15 @@ func TestAnEncoderThatIsStuck(t *testing.T) {
 func TestAnXServoKeepsItsEncoderError(t *testing.T) {
 	s := one(t, "xl430-w250", Config{})
 	s.drive(2048)
-	s.setEncoderFault(motor.EncoderFault{Offset: 5}, s.Now())
-	s.setEncoderFault(motor.EncoderFault{}, s.Now())
-	if s.refresh(s.Now()); s.mem[xHardwareError] != 0 {
+	s.setEncoderFault(motor.EncoderFault{Offset: 5})
+	s.setEncoderFault(motor.EncoderFault{})
+	if s.seen(xHardwareError) != 0 {
 		t.Error("a bit of a lie that nobody looked at")
 	}
-	s.setEncoderFault(motor.EncoderFault{Offset: 5}, s.Now())
-	s.refresh(s.Now())
-	s.setEncoderFault(motor.EncoderFault{}, s.Now())
-	if s.refresh(s.Now()); s.mem[xHardwareError] != xFaultEncoder || s.error(0) != alert || s.mem[xTorque] != 1 {
+	s.setEncoderFault(motor.EncoderFault{Offset: 5})
+	s.refresh()
+	s.setEncoderFault(motor.EncoderFault{})
+	if s.refresh(); s.mem[xHardwareError] != xFaultEncoder || s.error(0) != alert || s.mem[xTorque] != 1 {
 		t.Errorf("hardware error %#x, error %#x, torque %d, want 8, an alert, 1", s.mem[xHardwareError], s.error(0),
 			s.mem[xTorque])
 	}
@@ -92,14 +92,14 @@ func TestALowSupplyThatAServoComplainsOf(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	s.drive(2100)
 	s.health.low = true
-	s.supply(5.5, s.Now())
-	b := s.read(nil, 62, 1, s.Now())
-	if b[0] != 55 || s.error(0) != faultVoltage || s.mem[stsTorque] != 1 || !s.receives(1_000_000, s.Now()) {
+	s.supply(5.5)
+	b := s.read(62, 1)
+	if b[0] != 55 || s.error(0) != faultVoltage || s.mem[stsTorque] != 1 || !s.hears() {
 		t.Errorf("%d tenths of a volt, status %#x, torque %d, want 55, 1, 1", b[0], s.error(0), s.mem[stsTorque])
 	}
 	s.health.low = false
-	s.supply(7.4, s.Now())
-	if s.read(nil, 62, 1, s.Now()); s.error(0) != 0 {
+	s.supply(7.4)
+	if s.read(62, 1); s.error(0) != 0 {
 		t.Errorf("status %#x with a whole supply", s.error(0))
 	}
 }
@@ -111,7 +111,7 @@ func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		t.Run(fmt.Sprint("fitted ", fitted), func(t *testing.T) {
 			s := one(t, "sts3215", Config{Fitted: fitted})
-			s.block(2200, false, false, s.Now())
+			s.block(2200)
 			s.drive(2600)
 			s.passes(time.Second)
 			load, amps := magnitude(s.get(60), signLoad), magnitude(s.get(stsCurrent), signPosition)
@@ -147,7 +147,7 @@ func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 func TestTorqueOffOrAGoalMayEndAnOverload(t *testing.T) {
 	trip := func(cfg Config) trial {
 		s := one(t, "sts3215", cfg)
-		s.block(2200, false, false, s.Now())
+		s.block(2200)
 		s.drive(2600)
 		if s.passes(4 * time.Second); s.error(0) != faultOverload {
 			t.Fatalf("status %#x after four seconds against an obstacle", s.error(0))
@@ -195,13 +195,13 @@ func TestOtherBlockedJoints(t *testing.T) {
 	for name, bit := range map[string]uint8{"xl430-w250": faultOverload, "ax-12a": axOverload} {
 		s := one(t, name, Config{})
 		at := s.place()
-		s.block(at+50, false, false, s.Now())
+		s.block(at + 50)
 		s.drive(at + 400)
 		s.passes(3 * time.Second)
 		if s.alarm&bit == 0 || s.place() > at+50 {
 			t.Errorf("%s: alarm %#x at %d of %d", name, s.alarm, s.place(), at+50)
 		}
-		if s.mem[s.t.at.torque] == torqueOn {
+		if s.mem[s.at.torque] == torqueOn {
 			t.Errorf("%s: torque is on after an overload", name)
 		}
 	}
@@ -220,9 +220,9 @@ func TestAnObstacleStandsWhereAClientReadsIt(t *testing.T) {
 		{"an X turned round", "xl430-w250", xDriveMode, []byte{1}},
 	} {
 		s := one(t, tt.model, Config{})
-		s.write(tt.reg, tt.data, s.Now())
+		s.write(tt.reg, tt.data)
 		at := s.present(s.place())
-		s.block(at+50, false, false, s.Now())
+		s.block(at + 50)
 		s.drive(at + 300)
 		if reads := s.passes(time.Second); reads != at+50 || s.pressing(s.Now()) == 0 {
 			t.Errorf("%s: it comes to rest at %d from %d, want %d and that it presses", tt.name, reads, at, at+50)
@@ -234,7 +234,7 @@ func TestAWedgedShaftLeavesNeitherWay(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		for _, goal := range []int{1500, 2600} {
 			s := one(t, "sts3215", Config{Fitted: fitted})
-			s.block(0, true, false, s.Now())
+			s.servo.block(0, true, false, s.Now())
 			s.drive(goal)
 			s.passes(time.Second)
 			if at := s.place(); at != 2048 || math.Abs(s.health.duty) < 0.9 {
@@ -256,16 +256,16 @@ func TestWhatAGripperHolds(t *testing.T) {
 		{"the goal stays", func(trial) {}, false},
 		{"the goal goes a little back", func(s trial) { s.set(stsGoal, 1600) }, false},
 		{"goal := present", func(s trial) {
-			s.write(stsGoal, s.read(nil, stsPresent, 2, s.Now()), s.Now())
+			s.write(stsGoal, s.read(stsPresent, 2))
 		}, true},
 		{"it opens", func(s trial) { s.set(stsGoal, 2000) }, true},
 		{"torque off", func(s trial) { s.set(stsTorque, 0) }, true},
-		{"the supply goes", func(s trial) { s.supply(0, s.Now()) }, true},
+		{"the supply goes", func(s trial) { s.supply(0) }, true},
 	} {
 		for _, fitted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, fitted %v", tt.name, fitted), func(t *testing.T) {
 				s := one(t, "sts3215", Config{Fitted: fitted})
-				s.block(1700, false, true, s.Now())
+				s.servo.block(1700, false, true, s.Now())
 				s.drive(1500)
 				s.passes(4 * time.Second)
 				if !s.obstacle.Gripped || s.error(0) != faultOverload || s.dropped != 0 {
@@ -325,7 +325,7 @@ func TestALimpArmSinks(t *testing.T) {
 			got = append(got, s.place())
 		}
 		rttest.Equal(t, got, step.want, "an arm %s goes to", step.name)
-		if v := magnitude(arm[1].seen(58), signPosition); step.name == "without torque" && (v > -600 || v < -760) {
+		if v := arm[1].speed(); step.name == "without torque" && (v > -600 || v < -760) {
 			t.Errorf("velocity %d while it sinks, want some -683", v)
 		}
 	}
@@ -350,16 +350,16 @@ func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	s := one(t, "sts3215", Config{})
 	start := s.place()
 	s.set(9, int64(start+300))
-	s.set(s.t.at.goal, int64(start))
-	s.set(s.t.at.torque, 1)
+	s.set(s.at.goal, int64(start))
+	s.set(s.at.torque, 1)
 	s.Advance(20 * time.Millisecond)
 	if at := s.place(); at < start+14 {
 		t.Errorf("at %d of %d after 20 ms, want it on its way at full speed", at, start)
 	}
 	s.Advance(time.Second)
-	if at := s.place(); at != start+300 || s.get(s.t.at.goal) != int64(start) {
+	if at := s.place(); at != start+300 || s.get(s.at.goal) != int64(start) {
 		t.Errorf("it stands at %d and its goal reads %d, want %d and %d as written", at,
-			s.get(s.t.at.goal), start+300, start)
+			s.get(s.at.goal), start+300, start)
 	}
 	s.set(9, int64(start+100))
 	s.Advance(time.Second)
@@ -367,9 +367,8 @@ func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	s = one(t, "sts3215", Config{})
 	s.set(11, 1900)
 	s.set(stsGoal, 3000)
-	if back := s.read(nil, stsGoalReadback, 2, s.Now()); s.get(stsGoal) != 3000 ||
-		int(back[0])|int(back[1])<<8 != 1900 {
-		t.Errorf("register 42 reads %d, want 3000; 67 reads %v, want 1900", s.get(stsGoal), back)
+	if back := s.seen(stsGoalReadback); s.get(stsGoal) != 3000 || back != 1900 {
+		t.Errorf("register 42 reads %d, want 3000; 67 reads %d, want 1900", s.get(stsGoal), back)
 	}
 }
 
@@ -379,8 +378,7 @@ func TestRealtimeTickCounts(t *testing.T) {
 	s := one(t, "xl430-w250", Config{})
 	ticks := func(after time.Duration) int {
 		s.Advance(after)
-		s.refresh(s.Now())
-		return int(s.get(xTick))
+		return int(s.seen(xTick))
 	}
 	first := ticks(0)
 	for _, tt := range []struct {
@@ -390,7 +388,7 @@ func TestRealtimeTickCounts(t *testing.T) {
 		{32768 * time.Millisecond, first + 1501}} {
 		rttest.Want(t, ticks(tt.after), tt.want, "%v later the position", tt.after)
 	}
-	s.restart(s.Now())
+	s.restart()
 	rttest.Want(t, ticks(7*time.Millisecond), 7, "7 ms after a power-up it")
 }
 
@@ -413,33 +411,32 @@ func TestGoalVelocityZero(t *testing.T) {
 // power-up the goal velocity is the highest. A goal velocity switches a limp wheel's torque on.
 // Without a host the wheel keeps its last goal velocity.
 func TestAWheelIsUnsafe(t *testing.T) {
-	speed := func(s trial) int { return magnitude(s.get(58), signPosition) }
 	s := one(t, "sts3215", Config{Wheels: 1})
 	s.set(33, modeVelocity)
 	s.set(stsTorque, 1)
-	if s.passes(time.Second); speed(s) < 3000 {
-		t.Errorf("%d counts/s after torque alone, want the speed of a power-up", speed(s))
+	if s.passes(time.Second); s.speed() < 3000 {
+		t.Errorf("%d counts/s after torque alone, want the speed of a power-up", s.speed())
 	}
 	s.set(stsTorque, 0)
-	if s.passes(20 * time.Millisecond); speed(s) < 1000 {
-		t.Errorf("%d counts/s 20 ms after torque off, want a wheel that coasts", speed(s))
+	if s.passes(20 * time.Millisecond); s.speed() < 1000 {
+		t.Errorf("%d counts/s 20 ms after torque off, want a wheel that coasts", s.speed())
 	}
-	if s.passes(10 * time.Second); speed(s) != 0 {
-		t.Errorf("%d counts/s 10 s after torque off, want 0", speed(s))
+	if s.passes(10 * time.Second); s.speed() != 0 {
+		t.Errorf("%d counts/s 10 s after torque off, want 0", s.speed())
 	}
 	s.set(stsGoalVelocity, signed(-1000, signPosition))
 	if s.mem[stsTorque] != torqueOn {
 		t.Error("a goal velocity left the torque off")
 	}
-	if s.passes(40 * time.Millisecond); speed(s) < -900 || speed(s) > -50 {
-		t.Errorf("%d counts/s after 40 ms, want a wheel with inertia", speed(s))
+	if s.passes(40 * time.Millisecond); s.speed() < -900 || s.speed() > -50 {
+		t.Errorf("%d counts/s after 40 ms, want a wheel with inertia", s.speed())
 	}
-	if s.passes(10 * time.Second); speed(s) > -900 {
-		t.Errorf("%d counts/s after 10 s of silence, want the last goal velocity", speed(s))
+	if s.passes(10 * time.Second); s.speed() > -900 {
+		t.Errorf("%d counts/s after 10 s of silence, want the last goal velocity", s.speed())
 	}
 	s.set(stsGoalVelocity, 0)
-	if s.passes(time.Second); speed(s) > 10 || speed(s) < -10 {
-		t.Errorf("%d counts/s with goal velocity 0", speed(s))
+	if s.passes(time.Second); s.speed() > 10 || s.speed() < -10 {
+		t.Errorf("%d counts/s with goal velocity 0", s.speed())
 	}
 	s = one(t, "sts3215", Config{Wheels: 1, GoalLeavesTorque: true})
 	s.set(33, modeVelocity)

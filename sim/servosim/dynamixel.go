@@ -76,15 +76,21 @@ type window struct {
 
 // The windows of indirect addresses. An X330 has fewer indirect addresses, with their data directly after them.
 var (
-	xTable    = xSeries(662, window{xIndirect, 224, 28}, window{578, 634, 28})
-	x330Table = xSeries(228, window{xIndirect, 208, 20})
+	xTable    = xSeries(662, 46, 885*128, window{xIndirect, 224, 28}, window{578, 634, 28})
+	x330Table = xSeries(228, 52, 885*256, window{xIndirect, 208, 20})
 )
 
-func xSeries(size int, windows ...window) *table {
+func xSeries(size int, firmware int64, gainDuty float64, windows ...window) *table {
 	t := xCommon
 	t.size = size
 	t.windows = windows
-	t.rows = slices.Clone(t.rows)
+	t.gainDuty = gainDuty
+	t.rows = append(slices.Clone(t.rows), register{
+		addr:    xFirmware,
+		size:    1,
+		factory: firmware,
+		lo:      1,
+	})
 	for _, w := range windows {
 		for i := range w.n {
 			t.rows = append(t.rows, register{
@@ -171,7 +177,6 @@ var xCommon = table{
 	readOnly: []constant{
 		{0, 2, 0},              // model
 		{2, 4, 0},              // model information
-		{xFirmware, 1, 0},      // firmware
 		{69, 1, 0},             // whether a registered write is waiting
 		{xHardwareError, 1, 0}, // hardware error
 		{xTick, 2, 0},          // realtime tick, ms
@@ -274,7 +279,7 @@ var axTable = indexed(table{
 	},
 	readOnly: []constant{
 		{0, 2, 0},         // model
-		{2, 1, 0},         // firmware
+		{2, 1, 24},        // firmware
 		{axPresent, 2, 0}, // present position
 		{38, 2, 0},        // present speed
 		{40, 2, 0},        // present load
@@ -290,34 +295,24 @@ var axTable = indexed(table{
 //
 // Source: Rhoban/bam, xl330; ROBOTIS e-manual.
 var dynamixelModels = []model{
-	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0, dc(12, 1.88, 15, 0.012, 0.04, 0.03, 1.5), 885 * 128},
-	{"xl330-m288", 1200, [2]byte{52}, x330Table, xl330(1750), 0.001, dc(5, 0.387, 4.02, 0.0018, 0.0128, 0.0037, 0.52),
-		885 * 256},
-	{"xl330-m077", 1190, [2]byte{52}, x330Table, xl330(1750), 0.001, dc(5, 0.104, 2.4, 0.0004, 0.005, 0.001, 0.215),
-		885 * 256},
-	{"xc330-t288", 1220, [2]byte{52}, x330Table, xc330(320), 0.001, dc(11.1, 1.63, 19.7, 0.004, 0.02, 0.01, 0.92),
-		885 * 256},
-	{"xc330-t181", 1210, [2]byte{52}, x330Table, xc330(500), 0.001, dc(11.1, 1.05, 15, 0.003, 0.015, 0.008, 0.76),
-		885 * 256},
-	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0,
-		dc(12, 1.08, 8.1, 0.008, 0.04, 0.03, 1.6), 885 * 128},
-	{"xc430-w240", 1080, [2]byte{46}, xTable, []setting{{xLimitVelocity, 306}}, 0,
-		dc(12, 1.64, 10.4, 0.018, 0.04, 0.03, 1.9), 885 * 128},
-	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350), 0.00269, dc(12, 2.49, 7.3, 0.02, 0.06, 0.05, 4.1),
-		885 * 128},
-	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330), 0.00269, dc(12, 1.49, 6, 0.015, 0.05, 0.04, 3), 885 * 128},
-	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128), 0.00269, dc(12, 3.82, 4.3, 0.06, 0.12, 0.1, 10.6),
-		885 * 128},
-	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280), 0.00269, dc(12, 1.64, 2.8, 0.04, 0.1, 0.08, 7.1),
-		885 * 128},
-	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0, dc(11.2, 1.94, 15.5, 0.008, 0.04, 0.02, 1.5), 1024},
+	{"xl430-w250", 1060, xTable, nil, 0, dc(12, 1.88, 15, 0.012, 0.04, 0.03, 1.5)},
+	{"xl330-m288", 1200, x330Table, xl330, 0.001, dc(5, 0.387, 4.02, 0.0018, 0.0128, 0.0037, 0.52)},
+	{"xl330-m077", 1190, x330Table, xl330, 0.001, dc(5, 0.104, 2.4, 0.0004, 0.005, 0.001, 0.215)},
+	{"xc330-t288", 1220, x330Table, xc330(320), 0.001, dc(11.1, 1.63, 19.7, 0.004, 0.02, 0.01, 0.92)},
+	{"xc330-t181", 1210, x330Table, xc330(500), 0.001, dc(11.1, 1.05, 15, 0.003, 0.015, 0.008, 0.76)},
+	{"xc430-w150", 1070, xTable, []setting{{xLimitVelocity, 460}}, 0,
+		dc(12, 1.08, 8.1, 0.008, 0.04, 0.03, 1.6)},
+	{"xc430-w240", 1080, xTable, []setting{{xLimitVelocity, 306}}, 0,
+		dc(12, 1.64, 10.4, 0.018, 0.04, 0.03, 1.9)},
+	{"xm430-w350", 1020, xTable, xm(1193, 350), 0.00269, dc(12, 2.49, 7.3, 0.02, 0.06, 0.05, 4.1)},
+	{"xm430-w210", 1030, xTable, xm(1193, 330), 0.00269, dc(12, 1.49, 6, 0.015, 0.05, 0.04, 3)},
+	{"xm540-w270", 1120, xTable, xm(2047, 128), 0.00269, dc(12, 3.82, 4.3, 0.06, 0.12, 0.1, 10.6)},
+	{"xh540-w150", 1110, xTable, xm(2047, 280), 0.00269, dc(12, 1.64, 2.8, 0.04, 0.1, 0.08, 7.1)},
+	{"ax-12a", 12, axTable, nil, 0, dc(11.2, 1.94, 15.5, 0.008, 0.04, 0.02, 1.5)},
 }
 
-func xl330(amps int64) []setting {
-	return []setting{{31, 70}, {xVoltageMax, 70}, {xVoltageMin, 35}, {xLimitCurrent, amps}, {xLimitVelocity, 445},
-		{xShutdown, 53},
-		{xVelocityI, 1600}, {xVelocityP, 180}, {xPositionD, 0}, {xPositionP, 400}}
-}
+var xl330 = []setting{{31, 70}, {xVoltageMax, 70}, {xVoltageMin, 35}, {xLimitCurrent, 1750}, {xLimitVelocity, 445},
+	{xShutdown, 53}, {xVelocityI, 1600}, {xVelocityP, 180}, {xPositionD, 0}, {xPositionP, 400}}
 
 func xc330(velocity int64) []setting {
 	return []setting{{31, 70}, {xVoltageMax, 140}, {xVoltageMin, 55}, {xLimitCurrent, 910}, {xLimitVelocity, velocity},

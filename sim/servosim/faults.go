@@ -86,8 +86,8 @@ func (b *Bus) Inject(s Script) error {
 func (b *Bus) alter(ids []uint8, change func(*servo, rt.Instant)) {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
-	for i := range b.servos {
-		if s := &b.servos[i]; len(ids) == 0 || slices.Contains(ids, s.mem[s.t.at.id]) {
+	for _, s := range b.servos {
+		if len(ids) == 0 || slices.Contains(ids, s.mem[s.at.id]) {
 			change(s, now)
 			s.emitChange(now)
 		}
@@ -145,8 +145,8 @@ func (b *Bus) Counters() Counters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	dropped := uint64(0)
-	for i := range b.servos {
-		dropped += b.servos[i].dropped
+	for _, s := range b.servos {
+		dropped += s.dropped
 	}
 	return Counters{
 		Dropped:      dropped,

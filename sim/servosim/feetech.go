@@ -69,12 +69,13 @@ var feetechBauds = []baud{{0, 1_000_000}, {1, 500_000}, {2, 250_000}, {3, 128_00
 	{6, 57_600}, {7, 38_400}}
 
 var stsTable = indexed(table{
-	series: seriesSTS,
-	size:   256,
-	eeprom: 40,
-	counts: 4096,
-	arc:    2 * math.Pi,
-	bauds:  feetechBauds,
+	series:   seriesSTS,
+	size:     256,
+	eeprom:   40,
+	counts:   4096,
+	arc:      2 * math.Pi,
+	gainDuty: 3927,
+	bauds:    feetechBauds,
 	at: addresses{
 		model:          3,
 		id:             5,
@@ -141,8 +142,8 @@ var stsTable = indexed(table{
 		{85, 1, 254, 0, 254},             // acceleration limit
 	},
 	readOnly: []constant{
-		{0, 1, 0},               // firmware, major
-		{1, 1, 0},               // firmware, minor
+		{0, 1, 3},               // firmware, major
+		{1, 1, 10},              // firmware, minor
 		{stsEnd, 1, 0},          // byte order: little endian
 		{3, 2, 0},               // model
 		{stsPresent, 2, 0},      // present position
@@ -170,9 +171,8 @@ var stsTable = indexed(table{
 //
 // Source: Rhoban/bam, sts3215; Feetech data sheets.
 var feetechModels = []model{
-	{"sts3215", 777, [2]byte{3, 10}, stsTable, nil, 0, dc(7.4, 1.21, 2.68, 0.0284, 0.052, 0.059, 1.9), 3927},
-	{"sts3250", 2825, [2]byte{3, 10}, stsTable, []setting{{14, 140}}, 0, dc(12, 1.52, 3.7, 0.035, 0.08, 0.08, 4.9),
-		3927},
-	{"sm8512bl", 11272, [2]byte{3, 10}, stsTable, []setting{{14, 250}, {15, 120}}, 0,
-		dc(24, 4.6, 13, 0.06, 0.15, 0.15, 8.3), 3927},
+	{"sts3215", 777, stsTable, nil, 0, dc(7.4, 1.21, 2.68, 0.0284, 0.052, 0.059, 1.9)},
+	{"sts3250", 2825, stsTable, []setting{{14, 140}}, 0, dc(12, 1.52, 3.7, 0.035, 0.08, 0.08, 4.9)},
+	{"sm8512bl", 11272, stsTable, []setting{{14, 250}, {15, 120}}, 0,
+		dc(24, 4.6, 13, 0.06, 0.15, 0.15, 8.3)},
 }

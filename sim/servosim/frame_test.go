@@ -102,7 +102,7 @@ func FuzzServo(f *testing.F) {
 		m := models[int(which)%len(models)]
 		cfg := Config{Servos: []Servo{{1, m.name}}, Plant: newPosed()}
 		rttest.Do(t, cfg.check())
-		r, fits := parse(frame{1, inst, params}, m.table.series.protocol2())
+		r, fits := parse(frame{1, inst, params}, m.table.protocol2())
 		if !fits || toMany(inst) {
 			return
 		}
@@ -115,8 +115,8 @@ func FuzzServo(f *testing.F) {
 				t.Fatalf("round %d: a reply of %d bytes, want at most %d", i, len(data), memSize)
 			}
 		}
-		if s.t.rate(s.mem[s.t.at.baud]) == 0 || s.mem[s.t.at.id] > idMax {
-			t.Fatalf("baud code %d, id %d", s.mem[s.t.at.baud], s.mem[s.t.at.id])
+		if s.rate(s.mem[s.at.baud]) == 0 || s.mem[s.at.id] > idMax {
+			t.Fatalf("baud code %d, id %d", s.mem[s.at.baud], s.mem[s.at.id])
 		}
 	})
 }

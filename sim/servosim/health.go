@@ -77,11 +77,11 @@ func (s *servo) measureEffort(now rt.Instant) {
 		if h.heat.Since(now) > unobserved && off == 0 {
 			h.overSince, h.surgeSince = 0, 0
 		}
-		h.duty, h.amps, h.demand = s.cfg.joints[s.joint].Effort(&s.loop, off, s.mem[s.t.at.torque] == torqueOn,
+		h.duty, h.amps, h.demand = s.cfg.joints[s.joint].Effort(&s.loop, off, s.mem[s.at.torque] == torqueOn,
 			float64(s.velocity))
 	}
 	s.checkObject(now)
-	if s.t.series == seriesX {
+	if s.series == seriesX {
 		f := float64(s.direction())
 		h.duty = f * h.duty
 		h.amps = f * h.amps
@@ -96,24 +96,24 @@ func (s *servo) measureEffort(now rt.Instant) {
 func (s *servo) protect(now rt.Instant) {
 	h := &s.health
 	deci := int64(h.rail*10 + 0.5)
-	low := h.low || deci < s.get(s.t.at.minVoltage) || deci > s.get(s.t.at.maxVoltage)
-	hot := int64(h.heat.Celsius+0.5) >= s.get(s.t.at.maxTemperature)
+	low := h.low || deci < s.get(s.at.minVoltage) || deci > s.get(s.at.maxVoltage)
+	hot := int64(h.heat.Celsius+0.5) >= s.get(s.at.maxTemperature)
 	limit, after := overloadDuty, overloadTime
-	if s.t.series.feetech() {
+	if s.feetech() {
 		limit, after = float64(s.get(stsOverload))/100, time.Duration(s.get(stsProtectTime))*10*time.Millisecond
 	}
 	over := motor.Lasts(&h.overSince, math.Abs(h.duty) > limit, after, now)
-	if s.t.series.feetech() {
+	if s.feetech() {
 		s.protectFeetech(low, hot, over, now)
 	} else {
 		// Both Dynamixel series have the same bits for these three faults.
-		if s.t.series == seriesAX {
+		if s.series == seriesAX {
 			s.alarm &^= axVoltage | axOverheat
 		}
 		s.raise(low, axVoltage)
 		s.raise(hot, axOverheat)
 		s.raise(over, axOverload)
-		s.raise(s.t.series == seriesX && s.encoder.Reported(), xFaultEncoder)
+		s.raise(s.series == seriesX && s.encoder.Reported(), xFaultEncoder)
 	}
 	if s.cutsTorque() {
 		s.cutTorque(now)
@@ -164,7 +164,7 @@ func (s *servo) raise(on bool, bit uint8) {
 
 //rt:noalloc
 func (s *servo) cutsTorque() bool {
-	switch s.t.series {
+	switch s.series {
 	case seriesX:
 		return s.alarm&s.mem[xShutdown] != 0
 	case seriesAX:
@@ -175,11 +175,11 @@ func (s *servo) cutsTorque() bool {
 
 //rt:noalloc
 func (s *servo) cutTorque(now rt.Instant) {
-	if s.t.series == seriesAX && s.alarm&axOverload != 0 {
+	if s.series == seriesAX && s.alarm&axOverload != 0 {
 		s.put(axTorqueLimit, 0)
 	}
-	if s.mem[s.t.at.torque] != 0 {
-		s.mem[s.t.at.torque] = 0
+	if s.mem[s.at.torque] != 0 {
+		s.mem[s.at.torque] = 0
 		s.setDriven(now, false)
 	}
 }
@@ -193,7 +193,7 @@ func (s *servo) overload(now rt.Instant) {
 	}
 	s.alarm |= faultOverload // the same bit in all series
 	s.health.capped, s.health.tripped = true, true
-	if !s.t.series.feetech() && s.cutsTorque() {
+	if !s.feetech() && s.cutsTorque() {
 		s.cutTorque(now)
 	}
 	s.tune(now)
@@ -217,23 +217,21 @@ type State struct {
 }
 
 // States returns the present state of every servo, in the order of Config.Servos.
-func (b *Bus) States() []State {
+func (b *Bus) States() (all []State) {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := make([]State, len(b.servos))
-	for i := range b.servos {
-		s := &b.servos[i]
+	for _, s := range b.servos {
 		s.refresh(now)
 		goal, _ := s.goal()
 		h := &s.health
-		all[i] = State{
-			ID:       s.mem[s.t.at.id],
-			Torque:   s.mem[s.t.at.torque] == torqueOn,
+		all = append(all, State{
+			ID:       s.mem[s.at.id],
+			Torque:   s.mem[s.at.torque] == torqueOn,
 			Powered:  !s.unpowered,
 			Boots:    s.booting,
 			Position: s.present(s.encoderCount(now)),
-			Place:    b.cfg.Plant.Present(now, i),
+			Place:    b.cfg.Plant.Present(now, s.joint),
 			Goal:     goal,
 			Pressed:  s.pressing(now) != 0,
 			Holds:    s.obstacle.Gripped,
@@ -241,19 +239,17 @@ func (b *Bus) States() []State {
 			Amps:     h.amps,
 			Volts:    h.rail,
 			Fault:    s.alarm | s.forced,
-		}
+		})
 	}
 	return all
 }
 
 // TorqueEnabled reports for each servo, in the order of Config.Servos, whether its torque is on.
-func (b *Bus) TorqueEnabled() []bool {
+func (b *Bus) TorqueEnabled() (on []bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	on := make([]bool, len(b.servos))
-	for i := range b.servos {
-		s := &b.servos[i]
-		on[i] = s.mem[s.t.at.torque] == torqueOn
+	for _, s := range b.servos {
+		on = append(on, s.mem[s.at.torque] == torqueOn)
 	}
 	return on
 }

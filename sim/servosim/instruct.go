@@ -15,7 +15,7 @@ func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code 
 	answers = s.answers(r) // the return level from before the request decides, because the request may change the level
 	switch r.inst {
 	case instPing:
-		if s.t.series == seriesX {
+		if s.series == seriesX {
 			dst = append(dst, s.mem[0], s.mem[1], s.mem[xFirmware])
 		}
 	case instRead:
@@ -29,11 +29,11 @@ func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code 
 		switch {
 		case s.stagedSize > 0:
 			code = s.write(s.stagedAddr, s.staged[:s.stagedSize], now)
-		case s.t.series == seriesAX:
+		case s.series == seriesAX:
 			code = axInstruction
 		}
 		s.stagedSize = 0
-		s.put(s.t.at.registered, 0)
+		s.put(s.at.registered, 0)
 	default:
 		code = s.special(r, now)
 	}
@@ -45,11 +45,11 @@ func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code 
 //rt:noalloc
 func (s *servo) answers(r *request) bool {
 	reads := r.inst == instPing || r.inst == instRead
-	if r.inst == instReboot && s.t.series.feetech() {
+	if r.inst == instReboot && s.feetech() {
 		return false
 	}
-	level := s.mem[s.t.at.returnLevel]
-	if s.t.series.feetech() {
+	level := s.mem[s.at.returnLevel]
+	if s.feetech() {
 		return reads || level != 0
 	}
 	return r.inst == instPing || reads && level >= 1 || level >= 2
@@ -60,15 +60,15 @@ func (s *servo) answers(r *request) bool {
 //
 //rt:noalloc
 func (s *servo) answer(dst []byte, addr, size int, now rt.Instant) ([]byte, uint8) {
-	if s.t.series.feetech() {
+	if s.feetech() {
 		return s.read(dst, addr, min(size, dataMax), now), 0
 	}
-	if size == 0 || addr+size > s.t.size {
+	if size == 0 || addr+size > s.size {
 		return dst, s.code(resultAccess, axRange)
 	}
 	known := false
 	for a := addr; a < addr+size; a++ {
-		known = known || s.t.row(a) != nil && s.has(a)
+		known = known || s.row(a) != nil && s.has(a)
 	}
 	if !known {
 		return dst, s.code(resultAccess, axRange)
@@ -80,13 +80,13 @@ func (s *servo) answer(dst []byte, addr, size int, now rt.Instant) ([]byte, uint
 //
 //rt:noalloc
 func (s *servo) stage(addr int, data []byte) uint8 {
-	if !s.t.series.feetech() {
+	if !s.feetech() {
 		if code := s.check(addr, data); code != 0 {
 			return code
 		}
 	}
 	s.stagedAddr, s.stagedSize = addr, copy(s.staged[:], data)
-	s.put(s.t.at.registered, 1)
+	s.put(s.at.registered, 1)
 	return 0
 }
 
@@ -99,11 +99,11 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 		s.reboot(now)
 	case r.inst == instFactoryReset:
 		return s.factoryReset(r, now)
-	case r.inst == instPlace && s.t.series.feetech() && len(r.data) == 2:
+	case r.inst == instPlace && s.feetech() && len(r.data) == 2:
 		s.readAs(number(r.data, 2), now)
-	case r.inst != instClear || s.t.series != seriesX:
+	case r.inst != instClear || s.series != seriesX:
 		return axInstruction // bulk instructions are executed elsewhere
-	case string(r.data) != magicClear || s.mem[s.t.at.moving] != 0:
+	case string(r.data) != magicClear || s.mem[s.at.moving] != 0:
 		return resultFail
 	default:
 		raw := s.encoderCount(now)
@@ -121,7 +121,7 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 	const all, keepID, keepIDAndBaud = 0xFF, 1, 2
 	id, baud := uint8(1), uint8(1) // code 1 is 1 Mbit/s for an AX and 57,600 bit/s for an X
-	if s.t.series == seriesX {
+	if s.series == seriesX {
 		if len(r.data) != 1 {
 			return resultLength
 		}
@@ -131,9 +131,9 @@ func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 				return resultFail
 			}
 		case keepID:
-			id = s.mem[s.t.at.id]
+			id = s.mem[s.at.id]
 		case keepIDAndBaud:
-			id, baud = s.mem[s.t.at.id], s.mem[s.t.at.baud]
+			id, baud = s.mem[s.at.id], s.mem[s.at.baud]
 		default:
 			return resultRange
 		}
@@ -150,7 +150,7 @@ const magicClear = "\x01\x44\x58\x4C\x22" // 01, DXL, 22
 //rt:noalloc
 func (s *servo) changeMode(now rt.Instant) {
 	raw := s.encoderCount(now)
-	if s.t.series != seriesX {
+	if s.series != seriesX {
 		s.stepGoal = raw
 		return
 	}
@@ -197,7 +197,7 @@ func (s *servo) expire(now rt.Instant) {
 
 //rt:noalloc
 func (s *servo) watchdog() (at rt.Instant, armed bool) {
-	if s.t.series != seriesX {
+	if s.series != seriesX {
 		return 0, false
 	}
 	n := s.mem[xWatchdog]
@@ -215,8 +215,8 @@ type misread struct {
 //
 //rt:noalloc
 func (s *servo) spoilPosition(r *request, reply []byte) {
-	at, size := s.t.at.present, 0
-	if row := s.t.row(at); row != nil {
+	at, size := s.at.present, 0
+	if row := s.row(at); row != nil {
 		size = int(row.size)
 	}
 	if s.misread.left == 0 || r.addr != at || r.size != size || len(reply) < size {

@@ -33,9 +33,8 @@ func scripted(t *testing.T, cfg Config, script string) (b *Bus, at func(time.Dur
 
 func TestAScriptMaySwitchTheSupplyOfSome(t *testing.T) {
 	b, at := scripted(t, Config{}, "faults: [{kind: power, ids: [2, 3], from: 1s, until: 2s}]")
-	for i := range b.servos {
+	for _, s := range b.servos {
 		b.mu.Lock()
-		s := &b.servos[i]
 		s.write(stsTorque, []byte{1}, b.cfg.Clock.Now())
 		s.write(stsTorqueLimit, le(300, 2), b.cfg.Clock.Now())
 		b.mu.Unlock()
@@ -117,7 +116,7 @@ func TestAScriptMayLieBlockAndComplain(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for i, g := range goals {
-			ordered(&b.servos[i], g, b.cfg.Clock.Now())
+			ordered(b.servos[i], g, b.cfg.Clock.Now())
 		}
 	}
 	at(time.Second)
@@ -149,7 +148,7 @@ func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 	b.alter([]uint8{3}, func(s *servo, now rt.Instant) { s.setEncoderFault(motor.EncoderFault{Offset: -7}, now) })
 	b.Block(6, 1900, true)
 	b.mu.Lock()
-	ordered(&b.servos[5], 1000, clock.Now())
+	ordered(b.servos[5], 1000, clock.Now())
 	b.mu.Unlock()
 	look := func() []State {
 		for range 30 {
@@ -163,7 +162,7 @@ func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 	}
 	b.alter([]uint8{3}, func(s *servo, now rt.Instant) { s.setEncoderFault(motor.EncoderFault{}, now) })
 	b.mu.Lock()
-	ordered(&b.servos[5], 1900, clock.Now())
+	ordered(b.servos[5], 1900, clock.Now())
 	b.mu.Unlock()
 	if s := look(); s[2].Fault != 0 || s[5].Holds || b.Counters().Dropped != 1 {
 		t.Errorf("%+v, %d dropped", s, b.Counters().Dropped)

@@ -128,8 +128,8 @@ func (b *Bus) emitPlug() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rail.unplugged = !b.in
-	for i := range b.servos {
-		b.servos[i].emitChange(now)
+	for _, s := range b.servos {
+		s.emitChange(now)
 	}
 }
 

@@ -109,15 +109,15 @@ func TestParsersUnderMutations(t *testing.T) {
 					}
 				}
 				s := servos[d.roll(len(servos))]
-				if s.t.series.protocol2() != packets || !s.t.series.supports(r.inst) || toMany(r.inst) {
+				if s.protocol2() != packets || !s.supports(r.inst) || toMany(r.inst) {
 					continue
 				}
 				executions["instructions"]++
 				if data, _, _ := s.obey(&r, room, 2); len(data) > memSize {
 					t.Fatalf("% X: a reply of %d bytes", in, len(data))
 				}
-				if s.mem[s.t.at.id] > idMax || s.t.rate(s.mem[s.t.at.baud]) == 0 {
-					t.Fatalf("% X leaves id %d, baud code %d", in, s.mem[s.t.at.id], s.mem[s.t.at.baud])
+				if s.mem[s.at.id] > idMax || s.rate(s.mem[s.at.baud]) == 0 {
+					t.Fatalf("% X leaves id %d, baud code %d", in, s.mem[s.at.id], s.mem[s.at.baud])
 				}
 			}
 		}

@@ -57,11 +57,12 @@ const none = -1
 
 // table is the memory of a series.
 type table struct {
-	series   series
+	series
 	size     int     // bytes of memory
 	eeprom   int     // first address whose value is lost in a power cycle
 	counts   int     // encoder counts in arc
 	arc      float64 // radians of the range
+	gainDuty float64 // STS, X: error in counts times P gain at which the duty is 1
 	bauds    []baud
 	at       addresses
 	windows  []window // indirect addresses
@@ -80,14 +81,12 @@ const memSize = 1024 // bytes of the largest memory
 
 // model is one kind of servo: its differences from its series' table, and its motor.
 type model struct {
-	name     string // LeRobot's name
-	number   uint16
-	firmware [2]byte // major and minor; a series with one byte uses only the first
-	table    *table
-	factory  []setting
-	amp      float64 // X: amperes of one unit of current; 0: the register contains a load
-	motor    motor.Motor
-	gainDuty float64 // error in counts times P gain at which the duty is 1
+	name    string // LeRobot's name
+	number  uint16
+	table   *table
+	factory []setting
+	amp     float64 // X: amperes of one unit of current; 0: the register contains a load
+	motor   motor.Motor
 }
 
 // dc returns a motor; the units are motor.Motor's.

@@ -15,7 +15,7 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 	s.refresh(now)
 	for a := addr; a < addr+size; a++ {
 		var v byte
-		if p := s.indirect(a); p < s.t.size {
+		if p := s.indirect(a); p < s.size {
 			v = s.mem[p]
 			if s.pin[p].stuck {
 				v = s.pin[p].value
@@ -31,8 +31,8 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 //
 //rt:noalloc
 func (s *servo) indirect(a int) int {
-	for i := range s.t.windows {
-		w := &s.t.windows[i]
+	for i := range s.windows {
+		w := &s.windows[i]
 		if n := a - w.data; n >= 0 && n < w.n {
 			return int(s.get(w.list + 2*n))
 		}
@@ -51,28 +51,28 @@ func (s *servo) refresh(now rt.Instant) {
 	if s.isMoving(goalRaw-raw, now) {
 		moving = 1
 	}
-	s.put(s.t.at.moving, moving)
+	s.put(s.at.moving, moving)
 	h := &s.health
 	deci := int64(h.rail*10 + 0.5)
-	s.put(s.t.at.voltage, deci)
-	s.put(s.t.at.temperature, int64(h.heat.Celsius+0.5))
+	s.put(s.at.voltage, deci)
+	s.put(s.at.temperature, int64(h.heat.Celsius+0.5))
 	seen := raw + s.noise(now)
-	switch s.t.series {
+	switch s.series {
 	case seriesSTS:
 		s.put(stsPresent, signed(s.present(seen), signPosition))
 		v := s.velocity
 		if s.mem[stsPhase]&phaseSteps == 0 {
 			v /= 50
 		}
-		s.put(s.t.at.velocity, signed(v, signPosition))
-		s.put(s.t.at.load, signed(int(h.duty*1000), signLoad))
+		s.put(s.at.velocity, signed(v, signPosition))
+		s.put(s.at.load, signed(int(h.duty*1000), signLoad))
 		s.put(stsCurrent, signed(int(h.amps/stsAmp), signPosition))
 		s.mem[stsStatus] = s.error(0)
 		s.put(stsGoalReadback, signed(goal, signPosition))
 	case seriesAX:
 		s.put(axPresent, int64(s.present(seen)))
-		s.put(s.t.at.velocity, signed(int(float64(s.velocity)/axSpeedUnit), signLoad))
-		s.put(s.t.at.load, signed(int(h.duty*1023), signLoad))
+		s.put(s.at.velocity, signed(int(float64(s.velocity)/axSpeedUnit), signLoad))
+		s.put(s.at.load, signed(int(h.duty*1023), signLoad))
 	case seriesX:
 		s.put(xTick, int64(now.Sub(s.bootedAt)/time.Millisecond)&xTickMax)
 		s.refreshX(seen)
@@ -103,7 +103,7 @@ func (s *servo) measureVelocity(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) isMoving(off int, now rt.Instant) bool {
-	if s.mem[s.t.at.torque] != torqueOn {
+	if s.mem[s.at.torque] != torqueOn {
 		return false
 	}
 	turns := !motor.AtRest(float64(s.velocity))
@@ -142,7 +142,7 @@ const xTickMax = 32767
 func (s *servo) refreshX(raw int) {
 	h := &s.health
 	s.put(xPresent, int64(s.present(raw)))
-	s.put(s.t.at.velocity, int64(float64(s.direction()*s.velocity)/xSpeedUnit))
+	s.put(s.at.velocity, int64(float64(s.direction()*s.velocity)/xSpeedUnit))
 	s.put(xPresentPWM, int64(h.duty*885))
 	if unit := s.model.amp; unit > 0 {
 		s.put(xPresentLoad, int64(h.amps/unit))
@@ -159,7 +159,7 @@ func turnsOf(raw int) int { return raw &^ 4095 }
 //
 //rt:noalloc
 func (s *servo) direction() int {
-	if s.t.series == seriesX && s.mem[xDriveMode]&1 != 0 {
+	if s.series == seriesX && s.mem[xDriveMode]&1 != 0 {
 		return -1
 	}
 	return 1
@@ -169,10 +169,10 @@ func (s *servo) direction() int {
 //
 //rt:noalloc
 func (s *servo) present(raw int) int {
-	switch s.t.series {
+	switch s.series {
 	case seriesSTS:
 		p := raw - s.offset()
-		if s.mem[s.t.at.mode] == modeStep {
+		if s.mem[s.at.mode] == modeStep {
 			return s.stepGoal - raw // the position register holds the remaining steps
 		}
 		if s.mem[stsPhase]&phaseTurns == 0 {
@@ -186,7 +186,7 @@ func (s *servo) present(raw int) int {
 		}
 		return p + s.offset()
 	}
-	return min(max(raw, 0), s.t.counts-1)
+	return min(max(raw, 0), s.counts-1)
 }
 
 // goal returns the goal position, limited to the servo's range. The result goal is in the client's counts, and the
@@ -194,11 +194,11 @@ func (s *servo) present(raw int) int {
 //
 //rt:noalloc
 func (s *servo) goal() (goal, raw int) {
-	v := s.get(s.t.at.goal)
-	switch s.t.series {
+	v := s.get(s.at.goal)
+	switch s.series {
 	case seriesSTS:
 		goal = magnitude(v, signPosition)
-		if s.mem[s.t.at.mode] == modeStep {
+		if s.mem[s.at.mode] == modeStep {
 			return goal, s.stepGoal
 		}
 		goal = s.limited(goal)
@@ -215,7 +215,7 @@ func (s *servo) goal() (goal, raw int) {
 		}
 		return goal, raw + s.turnOrigin
 	}
-	goal = s.limited(min(int(v), s.t.counts-1))
+	goal = s.limited(min(int(v), s.counts-1))
 	return goal, goal
 }
 
@@ -224,7 +224,7 @@ func (s *servo) goal() (goal, raw int) {
 //
 //rt:noalloc
 func (s *servo) limited(goal int) int {
-	lo, hi := int(s.get(s.t.at.minLimit)), int(s.get(s.t.at.maxLimit))
+	lo, hi := int(s.get(s.at.minLimit)), int(s.get(s.at.maxLimit))
 	if lo == 0 && hi == 0 {
 		return goal
 	}
@@ -236,7 +236,7 @@ func (s *servo) limited(goal int) int {
 //
 //rt:noalloc
 func (s *servo) offset() int {
-	switch s.t.series {
+	switch s.series {
 	case seriesSTS:
 		return magnitude(s.get(stsOffset)&(2*signOffset-1), signOffset)
 	case seriesX:
@@ -253,7 +253,7 @@ func (s *servo) offset() int {
 //rt:noalloc
 func (s *servo) tune(now rt.Instant) {
 	v := motor.Loop{DutyMax: 1, AmpsMax: math.MaxFloat64}
-	switch s.t.series {
+	switch s.series {
 	case seriesSTS:
 		s.tuneSTS(&v)
 	case seriesAX:
@@ -264,7 +264,7 @@ func (s *servo) tune(now rt.Instant) {
 	case seriesX:
 		s.tuneX(&v)
 	}
-	if s.health.capped && s.t.series.feetech() {
+	if s.health.capped && s.feetech() {
 		v.DutyMax = min(v.DutyMax, s.afterTrip())
 	}
 	s.loop = v
@@ -284,7 +284,7 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	if s.mem[stsPhase]&phaseSteps != 0 {
 		unit = 1
 	}
-	unitOfP := 1 / s.model.gainDuty
+	unitOfP := 1 / s.gainDuty
 	v.Gain = float64(s.mem[stsP]) * unitOfP
 	v.Brake = (float64(s.mem[stsD]) - stsFactoryD) * feetechD * unitOfP
 	v.Sum = float64(s.mem[stsI]) * feetechI * unitOfP
@@ -302,7 +302,7 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	}
 	v.Accel = float64(s.mem[stsAcceleration]) * 100
 	v.Damped = s.mem[stsTorque] == torqueDamp
-	switch s.mem[s.t.at.mode] {
+	switch s.mem[s.at.mode] {
 	case modeVelocity:
 		v.Mode, v.SpeedGoal = motor.Velocity, min(max(speed, -speedMax), speedMax)
 	case modePWM:
@@ -335,7 +335,7 @@ const (
 
 //rt:noalloc
 func (s *servo) tuneX(v *motor.Loop) {
-	v.Gain = float64(s.get(xPositionP)) / s.model.gainDuty
+	v.Gain = float64(s.get(xPositionP)) / s.gainDuty
 	v.Sum, v.Brake = float64(s.get(xPositionI))*xGainI, float64(s.get(xPositionD))*xGainD
 	v.DutyMax = float64(s.get(xGoalPWM)) / 885
 	if s.model.amp > 0 {

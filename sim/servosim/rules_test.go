@@ -27,16 +27,45 @@ func one(t *testing.T, name string, cfg Config) trial {
 	return s
 }
 
-// set writes a value to a register as a client does, and returns the result code.
-func (s trial) set(addr int, v int64) uint8 {
-	return s.write(addr, le(v, int(s.t.row(addr).size)), s.Now())
+// The methods of a trial that a servo also has do the servo's work at the present time.
+
+func (s trial) read(addr, size int) []byte { return s.servo.read(nil, addr, size, s.Now()) }
+
+func (s trial) write(addr int, data []byte) uint8 { return s.servo.write(addr, data, s.Now()) }
+
+func (s trial) supply(volts float64) { s.servo.supply(volts, s.Now()) }
+
+func (s trial) refresh() { s.servo.refresh(s.Now()) }
+
+func (s trial) monitor() { s.servo.monitor(s.Now()) }
+
+func (s trial) restart() { s.servo.restart(s.Now()) }
+
+func (s trial) setEncoderFault(f motor.EncoderFault) { s.servo.setEncoderFault(f, s.Now()) }
+
+// block puts an obstacle at a position.
+func (s trial) block(at int) { s.servo.block(at, false, false, s.Now()) }
+
+// hears reports whether the servo receives requests.
+func (s trial) hears() bool { return s.receives(1_000_000, s.Now()) }
+
+// waits lets the servo work after d.
+func (s trial) waits(d time.Duration) {
+	s.Advance(d)
+	s.monitor()
 }
+
+// set writes a value to a register as a client does, and returns the result code.
+func (s trial) set(addr int, v int64) uint8 { return s.write(addr, le(v, int(s.row(addr).size))) }
 
 // seen returns a register's value as a client reads it.
 func (s trial) seen(addr int) int64 {
-	s.refresh(s.Now())
+	s.refresh()
 	return s.get(addr)
 }
+
+// speed returns the velocity of an STS as a client reads it.
+func (s trial) speed() int { return magnitude(s.seen(58), signPosition) }
 
 // place returns the position of the shaft.
 func (s trial) place() int { return s.cfg.Plant.Present(s.Now(), s.joint) }
@@ -46,18 +75,18 @@ func (s trial) place() int { return s.cfg.Plant.Present(s.Now(), s.joint) }
 func (s trial) passes(d time.Duration) (reads int) {
 	for range d / (10 * time.Millisecond) {
 		s.Advance(10 * time.Millisecond)
-		s.refresh(s.Now())
+		s.refresh()
 	}
 	return s.present(s.encoderCount(s.Now()))
 }
 
 // swing drives the shaft to 2300 and returns by how many counts it passes its goal.
 func (s trial) swing() (most int) {
-	s.set(s.t.at.torque, 1)
-	s.set(s.t.at.goal, 2300)
+	s.set(s.at.torque, 1)
+	s.set(s.at.goal, 2300)
 	for range 300 {
 		s.Advance(5 * time.Millisecond)
-		s.refresh(s.Now())
+		s.refresh()
 		most = max(most, s.place()-2300)
 	}
 	return most
@@ -65,8 +94,8 @@ func (s trial) swing() (most int) {
 
 // drive writes a goal and switches the torque on.
 func (s trial) drive(goal int) {
-	s.set(s.t.at.goal, int64(goal))
-	s.set(s.t.at.torque, 1)
+	s.set(s.at.goal, int64(goal))
+	s.set(s.at.torque, 1)
 }
 
 // le encodes a value in n bytes, little endian.
@@ -125,7 +154,7 @@ func TestADynamixelRefusesAWholeWriteWithAReason(t *testing.T) {
 				tt.before(s)
 			}
 			mem := s.mem
-			rttest.Want(t, s.write(tt.addr, tt.data, s.Now()), tt.want, "code of a write")
+			rttest.Want(t, s.write(tt.addr, tt.data), tt.want, "code of a write")
 			if tt.want != 0 && s.mem != mem {
 				t.Error("a refused write changed something")
 			}
@@ -138,20 +167,18 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 	s.set(xTorque, 1)
 	s.set(xWatchdog, 5)
 	s.set(xGoal, 4000)
-	s.Advance(99 * time.Millisecond)
-	s.monitor(s.Now())
+	s.waits(99 * time.Millisecond)
 	if s.mem[xWatchdog] != 5 {
 		t.Fatal("it fired early")
 	}
-	s.Advance(2 * time.Millisecond)
-	s.monitor(s.Now())
+	s.waits(2 * time.Millisecond)
 	stopped := s.place()
 	s.Advance(time.Second)
 	if at := s.place(); s.mem[xWatchdog] != watchdogFired || at != stopped ||
 		s.mem[xTorque] != 1 {
 		t.Errorf("fired %v, moved from %d to %d, torque %d", s.mem[xWatchdog], stopped, at, s.mem[xTorque])
 	}
-	if moving := s.read(nil, 122, 1, s.Now())[0]; moving != 0 {
+	if s.seen(122) != 0 {
 		t.Error("it says that it moves, although it was stopped")
 	}
 	rttest.Want(t, s.set(xGoal, 2000), resultRange, "code of a goal after it fired")
@@ -162,23 +189,22 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
 	s := one(t, "xl330-m288", Config{})
 	s.set(xTorque, 1)
-	s.supply(3.2, s.Now()) // 3.2 V is below 3.5 V, and the servo's shutdown mask includes the voltage
-	s.monitor(s.Now())
+	s.supply(3.2) // 3.2 V is below 3.5 V, and the servo's shutdown mask includes the voltage
+	s.monitor()
 	if s.mem[xTorque] != 0 || s.error(0) != alert {
 		t.Fatalf("torque %d, error %#x after a dip of the supply", s.mem[xTorque], s.error(0))
 	}
-	s.supply(5, s.Now())
-	s.monitor(s.Now())
+	s.supply(5)
+	s.monitor()
 	if s.error(0) != alert {
 		t.Error("the error is forgotten when the supply is back")
 	}
 	s.obey(&request{id: 1, inst: instReboot}, nil, s.Now())
-	if s.receives(1_000_000, s.Now()) {
+	if s.hears() {
 		t.Error("it hears while it boots")
 	}
-	s.Advance(xBoot)
-	s.monitor(s.Now())
-	if !s.receives(1_000_000, s.Now()) || s.error(0) != 0 || s.set(xTorque, 1) != 0 {
+	s.waits(xBoot)
+	if !s.hears() || s.error(0) != 0 || s.set(xTorque, 1) != 0 {
 		t.Error("not well after a reboot")
 	}
 }
@@ -203,7 +229,7 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := one(t, tt.model, Config{})
-			at := &s.t.at
+			at := &s.at
 			s.set(at.id, 5)
 			s.set(at.maxTemperature, 50)
 			s.set(at.torque, 1)
@@ -267,12 +293,12 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 				}
 			}
 			s.passes(time.Second)
-			at, sign := s.t.at.velocity, uint16(signPosition)
+			at, sign := s.at.velocity, uint16(signPosition)
 			if tt.reads == load {
-				at, sign = s.t.at.load, signLoad
+				at, sign = s.at.load, signLoad
 			}
 			got := int(s.get(at))
-			if s.t.series.feetech() {
+			if s.feetech() {
 				got = magnitude(s.get(at), sign)
 			}
 			if got < tt.want-tt.off || got > tt.want+tt.off {
@@ -296,7 +322,7 @@ func TestStepsAddUp(t *testing.T) {
 		if step != 0 { // without a step, torque alone moves nothing
 			s.set(stsGoal, signed(step, signPosition))
 		}
-		s.refresh(s.Now())
+		s.refresh()
 		if left := magnitude(s.get(stsPresent), signPosition); left < step-60 || left > step+60 {
 			t.Errorf("%d counts are left at first, want %d", left, step)
 		}
@@ -316,7 +342,7 @@ func TestTheWatchdogStopsAWheel(t *testing.T) {
 	s.set(xGoalVelocity, 100)
 	s.set(xWatchdog, 5)
 	s.passes(time.Second)
-	if v := s.get(s.t.at.velocity); s.mem[xWatchdog] != watchdogFired || v != 0 {
+	if v := s.get(s.at.velocity); s.mem[xWatchdog] != watchdogFired || v != 0 {
 		t.Errorf("velocity %d after the watchdog, which reads %#x", v, s.mem[xWatchdog])
 	}
 }
@@ -352,7 +378,7 @@ func TestIndirectAddressesPackAWindow(t *testing.T) {
 			s.set(xIndirect+2*i, int64(to))
 		}
 		s.set(data, 1)
-		if got := s.read(nil, data, 3, s.Now()); s.mem[xTorque] != 1 || int(got[1])|int(got[2])<<8 != 2048 {
+		if got := s.read(data, 3); s.mem[xTorque] != 1 || int(got[1])|int(got[2])<<8 != 2048 {
 			t.Errorf("%s: torque %d, window %v, want 1 and 2048 behind it", model, s.mem[xTorque], got)
 		}
 		if torque, present := s.set(data, 2),
@@ -382,7 +408,7 @@ func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
 		{"xl430-w250", 578, 661, 0},
 	} {
 		s := one(t, tt.model, Config{})
-		rttest.Want(t, s.write(tt.addr, le(int64(tt.to), 2), s.Now()), tt.want,
+		rttest.Want(t, s.write(tt.addr, le(int64(tt.to), 2)), tt.want,
 			"%s: the answer to %d at %d", tt.model, tt.to, tt.addr)
 	}
 }
@@ -394,10 +420,10 @@ func TestEncoderNoise(t *testing.T) {
 		trace := func(cfg Config) (offs []int) {
 			s := one(t, model, cfg)
 			exact := s.present(s.place())
-			at := s.t.at
+			at := s.at
 			for range 200 {
 				s.Advance(time.Millisecond)
-				s.refresh(s.Now())
+				s.refresh()
 				offs = append(offs, int(s.get(at.present))-exact)
 				if s.get(at.velocity) != 0 || s.get(at.moving) != 0 {
 					t.Fatalf("%s: velocity %d, moving %d of a shaft that stands", model, s.get(at.velocity),
@@ -542,7 +568,7 @@ func TestHalfDutyWarmsByFifteenDegreesInTenMinutes(t *testing.T) {
 	s.settled(4000, time.Second)
 	for range 599 {
 		s.Advance(time.Second)
-		s.refresh(s.Now())
+		s.refresh()
 	}
 	if warmer := s.health.heat.Celsius - cold; warmer < 13 || warmer > 17 {
 		t.Errorf("%.1f degrees warmer, want 15", warmer)

@@ -239,7 +239,7 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 	for i := range t.lines {
 		l := &t.lines[i]
-		if l.kind > kindGarble || !l.ids[s.mem[s.t.at.id]] || now < l.from || now >= l.until || l.left == 0 {
+		if l.kind > kindGarble || !l.ids[s.mem[s.at.id]] || now < l.from || now >= l.until || l.left == 0 {
 			continue
 		}
 		seed := mix(l.seed ^ mix(uint64(i)<<32|uint64(servo)) + l.tries[servo]<<8)
@@ -310,8 +310,8 @@ func (b *Bus) tick(now rt.Instant) {
 			b.switchFault(l, false, now)
 		}
 	}
-	for i := range b.servos {
-		b.servos[i].expire(now)
+	for _, s := range b.servos {
+		s.expire(now)
 	}
 }
 
@@ -331,9 +331,8 @@ func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 		}
 		return
 	}
-	for i := range b.servos {
-		s := &b.servos[i]
-		if !l.ids[s.mem[s.t.at.id]] {
+	for _, s := range b.servos {
+		if !l.ids[s.mem[s.at.id]] {
 			continue
 		}
 		b.applyFault(s, l, on, now)

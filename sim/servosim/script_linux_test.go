@@ -58,7 +58,7 @@ func FuzzParseScript(f *testing.F) {
 		}
 		line := newTimeline(s, 2, 1)
 		for i := range 3 {
-			line.draw(i%2, &servo{t: stsTable}, 1)
+			line.draw(i%2, &servo{table: stsTable}, 1)
 		}
 		if line.next() < 1 {
 			t.Fatalf("a timeline from %q wants to be looked at before its start", text)

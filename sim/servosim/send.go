@@ -45,7 +45,7 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 	w.lineEnd = end
 	b.counters.replies.Add(1)
 	b.mu.Lock()
-	f := b.timeline.draw(from, &b.servos[from], start)
+	f := b.timeline.draw(from, b.servos[from], start)
 	b.mu.Unlock()
 	if f.kind != kindNone {
 		b.counters.faults.Add(1)
@@ -287,7 +287,7 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 		if i < 0 {
 			return
 		}
-		s := &b.servos[i]
+		s := b.servos[i]
 		b.mu.Lock()
 		if sent == 0 {
 			end = end.Add(s.delay()) // the next servos answer without a pause

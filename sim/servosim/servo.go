@@ -12,9 +12,9 @@ import (
 //
 // Guarded by Bus.mu.
 type servo struct {
+	*table
 	cfg    *Config
 	model  *model
-	t      *table
 	rail   *rail
 	joint  int
 	motors *motor.Fitted // fitted motors, among them the servo's own; nil: the plant moves the shaft
@@ -84,7 +84,7 @@ func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 		cfg:   cfg,
 		rail:  rail,
 		model: m,
-		t:     m.table,
+		table: m.table,
 		joint: joint,
 	}
 	if joint >= cfg.fitted {
@@ -100,25 +100,16 @@ func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 //rt:noalloc
 func (s *servo) factory(id, baud uint8) {
 	mem := s.mem
-	for i := range s.t.rows {
-		r := &s.t.rows[i]
+	for i := range s.rows {
+		r := &s.rows[i]
 		s.put(int(r.addr), r.factory)
 	}
 	for _, f := range s.model.factory {
 		s.put(f.addr, f.value)
 	}
-	s.put(s.t.at.model, int64(s.model.number))
-	switch s.t.series {
-	case seriesX:
-		s.put(xFirmware, int64(s.model.firmware[0]))
-	case seriesAX:
-		s.put(2, int64(s.model.firmware[0]))
-	default:
-		s.put(0, int64(s.model.firmware[0]))
-		s.put(1, int64(s.model.firmware[1]))
-	}
-	s.put(s.t.at.id, int64(id))
-	s.put(s.t.at.baud, int64(baud))
+	s.put(s.at.model, int64(s.model.number))
+	s.put(s.at.id, int64(id))
+	s.put(s.at.baud, int64(baud))
 	s.flash, s.mem = s.mem, mem
 }
 
@@ -127,7 +118,7 @@ func (s *servo) factory(id, baud uint8) {
 //
 //rt:noalloc
 func (s *servo) receives(baud int, now rt.Instant) bool {
-	own := s.t.rate(s.mem[s.t.at.baud])
+	own := s.rate(s.mem[s.at.baud])
 	off := baud - own
 	return !s.mute && !s.unpowered && now >= s.silentUntil && off*baudTolerance <= own && -off*baudTolerance <= own
 }
@@ -137,10 +128,10 @@ func (s *servo) receives(baud int, now rt.Instant) bool {
 //
 //rt:noalloc
 func (s *servo) addressed(id uint8) (obeys, answers bool) {
-	if s.mem[s.t.at.id] == id {
+	if s.mem[s.at.id] == id {
 		return true, true
 	}
-	return s.t.series == seriesX && id <= idMax && s.mem[xSecondID] == id, false
+	return s.series == seriesX && id <= idMax && s.mem[xSecondID] == id, false
 }
 
 //rt:noalloc
@@ -148,14 +139,14 @@ func (s *servo) delay() time.Duration {
 	if s.cfg.Unpaced {
 		return 0
 	}
-	return s.cfg.turnaround + time.Duration(s.mem[s.t.at.returnDelay])*delayUnit
+	return s.cfg.turnaround + time.Duration(s.mem[s.at.returnDelay])*delayUnit
 }
 
 // error returns the error byte of a status packet for an instruction with the given result code.
 //
 //rt:noalloc
 func (s *servo) error(code uint8) uint8 {
-	if s.t.series != seriesX {
+	if s.series != seriesX {
 		return s.forced | s.alarm | code
 	}
 	if s.forced|s.alarm != 0 {
@@ -168,11 +159,11 @@ func (s *servo) error(code uint8) uint8 {
 //
 //rt:noalloc
 func (s *servo) get(addr int) int64 {
-	r := s.t.row(addr)
+	r := s.row(addr)
 	if r == nil {
 		return 0
 	}
-	return s.t.load(&s.mem, r)
+	return s.load(&s.mem, r)
 }
 
 //rt:noalloc
@@ -196,7 +187,7 @@ func (r *register) signed() bool {
 
 //rt:noalloc
 func (s *servo) put(addr int, v int64) {
-	r := s.t.row(addr)
+	r := s.row(addr)
 	if r == nil {
 		return
 	}
@@ -253,7 +244,7 @@ func (s *servo) bootTime() time.Duration {
 	switch {
 	case s.cfg.BootTime > 0:
 		return s.cfg.BootTime
-	case s.t.series.feetech():
+	case s.feetech():
 		return feetechBoot
 	}
 	return xBoot
@@ -286,7 +277,7 @@ func (s *servo) resetRAM(now rt.Instant) {
 	s.measured = s.encoderCount(now)
 	s.measuredAt = now
 	s.velocity = 0
-	switch s.t.series {
+	switch s.series {
 	case seriesSTS:
 		s.put(stsTorqueLimit, s.get(stsMaxTorque))
 		s.put(stsGoalVelocity, speedMax)
@@ -297,7 +288,7 @@ func (s *servo) resetRAM(now rt.Instant) {
 		s.resetGoals()
 	}
 	s.refresh(now)
-	s.put(s.t.at.goal, s.get(s.t.at.present))
+	s.put(s.at.goal, s.get(s.at.present))
 	s.refresh(now)
 	s.tune(now)
 }
@@ -310,11 +301,11 @@ func (s *servo) bootDone(now rt.Instant) {
 	s.booting, s.muteEvents = false, true
 	s.resetRAM(now)
 	if s.bootTorque {
-		s.mem[s.t.at.torque] = torqueOn
+		s.mem[s.at.torque] = torqueOn
 		s.torque(0, now)
 	}
-	if s.cfg.BootGoalZero && s.t.series.feetech() {
-		s.put(s.t.at.goal, 0) // only the register is 0: a servo under torque holds its position
+	if s.cfg.BootGoalZero && s.feetech() {
+		s.put(s.at.goal, 0) // only the register is 0: a servo under torque holds its position
 	}
 	s.muteEvents = false
 	s.emitChange(now)
@@ -331,7 +322,7 @@ func (s *servo) supply(volts float64, now rt.Instant) {
 	case volts < low && !s.unpowered:
 		s.unpowered, s.booting = true, false
 		s.setDriven(now, false)
-		s.mem[s.t.at.torque] = 0
+		s.mem[s.at.torque] = 0
 	case volts >= low && s.unpowered:
 		s.reboot(now)
 	}

@@ -51,7 +51,7 @@ func TestNoTableHasAnOverlap(t *testing.T) {
 func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
 	s, plant := alone(t, Config{Model: "sts3250", Baud: 115_200})
 	plant.torque[0] = true
-	s.restart(0)
+	s.restart()
 	for _, tt := range []struct {
 		name      string
 		reg, want int
@@ -71,17 +71,16 @@ func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
 
 func TestTheLockDecidesWhatSurvives(t *testing.T) {
 	s, _ := alone(t, Config{})
-	now := s.Now()
 	s.set(21, 16)
 	if s.mem[21] != 16 {
 		t.Errorf("P = %d with the lock closed, want 16 in the working copy", s.mem[21])
 	}
-	s.restart(now)
+	s.restart()
 	rttest.Want(t, s.mem[21], 32, "P after a power cycle with the lock closed")
 	s.set(55, 0)
 	s.set(21, 16)
-	s.write(stsTorqueLimit, []byte{100, 0}, now)
-	s.restart(now)
+	s.set(stsTorqueLimit, 100)
+	s.restart()
 	if s.mem[21] != 16 || s.get(stsTorqueLimit) != 1000 || s.mem[55] != 1 {
 		t.Errorf("after a power cycle with the lock open P = %d, torque limit = %d, lock = %d, want 16, 1000, 1",
 			s.mem[21], s.get(stsTorqueLimit), s.mem[55])
@@ -94,7 +93,7 @@ func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
 	s.set(21, 16)
 	s.set(55, 0)
 	s.set(22, 7)
-	s.restart(s.Now())
+	s.restart()
 	if s.mem[21] != 32 || s.mem[22] != 7 {
 		t.Errorf("P, D = %d, %d after a power cycle, want 32, 7", s.mem[21], s.mem[22])
 	}
@@ -102,14 +101,14 @@ func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
 
 func TestReadOnlyMemoryStays(t *testing.T) {
 	s, _ := alone(t, Config{})
-	s.write(0, []byte{9, 9, 9, 9, 9}, s.Now())
+	s.write(0, []byte{9, 9, 9, 9, 9})
 	s.set(62, 1)
-	s.write(255, []byte{1, 2, 3}, s.Now()) // the data extend beyond the end of the memory
-	if got := s.read(nil, 0, 5, s.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
+	s.write(255, []byte{1, 2, 3}) // the data extend beyond the end of the memory
+	if got := s.read(0, 5); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
 		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
 	}
-	rttest.Want(t, s.read(nil, 62, 1, s.Now())[0], 74, "voltage")
-	if got := s.read(nil, 254, 4, s.Now()); !bytes.Equal(got, make([]byte, 4)) {
+	rttest.Want(t, s.seen(62), 74, "voltage")
+	if got := s.read(254, 4); !bytes.Equal(got, make([]byte, 4)) {
 		t.Errorf("memory beyond its end = %v, want zeros", got)
 	}
 }
@@ -193,7 +192,7 @@ func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 		plant.place[0] = 3000
 		s.set(55, int64(lock))
 		s.set(stsTorque, torqueCentre)
-		s.restart(s.Now())
+		s.restart()
 		rttest.Want(t, s.offset(), want, "lock %d: offset after a power cycle", lock)
 	}
 }
@@ -218,7 +217,7 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 // A write of torque and goal in one frame switches torque on with the new goal.
 func TestOneWriteOverSeveralRegisters(t *testing.T) {
 	s, plant := alone(t, Config{})
-	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B}, s.Now())
+	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B})
 	if !plant.torque[0] || plant.goal[0] != 3000 || s.mem[41] != 50 {
 		t.Errorf("torque %v, goal %d, acceleration %d, want true, 3000, 50", plant.torque[0], plant.goal[0], s.mem[41])
 	}
@@ -248,22 +247,21 @@ func TestARegisteredWriteWaitsForItsAction(t *testing.T) {
 
 func TestVelocityAndMovingFollowThePlant(t *testing.T) {
 	s, plant := alone(t, Config{})
-	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, s.Now())
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B})
 	plant.place[0] -= 20
 	s.Advance(20 * time.Millisecond)
-	b := s.read(nil, stsPresent, 15, s.Now())
-	if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); v != -1000 || b[10] != 1 {
-		t.Errorf("velocity %d, moving %d, want -1000, 1", v, b[10])
+	if v, moving := s.speed(), s.get(66); v != -1000 || moving != 1 {
+		t.Errorf("velocity %d, moving %d, want -1000, 1", v, moving)
 	}
 	plant.place[0] = 3000
-	if b := s.read(nil, 66, 1, s.Now()); b[0] != 0 {
+	if s.seen(66) != 0 {
 		t.Error("still moving at the goal")
 	}
 }
 
 func TestImpossibleSettingsAreNotTaken(t *testing.T) {
 	s, _ := alone(t, Config{})
-	s.write(5, []byte{254, 99}, s.Now())
+	s.write(5, []byte{254, 99})
 	if s.mem[5] != 1 || s.mem[6] != 0 {
 		t.Errorf("id %d, baud code %d, want 1, 0", s.mem[5], s.mem[6])
 	}
@@ -287,16 +285,15 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		s := one(t, "sts3215", Config{Fitted: fitted})
-		look := func(after time.Duration) (velocity, moving int) {
+		look := func(after time.Duration) (velocity int, moving int64) {
 			s.Advance(after)
-			b := s.read(nil, stsPresent, 15, s.Now())
-			return magnitude(int64(b[2])|int64(b[3])<<8, signPosition), int(b[10])
+			return s.speed(), s.get(66)
 		}
 		if v, moving := look(time.Minute); v != 0 || moving != 0 {
 			t.Errorf("fitted %v: at rest velocity %d, moving %d", fitted, v, moving)
 		}
 		s.Advance(time.Minute)
-		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, s.Now()) // the goal moves the shaft from 2048 to 1000
+		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}) // the goal moves the shaft from 2048 to 1000
 		if v, moving := look(200 * time.Millisecond); v > -1000 || moving != 1 {
 			t.Errorf("fitted %v: under way velocity %d, moving %d, want below -1000, 1", fitted, v, moving)
 		}
@@ -310,14 +307,13 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 // since the last reading.
 func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 	s := one(t, "sts3215", Config{})
-	s.write(stsTorque, []byte{1, 0, 0, 8}, s.Now())
+	s.write(stsTorque, []byte{1, 0, 0, 8})
 	for goal := 2048; goal < 2448; goal += 20 {
 		s.Advance(16 * time.Millisecond)
-		b := s.read(nil, stsPresent, 4, s.Now())
-		if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); goal > 2088 && (v < 1000 || v > 1500) {
+		if v := s.speed(); goal > 2088 && (v < 1000 || v > 1500) {
 			t.Errorf("on the way to %d: velocity %d, want some 1250", goal, v)
 		}
-		s.write(stsGoal, []byte{byte(goal + 20), byte((goal + 20) >> 8)}, s.Now())
+		s.set(stsGoal, int64(goal+20))
 	}
 }
 
@@ -325,7 +321,7 @@ func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
 	s, plant := alone(t, Config{})
 	s.set(stsOverload, 1) // from now on any effort is an overload
-	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, s.Now())
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B})
 	run := func(looks int, each time.Duration) byte {
 		for range looks {
 			s.Advance(each)

@@ -101,7 +101,7 @@ func (c *client) exchange(b *Bus, request string) []byte {
 		f := []byte{0xFF, 0xFF, 0xFD, 0, sentinel, 3, 0, instPing}
 		ask = appendCRC(f, crc(f))
 		m := b.servos[6].model
-		answer = appendPacket(nil, sentinel, 0, []byte{byte(m.number), byte(m.number >> 8), m.firmware[0]})
+		answer = appendPacket(nil, sentinel, 0, []byte{byte(m.number), byte(m.number >> 8), b.servos[6].flash[xFirmware]})
 	}
 	c.send(ask)
 	var all []byte

@@ -41,7 +41,7 @@ func (s *servo) snapshot(now rt.Instant) Snapshot {
 		spin = motor.Round(s.loop.SpeedGoal)
 	}
 	return Snapshot{
-		Torque:    s.mem[s.t.at.torque] == torqueOn,
+		Torque:    s.mem[s.at.torque] == torqueOn,
 		Present:   s.present(s.encoderCount(now)),
 		Goal:      s.goalRegister(),
 		Aim:       aim,
@@ -59,9 +59,9 @@ func (s *servo) snapshot(now rt.Instant) Snapshot {
 //rt:noalloc
 func (s *servo) encoderFault() bool {
 	switch bits := s.alarm | s.forced; {
-	case s.t.series.feetech():
+	case s.feetech():
 		return bits&faultEncoder != 0
-	case s.t.series == seriesX:
+	case s.series == seriesX:
 		return bits&xFaultEncoder != 0
 	}
 	return false
@@ -69,8 +69,8 @@ func (s *servo) encoderFault() bool {
 
 //rt:noalloc
 func (s *servo) goalRegister() int {
-	v := s.get(s.t.at.goal)
-	if s.t.series.feetech() {
+	v := s.get(s.at.goal)
+	if s.feetech() {
 		return magnitude(v, signPosition)
 	}
 	return int(v)
@@ -129,7 +129,7 @@ func (s *servo) emitChange(now rt.Instant) {
 //rt:noalloc
 func (s *servo) emit(e Event) {
 	s.event = e
-	s.event.ID = s.mem[s.t.at.id]
+	s.event.ID = s.mem[s.at.id]
 	s.cfg.Watch(&s.event)
 	s.event.Data = nil
 }

@@ -45,8 +45,8 @@ func TestAWriteIsTold(t *testing.T) {
 // position to which the servo moves.
 func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
 	s, events := watched(t, Config{})
-	s.put(s.t.at.minLimit, 2500)
-	s.put(s.t.at.maxLimit, 3000)
+	s.put(s.at.minLimit, 2500)
+	s.put(s.at.maxLimit, 3000)
 	s.set(stsGoal, 2048)
 	if a := (*events)[0].After; a.Goal != 2048 || a.Aim != 2500 {
 		t.Errorf("goal %d and aim %d, want 2048 and 2500", a.Goal, a.Aim)
@@ -61,7 +61,7 @@ func TestAChangeIsTold(t *testing.T) {
 		holds  func(was, is Snapshot) bool
 	}{
 		{"a restart", func(s trial) {
-			s.restart(s.Now())
+			s.restart()
 		}, func(was, is Snapshot) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
 		{"an overload", func(s trial) {
 			s.overload(s.Now())
@@ -82,7 +82,7 @@ func TestAChangeIsTold(t *testing.T) {
 			s.set(stsTorque, 1)
 			s.set(stsGoal, 2200)
 			s.Advance(10 * time.Millisecond)
-			s.monitor(s.Now()) // the shaft moves
+			s.monitor() // the shaft moves
 			*events = nil
 			tt.change(s)
 			s.passes(30 * time.Millisecond)
@@ -100,9 +100,8 @@ func TestAChangeIsTold(t *testing.T) {
 // torque is on if the servo boots with torque.
 func TestABootIsTold(t *testing.T) {
 	s, events := watched(t, Config{BootTorque: []uint8{1}, BootTime: 5 * time.Millisecond})
-	now := s.Now()
-	s.reboot(now)
-	s.monitor(now.Add(5 * time.Millisecond))
+	s.reboot(s.Now())
+	s.waits(5 * time.Millisecond)
 	if len(*events) != 2 {
 		t.Fatalf("%d events of a boot, want 2: %+v", len(*events), *events)
 	}
@@ -121,11 +120,10 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	s := one(t, "sts3215", Config{Watch: func(*Event) { n++ }})
 	goal := le(2100, 2)
 	if got := testing.AllocsPerRun(100, func() {
-		now := s.Now()
-		s.write(stsGoal, goal, now)
-		s.monitor(now)
+		s.write(stsGoal, goal)
+		s.monitor()
 		s.forced ^= faultEncoder
-		s.emitChange(now)
+		s.emitChange(s.Now())
 	}); got != 0 || n == 0 {
 		t.Errorf("%v allocations with %d events, want 0 with some", got, n)
 	}

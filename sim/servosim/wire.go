@@ -139,13 +139,13 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 func (b *Bus) feed(now rt.Instant) (received bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.servos {
-		received = received || b.servos[i].receives(b.wire.baud, now)
+	for _, s := range b.servos {
+		received = received || s.receives(b.wire.baud, now)
 	}
-	for i := range b.servos {
+	for _, s := range b.servos {
 		if received {
-			b.servos[i].expire(now)
-			b.servos[i].lastRequest = now
+			s.expire(now)
+			s.lastRequest = now
 		}
 	}
 	return received
@@ -172,8 +172,7 @@ func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Ins
 	from, has = -1, true
 	answering := 0
 	b.mu.Lock()
-	for i := range b.servos {
-		s := &b.servos[i]
+	for i, s := range b.servos {
 		obeys, answers := s.addressed(r.id)
 		if !obeys {
 			continue
@@ -184,7 +183,7 @@ func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Ins
 			}
 			continue
 		}
-		if !s.t.series.supports(r.inst) {
+		if !s.supports(r.inst) {
 			has = false
 			continue
 		}
@@ -222,10 +221,9 @@ func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
 	var start rt.Instant
 	var fault uint8
 	b.mu.Lock()
-	for i := range b.servos {
-		s := &b.servos[i]
-		if s.t.series.feetech() || s.mem[s.t.at.id] != r.id || !s.receives(b.wire.baud, end) ||
-			s.mem[s.t.at.returnLevel] < 2 {
+	for i, s := range b.servos {
+		if s.feetech() || s.mem[s.at.id] != r.id || !s.receives(b.wire.baud, end) ||
+			s.mem[s.at.returnLevel] < 2 {
 			continue
 		}
 		from = i
@@ -254,8 +252,8 @@ func (b *Bus) broadcast(r request, end rt.Instant) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.servos {
-		if s := &b.servos[i]; s.receives(b.wire.baud, end) && s.t.series.supports(r.inst) {
+	for _, s := range b.servos {
+		if s.receives(b.wire.baud, end) && s.supports(r.inst) {
 			s.obey(&r, b.wire.data[:0], end)
 		}
 	}
@@ -298,9 +296,8 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 func (b *Bus) find(id, inst uint8, now rt.Instant) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.servos {
-		s := &b.servos[i]
-		if s.mem[s.t.at.id] != id || !s.receives(b.wire.baud, now) || !s.t.series.supports(inst) {
+	for i, s := range b.servos {
+		if s.mem[s.at.id] != id || !s.receives(b.wire.baud, now) || !s.supports(inst) {
 			continue
 		}
 		if fast := inst == instFastSyncRead || inst == instFastBulkRead; !fast || s.mem[xFirmware] >= xFastReads &&
@@ -322,11 +319,10 @@ func (b *Bus) writeMany(r request, end rt.Instant) {
 		if !ok {
 			return
 		}
-		for i := range b.servos {
-			s := &b.servos[i]
+		for _, s := range b.servos {
 			obeys, _ := s.addressed(p.id)
 			switch receives := s.receives(b.wire.baud, end); {
-			case !obeys || !s.t.series.supports(r.inst):
+			case !obeys || !s.supports(r.inst):
 			case receives:
 				s.write(p.addr, p.data, end)
 			default:

@@ -11,17 +11,17 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 	if s.cfg.Watch != nil {
 		s.event.Before = s.snapshot(now)
 	}
-	if !s.t.series.feetech() {
+	if !s.feetech() {
 		if code := s.check(addr, data); code != 0 {
 			return code
 		}
 	}
-	open := !s.t.series.feetech() || s.mem[s.t.at.lock] == 0 // when false, EEPROM writes are lost in a power cycle
+	open := !s.feetech() || s.mem[s.at.lock] == 0 // when false, EEPROM writes are lost in a power cycle
 	old := s.effects()
-	from, to := s.t.size, 0 // range of the written registers
+	from, to := s.size, 0 // range of the written registers
 	for i, v := range data {
 		a := s.indirect(addr + i)
-		r := s.t.row(a)
+		r := s.row(a)
 		if r == nil || r.fixed() {
 			continue
 		}
@@ -30,8 +30,8 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 	}
 	s.clampRanges(from, to)
 	s.applyWrite(old, from, to, now)
-	if open && from < s.t.eeprom && to > from {
-		copy(s.flash[from:min(to, s.t.eeprom)], s.mem[from:min(to, s.t.eeprom)])
+	if open && from < s.eeprom && to > from {
+		copy(s.flash[from:min(to, s.eeprom)], s.mem[from:min(to, s.eeprom)])
 	}
 	s.tune(now)
 	s.emitWrite(addr, data, now)
@@ -43,7 +43,7 @@ type before struct{ torque, id, baud, mode uint8 }
 
 //rt:noalloc
 func (s *servo) effects() before {
-	at := &s.t.at
+	at := &s.at
 	b := before{torque: s.mem[at.torque], id: s.mem[at.id], baud: s.mem[at.baud]}
 	if at.mode != none {
 		b.mode = s.mem[at.mode]
@@ -55,12 +55,12 @@ func (s *servo) effects() before {
 //
 //rt:noalloc
 func (s *servo) clampRanges(from, to int) {
-	for a := from; s.t.series.feetech() && a < to; a++ {
-		r := s.t.row(a)
-		if r == nil || int(r.addr) != a || r.lo >= r.hi || a == s.t.at.id || a == s.t.at.baud {
+	for a := from; s.feetech() && a < to; a++ {
+		r := s.row(a)
+		if r == nil || int(r.addr) != a || r.lo >= r.hi || a == s.at.id || a == s.at.baud {
 			continue
 		}
-		if v := s.t.load(&s.mem, r); v < r.lo || v > r.hi {
+		if v := s.load(&s.mem, r); v < r.lo || v > r.hi {
 			s.put(a, min(max(v, r.lo), r.hi))
 		}
 	}
@@ -68,24 +68,24 @@ func (s *servo) clampRanges(from, to int) {
 
 //rt:noalloc
 func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
-	at := &s.t.at
+	at := &s.at
 	covers := func(reg int) bool { return reg != none && from <= reg && reg < to }
 	if s.mem[at.id] > idMax {
 		s.mem[at.id] = old.id
 	}
-	if s.t.rate(s.mem[at.baud]) == 0 {
+	if s.rate(s.mem[at.baud]) == 0 {
 		s.mem[at.baud] = old.baud
 	}
 	if covers(at.mode) && s.mem[at.mode] != old.mode {
 		s.changeMode(now)
 	}
-	if s.t.series == seriesX && covers(xWatchdog) {
+	if s.series == seriesX && covers(xWatchdog) {
 		s.lastRequest = now
 	}
 	if covers(at.torque) {
 		s.torque(old.torque, now)
 	}
-	switch limits := s.t.series.feetech() && (covers(at.minLimit) || covers(at.maxLimit)); {
+	switch limits := s.feetech() && (covers(at.minLimit) || covers(at.maxLimit)); {
 	case covers(at.goal):
 		s.follow(now)
 	case limits && s.driven && s.positions():
@@ -95,28 +95,28 @@ func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 	if s.spins() && covers(stsGoalVelocity) {
 		s.goalWakes(now)
 	}
-	if s.t.series == seriesAX && covers(axTorqueLimit) && s.get(axTorqueLimit) > 0 {
+	if s.series == seriesAX && covers(axTorqueLimit) && s.get(axTorqueLimit) > 0 {
 		s.alarm &^= axOverload
 	}
 }
 
 //rt:noalloc
 func (s *servo) torque(before uint8, now rt.Instant) {
-	on := s.mem[s.t.at.torque]
-	if on == torqueCentre && s.t.series.feetech() {
-		s.mem[s.t.at.torque] = before
+	on := s.mem[s.at.torque]
+	if on == torqueCentre && s.feetech() {
+		s.mem[s.at.torque] = before
 		s.readAs(centre, now)
 		return
 	}
 	if on != torqueOn {
 		s.setDriven(now, false)
-		if s.t.series.feetech() {
+		if s.feetech() {
 			s.endOverload(now)
 		}
 		return
 	}
 	if before != torqueOn {
-		if s.t.series == seriesX && s.mem[xMode] == xModePosition {
+		if s.series == seriesX && s.mem[xMode] == xModePosition {
 			s.turnOrigin = turnsOf(s.encoderCount(now))
 		}
 		_, raw := s.goal()
@@ -132,7 +132,7 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 func (s *servo) readAs(position int, now rt.Instant) {
 	off := (s.encoderCount(now)-position+centre)&4095 - centre
 	s.put(stsOffset, signed(min(max(off, -(signOffset-1)), signOffset-1), signOffset))
-	if s.mem[s.t.at.lock] == 0 {
+	if s.mem[s.at.lock] == 0 {
 		copy(s.flash[stsOffset:stsOffset+2], s.mem[stsOffset:stsOffset+2])
 	}
 }
@@ -141,7 +141,7 @@ func (s *servo) readAs(position int, now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
-	if s.t.series.feetech() && s.mem[s.t.at.mode] == modeStep {
+	if s.feetech() && s.mem[s.at.mode] == modeStep {
 		s.stepGoal = s.encoderCount(now) + magnitude(s.get(stsGoal), signPosition)
 	}
 	_, raw := s.goal()
@@ -159,9 +159,9 @@ func (s *servo) follow(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) goalWakes(now rt.Instant) {
-	if (s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque) &&
-		s.mem[s.t.at.torque] != torqueOn && !s.cutsTorque() {
-		s.mem[s.t.at.torque] = torqueOn
+	if (s.series == seriesAX || s.feetech() && !s.cfg.GoalLeavesTorque) &&
+		s.mem[s.at.torque] != torqueOn && !s.cutsTorque() {
+		s.mem[s.at.torque] = torqueOn
 		s.setDriven(now, true)
 	}
 }
@@ -170,9 +170,9 @@ func (s *servo) goalWakes(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) positions() bool {
-	switch s.t.series {
+	switch s.series {
 	case seriesSTS:
-		return s.mem[s.t.at.mode] == modePosition || s.mem[s.t.at.mode] == modeStep
+		return s.mem[s.at.mode] == modePosition || s.mem[s.at.mode] == modeStep
 	case seriesX:
 		m := s.mem[xMode]
 		return m == xModePosition || m == xModeExtended || m == xModeCurrentPos
@@ -183,7 +183,7 @@ func (s *servo) positions() bool {
 // spins reports whether the servo turns at a goal velocity: it is a Feetech in velocity mode.
 //
 //rt:noalloc
-func (s *servo) spins() bool { return s.t.series.feetech() && s.mem[s.t.at.mode] == modeVelocity }
+func (s *servo) spins() bool { return s.feetech() && s.mem[s.at.mode] == modeVelocity }
 
 // check returns the code with which a Dynamixel refuses a write; 0 when it accepts the write.
 //
@@ -193,31 +193,31 @@ func (s *servo) check(addr int, data []byte) uint8 {
 	next := s.mem
 	for a := addr; a < end; a++ {
 		p := s.indirect(a)
-		r := s.t.row(p)
-		if r == nil || r.fixed() || p >= s.t.size || !s.has(p) {
+		r := s.row(p)
+		if r == nil || r.fixed() || p >= s.size || !s.has(p) {
 			return s.code(resultAccess, axRange)
 		}
 		if p == a && (int(r.addr) < addr || int(r.addr)+int(r.size) > end) {
 			return s.code(resultLength, axRange)
 		}
-		if p < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX &&
-			s.mem[s.t.at.lock] != 0) {
+		if p < s.eeprom && (s.series == seriesX && s.mem[xTorque] != 0 || s.series == seriesAX &&
+			s.mem[s.at.lock] != 0) {
 			return s.code(resultAccess, axInstruction)
 		}
 		next[p] = data[a-addr]
 	}
 	for a := addr; a < end; a++ {
-		r := s.t.row(s.indirect(a))
-		v := s.t.load(&next, r)
+		r := s.row(s.indirect(a))
+		v := s.load(&next, r)
 		switch {
 		case r.lo != r.hi && (v < r.lo || v > r.hi):
 			return s.code(resultRange, axRange)
-		case s.t.series == seriesAX && (int(r.addr) == s.t.at.baud && s.t.rate(uint8(v)) == 0 ||
-			int(r.addr) == s.t.at.lock && v == 0 && s.mem[s.t.at.lock] != 0):
+		case s.series == seriesAX && (int(r.addr) == s.at.baud && s.rate(uint8(v)) == 0 ||
+			int(r.addr) == s.at.lock && v == 0 && s.mem[s.at.lock] != 0):
 			return axRange
-		case s.t.series == seriesAX && int(r.addr) == axGoal && s.beyond(v):
+		case s.series == seriesAX && int(r.addr) == axGoal && s.beyond(v):
 			return axAngle
-		case s.t.series == seriesX:
+		case s.series == seriesX:
 			if code := s.checkX(int(r.addr), v, &next); code != 0 {
 				return code
 			}
@@ -230,7 +230,7 @@ func (s *servo) check(addr int, data []byte) uint8 {
 //
 //rt:noalloc
 func (s *servo) code(x, ax uint8) uint8 {
-	if s.t.series == seriesX {
+	if s.series == seriesX {
 		return x
 	}
 	return ax
@@ -240,13 +240,13 @@ func (s *servo) code(x, ax uint8) uint8 {
 //
 //rt:noalloc
 func (s *servo) has(addr int) bool {
-	return s.t.series != seriesX || s.model.amp > 0 || addr != xLimitCurrent && addr != xLimitCurrent+1 &&
+	return s.series != seriesX || s.model.amp > 0 || addr != xLimitCurrent && addr != xLimitCurrent+1 &&
 		addr != xGoalCurrent && addr != xGoalCurrent+1
 }
 
 //rt:noalloc
 func (s *servo) beyond(v int64) bool {
-	lo, hi := s.get(s.t.at.minLimit), s.get(s.t.at.maxLimit)
+	lo, hi := s.get(s.at.minLimit), s.get(s.at.maxLimit)
 	return (lo != 0 || hi != 0) && (v < lo || v > hi)
 }
 
@@ -255,7 +255,7 @@ func (s *servo) beyond(v int64) bool {
 //
 //rt:noalloc
 func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {
-	limit := func(reg int) int64 { return s.t.load(next, s.t.row(reg)) }
+	limit := func(reg int) int64 { return s.load(next, s.row(reg)) }
 	beyond := false
 	switch addr {
 	case xMode:
