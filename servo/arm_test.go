@@ -13,8 +13,7 @@ func TestOpenConfiguresOnce(t *testing.T) {
 	l := sixMotors()
 	l.servos[2].mem[18] = 12 | 0x10
 	l.mustOpen(t)
-	for id := 1; id <= 6; id++ {
-		s := l.servos[id]
+	for id, s := range l.servos {
 		gripper := [4]int{1000, 0, 0, 999} // the last is the marker
 		if id == 6 {
 			gripper = [4]int{500, 250, 25, 499}
@@ -45,25 +44,28 @@ func TestOpenRefuses(t *testing.T) {
 		want error
 		text string
 	}{
-		{"one motor missing", func(l *line) { l.servos[3] = nil }, ErrMotorMissing,
+		{"one motor missing", func(l *line) { delete(l.servos, 3) }, ErrMotorMissing,
 			"no reply from motor 3 (elbow_flex) on fake: answered 1 2 4 5 6; check its cable, power and id, and its " +
 				"baud rate"},
-		{"the chain broken", func(l *line) { l.servos[5], l.servos[6] = nil, nil }, ErrMotorMissing,
+		{"the chain broken", func(l *line) {
+			delete(l.servos, 5)
+			delete(l.servos, 6)
+		}, ErrMotorMissing,
 			"no reply from motor 5 (wrist_roll), 6 (gripper) on fake: answered 1 2 3 4; check the cable after motor " +
 				"4 (wrist_flex)"},
 		{"no motor", func(l *line) {
-			l.servos = [254]*fakeServo{}
+			clear(l.servos)
 		}, ErrMotorMissing, "no motor answered at 1000000 baud; check the motors' power, the cable to the " +
 			"first one, the baud rate and --robot"},
 		{"two motors of one id", func(l *line) {
 			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
 		}, ErrMotorMissing, "answered 1 3 4 5 6; the replies of id 2 were garbled, so two motors may have the same id"},
 		{"two motors of one id, which another lacks", func(l *line) {
-			l.servos[6] = nil
+			delete(l.servos, 6)
 			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
 		}, ErrMotorMissing, "answered 1 3 4 5; the replies of id 2 were garbled, so two motors may have the same id"},
 		{"new motors, all of id 1", func(l *line) {
-			l.servos = [254]*fakeServo{1: l.servos[1]}
+			l.servos = map[int]*fakeServo{1: l.servos[1]}
 			l.tamper = func(r []byte) []byte { r[3] ^= 0x60; return r }
 		}, ErrMotorMissing, "no motor answered at 1000000 baud; the replies of id 1 were garbled"},
 		{"noise for every reply", func(l *line) {
@@ -130,8 +132,8 @@ func TestOpenAcceptsItsCalibration(t *testing.T) {
 
 func TestOpenRetriesALostReply(t *testing.T) {
 	l := sixMotors()
-	for id := 1; id <= 6; id++ {
-		l.servos[id].muteTimes = 2
+	for _, s := range l.servos {
+		s.muteTimes = 2
 	}
 	a := l.mustOpen(t)
 	rttest.Want(t, a.Stats().Retries, 12, "counted retries")

@@ -33,7 +33,7 @@ func TestOpeningHaltsSoon(t *testing.T) {
 		full := time.Duration(0)
 		for after := time.Duration(0); after <= full || full == 0; after += max(7*time.Millisecond, full/200) {
 			l := sixMotors()
-			clock := l.clock
+			clock := l.Clock
 			spoil(l)
 			stop := clock.Now().Add(after)
 			cfg := l.config()
@@ -57,8 +57,8 @@ func TestOpeningHaltsSoon(t *testing.T) {
 			if arm == nil && clock.Now() >= stop && !errors.Is(err, ErrCanceled) && !errors.Is(err, ErrMotorMissing) {
 				t.Errorf("%s, halted after %v: %v, want %v", name, after, err, ErrCanceled)
 			}
-			for id := 1; id <= 6; id++ {
-				if s := l.servos[id]; s.mem[55] != 1 || s.mem[40] != 0 {
+			for id, s := range l.servos {
+				if s.mem[55] != 1 || s.mem[40] != 0 {
 					t.Fatalf("%s, halted after %v: motor %d has lock %d and torque %d, want 1 and 0", name, after, id,
 						s.mem[55], s.mem[40])
 				}
@@ -88,12 +88,12 @@ func TestMeasuringHaltsSoon(t *testing.T) {
 	l := sixMotors()
 	var stop rt.Instant
 	cfg := l.config()
-	cfg.Canceled = func() bool { return stop > 0 && l.clock.Now() >= stop }
+	cfg.Canceled = func() bool { return stop > 0 && l.Now() >= stop }
 	a := rttest.Must(OpenArm(cfg))(t)
 	l.servos[3].mute = true
-	stop = l.clock.Now().Add(100 * time.Millisecond)
-	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrCanceled) || l.clock.Now().Sub(stop) > 100*time.Millisecond {
-		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop),
+	stop = l.Now().Add(100 * time.Millisecond)
+	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrCanceled) || l.Now().Sub(stop) > 100*time.Millisecond {
+		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.Now().Sub(stop),
 			ErrCanceled)
 	}
 	// A cancellation does not prevent switching the torque off.

@@ -17,21 +17,20 @@ const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick
 // never is the due time of the next health window in tests that read no health window.
 const never = rt.Instant(1<<63 - 1)
 
-func (l *line) deadline() rt.Instant { return l.clock.Now().Add(farAway) }
+func (l *line) deadline() rt.Instant { return l.Now().Add(farAway) }
 
 // degrees is LeRobot's formula for a range of 0 to 4095.
 func degrees(raw int) float32 { return float32((float64(raw) - 2047.5) * 360 / 4095) }
 
 func TestCleanCycleIsOneWriteAndOneRead(t *testing.T) {
 	a, l := openLine(t)
-	start := l.clock.Now()
-	dst := make([]float32, 6)
-	stale := a.Read(dst, l.deadline())
-	took := l.clock.Now().Sub(start)
+	start := l.Now()
+	stale := l.read(a)
+	took := l.Now().Sub(start)
 
 	want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005), (2006 - 1000) / 20.}
-	if stale != 0 || !slices.Equal(dst, want) {
-		t.Errorf("Read = %v, stale %06b, want %v, 0", dst, stale, want)
+	if stale != 0 || !slices.Equal(l.dst, want) {
+		t.Errorf("Read = %v, stale %06b, want %v, 0", l.dst, stale, want)
 	}
 	if l.writes != 1 || l.waits != 0 || l.reads != 1 {
 		t.Errorf("a clean cycle made %d writes, %d polls, %d reads, want 1, 0, 1", l.writes, l.waits, l.reads)
@@ -48,12 +47,12 @@ func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	a, l := openLine(t)
 	for writes := 1; writes <= 2; writes++ { // the second Write follows the first at once
 		l.forget()
-		start := l.clock.Now()
+		start := l.Now()
 		for range writes {
 			a.Write(make([]float32, 6), a.Joints())
 		}
-		stale := a.Read(make([]float32, 6), l.deadline())
-		took := l.clock.Now().Sub(start)
+		stale := l.read(a)
+		took := l.Now().Sub(start)
 		if wire := time.Duration(writes*26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire ||
 			l.waits != 0 || l.reads != 1 {
 			t.Errorf("%d writes and a read took %v with %d polls and %d reads, stale %06b, want %v, 0 and 1", writes,
@@ -74,8 +73,8 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 		{"one silent motor", func(l *line) { l.servos[3].mute = true }, 0b000100, lossMax, 0},
 		{"two silent motors", func(l *line) { l.servos[1].mute, l.servos[6].mute = true, true }, 0b100001, lossMax, 0},
 		{"all silent", func(l *line) {
-			for id := 1; id <= 6; id++ {
-				l.servos[id].mute = true
+			for _, s := range l.servos {
+				s.mute = true
 			}
 		}, 0b111111, farAway, 0},
 		{"replies in another order", func(l *line) { l.order = []byte{6, 2, 5, 1, 3, 4} }, 0, 0, 0},
@@ -106,22 +105,21 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := openLine(t)
-			dst := make([]float32, 6)
-			a.Read(dst, l.deadline())
-			for id := 1; id <= 6; id++ {
-				l.servos[id].put(56, 3000+id) // the new position of this motor
+			l.read(a)
+			for id, s := range l.servos {
+				s.put(56, 3000+id) // the new position of this motor
 			}
 			tt.set(l)
-			before, start := a.Stats(), l.clock.Now()
-			stale := a.Read(dst, l.deadline())
-			took, after := l.clock.Now().Sub(start), a.Stats()
+			before, start := a.Stats(), l.Now()
+			stale := l.read(a)
+			took, after := l.Now().Sub(start), a.Stats()
 			rttest.Want(t, stale, tt.wantStale, "stale")
 			for i := range 5 {
 				want := degrees(3001 + i)
 				if tt.wantStale>>i&1 != 0 {
 					want = degrees(2001 + i)
 				}
-				rttest.Want(t, dst[i], want, "position %d", i)
+				rttest.Want(t, l.dst[i], want, "position %d", i)
 			}
 			if took > clean+tt.wantExtra {
 				t.Errorf("took %v, want at most %v", took, clean+tt.wantExtra)
@@ -139,28 +137,27 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 // When a reply is lost once, the tick still gets its value: the driver repeats the request to the motor within the
 // tick.
 func TestLostReplyIsAskedForAgain(t *testing.T) {
-	for _, id := range []byte{1, 3, 6} { // a lost reply of the last motor is noticed later than the others
+	for _, id := range []int{1, 3, 6} { // a lost reply of the last motor is noticed later than the others
 		a, l := openLine(t)
-		dst := make([]float32, 6)
-		l.tick(a, dst)
+		l.tick(a)
 		l.servos[id].muteTimes = 1
 		l.servos[id].put(56, 3000)
-		start := l.clock.Now()
-		stale := a.Read(dst, l.deadline())
+		start := l.Now()
+		stale := l.read(a)
 		const clean = 620*time.Microsecond + 6*replyGap
-		if took := l.clock.Now().Sub(start); stale != 0 || took > clean+lossMax {
+		if took := l.Now().Sub(start); stale != 0 || took > clean+lossMax {
 			t.Errorf("motor %d: stale %06b after %v, want it answered within lossMax beyond %v", id, stale, took, clean)
 		}
 		// When the last motor has answered, the driver waits only slotWait for the missing reply.
-		if took := l.clock.Now().Sub(start); id != 6 && took > clean+slotWait+300*time.Microsecond {
+		if took := l.Now().Sub(start); id != 6 && took > clean+slotWait+300*time.Microsecond {
 			t.Errorf("motor %d: asked again and answered after %v, want it soon after %v", id, took, clean+slotWait)
 		}
-		if want := degrees(3000); id != 6 && dst[id-1] != want || a.Stats().Retries != 1 || a.Stats().Lost != 0 {
-			t.Errorf("motor %d is at %v, %d retries, %d lost", id, dst[id-1], a.Stats().Retries, a.Stats().Lost)
+		if want := degrees(3000); id != 6 && l.dst[id-1] != want || a.Stats().Retries != 1 || a.Stats().Lost != 0 {
+			t.Errorf("motor %d is at %v, %d retries, %d lost", id, l.dst[id-1], a.Stats().Retries, a.Stats().Lost)
 		}
-		l.clock.Advance(10 * time.Millisecond)
+		l.Advance(10 * time.Millisecond)
 		l.servos[id].muteTimes = 1
-		rttest.Want(t, a.Read(dst, l.clock.Now().Add(clean+slotWait)), 1<<(id-1),
+		rttest.Want(t, a.Read(l.dst, l.Now().Add(clean+slotWait)), 1<<(id-1),
 			"motor %d: stale without time to ask again", id)
 	}
 }
@@ -179,24 +176,23 @@ func reply9([]byte) []byte { return []byte{0xFF, 0xFF, 9, 4, 0, 0, 8, 0xEA} }
 // Goal: a reply that comes after its tick is never taken for a reply of the next tick.
 func TestLateBytesAreDrained(t *testing.T) {
 	a, l := openLine(t)
-	dst := make([]float32, 6)
 	l.servos[6].lateBy = 6 * time.Millisecond
-	a.Read(dst, l.deadline())
+	l.read(a)
 	l.servos[6].lateBy = 0
 	l.servos[6].put(56, 3000)
-	l.clock.Advance(10 * time.Millisecond)
-	if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != 100 {
-		t.Errorf("Read after a late reply = %v for the gripper, stale %06b, want 100, 0", dst[5], stale)
+	l.Advance(10 * time.Millisecond)
+	if stale := l.read(a); stale != 0 || l.dst[5] != 100 {
+		t.Errorf("Read after a late reply = %v for the gripper, stale %06b, want 100, 0", l.dst[5], stale)
 	}
 	l.tamper = onlyFor(2, func(r []byte) []byte { return append(r, r...) })
-	if a.Read(dst, l.deadline()); a.Stats().Late != 1 {
+	if l.read(a); a.Stats().Late != 1 {
 		t.Errorf("%d late replies counted, want the one before motor 2's", a.Stats().Late)
 	}
 	l.tamper = nil
-	l.clock.Advance(10 * time.Millisecond)
-	a.Read(dst, l.deadline())
+	l.Advance(10 * time.Millisecond)
+	l.read(a)
 	l.forget()
-	if a.Read(dst, l.deadline()); l.reads != 1 {
+	if l.read(a); l.reads != 1 {
 		t.Errorf("the second cycle after made %d reads, want 1: the line is clean again", l.reads)
 	}
 }
@@ -205,19 +201,18 @@ func TestLateBytesAreDrained(t *testing.T) {
 // not use this answer.
 func TestTheFirstOfTwoAnswersComesCyclesLater(t *testing.T) {
 	a, l := openLine(t)
-	dst := make([]float32, 6)
 	l.servos[6].muteTimes = 1
 	for range 2 { // a repeated request, then a clean read
-		if stale := a.Read(dst, l.deadline()); stale != 0 {
+		if stale := l.read(a); stale != 0 {
 			t.Fatalf("stale %06b", stale)
 		}
-		l.clock.Advance(10 * time.Millisecond)
+		l.Advance(10 * time.Millisecond)
 	}
-	was := dst[5]
+	was := l.dst[5]
 	l.noise(0xFF, 0xFF, 6, 4, 0, 0xB0, 0x04, 0x41) // 1200
 	l.servos[6].muteTimes = 2
-	if stale := a.Read(dst, l.deadline()); stale != 1<<5 || dst[5] != was {
-		t.Errorf("the gripper is at %v, stale %06b, want %v and stale: it has said nothing since", dst[5], stale, was)
+	if stale := l.read(a); stale != 1<<5 || l.dst[5] != was {
+		t.Errorf("the gripper is at %v, stale %06b, want %v and stale: it has said nothing since", l.dst[5], stale, was)
 	}
 }
 
@@ -226,11 +221,10 @@ func TestTheFirstOfTwoAnswersComesCyclesLater(t *testing.T) {
 func TestLateReplyInsideTheNextCycle(t *testing.T) {
 	a, l := openLine(t)
 	l.gap = 2 * replyGap // the replies take longer than computed, so that Read ends with the sixth
-	dst := make([]float32, 6)
 	l.servos[6].mute = true
-	a.Read(dst, l.deadline())
+	l.read(a)
 	l.servos[6].mute = false
-	l.clock.Advance(10 * time.Millisecond)
+	l.Advance(10 * time.Millisecond)
 	late := true
 	l.tamper = func(r []byte) []byte {
 		if late { // a late reply of the gripper with 1200, then the reply of motor 1
@@ -239,12 +233,12 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 		}
 		return r
 	}
-	a.Read(dst, l.deadline()) // stores the gripper's late reply and leaves its new one in the buffer
+	l.read(a) // stores the gripper's late reply and leaves its new one in the buffer
 	for raw, want := range map[int]float32{1500: 25, 2000: 50, 3000: 100} {
 		l.servos[6].put(56, raw)
-		l.clock.Advance(10 * time.Millisecond)
-		if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != want {
-			t.Errorf("the gripper is at %v, stale %06b, want %v, 0: it must not lag a cycle behind", dst[5], stale,
+		l.Advance(10 * time.Millisecond)
+		if stale := l.read(a); stale != 0 || l.dst[5] != want {
+			t.Errorf("the gripper is at %v, stale %06b, want %v, 0: it must not lag a cycle behind", l.dst[5], stale,
 				want)
 		}
 	}
@@ -255,16 +249,15 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 func TestSilenceOfAll(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
-	dst := make([]float32, 6)
 	cycle := func(late time.Duration) (robot.Joints, time.Duration) {
-		for id := 1; id <= 6; id++ {
-			l.servos[id].mute = late < 0
+		for _, s := range l.servos {
+			s.mute = late < 0
 		}
-		l.free = l.clock.Now().Add(late)
-		start := l.clock.Now()
-		stale := a.Read(dst, l.deadline())
-		took := l.clock.Now().Sub(start)
-		l.clock.Advance(50 * time.Millisecond)
+		l.free = l.Now().Add(late)
+		start := l.Now()
+		stale := l.read(a)
+		took := l.Now().Sub(start)
+		l.Advance(50 * time.Millisecond)
 		return stale, took
 	}
 	const clean = 620*time.Microsecond + 6*replyGap
@@ -289,9 +282,9 @@ func TestSilenceOfAll(t *testing.T) {
 
 func TestReadEndsAtTheDeadline(t *testing.T) {
 	a, l := openLine(t)
-	start := l.clock.Now()
+	start := l.Now()
 	stale := a.Read(make([]float32, 6), start.Add(500*time.Microsecond))
-	if took := l.clock.Now().Sub(start); took != 500*time.Microsecond || stale != 0b111100 {
+	if took := l.Now().Sub(start); took != 500*time.Microsecond || stale != 0b111100 {
 		t.Errorf("Read took %v, stale %06b, want 500us with the first two motors", took, stale)
 	}
 }
@@ -299,9 +292,8 @@ func TestReadEndsAtTheDeadline(t *testing.T) {
 func TestFaultComesWithThePosition(t *testing.T) {
 	a, l := openLine(t)
 	l.servos[6].err = 0x20
-	dst := make([]float32, 6)
-	if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != (2006-1000)/20. {
-		t.Errorf("Read with an overloaded gripper = %v, stale %06b, want its position, 0", dst[5], stale)
+	if stale := l.read(a); stale != 0 || l.dst[5] != (2006-1000)/20. {
+		t.Errorf("Read with an overloaded gripper = %v, stale %06b, want its position, 0", l.dst[5], stale)
 	}
 	if a.faults[5] != FaultOverload || a.faults[0] != 0 || a.Stats().Alerts != 1 {
 		t.Errorf("faults %02X, %02X, %d alerts, want 20, 0 and one", a.faults[5], a.faults[0], a.Stats().Alerts)
@@ -344,15 +336,14 @@ func TestWriteLimitsAndRefuses(t *testing.T) {
 func TestPresentWrittenBackMovesNothing(t *testing.T) {
 	a, l := openLine(t)
 	for raw := 1000; raw < 3000; raw += 7 {
-		for id := 1; id <= 6; id++ {
-			l.servos[id].put(56, raw)
+		for _, s := range l.servos {
+			s.put(56, raw)
 		}
-		dst := make([]float32, 6)
-		a.Read(dst, l.deadline())
-		a.Write(dst, a.Joints())
-		l.clock.Advance(time.Millisecond)
-		for id := 1; id <= 6; id++ {
-			if got := l.servos[id].word(42); got != raw && got != raw-1 {
+		l.read(a)
+		a.Write(l.dst, a.Joints())
+		l.Advance(time.Millisecond)
+		for id, s := range l.servos {
+			if got := s.word(42); got != raw && got != raw-1 {
 				t.Fatalf("motor %d at %d gets goal %d, want it within LeRobot's one step", id, raw, got)
 			}
 		}
@@ -373,7 +364,7 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 		if i == early {
 			l.forget()
 		}
-		rttest.Want(t, a.Read(make([]float32, 6), l.deadline()), 0, "Read then: stale")
+		rttest.Want(t, l.read(a), 0, "Read then: stale")
 	}
 	if l.waits > reads/2+2 || l.reads != reads+l.waits {
 		t.Errorf("%d reads then polled %d times and looked %d times, want half as many polls at most", reads, l.waits,
@@ -383,10 +374,9 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 	rttest.Fails(t, rttest.Err(a.MeasureCycles(20)))
 }
 
-// drowsy is a line and a clock whose sleeps and waits end late.
+// drowsy is a line whose sleeps and waits end late.
 type drowsy struct {
 	*line
-	*rttest.Clock
 	late time.Duration
 }
 
@@ -408,7 +398,7 @@ func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	t.Helper()
 	l := sixMotors()
-	d := &drowsy{line: l, Clock: l.clock, late: late}
+	d := &drowsy{l, late}
 	cfg := l.config()
 	cfg.Clock, cfg.Port = d, d
 	a := rttest.Must(OpenArm(cfg))(t)
@@ -416,9 +406,9 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	l.gap = replyGap + behind/6
 	rttest.Must(a.MeasureCycles(100))(t)
 	for range 100 {
-		start := l.clock.Now()
-		stale := a.Read(make([]float32, 6), l.deadline())
-		took := l.clock.Now().Sub(start).Round(time.Microsecond)
+		start := l.Now()
+		stale := l.read(a)
+		took := l.Now().Sub(start).Round(time.Microsecond)
 		if a.bus.polled { // a poll ends late as well
 			took -= late
 		}
@@ -434,8 +424,8 @@ func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
 	l.servos[1].lateBy = late // the other two servos have answered when the sleep ends
 	ids := []ID{1, 2, 3}
-	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), all: ids},
-		bus: NewBus(l, 1_000_000, table.Dynamixel1, l.clock), goals: goals{raw: make([]int, len(ids))}}
+	a := &Arm{armConst: armConst{clock: l.Clock, joints: make([]joint, len(ids)), all: ids},
+		bus: NewBus(l, 1_000_000, table.Dynamixel1, l.Clock), goals: goals{raw: make([]int, len(ids))}}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
 	a.positions = a.bus.newGroup(56, 2, ids)
 	if _, err := a.MeasureCycles(100); err != nil || a.bus.replyDelay > late || a.bus.replyDelay < late-2*tuneLast {
@@ -446,19 +436,18 @@ func TestMeasureCyclesOfSingleReads(t *testing.T) {
 func TestLostPort(t *testing.T) {
 	a, l := openLine(t)
 	l.dead = true
-	start := l.clock.Now()
-	stale := a.Read(make([]float32, 6), l.deadline())
+	start := l.Now()
+	stale := l.read(a)
 	a.Write(make([]float32, 6), a.Joints())
-	if stale != 0b111111 || !a.Lost() || l.clock.Now() != start {
+	if stale != 0b111111 || !a.Lost() || l.Now() != start {
 		t.Errorf("Read on a dead port: stale %06b, lost %v after %v, want all, true, at once", stale, a.Lost(),
-			l.clock.Now().Sub(start))
+			l.Now().Sub(start))
 	}
 }
 
 func TestCycleNoAlloc(t *testing.T) {
 	a, l := openLine(t)
 	l.keep = false
-	dst := make([]float32, 6)
 	for _, faulty := range []bool{false, true} {
 		l.servos[2].mute = faulty
 		l.servos[6].lateBy = 0
@@ -466,9 +455,9 @@ func TestCycleNoAlloc(t *testing.T) {
 			l.servos[6].lateBy = 6 * time.Millisecond
 		}
 		if n := testing.AllocsPerRun(1000, func() {
-			a.Read(dst, l.deadline())
-			a.Write(dst, a.Joints())
-			l.clock.Advance(10 * time.Millisecond)
+			l.read(a)
+			a.Write(l.dst, a.Joints())
+			l.Advance(10 * time.Millisecond)
 		}); n != 0 {
 			t.Errorf("a cycle (faulty %v) allocates %v times, want 0", faulty, n)
 		}

@@ -20,7 +20,7 @@ type echoing struct {
 
 func (e *echoing) Write(p []byte) (int, error) {
 	if e.written++; e.written >= e.from {
-		at := max(e.free, e.clock.Now())
+		at := max(e.free, e.Now())
 		if e.written == e.from {
 			at = at.Add(e.lateBy)
 		}

@@ -158,9 +158,9 @@ func TestReadsBesideStarvedWrites(t *testing.T) {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
 		l.servos[1].put(offset.Addr, 85)
 		s := &starved{line: l}
-		b := NewBus(s, 1_000_000, table.Feetech, l.clock)
+		b := NewBus(s, 1_000_000, table.Feetech, l.Clock)
 		for step := range 30 {
-			if now := l.clock.Now(); now >= s.until && rnd.IntN(3) == 0 {
+			if now := l.Now(); now >= s.until && rnd.IntN(3) == 0 {
 				s.from = now.Add(time.Duration(rnd.IntN(1000)) * time.Microsecond)
 				s.until, s.back = s.from.Add(time.Duration(rnd.IntN(250_000))*time.Microsecond), false
 			}

@@ -11,9 +11,8 @@ import (
 
 // reads makes n cycles, 10 ms apart.
 func reads(a *Arm, l *line, n int) {
-	dst := make([]float32, 6)
 	for range n {
-		l.tick(a, dst)
+		l.tick(a)
 	}
 }
 
@@ -112,7 +111,7 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 	for i := range a.units {
 		a.robot.Motors[a.units[i].joint].Bounds = b
 		a.health.readings[i].setBounds(b)
-		l.servos[a.units[i].id].mem[62], l.servos[a.units[i].id].mem[63] = 74, 35
+		l.servos[int(a.units[i].id)].mem[62], l.servos[int(a.units[i].id)].mem[63] = 74, 35
 	}
 	set(&a.robot.Safety)
 	arm(t, a)
@@ -187,11 +186,10 @@ func TestBoundsOfTheSupply(t *testing.T) {
 func TestBoundThatMakesLimp(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotWarn: 50, HotAct: 60}, func(s *robot.Safety) { s.Overheat = robot.Limp })
 	l.keep = false
-	dst := make([]float32, 6)
 	read := func(celsius byte, n int) {
 		l.servos[2].mem[63] = celsius
 		for range n {
-			l.tick(a, dst)
+			l.tick(a)
 		}
 	}
 	var kept robot.Joints
@@ -216,14 +214,13 @@ func TestBoundThatMakesLimp(t *testing.T) {
 // has waited long enough.
 func TestALostReplyPutsTheWatchOff(t *testing.T) {
 	a, l := openLine(t)
-	a.health.due = l.clock.Now()
+	a.health.due = l.Now()
 	l.servos[6].muteTimes = 1
-	dst := make([]float32, 6)
-	if stale := a.Read(dst, l.deadline()); stale != 0 || a.bus.retries.Load() != 1 || a.health.next != 0 {
+	if stale := l.read(a); stale != 0 || a.bus.retries.Load() != 1 || a.health.next != 0 {
 		t.Errorf("a read with a lost reply: stale %06b, %d retries, window %d next; want none, one, and the watch "+
 			"put off", stale, a.bus.retries.Load(), a.health.next)
 	}
-	if a.Read(dst, l.deadline()); a.health.next != 1 {
+	if l.read(a); a.health.next != 1 {
 		t.Errorf("the read behind it: window %d next, want 1", a.health.next)
 	}
 }
@@ -241,8 +238,8 @@ func TestSilentMotorLeavesTheOthersWatched(t *testing.T) {
 
 func TestClimate(t *testing.T) {
 	a, l := openLine(t)
-	for id := 1; id <= 6; id++ {
-		l.servos[id].mem[62], l.servos[id].mem[63] = byte(70+id), byte(30+id)
+	for id, s := range l.servos {
+		s.mem[62], s.mem[63] = byte(70+id), byte(30+id)
 	}
 	reads(a, l, 100)
 	if hot, volts := a.Extremes(); hot != 36 || volts != 7.1 {
@@ -254,15 +251,14 @@ func TestClimate(t *testing.T) {
 // trusted again, although no motor has missed a reply.
 func TestSlowTicksCompareEveryTime(t *testing.T) {
 	a, l := armedLine(t)
-	dst := make([]float32, 6)
-	a.Read(dst, l.deadline())
+	l.read(a)
 	l.servos[3].mem[41] = 0 // the servo has restarted, booted with torque, and lost the values of its RAM
-	l.clock.Advance(bootMin - 10*time.Millisecond)
-	a.Read(dst, l.deadline())
+	l.Advance(bootMin - 10*time.Millisecond)
+	l.read(a)
 	rttest.Want(t, a.Unchecked(), 0, "doubted after less than a boot")
 	for range mismatchReads {
-		l.clock.Advance(bootMin)
-		a.Read(dst, l.deadline())
+		l.Advance(bootMin)
+		l.read(a)
 	}
 	if a.Unchecked() != 4 || a.Restarted() != 4 {
 		t.Errorf("%06b doubted, want motor 3, restarted", a.Unchecked())

@@ -35,8 +35,7 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 				if held := arm.Unconfigured(); len(held) > 0 {
 					t.Fatalf("%s: %v count as held under torque, none is", name, held)
 				}
-				for id := byte(1); id <= 6; id++ {
-					s := l.servos[id]
+				for id, s := range l.servos {
 					if s.mem[21] != 16 || s.mem[40] != 0 || s.word(3) != 777 {
 						t.Fatalf("%s: motor %d has P %d, torque %d, model %d; want 16, 0, 777", name, id, s.mem[21],
 							s.mem[40], s.word(3))
@@ -56,7 +55,7 @@ type starved struct {
 }
 
 func (s *starved) away() bool {
-	now := s.clock.Now()
+	now := s.Now()
 	if s.until > 0 && now >= s.until && !s.back {
 		s.back = true
 		for i := s.next; i < len(s.at); i++ {
@@ -75,7 +74,7 @@ func (s *starved) Read(p []byte) (int, error) {
 
 func (s *starved) Wait(timeout time.Duration) error {
 	if s.away() {
-		s.clock.SleepUntil(min(s.until, s.clock.Now().Add(timeout)))
+		s.SleepUntil(min(s.until, s.Now().Add(timeout)))
 		return nil
 	}
 	return s.line.Wait(timeout)
@@ -90,9 +89,9 @@ func TestAReadAfterAStarvedOne(t *testing.T) {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
 		l.servos[1].put(offset.Addr, 85)
 		s := &starved{line: l}
-		b := NewBus(s, 1_000_000, table.Feetech, l.clock)
+		b := NewBus(s, 1_000_000, table.Feetech, l.Clock)
 		rttest.Do(t, b.Ping(1))
-		s.from = l.clock.Now()
+		s.from = l.Now()
 		s.until = s.from.Add(length)
 		for range 4 {
 			for _, r := range []struct {

@@ -18,7 +18,7 @@ func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {
 	for _, m := range r.Motors {
 		c[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: 4095}
 	}
-	return OpenArm(ArmConfig{Path: "fake", Robot: r, Calibration: c, Clock: l.clock, Port: l})
+	return OpenArm(ArmConfig{Path: "fake", Robot: r, Calibration: c, Clock: l.Clock, Port: l})
 }
 
 // Goal: values in RAM that other software left and that make a follower slow are corrected and
@@ -44,9 +44,9 @@ func TestLimitsThatWereLeft(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, stiff := range []bool{false, true} {
 				l := sixMotors()
-				for id := 1; id <= 6; id++ {
-					l.servos[id].put(46, 3400)
-					l.servos[id].mem[18] = tt.phase
+				for _, s := range l.servos {
+					s.put(46, 3400)
+					s.mem[18] = tt.phase
 				}
 				s := l.servos[2]
 				if s.mem[tt.at] = byte(tt.left); tt.at != 41 {
@@ -83,7 +83,9 @@ func TestLimitsThatWereLeft(t *testing.T) {
 func TestALimitThatWasLeftIsNotForgotten(t *testing.T) {
 	l := sixMotors()
 	l.stiffen(1)
-	l.each(func(_ int, s *fakeServo) { s.put(46, 3400) })
+	for _, s := range l.servos {
+		s.put(46, 3400)
+	}
 	l.servos[2].put(46, 300)
 	a := l.mustOpen(t)
 	l.tamper = func(r []byte) []byte {
@@ -109,8 +111,8 @@ func TestStiffLeaderIsLetGo(t *testing.T) {
 			l.stiffen(torque)
 			a := rttest.Must(l.openRobot(t, name))(t)
 			leader := name != "so101"
-			for id := 1; id <= 6; id++ {
-				rttest.Want(t, l.servos[id].mem[40] == 0, leader, "%s, motor %d: limp", name, id)
+			for id, s := range l.servos {
+				rttest.Want(t, s.mem[40] == 0, leader, "%s, motor %d: limp", name, id)
 			}
 			if told := strings.Contains(strings.Join(a.Notes(), "\n"),
 				"motor 6 (gripper) of the leader was under torque"); told != leader || leader &&
@@ -135,8 +137,8 @@ func TestMotorsThatAreHardlyDriven(t *testing.T) {
 		{"factory", 30, 1, "", false},
 	} {
 		l := sixMotors()
-		for id := 1; id <= 6; id++ {
-			l.servos[id].put(46, 3400)
+		for _, s := range l.servos {
+			s.put(46, 3400)
 		}
 		l.servos[2].put(tt.at, tt.v)
 		a, err := l.openRobot(t, "so101")

@@ -15,11 +15,11 @@ import (
 // times of a real line. Its frames follow the picture in the datasheet. It shares no code with the
 // package, and does not allocate once its buffers have grown.
 type line struct {
-	clock    *rttest.Clock
+	*rttest.Clock
 	byteTime time.Duration
 	gap      time.Duration
-	servos   [254]*fakeServo
-	order    []byte // ids in the order in which servos answer a sync read; nil: the request's order
+	servos   map[int]*fakeServo // by id
+	order    []byte             // ids in the order in which servos answer a sync read; nil: the request's order
 	tamper   func(reply []byte) []byte
 	dead     bool
 	narrow   bool // the servos do not answer reads of many bytes from address 0
@@ -37,6 +37,8 @@ type line struct {
 	writes int
 	waits  int
 	reads  int
+
+	dst []float32 // positions that read has returned
 }
 
 type fakeServo struct {
@@ -49,7 +51,14 @@ type fakeServo struct {
 }
 
 func newLine(clock *rttest.Clock, ids ...byte) *line {
-	l := &line{clock: clock, byteTime: 10 * time.Microsecond, gap: replyGap, keep: true}
+	l := &line{
+		Clock:    clock,
+		byteTime: 10 * time.Microsecond,
+		gap:      replyGap,
+		servos:   map[int]*fakeServo{},
+		keep:     true,
+		dst:      make([]float32, 6),
+	}
 	for _, id := range ids {
 		s := &fakeServo{}
 		s.put(3, 777)
@@ -61,7 +70,7 @@ func newLine(clock *rttest.Clock, ids ...byte) *line {
 		s.put(48, 1000)
 		s.mem[55] = 1
 		s.put(56, 2000+int(id))
-		l.servos[id] = s
+		l.servos[int(id)] = s
 	}
 	return l
 }
@@ -79,7 +88,7 @@ func (l *line) Write(p []byte) (int, error) {
 	if l.keep {
 		l.log = append(l.log, append([]byte(nil), p...))
 	}
-	l.free = max(l.free, l.clock.Now()).Add(time.Duration(len(p)) * l.byteTime)
+	l.free = max(l.free, l.Now()).Add(time.Duration(len(p)) * l.byteTime)
 	sum := byte(0)
 	for _, b := range p[2:] {
 		sum += b
@@ -96,9 +105,9 @@ func (l *line) Write(p []byte) (int, error) {
 	case 2:
 		switch wide := l.narrow && par[0] == 0 && par[1] > 8; {
 		case wide && l.refuses:
-			l.servos[id].err = 8 // value out of range
+			l.servos[int(id)].err = 8 // value out of range
 			l.answer(id, 0, 0)
-			l.servos[id].err = 0
+			l.servos[int(id)].err = 0
 		case !wide:
 			l.answer(id, int(par[0]), int(par[1]))
 		}
@@ -124,7 +133,7 @@ func (l *line) Write(p []byte) (int, error) {
 }
 
 func (l *line) set(id byte, addr int, data []byte) bool {
-	s := l.servos[id]
+	s := l.servos[int(id)]
 	if s == nil || s.mute {
 		return false
 	}
@@ -136,7 +145,7 @@ func (l *line) set(id byte, addr int, data []byte) bool {
 }
 
 func (l *line) answer(id byte, addr, n int) {
-	s := l.servos[id]
+	s := l.servos[int(id)]
 	if s == nil || s.mute {
 		return
 	}
@@ -179,7 +188,7 @@ func (l *line) Read(p []byte) (int, error) {
 	if l.dead {
 		return 0, ErrPortLost
 	}
-	n, now := 0, l.clock.Now()
+	n, now := 0, l.Now()
 	for n < len(p) && l.next < len(l.bytes) && l.at[l.next] <= now {
 		p[n] = l.bytes[l.next]
 		n++
@@ -193,11 +202,11 @@ func (l *line) Wait(timeout time.Duration) error {
 	if l.dead {
 		return ErrPortLost
 	}
-	until := l.clock.Now().Add(timeout)
+	until := l.Now().Add(timeout)
 	if l.next < len(l.bytes) {
-		until = min(until, max(l.at[l.next], l.clock.Now()))
+		until = min(until, max(l.at[l.next], l.Now()))
 	}
-	l.clock.SleepUntil(until)
+	l.SleepUntil(until)
 	return nil
 }
 
@@ -206,7 +215,7 @@ func (l *line) Close() error { return nil }
 // noise puts bytes on the line right now.
 func (l *line) noise(b ...byte) {
 	for _, v := range b {
-		l.bytes, l.at = append(l.bytes, v), append(l.at, l.clock.Now())
+		l.bytes, l.at = append(l.bytes, v), append(l.at, l.Now())
 	}
 }
 
@@ -268,44 +277,41 @@ func (l *line) config() ArmConfig {
 		Robot:       so101(),
 		Calibration: demoCalibration(),
 		File:        "black.json",
-		Clock:       l.clock,
+		Clock:       l.Clock,
 		Port:        l,
 	}
 }
 
 // bus returns a bus of Feetech servos on the line, without an arm.
-func (l *line) bus() *Bus { return NewBus(l, 1_000_000, table.Feetech, l.clock) }
+func (l *line) bus() *Bus { return NewBus(l, 1_000_000, table.Feetech, l.Clock) }
 
-// each calls the function do for every motor of the line.
-func (l *line) each(do func(id int, s *fakeServo)) {
-	for id, s := range l.servos {
-		if s != nil {
-			do(id, s)
-		}
+// stiffen sets Torque_Enable of every motor.
+func (l *line) stiffen(torque byte) {
+	for _, s := range l.servos {
+		s.mem[40] = torque
 	}
 }
 
-// stiffen sets Torque_Enable of every motor.
-func (l *line) stiffen(torque byte) { l.each(func(_ int, s *fakeServo) { s.mem[40] = torque }) }
+// read reads the arm once into l.dst; it returns the stale joints.
+func (l *line) read(a *Arm) robot.Joints { return a.Read(l.dst, l.deadline()) }
 
-// tick reads the arm once and advances the time; it returns the stale joints.
-func (l *line) tick(a *Arm, dst []float32) (stale robot.Joints) {
-	stale = a.Read(dst, l.deadline())
-	l.clock.Advance(10 * time.Millisecond)
+// tick does the same as read, and advances the time.
+func (l *line) tick(a *Arm) (stale robot.Joints) {
+	stale = l.read(a)
+	l.Advance(10 * time.Millisecond)
 	return stale
 }
 
 // arming arms an arm tick by tick, and calls the function each before every read. It returns the first error, or an
 // error if the arm is not armed after 500 ticks.
 func (l *line) arming(a *Arm, each func()) error {
-	dst := make([]float32, 6)
 	for range 500 {
 		each()
-		a.Read(dst, l.deadline())
+		l.read(a)
 		if armed, err := a.ArmStep(l.deadline(), a.Joints()); armed || err != nil {
 			return err
 		}
-		l.clock.Advance(10 * time.Millisecond)
+		l.Advance(10 * time.Millisecond)
 	}
 	return errors.New("not armed after 500 ticks")
 }

@@ -278,8 +278,8 @@ func TestALatePositionIsNoGoal(t *testing.T) {
 		return r
 	}
 	rttest.FailsAs(t, a.TorqueOn(), ErrTorque)
-	for id := 1; id <= 6; id++ {
-		if l.servos[id].mem[40] != 0 {
+	for id, s := range l.servos {
+		if s.mem[40] != 0 {
 			t.Errorf("motor %d is under torque", id)
 		}
 	}

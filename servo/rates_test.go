@@ -20,13 +20,12 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 		}
 		rttest.Must(a.MeasureCycles(100))(t)
 		period := time.Second / time.Duration(hz)
-		dst := make([]float32, 6)
-		at := l.clock.Now()
+		at := l.Now()
 		run := func() (volts float64) {
 			for range 2 * hz {
 				at = at.Add(period)
-				l.clock.SleepUntil(at)
-				if stale := a.Read(dst, at.Add(period-min(3*time.Millisecond, period*4/10))); stale != 0 {
+				l.SleepUntil(at)
+				if stale := a.Read(l.dst, at.Add(period-min(3*time.Millisecond, period*4/10))); stale != 0 {
 					t.Fatalf("%d Hz: stale %06b on a clean line", hz, stale)
 				}
 			}
@@ -57,19 +56,19 @@ func TestNoTickHasRoom(t *testing.T) {
 				s.mem[62] = 74
 			}
 		}
-		period, dst := time.Second/time.Duration(tt.hz), make([]float32, 6)
+		period := time.Second / time.Duration(tt.hz)
 		if p99, err := a.MeasureCycles(100); err != nil || float64(p99) > 0.6*float64(period) {
 			t.Fatalf("%v Hz: p99 %v, %v: not what this test is about", tt.hz, p99, err)
 		}
-		at, over := l.clock.Now(), 0
+		at, over := l.Now(), 0
 		run := func(d time.Duration) {
 			for range int(d / period) {
 				at = at.Add(period)
-				l.clock.SleepUntil(at)
-				a.Read(dst, at.Add(period-min(3*time.Millisecond, period*4/10)))
-				if l.clock.Now() > at.Add(period) {
+				l.SleepUntil(at)
+				a.Read(l.dst, at.Add(period-min(3*time.Millisecond, period*4/10)))
+				if l.Now() > at.Add(period) {
 					over++
-					at = l.clock.Now()
+					at = l.Now()
 				}
 			}
 		}

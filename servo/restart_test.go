@@ -54,16 +54,15 @@ func TestGoalBeforeMarker(t *testing.T) {
 // Goal: a marker that is lost on the line is sent again.
 func TestLostMarker(t *testing.T) {
 	l := sixMotors()
-	for id := 1; id <= 6; id++ {
-		l.servos[id].mem[40] = 1
-		l.servos[id].mem[41], l.servos[id].mem[85] = 254, 254
+	for _, s := range l.servos {
+		s.mem[40] = 1
+		s.mem[41], s.mem[85] = 254, 254
 	}
 	a := l.mustOpen(t)
 	t.Log("held", a.Unconfigured(), "unmarked", a.markers.units)
-	dst := make([]float32, 6)
 	armed, lost := false, false
 	for n := 0; !armed && n < 200; n++ {
-		l.tick(a, dst)
+		l.tick(a)
 		l.servos[3].mute = a.arming.stage == stageMarker && !lost // motor 3 does not get the first marker
 		lost = lost || a.arming.stage == stageMarker
 		var err error
@@ -147,11 +146,10 @@ func TestWithoutAMarkerAfterAPause(t *testing.T) {
 	for i := range a.health.readings {
 		a.health.readings[i].expected = nil
 	}
-	dst := make([]float32, 6)
-	a.Read(dst, l.deadline())
-	l.clock.Advance(time.Second)
+	l.read(a)
+	l.Advance(time.Second)
 	for range 5 {
-		l.tick(a, dst)
+		l.tick(a)
 	}
 	if a.Unchecked() != 0 || a.Restarted() != 63 {
 		t.Errorf("doubted %06b and not taken for restarted after a second that nobody asked", a.Unchecked())

@@ -36,21 +36,20 @@ func TestSightOfAJoint(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := armedLine(t)
 			a.SetPeriod(sightPeriod)
-			dst := make([]float32, 6)
 			doubted := uint64(0)
 			for i, raw := range tt.reads {
-				l.clock.Advance(sightPeriod)
+				l.Advance(sightPeriod)
 				l.servos[3].mute = raw == 0
 				if raw != 0 {
 					l.servos[3].put(56, raw)
 				}
-				stale, want := a.Read(dst, l.deadline()), tt.want[i]
+				stale, want := l.read(a), tt.want[i]
 				at := max(want, -want)
 				rttest.Want(t, a.Jumped() != 0, tt.name == "it has moved" && i == 2, "jumped in reading %d, %d", i, raw)
 				if want < 0 && raw != 0 {
 					doubted++
 				}
-				if stale.Has(2) != (want < 0) || dst[2] != degrees(at) || a.raws[2] != at {
+				if stale.Has(2) != (want < 0) || l.dst[2] != degrees(at) || a.raws[2] != at {
 					t.Errorf("reading %d, %d: stale %06b, at %d, want %d", i, raw, stale, a.raws[2], want)
 				}
 			}
@@ -86,18 +85,17 @@ func TestArmingAtAWrongPosition(t *testing.T) {
 			a.SetPeriod(sightPeriod)
 		}
 		wrong := tick / 2
-		dst := make([]float32, 6)
 		armed := false
 		for n := 0; !armed; n++ {
 			if n > 30 {
 				t.Fatalf("wrong in tick %d: not armed", wrong)
 			}
-			l.clock.Advance(sightPeriod)
+			l.Advance(sightPeriod)
 			l.servos[3].put(56, 2003)
 			if n == wrong {
 				l.servos[3].put(56, 1365)
 			}
-			a.Read(dst, l.deadline())
+			l.read(a)
 			armed = rttest.Must(a.ArmStep(l.deadline(), a.Joints()))(t)
 			if goal := l.servos[3].word(42); l.servos[3].mem[40] != 0 && goal != 2003 || goal == 1365 {
 				t.Errorf("wrong in tick %d: goal %d in tick %d", wrong, goal, n)
@@ -110,7 +108,6 @@ func TestArmingAtAWrongPosition(t *testing.T) {
 func TestAGoalRegisterIsReadTwice(t *testing.T) {
 	for _, reads := range []int{1, 2} {
 		a, l := openLine(t)
-		dst := make([]float32, 6)
 		rttest.Do(t, l.arming(a, func() {}))
 		a.Recheck()
 		found := robot.Joints(0)
@@ -120,8 +117,8 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 				goal = 2700
 			}
 			l.servos[3].put(42, goal)
-			l.clock.Advance(sightPeriod)
-			a.Read(dst, l.deadline())
+			l.Advance(sightPeriod)
+			l.read(a)
 			found |= a.GoalMismatch()
 		}
 		if (found != 0) != (reads > 1) || a.Unchecked() != 0 {
@@ -137,19 +134,18 @@ func TestPushHasTheLoadsSign(t *testing.T) {
 		for _, flip := range []bool{false, true} {
 			a, l := openLine(t)
 			a.joints[2].scale.flip = flip
-			since := l.clock.Now()
+			since := l.Now()
 			if _, known := a.Push(2, since.Add(1)); known {
 				t.Error("a load is known before it was read")
 			}
 			l.servos[3].put(60, load)
-			dst := make([]float32, 6)
 			for n := 0; a.health.readings[2].effortAt <= since; n++ {
 				if n > 100 {
 					t.Fatal("the load is never read")
 				}
 				a.Prioritize(1 << 2)
-				l.clock.Advance(sightPeriod)
-				a.Read(dst, l.deadline())
+				l.Advance(sightPeriod)
+				l.read(a)
 			}
 			got, known := a.Push(2, since)
 			if flip {

@@ -116,7 +116,7 @@ func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 func TestEchoAfterAKilledProgram(t *testing.T) {
 	for _, late := range lateness(quietTime) {
 		l := left(late, ticks(2)...)
-		if b := NewBus(&echoing{line: l, from: 1}, 1_000_000, table.Feetech, l.clock); !b.DetectEcho(100) {
+		if b := NewBus(&echoing{line: l, from: 1}, 1_000_000, table.Feetech, l.Clock); !b.DetectEcho(100) {
 			t.Errorf("replies come %v late: the echo is not found", late)
 		}
 		l = left(late, ticks(2)...)
@@ -143,18 +143,18 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 				}
 				l.lateAll = 0
 				l.servos[3].mute = deaf
-				sent, start := len(l.log), l.clock.Now()
+				sent, start := len(l.log), l.Now()
 				err := Release(l.bus(), so101())
 				name := fmt.Sprintf("%s, answered %v late, motor 3 deaf %v", what, late, deaf)
 				if l.log[sent][4] != byte(packet.SyncWrite) {
 					t.Fatalf("%s: the first frame is % X, want the one that takes all torque", name, l.log[sent])
 				}
-				for id := 1; id <= 6; id++ {
-					if on := l.servos[id].mem[40]; on != 0 && (id != 3 || !deaf || err == nil) {
+				for id, s := range l.servos {
+					if on := s.mem[40]; on != 0 && (id != 3 || !deaf || err == nil) {
 						t.Fatalf("%s: motor %d is under torque, and it says %v", name, id, err)
 					}
 				}
-				if took := l.clock.Now().Sub(start); took > 3*time.Second {
+				if took := l.Now().Sub(start); took > 3*time.Second {
 					t.Errorf("%s: it took %v", name, took)
 				}
 			}
@@ -168,16 +168,16 @@ func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	l := left(0)
 	b := l.bus()
 	b.SetRetry(1, wait)
-	start := l.clock.Now()
+	start := l.Now()
 	rttest.Do(t, b.Ping(1))
-	if took := l.clock.Now().Sub(start); took > wait+5*time.Millisecond {
+	if took := l.Now().Sub(start); took > wait+5*time.Millisecond {
 		t.Errorf("the first ping took %v, want %v of silence and no more", took, wait)
 	}
-	start = l.clock.Now()
+	start = l.Now()
 	if _, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.ModelNumber)); err != nil {
 		t.Fatal(err)
 	}
-	if took := l.clock.Now().Sub(start); took > time.Millisecond {
+	if took := l.Now().Sub(start); took > time.Millisecond {
 		t.Errorf("a read behind an answered ping took %v, want its own time", took)
 	}
 }

@@ -11,9 +11,9 @@ import (
 func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 	a, l := openLine(t)
 	l.servos[2].put(56, 0x8005) // a position five steps below zero, as the register encodes it
-	start := l.clock.Now()
+	start := l.Now()
 	arm(t, a)
-	took := l.clock.Now().Sub(start)
+	took := l.Now().Sub(start)
 	goal, torque := -1, -1
 	for i, req := range l.log {
 		switch {
@@ -26,8 +26,7 @@ func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 	if goal < 0 || torque < goal {
 		t.Errorf("goal was request %d, torque %d, want goal first: % X", goal, torque, l.log)
 	}
-	for id := 1; id <= 6; id++ {
-		s := l.servos[id]
+	for id, s := range l.servos {
 		at := s.word(56)
 		if id == 2 {
 			at = 0 // the nearest goal that the joint may get
@@ -49,8 +48,8 @@ func TestTorqueOnFailsWhole(t *testing.T) {
 	}
 	l.servos[4].mute = true
 	rttest.FailsAs(t, a.TorqueOn(), ErrMotorMissing, "4 (wrist_flex)")
-	for id := 1; id <= 6; id++ {
-		if l.servos[id].mem[40] != 0 {
+	for id, s := range l.servos {
+		if s.mem[40] != 0 {
 			t.Errorf("motor %d is under torque, want none", id)
 		}
 	}
@@ -75,8 +74,8 @@ func TestTorqueOff(t *testing.T) {
 		}, "motor 2 (shoulder_lift), 6 (gripper)", []int{2, 6}},
 		{"after noise", func(l *line) { l.noise(0xFF, 0xFF, 1, 3, 0, 0, 0xFB) }, "", nil},
 		{"all silent", func(l *line) {
-			for id := 1; id <= 6; id++ {
-				l.servos[id].mute = true
+			for _, s := range l.servos {
+				s.mute = true
 			}
 		}, "1 (shoulder_pan), 2 (shoulder_lift), 3 (elbow_flex)", []int{1, 2, 3, 4, 5, 6}},
 	} {
@@ -84,9 +83,9 @@ func TestTorqueOff(t *testing.T) {
 			a, l := armedLine(t)
 			a.bus.drainNext, a.bus.lost = drainCount, true // the state after an error
 			tt.set(l)
-			start := l.clock.Now()
+			start := l.Now()
 			err := a.TorqueOff()
-			took := l.clock.Now().Sub(start)
+			took := l.Now().Sub(start)
 			if tt.wantErr == "" && err != nil || tt.wantErr != "" &&
 				(!errors.Is(err, ErrTorque) || !rttest.Says(err, tt.wantErr)) {
 				t.Errorf("TorqueOff = %v, want %q", err, tt.wantErr)
@@ -95,8 +94,8 @@ func TestTorqueOff(t *testing.T) {
 			for _, id := range tt.wantLeft {
 				left[id] = true
 			}
-			for id := 1; id <= 6; id++ {
-				rttest.Want(t, l.servos[id].mem[40] != 0, left[id], "motor %d under torque", id)
+			for id, s := range l.servos {
+				rttest.Want(t, s.mem[40] != 0, left[id], "motor %d under torque", id)
 			}
 			if took > 200*time.Millisecond {
 				t.Errorf("took %v, want at most 200ms", took)
@@ -154,5 +153,7 @@ func TestReleaseOfTwoMotorsOfOneID(t *testing.T) {
 	l.tamper = onlyFor(3, func(r []byte) []byte { r[len(r)-1]++; return r })
 	err := Release(l.bus(), so101())
 	rttest.FailsAs(t, err, ErrTorque, "motor 3 (elbow_flex) did not confirm", "two motors may have the same id")
-	l.each(func(id int, s *fakeServo) { rttest.Want(t, s.mem[40], 0, "torque of motor %d", id) })
+	for id, s := range l.servos {
+		rttest.Want(t, s.mem[40], 0, "torque of motor %d", id)
+	}
 }

@@ -21,12 +21,12 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 		rttest.Must(a.MeasureCycles(100))(t)
 		l.gap = replyGap + behind/6
 		read := func() time.Duration {
-			l.clock.Advance(10 * time.Millisecond)
-			start := l.clock.Now()
-			if stale := a.Read(make([]float32, 6), l.deadline()); stale != 0 {
+			l.Advance(10 * time.Millisecond)
+			start := l.Now()
+			if stale := l.read(a); stale != 0 {
 				t.Fatalf("replies %v behind: stale %06b", behind, stale)
 			}
-			return l.clock.Now().Sub(start)
+			return l.Now().Sub(start)
 		}
 		for range 30 { // too few reads for a tuning that takes only the last, smallest steps
 			read()
@@ -51,13 +51,13 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 	want := *a.positions.tuning()
 	l.servos[3].mute = true
 	for range 50 {
-		l.clock.Advance(10 * time.Millisecond)
-		a.Read(make([]float32, 6), l.deadline())
+		l.Advance(10 * time.Millisecond)
+		l.read(a)
 	}
 	rttest.Want(t, *a.positions.tuning(), want, "a silent motor moved the tuning from %+v to", want)
 	l.servos[3].mute = false
-	l.clock.Advance(10 * time.Millisecond)
-	a.Read(make([]float32, 6), l.deadline())
+	l.Advance(10 * time.Millisecond)
+	l.read(a)
 	if *a.positions.tuning() == want {
 		t.Error("a whole read does not tune")
 	}
@@ -67,7 +67,7 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 	for _, baud := range []int{1_000_000, 4_000_000} {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2)
-		b := NewBus(l, baud, table.Dynamixel1, l.clock)
+		b := NewBus(l, baud, table.Dynamixel1, l.Clock)
 		g := b.newGroup(56, 2, []ID{1, 2})
 		g.startTuning()
 		l.servos[2].lateBy = 50 * time.Microsecond
@@ -76,7 +76,7 @@ func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 			if i == early {
 				l.forget()
 			}
-			l.clock.Advance(10 * time.Millisecond)
+			l.Advance(10 * time.Millisecond)
 			if missing := b.gather(g, lossWait, l.deadline()); missing != 0 {
 				t.Fatalf("%d baud: missing %b", baud, missing)
 			}
@@ -115,7 +115,7 @@ func TestBoundsOfTuning(t *testing.T) {
 
 func boundTuning() (*Bus, *readGroup) {
 	l := newLine(rttest.NewClock(rt.Instant(10*time.Second)), 1, 2)
-	b := NewBus(l, 4_000_000, table.Dynamixel2, l.clock)
+	b := NewBus(l, 4_000_000, table.Dynamixel2, l.Clock)
 	g := b.newGroup(132, 4, []ID{1, 2})
 	g.answered = g.all
 	g.startTuning()
