@@ -100,8 +100,8 @@ func (c *client) exchange(b *Bus, request string) []byte {
 	if b.protocol2 {
 		f := []byte{0xFF, 0xFF, 0xFD, 0, sentinel, 3, 0, instPing}
 		ask = appendCRC(f, crc(f))
-		m := b.servos[6].model
-		answer = appendPacket(nil, sentinel, 0, []byte{byte(m.number), byte(m.number >> 8), b.servos[6].flash[xFirmware]})
+		s := b.servos[6]
+		answer = appendPacket(nil, sentinel, 0, []byte{s.mem[0], s.mem[1], s.mem[xFirmware]})
 	}
 	c.send(ask)
 	var all []byte
