@@ -43,8 +43,8 @@ func TestLoadRests(t *testing.T) {
 	})
 	l := &Load{child: c}
 	state := func() string {
-		b := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID())))(t)
-		return strings.Fields(string(b))[2]
+		b := rttest.ReadFile(t, fmt.Sprintf("/proc/%d/stat", c.PID()))
+		return strings.Fields(b)[2]
 	}
 	l.Pause()
 	rttest.Eventually(t, "a paused load is stopped", func() bool { return state() == "T" })

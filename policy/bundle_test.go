@@ -79,7 +79,7 @@ func TestEveryRobotsUnitsAreKnown(t *testing.T) {
 // replaceFile overwrites a file of a bundle and puts its new digest into bundle.json.
 func replaceFile(t *testing.T, dir, name string, content []byte) {
 	t.Helper()
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), content, 0o644))
+	rttest.WriteFile(t, dir, name, content)
 	editManifest(dir, func(manifest map[string]any) {
 		sum := sha256.Sum256(content)
 		manifest["files"].(map[string]any)[name] = hex.EncodeToString(sum[:])
@@ -106,10 +106,7 @@ const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | gre
 
 // This command defines the digest, so that any user can compute it. The test compares it with Bundle.SHA256.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
-	if doc, err := os.ReadFile("../docs/server.md"); err != nil ||
-		!bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
-		t.Errorf("docs/server.md does not hold the recipe %s (%v)", digestRecipe, err)
-	}
+	rttest.Contains(t, rttest.ReadFile(t, "../docs/server.md"), "\n    "+digestRecipe+"\n")
 	// The first bundle has a report.json, which the digest omits.
 	for _, from := range []string{"../testdata/pi05", demoDir} {
 		dir := copyBundle(t, from, nil)
@@ -347,7 +344,7 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 	rttest.Do(t, os.RemoveAll(filepath.Join(withoutGolden, goldenDir)))
 	trailing := copyBundle(t, stillDir, nil)
 	raw := rttest.Must(os.ReadFile(filepath.Join(trailing, manifestName)))(t)
-	rttest.Do(t, os.WriteFile(filepath.Join(trailing, manifestName), append(raw, "{}"...), 0o644))
+	rttest.WriteFile(t, trailing, manifestName, append(raw, "{}"...))
 	for _, tt := range []struct{ name, dir, want string }{
 		{"empty folder", t.TempDir(), "is not a bundle directory"},
 		{"no folder", filepath.Join(t.TempDir(), "absent"), "is not a bundle directory"},

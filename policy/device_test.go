@@ -34,8 +34,7 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 	library := func(venv string) string {
 		dir := filepath.Join(root, venv, "lib", "python3.11", "site-packages", "onnxruntime", "capi")
 		rttest.Do(t, os.MkdirAll(dir, 0o755))
-		path := filepath.Join(dir, "libonnxruntime.so.1.24.4")
-		rttest.Do(t, os.WriteFile(path, []byte("not a library"), 0o644))
+		path := rttest.WriteFile(t, dir, "libonnxruntime.so.1.24.4", "not a library")
 		return path
 	}
 	cpu, gpu := library(".venv"), library(".venv-gpu")
@@ -92,7 +91,7 @@ func TestNVIDIADriver(t *testing.T) {
 	rttest.Want(t, nvidiaDriver(proc), "unknown", "without a driver")
 	rttest.Do(t, os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755))
 	text := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue May 12 2026\nGCC version:  gcc 13.2.0\n"
-	rttest.Do(t, os.WriteFile(filepath.Join(proc, "driver", "nvidia", "version"), []byte(text), 0o600))
+	rttest.WriteFile(t, filepath.Join(proc, "driver", "nvidia"), "version", text)
 	rttest.Want(t, nvidiaDriver(proc), "580.159.03", "driver")
 }
 

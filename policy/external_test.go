@@ -2,8 +2,6 @@ package policy
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,8 +18,7 @@ func located(name string) []byte {
 // scan writes a graph to a file and returns the files that the graph names.
 func scan(t testing.TB, model []byte) ([]string, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), graphName)
-	rttest.Do(t, os.WriteFile(path, model, 0o600))
+	path := rttest.WriteFile(t, t.TempDir(), graphName, model)
 	return externalFiles(path)
 }
 

@@ -124,7 +124,7 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 		})
 	}
 	changed := copyBundle(t, splitDir, nil)
-	rttest.Do(t, os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644))
+	rttest.WriteFile(t, changed, stepName, step[1:])
 	// LoadBundle with a changed step.onnx
 	rttest.FailsAs(t, rttest.Err(LoadBundle(changed)), ErrBundle, "step.onnx is not the file that was exported")
 }

@@ -28,10 +28,7 @@ var rtcGoldens = map[string]string{
 
 func readSections(t *testing.T, name string) (s map[string]json.RawMessage) {
 	t.Helper()
-	data := rttest.Must(os.ReadFile(name))(t)
-	if err := json.Unmarshal(data, &s); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	rttest.ReadJSON(t, name, &s)
 	return s
 }
 

@@ -30,8 +30,7 @@ func TestCheckVersion(t *testing.T) {
 // a usable library.
 func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 	folder := t.TempDir()
-	text := filepath.Join(folder, "libonnxruntime.so.1.24.3")
-	rttest.Do(t, os.WriteFile(text, []byte("not a library"), 0o644))
+	text := rttest.WriteFile(t, folder, "libonnxruntime.so.1.24.3", "not a library")
 	for _, tt := range []struct{ name, path, want string }{
 		{"absent file", filepath.Join(folder, "absent.so"), "pip download --no-deps"},
 		{"folder without a library", t.TempDir(), "no libonnxruntime.so*"},

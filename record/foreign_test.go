@@ -301,8 +301,7 @@ func TestRepairLosesNoWholeChunk(t *testing.T) {
 		torn := slices.Clone(whole[:len(whole)*5/6])
 		damage(torn)
 		dir := t.TempDir()
-		file := filepath.Join(dir, name)
-		rttest.Do(t, os.WriteFile(file, torn, 0o600))
+		file := rttest.WriteFile(t, dir, name, torn)
 		var reports []Report
 		r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir, Report: func(x Report) { reports = append(reports, x) }})
 		r.Repair(new(atomic.Bool))

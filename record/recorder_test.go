@@ -131,7 +131,7 @@ func pass(r *Recorder, step int64, picture []byte) {
 // put writes a file.
 func put(t *testing.T, dir, name string, data []byte) {
 	t.Helper()
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	rttest.WriteFile(t, dir, name, data)
 }
 
 // putOld writes n files of a robot, from the year 1970 on.
@@ -546,8 +546,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 		Report:  func(m Report) { reports = append(reports, m) },
 	})
 	_, whole := writeChunks(t, 1)
-	older := filepath.Join(r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)))
-	rttest.Do(t, os.WriteFile(older, whole, 0o600))
+	older := rttest.WriteFile(t, r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)), whole)
 	r.Keep()
 	for step := range int64(150) {
 		pass(r, step, noise())
@@ -577,8 +576,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	}})
 	_, whole := writeChunks(t, 1)
 	putOld(t, r.cfg.Dir, "other", 1, whole)
-	stranger := filepath.Join(r.cfg.Dir, "arm-20200101T000000.000Z.mcap")
-	rttest.Do(t, os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600))
+	stranger := rttest.WriteFile(t, r.cfg.Dir, "arm-20200101T000000.000Z.mcap", bytes.Repeat([]byte("mine"), 1000))
 	most := int64(0)
 	for step := range int64(150) {
 		pass(r, step, append([]byte("picture "), noise()...))
@@ -594,9 +592,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	if uint64(len(gone)) != s.Deleted-1 || !slices.IsSorted(gone) || filepath.Base(gone[0]) != r.writer.first {
 		t.Errorf("reported as deleted: %q, want the run's own of %d, from %s on", gone, s.Deleted, r.writer.first)
 	}
-	if b, err := os.ReadFile(stranger); err != nil || len(b) != 4000 {
-		t.Errorf("a stranger's file: %d bytes, %v", len(b), err)
-	}
+	rttest.Want(t, len(rttest.ReadFile(t, stranger)), 4000, "bytes of a stranger's file")
 	steps := []int64{}
 	entries, _, _ := r.writer.folder.list()
 	for _, e := range entries[1:] { // leaves out the stranger's file, which is the oldest

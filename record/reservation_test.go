@@ -183,8 +183,7 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
 	rttest.Do(t, os.Mkdir(d.dir, 0o700))
-	dead := filepath.Join(d.dir, ".reserved-1")
-	rttest.Do(t, os.WriteFile(dead, []byte(nameAt("a", time.Unix(5, 0))+"\n"), 0o600))
+	dead := rttest.WriteFile(t, d.dir, ".reserved-1", nameAt("a", time.Unix(5, 0))+"\n")
 	alive := rttest.Must(d.reserve(nameAt("b", time.Unix(6, 0))))(t)
 	defer release(alive)
 	if got := d.reservations(); len(got) != 1 || got[0] != nameAt("b", time.Unix(6, 0)) {

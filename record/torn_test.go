@@ -195,8 +195,7 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 		cut := len(mcap.Magic) + 40 + random.IntN(len(whole)-len(mcap.Magic)-40)
 		want := inWholeChunks(t, whole, cut)
 		dir := t.TempDir()
-		file := filepath.Join(dir, name)
-		rttest.Do(t, os.WriteFile(file, whole[:cut], 0o600))
+		file := rttest.WriteFile(t, dir, name, whole[:cut])
 		steps, _, pictures, infos := contents(t, dir)
 		if len(steps)+pictures != want || !infos[0].Torn {
 			t.Fatalf("cut at %d of %d: %d ticks and %d pictures, torn %v; want %d together", cut, len(whole),
@@ -256,8 +255,7 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 		put(t, dir, name, data)
 	}
 	rttest.Do(t, os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))))
-	orphan := filepath.Join(dir, nameAt("gone", at)+repairing)
-	rttest.Do(t, os.WriteFile(orphan, torn, 0o600))
+	orphan := rttest.WriteFile(t, dir, nameAt("gone", at)+repairing, torn)
 	used := rttest.Must(folder{dir: dir}.claim(nameAt("inuse", at)))(t)
 	defer used.Close()
 	rttest.Want(t, repairIn(t, dir).Repaired, 0, "repairIn(t, dir).Repaired")
@@ -387,8 +385,7 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	const chunks = 8
 	name, whole := writeChunks(t, chunks)
 	dir := t.TempDir()
-	file := filepath.Join(dir, name)
-	rttest.Do(t, os.WriteFile(file, whole, 0o600))
+	file := rttest.WriteFile(t, dir, name, whole)
 	j := judge(t, file)
 	ticks, pictures := j.Topics[TickTopic], j.Topics[CameraTopic+"top"]
 	if ticks.Messages != chunks*perChunk || ticks.Gaps != 0 || ticks.Schema != "edgert.Tick" ||

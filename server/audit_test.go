@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,8 +56,8 @@ type auditLine struct {
 
 func readAudit(t *testing.T, path string) (lines []auditLine) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile(path))(t)
-	for line := range strings.Lines(string(text)) {
+	text := rttest.ReadFile(t, path)
+	for line := range strings.Lines(text) {
 		d := json.NewDecoder(strings.NewReader(line))
 		d.DisallowUnknownFields()
 		var a auditLine

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -25,8 +23,8 @@ import (
 // are trimmed.
 func docTable(t *testing.T, heading, first string) (rows [][]string) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile("../docs/server.md"))(t)
-	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	text := rttest.ReadFile(t, "../docs/server.md")
+	_, section, found := strings.Cut(text, "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("docs/server.md has no section %q", heading)
 	}
@@ -120,11 +118,11 @@ func TestMetricsTable(t *testing.T) {
 		want = append(want, fmt.Sprintf("%s %s %s", strings.ToLower(f.GetType().String()), f.GetName(), labels))
 	}
 	var got []string
-	text := rttest.Must(os.ReadFile("../docs/server.md"))(t)
+	text := rttest.ReadFile(t, "../docs/server.md")
 	lists := regexp.MustCompile(`(?m)^- (counter|gauge|histogram): (.*\n(  .*\n)*)`)
-	for _, list := range lists.FindAllSubmatch(text, -1) {
-		for _, m := range regexp.MustCompile("`(\\w+)(?:{([\\w,]+)})?`").FindAllSubmatch(list[2], -1) {
-			labels := strings.FieldsFunc(string(m[2]), func(r rune) bool { return r == ',' })
+	for _, list := range lists.FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("`(\\w+)(?:{([\\w,]+)})?`").FindAllStringSubmatch(list[2], -1) {
+			labels := strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' })
 			slices.Sort(labels)
 			got = append(got, fmt.Sprintf("%s %s %s", list[1], m[1], labels))
 		}
@@ -138,7 +136,7 @@ func TestMetricsTable(t *testing.T) {
 
 // docs/server.md names every value of a label that comes from a table in the code.
 func TestDocNamesEveryReason(t *testing.T) {
-	text := rttest.Must(os.ReadFile("../docs/server.md"))(t)
+	text := rttest.ReadFile(t, "../docs/server.md")
 	var names []string
 	for _, r := range refusals {
 		names = append(names, r.name)
@@ -146,7 +144,7 @@ func TestDocNamesEveryReason(t *testing.T) {
 	for o := range audit.NumOutcomes {
 		names = append(names, o.String())
 	}
-	rttest.Contains(t, string(text), names...)
+	rttest.Contains(t, text, names...)
 }
 
 func TestAuditTable(t *testing.T) {
@@ -159,8 +157,8 @@ func TestAuditTable(t *testing.T) {
 		Cameras: []wire.CameraShape{{Name: "top"}},
 	}, nil, nil)
 	w.Start(audit.Origin{ModelSHA256: "5ha"})()
-	line := rttest.Must(os.ReadFile(filepath.Join(dir, "audit.jsonl")))(t)
-	decoder := json.NewDecoder(bytes.NewReader(line))
+	line := rttest.ReadFile(t, filepath.Join(dir, "audit.jsonl"))
+	decoder := json.NewDecoder(strings.NewReader(line))
 	var want []string
 	for depth := 0; ; {
 		token, err := decoder.Token()

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"encoding/json"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -128,9 +126,9 @@ func TestFeaturesGolden(t *testing.T) {
 		Inputs  map[string]feature `json:"input_features"`
 		Outputs map[string]feature `json:"output_features"`
 	}
-	rttest.Do(t, json.Unmarshal(rttest.Must(os.ReadFile("../testdata/golden/features.json"))(t), &golden))
+	rttest.ReadJSON(t, "../testdata/golden/features.json", &golden)
 	var m policy.Meta
-	rttest.Do(t, json.Unmarshal(rttest.Must(os.ReadFile("../testdata/demo/bundle/bundle.json"))(t), &m))
+	rttest.ReadJSON(t, "../testdata/demo/bundle/bundle.json", &m)
 	var s, got wire.Status
 	s.Inputs, s.Outputs = features(&m, true)
 	rttest.Do(t, wire.ParseStatus(&got, wire.AppendStatus(nil, &s)))

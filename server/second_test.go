@@ -15,7 +15,6 @@ import (
 	"github.com/edge-rt/edge-rt/server/rollout"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/server/status"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -30,7 +29,7 @@ type rolling struct {
 func roll(t *testing.T, block string, change func(*policy.Meta)) *rolling {
 	t.Helper()
 	r := &rolling{}
-	r.file = stagetest.WriteFile(t, t.TempDir(), "server.yaml", "model: {repo_or_path: bundle}\nservice: demo\n"+
+	r.file = rttest.WriteFile(t, t.TempDir(), "server.yaml", "model: {repo_or_path: bundle}\nservice: demo\n"+
 		"max_sessions: 3\n"+block)
 	cfg := rttest.Must(manifest.Load(r.file))(t)
 	next := &seconds{cfg: cfg, load: func(context.Context, *manifest.Config) (*loaded, error) {

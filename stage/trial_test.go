@@ -18,7 +18,7 @@ import (
 func stub(t *testing.T, edge string, d time.Duration) (trial *Trial, started func() int) {
 	t.Helper()
 	dir := t.TempDir()
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "edge-rt"), []byte("#!/bin/sh\n"+edge), 0o755))
+	rttest.WriteFile(t, dir, "edge-rt", "#!/bin/sh\n"+edge)
 	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	starts := filepath.Join(dir, "started")

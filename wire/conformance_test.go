@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,8 +13,8 @@ import (
 // conformanceRows returns the rows of all tables of docs/lab/conformance.md, without their heads.
 func conformanceRows(t *testing.T) (rows [][]string) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile("../docs/lab/conformance.md"))(t)
-	lines := strings.Split(string(text), "\n")
+	text := rttest.ReadFile(t, "../docs/lab/conformance.md")
+	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || i+1 < len(lines) &&
 			strings.HasPrefix(lines[i+1], "|---") {
@@ -56,8 +55,8 @@ func TestConformanceNamesTestsThatExist(t *testing.T) {
 			files := rttest.Must(filepath.Glob(filepath.Join("..", m[1], "*_test.go")))(t)
 			found := false
 			for _, file := range files {
-				text := rttest.Must(os.ReadFile(file))(t)
-				found = found || strings.Contains(string(text), "\nfunc "+m[2]+"(")
+				text := rttest.ReadFile(t, file)
+				found = found || strings.Contains(text, "\nfunc "+m[2]+"(")
 			}
 			if !found {
 				t.Errorf("%q names %s, which is no test of %s", row[0], name, m[1])

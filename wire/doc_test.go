@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -20,10 +19,10 @@ import (
 // docs/wire.md, without back-quotes.
 func docTables(t *testing.T) map[string][][]string {
 	t.Helper()
-	text := rttest.Must(os.ReadFile("../docs/wire.md"))(t)
+	text := rttest.ReadFile(t, "../docs/wire.md")
 	tables := map[string][][]string{}
 	heading := ""
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "#") {
 			heading = strings.TrimLeft(line, "# ")

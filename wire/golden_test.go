@@ -93,8 +93,8 @@ func TestForeignSectionsAreTested(t *testing.T) {
 		}
 		mentioned := false
 		for _, file := range files {
-			text := rttest.Must(os.ReadFile(file))(t)
-			mentioned = mentioned || strings.Contains(string(text), strconv.Quote(section))
+			text := rttest.ReadFile(t, file)
+			mentioned = mentioned || strings.Contains(text, strconv.Quote(section))
 		}
 		if !mentioned {
 			t.Errorf("no test of %s mentions section %s", s.owner, section)

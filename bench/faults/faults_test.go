@@ -209,11 +209,7 @@ func TestPlay(t *testing.T) {
 		t.Errorf("CSV: %d rows, %v", len(rows), err)
 	}
 	table := text(t, report.WriteTable)
-	for _, want := range []string{"none: no fault", "loss_20: 20 %", "drtc+plain", "reached/min"} {
-		if !strings.Contains(table, want) {
-			t.Errorf("the table lacks %q:\n%s", want, table)
-		}
-	}
+	rttest.Contains(t, table, "none: no fault", "loss_20: 20 %", "drtc+plain", "reached/min")
 	html := text(t, report.WriteHTML)
 	if strings.Count(html, "<figure>") != 3 || strings.Contains(html, "NaN") {
 		t.Error("the page does not hold one figure for each scenario, or a NaN")
@@ -358,11 +354,10 @@ func wellFormed(t *testing.T, svg string) {
 
 // The CSV has the columns of the DRTC program, in the same order.
 func TestCSVGolden(t *testing.T) {
-	data := rttest.Must(os.ReadFile("../../testdata/golden/drtc_faults.json"))(t)
 	var golden struct {
 		Example struct{ CSV string } `json:"csv_example"`
 	}
-	rttest.Do(t, json.Unmarshal(data, &golden))
+	rttest.ReadJSON(t, "../../testdata/golden/drtc_faults.json", &golden)
 	head, _, _ := strings.Cut(golden.Example.CSV, "\n")
 	rttest.Want(t, strings.Join(csvColumns[3:], ","), head, "columns")
 }

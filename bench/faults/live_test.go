@@ -46,7 +46,7 @@ func TestLivePlaysAgain(t *testing.T) {
 			script := fmt.Sprintf("#!/bin/sh\necho run >> %s/runs\n[ $(wc -l < %[1]s/runs) -gt %d ] || exit %d\n"+
 				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\ncp -R %[4]s $6\n",
 				dir, tt.failures, tt.code, writeRecord(t, sim.DOF))
-			rttest.Do(t, os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755))
+			rttest.WriteFile(t, dir, "edge-rt", script)
 			cfg := config(t)
 			var log bytes.Buffer
 			cfg.Bin = dir
@@ -55,11 +55,11 @@ func TestLivePlaysAgain(t *testing.T) {
 			var again atomic.Int64
 			p := playerOn(t, context.Background(), &cfg, &again)
 			o, _, err := p.play(job{})
-			runs, _ := os.ReadFile(filepath.Join(dir, "runs"))
+			runs := rttest.ReadFile(t, filepath.Join(dir, "runs"))
 			if exit.Of(err) != tt.wantCode || o.Both().Reached != tt.wantReached ||
-				strings.Count(string(runs), "run") != tt.in {
+				strings.Count(runs, "run") != tt.in {
 				t.Errorf("%d runs end in %d reached, %v, want %d, %d reached, code %d",
-					strings.Count(string(runs), "run"), o.Both().Reached, err, tt.in, tt.wantReached, tt.wantCode)
+					strings.Count(runs, "run"), o.Both().Reached, err, tt.in, tt.wantReached, tt.wantCode)
 			}
 			if again.Load() != tt.again || strings.Count(log.String(), "played again") != int(tt.again) {
 				t.Errorf("%d tries again, log %q, want %d", again.Load(), log.String(), tt.again)

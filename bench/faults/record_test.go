@@ -2,8 +2,6 @@ package faults
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -156,8 +154,7 @@ func TestLoadForeignRecord(t *testing.T) {
 }
 
 func TestLoadRecordRefuses(t *testing.T) {
-	other := filepath.Join(t.TempDir(), "other.mcap")
-	rttest.Do(t, os.WriteFile(other, []byte("faults: []"), 0o600))
+	other := rttest.WriteFile(t, t.TempDir(), "other.mcap", "faults: []")
 	for name, tt := range map[string]struct {
 		file string
 		cfg  Config

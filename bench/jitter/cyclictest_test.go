@@ -13,8 +13,8 @@ import (
 
 func TestParseCyclictest(t *testing.T) {
 	golden := func(name string) string {
-		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))(t)
-		return string(b)
+		b := rttest.ReadFile(t, filepath.Join("testdata", name))
+		return b
 	}
 	type want struct {
 		n             uint64
@@ -91,7 +91,7 @@ func TestCyclictestRefused(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change " +
 		"scheduling policy!' >&2\nexit 1\n"
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "cyclictest"), []byte(script), 0o755))
+	rttest.WriteFile(t, dir, "cyclictest", script)
 	t.Setenv("PATH", dir)
 	r := FindCyclictest(context.Background())
 	if r.Version != "1.00" || r.writesJSON || !strings.Contains(r.Missing, "Unable to change scheduling policy") ||

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -103,8 +101,7 @@ func writeReport(t *testing.T, all []Slice, change func(*Report)) string {
 		change(r)
 	}
 	text := rttest.Must(json.Marshal(r))(t)
-	name := filepath.Join(t.TempDir(), "report.json")
-	rttest.Do(t, os.WriteFile(name, text, 0o644))
+	name := rttest.WriteFile(t, t.TempDir(), "report.json", text)
 	return name
 }
 
@@ -144,8 +141,7 @@ func TestCompare(t *testing.T) {
 func TestCompareRefuses(t *testing.T) {
 	good := writeReport(t, manySlices(5, 200, 1, 1), nil)
 	file := func(text string) string {
-		name := filepath.Join(t.TempDir(), "x.json")
-		rttest.Do(t, os.WriteFile(name, []byte(text), 0o644))
+		name := rttest.WriteFile(t, t.TempDir(), "x.json", text)
 		return name
 	}
 	for name, bad := range map[string]string{

@@ -14,8 +14,7 @@ import (
 // fakePython writes a Python that prints this output.
 func fakePython(t *testing.T, script string) string {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "python")
-	rttest.Do(t, os.WriteFile(name, []byte("#!/bin/sh\ncat >/dev/null\n"+script), 0o755))
+	name := rttest.WriteFile(t, t.TempDir(), "python", "#!/bin/sh\ncat >/dev/null\n"+script)
 	return name
 }
 
@@ -39,7 +38,7 @@ func TestFindLeRobot(t *testing.T) {
 	t.Setenv("PATH", bin)
 	rttest.Want(t, rttest.Must(findLeRobot(lerobotAuto))(t).Missing, lerobotAbsent, "Missing with an empty PATH")
 	text := "#!" + good + " -s\nimport lerobot\n"
-	rttest.Do(t, os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte(text), 0o755))
+	rttest.WriteFile(t, bin, "lerobot-record", text)
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	rttest.Want(t, rttest.Must(findLeRobot(lerobotAuto))(t).Python, good, "lerobot-record's Python")
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -217,9 +216,8 @@ func TestHistory(t *testing.T) {
 
 // WriteInto writes the table below its heading, and changes nothing else in the page.
 func TestWriteInto(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "page.md")
-	rttest.Do(t, os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+
-		"## The table of lekiwi\n\nkiwi\n"), 0o600))
+	name := rttest.WriteFile(t, t.TempDir(), "page.md", "# Page\n\ntext\n\n## The table\n\nold\n\n"+
+		"## The table of lekiwi\n\nkiwi\n")
 	r := &Report{Robot: defaultRobot, Results: []Result{{
 		Name:       "x",
 		Title:      "a thing",
@@ -232,29 +230,24 @@ func TestWriteInto(t *testing.T) {
 	for range 2 {
 		rttest.Do(t, r.WriteInto(name))
 	}
-	got, _ := os.ReadFile(name)
+	got := rttest.ReadFile(t, name)
 	for _, want := range []string{"# Page\n\ntext\n", "a thing (`x`)", "step 2", "by itself"} {
-		rttest.Want(t, strings.Count(string(got), want), 1, "%q in\n%s: count", want, got)
+		rttest.Want(t, strings.Count(got, want), 1, "%q in\n%s: count", want, got)
 	}
-	if strings.Contains(string(got), "old") {
+	if strings.Contains(got, "old") {
 		t.Error("the old table is still there")
 	}
 	r.Robot = "lekiwi"
 	rttest.Do(t, r.WriteInto(name))
-	if after, _ := os.ReadFile(name); strings.Count(string(after), "a thing") != 2 ||
-		!strings.HasPrefix(string(after), strings.TrimSuffix(string(got), "kiwi\n")) {
+	if after := rttest.ReadFile(t, name); strings.Count(after, "a thing") != 2 ||
+		!strings.HasPrefix(after, strings.TrimSuffix(got, "kiwi\n")) {
 		t.Errorf("the tables are\n%s", after)
 	}
 	r.Results = []Result{{Name: "x@left", Title: "a thing, on left", Did: "held"},
 		{Name: "x@both", Title: "a thing, on both", Did: "limp"}, {Name: "y", Title: "another", Did: "went on"}}
 	rttest.Do(t, r.WriteInto(name))
-	got, _ = os.ReadFile(name)
-	for _, want := range []string{"| fault | on left | on both |", "| a thing (`x`) | held | limp |",
-		"| another (`y`) |  | went on |"} {
-		if !strings.Contains(string(got), want) {
-			t.Errorf("%q is not in\n%s", want, got)
-		}
-	}
+	rttest.Contains(t, rttest.ReadFile(t, name), "| fault | on left | on both |", "| a thing (`x`) | held | limp |",
+		"| another (`y`) |  | went on |")
 	rttest.Do(t, os.WriteFile(name, []byte("# Page\n"), 0o600))
 	if r.WriteInto(name) == nil {
 		t.Error("a page without the heading is taken")

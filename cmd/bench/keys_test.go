@@ -165,8 +165,8 @@ func TestJSONPage(t *testing.T) {
 		if *update {
 			rttest.Do(t, os.WriteFile(name, []byte(page), 0o644))
 		}
-		if got, err := os.ReadFile(name); err != nil || string(got) != page {
-			t.Errorf("%s differs from the comments (%v): run go test ./cmd/bench -run TestJSONPage -update", name, err)
+		if rttest.ReadFile(t, name) != page {
+			t.Errorf("%s differs from the comments: run go test ./cmd/bench -run TestJSONPage -update", name)
 		}
 	}
 }

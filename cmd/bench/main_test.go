@@ -203,9 +203,7 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 	if len(r.Server) == 0 || r.Machine.Kernel == "" || r.Machine.GOMAXPROCS != runtime.NumCPU()+2 {
 		t.Errorf("server summary %d bytes, machine %+v", len(r.Server), r.Machine)
 	}
-	if page, err := os.ReadFile(html); err != nil || !bytes.Contains(page, []byte("<svg")) {
-		t.Errorf("page: %v, %d bytes", err, len(page))
-	}
+	rttest.Contains(t, rttest.ReadFile(t, html), "<svg")
 }
 
 // Under load the loop continues, and the load ends with the measurement.

@@ -93,8 +93,8 @@ func partsOf(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, name := range files {
-		b := rttest.Must(os.ReadFile(name))(t)
-		for word := range strings.FieldsSeq(string(b)) {
+		b := rttest.ReadFile(t, name)
+		for word := range strings.FieldsSeq(b) {
 			n := rttest.Must(strconv.Atoi(word))(t)
 			pids = append(pids, n)
 		}

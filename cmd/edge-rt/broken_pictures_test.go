@@ -13,7 +13,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -33,7 +32,7 @@ func album(t *testing.T, pictures ...[]byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i, p := range pictures {
-		stagetest.WriteFile(t, dir, fmt.Sprintf("%04d.jpg", i), string(p))
+		rttest.WriteFile(t, dir, fmt.Sprintf("%04d.jpg", i), string(p))
 	}
 	return dir
 }

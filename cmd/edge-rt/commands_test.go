@@ -79,7 +79,7 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 	}
 	dir := t.TempDir()
 	summary := filepath.Join(dir, "run.json")
-	config := stagetest.WriteFile(t, dir, "run.yaml",
+	config := rttest.WriteFile(t, dir, "run.yaml",
 		"bus: sim\nfps: 30\ncamera: [top=sim]\nduration: 1s\nhttp: 8080\njson: "+summary+"\n")
 	t.Setenv("EDGE_RT_MAX_OFFLINE", "1s")
 	// torque off works whatever flags a run has
@@ -103,7 +103,7 @@ func TestInterruptedScanLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for file, want := range map[string]string{
-		filepath.Join(dir, "scan.json"): "", stagetest.WriteFile(t, dir, "earlier.json", "earlier"): "earlier",
+		filepath.Join(dir, "scan.json"): "", rttest.WriteFile(t, dir, "earlier.json", "earlier"): "earlier",
 	} {
 		bus := simBus(t)
 		p := stagetest.Command(t, binary, "scan", "--bus", bus.Path(), "--robot", "so101", "--json", file).Start()

@@ -234,7 +234,7 @@ func TestLostEpisodeIsTold(t *testing.T) {
 	r.Start()
 	r.begin()
 	rttest.Do(t, os.RemoveAll(dir))
-	stagetest.WriteFile(t, filepath.Dir(dir), "records", "") // the file prevents a new folder of that name
+	rttest.WriteFile(t, filepath.Dir(dir), "records", "") // the file prevents a new folder of that name
 	r.Await("episode 1 is being lost")
 	stagetest.CheckSays(t, r.wants(0, "", "success").Warning, "may be lost|rerecord")
 	r.Await("episode 1 may be lost")

@@ -220,7 +220,7 @@ func TestAFullDiskFailsEveryReport(t *testing.T) {
 
 // Neither a wrong flag nor a command that fails truncates the --json file of the previous run.
 func TestWrongFlagsKeepFiles(t *testing.T) {
-	file := stagetest.WriteFile(t, t.TempDir(), "precious", "precious")
+	file := rttest.WriteFile(t, t.TempDir(), "precious", "precious")
 	for _, args := range []string{"--fps 0", "--record some", "--record-size 1MiB"} {
 		refusal{args, 2, ""}.check(t, append(atNoServer, "--json", file)...)
 	}
@@ -248,7 +248,7 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 // A run refuses an unusable camera source before it tries to connect: the endpoint in this test has no server.
 func TestCamerasThatAreNone(t *testing.T) {
 	dir := t.TempDir()
-	text := stagetest.WriteFile(t, dir, "picture.jpg", "no picture")
+	text := rttest.WriteFile(t, dir, "picture.jpg", "no picture")
 	pipe := dir + "/pipe.png"
 	folder := t.TempDir()
 	rttest.Do(t, syscall.Mkfifo(pipe, 0o600))
@@ -284,7 +284,7 @@ type unit struct {
 func newUnit(t *testing.T, config string, args ...any) *unit {
 	t.Helper()
 	u := &unit{t, t.TempDir(), simBusProcess(t, "so101")}
-	stagetest.WriteFile(t, u.etc, "arm.yaml", fmt.Sprintf("bus: %s\n"+config, append([]any{u.bus}, args...)...))
+	rttest.WriteFile(t, u.etc, "arm.yaml", fmt.Sprintf("bus: %s\n"+config, append([]any{u.bus}, args...)...))
 	return u
 }
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/stage/stagetest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Before a run opens anything, it also refuses invalid values that no range tag describes, and its error quotes the
@@ -25,7 +25,7 @@ func TestNumbersThatAreNone(t *testing.T) {
 func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []refusal{
-		{"--link " + stagetest.WriteFile(t, dir, "file", ""), 2, "--link"},
+		{"--link " + rttest.WriteFile(t, dir, "file", ""), 2, "--link"},
 		{"--link " + dir, 2, "--link"},
 		{"--link " + dir + "/none/link", 2, "--link"},
 		{"--link=", 2, "--link"},

@@ -112,7 +112,7 @@ func buildLeanServer(t *testing.T) string {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := func(name, text string) string { return stagetest.WriteFile(t, dir, name, text) }
+	file := func(name, text string) string { return rttest.WriteFile(t, dir, name, text) }
 	arm := simBus(t)
 	whole := simBus(t)
 	empty := simBus(t)
@@ -180,7 +180,7 @@ func otherArm(t *testing.T, old, new string) string {
 }
 
 func TestConfigFilePrecedence(t *testing.T) {
-	path := stagetest.WriteFile(t, t.TempDir(), "edge.yaml",
+	path := rttest.WriteFile(t, t.TempDir(), "edge.yaml",
 		"bus: sim\ncamera: [top=sim]\nconnect: ["+unreachable+"]\nmax_offline: 300ms\non-exit: dance\n")
 	refusal{"--config " + path, 2, "dance"}.check(t, "--quiet")
 	t.Setenv("EDGE_RT_ON_EXIT", "waltz")
@@ -211,7 +211,7 @@ func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edge.json")
 	code, _, stderr := edgeRT(t, append(atNoServer, "--json", file)...)
 	var s edge.Summary
-	stagetest.ReadJSON(t, file, &s)
+	rttest.ReadJSON(t, file, &s)
 	if code != 4 || s.Exit.Code != 4 || s.ChunksDropped == nil || !strings.Contains(stderr, s.Exit.Reason) ||
 		s.Exit.Reason == "" {
 		t.Errorf("exit code %d, in the summary %+v; on stderr: %s", code, s.Exit, stderr)

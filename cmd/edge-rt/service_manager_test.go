@@ -175,7 +175,7 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 	}
 	b := simBus(t)
 	// the rate is low, for a busy machine
-	config := stagetest.WriteFile(t, t.TempDir(), "left.yaml", "id: arm\nbus: "+b.Path()+"\ncalibration: "+
+	config := rttest.WriteFile(t, t.TempDir(), "left.yaml", "id: arm\nbus: "+b.Path()+"\ncalibration: "+
 		demoCalibration+"\nconnect: ["+newHoldServer(t).Endpoint+"]\non-exit: hold\nfps: 10\n")
 	m := newManager(t)
 	edge := m.start(binary, "--config", config)

@@ -17,7 +17,7 @@ func TestTaskOfARun(t *testing.T) {
 	t.Parallel()
 	bundle := absolute(t, "../../testdata/pi05")
 	b := rttest.Must(policy.LoadBundle(bundle))(t)
-	_, endpoint := startLeanServer(t, stagetest.WriteFile(t, t.TempDir(), "server.yaml",
+	_, endpoint := startLeanServer(t, rttest.WriteFile(t, t.TempDir(), "server.yaml",
 		fmt.Sprintf("model: {repo_or_path: %s, id: toy/pi05}\nservice: toy\n", bundle)))
 	flags := []string{"--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint, "--rt", "off"}
 	r := edgeCommand(t, flags, "--id", "reader", "--task", "pick up the cube", "--expect-model",

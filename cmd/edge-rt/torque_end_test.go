@@ -112,7 +112,7 @@ func (r *process) play() (code int, s edge.Summary) {
 func (r *process) summary() (s edge.Summary) {
 	r.t.Helper()
 	s.Episodes = new(episode.Status)
-	stagetest.ReadJSON(r.t, r.file, &s)
+	rttest.ReadJSON(r.t, r.file, &s)
 	return s
 }
 

@@ -65,7 +65,7 @@ func (r *process) awaitRelease(b *servosim.Bus) {
 func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
-	description := stagetest.WriteFile(t, t.TempDir(), "mine.yaml", "like: so101\nname: mine\n")
+	description := rttest.WriteFile(t, t.TempDir(), "mine.yaml", "like: so101\nname: mine\n")
 	r, watchdog := startWatched(t, b, "--robot", description)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGTSTP} {
 		syscall.Kill(watchdog, sig) // the end of a login session sends such signals

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/edge-rt/edge-rt/stage/stagetest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // When edge-rt why cannot answer, it names the input that it needs, and ends with the right exit code of
@@ -11,7 +11,7 @@ import (
 func TestWhyRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	stranger := stagetest.WriteFile(t, dir, "x.mcap", "hello")
+	stranger := rttest.WriteFile(t, dir, "x.mcap", "hello")
 	for _, tt := range []refusal{
 		{"--record-dir " + dir, 4, "there are no records in " + dir},
 		{"--record-dir " + dir + " --id black", 4, "robot black"},

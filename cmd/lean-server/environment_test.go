@@ -8,7 +8,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // `lean-server check` by a person uses the variables that the unit sets for the service.
@@ -27,7 +26,7 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 		{"EDGERT_ORT\n", nil, "--manifest " + manifest, "environment:1: got \"EDGERT_ORT\", want NAME=VALUE"},
 		{"\nX=\"a\n", nil, "--manifest " + manifest, "environment:2: X: the quote"},
 	} {
-		stagetest.WriteFile(t, filepath.Dir(bundle), "environment", tt.file)
+		rttest.WriteFile(t, filepath.Dir(bundle), "environment", tt.file)
 		code, stdout, stderr := leanServer(t, tt.env, append([]string{"check"}, strings.Fields(tt.args)...)...)
 		if code != int(exit.Config) || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%q: code %d, want %d and %q\n%s%s", tt.file, code, exit.Config, tt.says, stdout, stderr)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,15 +15,15 @@ import (
 // comments.
 func TestTheExampleManifestServes(t *testing.T) {
 	stagetest.NeedsRuntime(t)
-	text := rttest.Must(os.ReadFile("../../examples/server.yaml"))(t)
+	text := rttest.ReadFile(t, "../../examples/server.yaml")
 	path, bundle := copiedBundle(t)
-	write := func(text string) { stagetest.WriteFile(t, filepath.Dir(bundle), "server.yaml", text) }
-	write(string(text))
+	write := func(text string) { rttest.WriteFile(t, filepath.Dir(bundle), "server.yaml", text) }
+	write(text)
 	r, _ := checked(t, path)
 	if len(r.Listen) != 1 || r.Listen[0] != "tcp/0.0.0.0:7447" || r.MaxSessions != 5 {
 		t.Errorf("listens on %v for %d robots", r.Listen, r.MaxSessions)
 	}
-	head, body, _ := strings.Cut(string(text), "\nmodel:")
+	head, body, _ := strings.Cut(text, "\nmodel:")
 	if !strings.Contains(head, "lean-server --manifest server.yaml") {
 		t.Error("the head does not show the command")
 	}

@@ -92,7 +92,7 @@ const demoManifest = demo + "/server.yaml"
 // writeManifest writes a manifest and returns its path.
 func writeManifest(t *testing.T, text string) string {
 	t.Helper()
-	return stagetest.WriteFile(t, t.TempDir(), "server.yaml", text)
+	return rttest.WriteFile(t, t.TempDir(), "server.yaml", text)
 }
 
 // demoBundle returns the line of a manifest that names the demo's bundle.
@@ -108,7 +108,7 @@ func copiedBundle(t *testing.T) (manifest, bundle string) {
 	dir := t.TempDir()
 	bundle = filepath.Join(dir, "bundle")
 	rttest.Do(t, os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
-	return stagetest.WriteFile(t, dir, "server.yaml", "model: {repo_or_path: bundle}\n"), bundle
+	return rttest.WriteFile(t, dir, "server.yaml", "model: {repo_or_path: bundle}\n"), bundle
 }
 
 // brokenBundle copies the demo bundle, changes the description and one file with change, and corrects that file's
@@ -116,16 +116,15 @@ func copiedBundle(t *testing.T) (manifest, bundle string) {
 func brokenBundle(t *testing.T, file string, change func(data []byte, meta map[string]any) []byte) string {
 	t.Helper()
 	manifest, bundle := copiedBundle(t)
-	data, err := os.ReadFile(filepath.Join(bundle, file))
+	data := rttest.Must(os.ReadFile(filepath.Join(bundle, file)))(t)
 	meta := map[string]any{}
-	stagetest.ReadJSON(t, bundle+"/bundle.json", &meta)
-	rttest.Do(t, err)
+	rttest.ReadJSON(t, bundle+"/bundle.json", &meta)
 	data = change(data, meta)
 	sum := sha256.Sum256(data)
 	meta["files"].(map[string]any)[file] = hex.EncodeToString(sum[:])
 	text := rttest.Must(json.Marshal(meta))(t)
-	stagetest.WriteFile(t, bundle, file, string(data))
-	stagetest.WriteFile(t, bundle, "bundle.json", string(text))
+	rttest.WriteFile(t, bundle, file, data)
+	rttest.WriteFile(t, bundle, "bundle.json", text)
 	return manifest
 }
 
@@ -147,8 +146,7 @@ func falsified(t *testing.T, file []byte, tensor string) []byte {
 
 // A program that was copied out of its installation has no demo.
 func TestDemoOutsideAnInstallation(t *testing.T) {
-	copied := stagetest.WriteFile(t, t.TempDir(), "lean-server", string(rttest.Must(os.ReadFile(built))(t)))
-	rttest.Do(t, os.Chmod(copied, 0o755))
+	copied := rttest.WriteFile(t, t.TempDir(), "lean-server", rttest.ReadFile(t, built))
 	if code, stdout, stderr := stagetest.Command(t, copied, "--demo").Run(); code != 3 || stdout != "" ||
 		!strings.Contains(stderr, "share/edge-rt/demo, which an installation has") {
 		t.Errorf("exit code %d, %q on standard output, %s", code, stdout, stderr)
@@ -274,7 +272,7 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "ort.c"), []byte(source), 0o600))
+	rttest.WriteFile(t, dir, "ort.c", source)
 	for _, tt := range []struct{ name, version, base, want string }{
 		{"older", `"1.20.0"`, "&base", "is version 1.20.0, want 1.24 or a newer 1.x"},
 		{"another major", `"2.0.0"`, "&base", "is version 2.0.0, want 1.24"},
@@ -301,8 +299,8 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 
 // The documentation and --help list exactly the program's exit codes.
 func TestExitCodesAreDocumented(t *testing.T) {
-	page := rttest.Must(os.ReadFile("../../docs/server.md"))(t)
-	_, table, _ := strings.Cut(string(page), "## Exit codes")
+	page := rttest.ReadFile(t, "../../docs/server.md")
+	_, table, _ := strings.Cut(page, "## Exit codes")
 	_, help, _ := strings.Cut(description, "Exit codes: ")
 	codes := map[exit.Code]bool{}
 	for _, err := range []error{
@@ -581,7 +579,7 @@ func (r *running) stop(sig os.Signal) server.Summary {
 
 func (r *running) summary() (s server.Summary) {
 	r.t.Helper()
-	stagetest.ReadJSON(r.t, r.json, &s)
+	rttest.ReadJSON(r.t, r.json, &s)
 	return s
 }
 

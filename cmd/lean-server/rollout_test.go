@@ -27,12 +27,12 @@ func otherBundle(t *testing.T, dir, name string) (bundle, digest string) {
 	t.Helper()
 	bundle = filepath.Join(dir, name)
 	rttest.Do(t, os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
-	text := string(rttest.Must(os.ReadFile(filepath.Join(bundle, "bundle.json")))(t))
+	text := rttest.ReadFile(t, filepath.Join(bundle, "bundle.json"))
 	changed := strings.Replace(text, `"exporter": "edgert-train 1"`, fmt.Sprintf(`"exporter": %q`, name), 1)
 	if changed == text {
 		t.Fatal("bundle.json has no exporter")
 	}
-	stagetest.WriteFile(t, bundle, "bundle.json", changed)
+	rttest.WriteFile(t, bundle, "bundle.json", changed)
 	return bundle, rttest.Must(policy.LoadBundle(bundle))(t).SHA256
 }
 
@@ -78,7 +78,7 @@ func TestRollOutAndBack(t *testing.T) {
 	bin := rttest.Must(rttest.Programs(dir, "edge-rt"))(t)
 	bundle, fresh := otherBundle(t, dir, "fresh")
 	old := rttest.Must(policy.LoadBundle(demo + "/bundle"))(t).SHA256
-	file := stagetest.WriteFile(t, dir, "server.yaml", demoBundle(t)+
+	file := rttest.WriteFile(t, dir, "server.yaml", demoBundle(t)+
 		"service: demo\ndefault_task: around the post # the demo's\nmax_sessions: 100\nsessions_per_host: 100\n")
 	audit := filepath.Join(dir, "audit.jsonl")
 	s := start(t, "--manifest", file, "--audit", audit)
@@ -124,7 +124,7 @@ func TestRollOutAndBack(t *testing.T) {
 			Episodes struct{ Number int }
 		}
 		code := p.End(syscall.SIGINT)
-		stagetest.ReadJSON(t, filepath.Join(dir, id+".json"), &summary)
+		rttest.ReadJSON(t, filepath.Join(dir, id+".json"), &summary)
 		want := []string(nil)
 		if strings.HasPrefix(id, "moves") {
 			for want = []string{old}; len(want) < 1+2*times; {
@@ -184,7 +184,7 @@ func (r *running) awaitAnswers(robots int, n uint64) {
 // The command rollout refuses wrong arguments and then does not change the manifest.
 func TestRolloutCommand(t *testing.T) {
 	file := writeManifest(t, demoBundle(t)+"health_port: 1\n")
-	before := string(rttest.Must(os.ReadFile(file))(t))
+	before := rttest.ReadFile(t, file)
 	for _, tt := range []struct {
 		args string
 		code int
@@ -207,7 +207,7 @@ func TestRolloutCommand(t *testing.T) {
 			t.Errorf("rollout %s = %d, %s; want %d and %q", tt.args, code, stderr, tt.code, tt.says)
 		}
 	}
-	rttest.Want(t, string(rttest.Must(os.ReadFile(file))(t)), before, "the manifest")
+	rttest.Want(t, rttest.ReadFile(t, file), before, "the manifest")
 	for _, tt := range []struct{ args, says string }{
 		{"set --share 0.1 --bundle " + demo + "/bundle", "share   0.1 of the robots; always none; never none"},
 		{"pin a b", "always a, b; never none"}, {"pin a --to old", "always b; never a"},

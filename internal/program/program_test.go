@@ -77,8 +77,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 			Last int `help:"A."`
 		} `cmd:"" help:"A."`
 	}
-	file := filepath.Join(t.TempDir(), "flags.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("bus: f\n"), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "flags.yaml", "bus: f\n")
 	t.Setenv("PROGRAM_TEST_FPS", "10")
 	for _, tt := range []struct {
 		args []string
@@ -120,8 +119,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 // Paths in a variable, in a file or after an equals sign are expanded, since no shell has expanded them.
 func TestPathsAreExpanded(t *testing.T) {
 	t.Setenv("HOME", "/u")
-	file := filepath.Join(t.TempDir(), "flags.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("config-dir: $HOME/d\n"), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "flags.yaml", "config-dir: $HOME/d\n")
 	t.Setenv("PROGRAM_TEST_CALIBRATION", "~/c.json")
 	var g struct {
 		Config      ConfigFile
@@ -168,8 +166,7 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 // that only other commands use, and the command's help does not name the variable. A wrong value in a
 // variable that no command reads changes nothing.
 func TestOnlyTheCommandLineCounts(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "run.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "run.yaml", "pause: 9\nlevel: 9\nother: 9\n")
 	t.Setenv("PROGRAM_TEST_CONFIG", file) // the parser does not read this variable
 	for _, tt := range []struct {
 		args                string
@@ -259,8 +256,7 @@ func TestNegativeNumbers(t *testing.T) {
 // A flag that a command does not use is refused on the command line, with the commands that use it;
 // a variable or a file may be for other commands.
 func TestAFlagThatMeansNothing(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "run.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("speed: 9\n"), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "run.yaml", "speed: 9\n")
 	t.Setenv("PROGRAM_TEST_SEED", "7")
 	for _, tt := range []struct {
 		args, says string
@@ -353,8 +349,7 @@ func TestComplain(t *testing.T) {
 
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
-	kept := filepath.Join(dir, "kept.json")
-	rttest.Do(t, os.WriteFile(kept, []byte("{}"), 0o600))
+	kept := rttest.WriteFile(t, dir, "kept.json", "{}")
 	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link") // the pipe has no reader
 	rttest.Do(t, syscall.Mkfifo(pipe, 0o600))
 	rttest.Do(t, os.Symlink("none.json", link))
@@ -365,7 +360,7 @@ func TestWritable(t *testing.T) {
 	if _, err := os.Stat(fresh); err == nil {
 		t.Error("an empty file is left, which is no JSON")
 	}
-	rttest.Want(t, string(rttest.Must(os.ReadFile(kept))(t)), "{}", "the file that was there")
+	rttest.Want(t, rttest.ReadFile(t, kept), "{}", "the file that was there")
 	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
 		rttest.Ends(t, Writable("--json", name), exit.Usage, "--json", name)
 	}

@@ -1,8 +1,6 @@
 package program
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -67,8 +65,7 @@ func TestRanges(t *testing.T) {
 // A value in a variable or in the file is checked, too, and the error names the source. For a
 // command that does not use the flag, the value is not checked.
 func TestRangesOfVariablesAndTheFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "run.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("rate: 2000\n"), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "run.yaml", "rate: 2000\n")
 	for _, tt := range []struct {
 		wait, args, says string
 	}{

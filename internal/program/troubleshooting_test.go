@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -19,9 +18,9 @@ import (
 // reader of the page could not find a message that has changed.
 func TestTroubleshootingQuotesTheCode(t *testing.T) {
 	const root = "../.."
-	page := rttest.Must(os.ReadFile(filepath.Join(root, "docs/troubleshooting.md")))(t)
+	page := rttest.ReadFile(t, filepath.Join(root, "docs/troubleshooting.md"))
 	texts := sources(t, root)
-	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(string(page), -1)
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(page, -1)
 	if len(rows) < 30 {
 		t.Fatalf("%d messages, want 30 and more", len(rows))
 	}
@@ -41,8 +40,7 @@ func sources(t *testing.T, root string) string {
 	t.Helper()
 	all := strings.Builder{}
 	for _, name := range []string{"tools/setup.sh", "tools/export/setup.sh"} {
-		script := rttest.Must(os.ReadFile(filepath.Join(root, name)))(t)
-		all.Write(script)
+		all.WriteString(rttest.ReadFile(t, filepath.Join(root, name)))
 	}
 	rttest.Do(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		name := entry.Name()

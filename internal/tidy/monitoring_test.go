@@ -3,7 +3,6 @@ package tidy
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,11 +18,11 @@ import (
 func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	known := map[string]string{} // type of each metric, by name
 	for _, page := range []string{"page", "server"} {
-		text := rttest.Must(os.ReadFile("../../docs/" + page + ".md"))(t)
+		text := rttest.ReadFile(t, "../../docs/"+page+".md")
 		lists := regexp.MustCompile(`(?m)^- (counter|gauge|histogram): (.*\n(  .*\n)*)`)
-		for _, list := range lists.FindAllSubmatch(text, -1) {
-			for _, m := range regexp.MustCompile(`(?:edge_rt|lean_server)_[a-z0-9_]+`).FindAll(list[2], -1) {
-				known[string(m)] = string(list[1])
+		for _, list := range lists.FindAllStringSubmatch(text, -1) {
+			for _, m := range regexp.MustCompile(`(?:edge_rt|lean_server)_[a-z0-9_]+`).FindAllString(list[2], -1) {
+				known[m] = list[1]
 			}
 		}
 	}
@@ -35,7 +34,7 @@ func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	}
 	named := 0
 	for _, file := range files {
-		text := string(rttest.Must(os.ReadFile(file))(t))
+		text := rttest.ReadFile(t, file)
 		if strings.HasSuffix(file, ".json") && !json.Valid([]byte(text)) {
 			t.Errorf("%s is not JSON", file)
 		}
@@ -111,8 +110,7 @@ func TestPanelsAreComplete(t *testing.T) {
 	panels := 0
 	for _, name := range []string{"fleet", "robot", "server"} {
 		var board struct{ Panels []panel }
-		text := rttest.Must(os.ReadFile("../../deploy/monitoring/dashboards/" + name + ".json"))(t)
-		rttest.Do(t, json.Unmarshal(text, &board))
+		rttest.ReadJSON(t, "../../deploy/monitoring/dashboards/"+name+".json", &board)
 		for i, p := range board.Panels {
 			panels++
 			for _, flaw := range p.flaws(name != "fleet") {
@@ -134,12 +132,9 @@ func TestPanelsAreComplete(t *testing.T) {
 // hasHeading reports whether a page has the heading of a link, FILE#heading-in-lower-case.
 func hasHeading(t *testing.T, link string) bool {
 	page, anchor, _ := strings.Cut(link, "#")
-	text, err := os.ReadFile("../../" + page)
-	if err != nil {
-		t.Error(err)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllSubmatch(text, -1) {
-		words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(string(m[1])), "")
+	text := rttest.ReadFile(t, "../../"+page)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		if strings.ReplaceAll(words, " ", "-") == anchor {
 			return true
 		}
@@ -150,8 +145,8 @@ func hasHeading(t *testing.T, link string) bool {
 // Every alert has a severity, annotations with the robot or server, the cause, the cure and a section of docs/, and a
 // case in which it fires.
 func TestAlertsAreComplete(t *testing.T) {
-	text := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts.yaml"))(t))
-	cases := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts_test.yaml"))(t))
+	text := rttest.ReadFile(t, "../../deploy/monitoring/alerts.yaml")
+	cases := rttest.ReadFile(t, "../../deploy/monitoring/alerts_test.yaml")
 	alerts := strings.Split(text, "- alert: ")[1:]
 	for _, alert := range alerts {
 		name, _, _ := strings.Cut(alert, "\n")
@@ -172,8 +167,8 @@ func TestAlertsAreComplete(t *testing.T) {
 // The autoscaler alone sets the number of lean-servers, by metrics that the adapter serves, and an update does not fail
 // while a policy loads.
 func TestAutoscalerFitsAdapterAndDeployment(t *testing.T) {
-	adapter := string(rttest.Must(os.ReadFile("../../deploy/kubernetes/adapter.yaml"))(t))
-	text := string(rttest.Must(os.ReadFile("../../deploy/kubernetes/base/server.yaml"))(t))
+	adapter := rttest.ReadFile(t, "../../deploy/kubernetes/adapter.yaml")
+	text := rttest.ReadFile(t, "../../deploy/kubernetes/base/server.yaml")
 	names := regexp.MustCompile(`metric: \{name: (\w+)\}`).FindAllStringSubmatch(text, -1)
 	if len(names) != 3 {
 		t.Errorf("the autoscaler names %q, want three metrics", names)

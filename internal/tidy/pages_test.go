@@ -34,7 +34,7 @@ func readPrograms(t *testing.T) programs {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		text := string(rttest.Must(os.ReadFile(path))(t))
+		text := rttest.ReadFile(t, path)
 		for _, m := range flagField.FindAllStringSubmatch(text, -1) {
 			names := flagName.FindAllStringSubmatch(m[2], -1)
 			if !strings.Contains(m[2], "name:") {
@@ -57,7 +57,7 @@ func readPrograms(t *testing.T) programs {
 // tableRows returns the rows of a page's tables that have this number of cells.
 func tableRows(t *testing.T, page string, cells int) (rows [][]string) {
 	t.Helper()
-	for line := range strings.Lines(string(rttest.Must(os.ReadFile(page))(t))) {
+	for line := range strings.Lines(rttest.ReadFile(t, page)) {
 		line = strings.ReplaceAll(strings.TrimSpace(line), `\|`, "\x00")
 		row := strings.Split(strings.Trim(line, "|"), "|")
 		if !strings.HasPrefix(line, "| ") || len(row) != cells {
@@ -114,7 +114,7 @@ func TestConformanceNamesFlagsAndKeysThatExist(t *testing.T) {
 // make. A requirement that is partly met has a reason, and docs/lab/conformance.md has each difference.
 func TestSeedsPage(t *testing.T) {
 	p := readPrograms(t)
-	targets := string(rttest.Must(os.ReadFile("../../Makefile"))(t))
+	targets := rttest.ReadFile(t, "../../Makefile")
 	rows := tableRows(t, "../../docs/lab/seeds.md", 5)[1:] // without the head of the table
 	seen, counts := map[string]bool{}, map[string]int{}
 	var places strings.Builder // the places of all differences
@@ -161,9 +161,9 @@ func TestSeedsPage(t *testing.T) {
 			}
 		}
 	}
-	text := rttest.Must(os.ReadFile("../../docs/lab/seeds.md"))(t)
+	text := rttest.ReadFile(t, "../../docs/lab/seeds.md")
 	sum := fmt.Sprintf("%d requirements: %d Y, %d D, %d P.", len(rows), counts["Y"], counts["D"], counts["P"])
-	if len(rows) != 307 || !strings.Contains(string(text), sum) {
+	if len(rows) != 307 || !strings.Contains(text, sum) {
 		t.Errorf("the page does not say %s", sum)
 	}
 }
@@ -171,7 +171,7 @@ func TestSeedsPage(t *testing.T) {
 func hasTest(t *testing.T, folder, name string) bool {
 	t.Helper()
 	for _, file := range rttest.Must(filepath.Glob("../../" + folder + "/*_test.go"))(t) {
-		if strings.Contains(string(rttest.Must(os.ReadFile(file))(t)), "\nfunc "+name+"(") {
+		if strings.Contains(rttest.ReadFile(t, file), "\nfunc "+name+"(") {
 			return true
 		}
 	}

@@ -29,8 +29,8 @@ func TestReplaceAFileOfRoot(t *testing.T) {
 		err := Replace(file, []byte("new"))
 		rttest.Do(t, unix.Setfsuid(0))
 		runtime.UnlockOSThread()
-		text := rttest.Must(os.ReadFile(file))(t)
-		if (err == nil) != replaced || (string(text) == "new") != replaced {
+		text := rttest.ReadFile(t, file)
+		if (err == nil) != replaced || (text == "new") != replaced {
 			t.Errorf("mode %v: %v, and the file has %q; want replaced %v", mode, err, text, replaced)
 		}
 	}

@@ -45,7 +45,7 @@ func TestReplaceFollowsALink(t *testing.T) {
 	rttest.Do(t, os.WriteFile(file, []byte("old"), 0o600))
 	rttest.Do(t, os.Symlink(file, link))
 	rttest.Do(t, Replace(link, []byte("new")))
-	if text := rttest.Must(os.ReadFile(file))(t); string(text) != "new" {
+	if text := rttest.ReadFile(t, file); text != "new" {
 		t.Errorf("the linked file has %q, want what was written to the link", text)
 	}
 	if _, err := os.Stat(file + ".tmp"); err == nil {
@@ -67,12 +67,12 @@ func TestWrite(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a")
 	for _, text := range []string{"longer", "new"} {
 		rttest.Do(t, Write(file, []byte(text)))
-		if got := rttest.Must(os.ReadFile(file))(t); string(got) != text {
+		if got := rttest.ReadFile(t, file); got != text {
 			t.Errorf("the file has %q, want %q", got, text)
 		}
 	}
 	rttest.Do(t, os.Mkdir(file+".tmp", 0o700)) // this folder takes the name of the temporary file
-	if err := Write(file, []byte("other")); err == nil || string(rttest.Must(os.ReadFile(file))(t)) != "new" {
+	if err := Write(file, []byte("other")); err == nil || rttest.ReadFile(t, file) != "new" {
 		t.Errorf("a write that fails: %v, and the file has changed", err)
 	}
 	rttest.Do(t, Write(os.DevNull, []byte("gone")))

@@ -14,8 +14,7 @@ import (
 )
 
 func TestReadFile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "f")
-	rttest.Do(t, os.WriteFile(name, []byte("0123456789"), 0o644))
+	name := rttest.WriteFile(t, t.TempDir(), "f", "0123456789")
 	if data, err := Read(name, 10); err != nil || string(data) != "0123456789" {
 		t.Errorf("ReadFile of all it may have = %q, %v", data, err)
 	}
@@ -62,12 +61,11 @@ func TestParseJSON(t *testing.T) {
 	if err := ParseJSON([]byte(mark+`{"a": 2}`), &v); !rttest.Says(err, "byte order mark (BOM)", "sed -i") || v["a"] != 1 {
 		t.Errorf("after a mark: %v, %v", v, err)
 	}
-	file := filepath.Join(t.TempDir(), "f.json")
-	rttest.Do(t, os.WriteFile(file, []byte(mark+"{}"), 0o644))
+	file := rttest.WriteFile(t, t.TempDir(), "f.json", mark+"{}")
 	_, command, _ := strings.Cut(errMark.Error(), "without one: ")
 	command, _, _ = strings.Cut(command, " removes")
 	rttest.Do(t, exec.Command("sh", "-c", strings.ReplaceAll(command, "FILE", file)).Run())
-	rttest.Want(t, string(rttest.Must(os.ReadFile(file))(t)), "{}", "%s leaves", command)
+	rttest.Want(t, rttest.ReadFile(t, file), "{}", "%s leaves", command)
 }
 
 func TestZeroBytesAreNoText(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -22,8 +21,7 @@ func golden(t testing.TB, name string) []byte {
 // saved makes a bundle's tokenizer folder with one file.
 func saved(t testing.TB, name string, data []byte) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	rttest.Do(t, os.WriteFile(path, data, 0o644))
+	path := rttest.WriteFile(t, t.TempDir(), name, data)
 	return path
 }
 
@@ -207,12 +205,11 @@ func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int
 
 // The ids of the exporter's own prompts, with its spec and its tokenizer folder, equal LeRobot's ids.
 func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
-	data := rttest.Must(os.ReadFile("../../testdata/tokenizer/pi05_prompts.json"))(t)
 	var file struct {
 		Tokenizer Spec
 		Cases     []promptCase
 	}
-	rttest.Do(t, json.Unmarshal(data, &file))
+	rttest.ReadJSON(t, "../../testdata/tokenizer/pi05_prompts.json", &file)
 	if len(file.Cases) < 100 {
 		t.Fatalf("%d cases, want 100", len(file.Cases))
 	}

@@ -466,7 +466,7 @@ func TestWithoutFFmpeg(t *testing.T) {
 	script := "#!/bin/sh\necho ' V..... libx264rgb'\n"
 	bin := t.TempDir()
 	for _, name := range []string{ffmpeg, ffprobe} {
-		rttest.Do(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777))
+		rttest.WriteFile(t, bin, name, script)
 	}
 	t.Setenv("PATH", bin)
 	refused(t, cfg, "no encoder libx264", "--vcodec av1")
@@ -495,7 +495,7 @@ func TestFFmpegOnAFullDisk(t *testing.T) {
 	real := rttest.Must(exec.LookPath(ffmpeg))(t)
 	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real +
 		" \"$@\";; esac\n"
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700))
+	rttest.WriteFile(t, dir, ffmpeg, script)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
 	cfg := s.config(t)
@@ -532,8 +532,8 @@ func TestRobotType(t *testing.T) {
 			cfg.Records, cfg.Append = append(tt.records, type1), true
 			exporting(t, cfg)
 		}
-		text := rttest.Must(os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json")))(t)
-		rttest.Contains(t, string(text), `"robot_type": "`+tt.want+`"`)
+		text := rttest.ReadFile(t, filepath.Join(cfg.Out, "meta", "info.json"))
+		rttest.Contains(t, text, `"robot_type": "`+tt.want+`"`)
 	}
 }
 

@@ -31,10 +31,7 @@ func put(t *testing.T, path, text string) {
 
 func holds(t *testing.T, path, want string) {
 	t.Helper()
-	got, err := os.ReadFile(path)
-	if err != nil || string(got) != want {
-		t.Errorf("%s holds %q, %v; want %q", path, got, err, want)
-	}
+	rttest.Want(t, rttest.ReadFile(t, path), want, "%s", path)
 }
 
 // checked fails the test if a check of the dataset finds a fault.
@@ -213,11 +210,8 @@ func tree(t *testing.T, dir string) string {
 		}
 		b.WriteString(strings.TrimPrefix(path, dir) + " " + d.Type().String())
 		if d.Type().IsRegular() {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			b.WriteString(" " + string(data[:min(len(data), 40)]) + " " + string(rune(len(data))))
+			data := rttest.ReadFile(t, path)
+			b.WriteString(" " + data[:min(len(data), 40)] + " " + string(rune(len(data))))
 		}
 		b.WriteByte('\n')
 		return nil

@@ -31,8 +31,7 @@ func TestRepositoryNames(t *testing.T) {
 // Without huggingface_hub, or without an interpreter, the error has the commands for a shell.
 func TestPushWithoutThePackage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's")
-	bare := filepath.Join(t.TempDir(), "python")
-	rttest.Do(t, os.WriteFile(bare, []byte("#!/bin/sh\nexec python3 -I -S \"$@\"\n"), 0o700))
+	bare := rttest.WriteFile(t, t.TempDir(), "python", "#!/bin/sh\nexec python3 -I -S \"$@\"\n")
 	for _, python := range []string{bare, filepath.Join(t.TempDir(), "none")} {
 		_, err := Push(t.Context(), python, dir, "ada/x")
 		if !errors.Is(err, errNoHub) || !rttest.Says(err, `it'\''s' . --repo-type dataset`,
@@ -47,8 +46,7 @@ func TestPushWithoutThePackage(t *testing.T) {
 func TestPushByASilentProgram(t *testing.T) {
 	for script, want := range map[string]string{"exit 3": "exit status 3", "exit 0": "printed no address",
 		"echo Traceback >&2; echo it broke >&2; exit 1": "ada/x: it broke;"} {
-		python := filepath.Join(t.TempDir(), "python")
-		rttest.Do(t, os.WriteFile(python, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+		python := rttest.WriteFile(t, t.TempDir(), "python", "#!/bin/sh\n"+script+"\n")
 		_, err := Push(t.Context(), python, t.TempDir(), "ada/x")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "hf upload ada/x") {
 			t.Errorf("%s: %v, want %q and the commands", script, err, want)
@@ -58,8 +56,7 @@ func TestPushByASilentProgram(t *testing.T) {
 
 // An interrupted push ends, even if a process that the interpreter has started does not.
 func TestPushThatIsInterrupted(t *testing.T) {
-	python := filepath.Join(t.TempDir(), "python")
-	rttest.Do(t, os.WriteFile(python, []byte("#!/bin/sh\nsleep 20 & echo $! > $0.pid\nwait\n"), 0o700))
+	python := rttest.WriteFile(t, t.TempDir(), "python", "#!/bin/sh\nsleep 20 & echo $! > $0.pid\nwait\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	pushed := make(chan error)
 	go func() { pushed <- rttest.Err(Push(ctx, python, t.TempDir(), "ada/x")) }()
@@ -84,7 +81,7 @@ func TestPushBesideAProcessThatStays(t *testing.T) {
 		t.Errorf("%q, %v; want the address", url, err)
 	}
 	var pid int
-	rttest.Must(fmt.Sscan(string(rttest.Must(os.ReadFile(python+".pid"))(t)), &pid))(t)
+	rttest.Must(fmt.Sscan(rttest.ReadFile(t, python+".pid"), &pid))(t)
 	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // the process that the interpreter has started still runs
 }
 

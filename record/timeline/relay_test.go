@@ -115,8 +115,7 @@ func TestRerunFailures(t *testing.T) {
 		{"exit 0", "rerun+http://127.0.0.1:9876", exit.Usage, "want rerun+http://HOST:PORT/proxy"},
 		{"exit 0", "rerun+http://127.0.0.1:1/proxy", exit.Absent, "connection refused; start rerun there"},
 	} {
-		python := filepath.Join(t.TempDir(), "python")
-		rttest.Do(t, os.WriteFile(python, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o700))
+		python := rttest.WriteFile(t, t.TempDir(), "python", "#!/bin/sh\n"+tt.script+"\n")
 		cfg := RelayConfig{Page: page, Python: python, Viewer: tt.viewer, Out: io.Discard}
 		if err := Relay(t.Context(), cfg); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s, %q: %v (code %d), want code %d and %q", tt.script, tt.viewer, err, exit.Of(err), tt.code,

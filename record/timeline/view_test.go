@@ -225,16 +225,14 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 	file, bin := strange(t, 100), t.TempDir()
 	got := filepath.Join(bin, "got")
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + got + "\n"
-	rttest.Do(t, os.WriteFile(filepath.Join(bin, "rerun"), []byte(script), 0o755))
+	rttest.WriteFile(t, bin, "rerun", script)
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	var out strings.Builder
 	if err := Show(t.Context(), ShowConfig{File: file, Out: &out}); err != nil ||
 		!strings.Contains(out.String(), "rerun opens") {
 		t.Fatalf("%q, %v", &out, err)
 	}
-	if opened, _ := os.ReadFile(got); string(opened) != file {
-		t.Errorf("rerun was given %q, want %q", opened, file)
-	}
+	rttest.Want(t, rttest.ReadFile(t, got), file, "rerun's argument")
 	t.Setenv("PATH", t.TempDir())
 	out.Reset()
 	page := strings.TrimSuffix(file, record.Extension) + ".html"

@@ -212,7 +212,7 @@ func TestTheNewestFile(t *testing.T) {
 	whole := load(t, write(t, dir, "black-2", begin.Add(2*time.Hour)))
 	// Such files remain after a power cut or a kill.
 	for name, text := range map[string][]byte{"20261125": nil, "20261126": whole[:200]} {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, "cut-"+name+"T000000.000Z.mcap"), text, 0o600))
+		rttest.WriteFile(t, dir, "cut-"+name+"T000000.000Z.mcap", text)
 	}
 	for id, want := range map[string]string{"": "black-2-2026", "black": "black-20261124T1203", "white": "white-2026"} {
 		if r, _ := run(t, Config{Dirs: []string{dir}, ID: id}); !strings.HasPrefix(r.Files[0].Name, want) {
@@ -229,13 +229,12 @@ func TestFilesThatAreNoRecords(t *testing.T) {
 	name := write(t, dir, "arm", begin)
 	whole := load(t, name)
 	file := func(text []byte) string {
-		to := filepath.Join(t.TempDir(), "x.mcap")
-		rttest.Do(t, os.WriteFile(to, text, 0o600))
+		to := rttest.WriteFile(t, t.TempDir(), "x.mcap", text)
 		return to
 	}
 	other := bytes.Replace(whole, []byte("edge-rt"), []byte("others!"), 1)
 	foreign := t.TempDir()
-	rttest.Do(t, os.WriteFile(filepath.Join(foreign, "arm-20260101T000000.000Z.mcap"), []byte("hello"), 0o600))
+	rttest.WriteFile(t, foreign, "arm-20260101T000000.000Z.mcap", "hello")
 	for _, tt := range []struct {
 		cfg  Config
 		code exit.Code
@@ -268,7 +267,7 @@ func TestAForeignFileIsSkipped(t *testing.T) {
 	other := bytes.Replace(load(t, name), []byte("edge-rt"), []byte("others!"), 1)
 	for n, data := range map[string][]byte{"arm-20260101T000000.000Z.mcap": []byte("hello"),
 		"arm-20990101T000000.000Z.mcap": other} {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, n), data, 0o600))
+		rttest.WriteFile(t, dir, n, data)
 	}
 	for _, cfg := range []Config{{Path: dir}, {Dirs: []string{dir}, At: begin.In(zone).Format(time.DateTime[:16])}} {
 		r, text := run(t, cfg)

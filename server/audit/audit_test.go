@@ -233,8 +233,7 @@ func TestNoWriterUnlessConfigured(t *testing.T) {
 	if w, err := Open(new(manifest.Config), rttest.NewClock(1), nil); w != nil || err != nil || w.Close() != nil {
 		t.Errorf("Open = %v, %v, want none", w, err)
 	}
-	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(t, os.WriteFile(file, nil, 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "file", "")
 	for _, cfg := range []manifest.Config{
 		{Audit: filepath.Join(file, "audit")},
 		{Debug: manifest.Debug{CaptureDir: file}},
@@ -271,16 +270,15 @@ func TestWriterNoAlloc(t *testing.T) {
 // or after the disk was full for a moment. Other users may not read the file.
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
-	name := filepath.Join(dir, "audit.jsonl")
-	rttest.Do(t, os.WriteFile(name, []byte("{\"ts\":\"20"), 0o600))
+	name := rttest.WriteFile(t, dir, "audit.jsonl", "{\"ts\":\"20")
 	w := open(t, dir, 1)
 	w.Add(sampleRecord(), nil, nil)
 	w.Add(sampleRecord(), nil, nil)
 	rttest.Do(t, errors.Join(w.Start(Origin{ModelSHA256: "5ha"})(), w.Close()))
-	text, err := os.ReadFile(name)
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if err != nil || len(lines) != 3 || !json.Valid([]byte(lines[1])) || !json.Valid([]byte(lines[2])) {
-		t.Errorf("the file holds %q, %v, want the half line and two whole ones", text, err)
+	text := rttest.ReadFile(t, name)
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) != 3 || !json.Valid([]byte(lines[1])) || !json.Valid([]byte(lines[2])) {
+		t.Errorf("the file holds %q, want the half line and two whole ones", text)
 	}
 	w = linesTo(&half{}, slog.New(slog.DiscardHandler))
 	disk := w.lines.(*half)
@@ -333,8 +331,8 @@ func TestDeletedFiles(t *testing.T) {
 	}
 	add()
 	rttest.Do(t, w.Close())
-	text := rttest.Must(os.ReadFile(filepath.Join(dir, "audit.jsonl")))(t)
-	if c := &w.Counts; bytes.Count(text, []byte("\n")) != 1 || c.Lines.Load() != 2 || c.CapturesDropped.Load() != 1 {
+	text := rttest.ReadFile(t, filepath.Join(dir, "audit.jsonl"))
+	if c := &w.Counts; strings.Count(text, "\n") != 1 || c.Lines.Load() != 2 || c.CapturesDropped.Load() != 1 {
 		t.Errorf("the file has %q; counts %d lines and %d dropped captures, want one line, 2 and 1", text,
 			c.Lines.Load(), c.CapturesDropped.Load())
 	}

@@ -160,8 +160,7 @@ func TestReadCaptures(t *testing.T) {
 	}
 	for i, data := range [][]byte{nil, []byte("torn"),
 		appendCapture(nil, sampleRequest(), &sampleOrigin, 3, time.Now())} {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data,
-			0o600))
+		rttest.WriteFile(t, dir, fmt.Sprintf("request-%05d.safetensors", i), data)
 	}
 	found, unreadable, err := ReadCaptures(dir)
 	if err != nil || len(found) != 1 || len(unreadable) != 1 || !strings.Contains(unreadable[0].Why, "request-00001") {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -39,8 +38,7 @@ func BenchmarkWorker(b *testing.B) {
 
 func measureWorker(b *testing.B, python string, size [2]int, together int) {
 	folder := b.TempDir()
-	file := filepath.Join(folder, "cost.py")
-	rttest.Do(b, os.WriteFile(file, program, 0o600))
+	file := rttest.WriteFile(b, folder, "cost.py", program)
 	made := exec.Command(python, file, folder, fmt.Sprint(size[0]), fmt.Sprint(size[1]))
 	if text, err := made.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, text)

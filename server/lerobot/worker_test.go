@@ -63,7 +63,7 @@ func config(t testing.TB) *manifest.Config {
 		t.Skip(err)
 	}
 	folder := t.TempDir()
-	rttest.Do(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte("{}"), 0o600))
+	rttest.WriteFile(t, folder, "config.json", "{}")
 	cfg := manifest.Default()
 	cfg.Model.Runtime = manifest.RuntimeLeRobot
 	cfg.Model.Python = "python3"
@@ -342,7 +342,7 @@ func FuzzFrame(f *testing.F) {
 // the first weights when they opened their sessions.
 func TestOtherWeightsAfterARestart(t *testing.T) {
 	m, w := open(t, io.Discard)
-	rttest.Do(t, os.WriteFile(filepath.Join(w.folder, "model.safetensors"), []byte("another step"), 0o600))
+	rttest.WriteFile(t, w.folder, "model.safetensors", "another step")
 	w.kill("the test ends it")
 	rttest.Eventually(t, "the reason", func() bool {
 		c := m.Condition()
@@ -386,8 +386,7 @@ func TestUnits(t *testing.T) {
 
 func TestInterpreters(t *testing.T) {
 	script := func(text string) string {
-		path := filepath.Join(t.TempDir(), "python")
-		rttest.Do(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+		path := rttest.WriteFile(t, t.TempDir(), "python", "#!/bin/sh\n"+text+"\n")
 		return path
 	}
 	for _, tt := range []struct{ python, want string }{

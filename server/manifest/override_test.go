@@ -1,8 +1,6 @@
 package manifest
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +10,7 @@ import (
 
 func write(t *testing.T, text string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte(text), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "server.yaml", text)
 	return file
 }
 

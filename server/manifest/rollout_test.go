@@ -97,7 +97,7 @@ func TestEditRollout(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "server.yaml")
 		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o640))
 		_, err := EditRollout(file, tt.change)
-		got := string(rttest.Must(os.ReadFile(file))(t))
+		got := rttest.ReadFile(t, file)
 		if got != tt.want || (err == nil) != (tt.says == "") || err != nil && !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v,\n%s\nwant\n%s", tt.name, err, got, tt.want)
 		}

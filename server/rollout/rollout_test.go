@@ -41,7 +41,7 @@ func TestSteps(t *testing.T) {
 	}
 	write("rollout: {model: new, share: 0.5}\n")
 	adopt := func() {
-		text := strings.Replace(string(rttest.Must(os.ReadFile(file))(t)), "old", "next", 1)
+		text := strings.Replace(rttest.ReadFile(t, file), "old", "next", 1)
 		rttest.Do(t, os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
 	}
 	var second *fake
@@ -142,8 +142,7 @@ func TestSteps(t *testing.T) {
 
 // An edit that comes while the server loads its first model, before New, is not lost.
 func TestAnEditBeforeTheKeeper(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "server.yaml", "model: {repo_or_path: old}\n")
 	cfg := rttest.Must(manifest.Load(file))(t)
 	rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\nthreads: 2\nrollout: {model: new, share: 1}\n"),
 		0o600))

@@ -6,12 +6,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/local"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
 // Network connects the sessions of one test. A publication reaches the subscribers of all its sessions, and has arrived
@@ -68,44 +68,25 @@ func (n *Network) Publishers(key string) int { return len(n.find(publisher, key)
 // Declarations returns how many subscribers, queryables, tokens and token
 // subscribers are declared.
 func (n *Network) Declarations() (count int) {
-	for k := range publisher {
-		count += len(n.find(k, "**"))
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, d := range n.declared {
+		if d.kind != publisher {
+			count++
+		}
 	}
 	return count
 }
 
-func (n *Network) find(k kind, expr string) []*declaration {
+func (n *Network) find(k kind, expr string) (found []*declaration) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.matching(k, expr)
-}
-
-func (n *Network) matching(k kind, expr string) (found []*declaration) {
 	for _, d := range n.declared {
-		if d.kind == k && (match(expr, d.key) || match(d.key, expr)) {
+		if d.kind == k && keyexpr.Intersects(expr, d.key) {
 			found = append(found, d)
 		}
 	}
 	return found
-}
-
-// match reports whether key matches expr. A segment * of expr matches any one segment; ** at its
-// end matches one or more segments.
-func match(expr, key string) bool {
-	for {
-		e, moreExpr, hasExpr := strings.Cut(expr, "/")
-		k, moreKey, hasKey := strings.Cut(key, "/")
-		if expr == "**" {
-			return true
-		}
-		if e != "*" && e != k || hasExpr != hasKey {
-			return false
-		}
-		if !hasExpr {
-			return true
-		}
-		expr, key = moreExpr, moreKey
-	}
 }
 
 func (n *Network) declare(d *declaration) *declaration {
@@ -195,7 +176,7 @@ func (d *declaration) Put(payload, attachment []byte) error {
 	d.network.mu.RLock()
 	defer d.network.mu.RUnlock()
 	for _, s := range d.network.declared {
-		if s.kind == subscriber && match(s.key, d.key) {
+		if s.kind == subscriber && keyexpr.Intersects(s.key, d.key) {
 			s.sample(wire.Sample{Key: d.key, Payload: payload, Attachment: attachment})
 		}
 	}

@@ -139,20 +139,6 @@ func NeedsRuntime(t *testing.T) {
 	}
 }
 
-// ReadJSON reads a file, such as a program's summary, into v.
-func ReadJSON(t *testing.T, file string, v any) {
-	t.Helper()
-	rttest.Do(t, stage.ReadJSON(file, v))
-}
-
-// WriteFile writes a file into a folder and returns its path.
-func WriteFile(t *testing.T, dir, name, text string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
-	return path
-}
-
 // FreeEndpoint returns an endpoint on this machine at which no program listens, and its port.
 func FreeEndpoint(t *testing.T) (endpoint, port string) {
 	t.Helper()

@@ -39,7 +39,7 @@ func runDemo(t *testing.T, robot, manifest string, duration time.Duration) (s ed
 		Targets:    7,
 		Collisions: 1,
 	})
-	stagetest.ReadJSON(t, filepath.Join(keep, "edge.json"), &s)
+	rttest.ReadJSON(t, filepath.Join(keep, "edge.json"), &s)
 	return s, err
 }
 
@@ -73,7 +73,7 @@ func TestTheDemoPolicyReachesTargets(t *testing.T) {
 func ended(t *testing.T, r *edge.Summary, tick *record.Tick, n int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	stagetest.WriteFile(t, dir, summaryName, string(rttest.Must(json.Marshal(r))(t)))
+	rttest.WriteFile(t, dir, summaryName, string(rttest.Must(json.Marshal(r))(t)))
 	folder := filepath.Join(dir, recordsName)
 	rttest.Do(t, os.Mkdir(folder, 0o777))
 	f := recordtest.Create(t, filepath.Join(folder, "arm-20260101T000000.000Z.mcap"), nil)

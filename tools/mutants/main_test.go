@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,8 +12,8 @@ import (
 func TestEveryMutantHasItsText(t *testing.T) {
 	for _, s := range suites {
 		for _, m := range s.mutants {
-			source := rttest.Must(os.ReadFile(filepath.Join("..", "..", s.dir, m.file)))(t)
-			rttest.Want(t, strings.Count(string(source), m.old), 1,
+			source := rttest.ReadFile(t, filepath.Join("..", "..", s.dir, m.file))
+			rttest.Want(t, strings.Count(source, m.old), 1,
 				"places of %q in %s: mend the mutant (%s)", m.old, m.file, m.breaks)
 		}
 	}

@@ -19,7 +19,7 @@ func fakeGo(t *testing.T, says ...string) func() []string {
 	t.Helper()
 	dir := t.TempDir()
 	for i, text := range says {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i+1)), []byte(text), 0o600))
+		rttest.WriteFile(t, dir, fmt.Sprint(i+1), text)
 	}
 	script := `#!/bin/sh
 d=` + dir + `
@@ -29,15 +29,15 @@ n=$(wc -l <$d/runs)
 cat $d/$n
 ! grep -q '"fail"' $d/$n
 `
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700))
+	rttest.WriteFile(t, dir, "go", script)
 	// The output is discarded, since a reader would take it for the result of these tests.
 	calm, out = func(time.Duration) bool { return true }, io.Discard
 	t.Cleanup(func() { calm, out = stage.Calm, os.Stdout })
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv(rttest.RealTimeEnv, "") // this test itself may run with the variable set
 	return func() []string {
-		runs := rttest.Must(os.ReadFile(filepath.Join(dir, "runs")))(t)
-		return strings.Split(strings.TrimSuffix(string(runs), "\n"), "\n")
+		runs := rttest.ReadFile(t, filepath.Join(dir, "runs"))
+		return strings.Split(strings.TrimSuffix(runs, "\n"), "\n")
 	}
 }
 

@@ -3,11 +3,9 @@ package ndarray
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,12 +26,9 @@ type golden struct {
 
 func goldens(t testing.TB) (all []golden) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/arrays.json")
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	if err != nil || len(all) == 0 {
-		t.Fatal(err)
+	rttest.ReadJSON(t, "testdata/arrays.json", &all)
+	if len(all) == 0 {
+		t.Fatal("no arrays")
 	}
 	return all
 }

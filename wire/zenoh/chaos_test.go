@@ -304,7 +304,7 @@ func measure(t *testing.T) weight {
 	t.Helper()
 	runtime.GC()
 	files, _ := filepath.Glob("/proc/self/fd/*")
-	statm := rttest.Must(os.ReadFile("/proc/self/statm"))(t)
-	pages, _ := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
+	statm := rttest.ReadFile(t, "/proc/self/statm")
+	pages, _ := strconv.ParseInt(strings.Fields(statm)[1], 10, 64)
 	return weight{goroutines: runtime.NumGoroutine(), files: len(files), rss: pages * int64(os.Getpagesize())}
 }

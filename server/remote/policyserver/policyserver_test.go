@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -113,8 +111,7 @@ func begin(t *testing.T, address string) (f *fake, bound string, stop func()) {
 
 func load(t *testing.T, text string) (manifest.Config, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	path := rttest.WriteFile(t, t.TempDir(), "server.yaml", text)
 	return manifest.Load(path)
 }
 

@@ -1,8 +1,6 @@
 package upstream
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,8 +22,7 @@ const full = `model:
 
 func load(t *testing.T, text string) (Config, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	path := rttest.WriteFile(t, t.TempDir(), "server.yaml", text)
 	cfg, err := manifest.Load(path)
 	if err == nil {
 		err = cfg.Check()

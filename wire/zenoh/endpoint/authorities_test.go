@@ -73,10 +73,10 @@ func TestListOfAnotherAuthority(t *testing.T) {
 	ours, theirs := endpointtest.New(t), endpointtest.Make(t, func(c *x509.Certificate) {
 		c.Subject.CommonName = "other"
 	})
-	text := string(rttest.Must(os.ReadFile(theirs.Revoke(time.Now().Add(time.Hour))))(t))
+	text := rttest.ReadFile(t, theirs.Revoke(time.Now().Add(time.Hour)))
 	mixed := copied(t, ours.CA)
 	rttest.Do(t, os.WriteFile(mixed, []byte(text[strings.Index(text, "-----BEGIN X509"):]+
-		string(rttest.Must(os.ReadFile(ours.CA))(t))), 0o600))
+		rttest.ReadFile(t, ours.CA)), 0o600))
 	for file, want := range map[string]string{
 		mixed: `no authority in it has signed its revocation list of "CN=other"`,
 		copiedText(t, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"): "openssl ca -gencrl",
@@ -88,7 +88,7 @@ func TestListOfAnotherAuthority(t *testing.T) {
 
 func copied(t *testing.T, from string) string {
 	t.Helper()
-	return copiedText(t, string(rttest.Must(os.ReadFile(from))(t)))
+	return copiedText(t, rttest.ReadFile(t, from))
 }
 
 func copiedText(t *testing.T, text string) (path string) {

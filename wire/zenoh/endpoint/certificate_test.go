@@ -28,9 +28,7 @@ func TestReadCertificate(t *testing.T) {
 		}
 	}
 	_, key := ca.Issue("arm-c")
-	junk := filepath.Join(t.TempDir(), "junk.pem")
-	rttest.Do(t, os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
-		0o600))
+	junk := rttest.WriteFile(t, t.TempDir(), "junk.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
 	for _, file := range []string{key, junk, "/nowhere.pem"} {
 		rttest.Fails(t, rttest.Err(ReadCertificate(file)), file)
 	}

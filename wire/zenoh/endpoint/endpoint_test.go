@@ -469,7 +469,7 @@ func TestFilesAreChecked(t *testing.T) {
 	os.WriteFile(junk, []byte("hello"), 0o600)
 	huge := filepath.Join(t.TempDir(), "huge.pem")
 	os.WriteFile(huge, make([]byte, maxPEM+1), 0o600)
-	root := string(rttest.Must(os.ReadFile(ca.CA))(t))
+	root := rttest.ReadFile(t, ca.CA)
 	oneLine := copiedText(t, root+strings.TrimSpace(root)+root) // cat of a file that does not end with a newline
 	marked, wide := copiedText(t, "\uFEFF"+root), copiedText(t, "\xFF\xFE-\x00")
 	locked := copiedText(t, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")
@@ -549,8 +549,7 @@ func TestRenewedCertificate(t *testing.T) {
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	b := rttest.Must(os.ReadFile(from))(t)
-	rttest.Do(t, os.WriteFile(to, b, 0o600))
+	rttest.Do(t, os.WriteFile(to, []byte(rttest.ReadFile(t, from)), 0o600))
 }
 
 // Goal: Listen replaces the socket file of a dead process. It fails if the socket is in use, or if a file of another
@@ -577,9 +576,7 @@ func TestSocketFile(t *testing.T) {
 	}
 	os.WriteFile(path, []byte("mine"), 0o600)
 	rttest.Fails(t, rttest.Err(at.Listen()), "no socket") // Listen on a plain file
-	if b, _ := os.ReadFile(path); string(b) != "mine" {
-		t.Error("a file that is no socket was removed")
-	}
+	rttest.Want(t, rttest.ReadFile(t, path), "mine", "a file that is no socket")
 	absent := Endpoint{Protocol: Unix, Address: filepath.Join(t.TempDir(), "absent")}
 	rttest.Fails(t, rttest.Err(absent.Dial(context.Background(), nil)), "no such file") // Dial of no socket
 }

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,11 +82,11 @@ func (f *fleet) run(name string, args ...string) string {
 func (f *fleet) edit(file, old, new string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, file)
-	text, err := os.ReadFile(path)
-	if err != nil || !strings.Contains(string(text), old) {
-		f.t.Fatalf("%s holds no %q: %v", file, old, err)
+	text := rttest.ReadFile(f.t, path)
+	if !strings.Contains(text, old) {
+		f.t.Fatalf("%s holds no %q", file, old)
 	}
-	rttest.PanicOn(os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644))
+	rttest.PanicOn(os.WriteFile(path, []byte(strings.ReplaceAll(text, old, new)), 0o644))
 }
 
 // router starts an official router with a configuration of the example and the rules that
@@ -172,13 +171,10 @@ func (f *fleet) streamed(id string, s *program) {
 		Requests, Chunks uint64
 		Dropped          map[string]uint64 `json:"chunks_dropped"`
 	}
-	text, err := os.ReadFile(filepath.Join(f.dir, id+"-as-"+id+".json"))
-	if err == nil {
-		err = json.Unmarshal(text, &summary)
-	}
-	if code := s.cmd.ProcessState.ExitCode(); err != nil || code != 0 || summary.Chunks < 5 {
-		f.t.Errorf("%s: code %d, %d chunks for %d requests, %v, want code 0 and at least 5", id, code, summary.Chunks,
-			summary.Requests, err)
+	rttest.ReadJSON(f.t, filepath.Join(f.dir, id+"-as-"+id+".json"), &summary)
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 || summary.Chunks < 5 {
+		f.t.Errorf("%s: code %d, %d chunks for %d requests, want code 0 and at least 5", id, code, summary.Chunks,
+			summary.Requests)
 	}
 	if n := strings.Count(s.String(), "session open"); n != 1 {
 		f.t.Errorf("%s opened %d sessions, want one", id, n)

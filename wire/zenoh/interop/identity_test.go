@@ -69,10 +69,9 @@ func TestIdentity(t *testing.T) {
 	do(0)
 	at := sessiontest.FreeEndpoint(t)[len("tcp/"):]
 	f.ports["gpu-box"] = at[strings.IndexByte(at, ':')+1:]
-	manifest := string(rttest.Must(os.ReadFile(filepath.Join(f.dir, "server.yaml")))(t))
+	manifest := rttest.ReadFile(t, filepath.Join(f.dir, "server.yaml"))
 	manifest = manifest[:strings.Index(manifest, "clients:")]
-	rttest.Do(t, os.WriteFile(filepath.Join(f.dir, "server.yaml"),
-		[]byte(manifest+strings.Replace(identity("yaml")[0], "0.0.0.0:7447", at, 1)), 0o600))
+	rttest.WriteFile(t, f.dir, "server.yaml", manifest+strings.Replace(identity("yaml")[0], "0.0.0.0:7447", at, 1))
 
 	const hour = time.Hour
 	foreign := endpointtest.Make(t, func(c *x509.Certificate) { c.Subject.CommonName = "foreign CA" })
@@ -117,7 +116,7 @@ func TestIdentity(t *testing.T) {
 		"-connect "+at+" </dev/null 2>/dev/null | "+serial)
 	rttest.Want(t, shown, f.run("sh", "-c", serial+" <certificates/gpu-box.pem"),
 		"the certificate that the server shows after a renewal")
-	rttest.Do(t, os.WriteFile(filepath.Join(f.dir, "certificates/gpu-box.pem"), []byte("broken"), 0o600))
+	rttest.WriteFile(t, f.dir, "certificates/gpu-box.pem", "broken")
 	rttest.Eventually(t, "the broken file", func() bool { return strings.Contains(server.String(), "are not used") })
 	f.tries(try{"arm-b", armB, ca, here, 0, "session open"})
 	do(1)

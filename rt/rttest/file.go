@@ -1,0 +1,28 @@
+package rttest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// WriteFile writes a file into a folder and returns its path. The file may be run as a program.
+func WriteFile[T string | []byte](t testing.TB, dir, name string, data T) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, name)
+	Do(t, os.WriteFile(path, []byte(data), 0o700))
+	return path
+}
+
+// ReadFile returns the text of a file.
+func ReadFile(t testing.TB, path string) string {
+	t.Helper()
+	return string(Must(os.ReadFile(path))(t))
+}
+
+// ReadJSON reads a file, such as a program's summary, into v.
+func ReadJSON(t testing.TB, path string, v any) {
+	t.Helper()
+	Do(t, json.Unmarshal([]byte(ReadFile(t, path)), v))
+}
