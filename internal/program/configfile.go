@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"github.com/goccy/go-yaml/ast"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/userfile"
@@ -18,8 +19,10 @@ import (
 // configFile is the YAML file of --config: a map from flag names to values. A flag on the command
 // line or an environment variable overrides the file.
 type configFile struct {
-	file    string // the file's name in errors
-	values  map[string]any
+	file   string // the file's name in errors
+	values map[string]any
+	nodes  map[string]ast.Node // syntax of the values
+
 	broken  error // not nil: the file is not a YAML map; values then has the lines that are YAML maps by themselves
 	lenient bool  // the command has the lenientTag; set by Resolve
 }
@@ -44,8 +47,8 @@ func loadConfig(path string) (*configFile, error) {
 	} else if err != nil {
 		return nil, exit.Errorf(exit.Config, "%s: %w", file, err)
 	}
-	c, raw := &configFile{file: file, values: map[string]any{}}, map[string]any{}
-	if err := userfile.DecodeYAML(b, &raw); err != nil {
+	c, raw := &configFile{file: file, values: map[string]any{}, nodes: map[string]ast.Node{}}, map[string]any{}
+	if err := c.decode(b, &raw); err != nil {
 		if _, is := errors.AsType[userfile.SyntaxError](err); is {
 			err = fmt.Errorf("want a YAML map from flag names to values: %w", err)
 		}
@@ -53,19 +56,63 @@ func loadConfig(path string) (*configFile, error) {
 		clear(raw)
 		for line := range strings.Lines(string(b)) {
 			one := map[string]any{}
-			if userfile.DecodeYAML([]byte(line), &one) == nil && !strings.HasPrefix(line, " ") {
+			if c.decode([]byte(line), &one) == nil && !strings.HasPrefix(line, " ") {
 				maps.Copy(raw, one)
 			}
 		}
 	}
 	for key, v := range raw {
-		name := strings.ReplaceAll(key, "_", "-")
+		name := flagName(key)
 		if _, twice := c.values[name]; twice && c.broken == nil {
 			c.broken = exit.Errorf(exit.Config, "%s: the key %s is there twice, with - and with _", file, name)
 		}
 		c.values[name] = v
 	}
 	return c, nil
+}
+
+// decode decodes a YAML map and keeps its syntax.
+func (r *configFile) decode(data []byte, raw *map[string]any) error {
+	if err := userfile.DecodeYAML(data, raw); err != nil {
+		return err
+	}
+	file, err := userfile.ParseYAML(data)
+	if err != nil || len(file.Docs) == 0 {
+		return err
+	}
+	if fields, is := file.Docs[0].Body.(ast.MapNode); is {
+		for it := fields.MapRange(); it.Next(); {
+			r.nodes[flagName(it.Key().GetToken().Value)] = it.Value()
+		}
+	}
+	return nil
+}
+
+func flagName(key string) string { return strings.ReplaceAll(key, "_", "-") }
+
+// asWritten returns v, the value of a node, with texts in place of numbers: where 1.10 is a name, it is not 1.1.
+func asWritten(node ast.Node, v any) any {
+	switch n := node.(type) {
+	case *ast.FloatNode, *ast.IntegerNode, *ast.BoolNode:
+		return n.GetToken().Value
+	case *ast.AnchorNode:
+		return asWritten(n.Value, v)
+	case ast.MapNode:
+		if m, is := v.(map[string]any); is {
+			for it := n.MapRange(); it.Next(); {
+				if key := it.Key().GetToken().Value; m[key] != nil {
+					m[key] = asWritten(it.Value(), m[key])
+				}
+			}
+		}
+	case *ast.SequenceNode:
+		if list, is := v.([]any); is && len(list) == len(n.Values) {
+			for i := range list {
+				list[i] = asWritten(n.Values[i], list[i])
+			}
+		}
+	}
+	return v
 }
 
 // Validate refuses a file that is not a YAML map, and keys that are not flags.
@@ -114,6 +161,9 @@ func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 	if !ok {
 		return nil, nil
 	}
+	if !isNumber(flag) {
+		v = asWritten(r.nodes[flag.Name], v)
+	}
 	switch m := v.(type) {
 	case nil:
 		return nil, nil
@@ -129,6 +179,15 @@ func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 		return nil, exit.Errorf(exit.Usage, "%s, key %s: %w", r.file, flag.Name, err)
 	}
 	return v, nil
+}
+
+// isNumber reports whether a flag takes a number.
+func isNumber(flag *kong.Flag) bool {
+	t := flag.Target.Type()
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64
 }
 
 // pairs turns a map into the list of NAME=VALUE that a flag takes: in a file a map is easier to read.

@@ -331,6 +331,30 @@ func TestValuesInTheFile(t *testing.T) {
 	}
 }
 
+// A name in the file that looks like a number stays as it is written there, and a number remains a number.
+func TestNamesThatLookLikeNumbers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.yaml")
+	rttest.Do(t, os.WriteFile(file, []byte("id: 1.10\nlabel: {version: 2.0, n: 3, on: true}\n"+
+		"joint: [1.10, 1e3, a]\nfps: 6e1\ncpu: 3.0\ndevice: &x 1.50\n"), 0o600))
+	var g struct {
+		Config ConfigFile
+		ID     string `name:"id"`
+		Label  map[string]string
+		Joint  []string
+		FPS    *float64
+		CPU    int
+		Device string
+	}
+	if _, code, done, _, said := parse(&g, "--config", file); done {
+		t.Fatalf("code %d, %s", code, said)
+	}
+	rttest.Equal(t, g.Joint, []string{"1.10", "1e3", "a"}, "joints")
+	if g.ID != "1.10" || g.Label["version"] != "2.0" || g.Label["n"] != "3" || *g.FPS != 60 || g.CPU != 3 ||
+		g.Device != "1.50" {
+		t.Errorf("%+v, fps %v", g, *g.FPS)
+	}
+}
+
 // --config does not wait for ever for a pipe's writer.
 func TestConfigFromASilentPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
