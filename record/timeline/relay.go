@@ -216,13 +216,16 @@ func (r *relay) every(ctx context.Context, period time.Duration, f func(context.
 	}
 }
 
-// get returns the body of the page's answer, and for a picture its age.
+// get returns the body of the page's answer, and for a picture its age. path is escaped, and may have a query.
 func (r *relay) get(ctx context.Context, path string, most int64) (body []byte, age time.Duration, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.page.JoinPath("/").String(), nil)
+	at, err := r.page.Parse(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	request.URL.Path, request.URL.RawQuery, _ = strings.Cut(path, "?")
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, 0, err
+	}
 	response, err := r.client.Do(request)
 	if err != nil {
 		return nil, 0, err
@@ -319,7 +322,7 @@ func (r *relay) status(ctx context.Context) error {
 }
 
 func (r *relay) picture(ctx context.Context, channel uint32, camera string) error {
-	picture, age, err := r.get(ctx, "/camera/"+camera, maxPicture)
+	picture, age, err := r.get(ctx, "/camera/"+url.PathEscape(camera), maxPicture)
 	if err != nil {
 		return err
 	}

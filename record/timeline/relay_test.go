@@ -52,6 +52,27 @@ func TestALostPageIsReportedOnce(t *testing.T) {
 	}
 }
 
+// published takes the messages of a relay.
+type published []string
+
+func (p *published) Publish(_ uint32, _ time.Time, message []byte) { *p = append(*p, string(message)) }
+
+// A camera's name may have characters that mean something in a URL.
+func TestNamesOfCamerasInURLs(t *testing.T) {
+	const name = "left? #1 50%:b"
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/camera/"+name || r.URL.RawQuery != "" {
+			http.Error(w, r.URL.String(), http.StatusNotFound)
+		}
+	}))
+	defer page.Close()
+	var to published
+	r := &relay{page: rttest.Must(url.Parse(page.URL))(t), to: &to}
+	if rttest.Do(t, r.picture(t.Context(), 1, name)); len(to) != 1 || !strings.Contains(to[0], name) {
+		t.Errorf("published %q, want a picture of %s", to, name)
+	}
+}
+
 // Property: an answer of any page is refused, or its messages are valid JSON.
 func FuzzLines(f *testing.F) {
 	t := New(Config{
