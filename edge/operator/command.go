@@ -2,13 +2,17 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 )
 
@@ -193,12 +197,23 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 	return func(context.Context, string) (bool, error) { do(); return false, nil }
 }
 
-// urgent are the commands whose effect does not wait for the end of another command, which may wait for a server. Each
-// of their actions only stores a request to the tick.
+// urgent are the commands that do not wait for the end of another command, which may wait for a server. Each of their
+// actions only stores a request to the tick.
 var urgent = []string{Pause, Stop, Release}
 
+// A command waits for its turn no longer than turnLimit. With its own time the sum is below timeout, since a command
+// whose sender has given up must not take effect. Only maxWaiting commands wait, so that one of the atOnce threads of
+// the socket is free for an urgent command.
+const (
+	turnLimit  = 2 * time.Second
+	turnPoll   = 10 * time.Millisecond
+	maxWaiting = atOnce - 2
+)
+
+var errBusy = errors.New("another command is still under way: try again")
+
 // Panel carries out the commands for one source of motion, never two at the same time, except that the urgent ones
-// also take effect at once. Any goroutine may call its methods.
+// and status wait for no other command. Any goroutine may call its methods.
 type Panel struct {
 	Actions map[string]Action // actions by word
 	Source  string            // sentence about what moves the arm: the reason why some Actions are missing
@@ -206,26 +221,77 @@ type Panel struct {
 	State   func() Reply
 	Note    func(line string, err error) // records a command with its result
 
-	mu sync.Mutex // held during a command
+	mu      sync.Mutex   // held during a command
+	waiting atomic.Int32 // commands that wait for mu
+
+	urging sync.Mutex // held during an urgent command; guards urged
+	urged  []string   // urgent commands since the beginning of the command in progress
 }
 
 // Command carries out one line from an operator: a word of Commands with its argument.
 func (p *Panel) Command(ctx context.Context, line string) Reply {
-	if a, able := p.Actions[line]; able && slices.Contains(urgent, line) {
-		_, _ = a.Do(ctx, "") // again below, because the command in progress may undo it
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	word, text, _ := strings.Cut(line, " ")
-	acked, err := p.carryOut(ctx, word, strings.TrimSpace(text))
+	text = strings.TrimSpace(text)
+	acked, err := false, errBusy
+	switch {
+	case word == query:
+		_, err = p.carryOut(ctx, word, text)
+	case slices.Contains(urgent, word):
+		err = p.urge(ctx, word, text)
+	case p.takeTurn():
+		p.finishTurn(func() { acked, err = p.carryOut(ctx, word, text) })
+	}
 	if word != query {
 		p.Note(line, err)
 	}
 	reply := p.State()
 	if reply.OK, reply.Acked = err == nil, acked; err != nil {
-		reply.Error = err.Error()
+		reply.Error, reply.Code = err.Error(), int(exit.Of(err))
 	}
 	return reply
+}
+
+// urge carries out an urgent command at once.
+func (p *Panel) urge(ctx context.Context, word, text string) error {
+	p.urging.Lock()
+	defer p.urging.Unlock()
+	_, err := p.carryOut(ctx, word, text)
+	if err == nil && !slices.Contains(p.urged, word) {
+		p.urged = append(p.urged, word)
+	}
+	return err
+}
+
+// takeTurn takes mu, and reports whether it has done so in time.
+func (p *Panel) takeTurn() bool {
+	if p.mu.TryLock() {
+		return true
+	}
+	defer p.waiting.Add(-1)
+	if p.waiting.Add(1) > maxWaiting {
+		return false
+	}
+	for end := time.Now().Add(turnLimit); time.Now().Before(end); time.Sleep(turnPoll) {
+		if p.mu.TryLock() {
+			return true
+		}
+	}
+	return false
+}
+
+// finishTurn calls do and releases mu. It repeats the urgent commands that came meanwhile, because do may have undone
+// them.
+func (p *Panel) finishTurn(do func()) {
+	defer p.mu.Unlock() // deferred, so that after a panic other commands do not wait for mu
+	p.urging.Lock()
+	p.urged = p.urged[:0]
+	p.urging.Unlock()
+	do()
+	p.urging.Lock()
+	defer p.urging.Unlock()
+	for _, word := range p.urged {
+		_, _ = p.Actions[word].Do(context.Background(), "") // the actions of urgent commands return no error
+	}
 }
 
 func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, err error) {
@@ -247,8 +313,7 @@ func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, er
 // Between calls f while no command is in progress.
 func (p *Panel) Between(f func()) {
 	p.mu.Lock()
-	defer p.mu.Unlock() // deferred, so that after a panic other commands do not wait for mu
-	f()
+	p.finishTurn(f)
 }
 
 // Buttons returns the commands of this source that the page offers. For a take-over it returns one command for all

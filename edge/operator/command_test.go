@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
@@ -74,7 +75,7 @@ func TestPanel(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", tt.line, r, tt.says)
 		}
 	}
-	rttest.Equal(t, did, []string{Pause, Pause, "wave"}, "it did")
+	rttest.Equal(t, did, []string{Pause, "wave"}, "it did")
 	if len(noted) != 6 || slices.Contains(noted, "status") {
 		t.Errorf("noted %q", noted)
 	}
@@ -107,4 +108,37 @@ func TestAReleaseWaitsForNoCommand(t *testing.T) {
 	close(server)
 	commands.Wait()
 	rttest.Want(t, len(released), 1, "releases after it")
+}
+
+// Goal: commands that wait for a slow command are few, and give up. Meanwhile status and the urgent commands are
+// answered, so that no page and no socket is taken up by commands that wait.
+func TestFewCommandsWait(t *testing.T) {
+	t.Parallel()
+	began, server := make(chan bool), make(chan bool)
+	p := &Panel{
+		State: func() Reply { return Reply{} },
+		Note:  func(string, error) {},
+		Actions: map[string]Action{
+			Reset: {Do: Simple(func() { close(began); <-server })},
+			Save:  {Do: func(context.Context, string) (bool, error) { return false, exit.Errorf(exit.Absent, "no") }},
+			Pause: {Do: Simple(func() {})},
+		},
+	}
+	var commands sync.WaitGroup
+	commands.Go(func() { p.Command(t.Context(), Reset) })
+	<-began
+	for range maxWaiting {
+		commands.Go(func() { rttest.Want(t, p.Command(t.Context(), Save).Error, errBusy.Error(), "after the wait") })
+	}
+	rttest.Eventually(t, "commands that wait", func() bool { return p.waiting.Load() == maxWaiting })
+	for line, want := range map[string]string{query: "", Pause: "", Save: errBusy.Error()} {
+		rttest.Want(t, p.Command(t.Context(), line).Error, want, "%s", line)
+	}
+	rttest.Want(t, p.waiting.Load(), maxWaiting, "commands that wait still")
+	rttest.Eventually(t, "no command that waits", func() bool { return p.waiting.Load() == 0 })
+	close(server)
+	commands.Wait()
+	if r := p.Command(t.Context(), Save); r.Code != int(exit.Absent) {
+		t.Errorf("%+v, want the code of its cause", r)
+	}
 }

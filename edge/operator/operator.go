@@ -5,6 +5,7 @@ package operator
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -132,12 +133,8 @@ func Ctl(id, line string) (Reply, error) {
 	if strings.HasPrefix(reply.Error, "unknown command ") {
 		reply.Error += ": this run is of an older edge-rt; end it by Ctrl-C or its service, and start it again"
 	}
-	// edge-rt also exits with this code when a session is opened with a bad task
-	if !reply.OK && strings.HasPrefix(line, Task) {
-		return reply, exit.With(exit.Config, errors.New(reply.Error))
-	}
-	if !reply.OK {
-		return reply, errors.New(reply.Error)
+	if !reply.OK { // an older edge sends no code
+		return reply, exit.With(cmp.Or(exit.Code(reply.Code), exit.Failure), errors.New(reply.Error))
 	}
 	return reply, nil
 }
@@ -198,6 +195,7 @@ func CheckTask(what, text string) error {
 type Reply struct {
 	OK       bool                `json:"ok"`                    // the command was accepted
 	Error    string              `json:"error,omitempty"`       // reason for the refusal
+	Code     int                 `json:"code,omitempty"`        // exit code of edge-rt ctl for the refusal
 	ID       string              `json:"id"`                    // name of the robot
 	State    string              `json:"state"`                 // state of the run
 	Paused   bool                `json:"paused"`                // an operator has paused the arm

@@ -412,11 +412,12 @@ func (l *Link) probe(ctx context.Context) {
 }
 
 // Reset informs the server that an episode begins, with a new task unless task is empty. The error
-// is the reason for a missing acknowledgement, which is harmless without a task.
+// is the reason for a missing acknowledgement, which is harmless without a task. Its code is exit.Config if the server
+// has refused, else exit.Absent.
 func (l *Link) Reset(ctx context.Context, episode uint32, task string) (acked bool, err error) {
 	open := l.In.Sessions().Open
 	if open == nil {
-		return false, errNoService
+		return false, exit.With(exit.Absent, errNoService)
 	}
 	key, err := wire.ResetKey(open.Service, l.Identity.ID)
 	if err != nil {
@@ -431,11 +432,14 @@ func (l *Link) Reset(ctx context.Context, episode uint32, task string) (acked bo
 		case ack.OK:
 			return true, nil
 		default:
-			err = errors.New(ack.Error)
+			err = exit.With(exit.Config, errors.New(ack.Error))
 		}
 	}
-	if err == nil {
-		err = fmt.Errorf("the server did not answer within %v", resetLimit)
+	switch {
+	case err == nil:
+		err = exit.Errorf(exit.Absent, "the server did not answer within %v", resetLimit)
+	case exit.Of(err) == exit.Failure:
+		err = exit.With(exit.Absent, err)
 	}
 	l.Log.Warn("the server did not confirm the reset", "session", l.In.Sessions().ID(), "reset", episode, "err", err)
 	return false, err
