@@ -52,9 +52,7 @@ type control struct {
 	heldAll    robot.Joints // if no joint can be driven: the joints whose motors are the cause; else 0
 	merged     chunk.Chunk
 	inferences uplink.Inferences
-	// instant from which the hold between two episodes counts. When the arm has returned, rest sets restedFrom to
-	// returnLimit before now, so that no second return begins
-	restedFrom rt.Instant
+	returnLeft time.Duration                // remaining time of the return between two episodes; 0: it has ended
 	observed   [observedSlots]uplink.Source // ages of the pictures of the last requests
 	entry      *record.Tick                 // record of this tick; nil: the tick is not recorded
 	counted    servo.Stats                  // bus counters when the previous tick was recorded
@@ -140,6 +138,7 @@ func newControl(cfg controlConfig, core follow.Core) *control {
 		phases:        rt.NewLaps(cfg.clock, numPhases),
 		run:           runState{state: stateConnecting},
 		last:          lastAction{row: make([]float32, dof)},
+		returnLeft:    returnLimit,
 		session: sessionState{
 			episode: 1,
 			start:   true,
@@ -173,6 +172,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.phases.Mark(phaseRead)
 	c.applyRequests(now)
 	c.blocked = c.blocks()
+	c.stats.silent.Store(c.blocked&blockBusSilent != 0)
 	if c.arm.Phase != follow.Armed || c.blocked&(blockMode|blockBusSilent) != 0 {
 		c.last.from = 0
 	}
@@ -268,7 +268,7 @@ func (c *control) move(t rt.Tick) {
 //rt:noalloc
 func (c *control) act(now rt.Instant, drives source) {
 	if drives != home {
-		c.restedFrom = 0
+		c.returnLeft = returnLimit
 	}
 	switch {
 	case c.blocked&blockBusSilent != 0:
@@ -288,7 +288,7 @@ func (c *control) act(now rt.Instant, drives source) {
 		c.correct(now, nil)
 	case drives == home:
 		c.core.Hold()
-		c.rest(now)
+		c.rest()
 	default:
 		c.core.Hold()
 	}
@@ -347,15 +347,15 @@ func (c *control) nextRow(now rt.Instant) []float32 {
 const returnLimit = 2 * follow.ParkLimit
 
 // rest holds the arm between two episodes. If c.returns is true, the arm first moves to its arming
-// pose, for at most returnLimit.
+// pose, for at most returnLimit. The time in which no joint may be driven does not count.
 //
 //rt:noalloc
-func (c *control) rest(now rt.Instant) {
-	if c.restedFrom == 0 {
-		c.restedFrom = now
+func (c *control) rest() {
+	if !c.returns || c.returnLeft <= 0 || c.heldAll != 0 {
+		return
 	}
-	if c.returns && now.Sub(c.restedFrom) < returnLimit && c.arm.ReturnStep() {
-		c.restedFrom = now.Add(-returnLimit) // the arm has arrived
+	if c.returnLeft -= c.period; c.arm.ReturnStep() {
+		c.returnLeft = 0
 	}
 }
 

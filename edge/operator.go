@@ -11,13 +11,12 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 )
-
-// tickTimeout is the time within which the tick must carry out a command.
-const tickTimeout = time.Second
 
 // panel returns the commands of edge-rt ctl as a policy's run carries them out.
 func (e *Edge) panel() *operator.Panel {
@@ -139,21 +138,19 @@ type operatorRequests struct {
 var errNoLeader = errors.New("this run has no leader arm: start it with --leader PORT, or --leader jog for keys")
 
 // await waits until the tick has carried out a request.
-func (e *Edge) await(done func() bool) error {
-	for end := e.clock.Now().Add(tickTimeout); !done(); e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period())) {
-		if e.clock.Now() > end {
-			return errors.New("the tick does not answer")
-		}
-	}
-	return nil
-}
+func (e *Edge) await(done func() bool) error { return follow.Await(e.clock, e.cfg.period(), done) }
 
 func (e *Edge) leaderAway() string {
 	if why := e.remotes.Why(e.clock.Now()); why != "" {
 		return ": " + why
 	}
+	return cureOfSilence(e.leaderArms)
+}
+
+// cureOfSilence returns the end of a sentence about arms that do not answer.
+func cureOfSilence(arms hotplug.Parts) string {
 	cure := ": check its cable and supply"
-	if err := e.leaderArms.OpenError(); err != nil {
+	if err := arms.OpenError(); err != nil {
 		cure = " (" + err.Error() + ")" + cure
 	}
 	return cure
@@ -303,6 +300,8 @@ func (a policyArm) NotReady() string {
 		return "a camera has not given its first picture" + a.cameraErrors()
 	case !c.stats.armed.Load():
 		return "the arm is not under torque: no chunk has arrived"
+	case c.stats.silent.Load():
+		return "the arm does not answer" + cureOfSilence(a.arms)
 	}
 	return ""
 }

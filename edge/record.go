@@ -71,8 +71,11 @@ func (e *Edge) endRecord(err error) error {
 	return end
 }
 
-// collectPoll is the interval at which collectGarbage looks for the end of a tick.
-const collectPoll = 2 * time.Millisecond
+// The wait of collectGarbage for the end of a tick.
+const (
+	collectPoll = 2 * time.Millisecond
+	tickLimit   = time.Second // the period of the slowest rate
+)
 
 // collectGarbage runs the garbage collector, which is otherwise off during a run, after a file of
 // the record has been written. The collection begins right after a tick. Owner: the writing thread
@@ -82,7 +85,7 @@ func (e *Edge) collectGarbage() {
 		return // the run is over
 	}
 	before := e.drive.Stats().Ticks
-	for end := e.clock.Now().Add(tickTimeout); e.drive.Stats().Ticks == before && e.clock.Now() < end; {
+	for end := e.clock.Now().Add(tickLimit); e.drive.Stats().Ticks == before && e.clock.Now() < end; {
 		e.clock.SleepUntil(e.clock.Now().Add(collectPoll))
 	}
 	runtime.GC()

@@ -36,10 +36,11 @@ type tickStats struct {
 	size           atomic.Int64
 	buffer         atomic.Int64 // ns: buffer time of the schedule now; 0: it has none
 	state, episode atomic.Uint32
-	// needResume: the run waits for an operator
-	armed, needResume atomic.Bool
-	inState           [numStates]atomic.Int64 // nanoseconds
-	rtt, age, network *rt.Hist
+	// armed: the arm has been under torque; silent: too many joints do not answer now; needResume: the run waits for an
+	// operator
+	armed, silent, needResume atomic.Bool
+	inState                   [numStates]atomic.Int64 // nanoseconds
+	rtt, age, network         *rt.Hist
 
 	// These are used in a run with a leader.
 	phase       atomic.Uint32

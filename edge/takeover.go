@@ -255,7 +255,11 @@ func (e *Edge) correction(_ context.Context, part string) (bool, error) {
 	before := c.stats.takeovers.Load()
 	c.operator.correct.Store(true)
 	was := c.operator.pause.Swap(false)
-	err := e.await(func() bool { return c.stats.takeovers.Load() != before || c.holder() >= aligning })
+	begun := func() bool { return c.stats.takeovers.Load() != before || c.holder() >= aligning }
+	err := e.await(func() bool { return begun() || !c.operator.correct.Load() })
+	if err == nil && !begun() {
+		err = errors.New("a pause came first: nobody has the arm")
+	}
 	if err != nil {
 		if was {
 			c.operator.pause.Store(true) // otherwise the policy would go on as soon as the tick does

@@ -195,6 +195,32 @@ func TestReturnAfterACorrection(t *testing.T) {
 	}
 }
 
+// Goal: an arm that is held at the end of an episode returns to its arming pose as soon as it may move, also if only
+// one of its parts is held.
+func TestReturnAfterAHold(t *testing.T) {
+	one := newRig(t)
+	one.serve(60, 3, 10)
+	both, _, buses := newPair(t, robot.Together)
+	for _, tt := range []struct {
+		*rig
+		says  *robot.Joints
+		held  robot.Joints
+		armed float32
+	}{{one, &one.bus.says.Hold, 1<<testDOF - 1, 5}, {both, &buses[0].says.Hold, 1, 0}} {
+		pose := tt.arm.Goal[0]
+		tt.returns = true
+		*tt.says = tt.held
+		tt.operator.rest.Store(true)
+		tt.step(2 * int(returnLimit/testPeriod))
+		rttest.Want(t, tt.arm.Goal[0], pose, "goal of the held arm")
+		*tt.says = 0
+		tt.step(1000)
+		if g := tt.arm.Goal[0]; g > tt.armed+2 {
+			t.Errorf("goal %v, want the arming pose, %v", g, tt.armed)
+		}
+	}
+}
+
 // Goal: while a person drives the arm, the record has the leader's pose as the action, marked as an intervention.
 func TestCorrectionsAreOnRecord(t *testing.T) {
 	r := newRig(t)
@@ -392,6 +418,62 @@ func TestATakeoverThatDoesNotBegin(t *testing.T) {
 	if o := &r.operator; !o.pause.Load() || o.correct.Load() {
 		t.Errorf("paused %v, correcting %v: want the pause as it was", o.pause.Load(), o.correct.Load())
 	}
+}
+
+// acting is a clock with another thread, which acts during each wait.
+type acting struct {
+	rt.Clock
+	act func()
+}
+
+func (c acting) SleepUntil(at rt.Instant) {
+	c.act()
+	c.Clock.SleepUntil(at)
+}
+
+// Goal: a pause that comes before the take-over is the reason of the refusal. A take-over begins although the machine
+// has stood still.
+func TestATakeoverThatWaitsForTheTick(t *testing.T) {
+	r := newRig(t)
+	l := r.lead(false, 0, 0)
+	r.led(2, l)
+	e := &Edge{control: r.control, drive: r.drive, cfg: Config{FPS: 100}}
+	e.clock = acting{r.time, func() { e.pause(); r.led(1, l) }}
+	began := r.time.Now()
+	rttest.Fails(t, rttest.Err(e.correction(t.Context(), "")), "a pause came first")
+	if o := &r.operator; !o.pause.Load() || o.correct.Load() || r.time.Now().Sub(began) > follow.ParkLimit/30 {
+		t.Errorf("paused %v, correcting %v after %v, want a pause at once", o.pause.Load(), o.correct.Load(),
+			r.time.Now().Sub(began))
+	}
+	stood := false
+	e.clock = acting{r.time, func() {
+		if !stood {
+			stood = true
+			r.time.SleepUntil(r.time.Now().Add(time.Minute))
+			return
+		}
+		r.led(1, l)
+	}}
+	r.operator.pause.Store(false)
+	r.led(2, l)
+	l.pose.At = r.time.Now()
+	if _, err := e.correction(t.Context(), ""); err != nil || r.holder() != correcting {
+		t.Errorf("after a stop of the machine: %v, %v", err, r.holder())
+	}
+}
+
+// Goal: no episode begins while the arm does not answer.
+func TestNoEpisodeOfASilentArm(t *testing.T) {
+	r := newRig(t)
+	r.serve(60, 3, 10)
+	a := policyArm{&Edge{control: r.control, drive: r.drive, clock: r.time, link: r.link}}
+	rttest.Want(t, a.NotReady(), "", "the arm answers: not ready")
+	r.bus.silent = 3
+	r.step(30)
+	rttest.Contains(t, a.NotReady(), "the arm does not answer")
+	r.bus.silent = 0
+	r.step(30)
+	rttest.Want(t, a.NotReady(), "", "it answers again: not ready")
 }
 
 // Goal: a push takes over only from a policy that drives the arm.

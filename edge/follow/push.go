@@ -74,8 +74,23 @@ type unloading struct {
 	answer atomic.Int64  // the joints that were unloaded; -1: no answer yet
 }
 
-// unloadTimeout is the time within which the tick must answer.
-const unloadTimeout = time.Second
+// Time within which the tick must carry out a request of another thread.
+const (
+	awaitTime  = time.Second
+	awaitTicks = 3 // at the least, for slow rates
+)
+
+// Await waits until done reports that the tick has carried out a request. It counts its waits instead of the time,
+// because the tick stands still, too, while the machine or the process is stopped.
+func Await(clock rt.Clock, period time.Duration, done func() bool) error {
+	for waits := int(awaitTime/period) + awaitTicks; !done(); waits-- {
+		if waits == 0 {
+			return errors.New("the tick does not answer")
+		}
+		clock.SleepUntil(clock.Now().Add(period))
+	}
+	return nil
+}
 
 // Unload makes the tick take the load off an overloaded joint, or off all overloaded joints when name is empty: the
 // joint's place becomes its goal, and its motor forgets the overload. It returns the names of the joints. Any thread
@@ -120,12 +135,9 @@ func (f *Follower) askUnload(joints robot.Joints) (robot.Joints, error) {
 	u := &f.unloading
 	u.answer.Store(-1)
 	u.asked.Store(uint32(joints))
-	clock := f.cfg.Clock
-	for end := clock.Now().Add(unloadTimeout); u.answer.Load() < 0; clock.SleepUntil(clock.Now().Add(f.cfg.Period)) {
-		if clock.Now() > end {
-			u.asked.Store(0)
-			return 0, errors.New("the tick does not answer")
-		}
+	if err := Await(f.cfg.Clock, f.cfg.Period, func() bool { return u.answer.Load() >= 0 }); err != nil {
+		u.asked.Store(0)
+		return 0, err
 	}
 	return robot.Joints(u.answer.Load()), nil
 }
