@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/leader"
@@ -50,8 +51,7 @@ const (
 
 // Limits of the values in a configuration.
 const (
-	maxCameras = 8
-	maxTags    = 64
+	maxTags = 64
 
 	minModelDigits = 12 // fewest digits of --expect-model; lean-server logs 12
 	maxModelDigits = 64
@@ -156,8 +156,6 @@ func (c *Config) Check() error {
 			"--bus is missing: give the arm's serial port (edge-rt --bus /dev/ttyACM0), or sim")
 	case len(c.Connect) == 0:
 		return exit.Errorf(exit.Usage, "--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
-	case len(c.Cameras) > maxCameras:
-		return exit.Errorf(exit.Usage, "%d cameras, at most %d", len(c.Cameras), maxCameras)
 	case !slices.Contains([]string{"hold", fallbackRepeat, fallbackZero}, c.Fallback):
 		return exit.Errorf(exit.Usage, "--fallback is %q, want hold or %s, or %s for a robot with a base", c.Fallback,
 			fallbackRepeat, fallbackZero)
@@ -168,13 +166,7 @@ func (c *Config) Check() error {
 	if err := otlp.Check(c.Traces); err != nil {
 		return exit.Errorf(exit.Usage, "--traces: %w", err)
 	}
-	if err := rt.CheckCPU(c.CPU); err != nil {
-		return exit.Errorf(exit.Usage, "--cpu is %d: %w", c.CPU, err)
-	}
-	if err := cmp.Or(follow.CheckExit(c.OnExit), c.checkLeader(), c.checkCameras()); err != nil {
-		return err
-	}
-	return c.Flags.Check(c.Log)
+	return cmp.Or(drive.CheckCPU(c.CPU), follow.CheckExit(c.OnExit), c.checkLeader(), c.Flags.Check(c.Log))
 }
 
 // checkLeader refuses a leader's settings without a leader, and a leader on the follower's bus.
@@ -185,13 +177,8 @@ func (c *Config) checkLeader() error {
 	if c.Leader.Bus != "" && c.Leader.Bus != device.JogLeader {
 		return device.CheckPorts(c.Leader.Bus, c.Bus) // for single arms; openLeader checks the ports of parts
 	}
-	for _, f := range []struct{ flag, value string }{
-		{"--leader-robot", c.LeaderRobot}, {"--leader-id", c.Leader.ID}, {"--leader-calibration", c.Leader.Calibration},
-	} {
-		if f.value != "" {
-			return exit.Errorf(exit.Usage, "%s is %q, and there is no leader arm: give its serial port as --leader",
-				f.flag, f.value)
-		}
+	if err := c.Leader.CheckUnused(c.LeaderRobot); err != nil {
+		return err
 	}
 	if c.Takeover == takeoverPush {
 		return exit.Errorf(exit.Usage, "--takeover push needs a leader to push: give its serial port as --leader")
@@ -272,32 +259,6 @@ func (t TLS) Transport(connect []string) zenoh.Config {
 		BackoffMax: dialMax,
 		TLS:        endpoint.Security{RootCA: t.CA, ConnectCertificate: t.Cert, ConnectKey: t.Key},
 	}
-}
-
-func (c *Config) checkCameras() error {
-	seen := map[string]bool{}
-	users := map[string]string{} // name of the camera that uses a device
-	for _, cam := range c.Cameras {
-		node := device.RealPath(cam.Source)
-		switch {
-		case cam.Name == "" || cam.Source == "":
-			return exit.Errorf(exit.Usage, "--camera needs NAME=SOURCE, such as top=sim")
-		case seen[cam.Name]:
-			return exit.Errorf(exit.Usage, "--camera %s is given twice", cam.Name)
-		case strings.HasPrefix(node, "/dev/video") && users[node] != "":
-			return exit.Errorf(exit.Usage, "--camera: %s and %s are both %s: give each picture a camera of its own "+
-				"(edge-rt cameras lists them)", users[node], cam.Name, node)
-		}
-		users[node] = cam.Name
-		seen[cam.Name] = true
-		if err := checkText("--camera, its name", cam.Name, wire.MaxNameBytes-len(capture.ImageKey)); err != nil {
-			return err
-		}
-	}
-	if len(c.Cameras) == 0 {
-		return nil
-	}
-	return capture.CheckBuild()
 }
 
 // CheckSchedule refuses an impossible schedule, and settings that the schedule would ignore. It reads only Schedule,

@@ -62,13 +62,8 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 			"--fallback is zero, which is for a base that is driven by velocity, and a %s has none: want hold or %s",
 			e.robot.Name, fallbackRepeat)
 	}
-	cameras := make([]capture.Config, len(cfg.Cameras)) // under the policy's names
-	for i, c := range cfg.Cameras {
-		c.Name = e.robot.CameraName(c.Name)
-		cameras[i] = c
-	}
-	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
-	if err := e.cfg.checkCameras(); err != nil { // a robot's file may give two cameras one name
+	e.cfg.Robot = e.robot.Name
+	if e.cfg.Cameras, err = capture.Named(cfg.Cameras, e.robot.CameraName); err != nil {
 		return e, err
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never waits for a P of Go's scheduler

@@ -54,6 +54,11 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	if c.Jog && flags.Leader.Given() {
 		return exit.Errorf(exit.Usage, "--jog and --leader: give one of them, since one of them drives the arm")
 	}
+	if leader := flags.leaderPlace(); c.Jog {
+		if err := leader.CheckUnused(flags.LeaderRobot); err != nil {
+			return err
+		}
+	}
 	cfg.Task, cfg.Duration = flags.Task, flags.Duration
 	cfg.Listen = func(key func(string)) func() {
 		episodes, help := cfg.Record == record.All, ""

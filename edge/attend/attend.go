@@ -158,7 +158,7 @@ type session struct {
 }
 
 // begin checks the common configuration.
-func (s *session) begin(cfg Config, schedule string) error {
+func (s *session) begin(cfg Config, schedule string) (err error) {
 	s.cfg, s.schedule = cfg, schedule
 	s.clock, s.cfg.Log = cmp.Or(cfg.Clock, rt.KernelClock()), cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s.sims = device.Sims{Seed: cfg.Seed, Clock: s.clock}
@@ -171,24 +171,21 @@ func (s *session) begin(cfg Config, schedule string) error {
 	case c.Arm.Robot.Leader:
 		return exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves: give the follower's",
 			c.Arm.Robot.Name)
-	case len(c.Cameras) > record.MaxCameras:
-		return exit.Errorf(exit.Usage, "%d cameras, at most %d", len(c.Cameras), record.MaxCameras)
 	case c.Task != "":
 		if err := operator.CheckTask("--task", c.Task); err != nil {
 			return err
 		}
 	}
-	if err := rt.CheckCPU(s.cfg.CPU); err != nil {
-		return exit.Errorf(exit.Usage, "--cpu is %d: %w", s.cfg.CPU, err)
+	if err := cmp.Or(drive.CheckCPU(s.cfg.CPU), follow.CheckExit(s.cfg.OnExit)); err != nil {
+		return err
 	}
-	if len(s.cfg.Cameras) > 0 {
-		if err := capture.CheckBuild(); err != nil {
-			return err
-		}
+	if s.cfg.Cameras, err = capture.Named(s.cfg.Cameras, s.cfg.Arm.Robot.CameraName); err != nil {
+		return err
 	}
-	places, err := s.cfg.Arm.Each()
-	s.places = places
-	return cmp.Or(err, s.cfg.Flags.Check(s.cfg.Log), follow.CheckExit(s.cfg.OnExit))
+	if s.places, err = s.cfg.Arm.Each(); err != nil {
+		return err
+	}
+	return s.cfg.Flags.Check(s.cfg.Log)
 }
 
 // drive opens the arm and drives it at rate ticks per second until ctx ends, the duration is over

@@ -53,7 +53,7 @@ func (s *jogging) read(t rt.Tick) {
 func (s *jogging) move(t rt.Tick) {
 	paused := s.paused.Load()
 	switch {
-	case !s.run.Step(t, !paused, paused):
+	case !s.run.Step(t, !paused, paused), s.arm.Silent(): // a silent arm follows no action
 	case paused:
 		s.arm.StartSlowly(t.Woke)
 	default:

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
@@ -30,9 +31,6 @@ import (
 
 // simCameraFPS is the rate of a simulated camera: the rate of the simulated world.
 const simCameraFPS = 60
-
-// measured is the number of bus cycles that are measured to learn an adapter's latency.
-const measured = 50
 
 // open opens the page, the record, the arms and the cameras, and prepares the tick.
 func (s *session) open(ctx context.Context) (err error) {
@@ -127,15 +125,36 @@ func (s *session) configureAll(ctx context.Context, places []device.Place) (cfgs
 	return cfgs, nil
 }
 
-// openAll opens and measures a robot's arms and holds their triggers.
-func (s *session) openAll(cfgs []servo.ArmConfig, places []device.Place, arms *hotplug.Parts) error {
+// busCheck returns the check whether a bus can keep the rate of --fps. inTurn is the number of arms that a tick reads
+// one after the other.
+func (s *session) busCheck(inTurn int) drive.BusCheck {
+	check := drive.BusCheck{
+		Period:    s.period / time.Duration(inTurn),
+		At:        fmt.Sprintf("%v ticks per second", s.rate),
+		Cure:      "raise the servos' baud rate, or lower --fps",
+		Simulated: s.sims.Len() > 0,
+		Log:       s.cfg.Log,
+		Rest: func(ctx context.Context, d time.Duration) error {
+			s.clock.SleepUntil(s.clock.Now().Add(d))
+			return ctx.Err()
+		},
+	}
+	if inTurn > 1 {
+		check.At += ", in which it reads leader and follower,"
+	}
+	return check
+}
+
+// openAll opens a robot's arms, checks their buses, and holds their triggers.
+func (s *session) openAll(ctx context.Context, cfgs []servo.ArmConfig, places []device.Place, arms *hotplug.Parts,
+	check drive.BusCheck) error {
 	for i := range places {
 		arm, err := s.openArm(cfgs[i], places, i, arms)
 		if err != nil {
 			return err
 		}
-		if _, err := arm.MeasureCycles(measured); err != nil {
-			return places[i].Named(exit.With(exit.Absent, err))
+		if err := check.Measure(ctx, arm); err != nil {
+			return places[i].Named(err)
 		}
 		if err := arm.HoldTriggers(); err != nil {
 			return errors.Join(exit.With(exit.Absent, err), arm.TorqueOff())
@@ -150,7 +169,7 @@ func (s *session) openFollower(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.openAll(cfgs, s.places, &s.arms)
+	return s.openAll(ctx, cfgs, s.places, &s.arms, s.busCheck(1))
 }
 
 // logTaken logs which calibration the motors have identified.
@@ -169,10 +188,6 @@ func (s *session) openCameras(ctx context.Context) error {
 		return nil
 	}
 	for _, c := range s.cfg.Cameras {
-		c.Name = s.cfg.Arm.Robot.CameraName(c.Name)
-		if slices.ContainsFunc(s.cameras, func(other *capture.Camera) bool { return other.Name == c.Name }) {
-			return exit.Errorf(exit.Usage, "--camera %s is given twice", c.Name)
-		}
 		source, picked, err := capture.Open(&c, capture.Options{
 			Clock:    s.clock,
 			World:    func() *sim.Live { return s.sims.World(c.Name) },

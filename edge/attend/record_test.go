@@ -108,6 +108,44 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	rttest.Contains(t, cfg.Out.(*rttest.Output).String(), "record      all, 1 files")
 }
 
+// A follower that does not answer gets no actions on record, and no episode begins.
+func TestASilentFollowerHasNoActions(t *testing.T) {
+	t.Parallel()
+	cfg, _, follow, _, _ := pair(t, "so101")
+	cfg.Record = record.All
+	cfg.RecordDir = t.TempDir()
+	cfg.RecordSize = 64 << 20
+	end := teach(t, cfg, follow)
+	await := func(state string) {
+		rttest.Eventually(t, state, func() bool {
+			reply, err := operator.Ctl(cfg.Arm.ID, "status")
+			return err == nil && reply.State == state
+		})
+	}
+	await(drive.Streaming)
+	for id := range byte(6) {
+		follow.Mute(id+1, true)
+	}
+	await(drive.Stalled)
+	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "start")), "does not answer")
+	for id := range byte(6) {
+		follow.Mute(id+1, false)
+	}
+	await(drive.Streaming)
+	end()
+	silent, acted := 0, 0
+	rttest.Must(record.ReadFolder(cfg.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+		if m.BusSilent {
+			silent++
+			acted += m.Action.N
+		}
+		return nil
+	}}))(t)
+	if silent == 0 || acted > 0 {
+		t.Errorf("%d joints got actions in %d silent ticks", acted, silent)
+	}
+}
+
 // The simulated arm and its camera share one world. A missing camera ends the start.
 func TestSimulatedFollower(t *testing.T) {
 	t.Parallel()

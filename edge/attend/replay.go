@@ -110,21 +110,11 @@ func (s *replay) open(ctx context.Context) error {
 	if err := s.compareCalibrations(is); err != nil {
 		return err
 	}
-	check := drive.BusCheck{
-		Period:    s.period,
-		At:        fmt.Sprintf("the record's %v ticks per second", s.episode.Rate),
-		Cure:      "or raise the servos' baud rate",
-		Simulated: s.sims.Len() > 0,
-		Log:       s.cfg.Log,
-	}
-	for i := range s.places {
-		arm, err := s.openArm(cfgs[i], s.places, i, &s.arms)
-		if err == nil {
-			err = s.places[i].Named(check.Measure(ctx, arm))
-		}
-		if err != nil {
-			return err
-		}
+	check := s.busCheck(1)
+	check.At, check.Cure = "the record's "+check.At, "or raise the servos' baud rate"
+	check.Rest = nil
+	if err := s.openAll(ctx, cfgs, s.places, &s.arms, check); err != nil {
+		return err
 	}
 	s.prepareRows(s.steps())
 	return nil

@@ -253,6 +253,8 @@ func (a attended) NotReady() string {
 		return "the follower is paused: edge-rt ctl resume goes on"
 	case record.RunStates[a.state.Load()] == drive.Connecting:
 		return "the follower is not under torque yet"
+	case record.RunStates[a.state.Load()] == drive.Stalled:
+		return "the follower holds: it, or the leader, does not answer"
 	case a.pending.Load() > 0:
 		return "a camera has not given its first picture"
 	}

@@ -111,11 +111,16 @@ func (s *teleop) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.openAll(cfgs, s.places, &s.arms); err != nil {
+	inTurn := 1
+	if len(s.places) == 1 {
+		inTurn += len(s.here)
+	}
+	check := s.busCheck(inTurn)
+	if err := s.openAll(ctx, cfgs, s.places, &s.arms, check); err != nil {
 		return device.Exchanged(s.places, s.here, s.clock, err)
 	}
-	if err := s.openAll(leaders, s.here, &s.leaders); err != nil {
-		return err
+	if err := s.openAll(ctx, leaders, s.here, &s.leaders, check); err != nil {
+		return fmt.Errorf("the leader: %w", err)
 	}
 	s.join()
 	return nil
@@ -285,7 +290,7 @@ func (s *teleop) move(t rt.Tick) {
 	led, paused := s.led&^s.silent, s.paused.Load()
 	drives := false
 	switch {
-	case !s.run.Step(t, led != 0, paused):
+	case !s.run.Step(t, led != 0, paused), s.arm.Silent(): // a silent follower follows no action
 	case led == 0 || paused:
 		s.arm.StartSlowly(t.Woke)
 	default:

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -252,6 +253,9 @@ func TestTeleopRefusals(t *testing.T) {
 		{"no follower", func(c *TeleopConfig) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
 		{"no leader", func(c *TeleopConfig) { c.Leader.Bus = "" }, exit.Usage, "--leader"},
 		{"no such CPU", func(c *TeleopConfig) { c.CPU = 4096 }, exit.Usage, "--cpu is 4096"},
+		{"two cameras of one device", func(c *TeleopConfig) {
+			c.Cameras = []capture.Config{{Name: "a", Source: "/dev/video97"}, {Name: "b", Source: "/dev/video97"}}
+		}, exit.Usage, "a and b are both /dev/video97"},
 		{"one port for both", func(c *TeleopConfig) { c.Leader.Bus = "/dev/a" }, exit.Usage, "own adapter"},
 		{"a leader of another kind", func(c *TeleopConfig) {
 			c.LeaderRobot = "koch_leader"
@@ -264,6 +268,20 @@ func TestTeleopRefusals(t *testing.T) {
 		cfg := good
 		tt.change(&cfg)
 		rttest.Ends(t, Teleop(t.Context(), cfg), tt.code, tt.says)
+	}
+}
+
+// Teleop refuses a rate that the buses cannot keep before any motor has torque.
+func TestARateThatTheBusesCannotKeep(t *testing.T) {
+	t.Parallel()
+	cfg, lead, follow, _, _ := pair(t, "so101")
+	cfg.FPS = 600
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // ends an arm that is not refused
+	defer cancel()
+	rttest.Ends(t, Teleop(ctx, cfg), exit.Config, "the bus takes", "600 ticks per second", "lower --fps")
+	rttest.Ends(t, Jog(ctx, cfg.Config, cfg.FPS), exit.Config, "600 ticks per second", "lower --fps")
+	if slices.Contains(slices.Concat(lead.TorqueEnabled(), follow.TorqueEnabled()), true) {
+		t.Error("a motor is under torque")
 	}
 }
 

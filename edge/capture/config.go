@@ -18,9 +18,11 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/camera/v4l2"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Limits of a --camera flag.
@@ -57,6 +59,38 @@ type Config struct {
 	MaxAge        time.Duration      // older pictures are stale; 0: defaultMaxAge
 	Live          *bool              // whether a repeated picture counts as an old one; nil: for devices only
 	Controls      []v4l2.Setting
+}
+
+// Named returns the cameras of a run under the names that rename gives them, which are the policy's. It refuses
+// cameras that a run cannot have together.
+func Named(cameras []Config, rename func(string) string) (named []Config, err error) {
+	if len(cameras) > record.MaxCameras {
+		return nil, exit.Errorf(exit.Usage, "%d cameras, at most %d", len(cameras), record.MaxCameras)
+	}
+	seen := map[string]bool{}
+	users := map[string]string{} // name of the camera that uses a device
+	for _, c := range cameras {
+		c.Name = rename(c.Name)
+		node := device.RealPath(c.Source)
+		switch most := wire.MaxNameBytes - len(ImageKey); {
+		case c.Name == "" || c.Source == "":
+			return nil, exit.Errorf(exit.Usage, "--camera needs NAME=SOURCE, such as top=sim")
+		case len(c.Name) > most:
+			return nil, exit.Errorf(exit.Usage, "--camera, its name has %d bytes, want at most %d", len(c.Name), most)
+		case seen[c.Name]:
+			return nil, exit.Errorf(exit.Usage, "--camera %s is given twice", c.Name)
+		case strings.HasPrefix(node, "/dev/video") && users[node] != "":
+			return nil, exit.Errorf(exit.Usage, "--camera: %s and %s are both %s: give each picture a camera of its "+
+				"own (edge-rt cameras lists them)", users[node], c.Name, node)
+		}
+		users[node] = c.Name
+		seen[c.Name] = true
+		named = append(named, c)
+	}
+	if len(cameras) == 0 {
+		return nil, nil
+	}
+	return named, CheckBuild()
 }
 
 // Rect is a part of a picture, in pixels.

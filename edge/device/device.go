@@ -65,6 +65,19 @@ func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	return l, nil
 }
 
+// CheckUnused refuses settings of a leader in a run without a leader arm. robot is --leader-robot.
+func (p *Place) CheckUnused(robot string) error {
+	for _, f := range []struct{ flag, value string }{
+		{"--leader-robot", robot}, {"--leader-id", p.ID}, {"--leader-calibration", p.Calibration},
+	} {
+		if f.value != "" {
+			return exit.Errorf(exit.Usage, "%s is %q, and there is no leader arm: give its serial port as --leader",
+				f.flag, f.value)
+		}
+	}
+	return nil
+}
+
 // CheckPorts refuses a leader and a follower at the same port. Two links to one port count as one
 // port.
 func CheckPorts(leader, follower string) error {

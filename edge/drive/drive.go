@@ -89,6 +89,14 @@ type Run struct {
 	off   error // error of switching the torque off, which may still be on; nil: no error
 }
 
+// CheckCPU refuses a value of --cpu to which the tick cannot be pinned.
+func CheckCPU(cpu int) error {
+	if err := rt.CheckCPU(cpu); err != nil {
+		return exit.Errorf(exit.Usage, "--cpu is %d: %w", cpu, err)
+	}
+	return nil
+}
+
 // New returns a run that has not started.
 func New(cfg Config) *Run { return &Run{cfg: cfg, loop: rt.NewLoop(cfg.Loop)} }
 
