@@ -441,10 +441,8 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 			(exit.Of(err) != exit.Config || !rttest.Says(err, tt.refused)) {
 			t.Errorf("%d to %d: %v, want %q\n%s", tt.low, tt.high, err, tt.refused, out)
 		}
-		if got := registers(t, cfg, 2, nil, table.HomingOffset, table.MinPositionLimit,
-			table.MaxPositionLimit); !slices.Equal(got, tt.limits) {
-			t.Errorf("%d to %d: the motor has %v, want %v", tt.low, tt.high, got, tt.limits)
-		}
+		rttest.Equal(t, registers(t, cfg, 2, nil, table.HomingOffset, table.MinPositionLimit,
+			table.MaxPositionLimit), tt.limits, "%d to %d: the motor has", tt.low, tt.high)
 		if tt.refused == "" {
 			opens(t, cfg, c)
 		}

@@ -101,9 +101,7 @@ func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 	}
 	eye.Close()
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, <-done)
 	if _, err := scene.Dial(socket); err == nil {
 		t.Error("the world is shown when its bus has ended")
 	}

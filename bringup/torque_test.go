@@ -212,8 +212,6 @@ func TestTorqueOffOfAllParts(t *testing.T) {
 	if err = TorqueOff(cfg, &out); err != nil || slices.Contains(left.TorqueEnabled(), true) {
 		t.Errorf("%v, torque of left %v", err, left.TorqueEnabled())
 	}
-	if want := "torque is off on 6 motors at " + left.Path() + "\ntorque is off on 6 motors at " + right.Path() +
-		"\n"; out.String() != want {
-		t.Errorf("it writes %q, want %q", out.String(), want)
-	}
+	rttest.Want(t, out.String(), "torque is off on 6 motors at "+left.Path()+"\ntorque is off on 6 motors at "+
+		right.Path()+"\n", "text")
 }

@@ -62,7 +62,7 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 			if compat {
 				want = step.compat
 			}
-			rttest.Want(t, b.OnTick(b.now(), b.state, &b.ask), want, "compat %v, look %d at %v: leaves", compat, i,
+			rttest.Want(t, b.onTick(), want, "compat %v, look %d at %v: leaves", compat, i,
 				step.at)
 		}
 	}
@@ -98,7 +98,7 @@ func TestAsyncAsksAfterRearmOnTheSameStep(t *testing.T) {
 	b.deliver(1)
 	held := func() bool { // a tick without Pop
 		b.tick++
-		return b.OnTick(b.now(), b.state, &b.ask)
+		return b.onTick()
 	}
 	if !held() || held() || b.View().Size == 0 {
 		t.Fatal("want one look for a step, and actions left")

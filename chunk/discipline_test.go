@@ -71,6 +71,9 @@ func (b *bench) now() rt.Instant {
 	return rt.Instant(time.Second).Add(time.Duration(b.tick) * benchPeriod)
 }
 
+// onTick reports whether an observation leaves now, and writes its request to b.ask.
+func (b *bench) onTick() bool { return b.OnTick(b.now(), b.state, &b.ask) }
+
 // pop takes an action of any age.
 func (b *bench) pop() []float32 {
 	action, _, _ := b.Pop(b.now(), 0)
@@ -94,7 +97,7 @@ func (b *bench) run(ticks int) {
 			}
 			b.merged = append(b.merged, b.OnChunk(b.now(), &b.answer))
 		}
-		if b.OnTick(b.now(), b.state, &b.ask) {
+		if b.onTick() {
 			b.asked, b.keys = append(b.asked, b.tick), append(b.keys, b.ask.Key)
 			if b.lost == nil || !b.lost(b.ask.Key) {
 				b.flying[b.tick+b.delay] = b.ask
@@ -121,7 +124,7 @@ func TestDisciplineNoAlloc(t *testing.T) {
 				b.Peek()
 				b.answer.Key = key
 				b.OnChunk(b.now(), &b.answer)
-				if b.OnTick(b.now(), b.state, &b.ask) {
+				if b.onTick() {
 					key = b.ask.Key
 				}
 				b.SetSource(key, b.now())

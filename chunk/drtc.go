@@ -9,7 +9,7 @@ import (
 // drtc is the default discipline: a schedule, and a trigger that requests its chunks. A chunk is conditioned on the
 // rows that will run before it arrives.
 type drtc struct {
-	schedule *schedule
+	*schedule
 	trigger  trigger
 	requests requests
 	key      int64 // number of the newest request
@@ -21,11 +21,11 @@ func newDRTC(c Config, e estimator) *drtc {
 
 //rt:noalloc
 func (d *drtc) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.Duration, bool) {
-	return d.schedule.pop(d.schedule.n+1, now, maxAge)
+	return d.pop(d.n+1, now, maxAge)
 }
 
 //rt:noalloc
-func (d *drtc) Peek() []float32 { return d.schedule.peek(d.schedule.n + 1) }
+func (d *drtc) Peek() []float32 { return d.peek(d.n + 1) }
 
 //rt:noalloc
 func (d *drtc) OnChunk(now rt.Instant, c *Chunk) Result {
@@ -33,7 +33,7 @@ func (d *drtc) OnChunk(now rt.Instant, c *Chunk) Result {
 	if r.Outcome != Joined {
 		return r
 	}
-	if r = d.schedule.merge(c, r); r.Outcome == Joined {
+	if r = d.merge(c, r); r.Outcome == Joined {
 		d.trigger.answered(r.RTT.Seconds())
 	}
 	return r
@@ -41,18 +41,18 @@ func (d *drtc) OnChunk(now rt.Instant, c *Chunk) Result {
 
 //rt:noalloc
 func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
-	size := d.schedule.size()
+	size := d.size()
 	fire, delay := d.trigger.onTick(size)
 	if !fire {
 		return false
 	}
 	d.key++
 	a.Key = d.key
-	a.Step = d.schedule.n + 1
+	a.Step = d.n + 1
 	a.Runway = size
-	d.schedule.condition(a, &d.trigger.c, delay)
+	d.condition(a, &d.trigger.c, delay)
 	if d.trigger.c.Prefix == prefixSpans {
-		a.Spans = d.schedule.appendSpans(a.Spans, a.PrefixEnd)
+		a.Spans = d.appendSpans(a.Spans, a.PrefixEnd)
 	}
 	d.requests.put(request{
 		key:      a.Key,
@@ -78,18 +78,18 @@ func (d *drtc) Resume() { d.trigger.askNow() }
 
 //rt:noalloc
 func (d *drtc) Reset() {
-	d.schedule.clear()
+	d.clear()
 	d.trigger.askNow()
 }
 
 //rt:noalloc
-func (d *drtc) Last() Provenance { return d.schedule.last }
+func (d *drtc) Last() Provenance { return d.last }
 
 //rt:noalloc
 func (d *drtc) View() View {
 	return View{
-		N:        d.schedule.n,
-		Size:     d.schedule.size(),
+		N:        d.n,
+		Size:     d.size(),
 		Estimate: d.trigger.estimate(),
 		Cooldown: d.trigger.cooldown,
 		SMin:     d.trigger.c.SMin,

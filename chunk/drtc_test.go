@@ -58,8 +58,8 @@ func TestRoundTripBeginsAtTheCapture(t *testing.T) {
 	const stale = time.Second
 	for _, name := range Schedules {
 		b := newBench(t, Config{Schedule: name}, 3)
-		if !b.OnTick(b.now(), b.state, &b.ask) {
-			for b.tick < 50 && !b.OnTick(b.now(), b.state, &b.ask) {
+		if !b.onTick() {
+			for b.tick < 50 && !b.onTick() {
 				b.tick++
 			}
 		}

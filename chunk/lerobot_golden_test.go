@@ -21,9 +21,8 @@ func TestLatencyTrackerGolden(t *testing.T) {
 	var e longest
 	rttest.Want(t, e.seconds(), 0, "without samples")
 	for i, c := range sectionOf[struct{ Add, Max float64 }](t, lerobotGoldens, "latency_tracker_maxlen5") {
-		if e.observe(c.Add); e.seconds() != c.Max {
-			t.Errorf("sample %d: %v, want %v", i, e.seconds(), c.Max)
-		}
+		e.observe(c.Add)
+		rttest.Want(t, e.seconds(), c.Max, "sample %d", i)
 	}
 }
 
@@ -49,9 +48,8 @@ func TestAggregateGolden(t *testing.T) {
 	}
 	for _, c := range cases {
 		f := rttest.Must(parseAggregate(c.Name))(t)
-		if blendRow(c.Old, c.New, f.old, f.new); !slices.Equal(c.Old, c.Out) {
-			t.Errorf("%s = %v, want %v", c.Name, c.Old, c.Out)
-		}
+		blendRow(c.Old, c.New, f.old, f.new)
+		rttest.Equal(t, c.Old, c.Out, "%s", c.Name)
 	}
 	rttest.Fails(t, rttest.Err(parseAggregate("median")))
 }

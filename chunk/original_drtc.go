@@ -13,8 +13,8 @@ import (
 //
 // Source: the DRTC program, robot_client_drtc.py at d20888c.
 type originalDRTC struct {
-	c        Config
-	schedule *schedule
+	c Config
+	*schedule
 	latency  estimator
 	cooldown int // ticks
 	requests requests
@@ -34,30 +34,30 @@ func newOriginalDRTC(c Config, e estimator) *originalDRTC {
 //
 //rt:noalloc
 func (d *originalDRTC) first() int64 {
-	for step := d.schedule.n + 1; step <= d.schedule.n+int64(len(d.schedule.slots)); step++ {
-		if d.schedule.holds(step) {
+	for step := d.n + 1; step <= d.n+int64(len(d.slots)); step++ {
+		if d.holds(step) {
 			return step
 		}
 	}
-	return d.schedule.n
+	return d.n
 }
 
 //rt:noalloc
 func (d *originalDRTC) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.Duration, bool) {
-	return d.schedule.pop(d.first(), now, maxAge)
+	return d.pop(d.first(), now, maxAge)
 }
 
 //rt:noalloc
-func (d *originalDRTC) Peek() []float32 { return d.schedule.peek(d.first()) }
+func (d *originalDRTC) Peek() []float32 { return d.peek(d.first()) }
 
 // merge joins every answer, in any order of the requests.
 //
 //rt:noalloc
 func (d *originalDRTC) merge(c *Chunk, r Result) Result {
-	if r.Outcome = d.schedule.check(c); r.Outcome != Joined {
+	if r.Outcome = d.check(c); r.Outcome != Joined {
 		return r
 	}
-	return d.schedule.join(c, r)
+	return d.join(c, r)
 }
 
 //rt:noalloc
@@ -77,7 +77,7 @@ func (d *originalDRTC) OnChunk(now rt.Instant, c *Chunk) Result {
 
 //rt:noalloc
 func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
-	size := d.schedule.live
+	size := d.live
 	if size > d.c.Horizon-d.c.SMin || d.cooldown > 0 && d.c.Cooldown != cooldownOff {
 		d.OnTickWithoutObservation()
 		return false
@@ -88,9 +88,9 @@ func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 	}
 	d.key++
 	a.Key = d.key
-	a.Step = max(d.schedule.n, 0)
+	a.Step = max(d.n, 0)
 	a.Runway = size
-	d.schedule.condition(a, &d.c, min(estimate, size))
+	d.condition(a, &d.c, min(estimate, size))
 	if d.c.Prefix == prefixSpans {
 		a.Spans = d.appendSpans(a.Spans, a.PrefixEnd)
 	}
@@ -106,9 +106,9 @@ func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 
 //rt:noalloc
 func (d *originalDRTC) appendSpans(dst []Span, maxRows int) []Span {
-	for step := d.schedule.n + 1; step <= d.schedule.n+int64(len(d.schedule.slots)) && maxRows > 0; step++ {
-		if d.schedule.holds(step) {
-			dst = d.schedule.appendSpan(dst, step)
+	for step := d.n + 1; step <= d.n+int64(len(d.slots)) && maxRows > 0; step++ {
+		if d.holds(step) {
+			dst = d.appendSpan(dst, step)
 			maxRows--
 		}
 	}
@@ -135,12 +135,12 @@ func (d *originalDRTC) Resume() {}
 
 //rt:noalloc
 func (d *originalDRTC) Reset() {
-	d.schedule.clear()
+	d.clear()
 	d.RequestNow()
 }
 
 //rt:noalloc
-func (d *originalDRTC) Last() Provenance { return d.schedule.last }
+func (d *originalDRTC) Last() Provenance { return d.last }
 
 //rt:noalloc
 func (d *originalDRTC) estimate() int { return steps(d.latency.seconds(), d.c.FPS, d.c.Horizon) }
@@ -148,8 +148,8 @@ func (d *originalDRTC) estimate() int { return steps(d.latency.seconds(), d.c.FP
 //rt:noalloc
 func (d *originalDRTC) View() View {
 	return View{
-		N:        d.schedule.n,
-		Size:     d.schedule.live,
+		N:        d.n,
+		Size:     d.live,
 		Estimate: d.estimate(),
 		Cooldown: d.cooldown,
 		SMin:     d.c.SMin,

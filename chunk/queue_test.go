@@ -158,9 +158,7 @@ func TestTemporalWeights(t *testing.T) {
 
 func TestAggregatesByName(t *testing.T) {
 	for _, text := range []string{"", "weighted:0", "weighted:1", "weighted:0.3", "temporal:-0.01", "temporal:10"} {
-		if err := CheckAggregate(text); err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, CheckAggregate(text))
 	}
 	for _, text := range []string{"median", "weighted", "weighted:", "weighted:1.1", "weighted:-0.1", "weighted:NaN",
 		"temporal:0", "temporal:-1.1", "temporal:11", "temporal:NaN", "temporal:x"} {

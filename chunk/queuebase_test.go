@@ -290,7 +290,7 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 			t.Errorf("%s: Pop() = too old %v at age %v with %d left, want true and none left", name, tooOld, age,
 				b.View().Size)
 		}
-		if !b.OnTick(b.now(), b.state, &b.ask) && b.View().Cooldown == 0 {
+		if !b.onTick() && b.View().Cooldown == 0 {
 			t.Errorf("%s: asks for nothing after its actions were too old", name)
 		}
 	}
@@ -320,7 +320,7 @@ func TestResetBeginsAnew(t *testing.T) {
 		if b.View().Size != 0 || b.Peek() != nil || b.View().N != n {
 			t.Errorf("%s, compat %v: after Reset %+v", name, compat, b.View())
 		}
-		if asks := b.OnTick(b.now(), b.state, &b.ask); !asks && (!compat || name != scheduleDRTC) {
+		if asks := b.onTick(); !asks && (!compat || name != scheduleDRTC) {
 			t.Errorf("%s, compat %v: no request after Reset", name, compat)
 		}
 	}
@@ -355,7 +355,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 				}
 			}
 			b.state[0] += rapid.Float32Range(0, 2).Draw(t, "moved")
-			if d.OnTick(b.now(), b.state, &b.ask) {
+			if b.onTick() {
 				asked = append(asked, b.ask.Key)
 			}
 			if s := d.View().Size; s < 0 || s > 4*8 {
@@ -374,7 +374,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 func within(d Discipline, b *bench, ticks int) bool {
 	for range ticks {
 		b.tick++
-		if d.OnTick(b.now(), b.state, &b.ask) {
+		if b.onTick() {
 			return true
 		}
 	}
@@ -498,7 +498,7 @@ func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 	for range 20 { // the arm stays at this step
 		b.tick++
 		b.state[0]++
-		if b.OnTick(b.now(), b.state, &b.ask) {
+		if b.onTick() {
 			asked++
 		}
 	}
@@ -509,7 +509,7 @@ func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 10)
 	b.deliver(1)
-	if b.View().Cooldown != 0 || !b.OnTick(b.now(), b.state, &b.ask) {
+	if b.View().Cooldown != 0 || !b.onTick() {
 		t.Errorf("waits %d ticks for an answer that it would refuse", b.View().Cooldown)
 	}
 }
@@ -533,7 +533,7 @@ func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 1)
 	b.deliver(1)
 	b.tick += 50
-	b.OnTick(b.now(), b.state, &b.ask)
+	b.onTick()
 	b.deliver(b.ask.Key)
 	if _, _, tooOld := b.Pop(b.now(), 400*time.Millisecond); !tooOld || b.View().Size != benchHorizon {
 		t.Errorf("Pop() = too old %v with %d left, want true with the young chunk left", tooOld, b.View().Size)

@@ -98,7 +98,5 @@ func TestMeasuringHaltsSoon(t *testing.T) {
 	}
 	// A cancellation does not prevent switching the torque off.
 	l.servos[3].mute = false
-	if err := a.TorqueOff(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, a.TorqueOff())
 }

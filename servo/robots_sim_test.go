@@ -182,9 +182,7 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 			if hot, volts := arm.Extremes(); hot < 15 || hot > 80 || volts < 3 || volts > 25 {
 				t.Errorf("climate %v C, %v V", hot, volts)
 			}
-			if err := arm.TorqueOff(); err != nil {
-				t.Error(err)
-			}
+			rttest.Do(t, arm.TorqueOff())
 			checkTorque(t, bus, "after TorqueOff", false)
 		})
 	}
@@ -231,9 +229,7 @@ func TestEchoOnSimulator(t *testing.T) {
 		torqueOn(t, arm)
 		follow(t, arm, len(r.Motors))
 		checkStrays(t, arm)
-		if err := arm.TorqueOff(); err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, arm.TorqueOff())
 	}
 }
 

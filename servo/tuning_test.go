@@ -147,7 +147,6 @@ func TestFastAndPlainReadsAreTunedApart(t *testing.T) {
 	if g.tuning().delay <= 0 {
 		t.Errorf("a fast read that was late: settle %v", g.tuning().delay)
 	}
-	if b.setFast(g, false); *g.tuning() != plain {
-		t.Errorf("plain reads go on with %+v, want %+v", *g.tuning(), plain)
-	}
+	b.setFast(g, false)
+	rttest.Want(t, *g.tuning(), plain, "plain reads go on with")
 }

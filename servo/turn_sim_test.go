@@ -104,9 +104,8 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 			arm.Close()
 			cfg.Reopened = true
 			arm = mustOpen(t, cfg)
-			if arm.Raws(raws); raws[1] != -196 {
-				t.Errorf("opened again it is at %d", raws[1])
-			}
+			arm.Raws(raws)
+			rttest.Want(t, raws[1], -196, "opened again it is at")
 		})
 	}
 }

@@ -119,9 +119,7 @@ func TestABaseLeftTurning(t *testing.T) {
 	arm.Close()
 	turn()
 	onBus(t, bus, r, func(b *servo.Bus) {
-		if err := servo.Release(b, r); err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, servo.Release(b, r))
 		for _, m := range r.Motors[6:] {
 			if v, _, err := b.ReadRegister(m.ID, m.Model.Row(table.GoalVelocity)); v != 0 || err != nil {
 				t.Errorf("goal velocity %d of %s after Release, %v", v, m.Name, err)

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // Goal: a rate that passes the bus check at the start also works in the run: the arm is armed, the motors' health is
@@ -37,7 +36,7 @@ func TestARateThatTheBusCannotKeep(t *testing.T) {
 		b := simBus(t)
 		r := runOn(t, newHoldServer(t), b, append(strings.Fields(args), "--quiet", "--duration", "2s")...)
 		code := r.Start().End()
-		stagetest.CheckSays(t, r.Log.String(), "the bus takes|600 ticks per second|lower --fps")
+		r.CheckSays("the bus takes|600 ticks per second|lower --fps")
 		if code != 3 || strings.Contains(r.Log.String(), "motor ") || underTorque(b) != 0 {
 			t.Errorf("%v: code %d, %d motors under torque, %s; want 3, none and no motor blamed", args, code,
 				underTorque(b), r.Log)

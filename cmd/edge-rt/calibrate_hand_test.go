@@ -76,16 +76,14 @@ func TestCalibrateInAHand(t *testing.T) {
 
 			c = startCalibrate(t, flags...)
 			c.Await("A calibration was interrupted after the middle pose")
-			stagetest.CheckSays(t, c.Log.String(), tt.first)
+			c.CheckSays(tt.first)
 			fmt.Fprintln(c.keys)
 			for n := 3; n <= tt.joints; n++ { // one wait for each joint, because each takes the hand a while
 				c.Await(fmt.Sprintf("%d of %d have moved enough", n, tt.joints))
 			}
 			c.awaitRest(t, tt.joints)
 			fmt.Fprintln(c.keys)
-			if code := c.End(); code != 0 {
-				t.Fatalf("calibrate: %d\n%s", code, c.Log)
-			}
+			c.EndsWith(0)
 			checkHandsRanges(t, file, tt.joints)
 			if code, stdout, stderr := edgeRT(t, append([]string{"move", "elbow_flex", "10"}, flags...)...); code != 0 {
 				t.Errorf("move: code %d\n%s%s", code, stdout, stderr)

@@ -103,15 +103,13 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 	r.Start()
 	r.begin("--task", "go")
 	s.comeBackAsAnother()
-	if code := r.End(); code != 3 || underTorque(b) != 0 {
-		t.Errorf("exit code %d, %d motors under torque, want 3 and none\n%s", code, underTorque(b), r.Log)
-	}
+	r.ends(b, 3, 0)
 	checkMarks(t, dir, "1 false  go")
 	if e := r.summary().Episodes; e.Number != 1 || e.Open != 1 ||
 		e.Success+e.Failure+e.Timeout+e.Discard+e.Rerecord != 0 {
 		t.Errorf("the summary says %+v, want one episode without an end", e)
 	}
-	stagetest.CheckSays(t, r.Log.String(), "episode 1 has no end: the run ended in it")
+	r.CheckSays("episode 1 has no end: the run ended in it")
 	if said, err := r.beside("why", dir).CombinedOutput(); err != nil || !strings.Contains(string(said), "refused") {
 		t.Errorf("why: %v\n%s\nwant the refusal", err, said)
 	}
@@ -177,8 +175,7 @@ func TestEpisodicRun(t *testing.T) {
 		t.Fatalf("code %d, the summary says %+v, %+v\n%s", code, sum.Exit, sum.Episodes, r.Log)
 	}
 	checkMarks(t, dir, "1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go")
-	stagetest.CheckSays(t, r.Log.String(),
-		"episode 1 (1 of 2) begins: go|reset the scene|all 2 episodes are complete")
+	r.CheckSays("episode 1 (1 of 2) begins: go|reset the scene|all 2 episodes are complete")
 	var from, to []rt.Instant
 	var home, away, back float64
 	var ticks, frames, acted, asked int

@@ -34,9 +34,7 @@ func TestRunOutlivesItsReader(t *testing.T) {
 	reader.Close()
 	s.Token.Undeclare()     // the lost session causes log lines
 	time.Sleep(time.Second) // the run writes to the broken pipe, which cannot be observed
-	if code := r.End(syscall.SIGTERM); code != 0 || underTorque(b) != 0 {
-		t.Errorf("it ended with %d and %d motors under torque; want a clean end, and none", code, underTorque(b))
-	}
+	r.ends(b, 0, 0, syscall.SIGTERM)
 }
 
 // With --record all, an unusable record folder ends the run before it touches the arm. With
@@ -48,12 +46,11 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	if code := r.Start().End(); code != 1 || strings.Count(r.Log.String(), "\n") != 1 {
 		t.Errorf("no folder, all: exit code %d, %s; want 1 and one line", code, r.Log)
 	}
-	stagetest.CheckSays(t, r.Log.String(), "--record all: |/dev/null|--record-dir")
+	r.CheckSays("--record all: |/dev/null|--record-dir")
 	r = runOn(t, s, b, "--record", "ring", "--record-dir", "/dev/null/records", "--duration", "3s")
-	if code, _ := r.play(); code != 0 || underTorque(b) != 0 {
-		t.Errorf("no folder, ring: exit code %d, %d motors under torque, want 0 and none", code, underTorque(b))
-	}
-	stagetest.CheckSays(t, r.Log.String(), "cannot be saved for now|/dev/null")
+	r.Start()
+	r.ends(b, 0, 0)
+	r.CheckSays("cannot be saved for now|/dev/null")
 
 	small := t.TempDir()
 	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=64k"); err != nil {
@@ -68,7 +65,7 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 			code, sum.Ticks, sum.Record)
 	}
 	stagetest.CheckSays(t, sum.Record.Error, "no space left")
-	stagetest.CheckSays(t, r.Log.String(), "nothing can be recorded for now")
+	r.CheckSays("nothing can be recorded for now")
 }
 
 // The run writes the ring to disk once for each event worth keeping, and does not write it without such an
@@ -78,17 +75,13 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 	dir := t.TempDir()
 	r := startArmed(t, newHoldServer(t), simBus(t), "--record-dir", dir, "--record-size", "64MiB")
 	for _, word := range []string{"reset", "save"} {
-		if code, _, says := r.ctl(word); code != 0 {
-			t.Fatalf("%s: %d, %s", word, code, says)
-		}
+		r.wants(0, "", word)
 	}
 	rttest.Eventually(t, "the ring is written", func() bool {
 		found, _ := filepath.Glob(filepath.Join(dir, "*.mcap"))
 		return len(found) > 0
 	})
-	if code := r.End(syscall.SIGTERM); code != 0 {
-		t.Fatal(code)
-	}
+	r.EndsWith(0, syscall.SIGTERM)
 	ticks, events := 0, ""
 	infos, err := record.ReadFolder(dir, record.Visitor{
 		Tick:  func(*record.Tick) error { ticks++; return nil },
@@ -117,7 +110,7 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 		newHoldServer(t).Endpoint)
 	edge := u.command("ExecStart")
 	code := edge.Start().End()
-	stagetest.CheckSays(t, edge.Log.String(), "--json: write /dev/full: no space left")
+	edge.CheckSays("--json: write /dev/full: no space left")
 	if on := torqueOnBus(t, u.bus); code != 0 || on != 6 {
 		t.Fatalf("it ends with %d and %d motors under torque, want code 0 and 6; %s", code, on, edge.Log)
 	}

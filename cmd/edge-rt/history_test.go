@@ -9,7 +9,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/pattern"
 	"github.com/edge-rt/edge-rt/stage"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -114,6 +113,6 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		r := edgeCommand(t, []string{"--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera", tt.camera,
 			"--jpeg-quality", "0", "--duration", "1s", "--rt", "off"})
 		r.Start().EndsWith(3)
-		stagetest.CheckSays(t, r.Log.String(), "24883200 bytes, want at most 16711680|--jpeg-quality 1 to 100")
+		r.CheckSays("24883200 bytes, want at most 16711680|--jpeg-quality 1 to 100")
 	}
 }

@@ -22,7 +22,5 @@ func TestReplugWhileRunning(t *testing.T) {
 	rttest.Do(t, b.Replug())
 	time.Sleep(2 * time.Second) // the run opens the port again, and does not change the torque
 	rttest.Want(t, underTorque(b), 6, "motors under torque after the adapter is back (all: they kept it)")
-	if code := r.End(syscall.SIGTERM); code != 0 || underTorque(b) != 0 {
-		t.Errorf("the run ended with %d and %d motors under torque, want a clean end and none", code, underTorque(b))
-	}
+	r.ends(b, 0, 0, syscall.SIGTERM)
 }

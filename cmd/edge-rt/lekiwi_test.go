@@ -15,7 +15,6 @@ import (
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -115,9 +114,7 @@ func (k *kiwi) check(what string) {
 func TestAPolicyDrivesLeKiwi(t *testing.T) {
 	t.Parallel()
 	k := startKiwi(t, "--max-offline", "10m", "--fallback", "zero")
-	if code, _, says := k.ctl("pause"); code != 0 {
-		t.Fatal(says)
-	}
+	k.wants(0, "", "pause")
 	k.Paused(rt.KernelClock().Now(), true)
 	k.stops("a pause")
 	k.Paused(rt.KernelClock().Now(), false)
@@ -152,5 +149,5 @@ func TestAKilledRunOfLeKiwi(t *testing.T) {
 	}
 	k.End()
 	awaitNoWatchdog(t, k.bus.Path())
-	stagetest.CheckSays(t, k.Log.String(), "off on 9 motors")
+	k.CheckSays("off on 9 motors")
 }

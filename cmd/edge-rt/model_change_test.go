@@ -9,7 +9,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -138,10 +137,8 @@ func TestAnotherModelIsCheckedAsAtTheStart(t *testing.T) {
 			r := startArmed(t, s, b, strings.Fields(tt.flags)...)
 			s.serves(digestOf("b"), tt.change)
 			s.restart()
-			if code := r.End(); code != 3 || underTorque(b) != 0 {
-				t.Errorf("exit code %d, %d motors under torque, want 3 and none\n%s", code, underTorque(b), r.Log)
-			}
-			stagetest.CheckSays(t, r.Log.String(), tt.says)
+			r.ends(b, 3, 0)
+			r.CheckSays(tt.says)
 		})
 	}
 }

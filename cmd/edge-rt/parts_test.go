@@ -111,10 +111,7 @@ func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 	at := t.TempDir()
 	lead := simBusAt(t, at+"/lead")
 	r, a := startTwo(t, "--leader", "left="+at+"/lead", "--leader-calibration", "left="+demoCalibration)
-	if code, _, stderr := r.ctl("correct", "right"); code != 1 ||
-		!strings.Contains(stderr, "--leader right=PORT") {
-		t.Errorf("ctl correct right: code %d, %s", code, stderr)
-	}
+	r.wants(1, "--leader right=PORT", "correct", "right")
 	r.awaitCtl("correct", "left")
 	rttest.Eventually(t, "left is taken", func() bool {
 		reply := r.status()

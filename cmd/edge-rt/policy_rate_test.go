@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -36,7 +35,7 @@ func TestRateIsThePolicys(t *testing.T) {
 				t.Errorf("code %d, %v fps, %v ticks in a second, want %d and %v of each", code, sum.FPS, ticks, c.code,
 					c.fps)
 			}
-			stagetest.CheckSays(t, r.Log.String(), c.says)
+			r.CheckSays(c.says)
 		})
 	}
 }
@@ -53,5 +52,5 @@ func TestRateThatNobodySays(t *testing.T) {
 	t.Parallel()
 	r := atServer(t, newHoldServer(t))
 	r.Start().EndsWith(3)
-	stagetest.CheckSays(t, r.Log.String(), "give it as --fps")
+	r.CheckSays("give it as --fps")
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -134,5 +133,5 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	if code := fourth.End(); code != 0 || strings.Contains(fourth.Log.String(), want) {
 		t.Errorf("after a kill the next ended with code %d, want 0 and no word of another\n%s", code, fourth.Log)
 	}
-	stagetest.CheckSays(t, server.Log.String(), "reason=taken")
+	server.CheckSays("reason=taken")
 }

@@ -93,9 +93,9 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	rttest.Want(t, me.receive(700*time.Millisecond), "", "without a server the edge says")
 	srv := ms.start(lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
 	ms.await("READY=1") // the server reports READY=1 only when it serves
-	stagetest.CheckSays(t, srv.Log.String(), "msg=serving")
+	srv.CheckSays("msg=serving")
 	me.await("READY=1") // the edge reports READY=1 only when its session is open
-	stagetest.CheckSays(t, edge.Log.String(), "session open")
+	edge.CheckSays("session open")
 	if n := strings.Count(strings.Join(me.said, " "), "EXTEND_TIMEOUT_USEC=90000000"); n < 2 {
 		t.Errorf("it asks %d times for 90 s, want twice: for the arm and for the server: %q", n, me.said)
 	}

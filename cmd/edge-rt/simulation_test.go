@@ -7,7 +7,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -35,7 +34,7 @@ func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 			t.Errorf("%s: code %d, %d motors under torque, want %d, none and no slow start", tt.camera, code,
 				underTorque(b), tt.code)
 		}
-		stagetest.CheckSays(t, r.Log.String(), tt.says)
+		r.CheckSays(tt.says)
 	}
 }
 

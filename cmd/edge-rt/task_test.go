@@ -46,5 +46,5 @@ func TestTaskOfARun(t *testing.T) {
 	}
 	r = edgeCommand(t, flags, "--expect-model", strings.Repeat("0", 64))
 	r.Start().EndsWith(3)
-	stagetest.CheckSays(t, r.Log.String(), "want one beginning with 000")
+	r.CheckSays("want one beginning with 000")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -101,6 +102,13 @@ func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *p
 	return r
 }
 
+// ends ends the process as End does, and checks its exit code and the number of motors under torque afterwards.
+func (r *process) ends(b *servosim.Bus, code, stiff int, signals ...os.Signal) {
+	r.t.Helper()
+	r.EndsWith(code, signals...)
+	rttest.Want(r.t, underTorque(b), stiff, "motors under torque after the end")
+}
+
 // play runs the process to its end.
 func (r *process) play() (code int, s edge.Summary) {
 	r.t.Helper()
@@ -168,13 +176,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	}
 	term := func(s stand) { s.Process.Signal(syscall.SIGTERM) }
 	away := func(s stand) { s.server.Net.Close() }
-	ctl := func(word string) func(stand) {
-		return func(s stand) {
-			if code, _, says := s.ctl(word); code != 0 {
-				t.Errorf("ctl %s: %d, %s", word, code, says)
-			}
-		}
-	}
+	ctl := func(word string) func(stand) { return func(s stand) { s.wants(0, "", word) } }
 	for _, tt := range []struct {
 		name   string
 		args   string
@@ -207,10 +209,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 			s, b := newHoldServer(t), simBus(t)
 			r := startArmed(t, s, b, append([]string{"--quiet"}, strings.Fields(tt.args)...)...)
 			tt.end(stand{r, s, b})
-			if code := r.End(); code != tt.code || underTorque(b) != tt.stiff {
-				t.Errorf("exit code %d, %d motors under torque afterwards, want %d and %d; %s", code, underTorque(b),
-					tt.code, tt.stiff, r.Log)
-			}
+			r.ends(b, tt.code, tt.stiff)
 			if e := r.summary().Exit; e.Code != tt.code || !strings.Contains(e.Reason, tt.reason) {
 				t.Errorf("the summary says %+v, want %d and %q", e, tt.code, tt.reason)
 			}
@@ -226,9 +225,8 @@ func TestTwoServicesWantAChoice(t *testing.T) {
 	rttest.Must(s.Net.Token(wire.ServerAliveKey(other)))(t)
 	r := runOn(t, s, b, "--quiet")
 	r.Start().EndsWith(3)
-	stagetest.CheckSays(t, r.Log.String(), "--service|still|other")
-	if code, _ := runOn(t, s, b, "--quiet", "--service", "still", "--duration", "500ms").play(); code != 0 {
-		t.Errorf("with --service still: code %d", code)
-	}
-	rttest.Want(t, underTorque(b), 0, "motors under torque")
+	r.CheckSays("--service|still|other")
+	r = runOn(t, s, b, "--quiet", "--service", "still", "--duration", "500ms")
+	r.Start()
+	r.ends(b, 0, 0)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
-	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +45,7 @@ func TestAStoppedEdgeIsEnded(t *testing.T) {
 	if s := r.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by %v, want SIGKILL", s)
 	}
-	stagetest.CheckSays(t, r.Log.String(), "no tick has ended for 2s|it was stopped|off on 6 motors")
+	r.CheckSays("no tick has ended for 2s|it was stopped|off on 6 motors")
 }
 
 // checkHolds checks that a run still holds its arm, and ends as usual.
@@ -83,7 +82,7 @@ func TestCtrlZIsAnswered(t *testing.T) {
 	r.SignalGroup(syscall.SIGTSTP)
 	r.Await("Ctrl-Z")
 	time.Sleep(2500 * time.Millisecond) // longer than a hang may last
-	stagetest.CheckSays(t, r.Log.String(), "ctl pause")
+	r.CheckSays("ctl pause")
 	checkHolds(r, b)
 }
 
@@ -122,7 +121,7 @@ func TestAHungTickIsEnded(t *testing.T) {
 	r, _ := startWatched(t, b)
 	tid, reap := tickThread(t, r.Process.Pid), func() {}
 	checkHungEnd(r, b, func() { reap = hang(t, tid) }, func() { reap() }, func() { reap() }) // the stop, then the end
-	stagetest.CheckSays(t, r.Log.String(), "no tick has ended for 2s (it hangs)|off on 6 motors")
+	r.CheckSays("no tick has ended for 2s (it hangs)|off on 6 motors")
 }
 
 // When a debugger stops the whole process on purpose, the watchdog does not end the process.

@@ -73,7 +73,7 @@ func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	os.Remove(description)         // the description may be deleted or edited meanwhile
 	r.SignalGroup(syscall.SIGKILL) // kill -9 %1 and timeout signal the group, too
 	r.awaitRelease(b)
-	stagetest.CheckSays(t, r.Log.String(), "without letting the arm go|off on 6 motors")
+	r.CheckSays("without letting the arm go|off on 6 motors")
 }
 
 // If the adapter is unplugged when the run is killed, or motors do not answer, the watchdog waits
@@ -96,7 +96,7 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 			away[1](b)
 			r.awaitRelease(b)
 			awaitNoWatchdog(t, link)
-			stagetest.CheckSays(t, r.Log.String(), "off on 6 motors")
+			r.CheckSays("off on 6 motors")
 		})
 	}
 }

@@ -68,7 +68,7 @@ func TestSIGTERMDuringALongInference(t *testing.T) {
 	if code, took := r.leave(syscall.SIGTERM); code != 0 || took > limit {
 		t.Errorf("it ended with %d after %v, want 0 within %v:\n%s", code, took, limit, r.Log)
 	}
-	stagetest.CheckSays(t, r.Log.String(), "the inference in hand is terminated")
+	r.CheckSays("the inference in hand is terminated")
 	if strings.Contains(r.Log.String(), "DEVICE FAILED") {
 		t.Errorf("the log is %q", r.Log)
 	}

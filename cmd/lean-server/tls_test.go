@@ -80,8 +80,7 @@ func TestCertificatesWhileServing(t *testing.T) {
 		t.Errorf("readyz = %d, %s, want 200: the set before is in use", code, text)
 	}
 	r.end(syscall.SIGTERM)
-	stagetest.CheckSays(t, r.Log.String(),
-		"NO ROBOT CAN CONNECT|the certificates are in order again|are not used")
+	r.CheckSays("NO ROBOT CAN CONNECT|the certificates are in order again|are not used")
 }
 
 // check refuses certificates that no robot could use, with the date in its error, and warns of certificates that end

@@ -51,7 +51,5 @@ func TestKeysMoveAJoint(t *testing.T) {
 		t.Errorf("down moved it from %d to %d", at, now)
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, <-done)
 }

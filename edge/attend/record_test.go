@@ -49,9 +49,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if reply, err := operator.Ctl("black", "task point"); err != nil || reply.Task != "point" {
 		t.Errorf("task: %+v, %v", reply, err)
 	}
-	if _, err := operator.Ctl("black", "resume"); err != nil {
-		t.Error(err)
-	}
+	rttest.Must(operator.Ctl("black", "resume"))(t)
 	rttest.Eventually(t, "follow again", func() bool { return f.near(2000, 3) })
 	awaitTicks(t, "black", 20)
 	end()
@@ -186,9 +184,7 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 		go func() { done <- Teleop(t.Context(), cfg) }()
 		awaitTorque(t, follow)
 		awaitTicks(t, cfg.Arm.ID, 5) // within these ticks the last joint gets its torque, too
-		if _, err := operator.Ctl(cfg.Arm.ID, word); err != nil {
-			t.Error(err)
-		}
+		rttest.Must(operator.Ctl(cfg.Arm.ID, word))(t)
 		if err := <-done; err != nil || slices.Contains(follow.TorqueEnabled(), true) != stiff {
 			t.Errorf("%s: %v, torque %v, want %v", word, err, follow.TorqueEnabled(), stiff)
 		}
@@ -224,9 +220,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	}
 	h.all(2200)
 	rttest.Eventually(t, "it follows between them", func() bool { return f.near(2200, 3) })
-	if _, err := operator.Ctl(cfg.Arm.ID, "task point"); err != nil {
-		t.Error(err)
-	}
+	rttest.Must(operator.Ctl(cfg.Arm.ID, "task point"))(t)
 	key("right") // the key ends the reset
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
 		t.Errorf("after the right arrow: %+v", s)
@@ -235,9 +229,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "start")), "under way")
 	// The task cannot change within an episode.
 	rttest.Fails(t, rttest.Err(operator.Ctl(cfg.Arm.ID, "task other")), "under way")
-	if err := <-done; err != nil { // the last episode's time ran out
-		t.Error(err)
-	}
+	rttest.Do(t, <-done) // the last episode's time ran out
 	if !deaf {
 		t.Error("the terminal is still listened to")
 	}

@@ -33,9 +33,7 @@ func offer(t *testing.T, cfg LeadConfig) (end func()) {
 	return func() {
 		t.Helper()
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, <-done)
 	}
 }
 
@@ -200,9 +198,7 @@ func TestLeadWithoutARouter(t *testing.T) {
 	go func() { done <- Lead(ctx, offered) }()
 	rttest.Eventually(t, "an attempt", func() bool { return strings.Contains(said.String(), "refused") })
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, <-done)
 	stagetest.CheckSays(t, said.String(), "not offered: no link to tcp/127.0.0.1:9 yet|"+leader.CureRouter)
 	if on := lead.TorqueEnabled(); strings.Contains(said.String(), "context canceled") || slices.Contains(on, true) {
 		t.Errorf("torque %v, it says %s", on, said)

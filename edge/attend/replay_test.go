@@ -113,9 +113,8 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	}
 	row := make([]float32, 6)
 	for place, want := range map[float64]float32{-1: 5, 0: 5, 0.5: 5.5, 13.5: 18.5, 14: 19, 99: 19} {
-		if e.at(place, row); row[0] != want {
-			t.Errorf("at %v: %v, want %v", place, row[0], want)
-		}
+		e.at(place, row)
+		rttest.Want(t, row[0], want, "at %v", place)
 	}
 	if e, err = loaded(t, file, 2); err != nil || e.len() != 15 || e.Rows[0] != 20 {
 		t.Errorf("the second: %+v, %v", e.len(), err)

@@ -112,9 +112,7 @@ func start(t *testing.T, cfg TeleopConfig) (end func()) {
 	return func() {
 		t.Helper()
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		rttest.Do(t, <-done)
 	}
 }
 
@@ -294,9 +292,7 @@ func TestInterruptedBeforeTheArmsAreThere(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if err := Teleop(ctx, cfg); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, Teleop(ctx, cfg))
 }
 
 func TestTeleopTickNoAlloc(t *testing.T) {
@@ -329,9 +325,7 @@ func ticksAllocateNothing(t *testing.T, s *session) {
 		t.Fatal("the follower was never armed")
 	}
 	rttest.NoAllocs(t, "a tick allocates %v times, want 0", 50, tick)
-	if err := s.arms[0].TorqueOff(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, s.arms[0].TorqueOff())
 }
 
 // faulty is a clock that panics in the loop that drives the arms, as soon as the test has set c.now.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -123,51 +122,33 @@ func TestScheduledEpisodes(t *testing.T) {
 	if st := s.Status(); st.Phase != Reset || st.Timeout != 1 || st.Last != record.Timeout {
 		t.Fatalf("%+v, want time to reset", st)
 	}
-	if err := s.do("failure"); err != nil { // corrects the outcome
-		t.Error(err)
-	}
+	rttest.Do(t, s.do("failure")) // corrects the outcome
 	s.after(11 * time.Second)
 	if st := s.Status(); st.Phase != Recording || st.Number != 2 || st.Failure != 1 || st.Timeout != 0 {
 		t.Fatalf("%+v, want episode 2", st)
 	}
-	if err := s.do("rerecord"); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, s.do("rerecord"))
 	// rerecord twice
 	rttest.Fails(t, s.do("rerecord"), "rerecord already")
-	if err := s.do(s.Next()); err != nil { // Next ends the reset
-		t.Error(err)
-	}
-	if err := s.do(s.Next()); err != nil { // Next ends the episode
-		t.Error(err)
-	}
+	rttest.Do(t, s.do(s.Next())) // Next ends the reset
+	rttest.Do(t, s.do(s.Next())) // Next ends the episode
 	if st := s.Status(); st.Phase != Reset || st.Number != 3 || st.Success != 1 || st.Rerecord != 1 {
 		t.Fatalf("%+v, want episode 3 to be a success", st)
 	}
-	if err := s.do("start pick"); err != nil {
-		t.Error(err)
-	}
-	if err := s.do("discard"); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, s.do("start pick"))
+	rttest.Do(t, s.do("discard"))
 	if st := s.Status(); st.Phase != Over || s.done != 1 || st.Discard != 1 {
 		t.Errorf("%+v, done %d; want all to be there", st, s.done)
 	}
 	for _, word := range []string{"start", "success"} {
-		if err := s.do(word); !rttest.Says(err, "all 3 episodes") {
-			t.Errorf("%s after the last: %v", word, err)
-		}
+		rttest.Fails(t, s.do(word), "all 3 episodes")
 	}
 	want := []string{"4 1 false  wave", "34 1 true timeout wave", "35 1 true failure wave", "44 2 false  wave",
 		"46 2 true rerecord wave", "46 3 false  wave", "46 3 true success wave", "46 4 false  pick",
 		"46 4 true discard pick"}
-	if marks := s.marks(t); !slices.Equal(marks, want) {
-		t.Errorf("on record is\n%s\nwant\n%s", strings.Join(marks, "\n"), strings.Join(want, "\n"))
-	}
-	if want := []string{"begin ", "rest", "begin ", "rest", "begin ", "rest", "begin pick",
-		"rest"}; !slices.Equal(s.arm.calls, want) {
-		t.Errorf("the arm was told %q, want %q", s.arm.calls, want)
-	}
+	rttest.Equal(t, s.marks(t), want, "on record")
+	rttest.Equal(t, s.arm.calls, []string{"begin ", "rest", "begin ", "rest", "begin ", "rest", "begin pick",
+		"rest"}, "the arm was told")
 }
 
 // Without --episodes a person begins each episode.
@@ -177,9 +158,7 @@ func TestEpisodesByHand(t *testing.T) {
 		t.Errorf("%+v before the first, want none", s.Status())
 	}
 	for _, word := range []string{"success", "failure", "discard", "rerecord"} {
-		if err := s.do(word); !rttest.Says(err, "edge-rt ctl start") {
-			t.Errorf("%s without an episode: %v", word, err)
-		}
+		rttest.Fails(t, s.do(word), "edge-rt ctl start")
 	}
 	s.arm.notReady = "the run is paused"
 	if err := s.do("start"); err == nil || err.Error() != "the run is paused" {
@@ -216,15 +195,11 @@ func TestSentry(t *testing.T) {
 	if st := s.Status(); st.Phase != Recording || st.Number != 3 || st.Timeout != 2 {
 		t.Fatalf("%+v, want the third", st)
 	}
-	if err := s.do("success"); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, s.do("success"))
 	if st := s.Status(); st.Phase != Recording || st.Number != 4 || st.Success != 1 {
 		t.Errorf("%+v, want the next at once", st)
 	}
-	if err := s.do("start point"); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, s.do("start point"))
 	if st := s.Status(); st.Phase != Recording || st.Number != 5 {
 		t.Errorf("%+v, want the next with another task", st)
 	}
@@ -308,9 +283,7 @@ func TestCorrections(t *testing.T) {
 		s.after(time.Second)
 	}
 	rttest.Fails(t, s.do("start"), "correction")
-	if err := s.do("discard"); err != nil { // during the episode
-		t.Error(err)
-	}
+	rttest.Do(t, s.do("discard")) // during the episode
 	s.Correct(true)
 	if st := s.Status(); st.Phase != Over || st.Success != 1 || st.Discard != 1 || st.Number != 2 || s.done != 1 {
 		t.Errorf("%+v", st)

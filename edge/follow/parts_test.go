@@ -206,9 +206,8 @@ func TestPartsAreArmedTogether(t *testing.T) {
 	if touched || exit.Of(err) != exit.Fault || !strings.HasPrefix(err.Error(), "right: ") || p.left.armed != 0 {
 		t.Errorf("touched %v, armed %b, error %v", touched, p.left.armed, err)
 	}
-	if p.CancelArming(); p.Phase != Unarmed {
-		t.Errorf("phase %v, want Unarmed", p.Phase)
-	}
+	p.CancelArming()
+	rttest.Want(t, p.Phase, Unarmed, "phase")
 }
 
 // At the end every part under torque parks, even if another part is away or silent.

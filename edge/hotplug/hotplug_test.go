@@ -101,9 +101,7 @@ func TestReplug(t *testing.T) {
 	if p.Stats().Cycles == 0 {
 		t.Error("no cycles are counted")
 	}
-	if err := p.TorqueOff(); err != nil {
-		t.Error(err)
-	}
+	rttest.Do(t, p.TorqueOff())
 	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after TorqueOff", on)
 	}

@@ -66,8 +66,7 @@ func TestAnExpectedModelIsNotGivenUp(t *testing.T) {
 	}
 	rttest.Want(t, events, 1, "events that the run shows")
 	for expected, due := range map[string]bool{"": true, "aaaa": false, "bbbb": true} {
-		if l.ExpectModel = expected; l.Due() != due {
-			t.Errorf("expecting %q, the other model is due: %v, want %v", expected, l.Due(), due)
-		}
+		l.ExpectModel = expected
+		rttest.Want(t, l.Due(), due, "expecting %q, the other model is due", expected)
 	}
 }

@@ -269,9 +269,7 @@ func TestFastVectors(t *testing.T) {
 	}
 	in := bytesOf(t, "FF FF FD 00 FE 31 00 55 00 01 10 08 00 00 E1 CF 00 02 20 08 00 00 57 CC 00 03 30 08 00 00 FE "+
 		"E1 00 04 40 08 00 00 E9 6F 00 05 50 08 00 00 64 AC 00 06 60 08 00 00 B9 47")
-	if len(in) != FastSize(6, 4) {
-		t.Errorf("FastSize = %d, want %d", FastSize(6, 4), len(in))
-	}
+	rttest.Want(t, FastSize(6, 4), len(in), "FastSize")
 	for cutOff := range len(in) + 1 { // the first bytes of a reply that is still arriving, after noise
 		var f Fast
 		bytes := append([]byte{0xFF, 0xFF, 0xFD}, in[:cutOff]...)

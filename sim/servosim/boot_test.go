@@ -154,9 +154,8 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	s := one(t, "sts3215", Config{BootGoalZero: true})
 	start := s.place()
 	s.drive(start)
-	if s.Advance(time.Second); s.place() != start {
-		t.Errorf("with its goal written it goes to %d", s.place())
-	}
+	s.Advance(time.Second)
+	rttest.Want(t, s.place(), start, "with its goal written it goes to")
 	s.restart()
 	s.set(s.at.torque, 1)
 	s.Advance(3 * time.Second)
@@ -166,9 +165,8 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 			s.get(s.at.goal))
 	}
 	s = one(t, "sts3215", Config{BootGoalZero: true, BootTorque: []uint8{1}})
-	if s.Advance(time.Second); s.place() != start {
-		t.Errorf("with torque from the start it goes to %d", s.place())
-	}
+	s.Advance(time.Second)
+	rttest.Want(t, s.place(), start, "with torque from the start it goes to")
 }
 
 // When the supply fails again before the boot is over, the servo boots anew.

@@ -93,6 +93,12 @@ func (p *Program) Run() (code int, stdout, stderr string) {
 	return code, out.String(), log.String()
 }
 
+// CheckSays does the same as the function CheckSays for the log.
+func (p *Program) CheckSays(parts string) {
+	p.t.Helper()
+	CheckSays(p.t, p.Log.String(), parts)
+}
+
 // CheckSays fails the test for each of the parts, separated by |, that the text lacks.
 func CheckSays(t *testing.T, text, parts string) {
 	t.Helper()
