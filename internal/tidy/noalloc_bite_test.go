@@ -39,22 +39,6 @@ func panicsWithAConstant() { panic("hot: a constant") }
 func constants() { keep = 12; keep = -1.5; keep = 'x'; keep = "x"; keep = true; keep = big(7); keep = known; keep = struct{}{} }
 
 //rt:noalloc
-func oneByteError(f fault) error { return f }
-
-//rt:noalloc
-func oneByteConversion(n int) error { return fault(n) }
-
-//rt:noalloc
-func oneBit(n int) { keep = n > 3 }
-
-//rt:noalloc
-func inlinedByte(s *state) error { return s.asError() }
-
-type state struct{ narrow fault }
-
-func (s *state) asError() error { return s.narrow }
-
-//rt:noalloc
 func inlinedWord(s *other) error { return s.asError() }
 
 type other struct{ wide big }

@@ -111,7 +111,7 @@ const constant = `(?:".*"|'.*'|-?[\d.]+(?:e[+-]?\d+)?|true|false)`
 
 // judge reads the compiler's report (-m=1, paths relative to the module's root) and returns the
 // violations of marks.
-func (n *noalloc) judge(report []byte, oneByte func(file string, line int, expr string) bool) (findings []string) {
+func (n *noalloc) judge(report []byte) (findings []string) {
 	seen := map[string]bool{} // an inlined or generic function is reported at each use
 	for sc := bufio.NewScanner(bytes.NewReader(report)); sc.Scan(); {
 		m := escape.FindStringSubmatch(sc.Text())
@@ -127,7 +127,7 @@ func (n *noalloc) judge(report []byte, oneByte func(file string, line int, expr 
 			}
 			if _, waived := n.waivers[name][line]; waived {
 				n.waivers[name][line] = true
-			} else if expr == "" || !oneByte(name, line, expr) {
+			} else {
 				findings = append(findings, fmt.Sprintf("%s:%d: %s is %s, but %s%s",
 					name, line, s.name, mark, expr+m[4], map[bool]string{true: " moves to the heap",
 						false: " escapes to the heap"}[expr == ""]))
@@ -164,8 +164,7 @@ func checkNoAlloc(t *tree, dir string) []string {
 	} else if err != nil {
 		n.unbuilt(n.dirs[0], report, err)
 	}
-	types := &typeInfo{dir: dir, tree: t}
-	return append(n.findings, n.judge(report, types.oneByte)...)
+	return append(n.findings, n.judge(report)...)
 }
 
 // escapeReport builds the folders' packages and returns the compiler's report. The go command keeps

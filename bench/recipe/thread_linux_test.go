@@ -1,5 +1,0 @@
-package recipe
-
-import "golang.org/x/sys/unix"
-
-func threadID() int { return unix.Gettid() }

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package recipe
-
-func threadID() int { return 0 }

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package stage
-
-func waitDeath(_ int, waited <-chan struct{}) { <-waited }
