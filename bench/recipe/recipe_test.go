@@ -15,6 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"golang.org/x/sys/unix"
 )
 
 func TestCellsOf(t *testing.T) {
@@ -78,14 +79,11 @@ func TestTotalOf(t *testing.T) {
 
 // The threads of this process have the class that schedule gave them.
 func TestScheduleGivesTheClass(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux has these classes")
-	}
 	ready, leave := make(chan int), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
 		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine and its class
-		ready <- threadID()
+		ready <- unix.Gettid()
 		<-leave
 	})
 	defer all.Wait()

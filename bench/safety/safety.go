@@ -51,11 +51,9 @@ type Config struct {
 	robot robot.Robot
 }
 
-const (
-	// tries is the largest number of attempts to start the run of a fault: on a busy host the
-	// simulated motors may answer too late.
-	tries = 3
-)
+// tries is the largest number of attempts to start the run of a fault: on a busy host the
+// simulated motors may answer too late.
+const tries = 3
 
 func (c *Config) check() error {
 	if _, err := os.Stat(stage.Program(c.Bin, "edge-rt")); err != nil {

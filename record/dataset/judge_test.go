@@ -84,7 +84,8 @@ func shown(t *testing.T, s *scene, dir, to string) {
 		rttest.Do(t, os.MkdirAll(filepath.Join(to, name), 0o777))
 		for i, tick := range d.firsts(stateName) {
 			number, _ := s.shown(int(tick))
-			rttest.WriteFile(t, filepath.Join(to, name), fmt.Sprintf("%06d.jpg", i), testPicture(t, number+100*k, s.w, s.h))
+			rttest.WriteFile(t, filepath.Join(to, name), fmt.Sprintf("%06d.jpg", i),
+				testPicture(t, number+100*k, s.w, s.h))
 		}
 	}
 }
