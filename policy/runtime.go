@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -177,13 +178,24 @@ func loadNamed(path string) (found, version string, err error) {
 	return path, version, checkVersion(path, version)
 }
 
-// libraryIn returns the library of a folder, or "" if it has none. Of several libraries it returns the newest by name.
+// libraryIn returns the library of a folder, or "" if it has none. Of several libraries it returns the one with the
+// highest version in its name.
 func libraryIn(dir string) string {
-	libs, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*")) // the result is sorted
+	libs, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*")) // fails only for a malformed pattern
 	if len(libs) == 0 {
 		return ""
 	}
-	return libs[len(libs)-1]
+	return slices.MaxFunc(libs, func(a, b string) int { return slices.Compare(numbersIn(a), numbersIn(b)) })
+}
+
+// numbersIn returns the version in a library's name, such as 1, 24 and 3 for libonnxruntime.so.1.24.3.
+func numbersIn(library string) (numbers []int) {
+	_, version, _ := strings.Cut(filepath.Base(library), ".so.")
+	for part := range strings.SplitSeq(version, ".") {
+		n, _ := strconv.Atoi(part) // other text counts as 0
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // searchRoots returns the working directory, the program's folder and all their

@@ -103,6 +103,16 @@ func TestLibraryOfAPythonEnvironment(t *testing.T) {
 	}
 }
 
+// Of several libraries the newest counts, by the numbers of its version.
+func TestTheNewestLibrary(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"libonnxruntime.so", "libonnxruntime.so.1", "libonnxruntime.so.1.9.0",
+		"libonnxruntime.so.1.24.3"} {
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		rttest.Want(t, filepath.Base(libraryIn(dir)), name, "libraryIn")
+	}
+}
+
 func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 	needRuntime(t)
 	if err := OpenRuntime("/absent", "cpu"); err != nil {
