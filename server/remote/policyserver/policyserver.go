@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,8 @@ const (
 	answersMost = 4
 	// actionsMost bounds the bytes of an answer, in which each action may contain the whole chunk.
 	actionsMost = 64 << 20
+	// taskKey is the name of the task in an observation.
+	taskKey = "task"
 )
 
 // server describes a policy_server and the policy that the server has to load.
@@ -70,7 +73,7 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 		return nil, err
 	}
 	s := &server{
-		url:          cfg.Model.URL,
+		url:          string(cfg.Model.URL),
 		meta:         meta,
 		keys:         keys,
 		instructions: asked.Encode(),
@@ -82,14 +85,14 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 		Log:      log,
 		Dial:     s.dial,
 		Ask:      s.ask,
-		IsAnswer: func(err error) bool { return errors.Is(err, errAnswer) },
+		IsAnswer: func(err error) bool { return errors.Is(err, errAnswer) || errors.Is(err, errNothing) },
 	})
 	reply, replied := status.FromError(err)
 	switch {
 	case err == nil:
 	case strings.Contains(reply.Message(), "No module named 'lerobot.async_inference'"):
 		return nil, cfg.Errorf("model.url", "%s is of a LeRobot before 0.4: update LeRobot there", s.name())
-	case errors.Is(err, remote.ErrBlank) || errors.Is(err, errNothing):
+	case errors.Is(err, remote.ErrBlank):
 		return nil, cfg.Errorf("model.inputs", "%s: %w", s.name(), err)
 	case replied && reply.Code() == codes.Unknown:
 		return nil, cfg.Errorf("model", "%s does not run the policy: %s: compare "+
@@ -127,7 +130,7 @@ func checkKeys(cfg *manifest.Config) error {
 			return cfg.Missing(key.name, key.reason+"; the policy_server does not report it")
 		}
 	}
-	host, port, err := net.SplitHostPort(model.URL)
+	host, port, err := net.SplitHostPort(string(model.URL))
 	if _, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil || host == "" {
 		return cfg.Errorf("model.url",
 			"model.url is '%s', want HOST:PORT, the address of the policy_server, without a "+
@@ -161,6 +164,10 @@ func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys 
 	for _, c := range in.Cameras {
 		h, w := cmp.Or(c.Height, 480), cmp.Or(c.Width, 640)
 		key := cmp.Or(c.Key, c.Name)
+		if slices.Contains(keys, key) || slices.Contains(m.StateNames, key) || key == taskKey {
+			return m, nil, nil, cfg.Errorf("model.inputs.cameras", "model.inputs.cameras: the key %s of %s is another "+
+				"entry of an observation, too: want a separate key for each camera", key, c.Name)
+		}
 		keys = append(keys, key)
 		m.Cameras = append(m.Cameras, policy.Camera{Name: c.Name, H: h, W: w})
 		asked.Features = append(asked.Features, lerobot.Feature{
@@ -206,8 +213,10 @@ func (s *server) dial(ctx context.Context) (*link, error) {
 var (
 	// errAnswer marks an answer that does not fit the manifest.
 	errAnswer = errors.New("the policy_server's answer")
-	// errNothing is the error for an empty answer.
-	errNothing = errors.New("it answers without actions: it was restarted, or its log has the error of this policy")
+	// errNothing is the error for an empty answer. The server sends it when its policy has failed, or after 2 s without
+	// an observation, as after another client's GetActions. A server without the policy also fails the blank inputs of
+	// engine.judge, which then ends the connection.
+	errNothing = errors.New("it answers without actions: its log has the error of this policy, or it was restarted")
 	// errOther ends the connection: another client may have had the server load another policy.
 	errOther = errors.New("its answers are late or another client's: end others, such as a second lean-server")
 )
@@ -270,7 +279,7 @@ func (s *server) observation(row *remote.Row, step int64) *lerobot.Observation {
 		values.Set(key, &pickle.Array{Type: "u1", Shape: []int{c.H, c.W, 3}, Data: row.Images[i]})
 	}
 	if row.Task != "" {
-		values.Set("task", row.Task)
+		values.Set(taskKey, row.Task)
 	}
 	return &lerobot.Observation{
 		Timestamp: float64(time.Now().UnixNano()) / 1e9,

@@ -160,9 +160,13 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 	again.cols.Store(-1)
-	// the answer is empty
-	rttest.FailsAs(t, p.Runtime.Batch([]*remote.Row{r}), policy.ErrAway, "answers without actions")
-	if c := p.Runtime.Condition(); c.Failures != 2 || c.Restarts != 1 || c.Errors != 1 {
+	err := p.Runtime.Batch([]*remote.Row{r})
+	if rttest.FailsAs(t, err, policy.ErrRun, "answers without actions"); errors.Is(err, policy.ErrAway) {
+		t.Errorf("an empty answer ends the connection: %v", err)
+	}
+	again.cols.Store(0)
+	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
+	if c := p.Runtime.Condition(); c.Failures != 1 || c.Restarts != 1 || c.Errors != 2 {
 		t.Errorf("condition = %+v", c)
 	}
 }
@@ -220,8 +224,20 @@ func TestMissingEntries(t *testing.T) {
 	for _, url := range []string{"http://127.0.0.1:1", "127.0.0.1", ":8080", "127.0.0.1:http"} {
 		rttest.FailsAs(t, rttest.Err(open(t, url)), manifest.ErrInvalid, "'"+url+"', want HOST:PORT")
 	}
+	rttest.FailsAs(t, rttest.Err(open(t, "user:secret@127.0.0.1:1")), manifest.ErrInvalid, "'xxxxx@127.0.0.1:1', want")
 	// there is no server
 	rttest.FailsAs(t, rttest.Err(open(t, "127.0.0.1:1")), policy.ErrAway)
+}
+
+// An observation has each key once: an entry of a camera would replace the other one.
+func TestAKeyOfTwoEntries(t *testing.T) {
+	const one = "{name: top, key: front, height: 2, width: 3}"
+	for _, cameras := range []string{one + ", {name: side, key: front}", one + ", {name: front}",
+		"{name: top, key: a.pos}", "{name: task}"} {
+		cfg := rttest.Must(load(t, strings.NewReplacer("URL", "127.0.0.1:1", one, cameras).Replace(full)))(t)
+		_, err := Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+		rttest.FailsAs(t, err, manifest.ErrInvalid, "want a separate key for each camera")
+	}
 }
 
 // When a policy_server runs but cannot load the policy, the error names the entries to change.
