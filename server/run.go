@@ -130,7 +130,7 @@ func openRemote(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
 		}
 		return opened, err
 	case manifest.RuntimeLeRobotAsync:
-		show("connecting to the policy_server at " + cfg.Model.URL)
+		show("connecting to the policy_server at " + cfg.Model.URL.String())
 		return policyserver.Open(ctx, cfg, log)
 	default:
 		return nil, cfg.Errorf("model.runtime", "model.runtime %s is not in this program", cfg.Model.Runtime)

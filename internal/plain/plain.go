@@ -6,6 +6,7 @@ package plain
 import (
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -35,6 +36,23 @@ func Text(text string) string {
 	var b strings.Builder
 	write(&b, text, "", escape)
 	return b.String()
+}
+
+// Address returns an address with xxxxx in place of its password. In an address that does not parse, or that has an @
+// elsewhere, all from the scheme to the last @ may be a password.
+func Address(address string) string {
+	if u, err := url.Parse(address); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	at := strings.LastIndexByte(address, '@')
+	if at < 0 {
+		return address
+	}
+	scheme, _, found := strings.Cut(address[:at], "://")
+	if !found {
+		return "xxxxx" + address[at:]
+	}
+	return scheme + "://xxxxx" + address[at:]
 }
 
 // Texts returns a new map with Text applied to keys and values.

@@ -34,6 +34,22 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"":                             "",
+		"ws://host:8000/a":             "ws://host:8000/a",
+		"http://user:pass@host:4318":   "http://user:xxxxx@host:4318",
+		"http://user:p%ss@host:4318":   "http://xxxxx@host:4318", // does not parse
+		"http://user:pa/ss@host:4318":  "http://xxxxx@host:4318", // does not parse
+		"http://user:12/p@ss@host":     "http://xxxxx@host",      // parses without a password
+		"user:pass@host:4318":          "xxxxx@host:4318",        // parses with the scheme user
+		"host:4318":                    "host:4318",
+		"http://user:pass@host:port/a": "http://xxxxx@host:port/a",
+	} {
+		rttest.Want(t, Address(address), want, "Address(%q)", address)
+	}
+}
+
 func TestWriters(t *testing.T) {
 	var b strings.Builder
 	if n, err := Writer(&b).Write([]byte("a\tb\n\x1b[1mc\r\n")); n != 11 || err != nil ||

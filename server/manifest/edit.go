@@ -43,10 +43,13 @@ func EditRollout(file string, change func(*Rollout)) (Config, error) {
 	}
 	text := withBlock(string(data), cfg.lines["rollout"], block.text())
 	edited, err := parse(file, []byte(text), nil)
-	if err != nil {
+	tried := cfg
+	tried.Rollout = wanted
+	switch {
+	case err != nil && tried.Check() != nil:
 		return cfg, err
-	}
-	if !reflect.DeepEqual(edited.Rollout.text(), wanted.text()) {
+	// such as a block in braces that ends on a later line
+	case err != nil, len(cfg.Changed(&edited)) > 0, !reflect.DeepEqual(edited.Rollout.text(), wanted.text()):
 		return cfg, cfg.Errorf("rollout", "the block rollout cannot be replaced in a file of this form: write it by "+
 			"hand:\n%s", block.text())
 	}

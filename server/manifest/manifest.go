@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/server/queue"
@@ -153,6 +154,14 @@ func (s Secret) String() string {
 // MarshalText returns String's text.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// URL is the address of a server. Reports show it without its password.
+type URL string
+
+func (u URL) String() string { return plain.Address(string(u)) }
+
+// MarshalText returns String's text.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
 // TLS names the PEM files of the tls/ endpoints, relative to the manifest's
 // folder.
 type TLS struct {
@@ -229,6 +238,12 @@ func parse(file string, data []byte, overrides []Override) (_ Config, err error)
 // from flags stay relative to the working directory.
 func (c *Config) resolve(folder string) {
 	tls := &c.Zenoh.TLS
+	// These paths are made absolute, because commands and workers that run in another folder use them, and because a
+	// program is sought in $PATH when no slash is left in its path.
+	whole := []*string{&c.Model.RepoOrPath, &c.Rollout.Model.RepoOrPath}
+	if strings.Contains(c.Model.Python, "/") {
+		whole = append(whole, &c.Model.Python)
+	}
 	for key, p := range map[string]*string{
 		"model.repo_or_path":            &c.Model.RepoOrPath,
 		"model.cache_dir":               &c.Model.CacheDir,
@@ -249,8 +264,7 @@ func (c *Config) resolve(folder string) {
 			*p = filepath.Join(folder, *p)
 		}
 	}
-	// These paths are made absolute, because commands and workers that run in another folder use them.
-	for _, p := range []*string{&c.Model.RepoOrPath, &c.Rollout.Model.RepoOrPath} {
+	for _, p := range whole {
 		if abs, err := filepath.Abs(*p); err == nil && *p != "" {
 			*p = abs
 		}

@@ -26,6 +26,22 @@ func TestPathsAreExpanded(t *testing.T) {
 	}
 }
 
+// An interpreter beside the manifest is not sought in $PATH, even if the manifest is in the working directory.
+func TestAnInterpreterBesideTheManifest(t *testing.T) {
+	file := write(t, "model: {runtime: lerobot, repo_or_path: a, python: ./python}\n")
+	folder := filepath.Dir(file)
+	t.Chdir(folder)
+	for flag, want := range map[string]string{"": folder + "/python", "venv/python": folder + "/venv/python",
+		"python3": "python3"} {
+		var given []Override
+		if flag != "" {
+			given = append(given, Override{"model.python", flag})
+		}
+		cfg := rttest.Must(Load(filepath.Base(file), given...))(t)
+		rttest.Want(t, cfg.Model.Python, want, "model.python %s", flag)
+	}
+}
+
 func TestARevisionOnTheHub(t *testing.T) {
 	cfg := rttest.Must(load(t, "model: {repo_or_path: me/pick@v1.0}\n"))(t)
 	rttest.Fails(t, cfg.BundleError(errors.New("no folder")), "`hf download me/pick --revision v1.0 --local-dir pick`")

@@ -40,7 +40,7 @@ type ModelConfig struct {
 	CacheDir    string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
 	Python      string `yaml:"python"`       // for the runtime lerobot: the interpreter with LeRobot
 	DatasetInfo string `yaml:"dataset_info"` // meta/info.json of the training's data set: joint names and rate
-	URL         string `yaml:"url"`          // address of a server that runs already
+	URL         URL    `yaml:"url"`          // address of a server that runs already
 	APIKey      Secret `yaml:"api_key"`      // key that the server at URL demands; default: none
 	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
 	Compile     bool   `yaml:"compile"`      // for the runtime lerobot: use torch.compile; default false

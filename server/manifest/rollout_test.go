@@ -76,6 +76,8 @@ func TestShares(t *testing.T) {
 func TestEditRollout(t *testing.T) {
 	const before, after = "# mine\nmodel: {repo_or_path: old} # old\n", "\n# the port\nhealth_port: 0 # off\n"
 	set := func(r *Rollout) { r.Model.RepoOrPath, r.Share = "/new", 0.25 }
+	const several, byHand = "rollout: {\n  model: new,\n  share: 0.5\n}\n", "in a file of this form: write it by hand"
+	const beside = "{model: {repo_or_path: old}, threads: 2,\nrollout: {model: new}}\n"
 	const block = "rollout:\n  model: {\"repo_or_path\":\"/new\"}\n  share: 0.25\n"
 	for _, tt := range []struct {
 		name, text string
@@ -92,7 +94,9 @@ func TestEditRollout(t *testing.T) {
 			*r = Rollout{}
 		}, before + after, ""},
 		{"impossible", before, func(r *Rollout) { set(r); r.Share = 2 }, before, "rollout.share must be 0..1"},
-		{"in one line", "{model: {repo_or_path: old}}\n", set, "{model: {repo_or_path: old}}\n", "server.yaml"},
+		{"in one line", "{model: {repo_or_path: old}}\n", set, "{model: {repo_or_path: old}}\n", byHand},
+		{"over several lines", before + several, set, before + several, byHand},
+		{"beside another key", beside, set, beside, byHand},
 	} {
 		file := filepath.Join(t.TempDir(), "server.yaml")
 		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o640))
@@ -108,12 +112,12 @@ func TestEditRollout(t *testing.T) {
 // Changed compares readings of the file, not the settings that the server changed later. It also detects a changed
 // secret, which no report shows.
 func TestChanged(t *testing.T) {
-	const text = "model: {runtime: openpi, url: \"ws://a\", api_key: first}\n"
+	const text = "model: {runtime: openpi, url: \"ws://me:first@a\", api_key: first}\n"
 	cfg := rttest.Must(load(t, text))(t)
 	rttest.Do(t, cfg.Exclude(true))
 	cfg.HealthPort = 1
-	to := rttest.Must(load(t, strings.Replace(text, "first", "second", 1)+"threads: 2\n"))(t)
-	rttest.Equal(t, cfg.Changed(&to), []string{"model.api_key", "threads"}, "Changed")
+	to := rttest.Must(load(t, strings.ReplaceAll(text, "first", "second")+"threads: 2\n"))(t)
+	rttest.Equal(t, cfg.Changed(&to), []string{"model.url", "model.api_key", "threads"}, "Changed")
 	shown := rttest.Must(json.Marshal(cfg.Settings()))(t)
 	if !bytes.Contains(shown, []byte(`"(hidden)"`)) || bytes.Contains(shown, []byte("first")) {
 		t.Errorf("the settings are %s, want no secret", shown)

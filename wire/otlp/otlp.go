@@ -31,6 +31,7 @@ const (
 	batchEvery   = time.Second
 	postTimeout  = 3 * time.Second
 	flushTimeout = time.Second // longest time of the last sending, in Close
+	answerMost   = 16 << 10    // bytes of a collector's answer
 	maxValues    = 8
 )
 
@@ -106,7 +107,8 @@ func Check(address string) error {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no address of an OpenTelemetry collector, want http://HOST:4318", address)
+		return fmt.Errorf("%q is no address of an OpenTelemetry collector, want http://HOST:4318",
+			plain.Address(address))
 	}
 	return nil
 }
@@ -177,41 +179,52 @@ func (e *Exporter) post(ctx context.Context) {
 	for len(batch) < batchMost && len(e.spans) > 0 {
 		batch = append(batch, encode(<-e.spans))
 	}
-	err := e.send(ctx, batch)
-	if err == nil {
-		e.Sent.Add(uint64(len(batch)))
-	} else {
-		e.Dropped.Add(uint64(len(batch)))
-		if !e.failing {
-			e.report(plain.Text(err.Error()))
-		}
+	refused, err := e.send(ctx, batch)
+	e.Sent.Add(uint64(len(batch) - refused))
+	e.Dropped.Add(uint64(refused))
+	if err != nil && !e.failing {
+		e.report(plain.Text(err.Error()))
 	}
 	e.failing = err != nil
 }
 
-func (e *Exporter) send(ctx context.Context, batch []span) error {
+// send sends a batch. It returns how many of its spans the collector has refused, and why.
+func (e *Exporter) send(ctx context.Context, batch []span) (refused int, err error) {
 	body, err := json.Marshal(map[string]any{"resourceSpans": []any{map[string]any{
 		"resource":   e.resource,
 		"scopeSpans": []any{map[string]any{"scope": map[string]string{"name": "edge-rt"}, "spans": batch}},
 	}}})
 	if err != nil {
-		return err
+		return len(batch), err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return len(batch), err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := e.client.Do(request)
 	if err != nil {
-		return err
+		return len(batch), err
 	}
 	defer response.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(response.Body, 200))
+	said, _ := io.ReadAll(io.LimitReader(response.Body, answerMost))
 	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %s: %s", request.URL.Redacted(), response.Status, said)
+		return len(batch), fmt.Errorf("%s: %s: %.200s", request.URL.Redacted(), response.Status, said)
 	}
-	return nil
+	var answer struct {
+		Partial struct {
+			Rejected json.Number `json:"rejectedSpans"` // also as text
+			Message  string      `json:"errorMessage"`
+		} `json:"partialSuccess"`
+	}
+	_ = json.Unmarshal(said, &answer)       // an answer of another form refuses nothing
+	n, _ := answer.Partial.Rejected.Int64() // fails for an absent number
+	refused = int(max(0, min(n, int64(len(batch)))))
+	if refused > 0 || answer.Partial.Message != "" {
+		err = fmt.Errorf("%s: the collector refuses %d of %d spans: %.200s", request.URL.Redacted(), refused,
+			len(batch), answer.Partial.Message)
+	}
+	return refused, err
 }
 
 // attribute, value, status and span are OTLP's JSON: ids in hexadecimal, 64-bit numbers as text.

@@ -95,9 +95,43 @@ func TestALostCollectorCostsSpans(t *testing.T) {
 			t.Errorf("%s: %d sent, %d dropped of %d, %d reports", address, e.Sent.Load(), e.Dropped.Load(), n, reports)
 		}
 	}
-	for _, wrong := range []string{"host:4318", "ftp://host", "http://"} {
-		if err := Check(wrong); err == nil {
-			t.Errorf("%s is accepted", wrong)
+	for _, wrong := range []string{"host:4318", "ftp://host", "http://", "http://user:p%secret@host:4318"} {
+		if err := Check(wrong); err == nil || rttest.Says(err, "secret") {
+			t.Errorf("%s: %v, want an error without the password", wrong, err)
+		}
+	}
+}
+
+// A collector may refuse a part of a batch in an answer without an error. The refused spans count as dropped, and its
+// message is reported once.
+func TestAPartialSuccess(t *testing.T) {
+	for answer, want := range map[string]struct {
+		dropped uint64
+		says    string
+	}{
+		`{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old\u001b"}}`: {2, `refuses 2 of 3 spans: too old\x1b`},
+		`{"partialSuccess":{"rejectedSpans":9}}`:                                  {3, "refuses 3 of 3 spans"},
+		`{"partialSuccess":{"errorMessage":"soon full"}}`:                         {0, "refuses 0 of 3 spans: soon full"},
+		`{"partialSuccess":{}}`:                                                   {0, ""},
+		`no JSON`:                                                                 {0, ""},
+	} {
+		collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, answer)
+		}))
+		reports, said := 0, ""
+		e := rttest.Must(Open(collector.URL, "edge-rt", "arm", func(text string) { reports, said = reports+1, text }))(t)
+		for i := range 3 {
+			e.Add(example(byte(i)))
+		}
+		e.post(t.Context())
+		for i := range 3 {
+			e.Add(example(byte(i)))
+		}
+		e.Close()
+		collector.Close()
+		if e.Dropped.Load() != 2*want.dropped || e.Sent.Load() != 6-2*want.dropped ||
+			!strings.Contains(said, want.says) || reports > 1 || want.says == "" && reports != 0 {
+			t.Errorf("%s: %d sent, %d dropped, %d reports: %q", answer, e.Sent.Load(), e.Dropped.Load(), reports, said)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 	if c.Meta, err = remote.Describe(cfg, m.Runtime, source); err != nil {
 		return c, err
 	}
-	if err := checkURL(m.Runtime, m.URL); err != nil {
+	if err := checkURL(m.Runtime, string(m.URL)); err != nil {
 		return c, cfg.Errorf("model.url", "%w", err)
 	}
 	spec, err := presetOf(m.Runtime, in.Preset)
@@ -36,7 +36,7 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 	}
 	c = Config{
 		Kind: m.Runtime,
-		URL:  m.URL,
+		URL:  string(m.URL),
 		Key:  string(m.APIKey),
 		Task: cfg.DefaultTask,
 		Spec: spec,

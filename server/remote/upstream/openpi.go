@@ -182,14 +182,6 @@ func (o *openpi) Close() error {
 	return nil
 }
 
-// shown returns an address for messages, without the password in it.
-func shown(address string) string {
-	if parsed, err := url.Parse(address); err == nil {
-		return parsed.Redacted()
-	}
-	return address
-}
-
 // checkURL refuses an address that is not of the kind's form.
 func checkURL(kind, address string) error {
 	parsed, err := url.Parse(address)
@@ -201,10 +193,11 @@ func checkURL(kind, address string) error {
 	switch {
 	case kind == openPI && !(host && (parsed.Scheme == "ws" || parsed.Scheme == "wss")):
 		return fmt.Errorf("model.url is '%s', want ws://HOST:PORT or wss://HOST:PORT, the address of openpi's server",
-			shown(address))
+			plain.Address(address))
 	case kind == GR00T && !(host && parsed.Scheme == "tcp" && parsed.Port() != "" &&
 		strings.Trim(parsed.Path, "/") == ""):
-		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server", shown(address))
+		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server",
+			plain.Address(address))
 	}
 	return nil
 }

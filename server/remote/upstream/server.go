@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/wire/ndarray"
@@ -29,7 +30,7 @@ type Config struct {
 }
 
 // Shown returns the address for messages, without a password.
-func (c *Config) Shown() string { return shown(c.URL) }
+func (c *Config) Shown() string { return plain.Address(c.URL) }
 
 // connection is a link together with the messages that write its observations and read its answers.
 type connection struct {
