@@ -45,6 +45,10 @@ const (
 	warmWait      = time.Second            // wait before the next request to a server that warms its policy up
 	longestRetry  = time.Minute            // longest wait that a server's refusal can demand
 
+	// A session that is lost sooner after its opening is brief. The next session after two brief ones waits, so that a
+	// server that ends each session at once is not asked 20 times a second.
+	briefSession = time.Second
+
 	resetLimit = time.Second           // longest wait for the server's acknowledgement of a reset
 	restPoll   = 50 * time.Millisecond // poll interval for the end of a rest, and for a lost session
 	tokenGrace = 2 * time.Second       // time within which the token must appear after the session is open
@@ -252,7 +256,8 @@ func (l *Link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 
 // Maintain replaces a lost session, until ctx ends or a refusal is final.
 func (l *Link) Maintain(ctx context.Context) error {
-	for l.rest(ctx, restPoll, false) {
+	again := backoff.Backoff{First: l.ReconnectInitialBackoff, Max: l.ReconnectMaxBackoff}
+	for brief := false; l.rest(ctx, restPoll, false); {
 		l.warnDuplicate()
 		if err := l.checkPace(); err != nil {
 			return l.refuse(err)
@@ -272,6 +277,14 @@ func (l *Link) Maintain(ctx context.Context) error {
 		l.servers.leave()
 		if loss == event.LossModel { // the session's server is alive
 			l.closeSession(open.Service, open.ID)
+		}
+		if l.Clock.Now().Sub(l.openedAt) > briefSession {
+			brief = false
+			again.Reset()
+		} else if brief && !l.rest(ctx, again.Next(), true) {
+			return nil
+		} else {
+			brief = true
 		}
 		if err := l.connect(ctx); err != nil {
 			if ctx.Err() != nil {

@@ -122,6 +122,26 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 	}
 }
 
+// A server that ends each session just after its opening gets the next request after a growing pause, and no longer
+// with every poll. The first such end has no pause, because another server may have a place.
+func TestLinkBacksOffFromAServerThatEndsEachSession(t *testing.T) {
+	router, all := replicas(t, "a")
+	l, _ := router.dial(t, "")
+	l.backOff(time.Hour)
+	opens(t, l)
+	maintain(t, l)
+	for want := 1; want <= 2; want++ {
+		rttest.Eventually(t, "the session", func() bool {
+			open := l.In.Sessions().Open
+			return all["a"].asked() == want && open != nil
+		})
+		l.receiver.evicted.Store(l.In.Sessions().Open.Epoch)
+	}
+	rttest.Eventually(t, "the loss", func() bool { return l.In.Sessions().Open == nil })
+	time.Sleep(4 * restPoll) // no further request comes, which gives no event to wait for
+	rttest.Want(t, all["a"].asked(), 2, "requests")
+}
+
 // Goal: when the robot's server dies, the token that all servers declare alike (PREFIX/server/alive) stays. The robot
 // changes to the next server at once in spite of this token, and never returns. The death of another server has no
 // effect.
