@@ -93,7 +93,7 @@ func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (st
 		if len(parts) == 0 {
 			continue
 		}
-		if err := r.read(); err != nil {
+		if err := r.read(ctx); err != nil {
 			return nil, err
 		}
 		for number, of := range parts {

@@ -99,11 +99,11 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, empty, err := runsOf(files, listed)
+	runs, empty, err := runsOf(ctx, files, listed)
 	if err != nil {
 		return nil, err
 	}
-	set, err := survey(&cfg, runs)
+	set, err := survey(ctx, &cfg, runs)
 	if err != nil {
 		return nil, err
 	}
@@ -142,13 +142,13 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 // survey reads the beginnings of all runs and refuses runs that do not fit into one dataset.
-func survey(cfg *Config, runs []*run) (set settings, err error) {
+func survey(ctx context.Context, cfg *Config, runs []*run) (set settings, err error) {
 	codec := codecs[cfg.VCodec]
 	for i, r := range runs {
 		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
 			return set, err
 		}
-		if err := r.measure(); err != nil {
+		if err := r.measure(ctx); err != nil {
 			return set, err
 		}
 		if err := codec.takes(r, cfg.VCodec); err != nil {
@@ -336,7 +336,7 @@ func (x *export) begin(set settings, old *journal, there []entry) error {
 
 // addRun adds the episodes of a run that the dataset lacks.
 func (x *export) addRun(ctx context.Context, r *run) error {
-	if err := r.read(); err != nil {
+	if err := r.read(ctx); err != nil {
 		return err
 	}
 	all, err := r.episodes(x.cfg, Left{})
@@ -383,14 +383,13 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	}
 	defer f.close()
 	order := pictureOrder{}
-	err = r.visit(record.Visitor{
+	err = r.visit(ctx, record.Visitor{
 		Image: func(m *record.Image) error {
 			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) && r.bad[m.Camera][m.At] == 0 {
 				return f.picture(m)
 			}
 			return nil
 		},
-		Tick: func(*record.Tick) error { return ctx.Err() },
 	})
 	if err != nil {
 		return err

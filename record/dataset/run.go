@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -153,7 +154,7 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 	return files, listed, nil
 }
 
-func readHead(path string) (h head, err error) {
+func readHead(ctx context.Context, path string) (h head, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return h, err
@@ -165,18 +166,18 @@ func readHead(path string) (h head, err error) {
 		if h.acts = t.Action.N > 0; h.acts {
 			return errSeen
 		}
-		return nil
+		return ctx.Err()
 	}})
-	if err != nil && !errors.Is(err, errSeen) {
+	if err != nil && !errors.Is(err, errSeen) && ctx.Err() == nil {
 		return h, refuse("%s: %w", path, err)
 	}
-	return h, nil
+	return h, ctx.Err()
 }
 
 // runsOf groups files by the process that wrote them and sorts each group by time. It skips the listed files that
 // hold no part of a run, and runs without an action, and counts their files in the result empty, because such a file
 // must not prevent the export of the folder's other files. Without a run it returns an error.
-func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
+func runsOf(ctx context.Context, files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
 		return nil, 0, refuse("no records: name files, or folders of them")
 	}
@@ -187,7 +188,7 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 			empty++
 			continue
 		}
-		h, err := readHead(path)
+		h, err := readHead(ctx, path)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -288,9 +289,16 @@ func splitNames(text string) []string {
 // every returns the number of ticks in a frame.
 func (r *run) every() int { return int(math.Round(1e9 / r.period / float64(r.fps))) }
 
-// visit reads the run's files in order, and counts the torn and the damaged files.
-func (r *run) visit(v record.Visitor) error {
+// visit reads the run's files in order until the end of ctx, and counts the torn and the damaged files.
+func (r *run) visit(ctx context.Context, v record.Visitor) error {
 	r.torn, r.damaged = 0, 0
+	tick := v.Tick
+	v.Tick = func(t *record.Tick) error {
+		if err := ctx.Err(); err != nil || tick == nil {
+			return err
+		}
+		return tick(t)
+	}
 	for _, path := range r.files {
 		f, err := os.Open(path)
 		if err != nil {
@@ -325,7 +333,7 @@ func (o pictureOrder) fresh(camera string, at rt.Instant) bool {
 
 // read loads the run's ticks, its episodes and the times of its pictures, but not the pictures
 // themselves.
-func (r *run) read() error {
+func (r *run) read(ctx context.Context) error {
 	r.forget()
 	r.pictures = map[string][]rt.Instant{}
 	r.sessions = map[uint32]record.Session{}
@@ -333,7 +341,7 @@ func (r *run) read() error {
 	seen := map[string]bool{}
 	var open *mark
 	last := rt.Instant(math.MinInt64)
-	err := r.visit(record.Visitor{
+	err := r.visit(ctx, record.Visitor{
 		Tick: func(t *record.Tick) error {
 			if t.At <= last {
 				r.again++

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -45,9 +46,30 @@ func TestTheNewestClockCounts(t *testing.T) {
 		f.Close()
 		files = append([]string{file}, files...)
 	}
-	runs, _, err := runsOf(files, nil)
+	runs, _, err := runsOf(t.Context(), files, nil)
 	if err != nil || len(runs) != 1 || runs[0].wall != recordtest.Wall {
 		t.Errorf("%+v, %v, want one run with the newest file's time of day", runs, err)
+	}
+}
+
+// Ctrl-C ends each reading of a run's files.
+func TestEachReadingIsInterrupted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.mcap")
+	f := recordtest.Create(t, file, map[string]string{"instance": "one"})
+	f.Tick(&record.Tick{At: 1})
+	f.Close()
+	runs, _, err := runsOf(t.Context(), []string{file}, nil)
+	rttest.Do(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err = runsOf(ctx, []string{file}, nil)
+	same(t, "the first reading", err, context.Canceled)
+	r := runs[0]
+	r.cams = []string{"top"}
+	for name, err := range map[string]error{"the sizes": r.measure(ctx), "the ticks": r.read(ctx)} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
+		}
 	}
 }
 

@@ -75,7 +75,7 @@ func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Du
 		r.bad[name] = map[rt.Instant]fault{}
 	}
 	order := pictureOrder{}
-	err = r.visit(record.Visitor{
+	err = r.visit(ctx, record.Visitor{
 		Image: func(m *record.Image) error {
 			shown := func(e episode) bool {
 				return m.At >= e.frames[0].at.Add(-age) && m.At <= e.frames[len(e.frames)-1].at
@@ -91,7 +91,6 @@ func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Du
 			}
 			return nil
 		},
-		Tick: func(*record.Tick) error { return ctx.Err() },
 	})
 	for name, all := range r.pictures {
 		r.pictures[name] = slices.DeleteFunc(all, func(at rt.Instant) bool { return r.bad[name][at] != 0 })

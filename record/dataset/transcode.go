@@ -28,7 +28,7 @@ func sizeOf(check *jpeg.Decoder, data []byte) (size, error) {
 }
 
 // measure sets each camera's size: the most frequent size of its first pictures.
-func (r *run) measure() error {
+func (r *run) measure(ctx context.Context) error {
 	r.sizes = map[string]size{}
 	if len(r.cams) == 0 {
 		return nil
@@ -40,7 +40,7 @@ func (r *run) measure() error {
 	defer check.Close()
 	seen := map[string][]size{}
 	wanted := len(r.cams) // cameras with fewer than sizedBy pictures so far
-	err = r.visit(record.Visitor{Image: func(m *record.Image) error {
+	err = r.visit(ctx, record.Visitor{Image: func(m *record.Image) error {
 		if len(seen[m.Camera]) == sizedBy || !slices.Contains(r.cams, m.Camera) {
 			return nil
 		}
