@@ -344,11 +344,16 @@ class Policy:
         if not self.fps:
             raise Fault(f"{'model.dataset_info has no fps' if self.info else 'model.dataset_info is missing, so the rate is unknown'}: {remedy}fps")
         self.cameras = []
+        own = {policy: robot for robot, policy in self.renamed().items()}
         for key, feature in self.config.image_features.items():
             if "empty_camera" in key:
                 continue
             _, height, width = feature.shape
+            key = own.get(key, key)
             self.cameras.append({"key": key, "name": key.removeprefix(PREFIX), "height": height, "width": width})
+        known = [c["name"] for c in self.cameras]
+        if twice := [n for n in known if known.count(n) > 1]:
+            raise Fault(f"model.repo_or_path: the checkpoint renames {self.renamed()}, so that the robot's camera {twice[0]} would be two of the policy's: want another name for each in rename_map of policy_preprocessor.json")
         unknown = [k for k, f in self.config.input_features.items() if k not in self.config.image_features and k != "observation.state"]
         if unknown:
             raise Fault(f"model.repo_or_path: the policy takes {', '.join(unknown)}, want only pictures and observation.state: robots send nothing else")
@@ -361,6 +366,14 @@ class Policy:
             want = feature.shape[0] if feature else len(names)
             if not names or len(names) != want:
                 raise Fault(f"{source} {len(names) or 'no'} names of {key}, want the policy's {want}: {remedy}{'state' if 'state' in key else 'action'}_names")
+
+    def renamed(self) -> dict[str, str]:
+        """The checkpoint's rename_map: the robot's and data set's names of observations, and the policy's names."""
+        file, found = Path(self.folder) / "policy_preprocessor.json", {}
+        for step in json.loads(file.read_text()).get("steps", []) if file.exists() else []:
+            if step.get("registry_name") == "rename_observations_processor":
+                found |= step.get("config", {}).get("rename_map") or {}
+        return found
 
     def warm_up(self, times: int) -> None:
         """Computes chunks of blank observations. The first chunk shows the size of all."""

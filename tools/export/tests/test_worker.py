@@ -186,6 +186,27 @@ def test_chunks_equal_lerobots(family: str, tmp_path: Path) -> None:
         batches_equal_single_rows(served)
 
 
+def test_cameras_have_the_data_sets_names(act: Path, tmp_path: Path) -> None:
+    """A checkpoint's rename_map gives the data set's names, which robots have, also where they cross the policy's."""
+    folder = tmp_path / "renamed"
+    shutil.copytree(act, folder)
+    path = folder / "policy_preprocessor.json"
+    text = json.loads(path.read_text())
+    (step,) = [s for s in text["steps"] if s.get("registry_name") == "rename_observations_processor"]
+    step["config"]["rename_map"] = {"observation.images.wrist": "observation.images.front", "observation.images.top": "observation.images.wrist"}
+    path.write_text(json.dumps(text))
+    served = worker.Policy(settings(folder), lambda text: None)
+    served.warm_up(1)
+    assert [c["name"] for c in served.hello()["cameras"]] == ["wrist", "top"]
+    pictures, row = observation(served, 1)
+    model, _ = served.chunk(served.session(b"a", True), row, TASKS[0], seed=1, fresh=True)
+    assert np.array_equal(model.numpy(), Reference(folder).chunk(pictures, row["state"], TASKS[0], 1)[0])
+    step["config"]["rename_map"].popitem()
+    path.write_text(json.dumps(text))
+    with pytest.raises(worker.Fault, match="camera wrist would be two"):
+        worker.Policy(settings(folder), lambda text: None)
+
+
 def batches_equal_single_rows(served: worker.Policy) -> None:
     """Robots that share a call get the chunks of separate calls, except for rounding, in any order: three without a
     prefix, two with a prefix if the family has RTC, and one with a task of another length."""
