@@ -14,6 +14,7 @@ import numpy as np
 SIDE = 8  # cells of a picture's reference in each direction
 FRAMES = 256  # of each camera, spread over the data set
 FILES = 32  # videos that are opened for a camera
+SPARSE = 8  # in a video with more frames than this for each wanted frame, only key frames are decoded
 
 
 def describe(family, info: Path | None, note) -> dict[str, Any]:
@@ -71,12 +72,31 @@ def _frames(root: Path, key: str) -> np.ndarray:
 
 
 def _spread(video, wanted: int) -> list[np.ndarray]:
-    """At most `wanted` frames, at equal distances."""
+    """At most `wanted` frames, at about equal distances. All frames of hours would take minutes, so a long video's are
+    decoded only if it has few key frames; LeRobot makes every second frame one."""
     stream = video.streams.video[0]
     every = max(1, -(-(stream.frames or wanted) // wanted))
+    if every > SPARSE and stream.duration:
+        cells = _key_frames(video, stream, wanted)
+        if len(cells) > wanted // 2:
+            return cells
+        video.seek(0)
     cells = []
     for i, frame in enumerate(video.decode(stream)):
-        if i % every == 0 and len(cells) < wanted:
+        if i % every == 0:
+            cells.append(reduce(frame.to_ndarray(format="rgb24")))
+        if len(cells) == wanted:
+            break
+    return cells
+
+
+def _key_frames(video, stream, wanted: int) -> list[np.ndarray]:
+    cells, last = [], None
+    for n in range(wanted):
+        video.seek((stream.start_time or 0) + stream.duration * n // wanted, stream=stream)
+        frame = next(video.decode(stream), None)
+        if frame is not None and frame.pts != last:
+            last = frame.pts
             cells.append(reduce(frame.to_ndarray(format="rgb24")))
     return cells
 

@@ -7,6 +7,7 @@ import parity
 import pytest
 from conftest import exported
 from edgert_export.checkpoint import Checkpoint
+from edgert_export.errors import ExportError
 from edgert_export.families import family_of
 from edgert_export.options import Options
 
@@ -34,6 +35,18 @@ def test_history_of_two_and_a_checkpoint_of_ddpm(folder):
 def test_ddim_without_a_number_of_steps_takes_as_many_as_lerobot(folder):
     checkpoint = Checkpoint(checkpoints.diffusion(folder / "diffusion-ddim", num_inference_steps=None, num_train_timesteps=20))
     assert family_of("diffusion")(checkpoint, Options(fps=30)).steps == 20
+
+
+def test_a_checkpoint_without_the_number_of_training_steps(folder):
+    """LeRobot takes 100 then; an error names the key at fault."""
+    made = checkpoints.diffusion(folder / "diffusion-untold", noise_scheduler_type="DDIM", num_inference_steps=200)
+    path = made / "config.json"
+    config = json.loads(path.read_text())
+    del config["num_train_timesteps"]
+    path.write_text(json.dumps(config))
+    with pytest.raises(ExportError, match="config.json's num_inference_steps is 200, want at most the 100"):
+        family_of("diffusion")(Checkpoint(made), Options(fps=30))
+    assert family_of("diffusion")(Checkpoint(made), Options(fps=30, steps=10)).steps == 10
 
 
 @pytest.mark.parametrize(

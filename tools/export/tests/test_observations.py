@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import av
 import numpy as np
+import pytest
 import torch
 
 from edgert_export import observations
@@ -52,6 +53,23 @@ def test_without_videos_and_without_a_data_set(tmp_path):
     assert got == {"state": {"min": [], "max": []}, "cameras": [{"name": "top", "mean": [0.5, 0.1, 0.4]}]}
     assert observations.describe(family({}), None, notes.append)["cameras"] == []
     assert "cell by cell" in notes[0] and "no pictures of observation.images.top" in notes[1]
+
+
+@pytest.mark.parametrize("gop, most", [(2, 20), (600, 600)])
+def test_a_long_video_is_not_decoded_whole(tmp_path, gop, most):
+    path, decoded = tmp_path / "long.mp4", []
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("mpeg4", rate=30, width=64, height=48, pix_fmt="yuv420p", bit_rate=4_000_000)
+        stream.codec_context.gop_size = gop
+        for i in range(600):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((48, 64, 3), 255 * i // 600, np.uint8), format="rgb24")))
+        out.mux(stream.encode())
+    with av.open(str(path)) as video:
+        counted = SimpleNamespace(streams=video.streams, seek=video.seek, decode=lambda s: (decoded.append(f) or f for f in video.decode(s)))
+        cells = observations._spread(counted, 16)
+    light = [c.mean() for c in cells]
+    assert len(cells) == 16 and light == sorted(light) and light[0] < 0.1 and light[-1] > 0.85
+    assert len(decoded) <= most
 
 
 def test_cells_of_any_size():

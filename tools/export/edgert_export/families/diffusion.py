@@ -15,6 +15,9 @@ from .flow import ToModel
 # DDIM steps for a checkpoint that was trained with DDPM.
 STEPS = 10
 
+# LeRobot's number of training steps where config.json has none.
+TRAINED = 100
+
 
 class Resize(nn.Module):
     """torch's bilinear resize with anti-aliasing. It is linear in rows and columns, so two
@@ -119,10 +122,11 @@ class DiffusionExport(Family):
     sampled = True
 
     def __init__(self, checkpoint, options):
-        self.steps = options.steps or self._own_steps(checkpoint.config)
-        trained = int(checkpoint.config.get("num_train_timesteps") or 0)
+        trained = int(checkpoint.config.get("num_train_timesteps") or TRAINED)
+        self.steps = options.steps or self._own_steps(checkpoint.config, trained)
         if self.steps > trained:
-            raise ExportError(f"--steps is {self.steps}, want at most the {trained} that the policy was trained with")
+            steps = "--steps" if options.steps else "config.json's num_inference_steps"
+            raise ExportError(f"{steps} is {self.steps}, want at most the {trained} that the policy was trained with")
         self._say_sampler(checkpoint, options, trained)
         super().__init__(checkpoint, options)
         config = self.policy.config
@@ -145,14 +149,14 @@ class DiffusionExport(Family):
             self.meta["noise_rows"] = config.horizon
 
     @staticmethod
-    def _own_steps(config) -> int:
+    def _own_steps(config, trained: int) -> int:
         if config.get("noise_scheduler_type") != "DDIM":
-            return STEPS
-        return int(config.get("num_inference_steps") or config.get("num_train_timesteps") or STEPS)  # as LeRobot
+            return min(STEPS, trained)
+        return int(config.get("num_inference_steps") or trained)  # as LeRobot
 
     def _say_sampler(self, checkpoint, options, trained: int) -> None:
         """Notes each difference between the bundle's sampler and the checkpoint's configuration."""
-        kind, own = str(checkpoint.config.get("noise_scheduler_type")), checkpoint.config.get("num_inference_steps")
+        kind, own = str(checkpoint.config.get("noise_scheduler_type", "DDPM")), checkpoint.config.get("num_inference_steps")
         if kind == "DDIM":
             return
         steps = f"num_inference_steps is {own}" if own else f"num_inference_steps is absent, so LeRobot takes all {trained}"
