@@ -135,8 +135,9 @@ const (
 	haltPoll   = 50 * time.Millisecond // period of the checks for cancellation during that wait
 )
 
-// checkLatched reboots a Dynamixel that reports a hardware error, because only a reboot clears the error. An error in
-// the motor's shutdown mask has made it limp already, so nothing falls.
+// checkLatched reboots a Dynamixel that reports a hardware error, because only a reboot clears the error. It refuses a
+// follower's motor that has its torque, as after an error outside the motor's shutdown mask: a reboot switches the
+// torque off, and the joint would fall. A leader's motors are let go in any case.
 func (a *Arm) checkLatched(i int) error {
 	u := a.units[i]
 	if u.model.Protocol != table.Dynamixel2 {
@@ -146,6 +147,14 @@ func (a *Arm) checkLatched(i int) error {
 	fault := StatusFault(u.model.Protocol, status)
 	if err != nil || fault == 0 {
 		return err
+	}
+	torque, err := a.read(u, table.TorqueEnable)
+	if err != nil {
+		return err
+	}
+	if torque != 0 && !a.robot.Leader {
+		return a.refuse(ErrLatched, u, ": %w; only a reboot clears it, which would let the joint fall: hold the arm, "+
+			"switch its torque off (edge-rt torque off), and start again", fault)
 	}
 	if err := a.answer(i); err != nil { // other software may have switched off its answers to instructions
 		return err

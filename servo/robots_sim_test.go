@@ -284,6 +284,25 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	}
 }
 
+// OpenArm does not reboot a Dynamixel that holds its joint in spite of a hardware error, as an XL430 does at a wrong
+// voltage. It reboots the same motor of a leader, which is let go in any case.
+func TestDynamixelLatchedUnderTorque(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"koch", "koch_leader"} {
+		r := robotOf(t, name)
+		bus := simOf(t, r, servosim.Config{BootTime: 100 * time.Millisecond})
+		onBus(t, bus, r, func(b *servo.Bus) { write(t, b, r.Motors[1], table.TorqueEnable, 1) })
+		bus.SetFault(2, uint8(servo.FaultVoltage))
+		_, err := servo.OpenArm(config(bus, r))
+		says := []string{"motor 2 (shoulder_lift)", "supply voltage out of range", "edge-rt torque off"}
+		if r.Leader {
+			says[2] = "again after a reboot"
+		}
+		rttest.FailsAs(t, err, servo.ErrLatched, says...)
+		rttest.Want(t, bus.TorqueEnabled()[1], !r.Leader, "%s: the motor's torque", name)
+	}
+}
+
 // Close switches the bus watchdog off when the arm keeps its torque: a watchdog that has fired
 // would make the motors refuse the goals of the next program.
 func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
