@@ -31,7 +31,8 @@ func TestLimitsThatWereLeft(t *testing.T) {
 		phase          byte
 		reported       bool
 	}{
-		{"a speed of 0", 46, 0, 3400, "so101", 12, true},
+		{"a speed of 0 that is a stop", 46, 0, 3400, "so101", 4, true},
+		{"a speed of 0 that is the highest", 46, 0, 0, "so101", 12, false},
 		{"a low speed", 46, 300, 3400, "so101", 12, true},
 		{"the speed of a rescue", 46, 113, 3400, "so101", 12, true},
 		{"a low speed in coarse steps", 46, 5, 68, "so101", 8, true},
@@ -39,7 +40,7 @@ func TestLimitsThatWereLeft(t *testing.T) {
 		{"a goal time", 44, 5000, 0, "so101", 12, true},
 		{"an acceleration", 41, 3, 0, "generic", 12, true},
 		{"an acceleration that is enough", 41, 200, 200, "generic", 12, false},
-		{"a speed that an actuated leader cannot lift itself with", 46, 0, 3400, "so101_leader", 12, true},
+		{"a speed that an actuated leader cannot lift itself with", 46, 0, 3400, "so101_leader", 4, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, stiff := range []bool{false, true} {

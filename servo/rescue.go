@@ -93,9 +93,13 @@ func (a *Arm) speedUnit(u unit) (row table.Row, unit float64, err error) {
 	return row, unit, nil
 }
 
-// phaseSteps is the bit of an STS's Phase that sets the unit of velocities to steps per second
-// instead of 50 steps per second.
-const phaseSteps = 1 << 2
+// The bits of an STS's Phase that concern its velocities. A new motor has Phase 12, with both.
+//
+// Source: Feetech STS memory table, servo phase.
+const (
+	phaseSteps    = 1 << 2 // the unit of velocities is a step per second instead of 50 steps per second
+	phaseZeroFast = 1 << 3 // a goal velocity of 0 is the highest speed instead of a stop
+)
 
 // restoreSpeeds writes the values that findLimits has deferred, except those that EndRescue will restore.
 func (a *Arm) restoreSpeeds() error {
@@ -193,6 +197,11 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 	need := a.fastest(u.joint)         // counts per second
 	switch row.Register {
 	case table.GoalVelocity, table.ProfileVelocity:
+		if got == 0 && u.model.Has(table.Phase) {
+			if phase, err := a.read(u, table.Phase); err != nil || phase&phaseZeroFast != 0 {
+				return got, err
+			}
+		}
 		_, unit, err := a.speedUnit(u)
 		speed := math.Abs(float64(got)) * unit
 		if err == nil && speed < slower*need && got != a.fullSpeed(unit) {
