@@ -170,7 +170,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 				continue
 			}
 			bare := modulo(e.RangeMin - e.HomingOffset*m.Model.Offset)
-			if e.RangeMax-e.RangeMin != 3000 || e.RangeMin < seamMargin || e.RangeMax > 4095-seamMargin ||
+			if e.RangeMax-e.RangeMin != 3000 || e.RangeMin < robot.SeamMargin || e.RangeMax > 4095-robot.SeamMargin ||
 				bare != 3100 {
 				t.Errorf("%s %s: %+v, whose low end is %d on the bare encoder, want 3000 counts from 3100 on, clear "+
 					"of the seam", name, m.Name, e, bare)

@@ -13,8 +13,6 @@ import (
 
 // Limits of a calibrated range and of its readings.
 const (
-	// least distance in counts between a range and its encoder's seam, for gear play and for a stop that yields
-	seamMargin = 64
 	// least share of a range on either side of the middle pose; with less, the joint was moved to one side only
 	sideShare = 0.1
 	handSpeed = 2.0 // turns a second. No hand is faster: such a reading is wrong, or follows a silence of the motor
@@ -184,8 +182,8 @@ func (w *jointRange) check() finding {
 	case m.Degrees(width) < m.LeastTravel():
 		return finding{fmt.Sprintf("moved by %s only, want at least %.0f", travel(m, width), m.LeastTravel()),
 			adviceSmall, true}
-	case width > maxWidth(m):
-		return finding{fmt.Sprintf("moved by %s, want at most %s", travel(m, width), travel(m, maxWidth(m))),
+	case width > m.MostTravel():
+		return finding{fmt.Sprintf("moved by %s, want at most %s", travel(m, width), travel(m, m.MostTravel())),
 			adviceLarge, true}
 	case float64(min(below, above)) < sideShare*float64(width):
 		return finding{fmt.Sprintf("off-centre, moved by %s on one side of the middle pose and by %s on the other",
@@ -200,14 +198,6 @@ func (w *jointRange) middle() int {
 		return (w.low + w.high) / 2 // without a homing offset, the middle pose is unknown
 	}
 	return w.motor.Model.MaxRaw() / 2
-}
-
-// maxWidth returns the largest plausible range, in counts, of a joint that has end stops.
-func maxWidth(m robot.Motor) int {
-	if turnOf(m.Model) == 0 {
-		return m.Model.MaxRaw()
-	}
-	return m.Model.MaxRaw() - 2*seamMargin
 }
 
 // travel returns, as text, a number of counts with the degrees that the motor turns.
@@ -242,7 +232,7 @@ func homing(m robot.Motor, at int) (offset, reads int) {
 // it returns the old offset and 0.
 func clearOfSeam(m robot.Motor, offset, low, high int) (newOffset, shift int) {
 	model := m.Model
-	if turnOf(model) == 0 || low >= seamMargin && high <= model.MaxRaw()-seamMargin {
+	if turnOf(model) == 0 || low >= robot.SeamMargin && high <= model.MaxRaw()-robot.SeamMargin {
 		return offset, 0
 	}
 	middle := (low + high) / 2

@@ -206,12 +206,12 @@ func TestClearOfSeam(t *testing.T) {
 				newOffset, shift := clearOfSeam(m, offset, low, high)
 				// The bare encoder's position at the low end, by both offsets.
 				before, after := modulo(low-offset*m.Model.Offset), modulo(low+shift-newOffset*m.Model.Offset)
-				if before != after || low+shift < seamMargin-1 || high+shift > 4095-seamMargin+1 ||
+				if before != after || low+shift < robot.SeamMargin-1 || high+shift > 4095-robot.SeamMargin+1 ||
 					m.Model.Row(table.HomingOffset).Check(newOffset) != nil {
 					t.Errorf("%s: %d to %d with offset %d becomes %d to %d with %d; the low end is bare %d and %d",
 						arm, low, high, offset, low+shift, high+shift, newOffset, before, after)
 				}
-				if clearAlready := low >= seamMargin && high <= 4095-seamMargin; clearAlready && shift != 0 {
+				if clear := low >= robot.SeamMargin && high <= 4095-robot.SeamMargin; clear && shift != 0 {
 					t.Errorf("%s: %d to %d was moved by %d", arm, low, high, shift)
 				}
 			}

@@ -110,6 +110,24 @@ func TestCheckNamesTheMotor(t *testing.T) {
 	}
 }
 
+// Goal: OpenArm notes the range of a calibrated joint that is the encoder's whole turn, as LeRobot records it for a
+// joint that passes the encoder's end. A joint without stops has this range, and so has an arm that was never
+// calibrated.
+func TestWholeTurnIsNoted(t *testing.T) {
+	l := sixMotors()
+	cfg := l.config()
+	for id, name := range map[int]string{2: "shoulder_lift", 5: "wrist_roll"} {
+		l.servos[id].put(31, 100)
+		cfg.Calibration[name] = MotorCalibration{ID: id, HomingOffset: 100, RangeMin: 2, RangeMax: 4093}
+	}
+	a := rttest.Must(OpenArm(cfg))(t)
+	notes := strings.Join(a.Notes(), "\n")
+	const why = "its calibrated range, 2 to 4093, is the encoder's whole turn"
+	if !strings.Contains(notes, "motor 2 (shoulder_lift): "+why) || strings.Count(notes, "whole turn") != 1 {
+		t.Errorf("notes %q", notes)
+	}
+}
+
 func TestCalibrationPath(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HF_LEROBOT_CALIBRATION", dir)

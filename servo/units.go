@@ -135,6 +135,12 @@ func (a *Arm) noteCalibration(calibration Calibration) {
 			a.note(a.units[i], ": its calibrated range has %.1f degrees, want at least %.0f: calibrate it again, "+
 				"unless the joint is to move no further", got, m.LeastTravel())
 		}
+		// Where an arm was never calibrated, and its offsets are 0, a whole turn is only the factory's range.
+		if c.HomingOffset != 0 && !m.FullTurn && !a.robot.Factory && c.RangeMax-c.RangeMin > m.MostTravel() {
+			a.note(a.units[i], ": its calibrated range, %d to %d, is the encoder's whole turn, as when the joint "+
+				"passes the encoder's end while its range is recorded: it may run into its stop; calibrate it again, "+
+				"or set full_turn: true for a joint without stops", c.RangeMin, c.RangeMax)
+		}
 		if c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
 			a.note(a.units[i], ": its calibration has drive_mode %d, which has no effect on a joint in degrees, as in "+
 				"LeRobot: it is not reversed", c.DriveMode)
@@ -228,7 +234,8 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	case off > turn/2:
 		return a.refuse(ErrTurn, u, " reads %d and motor %d reads %d: both move one joint and take the same goals, "+
 			"and at power-up they forgot different turns; switch their supply off, move the joint to the middle of "+
-			"its range, and switch it on there", read, a.units[u.joint].id, first)
+			"its range, and switch it on there; if they read so again, calibrate the arm again (edge-rt calibrate)",
+			read, a.units[u.joint].id, first)
 	case off > turn/pairShare:
 		return a.refuse(ErrSetting, u, " reads %d and motor %d reads %d: both move one joint and take the same goals, "+
 			"and would work against each other: calibrate the arm again (edge-rt calibrate)", read,

@@ -323,6 +323,18 @@ func (m Motor) Degrees(counts int) float64 {
 	return float64(counts) * m.Model.Span / float64(m.Model.MaxRaw())
 }
 
+// SeamMargin is the least distance in counts between a range and its encoder's seam, for gear play and for a stop that
+// yields.
+const SeamMargin = 64
+
+// MostTravel returns the largest plausible range of a joint that has end stops, in counts.
+func (m Motor) MostTravel() int {
+	if m.Model.Offset == 0 {
+		return m.Model.MaxRaw() // a potentiometer has no seam
+	}
+	return m.Model.MaxRaw() - 2*SeamMargin
+}
+
 // LeastTravel returns the least plausible range of a joint in degrees: a joint with a smaller one was not moved from
 // end to end. A gripper or a trigger moves less than other joints.
 func (m Motor) LeastTravel() float64 {
