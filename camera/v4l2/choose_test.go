@@ -112,6 +112,7 @@ func TestResolve(t *testing.T) {
 		{Setting{"power-line-frequency", "50-hz"}, []string{"power-line-frequency=1"}, ""},
 		{Setting{"white-balance-automatic", "off"}, []string{"white-balance-automatic=0"}, ""},
 		{Setting{"white-balance-automatic", "on"}, []string{"white-balance-automatic=1"}, ""},
+		{Setting{"gain", "012"}, []string{"gain=12"}, ""}, // not the octal number 10
 		{Setting{"brightness", "-64"}, []string{"brightness=-64"}, ""},
 
 		{Setting{"exposure", "5001"}, nil, "1 to 5000"},

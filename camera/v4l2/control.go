@@ -117,7 +117,7 @@ func (c *Control) takes(v int32) bool {
 
 // parse returns the control's value for a text: a number, on or off, or a word of the menu.
 func (c *Control) parse(text string) (int32, error) {
-	v, err := strconv.ParseInt(text, 0, 32)
+	v, err := strconv.ParseInt(text, 10, 32)
 	switch {
 	case err == nil:
 	case c.Kind == "boolean" && (text == "on" || text == "off"):
