@@ -14,9 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -33,7 +36,7 @@ type Config struct {
 	Out  io.Writer // output for people
 	JSON io.Writer // results for programs; nil: no such output
 
-	Keyboard bool // In is a terminal: a command can ask a person again
+	Keyboard bool // In is a terminal: a command can ask a person again, and ignores lines typed before a question
 	Screen   bool // Out is a terminal: Calibrate draws its table in place
 
 	Clock rt.Clock // nil: the kernel's clock
@@ -44,7 +47,13 @@ type Config struct {
 // typed are the lines that the operator types; its zero value has not started to read them.
 type typed struct {
 	once  sync.Once
-	lines chan string // closed at the end of the input
+	lines chan typedLine // closed at the end of the input
+}
+
+// typedLine is a line with the time of its end.
+type typedLine struct {
+	text string
+	at   rt.Instant
 }
 
 // session is one running command.
@@ -134,37 +143,61 @@ func (s *session) report(found any) error {
 var errNoOperator = exit.Errorf(exit.Usage,
 	"no operator is at the keyboard: this command asks questions, run it in a terminal")
 
-// listen starts to read the operator's lines in a goroutine, because a read of a terminal cannot be
-// interrupted.
+// listen starts to read the operator's lines in a goroutine, because a read of a terminal cannot be interrupted. It
+// discards the lines that were typed at a terminal before, and later those that find the channel full: they answer no
+// question.
 func (s *session) listen() {
 	s.typed.once.Do(func() {
-		lines := make(chan string)
+		lines := make(chan typedLine, 1)
 		s.typed.lines = lines
+		if f, ok := s.In.(*os.File); ok && s.Keyboard {
+			_ = unix.IoctlSetInt(int(f.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+		}
 		go func() {
 			defer close(lines)
 			scanner := bufio.NewScanner(s.In)
 			scanner.Buffer(make([]byte, 0, maxLine), maxLine)
 			for scanner.Scan() {
-				lines <- strings.TrimSpace(scanner.Text())
+				line := typedLine{strings.TrimSpace(scanner.Text()), s.Clock.Now()}
+				if !s.Keyboard {
+					lines <- line
+					continue
+				}
+				select {
+				case lines <- line:
+				default:
+				}
 			}
 		}()
 	})
 }
 
+// typedAhead reports whether the operator has typed a line before a question, which the line must not answer. Lines
+// that do not come from a terminal may all be there at the start.
+func (s *session) typedAhead(line typedLine, asked rt.Instant) bool {
+	return s.Keyboard && line.at < asked
+}
+
 // ask prints a question and waits for a line.
 func (s *session) ask(ctx context.Context, format string, args ...any) (string, error) {
 	s.listen()
+	asked := s.Clock.Now()
 	fmt.Fprintf(s.Out, format+" ", args...)
-	select {
-	case line, ok := <-s.typed.lines:
-		if !ok {
+	for {
+		select {
+		case line, ok := <-s.typed.lines:
+			if !ok {
+				fmt.Fprintln(s.Out)
+				return "", errNoOperator
+			}
+			if !s.typedAhead(line, asked) {
+				return line.text, nil
+			}
+		case <-ctx.Done():
 			fmt.Fprintln(s.Out)
-			return "", errNoOperator
+			return "", exit.Errorf(exit.Failure, "interrupted: the changes so far stay; run the command again, to its "+
+				"end")
 		}
-		return line, nil
-	case <-ctx.Done():
-		fmt.Fprintln(s.Out)
-		return "", exit.Errorf(exit.Failure, "interrupted: the changes so far stay; run the command again, to its end")
 	}
 }
 

@@ -1,7 +1,9 @@
 package bringup
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -125,6 +127,10 @@ func TestScanOfUnusualBuses(t *testing.T) {
 			"motor 2 (shoulder_lift) runs at 115200 baud, want 1000000"},
 		{"protocol 1", "so101", "", servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}}, 5, exit.Clean,
 			"ax-12a"},
+		{"a rate of an AX-12A", "so101", "", servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}},
+			Baud: 400_000}, 5, exit.Clean, "  400000 "},
+		{"the highest rate", "koch", "", servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "xl430-w250"}},
+			Baud: 4_500_000}, 5, exit.Clean, " 4500000 "},
 		{"the next command has the same flags", file, file, servosim.Config{}, 7, exit.Clean,
 			" --robot " + file + " --id black --calibration mine.json"},
 	} {
@@ -189,6 +195,42 @@ func TestSetupMotors(t *testing.T) {
 			rttest.Contains(t, out.String(), "base is motor 5 now")
 			if err := scans(t, cfg); err != nil {
 				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// A motor that is still connected keeps its id: an Enter that was typed at a terminal before the next question does not
+// confirm it, and a later Enter leads to another question. Answers in a file are all there at the start.
+func TestSetupMotorsOfTheSameMotorAgain(t *testing.T) {
+	t.Parallel()
+	two := strings.Replace(oneMotor, "}]", "}, {name: tip, id: 6, model: MODEL, norm: degrees, max_velocity: 100}]", 1)
+	r := rttest.Must(robot.Parse("two", []byte(strings.ReplaceAll(two, "MODEL", "sts3215"))))(t)
+	const again = "It has id 6, as the tip motor has"
+	for _, tt := range []struct {
+		keyboard    bool
+		typed, says string
+		id          uint8
+	}{
+		{true, "\n\n", "Connect the base motor", 6},
+		{false, "\n\n\n", "Not yet: this is the tip motor", 6},
+		{false, "\n\ny\n", "base is motor 5 now", 5},
+	} {
+		t.Run(tt.says, func(t *testing.T) {
+			t.Parallel()
+			bus, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}})
+			in, keys := io.Pipe()
+			cfg.In, cfg.Keyboard = in, tt.keyboard
+			done := make(chan error, 1)
+			go func() { done <- SetupMotors(t.Context(), cfg) }()
+			out.await(t, "Connect the tip motor")
+			io.WriteString(keys, tt.typed)
+			out.await(t, tt.says)
+			keys.Close()
+			err, id := <-done, bus.States()[0].ID
+			if errors.Is(err, errNoOperator) != (tt.id == 6) || id != tt.id ||
+				strings.Contains(out.String(), again) == tt.keyboard {
+				t.Errorf("%v, and the motor is %d\n%s", err, id, out)
 			}
 		})
 	}
@@ -425,5 +467,44 @@ func TestPorts(t *testing.T) {
 	if err := <-done; err != nil || !strings.Contains(out.String(), "The arm is "+link) ||
 		!strings.Contains(out.String(), "Next: edge-rt scan --bus "+link) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// An adapter with two ports is one cable; two adapters are two.
+func TestPortsOfOneAdapter(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		dev, sys := t.TempDir(), t.TempDir()
+		var nodes []string
+		for i, adapter := range []string{"1-1", "1-2"} {
+			if same {
+				adapter = "1-1"
+			}
+			name := fmt.Sprintf("ttyACM%d", i)
+			usb := filepath.Join(sys, "devices", "usb1", adapter)
+			class := filepath.Join(sys, "class", "tty", name)
+			node := filepath.Join(dev, name)
+			port := filepath.Join(usb, fmt.Sprintf("%s:1.%d", adapter, 2*i))
+			rttest.Do(t, errors.Join(os.MkdirAll(port, 0o755), os.MkdirAll(class, 0o755),
+				os.WriteFile(node, nil, 0o600), os.WriteFile(filepath.Join(usb, "product"), []byte("Dual"), 0o600),
+				os.Symlink(port, filepath.Join(class, "device"))))
+			nodes = append(nodes, node)
+		}
+		out, report := new(screen), new(bytes.Buffer)
+		in, keys := io.Pipe()
+		cfg := PortsConfig{Config: Config{In: in, Out: out, JSON: report}, Unplug: true, Dev: dev, Sys: sys}
+		done := make(chan error, 1)
+		go func() { done <- Ports(t.Context(), cfg) }()
+		out.await(t, "Unplug the arm")
+		rttest.Do(t, errors.Join(os.Remove(nodes[0]), os.Remove(nodes[1])))
+		io.WriteString(keys, "\n")
+		err := <-done
+		if !same {
+			rttest.Ends(t, err, exit.Absent, "2 ports have gone: pull one cable only")
+			continue
+		}
+		rttest.Do(t, err)
+		rttest.Contains(t, out.String(), "The arm's adapter (Dual) has 2 ports.",
+			"edge-rt scan --bus "+nodes[0], "edge-rt scan --bus "+nodes[1])
+		rttest.Want(t, strings.Count(report.String(), `"node":`), 2, "ports in %s", report)
 	}
 }

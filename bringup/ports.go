@@ -22,7 +22,7 @@ type PortsConfig struct {
 	Proc   string // /proc
 }
 
-// PortsReport is the --json of edge-rt ports; with --unplug it contains only the arm's port.
+// PortsReport is the --json of edge-rt ports; with --unplug it contains only the ports of the arm's adapter.
 type PortsReport struct {
 	Ports     []SerialPort `json:"ports"`
 	Unclaimed []string     `json:"unclaimed"` // adapters without a port, with the reason
@@ -34,6 +34,7 @@ type SerialPort struct {
 	Stable  string `json:"stable"`  // link by serial number or by socket; empty without one
 	Adapter string `json:"adapter"` // product name of the adapter
 	Why     string `json:"why"`     // why stable is not by serial number; empty otherwise
+	usb     string // folder of the adapter in /sys; empty without one
 }
 
 // Ports lists the serial ports. With --unplug it finds the arm's port while the operator pulls the arm's cable.
@@ -62,7 +63,7 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 	return errors.Join(err, s.report(report))
 }
 
-// findUnplugged returns the port that disappears when the operator pulls the arm's cable.
+// findUnplugged returns the ports of the adapter that disappears when the operator pulls the arm's cable.
 func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []SerialPort) ([]SerialPort, error) {
 	if _, err := s.ask(ctx, "Unplug the arm's USB cable (%d ports are here now), then press Enter.",
 		len(before)); err != nil {
@@ -75,13 +76,19 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 			gone = append(gone, p)
 		}
 	}
-	switch len(gone) {
-	case 0:
+	switch {
+	case len(gone) == 0:
 		return nil, exit.Errorf(exit.Absent,
 			"no port has gone: is the cable a charging cable, or was another one pulled? Try again")
-	case 1:
-	default:
+	case slices.ContainsFunc(gone[1:], func(p SerialPort) bool { return p.usb == "" || p.usb != gone[0].usb }):
 		return nil, exit.Errorf(exit.Absent, "%d ports have gone: pull one cable only", len(gone))
+	case len(gone) > 1:
+		s.printf("The arm's adapter%s has %d ports. Plug it in again, and look for the motors at each:",
+			bracket(gone[0].Adapter), len(gone))
+		for _, p := range gone {
+			s.printf("edge-rt scan --bus %s", device.Quote(p.name()))
+		}
+		return gone, nil
 	}
 	where := ""
 	if gone[0].Stable != "" && gone[0].Why != "" {
@@ -124,12 +131,14 @@ func list(dev, sys string) []SerialPort {
 		}
 		seen[real] = true
 		tty := filepath.Base(node)
-		name := devices.choose(device.USBFolder(sys, "tty", tty), byID[real], byPath[real])
+		usb := device.USBFolder(sys, "tty", tty)
+		name := devices.choose(usb, byID[real], byPath[real])
 		ports = append(ports, SerialPort{
 			Node:    node,
 			Stable:  name.link,
 			Adapter: product(sys, tty),
 			Why:     name.why,
+			usb:     usb,
 		})
 	}
 	for _, pattern := range portPatterns {

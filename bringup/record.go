@@ -28,6 +28,7 @@ func (k *calibrator) record(ctx context.Context) error {
 }
 
 func (k *calibrator) follow(ctx context.Context, w *keeper) error {
+	asked := k.Clock.Now()
 	k.sayMove()
 	k.listen()
 	every := printEvery
@@ -38,7 +39,10 @@ func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 	accepted := false // the operator has seen which joints moved to one side only
 	for {
 		select {
-		case _, ok := <-k.typed.lines:
+		case line, ok := <-k.typed.lines:
+			if ok && k.typedAhead(line, asked) {
+				continue
+			}
 			if k.drawn > 0 {
 				k.drawn++ // the terminal has echoed the key
 			}
@@ -50,6 +54,7 @@ func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 			case !ok || !k.Keyboard:
 				return exit.Errorf(exit.Config, "%s", bad)
 			}
+			asked = k.Clock.Now()
 			k.sayFindings(bad, sure)
 			accepted = !sure
 		case <-ctx.Done():

@@ -78,10 +78,13 @@ type ServoFound struct {
 }
 
 // plainBauds and packetBauds are the baud rates of servos, the usual ones first. Feetech's sheets
-// disagree about the slower codes, so all rates are tried.
+// disagree about the slower codes, so all rates are tried; an AX-12A also has 400,000 and 200,000.
+//
+// Sources: Feetech memory tables, LeRobot SCAN_BAUDRATES; ROBOTIS e-manual, Baud Rate.
 var (
-	plainBauds  = []int{1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_400, 19_200, 14_400, 9_600}
-	packetBauds = []int{1_000_000, 57_600, 115_200, 2_000_000, 3_000_000, 4_000_000, 9_600}
+	plainBauds = []int{1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_400, 400_000, 200_000, 19_200,
+		14_400, 9_600, 4_800}
+	packetBauds = []int{1_000_000, 57_600, 115_200, 2_000_000, 3_000_000, 4_000_000, 4_500_000, 9_600}
 )
 
 // Scan pings every id at every baud rate in every protocol and lists the servos found.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/servo"
@@ -23,13 +24,14 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 	s := newSession(cfg)
 	defer s.close()
 	s.printf("Each motor of a %s gets its id. Keep the motors' supply on.", cfg.Robot.Name)
+	given := map[servo.ID]string{}
 	for _, m := range setupOrder(cfg.Robot.Motors) {
 		if m.Shadow != 0 {
-			if err := s.setUp(ctx, m, m.Shadow, m.Name+"_shadow"); err != nil {
+			if err := s.setUp(ctx, m, m.Shadow, m.Name+"_shadow", given); err != nil {
 				return err
 			}
 		}
-		if err := s.setUp(ctx, m, m.ID, m.Name); err != nil {
+		if err := s.setUp(ctx, m, m.ID, m.Name, given); err != nil {
 			return err
 		}
 	}
@@ -52,16 +54,21 @@ func setupOrder(motors []robot.Motor) []robot.Motor {
 	return append(arm, wheels...)
 }
 
-func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name string) error {
+// setUp gives the motor that the operator connects an id, and adds the motor's name to given, the names by their ids.
+func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name string, given map[servo.ID]string) error {
 	for {
 		if _, err := s.ask(ctx, "Connect the %s motor alone (%s) and press Enter.", name, m.Model.Name); err != nil {
 			return err
 		}
 		f, err := s.findSingle(ctx, m)
+		if err == nil && f.id != id && given[f.id] != "" {
+			err = s.confirmOther(ctx, f.id, given[f.id])
+		}
 		if err == nil {
 			err = s.writeID(f, m, id)
 		}
 		if err == nil {
+			given[id] = name
 			s.printf("%s is motor %d now.", name, id)
 			return nil
 		}
@@ -70,6 +77,17 @@ func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name strin
 		}
 		s.printf("Not yet: %v", err)
 	}
+}
+
+// confirmOther asks whether a motor with the id of an earlier motor is another one: without the question, an operator
+// who forgets to connect the next motor would give the earlier one a second id.
+func (s *session) confirmOther(ctx context.Context, id servo.ID, earlier string) error {
+	answer, err := s.ask(ctx, "It has id %d, as the %s motor has. If it is another motor, press y and Enter; "+
+		"otherwise press Enter.", id, earlier)
+	if err == nil && !strings.EqualFold(answer, "y") {
+		err = fmt.Errorf("this is the %s motor", earlier)
+	}
+	return err
 }
 
 // findSingle finds the only motor on the bus, at any baud rate and id.

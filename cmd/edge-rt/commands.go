@@ -95,7 +95,7 @@ func (r *runFlags) bringupAt(place device.Place, run func(context.Context, bring
 func (r *runFlags) report(run func(context.Context, bringup.Config) error) error {
 	interrupt, stop := program.Interruptible()
 	defer stop()
-	cfg := bringup.Config{In: os.Stdin, Out: printed}
+	cfg := bringup.Config{In: os.Stdin, Out: printed, Keyboard: terminal.Is(os.Stdin)}
 	if r.JSON == "" {
 		return run(interrupt, cfg)
 	}
@@ -371,7 +371,7 @@ Examples:
 
 func (c *calibrateCmd) Run(flags *cli) error {
 	return c.eachPart(flags, "monitor", func(ctx context.Context, cfg bringup.Config) error {
-		cfg.Keyboard, cfg.Screen = terminal.Is(os.Stdin), terminal.Is(os.Stdout)
+		cfg.Screen = terminal.Is(os.Stdout)
 		return bringup.Calibrate(ctx, cfg)
 	})
 }
