@@ -226,13 +226,13 @@ func (f *flags) demo() error {
 
 // repeated prints a warning for each manifest key that the command line sets to several values.
 func repeated(overrides []manifest.Override, stderr io.Writer) {
-	last := map[string]string{}
+	last := map[string]manifest.Override{}
 	for _, o := range overrides {
-		if value, again := last[o.Key]; again && value != o.Value {
+		if before, again := last[o.Key]; again && before != o {
 			fmt.Fprintf(stderr, "lean-server: --%s is given more than once (%s, %s): the last one counts\n", o.Key,
-				value, o.Value)
+				before.Shown(), o.Shown())
 		}
-		last[o.Key] = o.Value
+		last[o.Key] = o
 	}
 }
 

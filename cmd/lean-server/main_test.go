@@ -175,6 +175,13 @@ func TestAKeyIsGivenTwice(t *testing.T) {
 		said.String() != "lean-server: --model.device is given more than once (cpu, cuda): the last one counts\n" {
 		t.Errorf("%v, said %q", err, &said)
 	}
+	said.Reset()
+	repeated([]manifest.Override{{Key: "model.api_key", Value: "314159"}, {Key: "model.api_key", Value: "271828"}}, &said)
+	repeated([]manifest.Override{{Key: "model.url", Value: "ws://a:314@b"}, {Key: "model.url", Value: "ws://b"}}, &said)
+	if !strings.Contains(said.String(), "((hidden), (hidden))") ||
+		!strings.Contains(said.String(), "(ws://a:xxxxx@b, ws") {
+		t.Errorf("said %q, want no secret", &said)
+	}
 }
 
 func TestBadInput(t *testing.T) {

@@ -174,7 +174,11 @@ func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
 		want.text += " or auto"
 	}
 	if !slices.Contains(want.nodes, node.Type()) {
-		return fmt.Errorf("%d: %s must be %s, got %s", line(node), path, want.text, describe(node))
+		got := describe(node)
+		if t == reflect.TypeFor[Secret]() {
+			got = "a value of another kind"
+		}
+		return fmt.Errorf("%d: %s must be %s, got %s", line(node), path, want.text, got)
 	}
 	if list, ok := node.(*ast.SequenceNode); ok {
 		for i, v := range list.Values {

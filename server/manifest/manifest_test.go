@@ -250,6 +250,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"a robot without a name", "model: {repo_or_path: b}\nclients: [\"\"]\n", `:2: clients names no robot`},
 		{"a router without a name", "model: {repo_or_path: b}\nrouters: [\"\"]\n", `:2: routers has an empty name`},
 		{"octal number", "model: {repo_or_path: b}\nthreads: 010\n", `:2: [2:10] got "010", want digits`},
+		{"a secret of digits", "model: {runtime: openpi, url: \"ws://a\", api_key: 314159}\n",
+			`:1: model.api_key must be a string (in quotes), got a value of another kind`},
 		{"no memory of a worker", "model: {runtime: lerobot, repo_or_path: a, python: b, memory_limit: 0GiB}\n",
 			`:1: model.memory_limit must be above 0, got 0GiB`},
 		{"negative rate", "model: {runtime: openpi, url: \"ws://a\", inputs: {fps: -1}}\n",

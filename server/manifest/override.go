@@ -15,6 +15,17 @@ type Override struct {
 	Value string // the value as it was given
 }
 
+// Shown returns the value for messages: a secret is hidden, as in a report.
+func (o *Override) Shown() string {
+	switch typesByPath()[o.Key] {
+	case reflect.TypeFor[Secret]():
+		return Secret(o.Value).String()
+	case reflect.TypeFor[URL]():
+		return URL(o.Value).String()
+	}
+	return o.Value
+}
+
 // Overrides separates the arguments that set a key of the manifest, --model.device cuda or --model.device=cuda, from
 // all other arguments. The result found has the values of the keys, and the result rest has the other arguments. The
 // function own reports whether the program itself has a flag of this name. If a key is given twice, the last value
