@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -74,7 +75,14 @@ func deniedCure(path string) string {
 	if device, err := filepath.EvalSymlinks(path); err == nil && strings.HasPrefix(device, "/dev/pts/") {
 		return "it is a terminal of the user who started edge-rt sim-bus: run both as one user"
 	}
-	return "add the user to the group dialout and log in again"
+	group := "dialout" // of an adapter, on Debian; uucp on Arch
+	var st unix.Stat_t
+	if unix.Stat(path, &st) == nil && st.Gid != 0 && st.Mode&0o060 == 0o060 {
+		if g, err := user.LookupGroupId(strconv.Itoa(int(st.Gid))); err == nil {
+			group = g.Name
+		}
+	}
+	return "add the user to the group " + group + " and log in again"
 }
 
 func lock(fd int, path string) error {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -137,14 +139,22 @@ func TestPortWaitsAndReads(t *testing.T) {
 	rttest.FailsAs(t, rttest.Err(p.Write(buf)), ErrPortLost)
 }
 
-// Members of the group dialout may open adapters; a pseudo-terminal belongs to the user who made
-// it.
+// The members of a port's group may open it; without a group that a user can join, the advice is dialout. A
+// pseudo-terminal belongs to the user who made it.
 func TestDeniedCure(t *testing.T) {
 	master, pty := openPty(t)
 	defer unix.Close(master)
 	link := filepath.Join(t.TempDir(), "so101")
 	rttest.Do(t, os.Symlink(pty, link))
-	for path, want := range map[string]string{link: "one user", pty: "one user",
+	ours := filepath.Join(t.TempDir(), "ttyUSB0")
+	rttest.Do(t, errors.Join(os.WriteFile(ours, nil, 0o600), os.Chmod(ours, 0o660)))
+	gid := os.Getgid()
+	if gid == 0 { // root's ports are of no group that a user can join
+		gid = 1
+		rttest.Do(t, os.Chown(ours, 0, gid))
+	}
+	group := rttest.Must(user.LookupGroupId(strconv.Itoa(gid)))(t).Name
+	for path, want := range map[string]string{link: "one user", pty: "one user", ours: "the group " + group + " and",
 		"/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
 		rttest.FailsAs(t, openError(path, unix.EACCES), ErrPortDenied, want)
 	}
