@@ -3,14 +3,38 @@ package device
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // unnamed is the file name, without .json, that LeRobot gives an arm without an id.
 const unnamed = "None"
+
+// twin returns the end of an error about an absent calibration: the flag for another arm with the same joints and
+// motors that has one, as an SO-100 has for the default so101; "" without one.
+func (p *Place) twin() string {
+	if p.Calibration != "" || p.Part != "" {
+		return ""
+	}
+	for _, name := range robot.Names() {
+		r, err := robot.ByName(name)
+		if err != nil || r.Role() != p.Robot.Role() ||
+			!slices.EqualFunc(r.Motors, p.Robot.Motors, func(a, b robot.Motor) bool {
+				return a.Name == b.Name && a.ID == b.ID && a.Model == b.Model
+			}) {
+			continue
+		}
+		files, _ := servo.CalibrationFiles(r)
+		if slices.ContainsFunc(files, func(file string) bool { return p.ID == "" || idOf(file) == p.ID }) {
+			return fmt.Sprintf("; there is one for --%srobot %s", p.Flags, name)
+		}
+	}
+	return ""
+}
 
 // choose returns the only calibration of LeRobot's folder that matches the arm's motors, and
 // sets Taken to a text with the file and the reason for the choice. A matching file that was

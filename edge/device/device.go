@@ -169,8 +169,8 @@ func (p *Place) Load() (servo.Calibration, error) {
 			return nil, exit.With(exit.Config, err)
 		case len(files) == 0:
 			return nil, exit.Errorf(exit.Config, "no calibration for %s in %s: calibrate the arm (edge-rt calibrate "+
-				"--bus %s --robot %s --id NAME), or give its file with --%scalibration FILE",
-				p.Robot.Name, filepath.Dir(p.File()), Quote(p.Bus), Quote(p.Robot.Flag()), p.Flags)
+				"--bus %s --robot %s --id NAME), or give its file with --%scalibration FILE%s",
+				p.Robot.Name, filepath.Dir(p.File()), Quote(p.Bus), Quote(p.Robot.Flag()), p.Flags, p.twin())
 		}
 		return nil, nil
 	}
@@ -182,8 +182,8 @@ func (p *Place) Load() (servo.Calibration, error) {
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("no calibration for %s at %s: give the --%sid under which it was calibrated, or "+
-			"--%[3]scalibration FILE, or run edge-rt calibrate %s",
-			p.Robot.Name, p.File(), p.Flags, p.Command())
+			"--%[3]scalibration FILE, or run edge-rt calibrate %s%s",
+			p.Robot.Name, p.File(), p.Flags, p.Command(), p.twin())
 	}
 	return c, exit.With(exit.Config, err)
 }

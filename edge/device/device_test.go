@@ -70,6 +70,20 @@ func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 	}
 }
 
+// The error for an SO-101 without a calibration names the SO-100 that has one: on the bus they are the same.
+func TestNoCalibrationNamesTheArmThatHasOne(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("HF_LEROBOT_CALIBRATION", root)
+	rttest.Do(t, (servo.Calibration{"tail": {ID: 1, RangeMax: 1}}).Save(root+"/robots/so100_follower/black.json"))
+	for id, here := range map[string]bool{"": true, "black": true, "white": false} {
+		p := Place{Robot: rttest.Must(Robot("so101"))(t), ID: id}
+		_, err := p.Load()
+		if err == nil || strings.HasSuffix(err.Error(), "; there is one for --robot so100") != here {
+			t.Errorf("id %q: %v", id, err)
+		}
+	}
+}
+
 // The error for an arm without a calibration names the flags of that arm.
 func TestNoCalibrationNamesTheArmsFlags(t *testing.T) {
 	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration " +
