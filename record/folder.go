@@ -246,13 +246,24 @@ func (d folder) create(id string, t time.Time) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := child.Lock(f); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		if err := lockNew(f); err != nil {
+			os.Remove(f.Name())
+			return nil, errors.Join(err, f.Close())
 		}
 		return f, nil
 	}
 	return nil, fmt.Errorf("ten files from the name %s on exist already", nameAt(id, t))
+}
+
+var lockFile = child.Lock // a test replaces it
+
+// lockNew locks a file that this process has just made.
+func lockNew(f *os.File) error {
+	err := lockFile(f)
+	if err != nil {
+		err = fmt.Errorf("lock %s: %w: records need a file system with locks, such as a local disk's", f.Name(), err)
+	}
+	return err
 }
 
 // sync forces the creation or the renaming of files to the disk.
@@ -279,5 +290,5 @@ func Probe(dir string) error {
 		return err
 	}
 	_, err = f.Write(make([]byte, probeBytes))
-	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+	return errors.Join(err, lockNew(f), f.Sync(), f.Close(), os.Remove(f.Name()))
 }

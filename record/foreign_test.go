@@ -15,8 +15,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/foxglove/mcap/go/mcap"
+	"github.com/pierrec/lz4/v4"
 )
 
 // A task is kept whole up to the length that an observation may carry. Other long texts are cut
@@ -248,6 +250,54 @@ func foreign(t *testing.T, topic string, image *Image, wall int64, runs ...map[s
 	}
 	w.Close()
 	return bytes.NewReader(b.Bytes())
+}
+
+// halves compresses a chunk as two lz4 frames, which the format allows.
+type halves struct {
+	bytes.Buffer
+	to io.Writer
+}
+
+func (h *halves) Reset(to io.Writer) {
+	h.Buffer.Reset()
+	h.to = to
+}
+
+func (h *halves) Close() error {
+	var err error
+	for _, half := range [][]byte{h.Next(h.Len() / 2), h.Bytes()} {
+		frame := lz4.NewWriter(h.to)
+		_, failed := frame.Write(half)
+		err = errors.Join(err, failed, frame.Close())
+	}
+	return err
+}
+
+// A chunk that another program has compressed as several lz4 frames is read whole.
+func TestChunksOfSeveralFrames(t *testing.T) {
+	var b bytes.Buffer
+	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{
+		Chunked:     true,
+		IncludeCRC:  true,
+		Compression: mcap.CompressionLZ4,
+		Compressor:  mcap.NewCustomCompressor(mcap.CompressionLZ4, new(halves)),
+	}))(t)
+	w.WriteHeader(&mcap.Header{Profile: Profile})
+	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: map[string]string{"clock_offset_ns": "1"}})
+	w.WriteChannel(&mcap.Channel{ID: 1, Topic: TickTopic, MessageEncoding: "protobuf"})
+	for i := range 100 {
+		w.WriteMessage(&mcap.Message{ChannelID: 1, Data: Append(nil, &Tick{At: rt.Instant(i)}, 1)})
+	}
+	w.Close()
+	var seen rt.Instant
+	info, err := Read(bytes.NewReader(b.Bytes()), Visitor{Tick: func(m *Tick) error {
+		rttest.Want(t, m.At, seen, "the instant")
+		seen++
+		return nil
+	}})
+	if err != nil || info.Torn || seen != 100 {
+		t.Errorf("%d ticks, torn %v (%v), %v; want 100", seen, info.Torn, info.Cause, err)
+	}
 }
 
 // The names of files stay in order of time after the time of day was set back, so that the oldest files are deleted

@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/internal/plain"
@@ -73,6 +75,7 @@ func (e readError) Unwrap() error { return e.err }
 // be out of order by up to a second. Messages whose func is nil are skipped. An argument is lent until the func
 // returns.
 type Visitor struct {
+	Begin   func(*Info) error // before the first message, with the metadata of the run
 	Tick    func(*Tick) error
 	Request func(*Request) error
 	Sent    func(*Sent) error
@@ -135,12 +138,14 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 			}
 			return nil
 		case mcap.TokenMessage:
-			holds = true
 			m, err := mcap.ParseMessage(record)
 			if err == nil && len(info.Run) == 0 {
 				err = info.find(r)
 			}
-			if err != nil {
+			if err == nil && !holds && v.Begin != nil {
+				err = v.Begin(&info)
+			}
+			if holds = true; err != nil {
 				return err
 			}
 			return v.message(topics[m.ChannelID], m, info.Wall)
@@ -289,13 +294,28 @@ func FilesOf(dirs []string, id string) (names []string, err error) {
 	return names, nil
 }
 
-// Written reports whether a run is still writing the file, so that its end will follow.
+// restAfter is the age of the last change from which no run writes a file any more: a run writes once a second, and
+// the clock of a file server may differ a little.
+const restAfter = time.Minute
+
+// Written reports whether a run is still writing the file, so that its end will follow. On a file system without locks,
+// such as some network shares, only the age of the file's last change shows that.
 func Written(f *os.File) bool {
-	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil {
-		return true
+	if err := locked(f); err == nil || errors.Is(err, unix.EWOULDBLOCK) {
+		return err != nil
 	}
-	unix.Flock(int(f.Fd()), unix.LOCK_UN)
-	return false
+	info, err := f.Stat()
+	return err == nil && !Ended(f) && time.Since(info.ModTime()).Abs() < restAfter
+}
+
+// locked returns unix.EWOULDBLOCK while another process has the file's lock, and another error on a file system without
+// locks.
+func locked(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil {
+		unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	}
+	return err
 }
 
 // ReadFolder visits all records in a folder, the oldest first.
@@ -363,21 +383,55 @@ func (a *noAttachments) Read(b []byte) (n int, err error) {
 	}
 }
 
+// chunk holds the compressed bytes of a chunk.
+type chunk struct{ bytes.Buffer }
+
+// take reads the whole chunk, whose length the library does not compare with the length of the record.
+func (c *chunk) take(r io.Reader) error {
+	c.Buffer.Reset()
+	if n, err := c.ReadFrom(io.LimitReader(r, maxRecord+1)); err != nil || n > maxRecord {
+		return cmp.Or(err, mcap.ErrChunkTooLarge)
+	}
+	return nil
+}
+
 // unzstd decompresses the chunks of a file in this goroutine, from bytes of its own. The library's decompression has
 // goroutines that may still read the file while the lexer reads on: after a damaged chunk, and after a chunk that ends
 // with an empty block.
 type unzstd struct {
 	*zstd.Decoder
-	chunk bytes.Buffer
+	chunk chunk
 }
 
-// Reset reads the whole chunk, whose length the library does not compare with the length of the record.
+// Reset begins a chunk.
 func (u *unzstd) Reset(r io.Reader) error {
-	u.chunk.Reset()
-	if n, err := u.chunk.ReadFrom(io.LimitReader(r, maxRecord+1)); err != nil || n > maxRecord {
-		return cmp.Or(err, mcap.ErrChunkTooLarge)
+	if err := u.chunk.take(r); err != nil {
+		return err
 	}
 	return u.Decoder.Reset(&u.chunk)
+}
+
+// unlz4 decompresses the chunks of a file, also those of several frames. The library's decompression ends after the
+// first frame.
+type unlz4 struct {
+	frame *lz4.Reader
+	chunk chunk
+}
+
+// Reset begins a chunk.
+func (u *unlz4) Reset(r io.Reader) error {
+	u.frame.Reset(&u.chunk)
+	return u.chunk.take(r)
+}
+
+func (u *unlz4) Read(b []byte) (n int, err error) {
+	for n == 0 && err == nil && len(b) > 0 {
+		if n, err = u.frame.Read(b); errors.Is(err, io.EOF) && u.chunk.Len() > 0 {
+			u.frame.Reset(&u.chunk) // the next frame
+			err = nil
+		}
+	}
+	return n, err
 }
 
 // lex returns a lexer that decompresses chunks of at most maxChunk bytes and compares their checksums.
@@ -393,6 +447,7 @@ func lex(from io.Reader) (lexer *mcap.Lexer, done func(), err error) {
 		MaxDecompressedChunkSize: maxChunk,
 		Decompressors: map[mcap.CompressionFormat]mcap.ResettableReader{
 			mcap.CompressionZSTD: &unzstd{Decoder: decoder},
+			mcap.CompressionLZ4:  &unlz4{frame: lz4.NewReader(nil)},
 		},
 	})
 	return lexer, decoder.Close, err

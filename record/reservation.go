@@ -76,7 +76,7 @@ func (d folder) reservations() (firsts []string) {
 		if err != nil {
 			continue
 		}
-		if !Written(f) {
+		if locked(f) == nil {
 			os.Remove(name)
 		} else if text, err := io.ReadAll(io.LimitReader(f, reservationBytes)); err == nil {
 			if first, _, whole := bytes.Cut(text, []byte("\n")); whole {

@@ -19,10 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 )
 
 // times returns the number of repetitions of a randomised test; RECORD_TORN sets it for all such
@@ -32,6 +34,33 @@ func times(t *testing.T, few int) int {
 		return rttest.Must(strconv.Atoi(text))(t)
 	}
 	return few
+}
+
+// On a file system without locks, a file counts as written until it has its end or is a minute old.
+func TestAFileSystemWithoutLocks(t *testing.T) {
+	name, whole := writeChunks(t, 1)
+	path := filepath.Join(t.TempDir(), name)
+	rttest.Do(t, os.WriteFile(path, whole[:len(whole)-9], 0o600))
+	f := rttest.Must(os.OpenFile(path, unix.O_PATH, 0))(t) // locking such a descriptor fails
+	defer f.Close()
+	rttest.Want(t, Written(f), true, "a file that has just changed is written")
+	long := time.Now().Add(-time.Hour)
+	rttest.Do(t, os.Chtimes(path, long, long))
+	rttest.Want(t, Written(f), false, "a file that changed an hour ago is written")
+}
+
+// Without locks, no record begins, no empty file stays for each try, and the probe at the start names the reason.
+func TestAFolderWithoutLocks(t *testing.T) {
+	defer func() { lockFile = child.Lock }()
+	lockFile = func(*os.File) error { return unix.EOPNOTSUPP }
+	dir := t.TempDir()
+	d := folder{dir: dir, size: 1 << 30, disk: diskOf}
+	for _, err := range []error{rttest.Err(d.create("arm", time.Now())), Probe(dir)} {
+		rttest.Fails(t, err, "records need a file system with locks")
+	}
+	if left := rttest.Must(os.ReadDir(dir))(t); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
 }
 
 const perChunk = 50 // number of ticks in a chunk of writeChunks

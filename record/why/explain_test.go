@@ -815,8 +815,10 @@ func auditOf(seqs ...int) string {
 func TestCauses(t *testing.T) {
 	s := newStory()
 	s.jump(40)
-	s.finish(record.Info{Run: map[string]string{"schedule": "teleop", "fps": "25", "interpolation_multiplier": "2",
-		"horizon": "50"}})
+	info := record.Info{Run: map[string]string{"schedule": "teleop", "fps": "25", "interpolation_multiplier": "2",
+		"horizon": "50"}}
+	rttest.Do(t, s.pace(&info))
+	s.finish(info)
 	rttest.Want(t, newExplainer(s.Log, nil).horizon, 2*time.Second, "the horizon, with two ticks for each action")
 	if found := (&explainer{log: s.Log}).jumpFindings(); found != nil {
 		t.Errorf("a leader that jumps: %v", found)

@@ -166,6 +166,10 @@ func (l *Log) finish(info record.Info) {
 	l.Wall = info.Wall
 	l.Torn = info.Torn
 	l.Repaired = info.Repaired
+}
+
+// pace takes the run's rate from the metadata of a file, before its messages.
+func (l *Log) pace(info *record.Info) error {
 	fps, err := strconv.ParseFloat(info.Run["fps"], 64)
 	if n, failed := strconv.Atoi(info.Run["interpolation_multiplier"]); err == nil && failed == nil && n > 0 {
 		fps *= float64(n)
@@ -173,6 +177,7 @@ func (l *Log) finish(info record.Info) {
 	if err == nil && fps >= 1 && fps <= 10_000 {
 		l.period = rt.Instant(float64(time.Second) / fps)
 	}
+	return nil
 }
 
 // jointNames returns the names of a set of joints, one bit each.
@@ -248,7 +253,8 @@ func keep[T any](l *Log, list []T, v T) []T {
 // visitor returns a visitor that adds the messages of a file to the Log.
 func (l *Log) visitor() record.Visitor {
 	return record.Visitor{
-		Tick: l.tick,
+		Begin: l.pace,
+		Tick:  l.tick,
 		Request: func(m *record.Request) error {
 			r := &request{Request: *m}
 			if n := len(l.requests); n > 0 && m.Session != nil {

@@ -317,6 +317,18 @@ func TestTornFiles(t *testing.T) {
 	}
 }
 
+// The first file's stutters are separated by the run's rate, not by 60 Hz.
+func TestAFileIsReadAtItsRate(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "arm-20261124T140320.000Z.mcap")
+	f := recordtest.Create(t, name, map[string]string{"fps": "1"})
+	for i := range 4 {
+		f.Tick(&record.Tick{At: rt.Instant(1+i) * second, Starved: i > 0})
+	}
+	f.Close()
+	r := rttest.Must(Run(Config{Path: name, Local: zone}))(t)
+	rttest.Want(t, r.Kinds[string(Stutter)], 1, "stutters")
+}
+
 // Files of one run are read in the order of the clock of the run's process, even if the time of day was set back and
 // their names are in another order.
 func TestFilesOfARunAreInOrder(t *testing.T) {
