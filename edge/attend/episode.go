@@ -1,9 +1,12 @@
 package attend
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
-	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +33,7 @@ type recordedEpisode struct {
 	DOF         int
 	Rate        float64      // ticks per second
 	Rows        []float32    // [ticks*DOF], in robot units: the goals that the gate let pass
-	Torn        bool         // the file may lack a part of the episode: it is cut or damaged, or ends within it
+	Torn        bool         // the files of the run may lack a part of the episode
 	ID          string       // the arm's name
 	Calibration string       // calibration of the recorded arm, as servo.Calibration.Text; empty in an older record
 	Wheels      robot.Joints // joints that are wheels of a base: their values in a row are velocities
@@ -111,6 +114,7 @@ type reader struct {
 	rows       []float32
 	now        uint32 // episode of the newest action
 	spans      []span
+	headless   []uint32 // episodes whose beginning is in an earlier file
 }
 
 // span is an episode from its beginning to its end.
@@ -119,26 +123,24 @@ type span struct {
 	from, to rt.Instant
 }
 
-// load reads the record of an arm of this kind, and returns the episode with this number. For
-// number 0 it returns the record's only episode. Its errors have exit codes.
-func load(in io.ReadSeeker, arm robot.Robot, number uint32) (recordedEpisode, error) {
-	info, err := record.Read(in, record.Visitor{})
+// unended is the end of an episode whose end is in no file so far.
+const unended = rt.Instant(math.MaxInt64)
+
+// load reads the record of an arm of this kind, and returns the episode with this number, also if the episode ends in
+// a next file of the run. For number 0 it returns the record's only episode. Its errors have exit codes.
+func load(in *os.File, arm robot.Robot, number uint32) (recordedEpisode, error) {
+	r := reader{dof: len(arm.Motors), wheels: arm.Wheels()}
+	var rate float64
+	info, err := record.Read(in, record.Visitor{
+		Begin: func(i *record.Info) (err error) {
+			rate, err = fits(i.Run, arm)
+			r.multiplied = i.Run["interpolation_multiplier"] != "1" && i.Run["interpolation_multiplier"] != ""
+			return err
+		},
+		Tick:    r.tick,
+		Episode: r.episode,
+	})
 	if err != nil {
-		return recordedEpisode{}, exit.With(exit.Config, err)
-	}
-	rate, err := fits(info.Run, arm)
-	if err != nil {
-		return recordedEpisode{}, err
-	}
-	if _, err := in.Seek(0, io.SeekStart); err != nil {
-		return recordedEpisode{}, err
-	}
-	r := reader{
-		dof:        len(arm.Motors),
-		wheels:     arm.Wheels(),
-		multiplied: info.Run["interpolation_multiplier"] != "1" && info.Run["interpolation_multiplier"] != "",
-	}
-	if _, err := record.Read(in, record.Visitor{Tick: r.tick, Episode: r.episode}); err != nil {
 		return recordedEpisode{}, exit.With(exit.Config, err)
 	}
 	s, err := r.choose(number)
@@ -148,11 +150,16 @@ func load(in io.ReadSeeker, arm robot.Robot, number uint32) (recordedEpisode, er
 		}
 		return recordedEpisode{}, err
 	}
+	if s.to == unended {
+		if err := r.goOn(&s, in.Name(), info.Run["instance"]); err != nil {
+			return recordedEpisode{}, exit.With(exit.Config, err)
+		}
+	}
 	e := recordedEpisode{
 		Number:      s.number,
 		DOF:         r.dof,
 		Rate:        rate,
-		Torn:        s.to == math.MaxInt64 || info.Torn && len(r.spans) == 0,
+		Torn:        s.to == unended || info.Torn && len(r.spans) == 0,
 		ID:          info.Run["id"],
 		Calibration: info.Run["calibration"],
 		Wheels:      r.wheels,
@@ -237,21 +244,100 @@ func (r *reader) addBase(row []float32, m *record.Tick) {
 }
 
 func (r *reader) episode(m *record.Episode) error {
-	if !m.Ended {
+	var open *span // the episode in progress
+	if n := len(r.spans); n > 0 && r.spans[n-1].to == unended {
+		open = &r.spans[n-1]
+	}
+	switch {
+	case !m.Ended:
+		if open != nil { // the record has no end of the previous episode
+			open.to = m.At
+		}
 		r.spans = append(r.spans, span{
 			number: m.Number,
 			from:   m.At,
-			to:     math.MaxInt64,
+			to:     unended,
 		})
+	case open != nil && open.number == m.Number:
+		open.to = m.At
+	case !slices.ContainsFunc(r.spans, func(s span) bool { return s.number == m.Number }):
+		r.headless = append(r.headless, m.Number)
+	}
+	return nil
+}
+
+// goOn reads the next files of the run, up to the end of the episode s, which begins in this file. It stops where the
+// next file is missing.
+func (r *reader) goOn(s *span, file, instance string) error {
+	names, err := record.Files(filepath.Dir(file), "")
+	if err != nil || instance == "" {
 		return nil
 	}
-	for i := len(r.spans) - 1; i >= 0; i-- {
-		if r.spans[i].number == m.Number && r.spans[i].to == math.MaxInt64 {
-			r.spans[i].to = m.At
-			break
+	first := r.frames[0].at
+	for _, name := range names { // in the order of writing
+		newest := r.frames[len(r.frames)-1].at
+		if begin, err := beginOf(name, instance); err != nil || begin <= first || begin.Sub(newest) > maxHole {
+			continue
+		}
+		if err := r.read(s, name, newest); err != nil || s.to != unended {
+			return err
 		}
 	}
 	return nil
+}
+
+// read adds the ticks of a next file of the run that are later than newest, and takes the end of the episode s.
+func (r *reader) read(s *span, name string, newest rt.Instant) error {
+	in, err := record.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	_, err = record.Read(in, record.Visitor{
+		Tick: func(m *record.Tick) error {
+			if m.At <= newest { // the earlier file has it, too
+				return nil
+			}
+			return r.tick(m)
+		},
+		Episode: func(m *record.Episode) error {
+			if m.At > s.from && (!m.Ended || m.Number == s.number) {
+				s.to = min(s.to, m.At)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		err = fmt.Errorf("the next file, %s: %w", name, err)
+	}
+	return err
+}
+
+var errSeen = errors.New("seen enough")
+
+// beginOf returns the instant of a file's first tick. The error is not nil for a file of another run.
+func beginOf(name, instance string) (begin rt.Instant, err error) {
+	in, err := record.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	_, err = record.Read(in, record.Visitor{
+		Begin: func(i *record.Info) error {
+			if i.Run["instance"] != instance {
+				return errors.New("it is of another run")
+			}
+			return nil
+		},
+		Tick: func(m *record.Tick) error {
+			begin = m.At
+			return errSeen
+		},
+	})
+	if errors.Is(err, errSeen) {
+		err = nil
+	}
+	return begin, err
 }
 
 // choose returns the episode with this number, or for number 0 the record's only episode.
@@ -271,6 +357,10 @@ func (r *reader) choose(number uint32) (span, error) {
 	spans = slices.DeleteFunc(spans, func(s span) bool {
 		return !slices.ContainsFunc(r.frames, func(f frame) bool { return f.began && f.at >= s.from && f.at <= s.to })
 	})
+	if slices.Contains(r.headless, number) || number == 0 && len(r.spans) == 0 && len(r.headless) > 0 {
+		return span{}, exit.Errorf(exit.Usage, "episode %d begins in an earlier file of its run: name that file",
+			cmp.Or(number, r.headless[0]))
+	}
 	if len(spans) == 0 {
 		return span{}, exit.Errorf(exit.Config, "no action ran in the record: there is nothing to replay")
 	}

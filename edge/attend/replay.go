@@ -162,7 +162,7 @@ func (s *replay) greet() {
 	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s moves slowly to its first position; "+
 		"Ctrl-C ends.\n", e.Number, e.length().Seconds()/s.speed, e.Rate, s.cfg.Arm.Robot.Name)
 	if e.Torn {
-		fmt.Fprintln(s.cfg.Out, "The record has no end of the episode, which may go on in the next file.")
+		fmt.Fprintln(s.cfg.Out, "No record here has the end of the episode.")
 	}
 }
 

@@ -121,16 +121,79 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	}
 }
 
-// A run's next file may have the rest of an episode, so a replay says that the file has no end of the episode.
-func TestAnEpisodeThatGoesOnInTheNextFile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "a.mcap")
-	f := recordtest.Create(t, name, settings(so101(t)))
-	f.Episode(&record.Episode{Number: 1})
-	m := record.Tick{At: 1}
-	act(&m, 1, 0)
-	f.Tick(&m)
+// shown is a part of a record: ticks from one number of a tick to another, and an episode that begins or ends.
+type shown struct {
+	name, instance string
+	from, to       int
+	begins, ends   uint32 // episode; 0: none
+}
+
+// record writes the parts into a folder. The goals of a tick are its number.
+func (p shown) record(t *testing.T, dir string) (file string) {
+	run := settings(so101(t))
+	run["instance"] = p.instance
+	file = filepath.Join(dir, "arm-20261124T1403"+p.name+".000Z.mcap")
+	f := recordtest.Create(t, file, run)
+	at := func(i int) rt.Instant { return rt.Instant(i) * rt.Instant(time.Second) / rate }
+	if p.begins != 0 {
+		f.Episode(&record.Episode{At: at(p.from), Number: p.begins})
+	}
+	for i := p.from; i < p.to; i++ {
+		m := record.Tick{At: at(i)}
+		act(&m, 1, float32(i))
+		f.Tick(&m)
+	}
+	if p.ends != 0 {
+		f.Episode(&record.Episode{At: at(p.to - 1), Number: p.ends, Ended: true})
+	}
 	f.Close()
-	rttest.Want(t, rttest.Must(loaded(t, name, 1))(t).Torn, true, "torn")
+	return file
+}
+
+// An episode goes on in the next files of its run, up to its end or to a file that is missing. A file without the
+// episode's beginning is refused.
+func TestAnEpisodeThatGoesOnInTheNextFile(t *testing.T) {
+	dir := t.TempDir()
+	shown{name: "10", instance: "one", to: 20}.record(t, dir)
+	first := shown{name: "20", instance: "one", from: 20, to: 40, begins: 3}.record(t, dir)
+	shown{name: "21", instance: "two", from: 40, to: 60, begins: 1}.record(t, dir)
+	middle := shown{name: "30", instance: "one", from: 38, to: 60}.record(t, dir) // two ticks are in both
+	last := shown{name: "40", instance: "one", from: 60, to: 70, ends: 3}.record(t, dir)
+	shown{name: "50", instance: "one", from: 70, to: 80}.record(t, dir)
+	e, err := loaded(t, first, 0)
+	if err != nil || e.Torn || e.len() != 50 || e.Number != 3 {
+		t.Fatalf("%d ticks of episode %d, torn %v, %v; want 50 of episode 3", e.len(), e.Number, e.Torn, err)
+	}
+	for i := range e.len() {
+		rttest.Want(t, e.Rows[6*i], float32(20+i), "row %d", i)
+	}
+	for _, number := range []uint32{0, 3} {
+		rttest.Ends(t, rttest.Err(loaded(t, last, number)), exit.Usage, "episode 3 begins in an earlier file")
+	}
+	rttest.Do(t, os.Remove(middle))
+	if e, err = loaded(t, first, 3); err != nil || !e.Torn || e.len() != 20 {
+		t.Errorf("%d ticks, torn %v, %v; want the 20 before the missing file", e.len(), e.Torn, err)
+	}
+}
+
+// The beginning of an episode ends an earlier one whose end the record has lost.
+func TestAnEpisodeWithoutAnEnd(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.mcap")
+	f := recordtest.Create(t, file, settings(so101(t)))
+	for i := range 30 {
+		m := record.Tick{At: rt.Instant(1+i) * rt.Instant(time.Second) / rate}
+		if i%10 == 0 {
+			f.Episode(&record.Episode{At: m.At - 1, Number: 1 + uint32(i/10)})
+		}
+		act(&m, 1, 0)
+		f.Tick(&m)
+	}
+	f.Close()
+	for number, torn := range []bool{1: false, 2: false, 3: true} {
+		if e, err := loaded(t, file, uint32(number)); number > 0 && (err != nil || e.len() != 10 || e.Torn != torn) {
+			t.Errorf("episode %d has %d ticks, torn %v, %v; want 10", number, e.len(), e.Torn, err)
+		}
+	}
 }
 
 // The rows are the goals that the gate made of the actions.
