@@ -126,6 +126,8 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		}), ""},
 		"another codec": {replace(infoPath, `"video.codec": "h264"`, `"video.codec": "libx264"`),
 			"gives libx264"},
+		"annotations": {replace(infoPath, `"features": {`,
+			`"features": {"language_events": {"dtype": "language", "shape": [1], "names": null},`), ""},
 		"another's task": {again(func(j *journal) {
 			j.tasks = []string{"hebe auf"}
 		}), `frames of the task "hebe auf"`},

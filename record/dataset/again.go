@@ -115,6 +115,13 @@ func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (st
 // compare returns the reason why the parts of one episode are outdated; "" if they are current.
 func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string,
 	err error) {
+	c := *x.cfg
+	if made := entries[parts[0]].Rules; made != nil { // other options are no change of the record
+		c.MaxGap = made.MaxGap
+		c.MaxPictureAge = made.MaxPictureAge
+		c.Missing = made.Missing
+	}
+	c.Only = nil
 	frames, outcome := 0, ""
 	for _, i := range parts {
 		frames += entries[i].Frames
@@ -125,7 +132,7 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	i := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == number })
 	thrown := i >= 0 && (r.marks[i].outcome == record.Discard || r.marks[i].outcome == record.Rerecord)
 	for _, k := range parts {
-		if !thrown && !r.has(&entries[k], max(x.cfg.MaxGap, defaultGap)) {
+		if !thrown && !r.has(&entries[k], max(c.MaxGap, defaultGap)) {
 			return "", nil // the record no longer has frames that the dataset has
 		}
 	}
@@ -142,8 +149,6 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	case outcome != outcomeWord(outcomeNumber(m.outcome)):
 		return changed, nil
 	}
-	c := *x.cfg
-	c.Only = nil
 	count := func() (n int, all []episode, err error) {
 		one := *r
 		one.marks = []mark{m}

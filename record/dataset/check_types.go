@@ -40,13 +40,15 @@ var (
 	timed = []string{"time32[", "time64[", "timestamp[", "duration[", "decimal128(", "decimal256("}
 )
 
+// annotations are the features of lerobot-annotate, whose types the loader knows by their names.
+var annotations = []string{"language_persistent", "language_events"}
+
 // checkTypes checks that the loader can decode each feature.
 func (c *checker) checkTypes() {
 	for _, name := range slices.Sorted(maps.Keys(c.info.Features)) {
 		f := c.info.Features[name]
-		known := slices.Contains(loaded, f.DType) || slices.ContainsFunc(timed, func(unit string) bool {
-			return strings.HasPrefix(f.DType, unit)
-		})
+		known := slices.Contains(loaded, f.DType) || slices.Contains(annotations, name) ||
+			slices.ContainsFunc(timed, func(unit string) bool { return strings.HasPrefix(f.DType, unit) })
 		switch {
 		case !known:
 			c.find("%s: the dtype of %s is %q, which the loader does not know", infoPath, name, f.DType)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,19 @@ type Config struct {
 	Missing       string // dropEpisode or cutEpisode: the treatment of frames without a picture
 
 	Progress func(Progress) // may be nil
+}
+
+func (c *Config) rules() *rules {
+	r := &rules{
+		Task:          c.Task,
+		MaxGap:        c.MaxGap,
+		MaxPictureAge: c.MaxPictureAge,
+		Missing:       c.Missing,
+	}
+	if len(c.Only) > 0 {
+		r.Only = slices.Sorted(slices.Values(c.Only))
+	}
+	return r
 }
 
 // Progress is the state of an export in progress.
@@ -302,6 +316,10 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 	}
 	added := j.entries[len(there):]
 	for _, e := range added {
+		if e.Rules != nil && !reflect.DeepEqual(e.Rules, x.cfg.rules()) {
+			return false, refuse("the interrupted export in %s had another --task, --only, --max-gap, "+
+				"--max-picture-age or --missing-pictures: give the same, or remove that folder to begin anew", x.dir)
+		}
 		if !slices.ContainsFunc(runs, func(r *run) bool { return e.of(r) }) {
 			return false, refuse("the interrupted export in %s has an episode of %s, which is not among the records: "+
 				"name that too, or remove the folder", x.dir, e.Record)
@@ -452,6 +470,7 @@ func (x *export) complete(e *episode, stats map[string]featureStats) error {
 		Held:         e.held,
 		PictureAgeMS: float64(e.oldest) / 1e6,
 		Intervention: int(driven),
+		Rules:        x.cfg.rules(),
 		Stats:        stats,
 	}
 	x.progress.Episodes++

@@ -206,6 +206,50 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// --append with another --max-gap keeps the parts of an episode: the record has not changed.
+func TestAnotherGapMakesNoEpisodeAnew(t *testing.T) {
+	s := &scene{seconds: 6, task: "x", lost: map[int]bool{}}
+	for i := 60; i < 70; i++ {
+		s.lost[i] = true
+	}
+	cfg := s.config(t)
+	exporting(t, cfg)
+	cfg.Append, cfg.MaxGap = true, time.Second
+	if r := exporting(t, cfg); r.Episodes != 2 || r.Replaced != 0 || r.Added != 0 {
+		t.Errorf("%+v, want the two parts", r)
+	}
+	cfg.Append, cfg.Out = false, cfg.Out+"2"
+	exporting(t, cfg)
+	cfg.Append, cfg.MaxGap = true, defaultGap
+	if r := exporting(t, cfg); r.Episodes != 1 || r.Replaced != 0 || r.Added != 0 {
+		t.Errorf("%+v, want the whole", r)
+	}
+}
+
+// An interrupted export is not continued with options that would have selected or cut its episodes otherwise.
+func TestAnInterruptedExportHasItsOptions(t *testing.T) {
+	s := &scene{seconds: 3, episodes: []record.Episode{begin(1, 0, "x"), end(1, 1, record.Failure), begin(2, 1, "x"),
+		end(2, 2, record.Success)}}
+	cfg := s.config(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Progress = func(Progress) { cancel() }
+	rttest.Fails(t, rttest.Err(Export(ctx, cfg)), "1 episodes are whole")
+	cfg.Progress = nil
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Only = []string{record.Success} },
+		func(c *Config) { c.Task = "y" },
+		func(c *Config) { c.MaxGap = time.Second },
+		func(c *Config) { c.Missing = cutEpisode },
+	} {
+		other := cfg
+		change(&other)
+		refused(t, other, "had another --task, --only")
+	}
+	if r := exporting(t, cfg); r.Resumed != 1 || r.Episodes != 2 {
+		t.Errorf("%+v, want both episodes", r)
+	}
+}
+
 // A person's actions are marked in the same way as by LeRobot's strategy dagger, and have no
 // request.
 func TestInterventions(t *testing.T) {

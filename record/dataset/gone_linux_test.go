@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/internal/child"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"golang.org/x/sys/unix"
 )
@@ -46,4 +47,11 @@ func asAnother(t *testing.T, dir string) {
 	runtime.LockOSThread() // the thread ends with the test
 	rttest.Do(t, unix.Setfsuid(nobody))
 	t.Cleanup(func() { unix.Setfsuid(0) })
+}
+
+// On a file system without locks, the error does not name another export.
+func TestExportWithoutLocks(t *testing.T) {
+	defer func() { lockFile = child.Lock }()
+	lockFile = func(*os.File) error { return unix.EOPNOTSUPP }
+	refused(t, plainRun("one", 1).config(t), "needs a file system with locks")
 }

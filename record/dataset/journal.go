@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
@@ -42,7 +43,18 @@ type entry struct {
 	Held         int                     `json:"held,omitempty"`
 	PictureAgeMS float64                 `json:"picture_age_ms"` // of the oldest picture
 	Intervention int                     `json:"intervention"`   // frames
+	Rules        *rules                  `json:"rules,omitempty"`
 	Stats        map[string]featureStats `json:"stats"`
+}
+
+// rules are the options with which an export selects episodes and cuts them. The episodes of a dataset may have
+// different ones; those of an older edge-rt have none.
+type rules struct {
+	Task          string        `json:"task,omitempty"`
+	Only          []string      `json:"only,omitempty"`
+	MaxGap        time.Duration `json:"max_gap_ns"`
+	MaxPictureAge time.Duration `json:"max_picture_age_ns"`
+	Missing       string        `json:"missing_pictures"`
 }
 
 // journal is an open journal.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/edge-rt/edge-rt/record"
 )
@@ -114,8 +115,12 @@ func (f *folder) claim(out string) (unlock func(), err error) {
 		}
 	}
 	unlock, err = lock(f.dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK), errors.Is(err, fs.ErrNotExist): // the other export may just have ended
 		return nil, refuse("another export is writing %s", out)
+	case err != nil:
+		return nil, refuse("%s: %w: an export needs a file system with locks: make the dataset on a local disk, and "+
+			"copy it", f.dir, err)
 	}
 	if err := os.MkdirAll(filepath.Join(f.dir, marker), f.sub); err != nil {
 		unlock()

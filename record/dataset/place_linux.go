@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+var lockFile = child.Lock // a test replaces it
+
 // lock locks a folder for one process until unlock or the process's end.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := child.Lock(f); err != nil {
+	if err := lockFile(f); err != nil {
 		f.Close()
 		return nil, err
 	}

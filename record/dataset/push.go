@@ -30,9 +30,10 @@ func CheckRepo(repo string) error {
 
 // pushProgram makes the repository, the files, and the tag by which LeRobot's loader finds the layout,
 // as LeRobotDataset.push_to_hub does, and prints the address. It deletes the files of episodes that only an earlier
-// push had, because the loader reads every file in data/.
+// push had, because the loader reads every file in data/. A repository without a README.md gets a card like LeRobot's,
+// by which the Hub finds and shows the dataset; it names no licence, which is the user's choice.
 const pushProgram = `
-import sys
+import pathlib, sys
 try:
     from huggingface_hub import HfApi
 except ImportError:
@@ -42,6 +43,31 @@ api = HfApi()
 url = api.create_repo(repo, repo_type="dataset", exist_ok=True)
 api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", commit_message="edge-rt dataset export",
                   delete_patterns=["data/*", "videos/*"])
+if not api.file_exists(repo, "README.md", repo_type="dataset"):
+    info = pathlib.Path(folder, "meta", "info.json").read_text(encoding="utf-8")
+    card = """---
+task_categories:
+- robotics
+tags:
+- LeRobot
+configs:
+- config_name: default
+  data_files: data/*/*.parquet
+---
+
+This dataset was created using [edge-rt](https://github.com/edge-rt/edge-rt), for [LeRobot](https://github.com/huggingface/lerobot).
+
+[Visualize this dataset](https://huggingface.co/spaces/lerobot/visualize_dataset?path=""" + repo + """)
+
+## Dataset Structure
+
+[meta/info.json](meta/info.json):
+~~~json
+""" + info.strip() + """
+~~~
+"""
+    api.upload_file(path_or_fileobj=card.encode(), path_in_repo="README.md", repo_id=repo, repo_type="dataset",
+                    commit_message="Dataset card of edge-rt")
 try:
     api.delete_tag(repo, tag=version, repo_type="dataset")
 except Exception:

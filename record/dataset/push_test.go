@@ -85,6 +85,36 @@ func TestPushBesideAProcessThatStays(t *testing.T) {
 	rttest.Do(t, unix.Kill(pid, unix.SIGKILL)) // the process that the interpreter has started still runs
 }
 
+// A repository without a README.md gets a card with LeRobot's fields; an existing README.md stays.
+func TestPushWritesACard(t *testing.T) {
+	dir := t.TempDir()
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "huggingface_hub.py"), []byte(`
+import os
+class HfApi:
+    def create_repo(self, repo, **_): return "https://hub/" + repo
+    def upload_folder(self, **_): pass
+    def file_exists(self, repo, name, **_): return repo == "ada/written" and name == "README.md"
+    def upload_file(self, path_or_fileobj, path_in_repo, repo_id, **_):
+        open(os.path.join(os.path.dirname(__file__), "card"), "wb").write(path_or_fileobj)
+    def delete_tag(self, *_, **__): pass
+    def create_tag(self, *_, **__): pass
+`), 0o600))
+	rttest.Do(t, os.Mkdir(filepath.Join(dir, "meta"), 0o700))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, infoPath), []byte(`{"robot_type": "größer"}`), 0o600))
+	t.Setenv("PYTHONPATH", dir)
+	rttest.Must(Push(t.Context(), "python3", dir, "ada/written"))(t)
+	if _, err := os.Stat(filepath.Join(dir, "card")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a README.md of the repository was overwritten: %v", err)
+	}
+	rttest.Must(Push(t.Context(), "python3", dir, "ada/new"))(t)
+	card := string(rttest.Must(os.ReadFile(filepath.Join(dir, "card")))(t))
+	if !strings.HasPrefix(card, "---\ntask_categories:\n- robotics\ntags:\n- LeRobot\nconfigs:\n"+
+		"- config_name: default\n  data_files: data/*/*.parquet\n---\n") {
+		t.Errorf("the card has no head of LeRobot's fields:\n%s", card)
+	}
+	rttest.Contains(t, card, "?path=ada/new)", `{"robot_type": "größer"}`)
+}
+
 // hub is a server with the part of the Hugging Face Hub that a push of small files needs.
 type hub struct {
 	*httptest.Server
@@ -125,6 +155,9 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		answer = map[string]any{"commitUrl": h.URL + "/datasets/ada/x/commit/1", "commitOid": strings.Repeat("1", 40),
 			"hookOutput": ""}
+	case r.Method == http.MethodHead: // there is no README.md yet
+		w.Header().Set("X-Error-Code", "EntryNotFound")
+		w.WriteHeader(http.StatusNotFound)
 	case r.Method == http.MethodDelete:
 		w.WriteHeader(http.StatusNotFound)
 	case strings.Contains(r.URL.Path, "/refuse"), strings.Contains(string(body), "refuse"):
@@ -155,7 +188,7 @@ func TestPushThatLeRobotTakesIt(t *testing.T) {
 	if err != nil || !strings.HasSuffix(url, "/datasets/ada/x") {
 		t.Fatalf("%q, %v; asked %q", url, err, h.asked)
 	}
-	for _, file := range []string{infoPath, statsPath, tasksPath, pathOf("", 0)} {
+	for _, file := range []string{infoPath, statsPath, tasksPath, pathOf("", 0), "README.md"} {
 		if !slices.Contains(h.files, file) {
 			t.Errorf("pushed %q, want %s too", h.files, file)
 		}
