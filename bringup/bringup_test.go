@@ -108,8 +108,7 @@ func TestScan(t *testing.T) {
 
 func TestScanOfUnusualBuses(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "arm.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "arm.yaml", "like: so101\nname: mine\n")
 	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))(t)
 	for _, tt := range []struct {
 		name, simulated, robot string

@@ -226,10 +226,9 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 // Calibrate also works with motors of protocol 1 that answer only pings, whose answer has no model.
 func TestCalibrateOfMutePotentiometers(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "arm.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte(`{name: arm, calibration: [arm], baud: 1000000, motors: [
+	file := rttest.WriteFile(t, t.TempDir(), "arm.yaml", `{name: arm, calibration: [arm], baud: 1000000, motors: [
   {name: a, id: 1, model: ax-12a, norm: degrees, max_velocity: 100},
-  {name: b, id: 2, model: ax-12a, norm: degrees, max_velocity: 100}]}`), 0o600))
+  {name: b, id: 2, model: ax-12a, norm: degrees, max_velocity: 100}]}`)
 	k := inHands(t, file, 500, 0)
 	mute(t, k.cfg, 0)
 	k.begin(t)
@@ -453,8 +452,7 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
-	file := filepath.Join(t.TempDir(), "a file")
-	rttest.Do(t, os.WriteFile(file, nil, 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "a file", "")
 	cfg.Calibration, cfg.In = filepath.Join(file, "black.json"), strings.NewReader("\n\n")
 	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Config || !rttest.Says(err, file) ||
 		out.String() != "" {
@@ -540,9 +538,8 @@ func (f *facing) Present(now rt.Instant, motor int) int { return (1 - 2*motor) *
 // same position, whatever directions they had before.
 func TestCalibrateOfTwoMotorsOfAJoint(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "arm.yaml")
-	rttest.Do(t, os.WriteFile(file, []byte(`{name: arm, calibration: [arm], baud: 1000000, motors: [
-  {name: a, id: 1, shadow: 2, model: xl430-w250, norm: degrees, max_velocity: 100}]}`), 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "arm.yaml", `{name: arm, calibration: [arm], baud: 1000000, motors: [
+  {name: a, id: 1, shadow: 2, model: xl430-w250, norm: degrees, max_velocity: 100}]}`)
 	f := new(facing)
 	f.all(3000)
 	k := &calibration{h: &f.led}

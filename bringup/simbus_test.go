@@ -188,7 +188,7 @@ func kinds(a armBus) string {
 // sim-bus finds a description in the home folder, like the other commands: no shell expands --robot=~/arm.yaml.
 func TestSimBusOfARobotAtHome(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
-	rttest.Do(t, os.WriteFile(filepath.Join(os.Getenv("HOME"), "arm.yaml"), []byte("like: koch\nname: arm\n"), 0o600))
+	rttest.WriteFile(t, os.Getenv("HOME"), "arm.yaml", "like: koch\nname: arm\n")
 	arms, err := SimBusConfig{Robot: "~/arm.yaml", Link: device.ByPart{"/tmp/arm"}}.arms()
 	if err != nil || len(arms) != 1 || len(arms[0].bus.Servos) != 6 {
 		t.Errorf("arms() = %+v, %v, want one Koch", arms, err)

@@ -17,7 +17,7 @@ func usb(t *testing.T, sys, place, vendor, product, driver string, tty ...string
 	port := filepath.Join(dir, place+":1.0")
 	rttest.Do(t, os.MkdirAll(filepath.Join(append([]string{port}, tty...)...), 0o755))
 	for name, text := range map[string]string{"idVendor": vendor, "idProduct": product} {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600))
+		rttest.WriteFile(t, dir, name, text+"\n")
 	}
 	if driver != "" {
 		rttest.Do(t, os.Symlink(filepath.Join("..", "..", "drivers", driver), filepath.Join(port, "driver")))
@@ -51,8 +51,8 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 			usb(t, sys, "1-4", "046d", "0825", "uvcvideo")
 			comm := map[bool]string{true: "brltty", false: "bash"}[tt.brltty]
 			rttest.Do(t, os.MkdirAll(filepath.Join(proc, "812"), 0o755))
-			rttest.Do(t, os.WriteFile(filepath.Join(proc, "812", "comm"), []byte(comm+"\n"), 0o600))
-			rttest.Do(t, os.WriteFile(filepath.Join(dev, "ttyAMA0"), nil, 0o600))
+			rttest.WriteFile(t, filepath.Join(proc, "812"), "comm", comm+"\n")
+			rttest.WriteFile(t, dev, "ttyAMA0", "")
 			for _, there := range []bool{true, false} { // there is another port, or none
 				out := new(screen)
 				cfg := PortsConfig{Config: Config{In: strings.NewReader(""), Out: out}, Dev: dev, Sys: sys, Proc: proc}

@@ -15,22 +15,7 @@ import (
 const goldens = "../testdata/golden/drtc.json"
 
 // section decodes one section of the goldens.
-func section[T any](t *testing.T, name string) []T { return sectionOf[T](t, goldens, name) }
-
-func sectionOf[T any](t *testing.T, file, name string) []T {
-	t.Helper()
-	raw := rttest.Must(os.ReadFile(file))(t)
-	var all map[string]json.RawMessage
-	rttest.Do(t, json.Unmarshal(raw, &all))
-	var cases []T
-	if err := json.Unmarshal(all[name], &cases); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	if len(cases) == 0 {
-		t.Fatalf("%s: no cases", name)
-	}
-	return cases
-}
+func section[T any](t *testing.T, name string) []T { return rttest.Cases[T](t, goldens, name) }
 
 // The copies in testdata equal the recordings, if the recordings are present.
 func TestGoldensEqualRecording(t *testing.T) {
@@ -49,7 +34,7 @@ func TestGoldensEqualRecording(t *testing.T) {
 		var want map[string]any
 		rttest.Do(t, json.Unmarshal(raw, &want))
 		for _, name := range c.sections {
-			if got := sectionOf[any](t, c.file, name); !reflect.DeepEqual(any(got), want[name]) {
+			if got := rttest.Cases[any](t, c.file, name); !reflect.DeepEqual(any(got), want[name]) {
 				t.Errorf("section %s of %s differs from %s", name, c.file, c.recording)
 			}
 		}

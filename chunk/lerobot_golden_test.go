@@ -20,7 +20,7 @@ const (
 func TestLatencyTrackerGolden(t *testing.T) {
 	var e longest
 	rttest.Want(t, e.seconds(), 0, "without samples")
-	for i, c := range sectionOf[struct{ Add, Max float64 }](t, lerobotGoldens, "latency_tracker_maxlen5") {
+	for i, c := range rttest.Cases[struct{ Add, Max float64 }](t, lerobotGoldens, "latency_tracker_maxlen5") {
 		e.observe(c.Add)
 		rttest.Want(t, e.seconds(), c.Max, "sample %d", i)
 	}
@@ -42,7 +42,7 @@ func TestAggregateGolden(t *testing.T) {
 		Name          string
 		Old, New, Out []float32
 	}
-	cases := sectionOf[golden](t, lerobotTraces, "aggregate")
+	cases := rttest.Cases[golden](t, lerobotTraces, "aggregate")
 	if len(cases) != len(Aggregates) {
 		t.Fatalf("%d functions recorded, want %d", len(cases), len(Aggregates))
 	}
@@ -59,7 +59,7 @@ func TestSimilarityGolden(t *testing.T) {
 		A, B    []float32
 		Similar bool
 	}
-	for i, c := range sectionOf[golden](t, lerobotTraces, "similarity") {
+	for i, c := range rttest.Cases[golden](t, lerobotTraces, "similarity") {
 		f := stateFilter{distance: defaultSimilarity, earlier: c.A, active: true}
 		rttest.Want(t, f.similar(c.B), c.Similar, "case %d: at distance %v similar", i, distance(c.A, c.B))
 	}
@@ -79,7 +79,7 @@ type queueCase struct {
 }
 
 func TestActionQueueGolden(t *testing.T) {
-	for _, c := range sectionOf[queueCase](t, lerobotTraces, "action_queue") {
+	for _, c := range rttest.Cases[queueCase](t, lerobotTraces, "action_queue") {
 		t.Run(c.Name, func(t *testing.T) {
 			q := newActionQueue(64, 2) // room for the whole recording
 			for i, op := range c.Trace {
@@ -145,7 +145,7 @@ type clientCase struct {
 // async with Compat behaves like LeRobot's real client and server. If the answers arrive at their recorded ticks, each
 // tick has the recorded action, number of actions left and requests.
 func TestAsyncClientGolden(t *testing.T) {
-	for _, c := range sectionOf[clientCase](t, lerobotTraces, "client") {
+	for _, c := range rttest.Cases[clientCase](t, lerobotTraces, "client") {
 		t.Run(c.Name, func(t *testing.T) { replayClient(t, c) })
 	}
 }
@@ -215,7 +215,7 @@ func TestTemporalEnsembleGolden(t *testing.T) {
 		Chunk, A    int
 		Chunks, Out [][]float32
 	}
-	for _, c := range sectionOf[golden](t, lerobotGoldens, "act_temporal_ensembler") {
+	for _, c := range rttest.Cases[golden](t, lerobotGoldens, "act_temporal_ensembler") {
 		f := rttest.Must(parseAggregate(fmt.Sprint(temporal, -c.Coeff)))(t)
 		q := newActionQueue(c.Chunk, c.A)
 		for step, actions := range c.Chunks {

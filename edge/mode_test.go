@@ -158,8 +158,8 @@ func TestDocumentShowsTheModes(t *testing.T) {
 		first    = "<!-- edge/mode.go -->\n"
 		last     = "<!-- end -->\n"
 	)
-	text := rttest.Must(os.ReadFile(document))(t)
-	head, rest, ok := strings.Cut(string(text), first)
+	text := rttest.ReadFile(t, document)
+	head, rest, ok := strings.Cut(text, first)
 	drawn, tail, ok2 := strings.Cut(rest, last)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the tables", document)

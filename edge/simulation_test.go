@@ -3,7 +3,6 @@ package edge
 import (
 	"bytes"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,8 +29,7 @@ func TestWhichArmIsReal(t *testing.T) {
 		t.Skip("no simulator here: ", err)
 	}
 	t.Cleanup(bus.Close)
-	regular := filepath.Join(t.TempDir(), "file")
-	rttest.Do(t, os.WriteFile(regular, nil, 0o600))
+	regular := rttest.WriteFile(t, t.TempDir(), "file", "")
 	for _, tt := range []struct {
 		bus     string
 		cameras []string

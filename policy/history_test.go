@@ -77,7 +77,7 @@ func TestHistoryGolden(t *testing.T) {
 		"garbage_meta":                   "refused by package wire",
 	}
 	compared := 0
-	for _, text := range rtcSection[[]json.RawMessage](t, "drtc_rtc", "server_prefix") {
+	for _, text := range rtcSection[json.RawMessage](t, "drtc_rtc", "server_prefix") {
 		var c golden
 		if err := json.Unmarshal(text, &c); err != nil && c.Name != "garbage_meta" {
 			t.Fatal(err)

@@ -29,7 +29,7 @@ func TestDenoiseStepGolden(t *testing.T) {
 		X, V, Prev     []float64
 		Result         []float64
 	}
-	cases := rtcSection[[]golden](t, "lerobot_rtc", "denoise_step")
+	cases := rtcSection[golden](t, "lerobot_rtc", "denoise_step")
 	if len(cases) != 6 {
 		t.Fatalf("%d cases, want 6", len(cases))
 	}
@@ -60,7 +60,7 @@ func TestDRTCGuidanceGolden(t *testing.T) {
 		Velocity string `json:"base_velocity"`
 		V        []float64
 	}
-	cases := rtcSection[[]golden](t, "drtc_rtc", "guidance")
+	cases := rtcSection[golden](t, "drtc_rtc", "guidance")
 	if len(cases) != 11 {
 		t.Fatalf("%d cases, want 11", len(cases))
 	}

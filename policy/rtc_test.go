@@ -33,12 +33,9 @@ func readSections(t *testing.T, name string) (s map[string]json.RawMessage) {
 }
 
 // rtcSection decodes one section of a recording.
-func rtcSection[T any](t *testing.T, name, section string) (cases T) {
+func rtcSection[T any](t *testing.T, name, section string) []T {
 	t.Helper()
-	if err := json.Unmarshal(readSections(t, "../testdata/golden/"+name+".json")[section], &cases); err != nil {
-		t.Fatalf("%s, %s: %v", name, section, err)
-	}
-	return cases
+	return rttest.Cases[T](t, "../testdata/golden/"+name+".json", section)
 }
 
 // The recordings here are copies. The test compares them with the originals if those exist on this
@@ -114,9 +111,9 @@ type weightCase struct {
 
 // weightCases returns all recorded prefix weights.
 func weightCases(t *testing.T) (all []weightCase) {
-	all = append(all, rtcSection[[]weightCase](t, "rtc", "weights")...)
-	all = append(all, rtcSection[[]weightCase](t, "lerobot_rtc", "prefix_weights")...)
-	all = append(all, rtcSection[[]weightCase](t, "drtc_rtc", "prefix_weights")...)
+	all = append(all, rtcSection[weightCase](t, "rtc", "weights")...)
+	all = append(all, rtcSection[weightCase](t, "lerobot_rtc", "prefix_weights")...)
+	all = append(all, rtcSection[weightCase](t, "drtc_rtc", "prefix_weights")...)
 	for i := range all {
 		c := &all[i]
 		c.Schedule, c.Weights = strings.ToLower(c.Schedule), append(c.Weights, c.W...)
@@ -163,7 +160,7 @@ type gainCase struct {
 
 // gainCases returns all recorded guidance weights, each with its time.
 func gainCases(t *testing.T) (all []gainCase) {
-	for _, c := range rtcSection[[]struct {
+	for _, c := range rtcSection[struct {
 		N, K             int
 		G10, G5, Soare02 float64
 	}](t, "rtc", "guidance") {
@@ -172,7 +169,7 @@ func gainCases(t *testing.T) (all []gainCase) {
 			gainCase{"at most 10", time, 1, 10, c.G10}, gainCase{"at most 5", time, 1, 5, c.G5},
 			gainCase{"sigma 0.2", time, 0.2, float64(c.N), c.Soare02})
 	}
-	for _, c := range rtcSection[[]struct {
+	for _, c := range rtcSection[struct {
 		Max, T, G float64
 		Steps     int
 	}](t, "lerobot_rtc", "guidance_weight") {

@@ -16,12 +16,7 @@ import (
 // golden decodes one section of the vectors that were recorded from LeRobot's draft server.
 func golden[T any](t *testing.T, section string) []T {
 	t.Helper()
-	var rows []T
-	wiretest.Section(t, section, &rows)
-	if len(rows) == 0 {
-		t.Fatalf("section %s is empty", section)
-	}
-	return rows
+	return rttest.Cases[T](t, wiretest.Golden(t, "draft_goldens.json"), section)
 }
 
 // deviates reports whether deviations.json lists the vector as a deliberate difference of this

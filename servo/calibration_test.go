@@ -57,8 +57,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 			"got range 4096 to 4095"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "c.json")
-			rttest.Do(t, os.WriteFile(path, []byte(tt.text), 0o600))
+			path := rttest.WriteFile(t, t.TempDir(), "c.json", tt.text)
 			_, err := LoadCalibration(path)
 			rttest.FailsAs(t, err, ErrCalibration, tt.want, path, otherFile)
 		})

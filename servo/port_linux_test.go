@@ -35,8 +35,7 @@ func mustOpen(t *testing.T, path string, baud int) Port {
 }
 
 func TestOpenPortRefuses(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(t, os.WriteFile(file, nil, 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "file", "")
 	master, path := openPty(t)
 	defer unix.Close(master)
 	p := mustOpen(t, path, 1_000_000)

@@ -1,7 +1,6 @@
 package servo
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -29,26 +28,13 @@ type normRow struct {
 	BackF32 int `json:"back_f32"`
 }
 
-func normRows(t *testing.T, path string) []normRow {
-	t.Helper()
-	data := rttest.Must(os.ReadFile(path))(t)
-	var file struct {
-		Rows []normRow `json:"motor_norm"`
-	}
-	rttest.Do(t, json.Unmarshal(data, &file))
-	if len(file.Rows) == 0 {
-		t.Fatalf("%s has no motor_norm", path)
-	}
-	return file.Rows
-}
-
 const normGolden = "../testdata/golden/motor_norm.json"
 
 // Goal: units and positions equal those of LeRobot's Python, to the last bit and the last encoder
 // step, also after a conversion to float32, as in policies.
 func TestUnitsMatchLeRobot(t *testing.T) {
 	modes := map[string]robot.NormMode{"m100": robot.RangeM100, "p100": robot.Range0100, "deg": robot.Degrees}
-	for _, r := range normRows(t, normGolden) {
+	for _, r := range rttest.Cases[normRow](t, normGolden, "motor_norm") {
 		s := newScale(motorOf(modes[r.Mode]), MotorCalibration{DriveMode: r.Drive, RangeMin: r.Min, RangeMax: r.Max})
 		user := s.value(r.Raw)
 		back, back32 := s.raw(user), s.raw(float64(float32(user)))
@@ -64,7 +50,8 @@ func TestUnitsGoldenIsUnchanged(t *testing.T) {
 	if _, err := os.Stat(source); err != nil {
 		t.Skip("the original vectors are not here: ", err)
 	}
-	if got, want := normRows(t, normGolden), normRows(t, source); !reflect.DeepEqual(got, want) {
+	got, want := rttest.Cases[normRow](t, normGolden, "motor_norm"), rttest.Cases[normRow](t, source, "motor_norm")
+	if !reflect.DeepEqual(got, want) {
 		t.Error("testdata/golden/motor_norm.json differs from its source")
 	}
 }

@@ -2,9 +2,7 @@ package sim
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"math"
-	"os"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy/safetensors"
@@ -61,7 +59,6 @@ func TestRenderEqualsTheTrainingPictures(t *testing.T) {
 }
 
 func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
-	file := rttest.Must(os.ReadFile("../testdata/sim/worlds.json"))(t)
 	var worlds []struct {
 		Seed        uint64
 		Direction   int
@@ -69,7 +66,7 @@ func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
 		Joints      [DOF]float64
 		Targets     [][2]float64
 	}
-	rttest.Do(t, json.Unmarshal(file, &worlds))
+	rttest.ReadJSON(t, "../testdata/sim/worlds.json", &worlds)
 	if len(worlds) != 8 {
 		t.Fatalf("got %d worlds, want 8", len(worlds))
 	}

@@ -21,10 +21,10 @@ var term = regexp.MustCompile(`^[A-Z_]+(\{[^}]+\})?(==|!=|=|\+=|:=)"[^"]*"$`)
 // udevadm verify came with systemd 254. Without it the test checks the syntax itself: terms, commas, and that each
 // jump has its label.
 func TestRulesAreWellFormed(t *testing.T) {
-	text := rttest.Must(os.ReadFile(rulesFile))(t)
+	text := rttest.ReadFile(t, rulesFile)
 	labels, jumps := map[string]bool{}, map[string]int{}
 	n := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		n++
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
@@ -81,8 +81,8 @@ func TestRulesDoWhatTheyAreFor(t *testing.T) {
 
 // The rules use a serial number in a name only when no other USB device has the same number.
 func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
-	text := rttest.Must(os.ReadFile(rulesFile))(t)
-	programs := regexp.MustCompile(`PROGRAM=="/bin/sh -c '([^']+)'"`).FindAllStringSubmatch(string(text), -1)
+	text := rttest.ReadFile(t, rulesFile)
+	programs := regexp.MustCompile(`PROGRAM=="/bin/sh -c '([^']+)'"`).FindAllStringSubmatch(text, -1)
 	if len(programs) != 2 {
 		t.Fatalf("%d programs, want one for adapters and one for cameras", len(programs))
 	}
@@ -90,7 +90,7 @@ func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 	for name, serial := range map[string]string{"1-1": "SN0001", "1-2": "SN0001", "1-3": "58FA0834",
 		"1-4": "58FA08341"} {
 		rttest.Do(t, os.MkdirAll(filepath.Join(devices, name), 0o755))
-		rttest.Do(t, os.WriteFile(filepath.Join(devices, name, "serial"), []byte(serial+"\n"), 0o600))
+		rttest.WriteFile(t, filepath.Join(devices, name), "serial", serial+"\n")
 	}
 	for _, p := range programs {
 		script := strings.ReplaceAll(strings.ReplaceAll(p[1], "$$", "$"), "/sys/bus/usb/devices", devices)
@@ -104,7 +104,7 @@ func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 	}
 	for _, kind := range []string{"bus", "camera"} {
 		if line := `ENV{EDGE_RT_UNIQUE}=="1", SYMLINK+="edge-rt/` + kind +
-			`-$env{ID_SERIAL_SHORT}"`; !strings.Contains(string(text), line) {
+			`-$env{ID_SERIAL_SHORT}"`; !strings.Contains(text, line) {
 			t.Errorf("want the name by serial number of a %s for a unique one only: %s", kind, line)
 		}
 	}

@@ -69,12 +69,12 @@ func (u unit) seconds(t *testing.T, key string) time.Duration {
 // inSource returns the text that a pattern's group matches in a file of this repository.
 func inSource(t *testing.T, path, pattern string) string {
 	t.Helper()
-	text := rttest.Must(os.ReadFile(filepath.Join("..", path)))(t)
-	m := regexp.MustCompile(pattern).FindSubmatch(text)
+	text := rttest.ReadFile(t, filepath.Join("..", path))
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
 	if m == nil {
 		t.Fatalf("%s has nothing like %s", path, pattern)
 	}
-	return string(m[1])
+	return m[1]
 }
 
 // The programs' table of exit codes, the units and docs/systemd.md agree.
@@ -96,13 +96,13 @@ func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
 				name)
 		}
 	}
-	page := rttest.Must(os.ReadFile("../docs/systemd.md"))(t)
-	rows := regexp.MustCompile(`(?m)^\| (\d) \| [^|]+ \| (\w+)`).FindAllSubmatch(page, -1)
+	page := rttest.ReadFile(t, "../docs/systemd.md")
+	rows := regexp.MustCompile(`(?m)^\| (\d) \| [^|]+ \| (\w+)`).FindAllStringSubmatch(page, -1)
 	if len(rows) != int(exit.Fault)+1 {
 		t.Fatalf("docs/systemd.md has %d exit codes, want %d", len(rows), exit.Fault+1)
 	}
 	for _, row := range rows {
-		code, then := string(row[1]), string(row[2])
+		code, then := row[1], row[2]
 		if (then == "stays") != (code == "0" || slices.Contains(final, code)) {
 			t.Errorf("docs/systemd.md: after code %s a unit %s, and exit.Final is %v", code, then, final)
 		}
@@ -226,7 +226,7 @@ func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
 	}
 	line = strings.ReplaceAll(strings.TrimSuffix(line, "'"), "$$", "$") // systemd replaces $$, too
 	bin := t.TempDir()
-	rttest.Do(t, os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho slept $1\n"), 0o755))
+	rttest.WriteFile(t, bin, "sleep", "#!/bin/sh\necho slept $1\n")
 	for _, status := range []string{"0", "1", "2", "3", "4", "5", "6", "KILL", "ABRT"} {
 		cmd := exec.Command("/bin/sh", "-c", line)
 		cmd.Env = []string{"PATH=" + bin, "EXIT_STATUS=" + status}
@@ -250,10 +250,9 @@ func TestUnitsVerify(t *testing.T) {
 	verify := func(change func(string) string) (string, error) {
 		var files []string
 		for _, name := range []string{edgeUnit, serverUnit} {
-			text := rttest.Must(os.ReadFile(name))(t)
 			path := filepath.Join(dir, name)
-			rttest.Do(t, os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))),
-				0o644))
+			text := change(strings.ReplaceAll(rttest.ReadFile(t, name), "/usr/bin/", dir+"/"))
+			rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
 			files = append(files, path)
 		}
 		cmd := exec.Command(analyze, append([]string{"verify", "--man=no"}, files...)...)
@@ -270,7 +269,7 @@ func TestUnitsVerify(t *testing.T) {
 		return strings.Join(ours, ""), err
 	}
 	for _, program := range []string{"edge-rt", "lean-server"} {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
+		rttest.WriteFile(t, dir, program, "#!/bin/sh\n")
 	}
 	out, err := verify(func(text string) string { return text })
 	var failed *exec.ExitError

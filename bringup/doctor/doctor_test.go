@@ -275,7 +275,7 @@ func TestMended(t *testing.T) {
 	if d.mended(io.Discard, &f) {
 		t.Error("a governor that is as it was is mended")
 	}
-	rttest.Do(t, os.WriteFile(filepath.Join(root, governor), []byte("performance"), 0o644))
+	rttest.WriteFile(t, root, governor, "performance")
 	if !d.mended(io.Discard, &f) {
 		t.Error("a changed governor is not mended")
 	}
@@ -283,8 +283,7 @@ func TestMended(t *testing.T) {
 
 // Doctor reports a certificate that cannot be read as a problem, and does not leave it out.
 func TestCertificateThatIsNone(t *testing.T) {
-	garbage := filepath.Join(t.TempDir(), "ca.pem")
-	rttest.Do(t, os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644))
+	garbage := rttest.WriteFile(t, t.TempDir(), "ca.pem", "-----BEGIN CERTIFICATE-----\r\n")
 	d := &doctor{}
 	d.Connect.TLS = endpoint.Security{RootCA: garbage, ConnectCertificate: garbage + ".none"}
 	found := d.certificates()

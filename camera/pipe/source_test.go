@@ -48,7 +48,7 @@ func folder(t *testing.T) string {
 	dir := t.TempDir()
 	a := picture(t, 0)
 	for name, content := range map[string][]byte{"a": a, "b": picture(t, 100), "many": bytes.Repeat(a, 3000)} {
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+		rttest.WriteFile(t, dir, name, content)
 	}
 	return dir
 }
@@ -73,7 +73,7 @@ func TestTheNewestPictureIsTaken(t *testing.T) {
 	rttest.Do(t, s.restart())
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 	rttest.Do(t, s.Grab(&f))
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "go"), []byte("\n"), 0))
+	rttest.WriteFile(t, dir, "go", "\n")
 	rttest.Eventually(t, "the pictures in the pipe", func() bool {
 		n, _ := unix.IoctlGetInt(s.program.out, unix.TIOCINQ)
 		return n == 3*len(picture(t, 0))+len(picture(t, 100))

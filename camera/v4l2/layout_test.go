@@ -109,8 +109,7 @@ func TestLayoutIsTheKernelHeaders(t *testing.T) {
 	for _, o := range offsets {
 		fmt.Fprintf(&src, "_Static_assert(%s == %dul, %q);\n", o.field, o.ours, o.field)
 	}
-	file := filepath.Join(dir, "layout.c")
-	rttest.Do(t, os.WriteFile(file, []byte(src.String()), 0o644))
+	file := rttest.WriteFile(t, dir, "layout.c", src.String())
 	if out, err := exec.Command(cc, "-c", "-o", filepath.Join(dir, "layout.o"), file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -1,24 +1,16 @@
 package smoothing
 
 import (
-	"encoding/json"
 	"math"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-func goldens[T any](t *testing.T, file, name string) (cases []T) {
+func goldens[T any](t *testing.T, file, name string) []T {
 	t.Helper()
-	raw := rttest.Must(os.ReadFile("../../testdata/golden/" + file))(t)
-	var all map[string]json.RawMessage
-	rttest.Do(t, json.Unmarshal(raw, &all))
-	if err := json.Unmarshal(all[name], &cases); err != nil || len(cases) == 0 {
-		t.Fatalf("%s of %s: %d cases, %v", name, file, len(cases), err)
-	}
-	return cases
+	return rttest.Cases[T](t, "../../testdata/golden/"+file, name)
 }
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-11*max(1, math.Abs(b)) }

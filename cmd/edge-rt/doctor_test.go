@@ -42,9 +42,8 @@ func TestDoctor(t *testing.T) {
 		}
 		return found, report
 	}
-	config := filepath.Join(t.TempDir(), "left.yaml")
-	rttest.Do(t, os.WriteFile(config, fmt.Appendf(nil, "bus: %s\ncalibration: %s\n"+
-		"camera: [\"top=pattern:320x240@30\"]\nconnect: [%s]\n", b.Path(), demoCalibration, s.Endpoint), 0o600))
+	config := rttest.WriteFile(t, t.TempDir(), "left.yaml", fmt.Appendf(nil, "bus: %s\ncalibration: %s\n"+
+		"camera: [\"top=pattern:320x240@30\"]\nconnect: [%s]\n", b.Path(), demoCalibration, s.Endpoint))
 	found, report := run("--config", config)
 	if l := report.Link; l == nil || l.Queries < 5 || l.Lost > 0 || l.P99 <= 0 || l.ChunkSize != stillHorizon {
 		t.Errorf("link: %+v", l)

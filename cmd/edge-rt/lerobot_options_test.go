@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,7 +11,7 @@ import (
 
 // Every flag that docs/lerobot.md gives for an option of LeRobot exists.
 func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
-	text := rttest.Must(os.ReadFile("../../docs/lerobot.md"))(t)
+	text := rttest.ReadFile(t, "../../docs/lerobot.md")
 	parser := rttest.Must(kong.New(new(cli), kong.Vars(ctlHelp())))(t)
 	known := map[string]bool{"listen": true} // a flag of lean-server
 	for _, node := range append(parser.Model.Leaves(false), parser.Model.Node) {
@@ -21,7 +20,7 @@ func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
 		}
 	}
 	named := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		cells := strings.Split(line, " | ")
 		if len(cells) != 2 {
 			continue

@@ -198,8 +198,7 @@ func TestJogInChromium(t *testing.T) {
 	rttest.RealTime(t)
 	webpagetest.Chromium(t)
 	_, port := stagetest.FreeEndpoint(t)
-	token := filepath.Join(t.TempDir(), "token")
-	rttest.Do(t, os.WriteFile(token, []byte("a-token-of-more-than-22-characters"), 0o600))
+	token := rttest.WriteFile(t, t.TempDir(), "token", "a-token-of-more-than-22-characters")
 	r := edgeCommand(t, []string{"teleop", "--jog", "--bus", "sim", "--id", "arm", "--http", port, "--http-token",
 		token,
 		"--rt", "off"}, "--quiet")

@@ -164,7 +164,7 @@ func TestDriveModesChoose(t *testing.T) {
 func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	arm := ranges(t, "so101", 0, 900, 3100)
 	p, folder := calibratedArm(t, "so101", arm, map[string]servo.Calibration{"black": arm})
-	rttest.Do(t, os.WriteFile(filepath.Join(folder, "a.json"), []byte("[]"), 0o600))
+	rttest.WriteFile(t, folder, "a.json", "[]")
 	open := func() error {
 		cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
 		opened, err := p.Open(&cfg)

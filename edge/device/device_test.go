@@ -1,7 +1,6 @@
 package device
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,8 +13,7 @@ import (
 
 func TestFailuresCarryTheirExitCode(t *testing.T) {
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
-	broken := filepath.Join(t.TempDir(), "broken.yaml")
-	rttest.Do(t, os.WriteFile(broken, []byte("fps: 30\n"), 0o600))
+	broken := rttest.WriteFile(t, t.TempDir(), "broken.yaml", "fps: 30\n")
 	so101 := rttest.Must(Robot("so101"))(t)
 	robotError := func(name string) error { _, err := Robot(name); return err }
 	other := filepath.Join(t.TempDir(), "other.json")

@@ -22,7 +22,7 @@ func TestPortsByPart(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	rttest.Do(t, os.Symlink(filepath.Join(dir, "port"), link))
-	rttest.Do(t, os.WriteFile(filepath.Join(dir, "port"), nil, 0o644))
+	rttest.WriteFile(t, dir, "port", "")
 	for _, tt := range []struct {
 		name  string
 		robot robot.Robot

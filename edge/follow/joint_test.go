@@ -130,8 +130,8 @@ const (
 
 // Goal: the document has the tables of the program; go test ./edge/follow -update writes them.
 func TestDocumentShowsTheTable(t *testing.T) {
-	text := rttest.Must(os.ReadFile(document))(t)
-	head, rest, ok := strings.Cut(string(text), begins)
+	text := rttest.ReadFile(t, document)
+	head, rest, ok := strings.Cut(text, begins)
 	drawn, tail, ok2 := strings.Cut(rest, ends)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the tables", document)

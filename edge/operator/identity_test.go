@@ -53,7 +53,7 @@ func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
 		t.Errorf("file holds %q, want %q", b, first.ID)
 	}
 	for _, lost := range []string{"", "\n", strings.Repeat("\x00", 14)} { // content of the file after a power failure
-		rttest.Do(t, os.WriteFile(filepath.Join(dir, "id"), []byte(lost), 0o644))
+		rttest.WriteFile(t, dir, "id", lost)
 		third := rttest.Must(Claim(""))(t)
 		third.Release()
 		if !strings.HasPrefix(third.ID, "edge-") {
@@ -121,8 +121,7 @@ func TestStateWithoutAFolder(t *testing.T) {
 		"set HOME, or XDG_STATE_HOME to a folder that this user may write") || rttest.Says(err, "--id") {
 		t.Errorf("without a home: %v", err)
 	}
-	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(t, os.WriteFile(file, nil, 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "file", "")
 	t.Setenv("XDG_STATE_HOME", file)
 	// a file is in the place of the folder
 	rttest.Fails(t, rttest.Err(Claim("black")), "set XDG_STATE_HOME to a folder that this user may write")

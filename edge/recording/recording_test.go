@@ -219,8 +219,7 @@ func (h hangs) Write(b []byte) (int, error) { <-h.until; return io.Discard.Write
 
 // Goal: a folder that cannot be written ends only a run with --record all, before it begins.
 func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(t, os.WriteFile(file, nil, 0o600))
+	file := rttest.WriteFile(t, t.TempDir(), "file", "")
 	for mode, fails := range map[record.Mode]bool{record.Off: false, record.Ring: false, record.All: true} {
 		r, err := Open(config(mode, filepath.Join(file, "records")))
 		if err != nil != fails {

@@ -126,9 +126,7 @@ func TestEveryCharacterIsOfTheKindThatPythonSees(t *testing.T) {
 		if isDigit(r) {
 			got += "+digit"
 		}
-		if got != runs[i].what {
-			t.Errorf("%U is %s, want %s", r, got, runs[i].what)
-		}
+		rttest.Want(t, got, runs[i].what, "%U", r)
 	}
 }
 

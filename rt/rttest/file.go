@@ -26,3 +26,14 @@ func ReadJSON(t testing.TB, path string, v any) {
 	t.Helper()
 	Do(t, json.Unmarshal([]byte(ReadFile(t, path)), v))
 }
+
+// Cases decodes a section of a JSON file, a list of at least one case.
+func Cases[T any](t testing.TB, path, section string) (cases []T) {
+	t.Helper()
+	var all map[string]json.RawMessage
+	ReadJSON(t, path, &all)
+	if err := json.Unmarshal(all[section], &cases); err != nil || len(cases) == 0 {
+		t.Fatalf("%s in %s: %d cases, %v", section, path, len(cases), err)
+	}
+	return cases
+}

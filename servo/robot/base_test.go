@@ -1,9 +1,7 @@
 package robot
 
 import (
-	"encoding/json"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -17,12 +15,11 @@ func lekiwi(t *testing.T) Robot {
 
 // The rows are results of LeRobot 0.6.1: LeKiwi._body_to_wheel_raw and _wheel_raw_to_body.
 func TestKinematicsAreLeRobots(t *testing.T) {
-	data := rttest.Must(os.ReadFile("testdata/lekiwi.json"))(t)
 	var rows []struct {
 		Body, Back [Axes]float64
 		Raw        [Axes]int
 	}
-	rttest.Do(t, json.Unmarshal(data, &rows))
+	rttest.ReadJSON(t, "testdata/lekiwi.json", &rows)
 	k := lekiwi(t).Base.Kinematics(4096)
 	limits := 0
 	for _, row := range rows {
@@ -62,9 +59,8 @@ func TestLeKiwiIsLeRobots(t *testing.T) {
 }
 
 func TestBaseRefusals(t *testing.T) {
-	file := rttest.Must(os.ReadFile("robots/lekiwi.yaml"))(t)
-	good := string(file)
-	rttest.Must(Parse("x", file))(t)
+	good := rttest.ReadFile(t, "robots/lekiwi.yaml")
+	rttest.Must(Parse("x", []byte(good)))(t)
 	_, motors, _ := strings.Cut(good, "motors:\n")
 	for _, tt := range []struct{ name, from, to, want string }{
 		{"no base", good[strings.Index(good, "base:\n"):strings.Index(good, "motors:")], "", "base is missing"},

@@ -1,8 +1,6 @@
 package robot
 
 import (
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,8 +46,7 @@ func TestOneArmIsItsOnlyPart(t *testing.T) {
 func TestFileComposesParts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
+		path := rttest.WriteFile(t, dir, name, text)
 		return path
 	}
 	write("slow.yaml",
@@ -89,8 +86,7 @@ func TestFileComposesParts(t *testing.T) {
 func TestLeadersOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
+		path := rttest.WriteFile(t, dir, name, text)
 		return path
 	}
 	write("slow.yaml", "like: koch\nname: slow\nbaud: 57600\n")
@@ -122,8 +118,7 @@ func TestLeadersOfAFile(t *testing.T) {
 
 func TestPartsRefusals(t *testing.T) {
 	dir := t.TempDir()
-	ring := filepath.Join(dir, "ring.yaml")
-	rttest.Do(t, os.WriteFile(ring, []byte("name: ring\nparts: {left: ring.yaml, right: so101}\n"), 0o644))
+	ring := rttest.WriteFile(t, dir, "ring.yaml", "name: ring\nparts: {left: ring.yaml, right: so101}\n")
 	for _, tt := range []struct{ name, text, says string }{
 		{"one part", "name: a\nparts: {left: so101}\n", "got 1, want 2 to 4"},
 		{"no such arm", "name: a\nparts: {left: so101, right: r2d2}\n", "parts: right: robot: unknown robot"},

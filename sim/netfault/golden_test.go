@@ -2,7 +2,6 @@ package netfault
 
 import (
 	"encoding/json"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -24,13 +23,8 @@ func TestSimulatorsGolden(t *testing.T) {
 		Items  []int `json:"items_in"`
 		Result json.RawMessage
 	}
-	data := rttest.Must(os.ReadFile("../../testdata/golden/drtc_faults.json"))(t)
-	var all struct {
-		Cases []golden `json:"fault_simulators"`
-	}
-	if err := json.Unmarshal(data, &all); err != nil || len(all.Cases) != 10 {
-		t.Fatalf("%d cases, %v, want 10", len(all.Cases), err)
-	}
+	cases := rttest.Cases[golden](t, "../../testdata/golden/drtc_faults.json", "fault_simulators")
+	rttest.Want(t, len(cases), 10, "number of cases")
 	kinds := map[string]Kind{
 		"drop_window_half_open": DropChunk, "drop_from_zero_first_call_is_t0": DropChunk, "no_config": DropChunk,
 		"dup_window":              DuplicateChunk,
@@ -41,7 +35,7 @@ func TestSimulatorsGolden(t *testing.T) {
 		// until then
 		"disconnect_sleeps_to_window_end": Blackout,
 	}
-	for _, c := range all.Cases {
+	for _, c := range cases {
 		kind, known := kinds[c.Name]
 		if !known {
 			t.Fatalf("%s: an unknown case", c.Name)

@@ -98,8 +98,7 @@ func TestPlacesForTheSocket(t *testing.T) {
 	}
 	shown(t, path)
 	rttest.FailsAs(t, rttest.Err(Listen(path)), errSocket, "another simulator")
-	file := filepath.Join(dir, "file")
-	rttest.Do(t, os.WriteFile(file, []byte("kept"), 0o600))
+	file := rttest.WriteFile(t, dir, "file", "kept")
 	rttest.FailsAs(t, rttest.Err(Listen(file)), errSocket)
 	if text, _ := os.ReadFile(file); string(text) != "kept" {
 		t.Errorf("the file is %q now", text)

@@ -174,8 +174,7 @@ func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
 }
 
 func TestALinkSparesWhatIsNotALink(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	rttest.Do(t, os.WriteFile(path, []byte("precious"), 0o600))
+	path := rttest.WriteFile(t, t.TempDir(), "file", "precious")
 	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		b.Close()
 		t.Errorf("Open with a file at its link = %v, want ErrLink", err)
@@ -213,8 +212,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 
 // When Open fails, its link stays free for the next bus.
 func TestAFailedOpenHoldsNoLink(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bus")
-	rttest.Do(t, os.WriteFile(path, nil, 0o600))
+	path := rttest.WriteFile(t, t.TempDir(), "bus", "")
 	if _, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		t.Fatalf("Open with a file at its link = %v, want ErrLink", err)
 	}

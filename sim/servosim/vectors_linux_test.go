@@ -3,7 +3,6 @@ package servosim
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -28,7 +27,7 @@ type pinned struct {
 func vectors(t *testing.T) map[string][]vector {
 	t.Helper()
 	all, model := map[string][]vector{}, ""
-	for line := range strings.Lines(string(rttest.Must(os.ReadFile("testdata/vectors.txt"))(t))) {
+	for line := range strings.Lines(rttest.ReadFile(t, "testdata/vectors.txt")) {
 		mark, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		of := all[model]
 		last := len(of) - 1

@@ -30,7 +30,7 @@ type Deviation struct {
 func Vectors(t testing.TB) map[string]json.RawMessage {
 	t.Helper()
 	var all map[string]json.RawMessage
-	load(t, "draft_goldens.json", &all)
+	rttest.ReadJSON(t, Golden(t, "draft_goldens.json"), &all)
 	return all
 }
 
@@ -64,7 +64,7 @@ func AllDeviations(t testing.TB) []Deviation {
 	var file struct {
 		Deviations []Deviation `json:"deviations"`
 	}
-	load(t, "deviations.json", &file)
+	rttest.ReadJSON(t, Golden(t, "deviations.json"), &file)
 	return file.Deviations
 }
 
@@ -81,13 +81,5 @@ func Golden(t testing.TB, name string) string {
 			t.Fatal("no go.mod above the working directory")
 		}
 		dir = parent
-	}
-}
-
-func load(t testing.TB, name string, into any) {
-	t.Helper()
-	text := rttest.Must(os.ReadFile(Golden(t, name)))(t)
-	if err := json.Unmarshal(text, into); err != nil {
-		t.Fatalf("%s: %v", name, err)
 	}
 }
