@@ -68,7 +68,7 @@ func Dial(ctx context.Context, address string, limit int) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	var dialer net.Dialer
-	raw, err := dialer.DialContext(ctx, "tcp", host)
+	raw, err := dialer.DialContext(ctx, "tcp", strings.TrimSuffix(host, "/"))
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func TestCutAnywhere(t *testing.T) {
 }
 
 func TestRequestEndsWithItsContext(t *testing.T) {
-	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), readyOf("REP"))), replyMost))(t)
+	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), readyOf("REP")))+"/", replyMost))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()

@@ -90,6 +90,8 @@ func TestWhatTheManifestLacks(t *testing.T) {
 		{"no port number", strings.Replace(full, "8000", "80000", 1), "want ws://HOST:PORT"},
 		{"no port", strings.Replace(strings.Replace(full, "ws://127.0.0.1:8000", "tcp://127.0.0.1", 1), "openpi\n",
 			"gr00t\n", 1), "want tcp://HOST:PORT"},
+		{"a password", strings.Replace(strings.Replace(full, "ws://", "tcp://me:secret@", 1), "openpi\n", "gr00t\n", 1),
+			"'tcp://me:xxxxx@127.0.0.1:8000', want tcp://HOST:PORT"},
 		{"large chunk", strings.Replace(full, "chunk_size: 10", "chunk_size: -10", 1), "chunk_size must be 1..10000"},
 		{"preset", strings.Replace(full, "libero", "so100", 1), "want one of aloha, droid, libero"},
 		{"joints beside the preset", strings.Replace(strings.Replace(full, ", h.pos", "", 1), ", degrees]", "]", 1),

@@ -195,7 +195,7 @@ func checkURL(kind, address string) error {
 		return fmt.Errorf("model.url is '%s', want ws://HOST:PORT or wss://HOST:PORT, the address of openpi's server",
 			plain.Address(address))
 	case kind == GR00T && !(host && parsed.Scheme == "tcp" && parsed.Port() != "" &&
-		strings.Trim(parsed.Path, "/") == ""):
+		strings.TrimSuffix(parsed.Path, "/") == "" && parsed.User == nil):
 		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server",
 			plain.Address(address))
 	}
