@@ -191,7 +191,7 @@ dataset-test: export-env programs ## edge-rt's datasets in LeRobot's own loader,
 
 .PHONY: export-test
 export-test: export-env ## the exporter against LeRobot's own code on random checkpoints of every family (8 minutes of two cores)
-	cd tools/export && ../../.venv-export/bin/python -m pytest -q -n 2 --dist loadfile --durations 20 --ignore tests/test_history.py
+	cd tools/export && ../../.venv-export/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations 20 --ignore tests/test_history.py
 	cd tools/export && ../../.venv-export/bin/python -m pytest -q tests/test_history.py # in real time, so alone
 
 .PHONY: policy-plugin-test
