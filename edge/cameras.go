@@ -101,14 +101,7 @@ func (e *Edge) trainedSize(name string) (w, h int) {
 }
 
 // cameraErrors lists the cameras without usable pictures, for the end of a sentence.
-func (e *Edge) cameraErrors() (text string) {
-	for _, cam := range e.cameras {
-		if err := cam.Err(); err != nil {
-			text += "; camera " + cam.Name + ": " + err.Error()
-		}
-	}
-	return text
-}
+func (e *Edge) cameraErrors() string { return capture.Failing(e.cameras) }
 
 // closeCameras frees the encoders and decoders, then the cameras' memory.
 func (e *Edge) closeCameras() {

@@ -298,6 +298,8 @@ func (a policyArm) NotReady() string {
 		return "the server has another model for this robot, which begins first"
 	case a.missing.Load() > 0:
 		return "a camera has not given its first picture" + a.cameraErrors()
+	case a.cameraErrors() != "":
+		return "not every camera gives pictures" + a.cameraErrors()
 	case !c.stats.armed.Load():
 		return "the arm is not under torque: no chunk has arrived"
 	case c.stats.silent.Load():

@@ -2,9 +2,12 @@ package edge
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
@@ -16,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/pattern"
 )
 
 // fakeLeader is a leader of two joints without motors, whose state the test sets.
@@ -462,7 +466,12 @@ func TestATakeoverThatWaitsForTheTick(t *testing.T) {
 	}
 }
 
-// Goal: no episode begins while the arm does not answer.
+// away is a camera that is unplugged.
+type away struct{ camera.Source }
+
+func (away) Grab(*camera.Frame) error { return camera.ErrGone }
+
+// Goal: no episode begins while the arm does not answer, or a camera is away.
 func TestNoEpisodeOfASilentArm(t *testing.T) {
 	r := newRig(t)
 	r.serve(60, 3, 10)
@@ -474,6 +483,12 @@ func TestNoEpisodeOfASilentArm(t *testing.T) {
 	r.bus.silent = 0
 	r.step(30)
 	rttest.Want(t, a.NotReady(), "", "it answers again: not ready")
+	source := pattern.NewSource(r.time, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
+	top := capture.New("top", away{source}, time.Millisecond)
+	a.cameras = []*capture.Camera{top}
+	end := new(atomic.Bool)
+	top.Run(acting{r.time, func() { end.Store(top.Err() != nil) }}, end, new(atomic.Int32))
+	rttest.Contains(t, a.NotReady(), "not every camera gives pictures; camera top: ")
 }
 
 // Goal: a push takes over only from a policy that drives the arm.

@@ -43,6 +43,7 @@ func TestBringUpCommands(t *testing.T) {
 		move tail 5 @arm => 2 tail|elbow_flex
 		teleop @arm => 2 --leader
 		teleop --jog --leader-robot so101_leader @arm => 2 --leader-robot|no leader arm
+		teleop --leader zenoh:white --leader-id white @arm => 2 --leader-id|in --leader
 		teleop --leader jog --leader-id white @arm => 2 --leader-id|no leader arm
 		teleop --leader /dev/ttyNONE --service x --tag a=b @arm => 2 for run, doctor; nor for --tag, which
 		teleop --leader /dev/ttyNONE --fps 30 --id arm --on-exit off --rt off --cpu 0 @arm => 3 no calibration

@@ -200,7 +200,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 		}
 	}
 	if err := s.open(ctx); err != nil {
-		if errors.Is(err, servo.ErrCanceled) || errors.Is(err, context.Canceled) {
+		if errors.Is(err, servo.ErrCanceled) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			err = nil // a canceled opening has put only a leader's triggers under torque, and is no error
 		}
 		end := Summary{

@@ -125,11 +125,10 @@ func (s *session) configureAll(ctx context.Context, places []device.Place) (cfgs
 	return cfgs, nil
 }
 
-// busCheck returns the check whether a bus can keep the rate of --fps. inTurn is the number of arms that a tick reads
-// one after the other.
-func (s *session) busCheck(inTurn int) drive.BusCheck {
-	check := drive.BusCheck{
-		Period:    s.period / time.Duration(inTurn),
+// busCheck returns the check whether a bus can keep the rate of --fps.
+func (s *session) busCheck() drive.BusCheck {
+	return drive.BusCheck{
+		Period:    s.period,
 		At:        fmt.Sprintf("%v ticks per second", s.rate),
 		Cure:      "raise the servos' baud rate, or lower --fps",
 		Simulated: s.sims.Len() > 0,
@@ -139,10 +138,6 @@ func (s *session) busCheck(inTurn int) drive.BusCheck {
 			return ctx.Err()
 		},
 	}
-	if inTurn > 1 {
-		check.At += ", in which it reads leader and follower,"
-	}
-	return check
 }
 
 // openAll opens a robot's arms, checks their buses, and holds their triggers.
@@ -169,7 +164,7 @@ func (s *session) openFollower(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.openAll(ctx, cfgs, s.places, &s.arms, s.busCheck(1))
+	return s.openAll(ctx, cfgs, s.places, &s.arms, s.busCheck())
 }
 
 // logTaken logs which calibration the motors have identified.

@@ -110,7 +110,7 @@ func (s *replay) open(ctx context.Context) error {
 	if err := s.compareCalibrations(is); err != nil {
 		return err
 	}
-	check := s.busCheck(1)
+	check := s.busCheck()
 	check.At, check.Cure = "the record's "+check.At, "or raise the servos' baud rate"
 	check.Rest = nil
 	if err := s.openAll(ctx, cfgs, s.places, &s.arms, check); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/leader"
@@ -256,7 +257,9 @@ func (a attended) NotReady() string {
 	case record.RunStates[a.state.Load()] == drive.Stalled:
 		return "the follower holds: it, or the leader, does not answer"
 	case a.pending.Load() > 0:
-		return "a camera has not given its first picture"
+		return "a camera has not given its first picture" + capture.Failing(a.cameras)
+	case capture.Failing(a.cameras) != "":
+		return "not every camera gives pictures" + capture.Failing(a.cameras)
 	}
 	return ""
 }

@@ -192,6 +192,16 @@ func (e *Camera) Err() error {
 	return nil
 }
 
+// Failing lists the cameras without usable pictures, for the end of a sentence. Any thread may call it.
+func Failing(cameras []*Camera) (text string) {
+	for _, c := range cameras {
+		if err := c.Err(); err != nil {
+			text += "; camera " + c.Name + ": " + err.Error()
+		}
+	}
+	return text
+}
+
 // Stats are the counts of a camera's pictures.
 type Stats struct {
 	Captured  uint64        // complete pictures, without repetitions

@@ -30,6 +30,7 @@ const (
 	timeout     = 5 * time.Second        // time limit of one command, its answer included
 	readTimeout = 500 * time.Millisecond // longest wait for the client's command
 	lineBytes   = wire.MaxTextBytes + 64 // largest size of a command
+	acceptPause = 50 * time.Millisecond  // pause after a connection that the kernel refuses
 )
 
 // atOnce is the number of connections that Serve answers at once, so that a slow command or client delays no release.
@@ -58,8 +59,12 @@ func Serve(l net.Listener, start func(thread func() error), command func(line st
 func answer(l net.Listener, command func(line string) Reply) {
 	for {
 		c, err := l.Accept()
-		if err != nil {
-			return // closed: the run is over
+		if errors.Is(err, net.ErrClosed) {
+			return // the run is over
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(acceptPause)
+			continue
 		}
 		c.SetReadDeadline(time.Now().Add(readTimeout))
 		c.SetWriteDeadline(time.Now().Add(timeout))

@@ -7,14 +7,30 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Goal: Serve handles the commands of all clients. Ctl skips the socket of a killed process.
+// full is a listener at which each thread first gets an error, as in a process with too many open files.
+type full struct {
+	net.Listener
+	errors atomic.Int32
+}
+
+func (l *full) Accept() (net.Conn, error) {
+	if l.errors.Add(1) <= atOnce {
+		return nil, unix.EMFILE
+	}
+	return l.Listener.Accept()
+}
+
+// Goal: Serve handles the commands of all clients, also after errors of the kernel. Ctl skips the socket of a killed process.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
@@ -23,7 +39,7 @@ func TestServe(t *testing.T) {
 	leaveSocket(t, dir, "arm") // a socket that the previous process has left
 	l := rttest.Must(Listen(id))(t)
 	var threads sync.WaitGroup
-	Serve(l, func(thread func() error) { threads.Go(func() { rttest.Do(t, thread()) }) }, func(line string) Reply {
+	Serve(&full{Listener: l}, func(thread func() error) { threads.Go(func() { rttest.Do(t, thread()) }) }, func(line string) Reply {
 		return Reply{OK: line == "status", Error: "got " + line, ID: id.ID}
 	})
 	leaveSocket(t, dir, "killed")
