@@ -111,6 +111,12 @@ func (a *rolloutArgs) change(cfg *manifest.Config) (func(*manifest.Rollout), err
 		if a.Bundle == "" && cfg.Rollout.Model.RepoOrPath == "" {
 			return usage("the manifest has no roll-out yet: give --bundle DIR, the folder of the new bundle")
 		}
+		other, _ := filepath.Abs(a.Bundle) // fails only without a working directory
+		if share := cfg.Rollout.Share; a.Bundle != "" && a.Share == nil && share > 0 &&
+			other != cfg.Rollout.Model.RepoOrPath {
+			return usage("give --share, too: this bundle would at once have the present one's share, %g of the robots",
+				share)
+		}
 		return a.set()
 	case "pin":
 		if len(a.Robots) == 0 {

@@ -210,7 +210,7 @@ func TestRolloutCommand(t *testing.T) {
 	rttest.Want(t, rttest.ReadFile(t, file), before, "the manifest")
 	for _, tt := range []struct{ args, says string }{
 		{"set --share 0.1 --bundle " + demo + "/bundle", "share   0.1 of the robots; always none; never none"},
-		{"pin a b", "always a, b; never none"}, {"pin a --to old", "always b; never a"},
+		{"set --bundle " + demo + "/bundle", "share   0.1 of"}, {"pin a b", "always a, b; never none"}, {"pin a --to old", "always b; never a"},
 		{"pin b --to none", "always none; never a"}, {"back", "share   0 of"},
 	} {
 		code, stdout, stderr := leanServer(t, nil, append([]string{"rollout", "--manifest", file},
@@ -218,6 +218,12 @@ func TestRolloutCommand(t *testing.T) {
 		if code != 0 || !strings.Contains(stdout, tt.says) || !strings.Contains(stdout, "server    unknown") {
 			t.Errorf("rollout %s = %d, %s%s; want %q", tt.args, code, stdout, stderr, tt.says)
 		}
+	}
+	next, _ := otherBundle(t, t.TempDir(), "next")
+	leanServer(t, nil, "rollout", "--manifest", file, "set", "--share", "1")
+	code, _, stderr := leanServer(t, nil, "rollout", "--manifest", file, "set", "--bundle", next)
+	if code != 2 || !strings.Contains(stderr, "give --share, too") {
+		t.Errorf("another bundle with the share 1 of the present one: %d, %s", code, stderr)
 	}
 	// a server of a version without roll-outs never reads the rollout block of the manifest
 	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
